@@ -11,8 +11,7 @@ use weir_limiter::FIBONACCI;
 use crate::calls::{self, read_answer};
 use crate::host::{self, Action};
 use crate::plugin::Plugin;
-use crate::request::RequestContext;
-use crate::worker::Worker;
+use crate::worker::{RequestContext, Worker};
 
 thread_local! {
     static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts::NONE) };
@@ -178,7 +177,7 @@ pub(crate) fn delete(id: u32) {
         (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
     });
     if let Some(Ok(mut plugin)) = plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
-        plugin.part();
+        plugin.end();
     }
     if let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut()) {
         request.on_end();

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
 use crate::host::{self, Action};
-use crate::request::RequestContext;
+use crate::worker::RequestContext;
 use crate::{dispatch, memory};
 
 /// Called once per VM, before all other callbacks.

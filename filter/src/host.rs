@@ -7,6 +7,8 @@
 
 use std::ptr::null_mut;
 
+use weir_limiter::engine::LogLevel;
+
 use crate::memory::Loan;
 
 /// A status other than OK, as returned by the host (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument, 8
@@ -57,6 +59,8 @@ pub(crate) enum Metric {
 
 /// The stream of a request.
 const STREAM_REQUEST: u32 = 0;
+/// The ABI's highest level of a log line.
+const LEVEL_CRITICAL: u32 = 5;
 /// WASI's monotonic clock.
 const CLOCK_MONOTONIC: u32 = 1;
 
@@ -131,6 +135,7 @@ unsafe extern "C" {
 #[link(wasm_import_module = "wasi_snapshot_preview1")]
 unsafe extern "C" {
     fn clock_time_get(clock: u32, precision: u64, time: *mut u64) -> u16;
+    fn random_get(bytes: *mut u8, size: usize) -> u16;
 }
 
 #[cfg(target_os = "wasi")]
@@ -146,30 +151,24 @@ pub(crate) fn start() {
     unsafe {
         __wasm_call_ctors();
     }
-    if log::set_logger(&HostLog).is_ok() {
-        log::set_max_level(log::LevelFilter::Info);
-    }
-    std::panic::set_hook(Box::new(|panic| write_log(5, &format!("weir: {panic}"))));
+    std::panic::set_hook(Box::new(|panic| write_log(LEVEL_CRITICAL, &panic.to_string())));
 }
 
-struct HostLog;
-
-impl log::Log for HostLog {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
-            // The ABI counts up from trace = 0, the log crate from error = 1.
-            write_log(5u32.saturating_sub(record.level() as u32), &format!("weir: {}", record.args()));
-        }
-    }
-
-    fn flush(&self) {}
+/// Writes to the host's log.
+pub(crate) fn log(level: LogLevel, text: &str) {
+    // The ABI counts up from trace = 0.
+    write_log(
+        match level {
+            LogLevel::Info => 2,
+            LogLevel::Warn => 3,
+            LogLevel::Error => 4,
+        },
+        text,
+    );
 }
 
 fn write_log(level: u32, text: &str) {
+    let text = ["weir: ", text].concat();
     // SAFETY: the host reads the text during the call. A failure to write the log is ignored.
     let _ = unsafe { proxy_log(level, text.as_ptr(), text.len()) };
 }
@@ -193,7 +192,9 @@ pub(crate) fn unix_ns() -> u64 {
 /// Random bytes; `None` if the host provides none.
 pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).ok().map(|()| bytes)
+    // SAFETY: the host writes `N` bytes during the call.
+    let errno = unsafe { random_get(bytes.as_mut_ptr(), N) };
+    (errno == 0).then_some(bytes)
 }
 
 pub(crate) fn set_tick_period_ms(period: u32) -> Result<(), HostStatus> {

@@ -4,11 +4,9 @@
 //! exports.rs   the callbacks of the host
 //! dispatch.rs  finds a context by the host's id of it
 //! plugin.rs    root context: carries out the engine's effects after a configuration, a tick or a response to a call
-//! request.rs   HTTP context: carries out the engine's decision on a request
-//! worker.rs    one configuration in one worker: the engine, and its host state
+//! worker.rs    one configuration in one worker: the engine, its host state, its requests (HTTP contexts)
 //! calls.rs     calls to weir-sync, and their responses
-//! http.rs      the host's attributes of a request and its response
-//! header_lines.rs  all lines of its headers
+//! http.rs      the host's attributes of a request and its response, with all lines of its headers
 //! shared.rs    state that workers share in the host's shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
 //! host.rs      calls into the host; the only file with `unsafe` blocks, a clock, or randomness
@@ -26,12 +24,10 @@
 mod calls;
 mod dispatch;
 mod exports;
-mod header_lines;
 mod host;
 mod http;
 mod memory;
 mod metrics;
 mod plugin;
-mod request;
 mod shared;
 mod worker;

@@ -7,8 +7,8 @@
 use std::cell::{Cell, RefCell};
 
 use weir_limiter::counters::{CountedEvent, Counters};
-use weir_limiter::engine::reported_in_turn;
-use weir_limiter::fleet::connectivity::Connectivity;
+use weir_limiter::engine::{LogLevel, reported_in_turn};
+use weir_limiter::sync::connectivity::Connectivity;
 use weir_protocol::messages::{RULES_MAX, RuleCounts, RunningRules};
 use weir_rules::RuleSet;
 
@@ -76,7 +76,8 @@ impl Metrics {
             })
             .collect();
         if without > 0 {
-            log::warn!("{without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
+            let text = format!("{without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
+            host::log(LogLevel::Warn, &text);
         }
     }
 

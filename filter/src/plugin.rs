@@ -45,9 +45,12 @@ impl Plugin {
             Err(errors) => errors,
         };
         for error in errors {
-            log::error!("{error}");
+            host::log(LogLevel::Error, &error);
         }
-        log::error!("the configuration is refused: correct the places above; what ran before runs on");
+        host::log(
+            LogLevel::Error,
+            "the configuration is refused: correct the places above; what ran before runs on",
+        );
         false
     }
 
@@ -69,9 +72,9 @@ impl Plugin {
     }
 
     /// Ends the plugin: flushes its metrics, and leaves unreported counts to the workers that remain.
-    pub(crate) fn part(&mut self) {
+    pub(crate) fn end(&mut self) {
         calls::forget(self.context);
-        self.with_worker(Worker::part);
+        self.with_worker(Worker::end);
     }
 
     /// Carries out the effects of the engine. The worker is not borrowed while another context is active, which
@@ -108,18 +111,13 @@ impl Plugin {
             }
             Effect::SetTimer(period_ms) => {
                 if let Err(status) = host::set_tick_period_ms(period_ms) {
-                    log::warn!("the host has no timer (status {}): no metrics, sync and queues", status.0);
+                    let text =
+                        format!("the host has no timer (status {}): no metrics, sync and queues", status.0);
+                    host::log(LogLevel::Warn, &text);
                     self.with_worker(|worker| worker.engine.has_no_timer());
                 }
             }
-            Effect::Log(level, text) => {
-                let level = match level {
-                    LogLevel::Error => log::Level::Error,
-                    LogLevel::Warn => log::Level::Warn,
-                    LogLevel::Info => log::Level::Info,
-                };
-                log::log!(level, "{text}");
-            }
+            Effect::Log(level, text) => host::log(level, &text),
             Effect::Flush => {
                 self.with_worker(Worker::flush_metrics);
             }

@@ -6,9 +6,9 @@
 //! without an id have the same map, so there each key begins with a hash of the plugin's name: Istio assigns
 //! no VM ids, and plugins of two names must not share state.
 
-use weir_limiter::engine::{Host, SharedState, SharedValue};
+use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValue};
+use weir_limiter::key::TableIdentity;
 use weir_limiter::key::name_hash;
-use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
@@ -53,7 +53,7 @@ impl SharedState for ProcessState {
             return known;
         }
         let fresh = host::random::<IDENTITY_BYTES>().unwrap_or_else(|| {
-            log::warn!("no random numbers: keys are hashed with a secret that can be guessed");
+            host::log(LogLevel::Warn, "no random numbers: keys are hashed with a secret that can be guessed");
             guessable()
         });
         let _ = self.keys.write(IDENTITY_KEY, &fresh, 0);
@@ -208,10 +208,11 @@ impl ProcessState {
         // A store that is too small either refuses the last slot, or drops the first one for it.
         let is_there = |index: u32| self.keys.read(&slot_name(index)).is_ok();
         if self.read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
-            log::warn!(
+            let text = format!(
                 "shared data does not hold the table: a client may get its quota once per worker. Give it room for \
                  {count} slots of {SLOT_BYTES} bytes and {KEYS_BESIDE} other keys, or lower table.addresses"
             );
+            host::log(LogLevel::Warn, &text);
             return Table::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
         if created < count {

@@ -1,12 +1,19 @@
-//! One configuration in one worker: its engine, and the engine's host state.
+//! One configuration in one worker: its engine, the engine's host state, and its requests from their headers to
+//! their end.
 
-use weir_limiter::engine::{CallResult, Caller, Effect, Engine, HostRules, OpenRequest, RequestStep, Unread};
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
+
+use weir_limiter::engine::{
+    CallResult, Caller, Effect, Engine, HostRules, LocalReply, LogLevel, OpenRequest, Progress, Proxy,
+    SyncCall,
+};
 use weir_limiter::table::Sample;
 use weir_protocol::time::Time;
 
 use crate::calls;
 use crate::host::{self, Action};
-use crate::http::HostRequest;
+use crate::http::{HostRequest, HostResponse};
 use crate::metrics::Metrics;
 use crate::shared::ProcessState;
 
@@ -45,63 +52,136 @@ impl Worker {
     }
 
     /// Ends the worker: flushes its metrics, and leaves unreported counts to the workers that remain.
-    pub(crate) fn part(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.flush_metrics();
         self.engine.leave(&mut self.process);
     }
 
     /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and
     /// carries out the decision. `is_without_body` is true if the request ends with its headers.
-    pub(crate) fn decide(
+    fn decide(
         &mut self,
         open: &mut OpenRequest,
         context: u32,
         is_without_body: bool,
-        mut answered: Option<(u64, CallResult)>,
+        answered: Option<(u64, CallResult)>,
     ) -> Action {
         let now = self.clock.now();
-        let mut request = HostRequest::new(is_without_body);
         let Self { engine, process, caller, .. } = self;
-        loop {
-            let decided = match answered.take() {
-                None => engine.request(open, &mut request, process, now),
-                Some(answer) => {
-                    let decided = engine.answer_request(open, answer, &mut request, process, now);
-                    // It does not wait for this call.
-                    let Some(decided) = decided else { return Action::Pause };
-                    decided
-                }
-            };
-            if let Some(note) = decided.note {
-                // `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `%FILTER_STATE(wasm.weir.rule:PLAIN)%`. A
-                // host without filter state does not log them; the decision stands.
-                let _ = host::set_property("weir.decision", note.decision);
-                let _ = host::set_property("weir.rule", note.rule);
-            }
-            if let Some(rules) = open.take_shadow() {
-                // `%FILTER_STATE(wasm.weir.shadow:PLAIN)%`.
-                let _ = host::set_property("weir.shadow", &rules);
-            }
-            match decided.step {
-                RequestStep::Continue => return Action::Continue,
-                RequestStep::Hold => return Action::Pause,
-                RequestStep::Answer(answer) => {
-                    let sent =
-                        host::send_response(answer.status, answer.details, answer.headers, answer.body);
-                    // An answered request must not continue. If the host refuses the response, the request
-                    // continues.
-                    let Err(status) = sent else { return Action::Pause };
-                    log::warn!("the host did not take a local response: status {}", status.0);
-                    return Action::Continue;
-                }
-                RequestStep::Call(call) => {
-                    let Some(caller) = caller else { return Action::Continue };
-                    let Err(trouble) = calls::make(caller, &call, context) else { return Action::Pause };
-                    answered = Some((call.number, Err(Unread::NotMade(trouble))));
-                }
-            }
+        let (mut request, mut proxy) =
+            (HostRequest::new(is_without_body), Undecided { caller: caller.as_ref(), context });
+        match engine.drive(open, answered, &mut request, (process, now), &mut proxy) {
+            Some(Progress::Continues) => Action::Continue,
+            // Held, answered, or waiting for another call.
+            _ => Action::Pause,
         }
     }
+}
+
+/// The request in the host's current context, to be decided.
+struct Undecided<'a> {
+    caller: Option<&'a Caller>,
+    context: u32,
+}
+
+impl Proxy for Undecided<'_> {
+    fn note(&mut self, name: &str, value: &str) {
+        // The host puts `wasm.` before it. One without filter state does not log it; the decision stands.
+        let _ = host::set_property(name.strip_prefix("wasm.").unwrap_or(name), value);
+    }
+
+    fn call(&mut self, call: &SyncCall) -> Result<(), String> {
+        let caller = self.caller.ok_or("there is no sync section")?;
+        calls::make(caller, call, self.context)
+    }
+
+    fn answer(&mut self, answer: &LocalReply<'_>) -> bool {
+        let sent = host::send_response(answer.status, answer.details, answer.headers, answer.body);
+        if let Err(status) = sent {
+            host::log(
+                LogLevel::Warn,
+                &format!("the host did not take a local response: status {}", status.0),
+            );
+        }
+        sent.is_ok()
+    }
+}
+
+/// A request. Without a worker, before the first valid configuration, all requests are allowed.
+pub(crate) struct RequestContext {
+    worker: Option<Rc<RefCell<Worker>>>,
+    open: OpenRequest,
+    context: u32,
+}
+
+impl RequestContext {
+    pub(crate) fn new(worker: Option<Rc<RefCell<Worker>>>, context: u32) -> Self {
+        Self { worker, open: OpenRequest::new(context), context }
+    }
+
+    /// True if anything is left to do for the request after the decision.
+    pub(crate) fn has_more_to_do(&self) -> bool {
+        !self.open.is_done()
+    }
+
+    /// Handles the end of the call `number`, and carries out the decision.
+    pub(crate) fn answered(&mut self, number: u64, answer: CallResult) {
+        let Some(mut worker) = free(self.worker.as_ref()) else { return };
+        let action = worker.decide(&mut self.open, self.context, false, Some((number, answer)));
+        // Released first, because the request may end in the call below.
+        drop(worker);
+        if action == Action::Continue {
+            // The host may have dropped the request meanwhile.
+            let _ = host::resume_request();
+        }
+    }
+
+    pub(crate) fn on_request_headers(&mut self, is_without_body: bool) -> Action {
+        let Some(mut worker) = free(self.worker.as_ref()) else { return Action::Continue };
+        worker.decide(&mut self.open, self.context, is_without_body, None)
+    }
+
+    pub(crate) fn on_response_headers(&mut self) -> Action {
+        if self.has_more_to_do()
+            && let Some(mut worker) = free(self.worker.as_ref())
+        {
+            let Worker { engine, process, clock, .. } = &mut *worker;
+            // Only a charge needs the time.
+            let now = if self.open.awaits_cost() { clock.now() } else { clock.latest() };
+            engine.response(&mut self.open, &mut HostResponse, process, now);
+        }
+        Action::Continue
+    }
+
+    /// Handles the end of the response, complete or not: charges costs that depend on its size or its
+    /// metadata. The rest is released when the context is dropped.
+    pub(crate) fn on_end(&mut self) {
+        if self.open.awaits_cost()
+            && let Some(mut worker) = free(self.worker.as_ref())
+        {
+            let Worker { engine, process, clock, .. } = &mut *worker;
+            engine.response_sent(&mut self.open, &mut HostResponse, process, clock.now());
+        }
+    }
+}
+
+impl Drop for RequestContext {
+    /// Ends the request, for whatever reason. Its client may have disconnected while it waited.
+    fn drop(&mut self) {
+        if !self.has_more_to_do() {
+            return;
+        }
+        calls::forget(self.context);
+        if let Some(mut worker) = free(self.worker.as_ref()) {
+            let Worker { engine, process, clock, .. } = &mut *worker;
+            engine.end(&mut self.open, process, clock.now());
+        }
+    }
+}
+
+/// Borrows the worker; `None` if it is in use, because the host may call back while it acts.
+fn free(worker: Option<&Rc<RefCell<Worker>>>) -> Option<RefMut<'_, Worker>> {
+    worker?.try_borrow_mut().ok()
 }
 
 /// The monotonic clock, or on a host without one, the wall clock, kept from going back. The two are never

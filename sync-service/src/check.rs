@@ -3,10 +3,8 @@
 mod checked_file;
 mod embedded;
 pub mod explain;
-mod finding;
 mod page;
 mod place;
-mod table;
 pub mod warn;
 
 use std::process::ExitCode;
@@ -18,11 +16,11 @@ use weir_budget::bound::FleetParameters;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::time::SECOND_NS;
 
-use self::checked_file::CheckedFile;
-use self::finding::Severity;
-use self::page::ExplainParameters;
 use crate::document::Document;
-use crate::input::STDIN;
+use crate::document::source::STDIN;
+use checked_file::CheckedFile;
+use page::ExplainParameters;
+use place::Severity;
 
 /// The command's name.
 pub const NAME: &str = "check";

@@ -1,53 +1,46 @@
 //! Commands that use the HTTP API of a running weir-sync; they change nothing except through it.
 //!
-//! [`rules`], [`fleet`], [`keys`], [`top`], [`overrides`] and [`explain`] are groups of commands. [`api`] reads
-//! the address and the token, and turns an error of the API into a sentence with its remedy;
-//! [`crate::http_client`] is the HTTP client below it. [`output`] is the output of a command, and [`table`] and
-//! [`time`] format it.
+//! [`rules`], [`fleet`], [`keys`] and [`overrides`] are groups of commands. [`api`] reads the address and the token,
+//! and turns an error of the API into a sentence with its remedy. [`output`] formats the output of a command.
 
 mod api;
-mod completions;
-mod explain;
 mod fleet;
 mod keys;
 mod names;
 mod output;
 mod overrides;
 mod rules;
-mod table;
-mod time;
-mod tls;
-mod top;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use clap_complete::{Shell, generate};
 use tokio::runtime;
 
-use self::output::{CommandEnd, CommandResult, Failure};
+use output::{CommandEnd, CommandOutput, CommandResult, Failure};
 
 /// Command lines of these commands.
 pub fn commands() -> impl Iterator<Item = Command> {
     let asking = [
         rules::command(),
         fleet::command(),
-        top::command(),
+        keys::top_command(),
         keys::command(),
         keys::reset_command(),
-        explain::command(),
+        keys::explain_command(),
     ];
-    asking.into_iter().chain(overrides::commands()).chain([completions::command()])
+    asking.into_iter().chain(overrides::commands()).chain([completions_command()])
 }
 
 /// Runs the command of this name; none if it is not one of these. `whole` is weir-sync's command line.
 pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) -> Option<ExitCode> {
     let answered = match name {
-        completions::NAME => completions::run(matches, whole()),
+        COMPLETIONS => complete(matches, whole()),
         rules::NAME => ask(rules::run(matches)),
         fleet::NAME => ask(fleet::run(matches)),
-        crate::explain::NAME => ask(explain::run(matches)),
-        top::NAME => ask(top::run(matches)),
+        crate::explain::NAME => ask(keys::explain_live(matches)),
+        keys::TOP => ask(keys::top(matches)),
         keys::NAME => ask(keys::run(matches)),
         keys::RESET => ask(keys::reset(matches)),
         name if overrides::NAMES.contains(&name) => ask(overrides::run(name, matches)),
@@ -84,4 +77,25 @@ fn tell(answered: CommandResult) -> ExitCode {
         }
         (verdict, _) => verdict.into(),
     }
+}
+
+/// Name of the command.
+pub(super) const COMPLETIONS: &str = "completions";
+
+/// Definition of the command line.
+pub(super) fn completions_command() -> Command {
+    let shell = Arg::new("shell").value_name("SHELL").required(true).value_parser(value_parser!(Shell));
+    Command::new(COMPLETIONS)
+        .about("Prints what a shell reads to complete weir-sync's command lines")
+        .after_help("As in: weir-sync completions bash > /etc/bash_completion.d/weir-sync")
+        .arg(shell.help("The shell"))
+}
+
+/// Generates the completions of `whole`.
+fn complete(matches: &ArgMatches, mut whole: Command) -> CommandResult {
+    let shell = matches.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
+    let mut page = Vec::new();
+    let name = whole.get_name().to_owned();
+    generate(shell, &mut whole, name, &mut page);
+    String::from_utf8(page).map(CommandOutput::done).map_err(|error| Failure::unusable(error.to_string()))
 }

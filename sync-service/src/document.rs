@@ -1,20 +1,15 @@
 //! Rule sets as operators write them: one document, JSON or YAML.
 
-mod full_forms;
-
 use serde_json::{Map, Value};
-use weir_rules::RuleSet;
 use weir_rules::config::{CONFIG_BYTES_MAX, PluginConfig};
-use weir_rules::document;
 use weir_rules::reading::{ConfigError, ErrorCollector, ShortForm};
+use weir_rules::{RuleSet, document};
 
-use crate::input::FILE_BYTES_MAX;
-use crate::misread::{Misread, position};
-use crate::{strict_json, yaml};
+use source::{FILE_BYTES_MAX, Misread, position};
+
+pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 
 // The limit holds for a document as it arrives, and for the JSON that is stored and fetched.
-pub(crate) use full_forms::steps;
-pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 
 /// Format of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +80,7 @@ impl Document {
         let rules = document::read(&value, &errors);
         let short_forms = errors.take_short_forms();
         let rules = errors.into_result(rules).map_err(DocumentError::Fields)?;
-        full_forms::write_out(&mut value, &short_forms);
+        write_out(&mut value, &short_forms);
         Ok(Self { value, rules, short_forms })
     }
 
@@ -177,13 +172,13 @@ impl Whole {
 }
 
 pub(crate) fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
-    let json = || strict_json::read(bytes).map_err(|error| of_json(&error, bytes));
+    let json = || source::json(bytes).map_err(|error| of_json(&error, bytes));
     match form {
         Form::Json => json(),
         Form::Either if bytes.trim_ascii_start().starts_with(b"{") => json().or_else(|error| {
-            yaml::read(bytes).map_err(|other| if is_json_meant(bytes) { error } else { other })
+            source::yaml(bytes).map_err(|other| if is_json_meant(bytes) { error } else { other })
         }),
-        Form::Yaml | Form::Either => yaml::read(bytes),
+        Form::Yaml | Form::Either => source::yaml(bytes),
     }
 }
 
@@ -215,31 +210,75 @@ fn nowhere(problem: String) -> Vec<ConfigError> {
     vec![ConfigError { place: String::new(), problem }]
 }
 
+/// Replaces each short form with its full form. `forms` are in reading order: outer ones first.
+pub(super) fn write_out(document: &mut Value, forms: &[ShortForm]) {
+    for ShortForm { written, place, full } in forms {
+        if written != place {
+            remove(document, written);
+        }
+        let (parent, field) = split(place);
+        let Some(parent) = steps(parent).try_fold(&mut *document, |at, step| within(at, step)) else {
+            continue;
+        };
+        match within(parent, field) {
+            // A form that belongs to the only item of a list written without brackets.
+            Some(Value::Array(items)) if !full.is_array() && !items.is_empty() => items[0] = full.clone(),
+            Some(value) => *value = full.clone(),
+            None => {
+                if let Some(fields) = object(parent) {
+                    fields.insert(field.to_owned(), full.clone());
+                }
+            }
+        }
+    }
+}
+
+fn remove(document: &mut Value, place: &str) {
+    let (parent, field) = split(place);
+    let parent = steps(parent).try_fold(document, |at, step| within(at, step));
+    if let Some(fields) = parent.and_then(object) {
+        fields.remove(field);
+    }
+}
+
+/// Value that `step`, a field or the index of an item, leads to.
+fn within<'a>(value: &'a mut Value, step: &str) -> Option<&'a mut Value> {
+    match step.parse::<usize>() {
+        Ok(place) if value.is_array() => value.get_mut(place),
+        _ => object(value)?.get_mut(step),
+    }
+}
+
+/// The value as an object; for a list, its only item.
+fn object(value: &mut Value) -> Option<&mut Map<String, Value>> {
+    match value {
+        Value::Array(items) => items.first_mut()?.as_object_mut(),
+        value => value.as_object_mut(),
+    }
+}
+
+/// Splits a place into its parent and its last step.
+fn split(place: &str) -> (&str, &str) {
+    let at = place.rfind(['.', '[']).unwrap_or(0);
+    let (parent, last) = place.split_at(at);
+    (parent, last.trim_start_matches(['.', '[']).trim_end_matches(']'))
+}
+
+/// Steps of a place such as `rules[0].rate`.
+pub(crate) fn steps(place: &str) -> impl Iterator<Item = &str> {
+    place.split(['.', '[']).map(|step| step.trim_end_matches(']')).filter(|step| !step.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     const YAML: &str = "# of the edge\nrules:\n- {name: a, key: [client_address], rate: 5/s}\n";
-    const JSON: &str = r#"{ "rules": [{"rate": "5/s", "name": "a", "key": ["client_address"]}] }"#;
 
     fn errors(text: &str, form: Form) -> Vec<String> {
         let errors = Document::read(text.as_bytes(), form).unwrap_err();
         errors.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn both_forms_say_the_same() {
-        let json = Document::read(JSON.as_bytes(), Form::Json).unwrap();
-        for (text, form) in
-            [(YAML, Form::Yaml), (YAML, Form::Either), (JSON, Form::Either), (JSON, Form::Yaml)]
-        {
-            assert_eq!(Document::read(text.as_bytes(), form).unwrap().text(), json.text(), "{form:?}");
-        }
-        let flow = "{rules: [{name: a, key: [client_address], rate: 5/s}]}";
-        assert_eq!(Document::read(flow.as_bytes(), Form::Either).unwrap(), json);
-        assert_eq!(Document::read(json.text().as_bytes(), Form::Json).unwrap(), json);
-        assert!(errors(YAML, Form::Json)[0].starts_with("no JSON: "));
     }
 
     #[test]
@@ -296,17 +335,6 @@ mod tests {
         );
         let put = Document::read(format!("{YAML}table: {{}}\n").as_bytes(), Form::Yaml);
         assert!(put.is_err(), "a fleet's rule set has none of it");
-    }
-
-    #[test]
-    fn the_kill_switch_is_part_of_it() {
-        let document = Document::read(JSON.as_bytes(), Form::Json).unwrap();
-        assert!(document.is_enforced());
-        let off = document.clone().with_enforce(false);
-        assert!(!Document::read(off.text().as_bytes(), Form::Json).unwrap().is_enforced());
-        assert_eq!(off.rules(), document.rules());
-        let found = errors(&JSON.replacen('{', r#"{"enforce": "no", "#, 1), Form::Json);
-        assert_eq!(found, [r#"enforce: expected true or false, found "no""#]);
     }
 
     #[test]
@@ -380,3 +408,5 @@ mod tests {
         assert!(found[0].starts_with("expected at most 1048576 bytes as JSON, found"), "{found:?}");
     }
 }
+pub(crate) mod source;
+mod yaml_errors;

@@ -1,22 +1,20 @@
 //! `weir-sync explain FILE`: lists the rules that count a request, with its keys.
 
-mod request;
-mod why;
-
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value;
-use weir_budget::text::Hex;
+use weir_budget::id::Hex;
 use weir_rules::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
-use weir_rules::key::KeyValue;
-use weir_rules::key::{KeyPart, KeySpec, Missing, MissingPart};
-use weir_rules::matching::{Bits, Condition, Holds};
+use weir_rules::key::{KeyPart, KeySpec, KeyValue, Missing, MissingPart};
+use weir_rules::matching::{Bits, Clause, Condition, Holds, Test};
 use weir_rules::mode::Mode;
-use weir_rules::request::{Attributes, Fetched, Values};
+use weir_rules::request::{AttributeId, Attributes, Fetched, Source, Values};
 use weir_rules::{Listed, Rule, RuleSet};
 
-use crate::check::explain::key::part;
+use crate::check::explain::condition::{part, source};
 use crate::check::read;
 use request::Described;
+
+mod request;
 
 /// Flag to ask a fleet instead of reading a file.
 pub const LIVE: &str = "live";
@@ -249,11 +247,11 @@ fn uncounted(
     attributes: &Attributes,
     request: &mut Fetched<'_>,
 ) -> String {
-    if let Some(reason) = why::not(&rule.matches, attributes, request) {
+    if let Some(reason) = not(&rule.matches, attributes, request) {
         return format!("match: {reason}");
     }
     let tier = rule.variant.tier.as_deref();
-    if let Some(reason) = tier.and_then(|tier| why::not(&tier.when, attributes, request)) {
+    if let Some(reason) = tier.and_then(|tier| not(&tier.when, attributes, request)) {
         return format!("when: {reason}");
     }
     if !rule.variant.holds(&rule.key, request).may() {
@@ -274,3 +272,43 @@ fn uncounted(
 
 #[cfg(test)]
 mod tests;
+
+/// Describes the part of `condition` that the request certainly fails, with the value it has instead. None if
+/// the request may meet the condition.
+pub(super) fn not(
+    condition: &Condition,
+    attributes: &Attributes,
+    request: &mut Fetched<'_>,
+) -> Option<String> {
+    let Condition { all, any, not, end: _ } = condition;
+    if let Some(test) = all.tests().find(|test| !test.holds(request).may()) {
+        return Some(failed(test, attributes, request));
+    }
+    let may = |clause: &Clause| clause.holds(request).may();
+    if !any.is_empty() && !any.iter().any(may) {
+        return Some("none of any holds".into());
+    }
+    let is_one = not.as_ref().is_some_and(|not| !(!not.holds(request)).may());
+    is_one.then(|| "not does not hold: the request meets it".into())
+}
+
+/// Describes the failed `test` with the value that the request has instead.
+fn failed(test: &Test, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
+    let (field, id) = match test {
+        Test::Methods(_) | Test::OverriddenMethods(..) => ("methods".into(), Some(AttributeId::METHOD)),
+        Test::Paths(_) => ("path".into(), Some(AttributeId::PATH)),
+        Test::Hosts(_) => ("hosts".into(), Some(AttributeId::AUTHORITY)),
+        Test::Routes(_) => ("routes".into(), Some(AttributeId::ROUTE)),
+        Test::Addresses(_) => ("addresses".into(), Some(AttributeId::SOURCE_ADDRESS)),
+        Test::Value(value, _) => {
+            let id = if let Source::Attribute(id) = value.source { Some(id) } else { None };
+            (source(&value.source, attributes), id)
+        }
+    };
+    let found = match id.map(|id| request.get(id).map(String::from_utf8_lossy)) {
+        Some(Some(value)) => format!(": it is {value:?}"),
+        Some(None) => ": the request has none".into(),
+        None => String::new(),
+    };
+    format!("{field} does not hold{found}")
+}

@@ -74,28 +74,3 @@ fn one(pop: &str, mut notes: Vec<Note<'_>>, now_us: u64) -> Option<Seen> {
         age_us: now_us.saturating_sub(newest.at_us),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::slice;
-
-    #[test]
-    fn replicas_together_see_the_lowest_and_the_last_that_heard() {
-        let note = |member, version, at_us| Note { member, pop: "fra1", version, refused: 0, at_us };
-        let together = |notes: &[Note<'_>]| seen(notes.iter().copied(), 3_000_000);
-        let both = together(&[note("fra/a", 7, 2_000_000), note("fra/b", 8, 2_500_000)]);
-        let expected = Seen {
-            pop: "fra1".into(),
-            region: "fra".into(),
-            replica: "b".into(),
-            version: 7,
-            refused: 0,
-            age_us: 500_000,
-        };
-        assert_eq!(both, slice::from_ref(&expected));
-        let old =
-            together(&[note("fra/a", 7, 499_999), note("fra/b", 8, 2_500_000), note("fra/b", 6, 2_400_000)]);
-        assert_eq!(old, [Seen { version: 8, ..expected }]);
-    }
-}

@@ -10,7 +10,7 @@ mod rules;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::input::{self, FILE_BYTES_MAX};
+use crate::document::source::{self, FILE_BYTES_MAX};
 
 /// The command's name.
 pub const NAME: &str = "import";
@@ -48,7 +48,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
 }
 
 fn read(path: &str) -> Result<String, String> {
-    let bytes = input::read(path, FILE_BYTES_MAX);
+    let bytes = source::read_file(path, FILE_BYTES_MAX);
     let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() > FILE_BYTES_MAX {
         return Err(format!("expected at most {FILE_BYTES_MAX} bytes"));

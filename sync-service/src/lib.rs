@@ -1,12 +1,12 @@
 //! weir-sync: receives reports from the points of presence, charges the budgets, and replies with grants.
 //!
-//! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token, and [`report`]
+//! The path of a report: [`server`] accepts it, `routes` checks its path and its token, and `report`
 //! decodes it and passes it to weir-budget's hub. A [`store`] makes the hub's charges, and the reply is
 //! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
 //! The path of a rule set: [`document`] parses it, and [`rules`] puts it into the store. POPs get the new
 //! revision, which includes the overrides of operators ([`overrides`]), with their next replies; [`fleet`] lists
-//! the revision that each POP runs. [`rules_file`] watches a rule file, [`check`] checks one, [`explain`]
+//! the revision that each POP runs. `rules/file.rs` watches a rule file, [`check`] checks one, [`explain`]
 //! applies one to a request, and [`import`] converts one from another rate limiter's configuration. [`cli`] has
 //! the commands for a running weir-sync.
 //!
@@ -47,46 +47,32 @@
 //! ```
 
 pub mod access;
-pub mod anomalies;
+mod anomalies;
 pub mod audit;
 pub mod changes;
 pub mod check;
 pub mod cli;
 pub mod config;
 pub mod connections;
-pub mod descriptors;
 pub mod document;
 pub mod explain;
-pub mod figures;
 pub mod fleet;
 pub mod gateway;
-mod hosts;
-mod http_client;
 pub mod import;
-mod input;
-pub mod keys;
-pub mod live;
+mod keys;
+mod live;
 pub mod metrics;
-mod misread;
-pub mod moment;
+mod moment;
 pub mod overrides;
-pub mod problem;
-mod random;
-pub mod rates;
-pub mod refusals;
-pub mod refused_claims;
-pub mod report;
-pub mod routes;
+mod problem;
+mod refusals;
+mod report;
+mod routes;
 pub mod rules;
-pub mod rules_file;
 pub mod secrets;
 pub mod server;
-pub mod settling;
-pub mod statuses;
+mod settling;
 pub mod store;
-pub mod strict_json;
-pub mod tls;
-mod turns;
-mod yaml;
+mod tls;
 
 pub use server::run;

@@ -9,19 +9,19 @@ use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
 
 /// Path of the stream.
-pub const PATH: &str = "/v1/live";
+pub(crate) const PATH: &str = "/v1/live";
 /// Maximum number of concurrent streams.
-pub const LISTENERS_MAX: usize = 32;
+pub(crate) const LISTENERS_MAX: usize = 32;
 
 /// Body that is sent as it is produced.
-pub type EventStream = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type EventStream = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An event, and the time at which it was computed.
 type Known = Option<(Instant, Bytes)>;
 
 /// State shared by all streams.
 #[derive(Debug)]
-pub struct Live {
+pub(crate) struct Live {
     places: Arc<Semaphore>,
     known: Mutex<Known>,
 }
@@ -34,12 +34,12 @@ impl Default for Live {
 
 impl Live {
     /// Acquires a place for another stream; none if there are too many.
-    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).try_acquire_owned().ok()
     }
 
     /// Last event of all streams. The lock is held while the next event is computed, once for all streams.
-    pub async fn known(&self) -> MutexGuard<'_, Known> {
+    pub(crate) async fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().await
     }
 }

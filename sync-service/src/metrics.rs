@@ -159,7 +159,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Reports, by outcome.
+    /// Reports, by outcome: answered; partial (the store was out of reach for some keys at least); malformed; forbidden (the
+    /// token is for other POPs).
     reports: Family<ReportOutcome, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
@@ -184,13 +185,15 @@ metrics! {
     pushed: Counter;
     /// How long the store took to charge a report.
     store_latency: Histogram = Histogram::new(LATENCIES), in Unit::Seconds;
-    /// What went wrong with the store, by kind.
+    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (no replica has it), refused, full (the rule has
+    /// `store_keys_max` keys), invalid.
     store_errors: Family<StoreErrorKind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
     /// Servers of the store of which no replica confirms acquired tokens, where `store_wait_ms` has them wait for one.
     store_masters_unreplicated: Gauge;
-    /// How often the store's clock jumped ahead, which refills no budget.
+    /// How often a Redis's clock was found more than 1 s ahead of where it can be by this machine's. Nothing refills for that
+    /// time; see to NTP on both.
     store_clock_jumps: Counter;
     /// Requests refused, by status.
     http_errors: Family<RefusedStatus, Counter>;
@@ -198,13 +201,14 @@ metrics! {
     token_uses: Family<Bearer, Counter>;
     /// Open connections.
     connections: Gauge;
-    /// The version of the rule set that POPs are told to run; 0 if there is none.
+    /// The version of the rule set that POPs are told to run, or with overrides the number of its revision; 0 if there is none.
     rule_set_version: Gauge;
     /// The revision that the POPs of a canary are told to run; 0 while none runs.
     canary_revision: Gauge;
     /// How often the watched file of rules was found invalid.
     rules_file_errors: Counter;
-    /// 1 while the watched file of rules is valid and its content has reached the store.
+    /// 1 while the watched file of rules is valid and its content has reached the store; 0 also while it waits for the end of a
+    /// canary.
     rules_file_applied: Gauge;
     /// What the budgets of a rule owe together now, as last heard.
     debt_tokens: ByRule;
@@ -212,11 +216,13 @@ metrics! {
     overshoot_tokens: ByRule;
     /// How far a key was above its quota at most since the start.
     overshoot_max_tokens: ByRule;
-    /// How far a key can get above its quota, by the rule and the fleet.
+    /// How far above its quota a key can get, given the rule and the fleet, as long as no POP's exchange fails twice in a row;
+    /// it assumes a POP's `timeout_ms` of 1000.
     bound_tokens: ByRule;
     /// Hot keys that this weir-sync grants.
     hot_keys_here: Gauge;
-    /// How often a hot key found no room, or made it for one that matters more.
+    /// How often a hot key found no room among the 4,096 that are shared, or was dropped for one deeper in debt. POPs hear of
+    /// such a key only when they ask.
     hot_keys_dropped: Counter;
     /// Hot keys in the fleet.
     hot_keys: Gauge;
@@ -233,9 +239,12 @@ metrics! {
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
     reports_offline: Counter;
-    /// Requests that the POPs which report here decided, by rule and decision.
+    /// Requests that the POPs which report here decided, as far as they say it: allow, limit, shadow (let through, but limited
+    /// if the rule were enforced) or deny. The rule `deny list` is the list `deny` and bans of addresses. The sum over all
+    /// weir-syncs is the fleet's.
     decisions: Family<OfDecision, Counter>;
-    /// Checks at the gateway, by API and decision.
+    /// Checks at the gateway, by decision (allow, limit, deny: could not be checked, block) and API: http (`/v1/check`), limit
+    /// (`/ratelimit/check`), grpc, and quota: requests that clients with quotas report.
     gateway_checks: Family<Checked, Counter>;
     /// Checks that a rule let through at the gateway.
     gateway_allowed: Family<OfRule, Counter>;
@@ -245,13 +254,14 @@ metrics! {
     gateway_denied: Family<OfRule, Counter>;
     /// Checks that a rule in shadow would have limited at the gateway.
     gateway_shadow_limited: Family<OfRule, Counter>;
-    /// What else happened at the gateway, by the names of an edge's metrics.
+    /// What else happened at the gateway, by the name of an edge's metric without its first part. A row is there once something
+    /// has happened.
     gateway_events: Family<Happened, Counter>;
     /// Streams of clients that decide by quotas they are assigned.
     gateway_quota_streams: Gauge;
     /// Buckets that these report.
     gateway_quota_buckets: Gauge;
-    /// Anomalies under way, by rule and kind.
+    /// Anomalies under way at this weir-sync, by rule and kind, whether there is an audit log or not.
     anomalies: Family<OfAnomaly, Gauge>;
     /// Events of the audit log, by kind.
     audit_log_events: Family<OfEvent, Counter>;
@@ -259,9 +269,9 @@ metrics! {
     audit_log_written: Family<OfSink, Counter>;
     /// Events lost, because a sink was slow or gone.
     audit_log_lost: Family<OfSink, Counter>;
-    /// Tokens limited of keys that the audit log left out.
+    /// Tokens limited of keys that no `decisions` event tells of, because an interval had more than `audit_log_keys_max`.
     audit_log_omitted: Counter;
-    /// How often a sink failed.
+    /// How often a sink failed, which is tried again once a second.
     audit_log_errors: Family<OfSink, Counter>;
     /// How long ago the store last answered.
     store_silence: FloatGauge, in Unit::Seconds;
@@ -359,38 +369,11 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use super::page::Format;
     use super::*;
 
-    const PAGE: &str = include_str!("../../docs/reference/metrics.md");
-
-    /// The metrics that the page names in backticks: in full, or without their common prefix.
-    fn named(page: &str) -> BTreeSet<String> {
-        let codes = page.split('`').skip(1).step_by(2);
-        let name = |code: &str| {
-            let name = code.split('{').next()?.trim_end_matches("_total").trim_end_matches("_info");
-            if name.starts_with("process_") {
-                return Some(name.to_owned());
-            }
-            let rest = name.strip_prefix("weir_sync_").or(name.strip_prefix('_'))?;
-            Some(format!("weir_sync_{rest}"))
-        };
-        codes.filter_map(name).collect()
-    }
-
-    #[test]
-    fn the_page_for_operators_names_every_metric_and_no_other() {
-        let text = page::write(&Metrics::sample("eu"), Format::OpenMetrics);
-        let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-        let registered: BTreeSet<String> = kinds.map(str::to_owned).collect();
-        assert!(registered.len() > 25, "{text}");
-        assert_eq!(named(PAGE), registered);
-    }
     #[test]
     fn what_goes_wrong_with_reports_and_the_store_is_counted_from_zero() {
-        let page = page::write(&Metrics::new("eu").1, Format::Text);
+        let page = page::write(&Metrics::new("eu").1);
         for row in [
             r#"store_errors_total{region="eu",kind="full"} 0"#,
             r#"reports_total{region="eu",outcome="malformed"} 0"#,

@@ -6,7 +6,9 @@
 //!
 //! The hub's lock is held only briefly, and never across an await.
 
+pub(crate) mod figures;
 mod keys;
+mod turns;
 
 use std::slice;
 use std::sync::atomic::AtomicBool;
@@ -26,31 +28,28 @@ use weir_protocol::time::Time;
 
 use crate::audit::AuditLog;
 use crate::audit::observer::Observer;
-use crate::figures;
 use crate::fleet::Seen;
 use crate::metrics::{Metrics, StoreErrorKind};
-use crate::rates;
-use crate::refused_claims::RefusedClaims;
-use crate::rules::fleet::FleetState;
+use crate::refusals::RefusedClaims;
+use crate::rules::follow::FleetState;
 use crate::rules::{RuleSetMetrics, RuleSets};
 use crate::store::{ChargeBatch, Store, StoreError};
-use crate::turns;
 
 /// Handler of reports, and of queries about the hub's state.
-pub struct ReportHandler {
+pub(crate) struct ReportHandler {
     store: Arc<dyn Store>,
     /// Counters.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Rule sets that POPs run.
-    pub rules: Arc<RuleSets>,
+    pub(crate) rules: Arc<RuleSets>,
     /// Audit log of changes and decisions.
-    pub audit_log: Arc<AuditLog>,
+    pub(crate) audit_log: Arc<AuditLog>,
     /// Observer of decisions.
-    pub observer: Arc<Observer>,
+    pub(crate) observer: Arc<Observer>,
     hub: Mutex<Hub>,
     refused: RefusedClaims,
     /// Rules whose decisions appear in the metrics.
-    shown: rates::RateMetrics,
+    shown: figures::RateMetrics,
     /// Name of this weir-sync in the store.
     member: String,
     /// Notified when there are bans that were not shared with the other regions yet.
@@ -63,15 +62,9 @@ pub struct ReportHandler {
     started: Instant,
 }
 
-impl std::fmt::Debug for ReportHandler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReportHandler").field("member", &self.member).finish_non_exhaustive()
-    }
-}
-
 impl ReportHandler {
     /// Handler that charges `store` and grants according to `settings`. Changes are recorded in `audit_log`.
-    pub fn new(
+    pub(crate) fn new(
         store: Arc<dyn Store>,
         metrics: Arc<Metrics>,
         settings: HubSettings,
@@ -91,7 +84,7 @@ impl ReportHandler {
             member: settings.member.clone(),
             hub: Mutex::new(Hub::new(settings)),
             refused: RefusedClaims::default(),
-            shown: rates::RateMetrics::default(),
+            shown: figures::RateMetrics::default(),
             new_bans: Notify::new(),
             is_busy_told: AtomicBool::new(false),
             sharing: tokio::sync::Mutex::default(),
@@ -100,19 +93,19 @@ impl ReportHandler {
     }
 
     /// Encoded reply to a POP's `report`.
-    pub async fn answer(&self, report: Report) -> Vec<u8> {
+    pub(crate) async fn answer(&self, report: Report) -> Vec<u8> {
         self.answer_to(Speaker::Pop, report).await
     }
 
     /// Encoded reply to a `report` of `speaker`.
-    pub async fn answer_to(&self, speaker: Speaker, report: Report) -> Vec<u8> {
+    pub(crate) async fn answer_to(&self, speaker: Speaker, report: Report) -> Vec<u8> {
         self.rules.observe_version(report.running.version).await;
         self.update_known_rules();
         let (known, pending) = {
             // Locked once for both calls: other reports wait for the lock, and moving its data between
             // processors is slow.
             let mut hub = self.hub();
-            (hub.known_rules(&report), hub.report_of(speaker, self.now(), unix_us(), report))
+            (hub.known_rules(&report), hub.report(speaker, self.now(), unix_us(), report))
         };
         self.observer.observe(pending.report(), &known);
         if pending.has_bans() {
@@ -144,49 +137,49 @@ impl ReportHandler {
                 None => self.store.register(pending.pop()).await,
             }
         };
-        let (accounts, drawn, pops) = tokio::join!(
+        let (accounts, acquired, pops) = tokio::join!(
             self.store.charge(&batch),
-            turns::acquire(&*self.store, pending.pop(), pending.draws()),
+            turns::acquire(&*self.store, pending.pop(), pending.acquires()),
             register
         );
-        StoreReplies { accounts, drawn, pops }
+        StoreReplies { accounts, acquired, pops }
     }
 
     /// Acquires tokens of strict budgets in the name of `pop`, without any check of its claims.
-    pub async fn acquire(
+    pub(crate) async fn acquire(
         &self,
         pop: &str,
-        draws: &[AcquireRequest],
+        acquires: &[AcquireRequest],
     ) -> Vec<Result<AcquireResult, StoreError>> {
-        self.store.acquire(pop, draws).await
+        self.store.acquire(pop, acquires).await
     }
 
     /// Consumes tokens with a single exchange, and counts them. Fails if the store does not answer `within`
     /// this time.
-    pub async fn take(
+    pub(crate) async fn take(
         &self,
         pop: &str,
-        draw: &AcquireRequest,
+        acquire: &AcquireRequest,
         within: Duration,
     ) -> Result<AcquireResult, StoreError> {
-        let drawn = timeout(within, self.store.acquire(pop, slice::from_ref(draw))).await;
-        let drawn = drawn.map_or_else(
+        let acquired = timeout(within, self.store.acquire(pop, slice::from_ref(acquire))).await;
+        let acquired = acquired.map_or_else(
             |_| Err(StoreError::Slow(within.as_millis())),
-            |mut drawn| drawn.pop().unwrap_or(Err(StoreError::Invalid("no answer to a draw"))),
+            |mut acquired| acquired.pop().unwrap_or(Err(StoreError::Invalid("no answer to an acquire"))),
         );
-        match &drawn {
-            Ok(drawn) => {
-                self.metrics.tokens_charged.inc_by(drawn.given);
+        match &acquired {
+            Ok(acquired) => {
+                self.metrics.tokens_charged.inc_by(acquired.given);
             }
             Err(error) => {
                 self.metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc();
             }
         }
-        drawn
+        acquired
     }
 
     /// Exchanges data with the other regions: hot keys, the current rule set, and the versions that POPs run.
-    pub async fn listen(&self) -> Result<(), StoreError> {
+    pub(crate) async fn listen(&self) -> Result<(), StoreError> {
         let tick = self.hub().tick(self.now());
         let metrics = &self.metrics;
         metrics.warm_keys.set(gauge(tick.warm_keys));
@@ -219,7 +212,7 @@ impl ReportHandler {
 
     /// All POPs of the fleet, and the revision that each should run. Without the store, only the POPs that
     /// report here.
-    pub async fn fleet(&self) -> Result<FleetState, StoreError> {
+    pub(crate) async fn fleet(&self) -> Result<FleetState, StoreError> {
         match self.fleet_of_store().await {
             Err(error) if error.is_out_of_reach() => Ok(self.rules.fleet_offline(self.pops_here(), error)),
             fleet => fleet,
@@ -234,7 +227,7 @@ impl ReportHandler {
     }
 
     /// POPs that report to this weir-sync.
-    pub fn pops_here(&self) -> Vec<Seen> {
+    pub(crate) fn pops_here(&self) -> Vec<Seen> {
         let (region, replica) = self.member.split_once('/').unwrap_or((&self.member, ""));
         let seen = |(note, silent_ns): (PopNote, u64)| Seen {
             pop: note.pop,
@@ -249,14 +242,14 @@ impl ReportHandler {
 
     /// Latest revision that a POP reporting here runs, if the store answers that it has no rule set, and so has
     /// lost it.
-    pub fn lost_revision(&self) -> Option<u64> {
+    pub(crate) fn lost_revision(&self) -> Option<u64> {
         let runs = self.pops_here().iter().map(|pop| pop.version).max();
         runs.filter(|revision| *revision > 0 && self.rules.revision() == 0 && self.rules.is_missing())
     }
 
     /// Note for an operator on a change that was made: it does not survive a restart, or it has not reached the
     /// store yet. None if there is nothing to note.
-    pub fn note(&self, offline: Option<&StoreError>) -> Option<String> {
+    pub(crate) fn note(&self, offline: Option<&StoreError>) -> Option<String> {
         let region = self.member.split('/').next().unwrap_or_default();
         match offline {
             Some(error) => Some(format!(
@@ -272,22 +265,22 @@ impl ReportHandler {
     }
 
     /// Name of this weir-sync in the store.
-    pub fn member(&self) -> &str {
+    pub(crate) fn member(&self) -> &str {
         &self.member
     }
 
     /// State of the budgets as known to this weir-sync.
-    pub fn figures(&self) -> Figures {
+    pub(crate) fn figures(&self) -> Figures {
         self.hub().figures(self.now())
     }
 
     /// Waits until there is a ban that was not shared yet.
-    pub async fn new_bans(&self) {
+    pub(crate) async fn new_bans(&self) {
         self.new_bans.notified().await;
     }
 
     /// Shares new bans with the other regions, and reads theirs.
-    pub async fn share_bans(&self) -> Result<(), StoreError> {
+    pub(crate) async fn share_bans(&self) -> Result<(), StoreError> {
         let _sharing = self.sharing.lock().await;
         let mine = self.hub().share_bans(self.now());
         let fleet = self.store.bans(mine.items()).await?;
@@ -297,7 +290,7 @@ impl ReportHandler {
 
     /// Bans these keys at all POPs for `for_ms`, regardless of their rules and of earlier overrides. On return,
     /// the other regions have the ban or receive it within one interval.
-    pub async fn ban_keys(&self, ids: &[BudgetId], for_ms: u32) -> Result<(), StoreError> {
+    pub(crate) async fn ban_keys(&self, ids: &[BudgetId], for_ms: u32) -> Result<(), StoreError> {
         for id in ids {
             self.hub().ban(self.now(), id.clone(), for_ms);
         }
@@ -306,7 +299,7 @@ impl ReportHandler {
 
     /// Lifts the bans of these keys, like [`Self::forget_keys`]. Without the store, they are lifted at the POPs
     /// that report here, and at the others once it answers.
-    pub async fn unban_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
+    pub(crate) async fn unban_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
         match self.forget_keys(ids).await {
             Err(error) if error.is_out_of_reach() => {
                 for id in ids {
@@ -321,7 +314,7 @@ impl ReportHandler {
     /// Resets these keys at all POPs: their budgets are full, and they are not banned. On return, the other
     /// regions have the reset or receive it within one interval. After an error it may be done in part, and can
     /// be repeated.
-    pub async fn forget_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
+    pub(crate) async fn forget_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
         self.update_known_rules();
         for id in ids {
             let refill_policies = self.hub().refill_policies(&id.rule);
@@ -333,7 +326,7 @@ impl ReportHandler {
     }
 
     /// Succeeds if the store is in reach and, where acquires wait for a replica, one confirms them.
-    pub async fn ready(&self) -> Result<(), StoreError> {
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         let result = self.store.ping().await;
         self.metrics.store_up.set(i64::from(result.is_ok()));
         let masters = self.store.masters();
@@ -356,7 +349,7 @@ impl ReportHandler {
     }
 
     /// Updates the metrics that are computed on demand.
-    pub async fn refresh_metrics(&self) {
+    pub(crate) async fn refresh_metrics(&self) {
         // The metric itself shows an error.
         let _ = self.ready().await;
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);

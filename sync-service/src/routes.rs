@@ -3,12 +3,10 @@
 mod canary;
 mod check;
 mod console;
-mod differences;
-mod override_path;
+mod fleet;
+mod keys;
 mod overrides;
-mod reset;
 mod rules;
-mod top_keys;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::Body;
-use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
@@ -25,33 +23,30 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 use weir_protocol::messages::{self, Message as _, Report, WireError};
 
-use crate::access::bearer;
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis, PopPatterns, Role};
+use crate::access::{AllowedHosts, EXPECTED_HOST, bearer};
 use crate::config::GATEWAY_PREFIX;
 use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
 use crate::gateway::{Gateway, limit};
-use crate::hosts::AllowedHosts;
 use crate::keys::query::KEY_PATH;
 use crate::live::{self, Live};
-use crate::metrics::page::{self, Format};
-use crate::metrics::{Metrics, RefusedStatus};
+use crate::metrics::{Metrics, RefusedStatus, page};
+use crate::overrides::path::OverridePath;
 use crate::problem::{Problem, json, text};
 use crate::refusals::told;
 use crate::report::ReportHandler;
 use crate::secrets::Secrets;
-use override_path::OverridePath;
 
 /// Request as routes receive it.
-pub type HttpRequest = hyper::Request<Arriving>;
+pub(crate) type HttpRequest = hyper::Request<Arriving>;
 /// Response of a route.
-pub type HttpResponse = hyper::Response<Full<Bytes>>;
+pub(crate) type HttpResponse = hyper::Response<Full<Bytes>>;
 /// Response as it is sent: a complete body, or a stream of events.
-pub type SentResponse = hyper::Response<Either<Full<Bytes>, live::EventStream>>;
+pub(crate) type SentResponse = hyper::Response<Either<Full<Bytes>, live::EventStream>>;
 /// Response, or the problem that prevented it.
 type Answered = Result<HttpResponse, Problem>;
 
-/// Path of the metrics.
 const METRICS_PATH: &str = "/metrics";
 /// Path that rolls back to a version.
 const ROLLBACK_PATH: &str = "/v1/rules/rollback";
@@ -66,47 +61,37 @@ const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions
     /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
     /ratelimit/check, /healthz, /readyz or /metrics";
 
-/// Rendered metrics, in both formats.
-#[derive(Debug)]
-pub struct Page {
-    made_at: Instant,
-    open: Bytes,
-    text: Bytes,
-}
-
 /// Handler of all HTTP requests.
-#[derive(Debug)]
-pub struct Routes {
-    /// Handler of reports.
-    pub exchange: Arc<ReportHandler>,
+pub(crate) struct Routes {
+    pub(crate) exchange: Arc<ReportHandler>,
     /// Handler of checks, if the gateway is on.
-    pub gateway: Option<Arc<Gateway>>,
+    pub(crate) gateway: Option<Arc<Gateway>>,
     /// Counters.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Registry that `/metrics` renders.
-    pub registry: Registry,
+    pub(crate) registry: Registry,
     /// Credentials of POPs, operators and services.
-    pub secrets: Arc<Secrets>,
-    /// Last rendered metrics.
-    pub page: Mutex<Option<Page>>,
+    pub(crate) secrets: Arc<Secrets>,
+    /// Last rendered metrics, with the time.
+    pub(crate) page: Mutex<Option<(Instant, Bytes)>>,
     /// Held while a rule set is validated for a trial, so that only one is at a time.
-    pub judging: Arc<Mutex<()>>,
+    pub(crate) judging: Arc<Mutex<()>>,
     /// Stream of events for viewers of the console at `/`.
-    pub live: Live,
+    pub(crate) live: Live,
     /// Minimum interval between two renderings of the metrics.
-    pub metrics_interval: Duration,
+    pub(crate) metrics_interval: Duration,
     /// Host names that requests may use for this weir-sync.
-    pub hosts: AllowedHosts,
+    pub(crate) hosts: AllowedHosts,
     /// Host names for the operations address.
-    pub ops_hosts: AllowedHosts,
+    pub(crate) ops_hosts: AllowedHosts,
     /// True while this weir-sync drains and asks callers to go elsewhere.
-    pub is_draining: AtomicBool,
+    pub(crate) is_draining: AtomicBool,
     /// True if the operations pages have their own address. Only that address then serves the metrics.
-    pub has_ops: bool,
+    pub(crate) has_ops: bool,
     /// Time limit for a body.
-    pub body_timeout: Duration,
+    pub(crate) body_timeout: Duration,
     /// Maximum size of a body, in bytes.
-    pub body_bytes_max: usize,
+    pub(crate) body_bytes_max: usize,
 }
 
 /// True if a request may change something. A dry run does not, and may take long.
@@ -123,9 +108,9 @@ fn is_dry_run(query: &str) -> bool {
 
 impl Routes {
     /// Responds to `request` of `peer`. Never fails: errors become problem responses.
-    pub async fn respond(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> SentResponse {
+    pub(crate) async fn respond(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> SentResponse {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let answered = if let Err(problem) = self.hosts.check(&uri, request.headers()) {
+        let answered = if let Err(problem) = own_host(self.hosts, &request) {
             Err(problem)
         } else if uri.path() == live::PATH {
             match self.live(&request) {
@@ -155,9 +140,12 @@ impl Routes {
     }
 
     /// Responds to `request` at the operations address, which serves only the operations pages.
-    pub async fn respond_to_operator(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> HttpResponse {
-        let judged = self.ops_hosts.check(request.uri(), request.headers());
-        let answered = match judged {
+    pub(crate) async fn respond_to_operator(
+        self: Arc<Self>,
+        request: HttpRequest,
+        peer: Arc<Peer>,
+    ) -> HttpResponse {
+        let answered = match own_host(self.ops_hosts, &request) {
             Ok(()) => self.page(&request).await,
             Err(problem) => Err(problem),
         };
@@ -253,29 +241,21 @@ impl Routes {
             "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::method_not_allowed("GET, HEAD")),
             "/healthz" => Ok(self.health()),
             "/readyz" => Ok(self.readiness().await),
-            METRICS_PATH => {
-                let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-                let format = Format::accepted(accept);
-                Ok(text(StatusCode::OK, format.content_type(), self.metrics_page(format).await))
-            }
+            METRICS_PATH => Ok(text(StatusCode::OK, page::CONTENT_TYPE, self.metrics_page().await)),
             _ => Err(Problem::new(StatusCode::NOT_FOUND, EXPECTED_PATHS)),
         }
     }
 
     /// Rendered metrics, rebuilt at most once per [`Self::metrics_interval`]. With many budgets that takes
     /// long, and reports wait in the meantime.
-    async fn metrics_page(&self, format: Format) -> Bytes {
+    async fn metrics_page(&self) -> Bytes {
         let mut page = self.page.lock().await;
-        let known = page.as_ref().filter(|known| known.made_at.elapsed() < self.metrics_interval);
-        let known = if let Some(known) = known {
-            known
-        } else {
-            self.exchange.refresh_metrics().await;
-            let of = |format| Bytes::from(page::write(&self.registry, format));
-            let (open, text) = (of(Format::OpenMetrics), of(Format::Text));
-            page.insert(Page { made_at: Instant::now(), open, text })
-        };
-        if format == Format::OpenMetrics { known.open.clone() } else { known.text.clone() }
+        let is_recent = |(made_at, _): &&(Instant, Bytes)| made_at.elapsed() < self.metrics_interval;
+        if let Some((_, known)) = page.as_ref().filter(is_recent) {
+            return known.clone();
+        }
+        self.exchange.refresh_metrics().await;
+        page.insert((Instant::now(), page::write(&self.registry).into())).1.clone()
     }
 
     async fn report(&self, request: HttpRequest, peer: &Peer) -> Answered {
@@ -328,7 +308,7 @@ impl Routes {
 
     /// True if this weir-sync can serve reports and checks: the store is in reach, the gateway knows its rules,
     /// and it is not draining.
-    pub async fn is_ready(&self) -> bool {
+    pub(crate) async fn is_ready(&self) -> bool {
         let ready = self.exchange.ready().await;
         // Anybody may request `/readyz`, so the store's error goes only to the log.
         if let Err(error) = &ready {
@@ -397,6 +377,12 @@ impl Routes {
             Err(_) => Err(Problem::malformed("the body broke off").that_closes()),
         }
     }
+}
+
+/// Refuses a request for a host that is not the listener's own.
+fn own_host(hosts: AllowedHosts, request: &HttpRequest) -> Result<(), Problem> {
+    let is_own = hosts.are_own(request.uri(), request.headers());
+    is_own.then_some(()).ok_or_else(|| Problem::new(StatusCode::MISDIRECTED_REQUEST, EXPECTED_HOST))
 }
 
 /// Media type of the content, without parameters.

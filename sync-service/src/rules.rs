@@ -5,23 +5,17 @@
 //! So a POP can fetch each revision that it learns of here, even if the store does not answer.
 //!
 //! ```text
-//! change.rs    author and reason of a change
-//! follow.rs    reads the store and notifies POPs; followed.rs, what was read; revision.rs, what POPs are to run
-//! known.rs     the rules that POPs may run
-//! overrides.rs    sets, lifts and lists overrides
-//! kill_switch.rs   switches all rules off and on
-//! offline.rs   changes that have not reached the store yet
-//! canary.rs    begins, promotes and withdraws a canary; audience.rs, its POPs; fleet.rs, the revision of each POP
+//! change.rs     authors, errors and canaries; revision.rs, what the store has and what POPs run
+//! follow.rs     reads the store and notifies POPs; the revision of each POP
+//! overrides.rs  sets, lifts and lists overrides; canary.rs, begins, promotes and withdraws a canary
+//! offline.rs    the kill switch, and changes that have not reached the store yet
+//! file.rs       watches a rule file
 //! ```
 
-pub mod audience;
 mod canary;
 mod change;
-pub mod fleet;
-mod follow;
-mod followed;
-mod kill_switch;
-mod known;
+pub mod file;
+pub mod follow;
 pub mod offline;
 mod overrides;
 mod revision;
@@ -30,104 +24,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
-use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use weir_budget::report_limits::KnownRule;
 use weir_rules::RuleSet;
-use weir_rules::reading::ConfigError;
 
 use crate::audit::AuditLog;
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
 use crate::document::{Document, Form};
-use crate::refused_claims::known_rules;
-use crate::store::overrides::OVERRIDES_MAX;
+use crate::refusals::known_rules;
 use crate::store::rules::{NewVersion, Stored, StoredVersion};
 use crate::store::{Store, StoreError};
-use audience::Audience;
-pub use audience::Canary;
-pub use change::ChangeOrigin;
-use followed::Followed;
-use known::NumberedRules;
-use revision::RecentRevisions;
+use revision::{Followed, NumberedRules, RecentRevisions};
 
-/// Header with the author's comment on a change.
-pub const COMMENT: &str = "weir-comment";
-/// Maximum length of a [`COMMENT`], in bytes.
-pub const COMMENT_BYTES_MAX: usize = 500;
+pub use change::{
+    Audience, COMMENT, COMMENT_BYTES_MAX, Canary, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX,
+    Tried,
+};
+
 /// Maximum delay of a report that names a version which is not known here yet.
 const HEAR_MAX: Duration = Duration::from_millis(100);
 /// Minimum interval between such look-ups in the store.
 const HEAR_PAUSE: Duration = Duration::from_secs(1);
-/// Number and JSON document of a version or a revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NumberedDocument {
-    /// Number of the version or revision.
-    pub version: u64,
-    /// Document as JSON.
-    pub document: Bytes,
-}
-
-/// Reason why a rule set was not changed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ChangeError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The current version is not the expected one. It is 0 if there is none.
-    #[error("the current version is {0}")]
-    Conflict(u64),
-    /// There is no rule set to change.
-    #[error("there is no rule set yet")]
-    None,
-    /// The version to roll back to is not kept.
-    #[error("version {0} is not kept")]
-    NotKept(u64),
-    /// A kept document is no longer valid.
-    #[error("the document is not valid")]
-    Invalid(Vec<ConfigError>),
-    /// The rule set would be invalid with the override.
-    #[error("the rule set with this override is not valid")]
-    Override(Vec<ConfigError>),
-    /// The maximum number of overrides is reached.
-    #[error("there are {OVERRIDES_MAX} overrides, the most")]
-    Full,
-    /// There is no such override.
-    #[error("there is no such override")]
-    NoOverride,
-    /// The canary with this number is running.
-    #[error("a canary runs")]
-    Canary(u64),
-    /// No canary is running.
-    #[error("no canary runs")]
-    NoCanary,
-    /// The canary with this number is running, not the expected one.
-    #[error("the canary that runs is {0}")]
-    OtherCanary(u64),
-    /// Some POPs of the canary's audience, or all of them, have never reported.
-    #[error("no such POPs have reported: {0:?}")]
-    Unheard(Audience),
-    /// The canary would change the quota or the algorithm of strict rules.
-    #[error("the canary has other terms for strict rules")]
-    Strict(Vec<ConfigError>),
-}
-
-/// Result of a trial: what a rule set would change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tried {
-    /// Version that it would replace; 0 if there is none.
-    pub current: u64,
-    /// Version that it would become. It cannot be predicted for the first one.
-    pub next: Option<u64>,
-    /// True if it is identical to the current one.
-    pub is_same: bool,
-    /// Changes to the current rule set.
-    pub changes: Differences,
-    /// The changes as text, one per line.
-    pub lines: Vec<String>,
-}
 
 /// The fleet's rule set.
 pub struct RuleSets {
@@ -156,12 +75,6 @@ pub struct RuleSetMetrics {
     pub revision: Gauge,
     /// Revision that the canary's POPs run; 0 if there is no canary.
     pub canary: Gauge,
-}
-
-impl std::fmt::Debug for RuleSets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RuleSets").field("revision", &self.revision()).finish_non_exhaustive()
-    }
 }
 
 impl RuleSets {
@@ -259,7 +172,7 @@ impl RuleSets {
 
     /// Reads the current version from the store.
     pub async fn current(&self) -> Result<Option<NumberedDocument>, StoreError> {
-        match self.store.rules_version().await? {
+        match self.store.current().await?.version {
             Some(version) => self.kept_version(version).await,
             None => Ok(None),
         }

@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use weir_rules::fleet_secret::{KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 
 use crate::access::Access;
-use crate::config::{Config, Secret, token};
+use crate::config::{Config, Secret, values};
 use crate::refusals::Refusals;
 use crate::settling::{Settling, ticks};
 use crate::tls::Tls;
@@ -18,11 +18,11 @@ pub struct Secrets {
     /// Tokens.
     pub access: Access,
     /// Certificates, if connections use TLS.
-    pub tls: Option<Tls>,
+    pub(crate) tls: Option<Tls>,
     /// Secret that hides the parts of the gateway's keys.
-    pub gateway_key: Option<Secret>,
+    pub(crate) gateway_key: Option<Secret>,
     /// Requests refused lately.
-    pub refusals: Refusals,
+    pub(crate) refusals: Refusals,
     /// Files that should be private, including those of the store.
     secret_paths: Vec<String>,
     /// Files that are watched.
@@ -86,7 +86,7 @@ impl Secrets {
 
     /// Warnings about files that are usable but should be changed.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        self.secret_paths.iter().filter_map(|path| token::warning(path))
+        self.secret_paths.iter().filter_map(|path| values::privacy_warning(path))
     }
 
     /// Requests that the files be read again at once, even if unchanged.

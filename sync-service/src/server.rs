@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
@@ -16,21 +17,20 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::HubSettings;
 
+use crate::access::AllowedHosts;
 use crate::anomalies::Thresholds;
 use crate::audit::writer::Writer;
 use crate::audit::{self, AuditLog};
+use crate::config::values::random;
 use crate::config::{AuditStream, Config, GATEWAY_PREFIX, StoreAddress};
 use crate::connections::{ConnectionLimits, Connections, Protocol};
-use crate::descriptors;
 use crate::gateway::rls::{self, Port};
 use crate::gateway::{self, Gateway};
-use crate::hosts::AllowedHosts;
 use crate::live::Live;
 use crate::metrics::Metrics;
-use crate::random::random;
 use crate::report::ReportHandler;
 use crate::routes::Routes;
-use crate::rules_file;
+use crate::rules::file as rules_file;
 use crate::secrets::Secrets;
 use crate::store::address::NodeMap;
 use crate::store::dial::{DialError, LoginFiles};
@@ -165,9 +165,13 @@ fn serve_until(
         let mut deciding = JoinSet::new();
         let gateway = routes.gateway.clone();
         gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
-        work.spawn(listen_to_regions(Arc::clone(&routes)));
+        work.spawn(repeat(Arc::clone(&routes), LISTEN_INTERVAL, |exchange| async move {
+            exchange.listen().await
+        }));
         work.spawn(share_bans(Arc::clone(&routes)));
-        work.spawn(share_top_keys(Arc::clone(&routes)));
+        work.spawn(repeat(Arc::clone(&routes), BUSY_INTERVAL, |exchange| async move {
+            exchange.share_top_keys().await
+        }));
         work.spawn(Arc::clone(&routes.exchange.observer).watch());
         work.spawn(Arc::clone(&routes.exchange.observer).run(config.audit_log_interval));
         work.spawn(Arc::clone(&secrets).watch());
@@ -218,15 +222,19 @@ async fn reached(store: &dyn Store, limit: Duration) {
     let _ = timeout(limit, tried).await;
 }
 
-/// Exchanges hot keys and rule set versions with the other regions until the task is aborted.
-async fn listen_to_regions(routes: Arc<Routes>) {
-    let mut ticks = interval(LISTEN_INTERVAL);
+/// Runs `exchange` with the other weir-syncs every `pause` until the task is aborted.
+async fn repeat<F: Future<Output = Result<(), StoreError>>>(
+    routes: Arc<Routes>,
+    pause: Duration,
+    exchange: impl Fn(Arc<ReportHandler>) -> F,
+) {
+    let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = routes.exchange.listen().await {
+        if let Err(error) = exchange(Arc::clone(&routes.exchange)).await {
             // The store's own metrics and `/readyz` show this failure better.
-            tracing::debug!(%error, "cannot exchange hot keys and versions with the other regions");
+            tracing::debug!(%error, "cannot exchange keys and versions with the other weir-syncs");
         }
     }
 }
@@ -247,21 +255,9 @@ async fn share_bans(routes: Arc<Routes>) {
     }
 }
 
-/// Shares this weir-sync's top keys with the others until the task is aborted.
-async fn share_top_keys(routes: Arc<Routes>) {
-    let mut ticks = interval(BUSY_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        if let Err(error) = routes.exchange.share_top_keys().await {
-            tracing::debug!(%error, "cannot tell the other weir-syncs of top keys");
-        }
-    }
-}
-
 fn limits(config: &Config) -> ConnectionLimits {
     ConnectionLimits {
-        connections_max: descriptors::connections_max(config.connections_max),
+        connections_max: connections_max(config.connections_max),
         first_byte_timeout: config.first_byte_timeout,
         header_timeout: config.header_timeout,
         write_timeout: config.write_timeout,
@@ -487,4 +483,30 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let prefix = config.store_prefix.clone();
     let options = Options { response_timeout, pop_ttl, files, nodes, wait, keys_max, prefix };
     Ok(Arc::new(Redis::new(url, options)?))
+}
+
+/// Descriptors for other uses: the store, files, connections to the server's own address.
+const OTHERS: u64 = 128;
+/// Minimum number of connections.
+const CONNECTIONS_MIN: usize = 16;
+
+/// Returns the number of connections: `wanted`, or as many as leave descriptors for other uses. Raises the
+/// process's limit as far as possible without privileges; the usual limit is there for programs that cannot
+/// handle more than 1024.
+pub fn connections_max(wanted: usize) -> u32 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let descriptors = if raised.is_ok() { limit.maximum } else { limit.current };
+    let left = descriptors.map_or(u64::MAX, |descriptors| descriptors.saturating_sub(OTHERS));
+    let fitting = usize::try_from(left).unwrap_or(usize::MAX).max(CONNECTIONS_MIN);
+    if fitting < wanted {
+        tracing::warn!(
+            connections_max = wanted,
+            now = fitting,
+            descriptors,
+            "fewer connections at a time than connections_max says: the system allows too few file descriptors (raise \
+             `ulimit -n`, or LimitNOFILE of systemd)"
+        );
+    }
+    u32::try_from(wanted.min(fitting)).unwrap_or(u32::MAX)
 }

@@ -12,7 +12,7 @@ const READ_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Last content read, and last content that settled.
 #[derive(Debug)]
-pub struct Settling<T> {
+pub(crate) struct Settling<T> {
     last: Option<T>,
     settled: Option<T>,
 }
@@ -25,12 +25,12 @@ impl<T> Default for Settling<T> {
 
 impl<T: Clone + PartialEq> Settling<T> {
     /// Begins with `known` as the settled content.
-    pub fn on(known: T) -> Self {
+    pub(crate) fn on(known: T) -> Self {
         Self { last: None, settled: Some(known) }
     }
 
     /// Applies the content that was read. Returns it if it is new and has just settled.
-    pub fn see(&mut self, found: T) -> Option<T> {
+    pub(crate) fn see(&mut self, found: T) -> Option<T> {
         let is_still = self.last.as_ref() == Some(&found);
         self.last = Some(found.clone());
         if !is_still || self.settled.as_ref() == Some(&found) {
@@ -42,7 +42,7 @@ impl<T: Clone + PartialEq> Settling<T> {
 }
 
 /// Ticks at which to read.
-pub fn ticks() -> Interval {
+pub(crate) fn ticks() -> Interval {
     let mut ticks = interval(READ_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks

@@ -15,31 +15,31 @@ use crate::access::credentials::{Credential, PopPatterns};
 
 /// Paths of the TLS files, from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub(crate) struct TlsFiles {
     /// Certificate chain.
-    pub cert: String,
+    pub(crate) cert: String,
     /// Private key of the certificate.
-    pub key: String,
+    pub(crate) key: String,
     /// Authorities of client certificates, which clients may present instead of a token.
-    pub client_ca: Option<String>,
+    pub(crate) client_ca: Option<String>,
 }
 
 /// TLS configuration of connections.
-pub struct Tls {
+pub(crate) struct Tls {
     files: TlsFiles,
     config: RwLock<Arc<ServerConfig>>,
 }
 
 impl Tls {
     /// Reads the files. An error names the setting and the file.
-    pub fn read(files: TlsFiles) -> Result<Self, String> {
+    pub(crate) fn read(files: TlsFiles) -> Result<Self, String> {
         let config = RwLock::new(Arc::new(read(&files)?));
         Ok(Self { files, config })
     }
 
     /// Reads the files again for future connections. If they are invalid, an error is logged and the previous
     /// ones stay in use.
-    pub fn reread(&self) {
+    pub(crate) fn reread(&self) {
         match read(&self.files) {
             Ok(config) => {
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
@@ -50,7 +50,7 @@ impl Tls {
     }
 
     /// Acceptor for a new connection with this ALPN protocol (RFC 7301).
-    pub fn acceptor(&self, protocol: &[u8]) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self, protocol: &[u8]) -> TlsAcceptor {
         let mut config = ServerConfig::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         config.alpn_protocols = vec![protocol.to_vec()];
         Arc::new(config).into()
@@ -59,7 +59,7 @@ impl Tls {
 
 /// Credential of a verified client certificate: it may report for the POPs that are its DNS names. None without
 /// usable names.
-pub fn bearer(certificate: &CertificateDer<'_>) -> Option<Credential<PopPatterns>> {
+pub(crate) fn bearer(certificate: &CertificateDer<'_>) -> Option<Credential<PopPatterns>> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     // A DNS name can only begin with `*`, which is no pattern of POPs.
     let names: Vec<_> = certificate.valid_dns_names().collect();

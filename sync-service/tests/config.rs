@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use weir_sync::access::{Access, Refused, credentials::Role};
 use weir_sync::config::settings::SETTINGS;
 use weir_sync::config::{
-    AuditFile, AuditStream, Config, ConfigErrors, LoadedConfig, LogFormat, Secret, StoreAddress, TokenSource,
-    command, load,
+    AuditFile, AuditStream, Config, ConfigErrors, LoadedConfig, LogFormat, Secret, StoreAddress, command,
+    load,
 };
 
 fn loaded(flags: &[&str], variables: &[(&str, &str)]) -> Result<LoadedConfig, ConfigErrors> {
@@ -65,15 +65,6 @@ fn the_example_explains_every_setting() {
         let is_setting = key.contains('_') && !key.contains(' ');
         assert!(!is_setting || known(key), "{line}: no such setting");
     }
-}
-
-#[test]
-fn help_shows_the_true_defaults() {
-    let mut config = Config::default();
-    for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
-        (setting.set)(&mut config, setting.default).unwrap();
-    }
-    assert_eq!(config, Config::default());
 }
 
 #[test]
@@ -193,32 +184,6 @@ fn named(name: &str, pops: &str) -> (String, String) {
 }
 
 #[test]
-fn a_token_is_read_from_its_file() {
-    let (_token, path) = file("s3cret-s3cret-s3cret\n");
-    assert_eq!(bearer(&tokens(&path), "s3cret-s3cret-s3cret"), Some(named("pops", "*")));
-    let config = read(&["--token-file", &path], &[]).unwrap();
-    assert_eq!(read(&["--token-file", &path], &[("WEIR_SYNC_TOKEN", TOKEN)]).unwrap().token, config.token);
-    assert!(errors(&["--token-file", &path, "--token", TOKEN], &[]).contains("found both"));
-    assert!(errors(&["--token-file", "/nowhere/token"], &[]).contains("cannot read /nowhere/token"));
-    let (_empty, path) = file("\n# nothing but this\n");
-    let said = errors(&["--token-file", &path], &[]);
-    let expected =
-        format!("token_file: {path}: expected a token on each line, `TOKEN`, or `NAME POPS TOKEN` ");
-    assert!(said.starts_with(&expected) && said.ends_with("found none"), "{said}");
-}
-
-#[test]
-fn a_file_may_hold_several_tokens_one_a_line() {
-    let (_both, path) = file("the-old-token-of-pops\r\n\nthe-new-token-of-pops");
-    let both = tokens(&path);
-    for token in ["the-old-token-of-pops", "the-new-token-of-pops"] {
-        assert_eq!(bearer(&both, token), Some(named("pops", "*")));
-    }
-    assert_eq!(bearer(&both, "the-new-token-of-pop"), None);
-    assert_eq!(both.operator(Some(b"the-new-token-of-pops"), Role::Read), Err(Refused::Closed));
-}
-
-#[test]
 fn a_line_may_name_its_token_and_the_pops_it_speaks_for() {
     let (_file, path) = file(
         "# the region of Frankfurt, two tokens while one is replaced\n\
@@ -294,18 +259,6 @@ fn a_token_that_could_be_guessed_is_refused() {
 }
 
 #[test]
-fn a_token_from_a_file_is_taken_to_the_letter() {
-    for (text, expected) in [
-        ("token: 0123456701234567\n", "0123456701234567"),
-        ("token: 10000000000000e5\n", "10000000000000e5"),
-        ("token: 0x00000000000000ff\n", "0x00000000000000ff"),
-    ] {
-        let (_file, path) = file(text);
-        assert_eq!(read(&["--config", &path], &[]).unwrap().token, TokenSource::Given(Secret::new(expected)));
-    }
-}
-
-#[test]
 fn secrets_are_never_printed() {
     let url = "rediss://weir:pa55word@redis.internal:6380/2?x=pa55word";
     let config = read(&["--token", "s3cret-s3cret-token", "--store", url], &[]).unwrap();
@@ -317,24 +270,6 @@ fn secrets_are_never_printed() {
         assert!(!errors(&["--store", bad], &[]).contains("pa55"), "{bad}");
     }
     assert!(!errors(&["--token", "s3cret s3cret token"], &[]).contains("s3cret"));
-}
-
-#[test]
-fn the_longest_lease_is_not_below_the_shortest() {
-    assert!(
-        errors(&["--lease-min-ms", "5000", "--lease-max-ms", "4000"], &[])
-            .contains("lease_min_ms: expected at most")
-    );
-}
-
-#[test]
-fn a_replica_is_not_waited_for_longer_than_the_store() {
-    let of = |wait| errors(&["--store-timeout-ms", "400", "--store-wait-ms", wait], &[]);
-    assert!(of("401").contains("store_wait_ms: expected at most store_timeout_ms"));
-    let config = read(&["--store-timeout-ms", "400", "--store-wait-ms", "400"], &[]).unwrap();
-    assert_eq!(config.store_wait, config.store_timeout);
-    let patience = config.store_timeout + 2 * config.store_wait;
-    assert!(config.gateway_timeout() > patience, "a draw waits behind another, and then for itself");
 }
 
 #[test]

@@ -18,11 +18,11 @@ pub enum Number {
     /// How far its clock is ahead of the store's, in microseconds.
     Ahead = 3,
     /// How many bursts deep it went, ...
-    Spread = 5,
+    FanOut = 4,
     /// ... until when to remember that, in microseconds, ...
-    SpreadUntil = 6,
+    FanOutUntil = 5,
     /// ... and what was remembered when the overshoot began.
-    SpreadBefore = 7,
+    FanOutBefore = 6,
 }
 
 /// A budget's string.
@@ -79,7 +79,7 @@ impl KeptBudget {
 
     /// Where the members begin and end.
     fn members(&self) -> (usize, usize) {
-        let counts = &self.0[MARK + 13 * DOUBLE..HEAD_BYTES];
+        let counts = &self.0[MARK + 12 * DOUBLE..HEAD_BYTES];
         let begin = HEAD_BYTES + usize::from(counts[0]) * 2 * DOUBLE;
         let bytes = usize::from(counts[4]) + (usize::from(counts[5]) << 8) + (usize::from(counts[6]) << 16);
         (begin, begin + bytes)

@@ -9,12 +9,6 @@ pub mod artefact;
 #[cfg(feature = "hosts")]
 pub mod bench;
 #[cfg(feature = "hosts")]
-pub mod bench_gateway;
-#[cfg(feature = "hosts")]
-pub mod bench_native;
-#[cfg(feature = "hosts")]
-pub mod bench_sync;
-#[cfg(feature = "hosts")]
 pub mod browser;
 pub mod cases;
 #[cfg(feature = "hosts")]

@@ -132,11 +132,6 @@ impl Run {
         );
     }
 
-    /// Admitted per second.
-    pub fn admitted_per_second(&self) -> f64 {
-        count(self.tally.admitted()) / self.lasted.as_secs_f64()
-    }
-
     /// Admitted per second over the `span` from `from` on.
     pub fn admitted_per_second_from(&self, from: Instant, span: Duration) -> f64 {
         let within = self.admitted_at.iter().filter(|at| (from..from + span).contains(at));

@@ -5,10 +5,10 @@
 //! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
 //! proxy (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`engine::Engine`] is a whole worker except its IO. [`buckets::Bucket`] is the counter it is built on:
+//! [`engine::Engine`] is a whole worker except its IO. [`algorithms::Bucket`] is the counter it is built on:
 //!
 //! ```
-//! use weir_limiter::buckets::{Bucket, TakeResult};
+//! use weir_limiter::algorithms::{Bucket, TakeResult};
 //! use weir_protocol::quota::Quota;
 //! use weir_protocol::time::Time;
 //!
@@ -38,16 +38,44 @@ pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 /// slots in and out; everything behind this constant is left out of it.
 pub(crate) const OWN_MEMORY: bool = cfg!(feature = "own_memory");
 
-pub mod buckets;
+/// True where the host is next to the store, so that requests of strict rules can consume tokens from the budget
+/// themselves.
+pub(crate) const NEXT_TO_STORE: bool = cfg!(feature = "takes");
+
+pub mod algorithms;
+pub mod check;
 pub mod counters;
-pub mod decide;
 pub mod engine;
-pub mod fleet;
 pub mod key;
 pub mod limiter;
-mod local;
 pub mod response;
-mod rule_index;
+pub mod sync;
 pub mod table;
 
-pub use rule_index::RuleIndex;
+use weir_rules::NO_RULE;
+
+/// Index of a rule in the limiter's rules, valid until these are replaced. Messages number the rules that
+/// they refer to separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuleIndex(u16);
+
+impl RuleIndex {
+    /// The index of no rule.
+    pub(crate) const NONE: Self = Self(NO_RULE);
+
+    /// The rule at `place` in [`weir_rules::RuleSet::rules`].
+    pub const fn new(place: u16) -> Self {
+        Self(place)
+    }
+
+    /// [`RuleIndex::new`] for any number; none if it is too large.
+    pub(crate) fn of(place: usize) -> Option<Self> {
+        u16::try_from(place).ok().map(Self)
+    }
+}
+
+impl From<RuleIndex> for usize {
+    fn from(index: RuleIndex) -> Self {
+        Self::from(index.0)
+    }
+}

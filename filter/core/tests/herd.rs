@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_limiter::decide::Decision;
+use weir_limiter::check::Decision;
 use weir_limiter::key::HashSecret;
-use weir_limiter::limiter::{Limiter, TableIdentity};
+use weir_limiter::key::TableIdentity;
+use weir_limiter::limiter::Limiter;
 use weir_limiter::response::PreparedResponses;
 use weir_limiter::table::LocalSlots;
 use weir_protocol::time::{SECOND_NS, Time};

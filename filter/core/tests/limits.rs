@@ -5,9 +5,10 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use weir_limiter::decide::DecisionKind;
+use weir_limiter::check::DecisionKind;
 use weir_limiter::key::HashSecret;
-use weir_limiter::limiter::{Limiter, TableIdentity};
+use weir_limiter::key::TableIdentity;
+use weir_limiter::limiter::Limiter;
 use weir_limiter::table::LocalSlots;
 use weir_protocol::messages::RULE_NAME_MAX;
 use weir_protocol::time::Time;

@@ -3,10 +3,11 @@
 //! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
 //! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
-use weir_limiter::buckets::{Bucket, TakeResult};
-use weir_limiter::decide::DecisionKind;
+use weir_limiter::algorithms::{Bucket, TakeResult};
+use weir_limiter::check::DecisionKind;
 use weir_limiter::key::HashSecret;
-use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
+use weir_limiter::key::{Reporter, TableIdentity};
+use weir_limiter::limiter::Limiter;
 use weir_limiter::table::LocalSlots;
 use weir_protocol::messages::{
     AdmitRatio, Allowance, Ban, BudgetRule, Grant, Key, Leased, Message, PushedGrant, Replies, Reply, Report,
@@ -122,7 +123,7 @@ fn messages() {
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =
-        Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, parts: 1, lease_ms: 2_000 };
+        Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, divisor: 1, lease_ms: 2_000 };
     let reply = Reply {
         sequence: 300,
         pops: 3,
@@ -188,7 +189,7 @@ fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: T
             ratio: AdmitRatio::of(rnd.below(100), 100),
             level_milli: i64::try_from(key.admitted % 7).unwrap() * 1_000 - 2_000,
             burst: 50,
-            parts: 1,
+            divisor: 1,
             lease_ms: 1_500,
         })
     });

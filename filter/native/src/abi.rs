@@ -14,6 +14,8 @@ use std::ptr::{NonNull, null};
 use std::rc::Rc;
 use std::slice;
 
+use weir_limiter::engine::LogLevel;
+
 /// Version of the ABI. Envoy logs a warning for another version, and refuses one that is too old.
 pub(crate) const VERSION: &CStr = c"v0.1.0";
 
@@ -73,15 +75,6 @@ pub(crate) enum EnvoyAttribute {
     RouteName = 61,
 }
 
-/// Level of a log line.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) enum EnvoyLogLevel {
-    Info = 2,
-    Warn = 3,
-    Error = 4,
-}
-
 /// Source of metadata.
 #[repr(C)]
 enum Source {
@@ -89,7 +82,7 @@ enum Source {
 }
 
 unsafe extern "C" {
-    fn envoy_dynamic_module_callback_log(level: EnvoyLogLevel, text: Bytes);
+    fn envoy_dynamic_module_callback_log(level: u32, text: Bytes);
     fn envoy_dynamic_module_callback_get_concurrency() -> u32;
 
     fn envoy_dynamic_module_callback_http_get_header(
@@ -213,9 +206,31 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-impl Bytes {
-    const NONE: Self = Self { data: null(), size: 0 };
+/// A getter of metadata.
+type GetMetadata<T> = unsafe extern "C" fn(*mut c_void, Source, Bytes, Bytes, *mut T) -> bool;
+/// A function that makes an HTTP call.
+type MakeCallout = unsafe extern "C" fn(
+    of: *mut c_void,
+    id: *mut u64,
+    cluster: Bytes,
+    headers: *const EnvoyHeader,
+    count: usize,
+    body: Bytes,
+    timeout_ms: u64,
+) -> u32;
+/// A function that defines a metric with labels.
+type DefineMetric = unsafe extern "C" fn(*mut c_void, Bytes, *const Bytes, usize, *mut usize) -> u32;
+/// A function that changes a metric under label values.
+type ChangeMetric = unsafe extern "C" fn(*mut c_void, usize, *const Bytes, usize, u64) -> u32;
 
+impl Default for Bytes {
+    /// No bytes.
+    fn default() -> Self {
+        Self { data: null(), size: 0 }
+    }
+}
+
+impl Bytes {
     fn of(bytes: &[u8]) -> Self {
         Self { data: bytes.as_ptr(), size: bytes.len() }
     }
@@ -353,7 +368,13 @@ impl<T> KeptRequest<T> {
 }
 
 /// Writes to Envoy's log.
-pub(crate) fn log(level: EnvoyLogLevel, text: &str) {
+pub(crate) fn log(level: LogLevel, text: &str) {
+    let level = match level {
+        LogLevel::Info => 2,
+        LogLevel::Warn => 3,
+        LogLevel::Error => 4,
+    };
+    let text = ["weir: ", text].concat();
     // SAFETY: Envoy reads the text during the call, which any thread may make.
     unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(text.as_bytes())) }
 }
@@ -378,7 +399,7 @@ impl StreamHandle {
         index: usize,
         read: impl FnOnce(&[u8], usize) -> T,
     ) -> Option<T> {
-        let (mut value, mut count) = (Bytes::NONE, 0);
+        let (mut value, mut count) = (Bytes::default(), 0);
         // SAFETY: Envoy reads the name, and writes a pointer and two sizes, during the call.
         let is_there = unsafe {
             envoy_dynamic_module_callback_http_get_header(
@@ -404,7 +425,7 @@ impl StreamHandle {
     pub(crate) fn remove_header(self, map: Headers, name: &str) {
         let name = Bytes::of(name.as_bytes());
         // SAFETY: Envoy reads the name during the call. A null value removes the header.
-        let _ = unsafe { envoy_dynamic_module_callback_http_set_header(self.0, map, name, Bytes::NONE) };
+        let _ = unsafe { envoy_dynamic_module_callback_http_set_header(self.0, map, name, Bytes::default()) };
     }
 
     /// Answers the request in place of the upstream.
@@ -431,7 +452,7 @@ impl StreamHandle {
 
     /// Applies `read` to an attribute.
     pub(crate) fn attribute<T>(self, id: EnvoyAttribute, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let mut value = Bytes::NONE;
+        let mut value = Bytes::default();
         // SAFETY: Envoy writes a pointer and a size during the call.
         let is_there = unsafe {
             envoy_dynamic_module_callback_http_filter_get_attribute_string(self.0, id, &raw mut value)
@@ -452,34 +473,22 @@ impl StreamHandle {
     /// Reads a metadata value of any type.
     pub(crate) fn metadata(self, namespace: &str, key: &str) -> Option<Metadata> {
         let (namespace, key) = (Bytes::of(namespace.as_bytes()), Bytes::of(key.as_bytes()));
-        let (mut text, mut number, mut is_so) = (Bytes::NONE, 0.0, false);
-        // SAFETY: Envoy reads both names and writes the value during each call.
-        unsafe {
-            let source = || Source::Dynamic;
-            let text_at = &raw mut text;
-            if envoy_dynamic_module_callback_http_get_metadata_string(
-                self.0,
-                source(),
-                namespace,
-                key,
-                text_at,
-            ) {
-                return Some(Metadata::Text(text.get().to_vec()));
-            }
-            let number_at = &raw mut number;
-            if envoy_dynamic_module_callback_http_get_metadata_number(
-                self.0,
-                source(),
-                namespace,
-                key,
-                number_at,
-            ) {
-                return Some(Metadata::Number(number));
-            }
-            let is_so_at = &raw mut is_so;
-            envoy_dynamic_module_callback_http_get_metadata_bool(self.0, source(), namespace, key, is_so_at)
-                .then_some(Metadata::Bool(is_so))
-        }
+        let text = self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_string, namespace, key);
+        text.map(|text: Bytes| Metadata::Text(text.get().to_vec()))
+            .or_else(|| {
+                self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_number, namespace, key)
+                    .map(Metadata::Number)
+            })
+            .or_else(|| {
+                self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_bool, namespace, key)
+                    .map(Metadata::Bool)
+            })
+    }
+
+    fn metadata_as<T: Default>(self, get: GetMetadata<T>, namespace: Bytes, key: Bytes) -> Option<T> {
+        let mut value = T::default();
+        // SAFETY: Envoy reads both names and writes the value during the call.
+        unsafe { get(self.0, Source::Dynamic, namespace, key, &raw mut value) }.then_some(value)
     }
 
     /// Sets a filter state value, for access logs.
@@ -503,21 +512,17 @@ impl StreamHandle {
 
     /// Makes an HTTP call, which is cancelled when the request ends.
     pub(crate) fn call(self, call: &Callout<'_>) -> Result<u64, u32> {
-        call.make(|id, cluster, headers, body| {
-            let (first, count, ms) = (headers.as_ptr(), headers.len(), call.timeout_ms.into());
-            // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
-            unsafe {
-                envoy_dynamic_module_callback_http_filter_http_callout(
-                    self.0, id, cluster, first, count, body, ms,
-                )
-            }
-        })
+        call.make(self.0, envoy_dynamic_module_callback_http_filter_http_callout)
     }
 
     /// Creates a scheduler, by which other threads can run the request's `scheduled` hook.
-    pub(crate) fn scheduler(self) -> StreamScheduler {
-        // SAFETY: no memory is passed.
-        StreamScheduler(unsafe { envoy_dynamic_module_callback_http_filter_scheduler_new(self.0) })
+    pub(crate) fn scheduler(self) -> Scheduler {
+        Scheduler {
+            // SAFETY: no memory is passed.
+            handle: unsafe { envoy_dynamic_module_callback_http_filter_scheduler_new(self.0) },
+            commit: envoy_dynamic_module_callback_http_filter_scheduler_commit,
+            delete: envoy_dynamic_module_callback_http_filter_scheduler_delete,
+        }
     }
 }
 
@@ -537,35 +542,43 @@ pub(crate) struct Callout<'a> {
 }
 
 impl Callout<'_> {
-    /// Makes the call. Returns Envoy's id of it, or the error code if it was not made.
-    fn make(&self, call: impl FnOnce(*mut u64, Bytes, &[EnvoyHeader], Bytes) -> u32) -> Result<u64, u32> {
+    /// Makes the call for `of`, a request or a configuration. Returns Envoy's id of it, or the error code if it
+    /// was not made.
+    fn make(&self, of: *mut c_void, make: MakeCallout) -> Result<u64, u32> {
         let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());
         let headers: Vec<EnvoyHeader> = self.headers.iter().map(header).collect();
+        let (cluster, body) = (Bytes::of(self.cluster.as_bytes()), Bytes::of(self.body));
         let mut id = 0;
-        match call(&raw mut id, Bytes::of(self.cluster.as_bytes()), &headers, Bytes::of(self.body)) {
-            0 => Ok(id),
-            result => Err(result),
-        }
+        // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
+        let result = unsafe {
+            make(of, &raw mut id, cluster, headers.as_ptr(), headers.len(), body, self.timeout_ms.into())
+        };
+        if result == 0 { Ok(id) } else { Err(result) }
     }
 }
 
-/// Runs a request's hook on its worker, from any thread. Has no effect once the request has ended.
-pub(crate) struct StreamScheduler(*mut c_void);
+/// Runs a `scheduled` hook from any thread: that of a request on its worker, that of a configuration on the main
+/// thread. Has no effect once the request or the configuration has ended.
+pub(crate) struct Scheduler {
+    handle: *mut c_void,
+    commit: unsafe extern "C" fn(*mut c_void, u64),
+    delete: unsafe extern "C" fn(*mut c_void),
+}
 
 // SAFETY: Envoy's schedulers may be used and deleted on any thread.
-unsafe impl Send for StreamScheduler {}
+unsafe impl Send for Scheduler {}
 
-impl StreamScheduler {
+impl Scheduler {
     pub(crate) fn run(&self) {
         // SAFETY: the scheduler exists until it is dropped.
-        unsafe { envoy_dynamic_module_callback_http_filter_scheduler_commit(self.0, 0) }
+        unsafe { (self.commit)(self.handle, 0) }
     }
 }
 
-impl Drop for StreamScheduler {
+impl Drop for Scheduler {
     fn drop(&mut self) {
-        // SAFETY: it was made by `StreamHandle::scheduler`, and is deleted once.
-        unsafe { envoy_dynamic_module_callback_http_filter_scheduler_delete(self.0) }
+        // SAFETY: the handle is of a scheduler of Envoy, and deleted once.
+        unsafe { (self.delete)(self.handle) }
     }
 }
 
@@ -584,76 +597,51 @@ pub(crate) struct MetricId(usize);
 impl ConfigHandle {
     /// Creates a scheduler, by which other threads can run the configuration's `scheduled` hook.
     pub(crate) fn scheduler(self) -> Scheduler {
-        // SAFETY: no memory is passed.
-        Scheduler(unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_new(self.0) })
+        Scheduler {
+            // SAFETY: no memory is passed.
+            handle: unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_new(self.0) },
+            commit: envoy_dynamic_module_callback_http_filter_config_scheduler_commit,
+            delete: envoy_dynamic_module_callback_http_filter_config_scheduler_delete,
+        }
     }
 
     /// Makes an HTTP call.
     pub(crate) fn call(self, call: &Callout<'_>) -> Result<u64, u32> {
-        call.make(|id, cluster, headers, body| {
-            let (first, count, ms) = (headers.as_ptr(), headers.len(), call.timeout_ms.into());
-            // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
-            unsafe {
-                envoy_dynamic_module_callback_http_filter_config_http_callout(
-                    self.0, id, cluster, first, count, body, ms,
-                )
-            }
-        })
+        call.make(self.0, envoy_dynamic_module_callback_http_filter_config_http_callout)
     }
 
     /// Defines a counter with these labels. Envoy accepts definitions only while the configuration is
     /// created.
     pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<MetricId> {
-        let (labels, mut id) = (texts(labels), 0);
-        let (name, first, count) = (Bytes::of(name.as_bytes()), labels.as_ptr(), labels.len());
-        // SAFETY: Envoy copies the texts, and writes a number, during the call.
-        let result = unsafe {
-            envoy_dynamic_module_callback_http_filter_config_define_counter(
-                self.0,
-                name,
-                first,
-                count,
-                &raw mut id,
-            )
-        };
-        (result == 0).then_some(MetricId(id))
+        self.define(envoy_dynamic_module_callback_http_filter_config_define_counter, name, labels)
     }
 
     /// Defines a gauge. Envoy accepts definitions only while the configuration is created.
     pub(crate) fn define_gauge(self, name: &str) -> Option<MetricId> {
-        let mut id = 0;
-        let name = Bytes::of(name.as_bytes());
-        // SAFETY: Envoy copies the name, and writes a number, during the call.
-        let result = unsafe {
-            envoy_dynamic_module_callback_http_filter_config_define_gauge(
-                self.0,
-                name,
-                null(),
-                0,
-                &raw mut id,
-            )
-        };
+        self.define(envoy_dynamic_module_callback_http_filter_config_define_gauge, name, &[])
+    }
+
+    fn define(self, define: DefineMetric, name: &str, labels: &[&str]) -> Option<MetricId> {
+        let (name, labels, mut id) = (Bytes::of(name.as_bytes()), texts(labels), 0);
+        // SAFETY: Envoy copies the texts, and writes a number, during the call.
+        let result = unsafe { define(self.0, name, labels.as_ptr(), labels.len(), &raw mut id) };
         (result == 0).then_some(MetricId(id))
     }
 
-    /// Adds to a counter under these label values.
+    /// Adds to a counter under these label values. A count that Envoy refuses is lost.
     pub(crate) fn count(self, counter: MetricId, labels: &[&str], by: u64) {
-        let labels = texts(labels);
-        let (first, count) = (labels.as_ptr(), labels.len());
-        // SAFETY: Envoy copies the texts during the call. A count that Envoy refuses is lost.
-        let _ = unsafe {
-            envoy_dynamic_module_callback_http_filter_config_increment_counter(
-                self.0, counter.0, first, count, by,
-            )
-        };
+        self.change(envoy_dynamic_module_callback_http_filter_config_increment_counter, counter, labels, by);
     }
 
     /// Sets a gauge.
     pub(crate) fn set(self, gauge: MetricId, value: u64) {
-        // SAFETY: no memory is passed.
-        let _ = unsafe {
-            envoy_dynamic_module_callback_http_filter_config_set_gauge(self.0, gauge.0, null(), 0, value)
-        };
+        self.change(envoy_dynamic_module_callback_http_filter_config_set_gauge, gauge, &[], value);
+    }
+
+    fn change(self, change: ChangeMetric, metric: MetricId, labels: &[&str], value: u64) {
+        let labels = texts(labels);
+        // SAFETY: Envoy copies the texts during the call.
+        let _ = unsafe { change(self.0, metric.0, labels.as_ptr(), labels.len(), value) };
     }
 }
 
@@ -661,23 +649,5 @@ fn texts(texts: &[&str]) -> Vec<Bytes> {
     texts.iter().map(|text| Bytes::of(text.as_bytes())).collect()
 }
 
-/// Runs a configuration's hook on the main thread, from any thread. Has no effect once the configuration has
-/// ended.
-pub(crate) struct Scheduler(*mut c_void);
-
-// SAFETY: Envoy's schedulers may be used and deleted on any thread.
-unsafe impl Send for Scheduler {}
-
-impl Scheduler {
-    pub(crate) fn run(&self) {
-        // SAFETY: the scheduler exists until it is dropped.
-        unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_commit(self.0, 0) }
-    }
-}
-
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        // SAFETY: it was made by `ConfigHandle::scheduler`, and is deleted once.
-        unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_delete(self.0) }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -6,11 +6,13 @@
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use weir_limiter::engine::LogLevel;
+
 use crate::abi::{
-    self, Bytes, CalloutResponse, ConfigHandle, DataStatus, EnvoyHeader, EnvoyLogLevel, HeadersStatus,
-    KeptConfig, KeptRequest, Many, StreamHandle,
+    self, Bytes, CalloutResponse, ConfigHandle, DataStatus, EnvoyHeader, HeadersStatus, KeptConfig,
+    KeptRequest, Many, StreamHandle,
 };
-use crate::calls::read_answer;
+use crate::http::read_answer;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
 
@@ -26,7 +28,7 @@ fn contained<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     let _ = catch_unwind(|| {
-        std::panic::set_hook(Box::new(|panic| abi::log(EnvoyLogLevel::Error, &format!("weir: {panic}"))));
+        std::panic::set_hook(Box::new(|panic| abi::log(LogLevel::Error, &panic.to_string())));
     });
     abi::VERSION.as_ptr()
 }
@@ -45,10 +47,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
             Err(errors) => errors,
         };
         for error in errors {
-            abi::log(EnvoyLogLevel::Error, &format!("weir: {error}"));
+            abi::log(LogLevel::Error, &error);
         }
         let then = "the configuration is refused: correct the places above; what ran before runs on";
-        abi::log(EnvoyLogLevel::Error, &format!("weir: {then}"));
+        abi::log(LogLevel::Error, then);
         KeptConfig::NONE
     })
 }
@@ -58,7 +60,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
 extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(plugin: KeptConfig<Plugin>) {
     contained((), || {
         if let Some(plugin) = plugin.end() {
-            plugin.part();
+            plugin.finish();
         }
     });
 }

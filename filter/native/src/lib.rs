@@ -6,11 +6,9 @@
 //! request.rs   one request: carries out the decisions of its worker's engine
 //! worker.rs    one worker of a configuration: its engine, and the requests that it holds
 //! process.rs   state that configurations of one name share: the secret, the slots, values shared by workers
-//! calls.rs     calls to weir-sync, and their responses
-//! http.rs      Envoy's attributes of a request and its response
-//! metrics.rs   counters in Envoy's metrics; counts.rs, decisions of each rule since the process began
+//! http.rs      Envoy's attributes of a request and its response; calls to weir-sync
+//! metrics.rs   counters in Envoy's metrics, and decisions of each rule since the process began
 //! timer.rs     ticks: Envoy has no timer for a filter's configuration
-//! lock.rs      locks
 //! abi.rs       bindings to Envoy; the only file with `unsafe` blocks
 //! ```
 //!
@@ -26,14 +24,18 @@
 )]
 
 mod abi;
-mod calls;
-mod counts;
 mod exports;
 mod http;
-mod lock;
 mod metrics;
 mod plugin;
 mod process;
 mod request;
 mod timer;
 mod worker;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex and ignores poisoning: data behind these locks is valid even after a panic of a holder.
+fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -4,16 +4,29 @@
 //! Envoy accepts no new metrics, but it does accept new label values. A rule's name is therefore a label, so
 //! that rules can be replaced. Envoy never removes a metric, so the number of rules with metrics is bounded.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use weir_limiter::counters::{CountedEvent, Counters};
-use weir_limiter::fleet::connectivity::Connectivity;
-use weir_protocol::messages::RunningRules;
+use weir_limiter::engine::{LogLevel, reported_in_turn};
+use weir_limiter::sync::connectivity::Connectivity;
+use weir_protocol::messages::{RULES_MAX, RuleCounts, RunningRules};
 use weir_rules::RuleSet;
 
-use crate::abi::{ConfigHandle, EnvoyLogLevel, MetricId, log};
-use crate::counts::{self, OF_RULE, RULES_DEFINED_MAX};
+use crate::abi::{ConfigHandle, MetricId, log};
+use crate::locked;
 
 /// The label with the rule's name.
 const RULE: &str = "rule";
+/// Maximum number of rules that are counted, including replaced ones. Rules beyond it are not counted.
+const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
+/// The counters of a rule.
+const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
+/// Decisions since this process began, by rule name.
+static DEFINED: Mutex<BTreeMap<String, [u64; OF_RULE.len()]>> = Mutex::new(BTreeMap::new());
+/// Requests that the `deny` list refused since this process began.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// Envoy's ids of the limiter's metrics; `None` if Envoy did not define one.
 pub(crate) struct Metrics {
@@ -49,8 +62,8 @@ impl Metrics {
     /// rule start at zero.
     pub(crate) fn names(&self, rules: &RuleSet, config: ConfigHandle) -> Vec<String> {
         let mut without = 0;
-        let mut define = |name: &String| {
-            if !counts::define(name) {
+        let mut defined = |name: &String| {
+            if !define(name) {
                 without += 1;
                 return String::new();
             }
@@ -59,35 +72,34 @@ impl Metrics {
             }
             name.clone()
         };
-        let names = rules.rules().iter().map(|rule| define(&rule.name)).collect();
+        let names = rules.rules().iter().map(|rule| defined(&rule.name)).collect();
         if without > 0 {
-            let text =
-                format!("weir: {without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
-            log(EnvoyLogLevel::Warn, &text);
+            let text = format!("{without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
+            log(LogLevel::Warn, &text);
         }
         names
     }
 
     /// Adds the counts since the last call to Envoy's counters. `names` are those of the rules.
     pub(crate) fn flush(&self, counters: &mut Counters, names: &[String], config: ConfigHandle) {
-        let add = |metric: Option<MetricId>, labels: &[&str], by: u32| {
+        let count = |metric: Option<MetricId>, labels: &[&str], by: u32| {
             if let Some(metric) = metric.filter(|_| by > 0) {
                 config.count(metric, labels, by.into());
             }
         };
         for (event, metric) in &self.events {
-            let count = counters.take_event(*event);
+            let events = counters.take_event(*event);
             if *event == CountedEvent::ListBlocked {
-                counts::add_blocked(count);
+                BLOCKED.fetch_add(events.into(), Ordering::Relaxed);
             }
-            add(*metric, &[], count);
+            count(*metric, &[], events);
         }
         for (i, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let counts = counters.take_rule(i);
             let more = [counts.allowed, counts.limited, counts.denied, counts.shadow_limited];
-            counts::add(name, more);
+            add(name, more);
             for (metric, more) in self.rules.iter().zip(more) {
-                add(*metric, &[name], more);
+                count(*metric, &[name], more);
             }
         }
     }
@@ -114,4 +126,40 @@ fn set(gauge: Option<MetricId>, value: u64, config: ConfigHandle) {
     if let Some(gauge) = gauge {
         config.set(gauge, value);
     }
+}
+
+/// Starts to count the rule `name`, if it is not counted yet. False if there are too many others.
+fn define(name: &str) -> bool {
+    let mut defined = locked(&DEFINED);
+    let has_room = defined.contains_key(name) || defined.len() < RULES_DEFINED_MAX;
+    if has_room {
+        defined.entry(name.to_owned()).or_default();
+    }
+    has_room
+}
+
+/// Adds `more` to the counters of the rule `name`, if it is counted.
+fn add(name: &str, more: [u32; OF_RULE.len()]) {
+    if let Some(counts) = locked(&DEFINED).get_mut(name) {
+        for (count, more) in counts.iter_mut().zip(more) {
+            *count = count.saturating_add(more.into());
+        }
+    }
+}
+
+/// Counts of the rules [of this turn](reported_in_turn), and the number of all counted rules.
+pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
+    let defined = locked(&DEFINED);
+    let all: Vec<_> = defined.iter().collect();
+    let said = reported_in_turn(turn, all.len()).filter_map(|at| all.get(at));
+    let of = |(name, decided): &(&String, &[u64; OF_RULE.len()])| RuleCounts {
+        name: (*name).clone(),
+        decided: **decided,
+    };
+    (said.map(of).collect(), all.len())
+}
+
+/// Number of requests that the `deny` list refused since this process began.
+pub(crate) fn blocked() -> u64 {
+    BLOCKED.load(Ordering::Relaxed)
 }

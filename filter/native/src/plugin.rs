@@ -10,12 +10,12 @@ use weir_rules::config::{CONFIG_BYTES_MAX, PluginConfig as Written};
 use weir_rules::reading::ConfigError;
 
 use crate::abi::{self, ConfigHandle};
-use crate::calls;
-use crate::lock::locked;
+use crate::http::make_call;
+use crate::locked;
 use crate::metrics::Metrics;
 use crate::process::{WorkerHandle, now};
 use crate::timer::Timer;
-use crate::worker::{Worker, write_log};
+use crate::worker::Worker;
 
 /// A configuration.
 pub(crate) struct Plugin {
@@ -155,7 +155,7 @@ impl Plugin {
     }
 
     /// Ends the configuration: flushes its metrics, and leaves unreported counts to the workers that remain.
-    pub(crate) fn part(&self) {
+    pub(crate) fn finish(&self) {
         let config = *locked(&self.config);
         if let Some(reporter) = self.workers.get(self.count) {
             self.gather(reporter);
@@ -193,7 +193,7 @@ impl Plugin {
                 Effect::Call(call) => {
                     let caller = locked(worker).caller();
                     let made = match caller {
-                        Some(caller) => calls::make(&caller, &call, |callout| config.call(callout)),
+                        Some(caller) => make_call(&caller, &call, |callout| config.call(callout)),
                         None => Err("there is no sync section".into()),
                     };
                     match made {
@@ -209,7 +209,7 @@ impl Plugin {
                         locked(worker).engine.has_no_timer();
                     }
                 }
-                Effect::Log(level, text) => write_log(level, &text),
+                Effect::Log(level, text) => abi::log(level, &text),
                 Effect::Flush => self.flush(&mut locked(worker), config),
                 Effect::NewRules(mut counted) => {
                     let mut worker = locked(worker);

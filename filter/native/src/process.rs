@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_limiter::engine::{Host, SharedState, SharedValue, SharedValues};
-use weir_limiter::limiter::TableIdentity;
+use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValue, SharedValues};
+use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{
@@ -15,8 +15,7 @@ use weir_protocol::messages::RuleCounts;
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 
-use crate::lock::locked;
-use crate::{abi, counts, http};
+use crate::{abi, http, locked, metrics};
 
 /// By filter name. A configuration that replaces another of the same name keeps its buckets; the state of a
 /// name without configurations is freed.
@@ -135,11 +134,11 @@ impl Host for WorkerHandle {
     }
 
     fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {
-        counts::counted(turn)
+        metrics::counted(turn)
     }
 
     fn blocked(&mut self) -> u64 {
-        counts::blocked()
+        metrics::blocked()
     }
 
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
@@ -164,9 +163,8 @@ pub(crate) fn now() -> Time {
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if getrandom::fill(&mut bytes).is_err() {
-        let text =
-            "weir: the system has no random numbers: keys are hashed with a secret that can be guessed";
-        abi::log(abi::EnvoyLogLevel::Warn, text);
+        let text = "the system has no random numbers: keys are hashed with a secret that can be guessed";
+        abi::log(LogLevel::Warn, text);
         bytes.iter_mut().zip(now().as_nanos().to_le_bytes()).for_each(|(to, from)| *to = from);
     }
     bytes

@@ -6,9 +6,9 @@ use weir_limiter::engine::{CallResult, OpenRequest};
 
 use crate::abi::{HeadersStatus, KeptConfig, StreamHandle};
 use crate::http::HostRequest;
-use crate::lock::locked;
+use crate::locked;
 use crate::plugin::Plugin;
-use crate::worker::{Next, Worker};
+use crate::worker::{Decided, Worker};
 
 /// A request.
 pub(crate) struct RequestContext {
@@ -40,21 +40,24 @@ impl RequestContext {
     }
 
     pub(crate) fn on_request_headers(&self, is_without_body: bool) -> HeadersStatus {
-        let next = self.with_worker(|worker, state| {
+        let request = HostRequest { stream: self.stream, is_without_body };
+        let decided = self.with_worker(|worker, state| {
             let open = state.open.insert(worker.open());
-            worker.decide(open, HostRequest { stream: self.stream, is_without_body }, None)
+            worker.decide(open, request, None)
         });
-        self.carry_out(next.flatten().unwrap_or(Next::GoOn))
+        decided.flatten().map_or(HeadersStatus::Continue, |decided| self.carry_out(decided))
     }
 
     /// Handles the end of a call.
     pub(crate) fn on_answer(&self, callout: u64, answer: CallResult) {
-        let next = self.with_worker(|worker, state| {
+        let decided = self.with_worker(|worker, state| {
             let (_, number) = state.call.take_if(|(known, _)| *known == callout)?;
-            worker.decide(state.open.as_mut()?, HostRequest::of(self.stream), Some((number, answer)))
+            let request = HostRequest::of(self.stream);
+            worker.decide(state.open.as_mut()?, request, Some((number, answer)))
         });
-        let Some(next) = next.flatten() else { return };
-        if self.carry_out(next) == HeadersStatus::Continue {
+        if let Some(Some(decided)) = decided
+            && self.carry_out(decided) == HeadersStatus::Continue
+        {
             self.stream.go_on();
         }
     }
@@ -87,21 +90,16 @@ impl RequestContext {
         self.with_open(Worker::end);
     }
 
-    fn carry_out(&self, next: Next) -> HeadersStatus {
-        match next {
-            Next::GoOn => HeadersStatus::Continue,
-            Next::Hold => HeadersStatus::Hold,
-            Next::Call(callout, number) => {
-                if let Ok(mut state) = self.state.try_borrow_mut() {
-                    state.call = Some((callout, number));
-                }
-                HeadersStatus::Hold
-            }
-            Next::Answer(reply) => {
-                reply.send(self.stream);
-                HeadersStatus::Stop
-            }
+    fn carry_out(&self, decided: Decided) -> HeadersStatus {
+        if let Some(call) = decided.call
+            && let Ok(mut state) = self.state.try_borrow_mut()
+        {
+            state.call = Some(call);
         }
+        if let Some(reply) = decided.reply {
+            reply.send(self.stream);
+        }
+        decided.status
     }
 
     /// Runs `act` unless nothing is left to do for the request.

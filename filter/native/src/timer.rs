@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::abi::Scheduler;
-use crate::lock::locked;
+use crate::locked;
 
 /// Ticks until it is dropped.
 pub(crate) struct Timer {

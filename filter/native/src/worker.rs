@@ -6,13 +6,12 @@ use std::mem;
 use std::sync::Arc;
 
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, HostRules, LocalReply, OpenRequest, RequestStep, Unread,
+    CallResult, Caller, Effect, Engine, HostRules, LocalReply, OpenRequest, Progress, Proxy, SyncCall,
 };
 use weir_rules::config::PluginConfig;
 
-use crate::abi::{EnvoyLogLevel, StreamHandle, StreamScheduler, log};
-use crate::calls;
-use crate::http::{HostRequest, HostResponse, unpacked};
+use crate::abi::{HeadersStatus, Scheduler, StreamHandle};
+use crate::http::{HostRequest, HostResponse, make_call, unpacked};
 use crate::process::{WorkerHandle, now};
 
 /// Properties of Envoy as a host.
@@ -25,24 +24,49 @@ pub(crate) struct Worker {
     /// Names under which the rules are counted, by rule index.
     pub(crate) counted: Vec<String>,
     /// Requests that wait for their turns.
-    pub(crate) held: HashMap<u32, StreamScheduler>,
+    pub(crate) held: HashMap<u32, Scheduler>,
     numbered: u32,
     /// `None` if no weir-sync is configured.
     caller: Option<Arc<Caller>>,
 }
 
-/// Next step of a request.
-pub(crate) enum Next {
-    GoOn,
-    /// The request waits for its turn.
-    Hold,
-    /// The request waits for a call: Envoy's id, and the engine's number of it.
-    Call(u64, u64),
-    Answer(OwnedReply),
+/// The decision on a request.
+pub(crate) struct Decided {
+    pub(crate) status: HeadersStatus,
+    /// The call that the request waits for: Envoy's id, and the engine's number of it.
+    pub(crate) call: Option<(u64, u64)>,
+    /// To be sent after the worker is released: a request may end while it is answered, which calls the worker
+    /// again.
+    pub(crate) reply: Option<OwnedReply>,
 }
 
-/// A response to a client. It owns its bytes, because a request may end while it is answered, which calls the
-/// worker again.
+/// A request to be decided.
+struct Undecided<'a> {
+    stream: StreamHandle,
+    caller: Option<&'a Caller>,
+    call: Option<(u64, u64)>,
+    reply: Option<OwnedReply>,
+}
+
+impl Proxy for Undecided<'_> {
+    fn note(&mut self, name: &str, value: &str) {
+        self.stream.note(name, value);
+    }
+
+    fn call(&mut self, call: &SyncCall) -> Result<(), String> {
+        let caller = self.caller.ok_or("there is no sync section")?;
+        let callout = make_call(caller, call, |callout| self.stream.call(callout))?;
+        self.call = Some((callout, call.number));
+        Ok(())
+    }
+
+    fn answer(&mut self, answer: &LocalReply<'_>) -> bool {
+        self.reply = Some(OwnedReply::of(answer));
+        true
+    }
+}
+
+/// A response to a client.
 pub(crate) struct OwnedReply {
     status: u16,
     /// Details, headers and body, one after the other.
@@ -81,44 +105,21 @@ impl Worker {
         &mut self,
         open: &mut OpenRequest,
         mut request: HostRequest,
-        mut answered: Option<(u64, CallResult)>,
-    ) -> Option<Next> {
-        let (now, stream) = (now(), request.stream);
+        answered: Option<(u64, CallResult)>,
+    ) -> Option<Decided> {
+        let stream = request.stream;
         let Self { engine, seat, caller, held, .. } = self;
-        loop {
-            let decided = match answered.take() {
-                None => engine.request(open, &mut request, seat, now),
-                Some(answer) => engine.answer_request(open, answer, &mut request, seat, now)?,
-            };
-            if let Some(note) = decided.note {
-                stream.note("wasm.weir.decision", note.decision);
-                stream.note("wasm.weir.rule", note.rule);
+        let mut proxy = Undecided { stream, caller: caller.as_deref(), call: None, reply: None };
+        let status = match engine.drive(open, answered, &mut request, (seat, now()), &mut proxy)? {
+            Progress::Continues => HeadersStatus::Continue,
+            Progress::Answered => HeadersStatus::Stop,
+            Progress::Waits => HeadersStatus::Hold,
+            Progress::Held => {
+                held.insert(open.id(), stream.scheduler());
+                HeadersStatus::Hold
             }
-            if let Some(rules) = open.take_shadow() {
-                stream.note("wasm.weir.shadow", &rules);
-            }
-            return Some(match decided.step {
-                RequestStep::Continue => Next::GoOn,
-                RequestStep::Hold => {
-                    held.insert(open.id(), stream.scheduler());
-                    Next::Hold
-                }
-                RequestStep::Answer(answer) => Next::Answer(OwnedReply::of(&answer)),
-                RequestStep::Call(call) => {
-                    let made = match caller {
-                        Some(caller) => calls::make(caller, &call, |callout| stream.call(callout)),
-                        None => return Some(Next::GoOn),
-                    };
-                    match made {
-                        Ok(callout) => Next::Call(callout, call.number),
-                        Err(trouble) => {
-                            answered = Some((call.number, Err(Unread::NotMade(trouble))));
-                            continue;
-                        }
-                    }
-                }
-            });
-        }
+        };
+        Some(Decided { status, call: proxy.call, reply: proxy.reply })
     }
 
     /// Handles the response headers of a request.
@@ -170,15 +171,4 @@ impl Drop for OwnedReply {
             let _ = SPARE.try_with(|spare| spare.set(bytes));
         }
     }
-}
-
-/// Writes a message of an engine to Envoy's log.
-pub(crate) fn write_log(level: weir_limiter::engine::LogLevel, text: &str) {
-    use weir_limiter::engine::LogLevel as Said;
-    let level = match level {
-        Said::Error => EnvoyLogLevel::Error,
-        Said::Warn => EnvoyLogLevel::Warn,
-        Said::Info => EnvoyLogLevel::Info,
-    };
-    log(level, &format!("weir: {text}"));
 }

@@ -15,13 +15,11 @@
 //! Pushed grants reach it within one interval, and no connection has to be held open for them.
 
 mod coding;
-mod limits;
 mod reply;
 mod report;
-mod status;
 
-pub use self::coding::{Message, VERSION, WireError};
-pub use self::limits::*;
+pub use self::coding::*;
 pub use self::reply::{AdmitRatio, Allowance, Grant, Leased, PushedGrant, Reply, Settled};
-pub use self::report::{Ban, BudgetRule, HeldEpoch, Key, Replies, Report, RunningRules};
-pub use self::status::{RuleCounts, StatusReport};
+pub use self::report::{
+    Ban, BudgetRule, HeldEpoch, Key, Replies, Report, RuleCounts, RunningRules, StatusReport,
+};

@@ -36,9 +36,11 @@ pub mod response;
 mod rule;
 mod rule_set;
 pub mod sorting;
+#[cfg(test)]
+mod tests;
 
 pub use key::fleet_secret;
-pub use limit::{after, algorithm, cost, penalty};
+pub use limit::{after, algorithm, cost};
 pub use matching::CONDITIONS_MAX;
 pub use request::{address, claim};
 pub use response::{HeaderFamilies, Reset, Response, template};

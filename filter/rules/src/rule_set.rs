@@ -78,7 +78,7 @@ impl RuleSet {
         let has_unlimited = rules.iter().any(|rule| rule.variant.is_unlimited());
         let mut set =
             Self { rules, index, cheap, always: None, allow, deny, is_enforced, has_unlimited, attributes };
-        let is_open = |rule: &Rule| *rule.matches == Condition::default() && rule.variant.is_alone();
+        let is_open = |rule: &Rule| rule.matches.is_open() && rule.variant.is_alone();
         if set.rules.iter().all(is_open) {
             set.always = Some((0..set.rules.len()).filter_map(|place| u16::try_from(place).ok()).collect());
         }

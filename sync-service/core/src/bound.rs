@@ -221,28 +221,5 @@ mod tests {
                 prop_assert!(bound(quota, &sharing, &fleet) >= base, "{fleet:?}");
             }
         }
-
-        // I4
-        #[test]
-        fn grows_with_the_bursts(fleet in fleet(), count in 1..1_000_000_u32, burst in 2..500_000_u32, local in 1..500_000_u32, more in 1..500_000_u32) {
-            let local = local.min(burst);
-            let base = bound(quota(count, burst), &sharing(local), &fleet);
-            prop_assert!(bound(quota(count, burst + more), &sharing(local), &fleet) >= base);
-            let larger = local.saturating_add(more).min(burst);
-            prop_assert!(bound(quota(count, burst), &sharing(larger), &fleet) >= base);
-            let all = quota(count, burst + more);
-            prop_assert!(bound(all, &Sharing::of(all), &fleet) >= bound(quota(count, burst), &Sharing::of(quota(count, burst)), &fleet));
-        }
-
-        // I4
-        #[test]
-        fn a_pop_that_is_cut_off_for_longer_adds_more(cut_off in 0..1_000_u32, span_ns in 0..1_u64 << 50, more in 1..1_u32 << 20) {
-            let quota = quota(100, 100);
-            for when in [OnSyncLoss::Local, OnSyncLoss::Share, OnSyncLoss::Deny] {
-                let adds = |pops, ns| apart(quota, &sharing(100), &FLEET, pops, ns, when);
-                prop_assert!(adds(cut_off + more, span_ns) >= adds(cut_off, span_ns));
-                prop_assert!(adds(cut_off, span_ns + u64::from(more)) >= adds(cut_off, span_ns));
-            }
-        }
     }
 }

@@ -13,15 +13,11 @@ use alloc::vec::Vec;
 
 use weir_protocol::quota::{FILL_NS_MAX, Quota};
 
-use crate::clock::{ClockOffset, TimeEvidence};
-pub use crate::clock::{LOOK_US, STEP_US};
-use crate::fan_out::{FanOut, fill_us};
 pub use crate::id::BudgetId;
+pub use crate::records::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
+use crate::records::{FanOut, News, SourceRecord, UnusedRefill, fill_us};
 use crate::sorted::Sorted;
-pub use crate::source::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
-use crate::source::{News, SourceRecord};
 use crate::store_clock::StoreTime;
-use crate::unused_refill::UnusedRefill;
 
 /// Maximum deficit, in nanoseconds; debt beyond it is forgiven.
 pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
@@ -99,7 +95,7 @@ pub struct Account {
     /// Nanoseconds of refill until full.
     pub deficit_ns: u64,
     /// Recent fan-out: the number of bursts by which the budget was overdrawn; 0 if none is remembered.
-    pub spread: u32,
+    pub fan_out: u32,
     /// Tokens that this charge debited.
     pub charged: u64,
     /// The store's clock at the charge, in microseconds.
@@ -120,11 +116,12 @@ pub struct Budget {
     /// at this one. POPs that alternate between two quotas, as while a canary runs, so get no more together than the
     /// larger burst and the larger rate.
     forgiven_us: i64,
-    clock: ClockOffset,
+    /// Lead of the budget's own clock over the store's, in microseconds.
+    ahead_us: i64,
     /// Time of the last charge, on the budget's own clock like all other times here.
     at_us: u64,
     spill: UnusedRefill,
-    spread: FanOut,
+    fan_out: FanOut,
     sources: Sorted<SourceId, SourceRecord>,
     members: Sorted<Arc<str>, ReplicaRecord>,
 }
@@ -141,18 +138,18 @@ impl Budget {
     ///
     /// A report covers the past: while its tokens were admitted, the budget did not have their counts, was
     /// full, and lost its refill. The unused refill within the charge's span pays for them (see
-    /// [`crate::unused_refill`]). So tokens that were admitted at the rate leave no debt, however late they are
-    /// charged, even if their reports were delayed on the way (see [`crate::source`]). It does not pay for
+    /// [`UnusedRefill`]). So tokens that were admitted at the rate leave no debt, however late they are
+    /// charged, even if their reports were delayed on the way (see [`SourceRecord::observe`]). It does not pay for
     /// tokens that the POP's own bucket still lacks: had they been admitted earlier, that would have refilled.
-    /// When the store's clock steps, no time passes (see [`crate::clock`] and [`crate::store_clock`]).
+    /// When the store's clock steps, no time passes (see [`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
         let before_us = self.fill_us;
-        let (now_us, place) = self.advance(time, charge);
+        let now_us = self.advance(time, charge.quota);
         self.go_by(charge.quota, before_us);
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
-            let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count, place);
+            let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count);
             // New tokens were admitted since the record was made, unless a POP cannot admit that number in that
             // time; then the record was late.
             let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
@@ -172,12 +169,12 @@ impl Budget {
         let refilled_ns = charge.quota.token_ns().saturating_mul(charged.saturating_sub(missing));
         let paid_us = self.spill.claim(now_us.saturating_sub(reach_us), refilled_ns / 1_000);
         self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
-        self.spread.record(now_us, self.deficit_ns / 1_000, charge.quota);
+        self.fan_out.record(now_us, self.deficit_ns / 1_000, charge.quota);
         self.forget_sources();
         self.record_replica(now_us, charge.member, charge.demand);
         Account {
             deficit_ns: self.deficit_ns,
-            spread: self.spread.bursts(),
+            fan_out: self.fan_out.bursts(),
             charged,
             now_us: time.now_us,
             members: self.members_at(now_us),
@@ -189,15 +186,15 @@ impl Budget {
     /// last charge.
     pub fn expires_us(&self) -> u64 {
         let is_in_debt = u128::from(self.deficit_ns) > u128::from(self.fill_us) * 1_000;
-        let spread_us = self.spread.until_us().saturating_sub(self.at_us);
-        let steps_us = if is_in_debt || spread_us > 0 { STEP_KEPT_US } else { 0 };
+        let fan_out_us = self.fan_out.until_us().saturating_sub(self.at_us);
+        let steps_us = if is_in_debt || fan_out_us > 0 { STEP_KEPT_US } else { 0 };
         let forgiven_us = u64::try_from(self.forgiven_us).unwrap_or(0);
         let kept_us = keep_us(self.deficit_ns)
             .saturating_add(forgiven_us)
-            .max(spread_us)
+            .max(fan_out_us)
             .saturating_add(steps_us)
             .min(KEPT_US_MAX);
-        self.clock.store_us(self.at_us).saturating_add(kept_us)
+        self.last_charge_us().saturating_add(kept_us)
     }
 
     /// Nanoseconds of refill until full, as of the last charge.
@@ -246,38 +243,30 @@ impl Budget {
         self.forgiven_us = missing_us.cast_signed() - part_us.cast_signed();
     }
 
-    /// Refills the budget up to its own current time. Returns that time, and the index of the record of the
-    /// last count that has one.
-    fn advance(&mut self, time: StoreTime, charge: &Charge<'_>) -> (u64, usize) {
-        self.fill_us = fill_us(charge.quota);
-        self.clock.skip(time.skipped_us(self.clock.store_us(self.at_us)));
-        let told_us = self.clock.own_us(time.now_us);
-        let mut place = 0;
-        let known = charge.counts.iter().filter_map(|count| {
-            place =
-                self.sources.place(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, charge.pop))).ok()?;
-            self.sources.at(place).map(|record| record.late_us(told_us, count))
-        });
-        let word = match known.min() {
-            Some(late_us) => TimeEvidence::Late(late_us),
-            None if charge.counts.is_empty() => TimeEvidence::None,
-            None => TimeEvidence::New,
-        };
-        let now_us = self.clock.advance(told_us, self.at_us, self.deficit_ns / 1_000, self.fill_us, word);
-        // If no POP confirms that this time has passed, a full budget keeps at most a burst of refill for late
-        // reports.
-        let is_doubted = word == TimeEvidence::None && now_us - self.at_us > self.fill_us.max(STEP_US);
-        self.refill(now_us, if is_doubted { now_us - self.fill_us } else { 0 });
-        (now_us, place)
+    /// Time of the last charge, on the store's clock.
+    fn last_charge_us(&self) -> u64 {
+        self.at_us.saturating_add_signed(self.ahead_us.saturating_neg())
     }
 
-    /// Refills up to `now_us`; refill that was lost before `spills_us` is not kept for late reports.
-    fn refill(&mut self, now_us: u64, spills_us: u64) {
+    /// Refills the budget up to its own current time, and returns that time. The budget's own clock is the store's
+    /// without its steps: it never goes back, and skips the jumps that the caller has observed.
+    fn advance(&mut self, time: StoreTime, quota: Quota) -> u64 {
+        self.fill_us = fill_us(quota);
+        self.ahead_us = self.ahead_us.saturating_sub_unsigned(time.skipped_us(self.last_charge_us()));
+        let shown_us = time.now_us.saturating_add_signed(self.ahead_us);
+        let now_us = shown_us.max(self.at_us);
+        self.ahead_us = self.ahead_us.saturating_add_unsigned(now_us - shown_us);
+        self.refill(now_us);
+        now_us
+    }
+
+    /// Refills up to `now_us`.
+    fn refill(&mut self, now_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.at_us);
         let deficit_us = self.deficit_ns / 1_000;
         let all_us = deficit_us + u64::try_from(self.forgiven_us).unwrap_or(0);
         if all_us < elapsed_us {
-            self.spill.add((self.at_us + all_us).max(spills_us), now_us);
+            self.spill.add(self.at_us + all_us, now_us);
             (self.deficit_ns, self.forgiven_us) = (0, 0);
         } else if deficit_us < elapsed_us {
             (self.deficit_ns, self.forgiven_us) = (0, (all_us - elapsed_us).cast_signed());
@@ -288,10 +277,9 @@ impl Budget {
         self.at_us = now_us;
     }
 
-    /// Records a count, whose record is likely at the index `guess`, and returns its new part.
-    fn record(&mut self, now_us: u64, pop: &str, count: &Count, guess: usize) -> News {
-        let order = |id: &SourceId| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop));
-        match self.sources.find_near(guess, order) {
+    /// Records a count, and returns its new part.
+    fn record(&mut self, now_us: u64, pop: &str, count: &Count) -> News {
+        match self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop))) {
             Ok(known) => known.observe(now_us, count),
             Err(vacancy) => {
                 let (record, news) = SourceRecord::begin(now_us, count);

@@ -12,9 +12,9 @@ use alloc::vec::Vec;
 
 use weir_protocol::time::{SECOND_NS, Time};
 
-use crate::bounded::BoundedMap;
 use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};
-use crate::scaled::scaled;
+use crate::id::BoundedMap;
+use crate::scaled;
 use crate::sorted::Sorted;
 
 /// Window over which demand is measured, in nanoseconds (W in the design).
@@ -117,10 +117,7 @@ impl TokenCounts {
 
     /// Scales both counts by `part / whole`.
     pub(crate) fn part(self, part: u64, whole: u64) -> Self {
-        let of = |count: u64| {
-            let part = u128::from(count) * u128::from(part.min(whole)) / u128::from(whole.max(1));
-            u64::try_from(part).unwrap_or(u64::MAX)
-        };
+        let of = |count: u64| scaled(count, part.min(whole), whole);
         Self { asked: of(self.asked), admitted: of(self.admitted) }
     }
 }

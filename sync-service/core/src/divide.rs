@@ -16,7 +16,7 @@
 //! p_r   = (own_r + q (D_r - own_r)) / D_r
 //! ```
 //!
-//! A client that was seen at m points of presence at once gets about B / m at each (see [`crate::fan_out`]).
+//! A client that was seen at m points of presence at once gets about B / m at each (see [`crate::records`]).
 //!
 //! Everything is computed in nanoseconds of refill, where L is 1, so that even a quota of one token a day stays
 //! precise. Every quotient is rounded down, against the client, by less than two parts in 2^30 or a thousandth of a
@@ -24,16 +24,16 @@
 
 use alloc::collections::BTreeMap;
 
-use weir_protocol::messages::{AdmitRatio, Allowance, Grant, PARTS_MAX};
+use weir_protocol::messages::{AdmitRatio, Allowance, DIVISOR_MAX, Grant};
 use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::SECOND_NS;
 
 use crate::budget::{Account, ReplicaDemand};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
 use crate::plan::PlanEntry;
-use crate::scaled::scaled;
-use crate::watch_level::{WatchLevel, Weight};
+use crate::scaled;
 
 /// Time over which a surplus is given out or a debt recovered, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
@@ -72,6 +72,13 @@ impl Default for GrantSettings {
     }
 }
 
+impl GrantSettings {
+    /// Time for which a POP may spend the tokens that it is leased under this policy, in nanoseconds.
+    pub(crate) fn lease_ns(&self, refill_policy: RefillPolicy) -> u64 {
+        if refill_policy.is_window() { self.calendar_lease_ns } else { self.strict_lease_ns }
+    }
+}
+
 /// A budget to divide.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBudget<'a> {
@@ -96,7 +103,7 @@ pub struct FloorCapacity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     /// Temperature of the key.
-    pub heat: WatchLevel,
+    pub watch_level: WatchLevel,
     /// Importance of pushing the key to POPs.
     pub weight: Weight,
     /// Grant for POPs with demand for the key.
@@ -111,12 +118,12 @@ impl Division {
     /// Importance of keeping the key when there are too many: those that rest go first, then those with the
     /// smallest deficits.
     pub(crate) fn importance(&self) -> (WatchLevel, Weight) {
-        (self.heat, self.weight)
+        (self.watch_level, self.weight)
     }
 
     /// Allowance for a POP that reports the key.
     pub fn allowance(&self) -> Allowance {
-        if self.heat == WatchLevel::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
+        if self.watch_level == WatchLevel::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
     }
 }
 
@@ -132,29 +139,29 @@ pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) ->
     // is an exception: it refills long before a debt is paid.
     let is_exact = is_single_pop && (level_ns >= 0 || sharing.floor(region) == 0);
     let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
-    let heat = WatchLevel::of(quota, account, asked.lately_milli);
-    let spread = u64::from(account.spread.max(1));
-    let (burst, parts) = hold(entry, spread, 0, terms);
+    let watch_level = WatchLevel::of(quota, account, asked.lately_milli);
+    let fan_out = u64::from(account.fan_out.max(1));
+    let (burst, divisor) = hold(entry, fan_out, 0, terms);
     let elsewhere = Grant {
         ratio,
         level_milli: level_milli(quota, if is_exact { level_ns } else { level_ns.max(0) }, own),
         burst,
-        parts,
-        lease_ms: if heat == WatchLevel::Resting {
+        divisor,
+        lease_ms: if watch_level == WatchLevel::Resting {
             millis(terms.lease_max_ns)
         } else {
             lease_ms(level_ns, terms)
         },
     };
     // If neither this POP nor two others have demand, the client may appear anywhere next.
-    let pops = if is_single_pop && entry.own_milli == 0 { spread } else { spread.min(asked.askers) };
-    let (burst, parts) = if is_single_pop && pops <= 1 {
+    let pops = if is_single_pop && entry.own_milli == 0 { fan_out } else { fan_out.min(asked.askers) };
+    let (burst, divisor) = if is_single_pop && pops <= 1 {
         (quota.burst(), 1)
     } else {
         hold(entry, pops, entry.own_milli, terms)
     };
     let weight = Weight::of(quota, account);
-    Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_single_pop }
+    Division { watch_level, weight, asking: Grant { burst, divisor, ..elsewhere }, elsewhere, is_single_pop }
 }
 
 /// Burst and rate divisor of a POP, for a client that was seen at `pops` POPs at once. The burst is the POP's
@@ -165,24 +172,30 @@ fn hold(entry: &PlanEntry, pops: u64, asked_milli: u64, terms: &GrantSettings) -
     let lump = likely_milli(scaled(asked_milli, terms.interval_ns, SECOND_NS)) / 1_000;
     let least = LUMP.min(u64::from(quota.burst()) / 4).max(1);
     let tokens = least.max(lump).min(most);
-    let parts = parts_of(entry, pops, asked_milli, tokens, terms);
-    let burst = ((tokens - 1) * parts + 1).max(most / pops.max(1));
-    (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
+    let divisor = rate_divisor_of(entry, pops, asked_milli, tokens, terms);
+    let burst = ((tokens - 1) * divisor + 1).max(most / pops.max(1));
+    (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(divisor).unwrap_or(DIVISOR_MAX))
 }
 
 /// Rate divisor for a POP that must be able to hold `tokens`.
-fn parts_of(entry: &PlanEntry, pops: u64, asked_milli: u64, tokens: u64, terms: &GrantSettings) -> u64 {
+fn rate_divisor_of(
+    entry: &PlanEntry,
+    pops: u64,
+    asked_milli: u64,
+    tokens: u64,
+    terms: &GrantSettings,
+) -> u64 {
     let PlanEntry { quota, sharing, .. } = entry;
-    let parts = pops / UNEVEN;
-    if parts <= 1 {
+    let divisor = pops / UNEVEN;
+    if divisor <= 1 {
         return 1;
     }
     // At least one token must refill until the next grant, and the rate must not fall below the POP's demand.
-    let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
+    let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(DIVISOR_MAX));
     let quickest = SECOND_NS * 1_000 / asked_milli.saturating_mul(quota.token_ns()).max(1);
-    // Each token is charged `parts` times, except the last one, which only has to be present.
+    // Each token is charged `divisor` times, except the last one, which only has to be present.
     let most = u64::from(sharing.local_burst).saturating_sub(1) / tokens.saturating_sub(1).max(1);
-    parts.min(quickest).clamp(1, slowest).min(most).max(1)
+    divisor.min(quickest).clamp(1, slowest).min(most).max(1)
 }
 
 /// Upper estimate of the number of arrivals for an expected `mean_milli`, in thousandths. Requests arrive as a
@@ -326,4 +339,61 @@ fn lease_ms(level_ns: i128, terms: &GrantSettings) -> u32 {
 
 fn millis(ns: u64) -> u32 {
     u32::try_from(ns / 1_000_000).unwrap_or(u32::MAX)
+}
+
+/// Highest rank of a hot key.
+pub const RANK_MAX: u8 = 4;
+/// A key is hot if its demand is more than its rate divided by this, or its deficit more than its burst divided
+/// by this.
+const HOT_PART: u64 = 2;
+
+/// Temperature of a key, which decides how closely it is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WatchLevel {
+    /// Far from its quota: no other POP needs a grant.
+    Warm,
+    /// Without demand now. But its budget is far from full, or its client was seen at many POPs at once and may
+    /// return to all of them.
+    Resting,
+    /// Close to its quota.
+    Hot,
+}
+
+impl WatchLevel {
+    /// Heat of a key with a demand of `demand_milli` thousandths of a token per second.
+    pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
+        let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
+        let is_busy = demand_milli.saturating_mul(u128::from(HOT_PART)) > rate_milli.into();
+        let lacks = account.deficit_ns.saturating_mul(HOT_PART) > quota.fill_ns();
+        if is_busy || lacks && demand_milli > 0 {
+            Self::Hot
+        } else if lacks || account.fan_out > 1 {
+            Self::Resting
+        } else {
+            Self::Warm
+        }
+    }
+}
+
+/// Importance of pushing a key to POPs: the deficit of its budget, in thousandths of a burst. A client that
+/// sends one request to each of many keys gives each of them little weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u32);
+
+impl Weight {
+    /// Weight of a key with this account.
+    pub fn of(quota: Quota, account: &Account) -> Self {
+        let lacks = scaled(account.deficit_ns, 1_000, quota.fill_ns());
+        Self(u32::try_from(lacks).unwrap_or(u32::MAX))
+    }
+
+    /// Rank of a hot key on the list that regions share, by its deficit in bursts. Above 1 it is in debt.
+    pub(crate) fn rank(self) -> u8 {
+        match self.0 {
+            0..=1_000 => 1,
+            1_001..=2_000 => 2,
+            2_001..=8_000 => 3,
+            _ => RANK_MAX,
+        }
+    }
 }

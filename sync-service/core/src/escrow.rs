@@ -9,9 +9,9 @@
 //! outstanding together are never more than the burst: the refill stops there. Otherwise a POP could hoard a
 //! burst while the budget refills, and both could be spent at one moment. Proof: let S be the debt of an ideal
 //! bucket from which each token is taken when it is actually spent, and U the tokens that POPs may still spend.
-//! Then S + U <= deficit at all times. A draw adds the same to U and to the deficit. A spent token moves from U
+//! Then S + U <= deficit at all times. An acquire adds the same to U and to the deficit. A spent token moves from U
 //! to S. Time lowers S as it lowers the deficit, unless S is zero already, and then U <= outstanding <=
-//! deficit, where the refill stops. A draw never raises the deficit above the burst, so S never exceeds it: in
+//! deficit, where the refill stops. An acquire never raises the deficit above the burst, so S never exceeds it: in
 //! any time t at most burst + rate x t are spent.
 //!
 //! **Obligations of a POP** (U <= outstanding):
@@ -25,7 +25,7 @@
 //! 5. A report with `ahead` zero gives an epoch back: it is made once the POP has begun a new one, with the
 //!    last count of the old.
 //!
-//! **Held epochs.** A request whose cost is known only later draws an estimate for an epoch of its own, and
+//! **Held epochs.** A request whose cost is known only later acquires an estimate for an epoch of its own, and
 //! holds it until then: no report before that counts any of it as spent. The proof covers it, since its tokens
 //! may be spent at any moment of that time. Each report sets the length of its lease, and reports repeat that
 //! while the request goes on. When the request has ended, the epoch is given back, with the request's cost as
@@ -50,7 +50,7 @@
 //! report arrived, so the POP's ends first. Tokens not spent by the end count as spent, since they may have
 //! been.
 //!
-//! **Refill policies.** Each draw contains a [`RefillPolicy`], the refill policy; everything else is the same for
+//! **Refill policies.** Each acquire contains a [`RefillPolicy`], the refill policy; everything else is the same for
 //! all policies. The above is continuous refill: a token bucket. Under [`RefillPolicy::Window`] nothing refills:
 //! the tokens debited in a window and not given back are at most the quota's count, and zero again when the next
 //! window begins. Under [`RefillPolicy::Sliding`], they are added to the same number of the previous window, scaled
@@ -68,21 +68,21 @@
 //! would let all of them through.
 //!
 //! *A log never holds more spent tokens than the burst.* A token counts from its debit until its length after
-//! the first draw that reports it as spent, or after the end of its lease: at least its length after it was
+//! the first acquire that reports it as spent, or after the end of its lease: at least its length after it was
 //! spent. Of the tokens that are spent within the length, consider the one that was debited last. It was spent
 //! after that, so all the others, which were spent less than a length before that or later, counted then. And
 //! no debit raises the count above the burst.
 //!
 //! *No two turns overlap.* Under [`RefillPolicy::Queue`] nothing is leased: a turn counts as spent when it is
-//! given, and the deficit is its only record, the time that all turns given so far still take. A draw gives the
+//! given, and the deficit is its only record, the time that all turns given so far still take. An acquire gives the
 //! time after that, and time lowers the deficit by itself. So turns follow one another by the budget's clock,
 //! whichever POP gets them, and the wait for one is never longer than the queue. A turn starts when its reply
 //! arrives, so no request goes on before its turn. One reply may take as long as it is waited for, and the next one
 //! less; so two requests may follow each other closer than their turns, by that difference. An unused turn passes:
-//! a lost reply, or a draw that is made twice, lets fewer requests through.
+//! a lost reply, or an acquire that is made twice, lets fewer requests through.
 //!
 //! *Current window.* The store's clock determines the window, so all agree. If windows have one length, it
-//! determines their ends, too. For months, the weir-sync that draws computes the boundaries, and its clock may
+//! determines their ends, too. For months, the weir-sync that acquires computes the boundaries, and its clock may
 //! differ: the first of its boundaries after the store's time ends the store's window
 //! ([`weir_protocol::calendar::Window::end_at`]). A window that was entered holds until it ends, so a weir-sync
 //! with another clock can begin the next neither early nor twice. If the store's clock steps back, the window
@@ -90,9 +90,8 @@
 //! whole lengths. The same applies if the clock is observed to jump ahead.
 
 mod acquire;
-mod log;
+mod policies;
 mod queue;
-pub mod sliding;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -106,8 +105,8 @@ pub use self::acquire::{
     ASK_AGAIN_US, AcquireRequest, AcquireResult, CALENDAR_LEASE_US_MAX, Claim, ClaimKind, DRIFT_PART,
     EscrowId, HELD_US_MAX, LEASE_US_MAX, LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
 };
-use self::log::Log;
-use self::sliding::{room_at_us, weighed};
+pub use self::policies::STEP_US;
+use self::policies::{Log, room_at_us, weighed};
 use crate::budget::{COUNT_MAX, DEFICIT_NS_MAX, SourceId};
 use crate::store_clock::StoreTime;
 
@@ -149,7 +148,7 @@ struct Holder {
     until_us: u64,
 }
 
-/// Lease that a draw gives.
+/// Lease that an acquire gives.
 #[derive(Clone, Copy)]
 struct Lease {
     /// Length of the lease for the POP, in milliseconds; 0 if none can be given.
@@ -166,35 +165,40 @@ impl Escrow {
     /// or forgotten, and the POP must begin a new epoch. If the end of the store's window is unknown, or too
     /// soon to leave any lease, tokens are leased only to epochs that requests hold already. A take needs a
     /// known window, but no lease.
-    pub fn acquire(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &AcquireRequest) -> AcquireResult {
+    pub fn acquire(
+        &mut self,
+        time: impl Into<StoreTime>,
+        pop: &str,
+        acquire: &AcquireRequest,
+    ) -> AcquireResult {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
-        self.step(time, draw);
-        let lease = self.refill(now_us, draw);
+        self.step(time, acquire);
+        let lease = self.refill(now_us, acquire);
         self.holders.retain(|_, holder| now_us.saturating_sub(holder.until_us) < ENDED_KEPT_US);
         let mut given = 0;
         let answer = |claim: &Claim| {
             let id = SourceId { epoch: claim.epoch, pop: pop.into() };
-            let (leased, tokens) = self.answer(now_us, id, draw, *claim, lease);
+            let (leased, tokens) = self.answer(now_us, id, acquire, *claim, lease);
             given += tokens;
             leased
         };
-        let mut leases: Vec<_> = draw.claims.iter().map(answer).collect();
-        let left = u32::try_from(self.level(now_us, draw)).unwrap_or(u32::MAX);
-        let may_take = self.may_take(now_us, draw.refill_policy);
+        let mut leases: Vec<_> = acquire.claims.iter().map(answer).collect();
+        let left = u32::try_from(self.level(now_us, acquire)).unwrap_or(u32::MAX);
+        let may_take = self.may_take(now_us, acquire.refill_policy);
         let is_told = |claim: &Claim| match claim.kind {
             ClaimKind::Lease => false,
-            ClaimKind::Charge => may_take || draw.refill_policy == RefillPolicy::Queue,
+            ClaimKind::Charge => may_take || acquire.refill_policy == RefillPolicy::Queue,
             ClaimKind::Take | ClaimKind::Refund => may_take,
         };
-        for (lease, claim) in leases.iter_mut().zip(&draw.claims) {
+        for (lease, claim) in leases.iter_mut().zip(&acquire.claims) {
             if lease.lease_ms > 0 || is_told(claim) {
                 lease.left = left;
             }
         }
-        let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, draw));
-        let (deficit_ns, outstanding) = (draw.told_ns(counts_ns), self.outstanding(now_us));
-        draw.record_returns(&mut leases, outstanding);
+        let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, acquire));
+        let (deficit_ns, outstanding) = (acquire.told_ns(counts_ns), self.outstanding(now_us));
+        acquire.record_returns(&mut leases, outstanding);
         if is_new && given == 0 {
             // Nothing happened that needs a record.
             *self = Self::default();
@@ -202,7 +206,7 @@ impl Escrow {
         AcquireResult { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// Time at which it may be dropped to make room for another if there are no more draws, in microseconds of
+    /// Time at which it may be dropped to make room for another if there are no more acquires, in microseconds of
     /// the store's clock: a new one would be the same, full and with nothing leased.
     pub fn full_us(&self) -> u64 {
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
@@ -223,7 +227,7 @@ impl Escrow {
         (self.end_us > 0).then_some(self.end_us)
     }
 
-    /// Deficit under its policy at the last draw: nanoseconds of refill, or for windows [`WINDOW_TOKEN_NS`] for
+    /// Deficit under its policy at the last acquire: nanoseconds of refill, or for windows [`WINDOW_TOKEN_NS`] for
     /// each token debited in the window.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
@@ -241,7 +245,7 @@ impl Escrow {
 
     /// Shifts all times by a step of the clock, so that nothing refills, and leases last for as long as they
     /// had left. A window is shifted by whole windows, so that it ends where windows do.
-    fn step(&mut self, time: StoreTime, draw: &AcquireRequest) {
+    fn step(&mut self, time: StoreTime, acquire: &AcquireRequest) {
         let ahead_us = time.skipped_us(self.at_us);
         let back_us = self.at_us.saturating_sub(time.now_us);
         let move_on = |us: &mut u64| *us = us.saturating_add(ahead_us).saturating_sub(back_us);
@@ -250,7 +254,7 @@ impl Escrow {
             self.holders.values_mut().for_each(|holder| move_on(&mut holder.until_us));
             self.log.times_mut().for_each(move_on);
             if self.end_us > 0 {
-                let whole = |us| draw.whole_windows_us(us);
+                let whole = |us| acquire.whole_windows_us(us);
                 self.end_us = self.end_us.saturating_add(whole(ahead_us)).saturating_sub(whole(back_us));
             }
         }
@@ -258,40 +262,40 @@ impl Escrow {
 
     /// Refills up to `now_us` under the policy of `acquire`. Returns the lease for claims at that time; its length
     /// is zero if its window ends too soon, or at an unknown time.
-    fn refill(&mut self, now_us: u64, draw: &AcquireRequest) -> Lease {
-        let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
-        if draw.refill_policy.is_by_rate() {
-            self.refill_steadily(now_us, draw.token_ns());
-        } else if let Some(counts_us) = draw.refill_policy.counts_us() {
+    fn refill(&mut self, now_us: u64, acquire: &AcquireRequest) -> Lease {
+        let (mut leased_us, mut until_us) = (acquire.leased_us(), now_us.saturating_add(acquire.held_us()));
+        if acquire.refill_policy.is_by_rate() {
+            self.refill_steadily(now_us, acquire.token_ns());
+        } else if let Some(counts_us) = acquire.refill_policy.counts_us() {
             self.refill_one_by_one(now_us, counts_us);
         } else {
             self.at_us = now_us;
-            let known_us = if now_us < self.end_us { Some(self.end_us) } else { draw.end_us(now_us) };
+            let known_us = if now_us < self.end_us { Some(self.end_us) } else { acquire.end_us(now_us) };
             let Some(end_us) = known_us else { return Lease { ms: 0, until_us: now_us } };
             let left_us = end_us - now_us;
-            if left_us < draw.held_us() {
+            if left_us < acquire.held_us() {
                 (leased_us, until_us) = (left_us * DRIFT_PART / (DRIFT_PART + 1), end_us);
             }
-            if (leased_us >= LEASE_US_MIN || draw.is_of_the_moment()) && self.end_us != end_us {
-                self.enter(now_us, end_us, draw);
+            if (leased_us >= LEASE_US_MIN || acquire.is_of_the_moment()) && self.end_us != end_us {
+                self.enter(now_us, end_us, acquire);
             }
         }
         Lease { ms: u32::try_from(leased_us / 1_000).unwrap_or(u32::MAX), until_us }
     }
 
     /// Enters the window that ends at `end_us`.
-    fn enter(&mut self, now_us: u64, end_us: u64, draw: &AcquireRequest) {
+    fn enter(&mut self, now_us: u64, end_us: u64, acquire: &AcquireRequest) {
         let is_next = |length_us| self.end_us > 0 && self.end_us.checked_add(length_us) == Some(end_us);
-        self.before = match sliding_us(draw) {
+        self.before = match sliding_us(acquire) {
             Some(length_us) if is_next(length_us) => {
                 (self.deficit_ns / WINDOW_TOKEN_NS).min(TOKENS_MAX.into())
             }
-            // The previous window had no draws, but tokens held by requests may have been spent in it.
+            // The previous window had no acquires, but tokens held by requests may have been spent in it.
             Some(length_us) => self.held_after(end_us.saturating_sub(2 * length_us)).min(TOKENS_MAX.into()),
             None => 0,
         };
         self.deficit_ns = price_ns(self.outstanding(now_us), WINDOW_TOKEN_NS);
-        (self.end_us, self.kept_us) = (end_us, draw.kept_us());
+        (self.end_us, self.kept_us) = (end_us, acquire.kept_us());
     }
 
     /// Tokens that may have been spent later than at `us`: those not given back of leases that ended after it,
@@ -301,9 +305,9 @@ impl Escrow {
     }
 
     /// Weight of the previous window, in units of the deficit.
-    fn before_ns(&self, now_us: u64, draw: &AcquireRequest) -> u64 {
+    fn before_ns(&self, now_us: u64, acquire: &AcquireRequest) -> u64 {
         let left_us = self.end_us.saturating_sub(now_us);
-        sliding_us(draw).map_or(0, |length_us| weighed(self.before, left_us, length_us) * WINDOW_TOKEN_NS)
+        sliding_us(acquire).map_or(0, |length_us| weighed(self.before, left_us, length_us) * WINDOW_TOKEN_NS)
     }
 
     /// Refills continuously up to `now_us`, never to more than the burst less the tokens outstanding *at each
@@ -360,22 +364,22 @@ impl Escrow {
         &mut self,
         now_us: u64,
         id: SourceId,
-        draw: &AcquireRequest,
+        acquire: &AcquireRequest,
         claim: Claim,
         lease: Lease,
     ) -> (Leased, u64) {
         match claim.kind {
-            ClaimKind::Charge => return self.charge(now_us, draw, claim.ahead),
-            ClaimKind::Refund => return self.refund(now_us, draw, claim.ahead),
-            ClaimKind::Lease | ClaimKind::Take if draw.refill_policy == RefillPolicy::Queue => {
-                return self.take_turn(draw, claim, lease);
+            ClaimKind::Charge => return self.charge(now_us, acquire, claim.ahead),
+            ClaimKind::Refund => return self.refund(now_us, acquire, claim.ahead),
+            ClaimKind::Lease | ClaimKind::Take if acquire.refill_policy == RefillPolicy::Queue => {
+                return self.take_turn(acquire, claim, lease);
             }
-            ClaimKind::Take => return self.take(now_us, draw, claim.ahead),
+            ClaimKind::Take => return self.take(now_us, acquire, claim.ahead),
             ClaimKind::Lease => {}
         }
         let mut holder = match self.holders.get(&id).copied() {
             Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
-                return (NO_LEASE, self.overdraw(now_us, id, known, claim, draw));
+                return (NO_LEASE, self.overdraw(now_us, id, known, claim, acquire));
             }
             // Leases begin again with the next window, which is near.
             _ if lease.ms == 0 && claim.ahead > 0 && claim.held_us.is_none() => {
@@ -389,19 +393,19 @@ impl Escrow {
         };
         let more = claim.spent().saturating_sub(holder.spent);
         holder.spent += more;
-        if draw.refill_policy.counts_us().is_some() {
+        if acquire.refill_policy.counts_us().is_some() {
             self.record_spent(now_us, more);
             self.fade(now_us);
         }
         if claim.ahead == 0 {
-            self.take_back(now_us, id, holder, draw.token_ns());
+            self.take_back(now_us, id, holder, acquire.token_ns());
             return (NO_LEASE, 0);
         }
         let wanted = if lease.ms > 0 { (claim.spent() + u64::from(claim.ahead)).min(COUNT_MAX) } else { 0 };
         let lease = claim.leased_us().map_or(lease, |us| Lease::held(us, now_us));
         let need = wanted.saturating_sub(holder.charged);
-        let tokens = need.min(self.level(now_us, draw));
-        self.deficit_ns += tokens * draw.token_ns();
+        let tokens = need.min(self.level(now_us, acquire));
+        self.deficit_ns += tokens * acquire.token_ns();
         holder.charged += tokens;
         holder.until_us = holder.until_us.max(lease.until_us);
         // An epoch without tokens needs no record.
@@ -409,36 +413,36 @@ impl Escrow {
             self.holders.insert(id, holder);
         }
         // No whole token is left.
-        let wait_us = if tokens < need { self.wait_us(now_us, 1, holder.unspent(), draw) } else { 0 };
+        let wait_us = if tokens < need { self.wait_us(now_us, 1, holder.unspent(), acquire) } else { 0 };
         (Leased { wait_ms: wait_us.div_ceil(1_000), ..Leased::of(holder.charged, lease.ms) }, tokens)
     }
 
     /// Consumes all of `tokens`, or none; returns the same as [`Escrow::answer`].
-    fn take(&mut self, now_us: u64, draw: &AcquireRequest, tokens: u32) -> (Leased, u64) {
-        if !self.may_take(now_us, draw.refill_policy) {
+    fn take(&mut self, now_us: u64, acquire: &AcquireRequest, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, acquire.refill_policy) {
             return (NO_LEASE, 0);
         }
         let wanted = u64::from(tokens);
-        if wanted > self.level(now_us, draw) {
-            let wait_ms = self.wait_us(now_us, tokens, u64::MAX, draw).div_ceil(1_000);
+        if wanted > self.level(now_us, acquire) {
+            let wait_ms = self.wait_us(now_us, tokens, u64::MAX, acquire).div_ceil(1_000);
             return (Leased { wait_ms, ..NO_LEASE }, 0);
         }
-        self.deficit_ns += wanted * draw.token_ns();
-        if draw.refill_policy.counts_us().is_some() {
+        self.deficit_ns += wanted * acquire.token_ns();
+        if acquire.refill_policy.counts_us().is_some() {
             self.record_spent(now_us, wanted);
         }
         (Leased::of(wanted, 0), wanted)
     }
 
     /// Consumes all of `tokens`, whatever the level is.
-    fn charge(&mut self, now_us: u64, draw: &AcquireRequest, tokens: u32) -> (Leased, u64) {
-        if !self.may_take(now_us, draw.refill_policy) && draw.refill_policy != RefillPolicy::Queue {
+    fn charge(&mut self, now_us: u64, acquire: &AcquireRequest, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, acquire.refill_policy) && acquire.refill_policy != RefillPolicy::Queue {
             return (NO_LEASE, 0);
         }
         let wanted = u64::from(tokens);
-        let price_ns = price_ns(wanted, draw.token_ns());
+        let price_ns = price_ns(wanted, acquire.token_ns());
         self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
-        if draw.refill_policy.counts_us().is_some() {
+        if acquire.refill_policy.counts_us().is_some() {
             self.record_spent(now_us, wanted);
         }
         (Leased::of(wanted, 0), wanted)
@@ -446,16 +450,16 @@ impl Escrow {
 
     /// Gives `tokens` back, at most the deficit less the outstanding ones. Turns and places in flight cannot be
     /// given back this way.
-    fn refund(&mut self, now_us: u64, draw: &AcquireRequest, tokens: u32) -> (Leased, u64) {
-        if !self.may_take(now_us, draw.refill_policy) {
+    fn refund(&mut self, now_us: u64, acquire: &AcquireRequest, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, acquire.refill_policy) {
             return (NO_LEASE, 0);
         }
         let mut back = u64::from(tokens);
-        if draw.refill_policy.counts_us().is_some() {
+        if acquire.refill_policy.counts_us().is_some() {
             back = self.log.remove(back);
         }
-        let least_ns = price_ns(self.outstanding(now_us), draw.token_ns());
-        let after_ns = self.deficit_ns.saturating_sub(price_ns(back, draw.token_ns()));
+        let least_ns = price_ns(self.outstanding(now_us), acquire.token_ns());
+        let after_ns = self.deficit_ns.saturating_sub(price_ns(back, acquire.token_ns()));
         self.deficit_ns = self.deficit_ns.min(after_ns.max(least_ns));
         (Leased::of(tokens.into(), 0), 0)
     }
@@ -473,33 +477,33 @@ impl Escrow {
     /// Time until there are `tokens`, more than there are now, if none are given back. POPs keep tokens of a
     /// window, and places in flight, in reserve. If claims other than this one, which has `own` of the
     /// outstanding tokens, hold any of these, it is the time to ask again for them.
-    fn wait_us(&self, now_us: u64, tokens: u32, own: u64, draw: &AcquireRequest) -> u64 {
+    fn wait_us(&self, now_us: u64, tokens: u32, own: u64, acquire: &AcquireRequest) -> u64 {
         let is_elsewhere = self.outstanding(now_us) > own;
-        let given_back = |us: u64| if is_elsewhere { us.min(draw.ask_again_us()) } else { us };
-        match draw.refill_policy {
+        let given_back = |us: u64| if is_elsewhere { us.min(acquire.ask_again_us()) } else { us };
+        match acquire.refill_policy {
             RefillPolicy::Continuous | RefillPolicy::Queue => {
-                let lacking_ns = self.deficit_ns.saturating_add(price_ns(tokens.into(), draw.token_ns()));
-                lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000)
+                let lacking_ns = self.deficit_ns.saturating_add(price_ns(tokens.into(), acquire.token_ns()));
+                lacking_ns.saturating_sub(full_ns(acquire)).div_ceil(1_000)
             }
-            RefillPolicy::Sliding(_) => self.fades_us(now_us, tokens, draw),
+            RefillPolicy::Sliding(_) => self.fades_us(now_us, tokens, acquire),
             RefillPolicy::Log(length_s) => {
                 // Leased tokens count for a length after the end of their lease.
-                let leased_us = draw.held_us() + u64::from(length_s) * 1_000_000;
+                let leased_us = acquire.held_us() + u64::from(length_s) * 1_000_000;
                 self.log.first_us().map_or(leased_us, |end_us| end_us - now_us)
             }
             RefillPolicy::Window(_) => given_back(self.end_us - now_us),
             RefillPolicy::InFlight(_) => {
-                given_back(self.log.first_us().map_or(draw.ask_again_us(), |end_us| end_us - now_us))
+                given_back(self.log.first_us().map_or(acquire.ask_again_us(), |end_us| end_us - now_us))
             }
         }
     }
 
     /// Time until `tokens` fit a sliding window: once enough of the previous window has faded, or of this one
     /// when it is the previous one.
-    fn fades_us(&self, now_us: u64, tokens: u32, draw: &AcquireRequest) -> u64 {
-        let Some(length_us) = sliding_us(draw) else { return 0 };
+    fn fades_us(&self, now_us: u64, tokens: u32, acquire: &AcquireRequest) -> u64 {
+        let Some(length_us) = sliding_us(acquire) else { return 0 };
         let (left_us, used) = (self.end_us - now_us, self.deficit_ns / WINDOW_TOKEN_NS);
-        let room = u64::from(draw.quota.burst()).saturating_sub(tokens.into());
+        let room = u64::from(acquire.quota.burst()).saturating_sub(tokens.into());
         match room.checked_sub(used) {
             Some(room) => left_us.saturating_sub(room_at_us(self.before, room, length_us)),
             None => left_us.saturating_add(length_us - room_at_us(used, room, length_us)),
@@ -521,12 +525,12 @@ impl Escrow {
         id: SourceId,
         mut holder: Holder,
         claim: Claim,
-        draw: &AcquireRequest,
+        acquire: &AcquireRequest,
     ) -> u64 {
         let tokens = (claim.spent() - holder.charged).min(TOKENS_MAX.into());
-        let price_ns = price_ns(tokens, draw.token_ns());
+        let price_ns = price_ns(tokens, acquire.token_ns());
         self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
-        if draw.refill_policy.counts_us().is_some() {
+        if acquire.refill_policy.counts_us().is_some() {
             let unspent = if holder.until_us > now_us { holder.unspent() } else { 0 };
             self.record_spent(now_us, unspent + tokens);
         }
@@ -538,9 +542,9 @@ impl Escrow {
     }
 
     /// Whole tokens that may be debited.
-    fn level(&self, now_us: u64, draw: &AcquireRequest) -> u64 {
-        let left_ns = full_ns(draw).saturating_sub(self.deficit_ns);
-        left_ns.saturating_sub(self.before_ns(now_us, draw)) / draw.token_ns()
+    fn level(&self, now_us: u64, acquire: &AcquireRequest) -> u64 {
+        let left_ns = full_ns(acquire).saturating_sub(self.deficit_ns);
+        left_ns.saturating_sub(self.before_ns(now_us, acquire)) / acquire.token_ns()
     }
 
     /// True if one more epoch can be recorded; if there is no room, those that have ended are dropped.
@@ -574,11 +578,15 @@ impl Holder {
 }
 
 /// Value of the full budget under its policy, in nanoseconds of refill.
-fn full_ns(draw: &AcquireRequest) -> u64 {
-    price_ns(u64::from(draw.quota.burst()), draw.token_ns())
+fn full_ns(acquire: &AcquireRequest) -> u64 {
+    price_ns(u64::from(acquire.quota.burst()), acquire.token_ns())
 }
 
 /// Length of the windows in microseconds, if they slide; none otherwise.
-fn sliding_us(draw: &AcquireRequest) -> Option<u64> {
-    if let RefillPolicy::Sliding(calendar) = draw.refill_policy { Some(calendar.longest_us()) } else { None }
+fn sliding_us(acquire: &AcquireRequest) -> Option<u64> {
+    if let RefillPolicy::Sliding(calendar) = acquire.refill_policy {
+        Some(calendar.longest_us())
+    } else {
+        None
+    }
 }

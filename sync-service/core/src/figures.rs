@@ -11,8 +11,8 @@ use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::bound::{FleetParameters, bound};
 use crate::divide::GrantSettings;
+use crate::offline::RuleDebts;
 use crate::offline::Share;
-use crate::unfilled::RuleDebts;
 
 /// Time for which a rule that no report contains is remembered, in nanoseconds.
 const RULE_IDLE_NS: u64 = 600 * SECOND_NS;

@@ -10,9 +10,9 @@
 
 use weir_protocol::time::{SECOND_NS, Time};
 
-use crate::bounded::BoundedMap;
 use crate::budget::{Account, BudgetId, SourceId};
 use crate::divide::{FloorCapacity, SURPLUS, TARGET_PART};
+use crate::id::BoundedMap;
 use crate::plan::PlanEntry;
 use crate::sorted::Sorted;
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn account(charged: u64, deficit_ns: u64) -> Account {
-        Account { deficit_ns, charged, spread: 0, now_us: 0, members: Vec::new() }
+        Account { deficit_ns, charged, fan_out: 0, now_us: 0, members: Vec::new() }
     }
 
     fn at(ms: u64) -> Time {
@@ -169,16 +169,6 @@ mod tests {
         assert_eq!(rate(floors.charge(at(100), &entry(quota()), 30, &account(0, 0))), 300 + 4 * 30);
     }
 
-    #[test]
-    fn what_others_leave_is_no_debt_and_what_they_do_not_is() {
-        let mut floors = Floors::default();
-        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(500, 0))), 270);
-        let in_debt = 2 * SECOND_NS;
-        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(40, in_debt))), 0);
-        // It lacked 30, its burst, as the first 500 left no debt, and then 40 more. In two seconds 60 of these refill.
-        assert_eq!(rate(floors.charge(at(2_000), &entry(quota()), 30, &account(0, in_debt))), 300 + 4 * 170);
-    }
-
     // I5
     #[test]
     fn what_another_weir_sync_of_the_region_was_told_first_is_taken_too() {
@@ -196,35 +186,5 @@ mod tests {
         assert_eq!(told(0, 50, 0), 0);
         // In two seconds 60 of the 70 refill. It then lacks 10, which is 17 less than the 27 that are steered for.
         assert_eq!(told(2_000, 70, 0), 300 + 4 * 170);
-    }
-
-    #[test]
-    fn a_small_floor_that_is_heard_of_seldom_gives_its_rate() {
-        // At 30/s, 15 tokens refill in half a second, and there is room for three.
-        let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 10).unwrap();
-        let (mut floors, in_debt) = (Floors::default(), 2 * SECOND_NS);
-        let mut told = |ms, tokens| rate(floors.charge(at(ms), &entry(small), 30, &account(tokens, in_debt)));
-        told(0, 3);
-        assert_eq!(told(500, 15), 297, "it is given what it asks for, its floor, and owes nothing");
-        assert_eq!(told(1_000, 15), 297);
-        assert_eq!(told(1_500, 20), 247, "what it was given beyond its floor is a debt");
-        assert_eq!(told(11_500, 40), 227, "a long rest pays for no more than a second");
-    }
-
-    // I5
-    #[test]
-    fn what_two_reports_say_at_once_is_taken_once() {
-        let mut floors = Floors::default();
-        let pops = ["p", "q"].map(|pop| SourceId { epoch: 1, pop: pop.into() });
-        let mut told = |admitted: u64, charged: [u64; 2]| {
-            for pop in &pops {
-                floors.observe(at(0), &id(), pop, admitted);
-            }
-            charged.map(|tokens| {
-                rate(floors.charge(at(0), &entry(quota()), 30, &account(tokens, 2 * SECOND_NS)))
-            })
-        };
-        assert_eq!(told(0, [0, 0]), [300 + 4 * 270; 2]);
-        assert_eq!(told(15, [15, 15]), [270, 270], "it lacks 30, three more than are steered for");
     }
 }

@@ -1,21 +1,29 @@
-//! Names of budgets, and maps from them.
+//! Names of budgets, as text and hashed, and maps from them.
 //!
 //! A report's key is looked up in a dozen places. So its name is hashed once, copies share it, and two copies
-//! are compared by address first.
+//! are compared by address first. A hash map's look-up hashes a few bytes once, where a tree would compare the key
+//! with a dozen others. Its order differs in each run: where order affects a result, there is a tree, or the
+//! extracted items are sorted.
+//!
+//! The default hash is fast, and its seed derives from the address space of this process. A client that can neither
+//! see a map's order nor time its look-ups cannot choose keys that collide. Keys that clients choose have a stronger
+//! hash, which they store: a map of such keys computes no hash ([`Carried`]).
 
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
+use core::fmt::Write as _;
 use core::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering as Atomic};
 
+use hashbrown::Equivalent;
+pub use hashbrown::hash_map::EntryRef;
 use siphasher::sip::SipHasher13;
+use weir_protocol::messages::KEY_BYTES_MAX;
 use weir_protocol::time::{SECOND_NS, Time};
-
-use crate::hashed::{Carried, Equivalent, Hashed};
 
 /// Interval at which names without other owners are dropped, in nanoseconds.
 const SWEEP_NS: u64 = 60 * SECOND_NS;
@@ -190,6 +198,141 @@ fn seed_of_names() -> u64 {
     }
     seed(hashbrown::DefaultHashBuilder::default().hash_one(0_u8));
     SEED.load(Atomic::Relaxed)
+}
+
+/// Hash map.
+pub type Hashed<K, V, S = hashbrown::DefaultHashBuilder> = hashbrown::HashMap<K, V, S>;
+
+/// Hasher that returns the hash stored in a key unchanged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Carried(u64);
+
+impl Hasher for Carried {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    /// Keys with a stored hash write nothing else.
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+}
+
+/// Default maximum number of budgets.
+const BUDGETS_MAX: usize = 100_000;
+
+/// Map from budget to `T` with a maximum number of entries.
+#[derive(Debug)]
+pub(crate) struct BoundedMap<T> {
+    budgets: ByBudget<T>,
+    budgets_max: usize,
+    swept_at: Time,
+}
+
+impl<T> Default for BoundedMap<T> {
+    fn default() -> Self {
+        Self::new(BUDGETS_MAX)
+    }
+}
+
+impl<T> BoundedMap<T> {
+    /// Creates an empty map for at most `budgets_max` budgets.
+    pub(crate) fn new(budgets_max: usize) -> Self {
+        Self { budgets: ByBudget::default(), budgets_max, swept_at: Time::ZERO }
+    }
+
+    pub(crate) fn get(&self, id: &BudgetId) -> Option<&T> {
+        self.budgets.get(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &BudgetId) -> Option<&mut T> {
+        self.budgets.get_mut(id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&BudgetId, &T)> {
+        self.budgets.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.budgets.len()
+    }
+
+    pub(crate) fn remove(&mut self, id: &BudgetId) {
+        // The map is usually empty: skip hashing the key then.
+        if !self.budgets.is_empty() {
+            self.budgets.remove(id);
+        }
+    }
+
+    /// Returns the entry of `id`, inserting `new()` if it is missing and there is room. None if the map is
+    /// full.
+    ///
+    /// At most once a second, entries for which `is_needed` is false are removed first.
+    pub(crate) fn get_or_insert(
+        &mut self,
+        now: Time,
+        id: &BudgetId,
+        new: impl FnOnce() -> T,
+        is_needed: impl Fn(&T) -> bool,
+    ) -> Option<&mut T> {
+        if now.nanos_since(self.swept_at) >= SECOND_NS {
+            self.swept_at = now;
+            self.budgets.retain(|_, kept| is_needed(kept));
+        }
+        let has_room = self.len() < self.budgets_max;
+        match self.budgets.entry_ref(id) {
+            EntryRef::Occupied(kept) => Some(kept.into_mut()),
+            EntryRef::Vacant(room) => has_room.then(|| room.insert(new())),
+        }
+    }
+}
+
+/// Error for a text in an unexpected form, written by another version or another program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextError(pub(crate) &'static str);
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}", self.0)
+    }
+}
+
+impl core::error::Error for TextError {}
+
+/// Formats bytes in hex.
+#[derive(Clone, Copy, Debug)]
+pub struct Hex<'a>(pub &'a [u8]);
+
+impl Hex<'_> {
+    /// Appends the digits to `text`. It is called for each charged key, and formatting would take several times
+    /// as long.
+    pub fn add_to(self, text: &mut String) {
+        text.extend(self.digits());
+    }
+
+    fn digits(&self) -> impl Iterator<Item = char> {
+        let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+        self.0.iter().flat_map(move |byte| [digit(byte >> 4), digit(byte & 15)])
+    }
+}
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.digits().try_for_each(|digit| f.write_char(digit))
+    }
+}
+
+/// Parses a key's value written by [`Hex`]; it has 1 to [`KEY_BYTES_MAX`] bytes.
+pub(crate) fn value_of(text: &str) -> Option<Vec<u8>> {
+    let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
+    if !is_hex || !(2..=2 * KEY_BYTES_MAX).contains(&text.len()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
 }
 
 #[cfg(test)]

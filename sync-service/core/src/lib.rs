@@ -10,13 +10,14 @@
 //! use weir_budget::budget::Budget;
 //! use weir_budget::divide::GrantSettings;
 //! use weir_budget::hub::{StoreReplies, Hub, HubSettings};
+//! use weir_budget::report_limits::Speaker;
 //! use weir_protocol::quota::Quota;
 //! use weir_protocol::sharing::Sharing;
 //! use weir_protocol::time::Time;
 //! use weir_protocol::messages::{Key, Report, BudgetRule};
 //!
-//! let member = String::from("eu");
-//! let settings = HubSettings { member, terms: GrantSettings::default(), pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
+//! let (member, terms) = (String::from("eu"), GrantSettings::default());
+//! let settings = HubSettings { member, terms, pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
 //! let mut hub = Hub::new(settings);
 //!
 //! // A POP has admitted 70 requests of a client, whose quota is 100 at once and 10 a second.
@@ -27,14 +28,14 @@
 //!
 //! // The report comes in, and questions to the store go out. A `Budget` is the store here.
 //! let (now, unix_us) = (Time::from_nanos(1_000_000_000), 1_800_000_000_000_000);
-//! let pending = hub.report(now, unix_us, report);
+//! let pending = hub.report(Speaker::Pop, now, unix_us, report);
 //! let mut budget = Budget::default();
 //! let charge = pending.entries()[0].charge("eu", pending.pop());
 //! let account = budget.charge(unix_us, &charge);
 //! assert_eq!(account.charged, 70);
 //!
 //! // The account comes in, and the reply goes out, with a grant of what is left.
-//! let answers: StoreReplies<()> = StoreReplies { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+//! let answers: StoreReplies<()> = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
 //! let outcome = hub.settle(now, 0, pending, answers);
 //! let grant = outcome.reply.grants[0].grant().expect("a key that is close to its quota");
 //! assert!(outcome.reply.settled.is_all() && grant.level_milli == 30_000);
@@ -46,21 +47,19 @@
 //! 1. [`pops`] lists the POPs that report here, and estimates the size of the fleet;
 //! 2. [`report_limits`] limits a report to what its POP can have admitted; [`ban`] distributes the keys that penalties
 //!    banned to all POPs, and [`push`] repeats messages that were lost;
-//! 3. [`region`] makes a [`plan`] of the report: its charges and, for strict rules, its draws; [`demand`] turns
+//! 3. [`hub`] makes a [`plan`] of the report: its charges and, for strict rules, its acquires; [`demand`] turns
 //!    cumulative counts into requests per second;
-//! 4. the store charges a [`budget`], exactly once: [`source`] records the counts charged for a POP and the
-//!    delay of its reports, `clock` distinguishes time that passed from a step of the store's clock, [`unused_refill`]
-//!    pays for late reports, [`fan_out`] records the fan-out of bursts;
-//! 5. the store draws on an [`escrow`], which refills by its rule's refill policy: continuously, or by windows;
-//! 6. [`divide`] turns an account into a grant, [`floors`] smooths the demand within a region's minimum share,
-//!    and [`watch_level`] decides how closely to watch the key;
-//! 7. [`hot`] keeps the keys that are pushed to every POP, and [`unfilled`] the last state of each budget; without
-//!    the store, [`offline`] continues from there with the region's own share.
+//! 4. the store charges a [`budget`], exactly once: [`records`] has the counts charged for a POP and the delay of its
+//!    reports, the unused refill that pays for late reports, and the fan-out of bursts;
+//! 5. the store acquires from an [`escrow`], which refills by its rule's refill policy: continuously, or by windows;
+//! 6. [`divide`] turns an account into a grant, and decides how closely to watch the key; [`floors`] smooths the
+//!    demand within a region's minimum share;
+//! 7. [`hot`] keeps the keys that are pushed to every POP; [`offline`] keeps the last state of each budget, and without
+//!    the store continues from there with the region's own share.
 //!
-//! For operators, [`top_keys`] keeps the top keys, [`decisions`] the decisions of each rule, and [`statuses`] the
-//! state of each POP. [`store_clock`] prevents a jump of the store's clock from refilling budgets. [`bound`]
-//! computes how far above its quota a key can get, [`figures`] collects gauges, and [`text`] writes keys as
-//! text.
+//! For operators, [`top_keys`] keeps the top keys, [`decisions`] the decisions of each rule, and [`pops`] the state of
+//! each POP. [`store_clock`] prevents a jump of the store's clock from refilling budgets. [`bound`] computes how far
+//! above its quota a key can get, and [`figures`] collects gauges.
 //!
 //! This crate has no clock, no socket and no store: time is an argument, and a store may run the same code
 //! elsewhere. The Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and
@@ -74,17 +73,13 @@ extern crate std;
 
 pub mod ban;
 pub mod bound;
-mod bounded;
 pub mod budget;
-mod clock;
 pub mod decisions;
 pub mod demand;
 pub mod divide;
 pub mod escrow;
-pub mod fan_out;
 pub mod figures;
 pub mod floors;
-pub mod hashed;
 pub mod hot;
 pub mod hub;
 pub mod id;
@@ -92,15 +87,33 @@ pub mod offline;
 pub mod plan;
 pub mod pops;
 pub mod push;
-pub mod region;
+pub mod records;
 pub mod report_limits;
-mod scaled;
 mod sorted;
-pub mod source;
-pub mod statuses;
 pub mod store_clock;
-pub mod text;
 pub mod top_keys;
-pub mod unfilled;
-pub mod unused_refill;
-pub mod watch_level;
+
+/// Returns `number * times / over`, rounded down and saturated at `u64::MAX`. `over == 0` counts as 1. It runs for each
+/// key of a report: a division of 128 bits takes several times as long as one of 64, which is used where it suffices.
+pub(crate) fn scaled(number: u64, times: u64, over: u64) -> u64 {
+    let over = over.max(1);
+    number.checked_mul(times).map_or_else(
+        || u64::try_from(u128::from(number) * u128::from(times) / u128::from(over)).unwrap_or(u64::MAX),
+        |product| product / over,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn is_what_wide_numbers_give(bits in prop::array::uniform3((any::<u64>(), 0..64_u32))) {
+            let [number, times, over] = bits.map(|(bits, less)| bits >> less);
+            let wide = u128::from(number) * u128::from(times) / u128::from(over.max(1));
+            prop_assert_eq!(u128::from(scaled(number, times, over)), wide.min(u128::from(u64::MAX)));
+        }
+    }
+}

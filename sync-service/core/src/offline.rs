@@ -9,17 +9,23 @@
 //! The store misses nothing that is charged here: it stays unconfirmed, so the next report that reaches the
 //! store brings all of it, and the local budget is dropped. A store may be out of reach for some keys only (a
 //! node of a cluster is down); then each of these keys is offline by itself.
+//!
+//! [`UnfilledBudgets`] keeps the last known state of each budget that is not full: where a local budget starts, and
+//! the debt of each rule at any time.
 
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
+use weir_protocol::messages::RULES_MAX;
 use weir_protocol::quota::{FILL_NS_MAX, Quota};
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::Time;
 
-use crate::bounded::BoundedMap;
 use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
+use crate::divide::debt_milli;
+use crate::id::BoundedMap;
 use crate::plan::PlanEntry;
-use crate::unfilled::LastState;
 
 /// Maximum span of a first charge to a local budget, in microseconds. A report may contain everything that the
 /// store has not confirmed. A local budget that sees a bucket for the first time charges only the part admitted
@@ -110,13 +116,12 @@ impl OfflineBudgets {
         let is_needed = |local: &Local| local.budget.expires_us() > local.clock_us(now);
         match self.budgets.get_or_insert(now, &entry.id, begin, is_needed) {
             Some(local) => local.charge(now, entry, member, pop),
-            None => begin().charge(now, entry, member, pop),
+            None => Self::evaluate(now, entry, last, member, pop),
         }
     }
 
-    /// Returns the account of `entry` of `pop` computed from `last` alone. Charges nothing.
-    pub fn evaluate(
-        &self,
+    /// Returns the account of `entry` of `pop` computed from `last` alone.
+    pub(crate) fn evaluate(
         now: Time,
         entry: &PlanEntry,
         last: Option<LastState>,
@@ -195,12 +200,123 @@ impl Local {
     }
 }
 
+/// State of a budget at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastState {
+    /// Its quota.
+    pub quota: Quota,
+    /// Nanoseconds of refill until full, at `at`.
+    pub deficit_ns: u64,
+    /// Time of that state.
+    pub at: Time,
+}
+
+impl LastState {
+    /// State of the budget of `entry` with this account, at `at`.
+    pub(crate) fn of(entry: &PlanEntry, account: &Account, at: Time) -> Self {
+        Self { quota: entry.quota, deficit_ns: account.deficit_ns, at }
+    }
+
+    /// Nanoseconds of refill until full at `now`, if nothing was debited since.
+    pub fn deficit_ns_at(&self, now: Time) -> u64 {
+        self.deficit_ns.saturating_sub(now.nanos_since(self.at))
+    }
+
+    /// Debt of the budget at `now`, in thousandths of a token, if nothing was debited since.
+    pub fn debt_milli(&self, now: Time) -> u64 {
+        debt_milli(self.quota, self.deficit_ns_at(now))
+    }
+}
+
+/// Debts of one rule's budgets, in thousandths of a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleDebts {
+    /// Their sum now.
+    pub sum_milli: u64,
+    /// The largest one now: how far its key is above burst + rate x t.
+    pub deepest_milli: u64,
+    /// The largest debt of any of them so far.
+    pub most_milli: u64,
+}
+
+/// Budgets of a region that are not full. A budget without room counts as full.
+#[derive(Debug, Default)]
+pub struct UnfilledBudgets {
+    budgets: BoundedMap<LastState>,
+    most_milli: BTreeMap<String, u64>,
+}
+
+impl UnfilledBudgets {
+    /// Creates an empty set for at most `budgets_max` budgets.
+    pub fn with_budgets_max(budgets_max: usize) -> Self {
+        Self { budgets: BoundedMap::new(budgets_max), ..Self::default() }
+    }
+
+    /// Records the state of the budget `id`.
+    pub fn record(&mut self, id: &BudgetId, last: LastState) {
+        let debt_milli = last.debt_milli(last.at);
+        if debt_milli > 0 {
+            self.owes(&id.rule, debt_milli);
+        }
+        let is_needed = |known: &LastState| known.deficit_ns_at(last.at) > 0;
+        let known = if last.deficit_ns > 0 {
+            self.budgets.get_or_insert(last.at, id, || last, is_needed)
+        } else {
+            self.budgets.get_mut(id)
+        };
+        if let Some(known) = known {
+            *known = last;
+        }
+    }
+
+    /// Records a debt of a budget of this rule.
+    fn owes(&mut self, rule: &str, debt_milli: u64) {
+        if let Some(most) = self.most_milli.get_mut(rule) {
+            *most = debt_milli.max(*most);
+        } else if self.most_milli.len() < RULES_MAX {
+            self.most_milli.insert(rule.into(), debt_milli);
+        }
+    }
+
+    /// Last state of the budget `id`. None if it is full or unknown.
+    pub fn last(&self, id: &BudgetId) -> Option<LastState> {
+        self.budgets.get(id).copied()
+    }
+
+    /// Forgets the budget `id`.
+    pub fn forget(&mut self, id: &BudgetId) {
+        self.budgets.remove(id);
+    }
+
+    /// Debts of the budgets at `now`, by rule.
+    pub fn owed(&self, now: Time) -> BTreeMap<String, RuleDebts> {
+        let most = |(rule, most_milli): (&String, &u64)| {
+            (rule.clone(), RuleDebts { most_milli: *most_milli, ..RuleDebts::default() })
+        };
+        let mut owed: BTreeMap<String, RuleDebts> = self.most_milli.iter().map(most).collect();
+        for (id, last) in self.budgets.iter() {
+            // Rules beyond the maximum are left out, and so are those that never had a debt.
+            if let Some(rule) = owed.get_mut(&id.rule) {
+                let debt_milli = last.debt_milli(now);
+                rule.sum_milli = rule.sum_milli.saturating_add(debt_milli);
+                rule.deepest_milli = rule.deepest_milli.max(debt_milli);
+            }
+        }
+        owed
+    }
+
+    /// Number of budgets remembered.
+    pub fn budgets_len(&self) -> usize {
+        self.budgets.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::LENIENCE_US;
     use alloc::vec;
     use weir_protocol::quota::{Period, Rate};
+    use weir_protocol::time::SECOND_NS;
 
     fn quota(rate: u32, period: Period, burst: u32) -> Quota {
         Quota::new(Rate::new(rate, period).unwrap(), burst).unwrap()
@@ -263,34 +379,6 @@ mod tests {
         );
     }
 
-    /// As at a weir-sync that has just started and cannot reach its store.
-    #[test]
-    fn a_report_may_speak_of_the_time_before_this_process_began() {
-        let part = quota(10, Period::Second, 10);
-        let mut entry = entry(part, 1, 50, 50);
-        entry.counts[0].span_us = 5_000_000;
-        let account = OfflineBudgets::default().charge(at(100), &entry, None, "eu/a", "fra1");
-        assert_eq!(account.deficit_ns, 0, "five seconds of refill pay for it");
-    }
-
-    #[test]
-    fn what_was_full_before_pays_for_a_late_report_and_what_was_not_does_not() {
-        let part = quota(10, Period::Second, 10);
-        let late = |value| {
-            let mut entry = entry(part, value, 20, 20);
-            entry.counts[0].span_us = 1_000_000;
-            entry
-        };
-        let mut alone = OfflineBudgets::default();
-        let account = alone.charge(at(60_000), &late(1), None, "eu/a", "fra1");
-        let let_go_ns = 1_000_000_000 + LENIENCE_US * 1_000;
-        assert_eq!(account.deficit_ns, 20 * part.token_ns() - let_go_ns, "a second of refill has spilled");
-        let last = LastState { quota: part, deficit_ns: part.fill_ns(), at: at(59_900) };
-        let account = alone.charge(at(60_000), &late(2), Some(last), "eu/a", "fra1");
-        // A tenth of the second that the report covers came after that account, and so did two of its 20 tokens.
-        assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 2 * part.token_ns());
-    }
-
     // I5
     #[test]
     fn two_replicas_that_hear_the_same_pops_come_to_the_same() {
@@ -328,5 +416,54 @@ mod tests {
         assert_eq!(alone.budgets_len(), 1);
         alone.end(&entry(part, 3, 0, 0).id);
         assert_eq!(alone.budgets_len(), 0);
+    }
+
+    fn id(rule: &str, value: u8) -> BudgetId {
+        BudgetId::new(rule.into(), vec![value])
+    }
+
+    fn lacking(tokens: u64, at_s: u64) -> LastState {
+        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap();
+        let at = at(at_s * 1_000);
+        LastState { quota, deficit_ns: tokens * quota.token_ns(), at }
+    }
+
+    #[test]
+    fn debt_is_summed_by_rule_and_refills_while_nobody_speaks() {
+        let mut heard = UnfilledBudgets::default();
+        heard.record(&id("a", 1), lacking(130, 0));
+        heard.record(&id("a", 2), lacking(150, 0));
+        heard.record(&id("b", 1), lacking(99, 0));
+        let owed = |heard: &UnfilledBudgets, s| heard.owed(Time::from_nanos(s * SECOND_NS));
+        assert_eq!(
+            owed(&heard, 1).get("a"),
+            Some(&RuleDebts { sum_milli: 60_000, deepest_milli: 40_000, most_milli: 50_000 })
+        );
+        assert_eq!(owed(&heard, 1).get("b"), None, "within its burst");
+        assert_eq!(
+            owed(&heard, 60).get("a"),
+            Some(&RuleDebts { sum_milli: 0, deepest_milli: 0, most_milli: 50_000 })
+        );
+        heard.record(&id("a", 2), lacking(100, 61));
+        assert_eq!(owed(&heard, 61).get("a").unwrap().most_milli, 50_000);
+    }
+
+    // I2
+    #[test]
+    fn full_budgets_are_not_remembered_and_the_refilled_make_room() {
+        let mut heard = UnfilledBudgets::with_budgets_max(2);
+        heard.record(&id("a", 0), lacking(0, 0));
+        assert_eq!(heard.budgets_len(), 0);
+        for (value, tokens) in [(1, 10), (2, 100), (3, 100)] {
+            heard.record(&id("a", value), lacking(tokens, 0));
+        }
+        assert_eq!((heard.budgets_len(), heard.last(&id("a", 3))), (2, None));
+        heard.record(&id("a", 3), lacking(100, 2));
+        assert_eq!((heard.budgets_len(), heard.last(&id("a", 1))), (2, None), "refilled after a second");
+        assert!(heard.last(&id("a", 2)).is_some() && heard.last(&id("a", 3)).is_some());
+        for rule in 0..2 * RULES_MAX {
+            heard.record(&id(&alloc::format!("{rule}"), 1), lacking(200, 0));
+        }
+        assert!(heard.most_milli.len() <= RULES_MAX);
     }
 }

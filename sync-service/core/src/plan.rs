@@ -1,4 +1,4 @@
-//! Plan of a report: its charges and draws, and which of them answers which key.
+//! Plan of a report: its charges and acquires, and which of them answers which key.
 
 use alloc::vec::Vec;
 
@@ -49,8 +49,8 @@ impl PlanEntry {
 pub struct Plan {
     /// One entry per budget.
     pub entries: Vec<PlanEntry>,
-    /// One draw per strict budget.
-    pub draws: Vec<AcquireRequest>,
+    /// One acquire per strict budget.
+    pub acquires: Vec<AcquireRequest>,
     /// New counts of each entry.
     pub(crate) news: Vec<TokenCounts>,
     /// For each key of the report, in order, the POP's new demand in tokens, as far as it is accepted.
@@ -68,8 +68,8 @@ pub struct Plan {
 enum Answer {
     /// An entry. If it is clipped, a part of the claim has to wait.
     Entry { at: usize, is_clipped: bool },
-    /// One of the claims of a draw.
-    Claim { draw: usize, claim: usize },
+    /// One of the claims of an acquire.
+    Claim { acquire: usize, claim: usize },
     /// An entry that is not charged.
     Uncharged(usize),
     /// None: the claim is refused.
@@ -96,18 +96,12 @@ impl Plan {
         self.news.push(TokenCounts::default());
     }
 
-    /// Adds a draw, and returns its number.
-    pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &BudgetRule, lease_us: u64) -> usize {
-        let refill_policy = rule.sharing.refill_policy;
-        self.draws.push(AcquireRequest {
-            id,
-            quota: rule.quota,
-            lease_us,
-            refill_policy,
-            window: None,
-            claims: Vec::new(),
-        });
-        self.draws.len() - 1
+    /// Adds an acquire, and returns its number.
+    pub(crate) fn add_acquire(&mut self, id: BudgetId, rule: &BudgetRule, lease_us: u64) -> usize {
+        let (quota, refill_policy) = (rule.quota, rule.sharing.refill_policy);
+        let (window, claims) = (None, Vec::new());
+        self.acquires.push(AcquireRequest { id, quota, lease_us, refill_policy, window, claims });
+        self.acquires.len() - 1
     }
 
     /// Adds new counts to entry number `at`.
@@ -117,31 +111,39 @@ impl Plan {
 
     /// Answers the next key with entry number `at`, and returns that. If it `is_clipped`, it is charged in part
     /// and not confirmed.
-    pub(crate) fn next_entry(&mut self, at: usize, is_clipped: bool) -> Option<&mut PlanEntry> {
-        self.answers.push(Answer::Entry { at, is_clipped });
+    /// `asked` is the POP's new demand.
+    pub(crate) fn next_entry(&mut self, at: usize, is_clipped: bool, asked: u64) -> Option<&mut PlanEntry> {
+        self.answer(Answer::Entry { at, is_clipped }, asked);
         self.entries.get_mut(at)
     }
 
-    /// Answers the next key with the result of `claim` in draw number `at`.
+    /// Answers the next key with the result of `claim` in acquire number `at`.
     pub(crate) fn next_claim(&mut self, at: usize, claim: Claim) {
-        let Some(draw) = self.draws.get_mut(at) else { return };
-        self.answers.push(Answer::Claim { draw: at, claim: draw.claims.len() });
-        draw.claims.push(claim);
+        let Some(acquire) = self.acquires.get_mut(at) else { return };
+        let answer = Answer::Claim { acquire: at, claim: acquire.claims.len() };
+        acquire.claims.push(claim);
+        // Reports carry no demand for strict rules.
+        self.answer(answer, 0);
     }
 
     /// Answers the next key with `entry`, which is not charged.
     pub(crate) fn next_uncharged(&mut self, entry: PlanEntry) {
-        self.answers.push(Answer::Uncharged(self.uncharged.len()));
+        self.answer(Answer::Uncharged(self.uncharged.len()), 0);
         self.uncharged.push(entry);
     }
 
     /// Refuses the next key: nothing is charged for it, granted or confirmed. Its POP keeps to its own bucket,
     /// or has no token if the rule is strict.
     pub(crate) fn refuse_next(&mut self, is_strict: bool, id: BudgetId) {
-        self.answers.push(Answer::Refused { is_strict });
+        self.answer(Answer::Refused { is_strict }, 0);
         if !is_strict {
             self.refused.push(id);
         }
+    }
+
+    fn answer(&mut self, answer: Answer, asked: u64) {
+        self.answers.push(answer);
+        self.asked.push(asked);
     }
 
     /// Budgets of all keys that are not strict.
@@ -155,42 +157,46 @@ impl Plan {
         answers.filter(|(_, answer)| matches!(answer, Answer::Refused { .. })).map(|(at, _)| at)
     }
 
-    /// Computes the windows of the draws at `unix_us` microseconds since 1970. Windows of months need this, or
-    /// nothing is drawn on them; the store computes all others itself.
+    /// Computes the windows of the acquires at `unix_us` microseconds since 1970. Windows of months need this, or
+    /// nothing is acquired from them; the store computes all others itself.
     pub fn date(&mut self, unix_us: u64) {
-        for draw in &mut self.draws {
-            draw.window = draw.refill_policy.windows().map(|calendar| calendar.window(unix_us));
+        for acquire in &mut self.acquires {
+            acquire.window = acquire.refill_policy.windows().map(|calendar| calendar.window(unix_us));
         }
     }
 
-    /// True if there is nothing to charge or draw.
+    /// True if there is nothing to charge or acquire.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.draws.is_empty()
+        self.entries.is_empty() && self.acquires.is_empty()
     }
 
-    /// Keys of the report that are charged in full: those whose entry has an account, or whose draw succeeded.
-    pub fn settled<E>(&self, accounts: &[Result<Account, E>], drawn: &[Result<AcquireResult, E>]) -> Settled {
+    /// Keys of the report that are charged in full: those whose entry has an account, or whose acquire succeeded.
+    pub fn settled<E>(
+        &self,
+        accounts: &[Result<Account, E>],
+        acquired: &[Result<AcquireResult, E>],
+    ) -> Settled {
         let is_charged = |answer: &Answer| match *answer {
             Answer::Entry { at, is_clipped } => !is_clipped && accounts.get(at).is_some_and(Result::is_ok),
-            Answer::Claim { draw, .. } => drawn.get(draw).is_some_and(Result::is_ok),
+            Answer::Claim { acquire, .. } => acquired.get(acquire).is_some_and(Result::is_ok),
             Answer::Uncharged(_) | Answer::Refused { .. } => false,
         };
         Settled::of(self.answers.iter().map(is_charged))
     }
 
-    /// Maps the allowances of entries, charged and `uncharged`, and the results of draws to the report's keys,
-    /// in order. A strict key whose draw failed, because the store is out of reach, is leased nothing.
+    /// Maps the allowances of entries, charged and `uncharged`, and the results of acquires to the report's keys,
+    /// in order. A strict key whose acquire failed, because the store is out of reach, is leased nothing.
     pub fn of_keys<E>(
         &self,
         grants: &[Allowance],
         uncharged: &[Allowance],
-        drawn: &[Result<AcquireResult, E>],
+        acquired: &[Result<AcquireResult, E>],
     ) -> Vec<Allowance> {
         let allowance = |answer: &Answer| match *answer {
             Answer::Entry { at, .. } => grants.get(at).copied(),
-            Answer::Claim { draw, claim } => {
-                let drawn = drawn.get(draw).and_then(|drawn| drawn.as_ref().ok());
-                let lease = drawn.and_then(|drawn| drawn.leases.get(claim));
+            Answer::Claim { acquire, claim } => {
+                let acquired = acquired.get(acquire).and_then(|acquired| acquired.as_ref().ok());
+                let lease = acquired.and_then(|acquired| acquired.leases.get(claim));
                 Some(Allowance::Leased(*lease.unwrap_or(&NO_LEASE)))
             }
             Answer::Uncharged(at) => uncharged.get(at).copied(),

@@ -1,14 +1,16 @@
-//! The points of presence that report here, their workers, and the number of POPs in the fleet.
+//! The points of presence that report here, their workers, the number of POPs in the fleet, and the status that each
+//! POP reports about once a second: connectivity, clock, and version of the module.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::mem;
 
 use weir_protocol::messages::{POPS_MAX, Report, RunningRules, WORKERS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
 
-use crate::source::DELAY_US_MAX;
+use crate::records::DELAY_US_MAX;
 
 /// Maximum number of workers remembered, of all POPs together.
 pub const REMEMBERED_MAX: usize = 4 * POPS_MAX as usize;
@@ -19,7 +21,7 @@ const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
 /// A worker without a report of keys for this time, in nanoseconds, has no keys: a warm one is reported every
 /// two seconds.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
-/// Time for which the registration of a POP in the store counts, in nanoseconds, so that not every draw has to
+/// Time for which the registration of a POP in the store counts, in nanoseconds, so that not every acquire has to
 /// register it.
 const REGISTERED_NS: u64 = SECOND_NS / 10;
 /// Time after which a silent worker no longer counts for the rule set that its POP runs, in nanoseconds.
@@ -262,11 +264,96 @@ impl FleetSize {
     }
 }
 
+/// Time after which a silent POP is forgotten, in nanoseconds.
+const STATUS_NS: u64 = 60 * SECOND_NS;
+
+/// A POP's last status report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PopStatus {
+    /// Its name.
+    pub pop: String,
+    /// Its connectivity: 0 fresh, 1 stale, 2 fallback.
+    pub step: u8,
+    /// Lead of its wall clock over ours when its report arrived, in milliseconds; none if it has no clock.
+    pub clock_ms: Option<i64>,
+    /// The version of its module.
+    pub module: String,
+    /// Reason why it refused a newer rule set; empty if it did not.
+    pub refusal: String,
+    /// Age of this status, in milliseconds.
+    pub age_ms: u64,
+}
+
+/// Status of the POPs that report here.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    pops: BTreeMap<String, (Time, PopStatus)>,
+    swept_at: Time,
+}
+
+impl Statuses {
+    /// Records the status in `report`, which arrives at `now`, `unix_us` microseconds since 1970.
+    pub fn observe(&mut self, now: Time, unix_us: u64, report: &Report) {
+        self.sweep(now);
+        let Some(status) = &report.status else { return };
+        if self.pops.len() >= POPS_MAX as usize && !self.pops.contains_key(&report.pop) {
+            return;
+        }
+        let ours = i64::try_from(unix_us / 1_000).unwrap_or(i64::MAX);
+        let theirs = Some(status.unix_ms).filter(|ms| *ms > 0).and_then(|ms| i64::try_from(ms).ok());
+        let said = PopStatus {
+            pop: report.pop.clone(),
+            step: status.step,
+            clock_ms: theirs.map(|theirs| theirs.saturating_sub(ours)),
+            module: status.module.clone(),
+            refusal: status.refusal.clone(),
+            age_ms: 0,
+        };
+        self.pops.insert(report.pop.clone(), (now, said));
+    }
+
+    /// Status of at most `most` POPs. If there are more, those with the worst connectivity come first, then
+    /// those with the largest clock errors.
+    pub fn said(&self, now: Time, most: usize) -> Vec<PopStatus> {
+        let aged = |(at, said): &(Time, PopStatus)| {
+            let age_ms = now.nanos_since(*at) / 1_000_000;
+            PopStatus { age_ms, ..said.clone() }
+        };
+        let mut all: Vec<PopStatus> = self.pops.values().map(aged).collect();
+        if all.len() > most {
+            all.sort_by_key(|pop| Reverse((pop.step, pop.clock_ms.map(i64::unsigned_abs))));
+            all.truncate(most);
+        }
+        all
+    }
+
+    /// Forgets silent POPs, at most once a second.
+    fn sweep(&mut self, now: Time) {
+        if now.nanos_since(self.swept_at) >= SECOND_NS {
+            self.swept_at = now;
+            self.pops.retain(|_, (at, _)| now.nanos_since(*at) < STATUS_NS);
+        }
+    }
+}
+
+/// Merges the statuses from all weir-syncs, by POP; the newest one wins.
+pub fn newest_statuses(said: impl IntoIterator<Item = PopStatus>) -> BTreeMap<String, PopStatus> {
+    let mut pops: BTreeMap<String, PopStatus> = BTreeMap::new();
+    for status in said {
+        match pops.get_mut(&status.pop) {
+            Some(known) if known.age_ms <= status.age_ms => {}
+            Some(known) => *known = status,
+            None => drop(pops.insert(status.pop.clone(), status)),
+        }
+    }
+    pops
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use alloc::{format, vec};
-    use weir_protocol::messages::Key;
+    use weir_protocol::messages::{Key, StatusReport};
 
     fn key() -> Key {
         Key { value: vec![1], epoch: 1, ..Key::default() }
@@ -299,35 +386,6 @@ mod tests {
         assert_eq!(pops.live(at(17)), 0);
         pops.observe(at(20), &greeting("b", 1, 1));
         assert_eq!(pops.live(at(20)), 1);
-    }
-
-    #[test]
-    fn the_store_is_told_of_a_pop_again_after_a_moment() {
-        let mut pops = Pops::new(10 * SECOND_NS);
-        let at = |ms: u64| Time::from_nanos(SECOND_NS + ms * 1_000_000);
-        pops.register(at(0), "a", 2);
-        assert_eq!(pops.registered(at(0), "a"), None, "it has not spoken yet");
-        pops.observe(at(0), &greeting("a", 1, 1));
-        pops.register(at(0), "a", 2);
-        assert_eq!((pops.registered(at(99), "a"), pops.registered(at(99), "b")), (Some(2), None));
-        assert_eq!(pops.registered(at(100), "a"), None);
-    }
-
-    #[test]
-    fn tells_stale_and_repeated_reports_from_fresh_ones() {
-        let mut pops = Pops::new(10 * SECOND_NS);
-        for (pop, worker, sequence, is_stale) in [
-            ("a", 1, 1, false),
-            ("a", 1, 2, false),
-            ("a", 1, 2, true),
-            ("a", 1, 1, true),
-            ("a", 2, 1, false),
-            ("a", 1, 3, false),
-            ("b", 1, 1, false),
-        ] {
-            let sender = pops.observe(Time::ZERO, &greeting(pop, worker, sequence));
-            assert_eq!(sender, Sender { is_stale, busy: 0 }, "{pop} {worker} {sequence}");
-        }
     }
 
     #[test]
@@ -431,5 +489,30 @@ mod tests {
             pops.observe(at(23), &greeting("fra1", worker, 1));
         }
         assert_eq!(pops.known["fra1"].workers.len(), OF_ONE_POP_MAX);
+    }
+
+    fn status_report(pop: &str, step: u8, unix_ms: u64) -> Report {
+        let status = Some(StatusReport { step, unix_ms, module: "0.1.0".into(), ..StatusReport::default() });
+        Report { pop: pop.into(), status, ..Report::default() }
+    }
+
+    #[test]
+    fn the_last_word_counts_until_a_minute_of_silence() {
+        let mut statuses = Statuses::default();
+        statuses.observe(at(1), 10_000_000, &status_report("fra1", 2, 9_500));
+        statuses.observe(at(2), 11_000_000, &status_report("fra1", 0, 14_000));
+        statuses.observe(at(2), 11_000_000, &status_report("fra2", 1, 0));
+        statuses.observe(at(3), 12_000_000, &Report { pop: "fra1".into(), ..Report::default() });
+        let said = statuses.said(at(4), 9);
+        let of = |pop: &PopStatus| (pop.pop.clone(), pop.step, pop.clock_ms, pop.age_ms);
+        assert_eq!(
+            said.iter().map(of).collect::<Vec<_>>(),
+            [("fra1".into(), 0, Some(3_000), 2_000), ("fra2".into(), 1, None, 2_000)]
+        );
+        assert_eq!(statuses.said(at(4), 1)[0].pop, "fra2", "the one that is worst off");
+        let older = PopStatus { age_ms: 2_001, step: 2, ..said[0].clone() };
+        assert_eq!(newest_statuses([older.clone(), said[0].clone(), older])["fra1"].step, 0);
+        statuses.observe(at(63), 0, &Report::default());
+        assert_eq!(statuses.said(at(63), 9), vec![]);
     }
 }

@@ -16,29 +16,21 @@
 //! POP waits for none of them if its requests cost no more than [`BURSTS`] times the tokens they held, since
 //! the requests at one time hold no more than a burst.
 
-mod costs;
+mod limits;
 mod meter;
-mod pop;
+mod visit;
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::mem;
 
-use weir_protocol::messages::{BudgetRule, Key, POPS_MAX, Report};
-use weir_protocol::quota::{Quota, TOKENS_MAX};
-use weir_protocol::refill_policy::RefillPolicy;
-use weir_protocol::time::{SECOND_NS, Time};
+use weir_protocol::messages::{BudgetRule, POPS_MAX};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::SECOND_NS;
 
+pub use self::limits::ReportLimits;
 pub(crate) use self::meter::Passed;
-pub use self::meter::{BURSTS, LATE_NS};
-use self::meter::{ClaimMeter, Measure};
-pub use self::pop::{FLOOD_PER_S, OF_ONE_POP_MAX, SPAN_NS};
-use self::pop::{KEPT_NS, Pop};
-use crate::budget::BudgetId;
+pub use self::meter::{BURSTS, FLOOD_PER_S, LATE_NS, OF_ONE_POP_MAX, SPAN_NS};
 use crate::divide::{HORIZON_NS, SURPLUS};
-use crate::hashed::EntryRef;
-use crate::plan::PlanEntry;
 
 /// Maximum demand accepted from a POP, as a multiple of the highest rate that a budget ever gives out.
 pub const DEMAND_TIMES: u64 = 100;
@@ -101,272 +93,6 @@ pub struct KnownRule {
     pub cost_max: u32,
 }
 
-/// Rules of several versions, by name.
-type KnownRules = BTreeMap<String, Vec<KnownRule>>;
-
-/// Recent claims of the POPs.
-#[derive(Debug, Default)]
-pub struct ReportLimits {
-    /// Rules of the kept versions, by name. None without a pushed rule set; POPs then have their rules from
-    /// elsewhere.
-    rules: Option<KnownRules>,
-    /// Newest of these versions.
-    newest: u64,
-    /// Number of reports checked.
-    visits: u64,
-    pops: BTreeMap<String, Pop>,
-    /// Number of meters of all POPs.
-    meters: usize,
-    swept_at: Time,
-    refusals: Vec<Refusal>,
-}
-
-/// A report whose claims are checked.
-pub(crate) struct Visit<'a> {
-    /// Number that is unique to this visit.
-    number: u64,
-    now: Time,
-    /// Time of the report by our clock; no later than `now`.
-    made_at: Time,
-    /// Rule set that the POP runs, see [`Measure`].
-    version: Option<u64>,
-    /// None if there are too many POPs.
-    pop: Option<&'a mut Pop>,
-    /// Number of meters of all POPs.
-    meters: &'a mut usize,
-    /// For each rule of the report, the reason to refuse its claims if the fleet is not known to have it.
-    doubts: Vec<Option<RefusedClaimReason>>,
-    /// Maximum cost of a request, for each rule of the report.
-    costs: Vec<u32>,
-    speaker: Speaker,
-    refusals: &'a mut Vec<Refusal>,
-}
-
-impl ReportLimits {
-    /// Sets the rules of all versions that are kept, up to `newest`.
-    pub fn know_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
-        self.newest = newest;
-        let known = self.rules.insert(BTreeMap::new());
-        for rule in rules {
-            known.entry(rule.rule.name.clone()).or_default().push(rule);
-        }
-    }
-
-    /// Newest kept version of a rule.
-    pub(crate) fn known(&self, rule: &str) -> Option<&BudgetRule> {
-        self.rules.as_ref()?.get(rule)?.last().map(|known| &known.rule)
-    }
-
-    /// True if the fleet may run `rule`: it is in a kept rule set, or there is none.
-    pub(crate) fn has(&self, rule: &BudgetRule) -> bool {
-        ban_ms(self.rules.as_ref(), rule).is_some()
-    }
-
-    /// True if the fleet may have a rule of this name.
-    pub(crate) fn may_have(&self, rule: &str) -> bool {
-        self.rules.as_ref().is_none_or(|rules| rules.contains_key(rule))
-    }
-
-    /// Returns the refusals since the last call.
-    pub fn refusals(&mut self) -> Vec<Refusal> {
-        mem::take(&mut self.refusals)
-    }
-
-    /// Number of meters.
-    pub fn meters_len(&self) -> usize {
-        self.meters
-    }
-
-    /// Starts checking the claims of `report`, which arrived at `now`.
-    pub(crate) fn visit(&mut self, now: Time, speaker: Speaker, report: &Report) -> Visit<'_> {
-        self.observe(now, report);
-        self.visits += 1;
-        let reason = if report.running.version > self.newest {
-            RefusedClaimReason::Newer
-        } else {
-            RefusedClaimReason::Rule
-        };
-        let doubt = |rule| ban_ms(self.rules.as_ref(), rule).is_none().then_some(reason);
-        let doubts = report.rules.iter().map(doubt).collect();
-        let costs = report.rules.iter().map(|rule| cost_max(self.rules.as_ref(), rule)).collect();
-        let version = self.rules.as_ref().map(|_| report.running.version.min(self.newest));
-        let pop = self.pops.get_mut(&report.pop);
-        let made_at = pop.as_ref().map_or(now, |pop| pop.made_at(report));
-        Visit {
-            number: self.visits,
-            now,
-            made_at,
-            version,
-            pop,
-            meters: &mut self.meters,
-            doubts,
-            costs,
-            speaker,
-            refusals: &mut self.refusals,
-        }
-    }
-
-    /// Drops the bans of `report` that its POP may not announce, and shortens those that exceed their rule's. A
-    /// POP's clock that steps back prolongs them.
-    pub(crate) fn check_bans(&mut self, now: Time, report: &mut Report) {
-        if report.bans.is_empty() {
-            return;
-        }
-        self.observe(now, report);
-        let Self { rules, pops, refusals, .. } = self;
-        let Some(pop) = pops.get_mut(&report.pop) else { return report.bans.clear() };
-        let of = &report.rules;
-        report.bans.retain_mut(|ban| {
-            // Decoding the report has checked the index.
-            let Some(rule) = of.get(usize::from(ban.rule)) else { return false };
-            let expected = ban_ms(rules.as_ref(), rule).unwrap_or(0);
-            let is_believed = expected > 0 && pop.announce_ban();
-            if !is_believed {
-                refuse(refusals, RefusedClaimReason::Ban, rule, u64::from(ban.for_ms), u64::from(expected));
-            }
-            ban.for_ms = ban.for_ms.min(expected);
-            is_believed
-        });
-    }
-
-    /// Records that the store has charged these `entries` of `pop`.
-    pub(crate) fn settle<'a>(&mut self, pop: &str, entries: impl Iterator<Item = &'a PlanEntry>) {
-        let Some(pop) = self.pops.get_mut(pop) else { return };
-        for entry in entries {
-            if let Some(meter) = pop.meters.get_mut(&entry.id) {
-                meter.settle(&entry.counts);
-            }
-        }
-    }
-
-    /// Forgets the key `id` at all POPs; later claims start from zero.
-    pub(crate) fn forget(&mut self, id: &BudgetId) {
-        for pop in self.pops.values_mut() {
-            self.meters -= usize::from(pop.meters.remove(id).is_some());
-        }
-    }
-
-    /// Refill policies of the strict rules with this name in the kept versions.
-    pub(crate) fn refill_policies(&self, rule: &str) -> impl Iterator<Item = RefillPolicy> {
-        let known = self.rules.as_ref().and_then(|rules| rules.get(rule)).into_iter().flatten();
-        known
-            .map(|known| &known.rule.sharing)
-            .filter(|sharing| sharing.strict)
-            .map(|sharing| sharing.refill_policy)
-    }
-
-    /// Records that the POP of `report` exists.
-    fn observe(&mut self, now: Time, report: &Report) {
-        self.sweep(now);
-        if let Some(pop) = self.pops.get_mut(&report.pop) {
-            pop.observe(now, report);
-        } else if self.pops.len() < POPS_MAX as usize || self.forget_silent() {
-            self.pops.insert(report.pop.clone(), Pop::new(now, report));
-        }
-    }
-
-    /// Drops full meters from time to time.
-    fn sweep(&mut self, now: Time) {
-        if now.nanos_since(self.swept_at) < SECOND_NS {
-            return;
-        }
-        self.swept_at = now;
-        for pop in self.pops.values_mut().filter(|pop| now.nanos_since(pop.swept_at) >= KEPT_NS) {
-            self.meters -= pop.sweep(now);
-        }
-    }
-
-    /// Forgets the POP that has been silent for longest, among those without meters. Returns false if there is
-    /// none.
-    fn forget_silent(&mut self) -> bool {
-        let idle = self.pops.iter().filter(|(_, pop)| pop.meters.is_empty());
-        let silent = idle.min_by_key(|(_, pop)| pop.heard_at).map(|(name, _)| name.clone());
-        silent.is_some_and(|name| self.pops.remove(&name).is_some())
-    }
-}
-
-impl Visit<'_> {
-    /// Reason to refuse a claim of this key, if the fleet is not known to have its `rule`.
-    pub(crate) fn doubt(&mut self, rule: &BudgetRule, key: &Key) -> Option<RefusedClaimReason> {
-        let reason = self.doubts.get(usize::from(key.rule)).copied().flatten()?;
-        refuse(self.refusals, reason, rule, key.unconfirmed, 0);
-        Some(reason)
-    }
-
-    /// Limits the claim of `key` on the budget `id`. None if there are too many keys.
-    ///
-    /// Returns the number of the key's entry in the report's plan, the counts that are let through, and the
-    /// POP's demand since its last report of the key, in tokens, as far as it is accepted. The entry is `next`,
-    /// unless the report has an entry for the same key already.
-    pub(crate) fn take(
-        &mut self,
-        id: &BudgetId,
-        rule: &BudgetRule,
-        epoch: u64,
-        key: &Key,
-        next: usize,
-    ) -> Option<(usize, Passed, u64)> {
-        let (number, now, made_at) = (self.number, self.now, self.made_at);
-        let (share, measure) = (self.share(), self.measure(rule));
-        let is_gateway = self.speaker == Speaker::Gateway;
-        let (unheard_ns, span_ns) =
-            self.pop.as_ref().map_or((0, 0), |pop| (pop.unheard_ns(key), pop.span_ns() + LATE_NS));
-        let Some(meter) = self.meter(share, id, unheard_ns, measure) else {
-            refuse(self.refusals, RefusedClaimReason::Keys, rule, share as u64 + 1, share as u64);
-            return None;
-        };
-        let (asked, beyond) = meter.asked(now, epoch, key, demand_milli_max(rule.quota), span_ns);
-        let holds = meter.refill(now, made_at, measure);
-        let claimed = meter.claimed(epoch, key);
-        let most = if is_gateway { claimed } else { holds };
-        let passed = meter.pass(epoch, key, claimed, claimed.min(most));
-        let entry = meter.entry(number, key.rule, next);
-        if passed.is_clipped {
-            refuse(self.refusals, RefusedClaimReason::Tokens, rule, claimed, most);
-        }
-        let flood = self.pop.as_mut().map_or(0, |pop| pop.accept_flood(beyond));
-        Some((entry, passed, asked + flood))
-    }
-
-    /// Measure for claims of keys of `rule`.
-    fn measure(&self, rule: &BudgetRule) -> Measure {
-        Measure { quota: rule.quota, version: self.version }
-    }
-
-    /// Maximum number of keys that the POP may claim at once.
-    fn share(&self) -> usize {
-        if *self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE }
-    }
-
-    /// The meter of `id`. None if it would be new, and the POP has its `share` of meters. A new meter covers
-    /// `unheard_ns` before the report.
-    fn meter(
-        &mut self,
-        share: usize,
-        id: &BudgetId,
-        unheard_ns: u64,
-        measure: Measure,
-    ) -> Option<&mut ClaimMeter> {
-        let pop = self.pop.as_deref_mut()?;
-        // The sweep is here, because the look-up below cannot make room.
-        if pop.meters.len() >= share
-            && self.now.nanos_since(pop.swept_at) >= SECOND_NS
-            && !pop.meters.contains_key(id)
-        {
-            *self.meters -= pop.sweep(self.now);
-        }
-        let has_room = pop.meters.len() < share;
-        match pop.meters.entry_ref(id) {
-            EntryRef::Occupied(known) => Some(known.into_mut()),
-            EntryRef::Vacant(room) if has_room => {
-                *self.meters += 1;
-                Some(room.insert(ClaimMeter::new(self.made_at, unheard_ns, measure)))
-            }
-            EntryRef::Vacant(_) => None,
-        }
-    }
-}
-
 /// Maximum demand accepted from a POP for one key, in thousandths of a token per second: a multiple of the
 /// highest rate that a budget gives out.
 pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
@@ -374,23 +100,6 @@ pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
     let surplus_milli = SURPLUS * 1_000 * u64::from(quota.burst());
     (rate_milli + surplus_milli).max(1_000) * DEMAND_TIMES
-}
-
-/// Maximum length of a ban by `rule`, in milliseconds, over the kept versions; unlimited if no rules are known.
-/// None if it is in none of them.
-fn ban_ms(rules: Option<&KnownRules>, rule: &BudgetRule) -> Option<u32> {
-    let Some(rules) = rules else { return Some(u32::MAX) };
-    versions(rules, rule).map(|known| known.ban_ms).max()
-}
-
-/// Maximum cost of a request of `rule`, over the kept versions.
-fn cost_max(rules: Option<&KnownRules>, rule: &BudgetRule) -> u32 {
-    rules.map_or(TOKENS_MAX, |rules| versions(rules, rule).map(|known| known.cost_max).max().unwrap_or(0))
-}
-
-/// Kept versions of `rule`.
-fn versions<'a>(rules: &'a KnownRules, rule: &'a BudgetRule) -> impl Iterator<Item = &'a KnownRule> {
-    rules.get(&rule.name).into_iter().flatten().filter(|known| known.rule == *rule)
 }
 
 fn refuse(

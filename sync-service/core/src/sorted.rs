@@ -32,17 +32,6 @@ impl<K, V> Sorted<K, V> {
         self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Vacancy)
     }
 
-    /// Like [`Sorted::find`], for a key that is likely at the index `guess`.
-    pub(crate) fn find_near(
-        &mut self,
-        guess: usize,
-        mut order: impl FnMut(&K) -> Ordering,
-    ) -> Result<&mut V, Vacancy> {
-        let is_there = self.pairs.get(guess).is_some_and(|(key, _)| order(key).is_eq());
-        let found = if is_there { Ok(guess) } else { self.place(order) };
-        found.and_then(|at| self.at(at).ok_or(Vacancy(at)))
-    }
-
     /// Value at this index.
     pub(crate) fn at(&mut self, place: usize) -> Option<&mut V> {
         self.pairs.get_mut(place).map(|(_, value)| value)
@@ -108,10 +97,6 @@ mod tests {
                 prop_assert!(sorted.iter().eq(tree.iter()));
                 prop_assert_eq!(sorted.len(), tree.len());
                 prop_assert_eq!(sorted.find(|known| known.cmp(&key)).ok().copied(), tree.get(&key).copied());
-                for guess in 0..=sorted.len() {
-                    let found = sorted.find_near(guess, |known| known.cmp(&key)).ok();
-                    prop_assert_eq!(found.copied(), tree.get(&key).copied());
-                }
             }
         }
     }

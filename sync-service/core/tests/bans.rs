@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_budget::ban::{
-    BANS_KEPT_MAX, BanList, BanState, BannedKey, Bans, FORGOTTEN_MS, ORDERED_MAX, SHARED_MAX,
-};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, Bans, FORGOTTEN_MS, SHARED_MAX};
 use weir_budget::budget::BudgetId;
-use weir_budget::push::LOST_NS;
 use weir_protocol::messages::{BAN_MS_MAX, BANS_MAX, Ban, BudgetRule, RULES_MAX, Replies, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
@@ -69,17 +66,6 @@ fn the_other_pops_are_told_once_and_the_one_that_banned_is_not() {
     assert_eq!(keys.banned(), 0);
 }
 
-#[test]
-fn a_pop_with_another_table_is_told_all_again() {
-    let mut keys = Bans::default();
-    keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
-    keys.observe(at(0), &report("fra2", &[key(2, 9_000)]));
-    assert_eq!(told(&mut keys, 0, "fra1"), [key(2, 9_000)]);
-    let restarted = Report { table: 2, ..report("fra1", &[]) };
-    assert_eq!(told_as(&mut keys, 0, &restarted), [key(1, 9_000), key(2, 9_000)], "its own too");
-    assert_eq!(told_as(&mut keys, 0, &restarted), []);
-}
-
 /// Report `sequence` of a worker of "fra2", which gave up waiting for the reply to `lost`.
 fn numbered(worker: u64, sequence: u64, done: u64, lost: u64) -> Report {
     Report { worker, sequence, replies: Replies { done, lost }, ..report("fra2", &[]) }
@@ -111,17 +97,6 @@ fn what_was_told_with_a_report_that_comes_twice_is_told_again_with_the_next() {
     assert_eq!(told_perhaps_again(&mut keys, 0, &numbered(7, 1, 0, 0), true), []);
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 2, 1, 0)), [key(1, 60_000), key(2, 60_000)]);
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 3, 2, 0)), []);
-}
-
-#[test]
-fn what_a_worker_was_told_that_is_never_heard_again_another_is_told() {
-    let mut keys = Bans::default();
-    keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
-    assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
-    let silent = LOST_NS / 1_000_000;
-    assert_eq!(told_as(&mut keys, silent - 1, &numbered(8, 1, 0, 0)), []);
-    assert_eq!(told_as(&mut keys, silent, &numbered(8, 2, 1, 0)), [key(1, 58_000)]);
-    assert_eq!(told_as(&mut keys, 2 * silent, &numbered(8, 3, 2, 0)), [], "heard");
 }
 
 #[test]
@@ -164,16 +139,6 @@ fn what_pops_banned_is_shared_until_the_store_has_taken_it() {
     keys.merge(at(5_000), &mine, &mine);
     assert_eq!(keys.to_share(at(5_000)), []);
     assert_eq!(told(&mut keys, 5_000, "fra1"), [key(2, 5_000)]);
-}
-
-#[test]
-fn the_fleets_list_is_told_once_though_it_is_merged_every_interval() {
-    let mut keys = Bans::default();
-    for (ms, delay) in [(0, 0), (250, 90), (500, 3), (750, 400)] {
-        keys.merge(at(ms + delay), &[], &[key(1, 60_000 - u32::try_from(ms).unwrap())]);
-        let told = told(&mut keys, ms + delay, "fra1");
-        assert_eq!(told.len(), usize::from(ms == 0), "{told:?} at {ms}");
-    }
 }
 
 // I2
@@ -238,37 +203,6 @@ fn what_an_override_bans_is_told_wherever_it_comes_from_and_until_it_is_taken_ba
     assert_eq!(keys.stand_by(at(59_500), 64_500, &[]), [], "it ends by itself");
     assert_eq!(told(&mut keys, 59_500, "fra1"), []);
     assert_eq!(keys.to_share(at(59_500)), [], "each region knows the overrides");
-}
-
-#[test]
-fn an_override_too_many_lifts_no_other() {
-    let mut keys = Bans::default();
-    let mut overrides: Vec<_> = (1..=ORDERED_MAX).map(|n| (key(n, 0).id, 60_000)).collect();
-    keys.stand_by(at(0), 0, &overrides);
-    // Overrides come in the order of their keys.
-    overrides.insert(0, (key(0, 0).id, 60_000));
-    assert_eq!(keys.stand_by(at(250), 250, &overrides), []);
-    assert_eq!(keys.banned_until(&key(ORDERED_MAX, 0).id), Some(at(60_000)));
-    assert_eq!((keys.banned_until(&key(0, 0).id), keys.banned()), (None, ORDERED_MAX));
-    let last = overrides.pop().unwrap().0;
-    assert_eq!(keys.stand_by(at(500), 500, &overrides), [last]);
-    assert_eq!(keys.banned_until(&key(0, 0).id), Some(at(60_000)), "there is room");
-}
-
-/// Clocks of a store and of a weir-sync differ.
-#[test]
-fn a_list_that_says_less_than_an_override_is_not_argued_with() {
-    let mut keys = Bans::default();
-    let order = [(key(1, 0).id, 60_000)];
-    keys.stand_by(at(0), 0, &order);
-    assert_eq!(told(&mut keys, 0, "fra1"), [key(1, 60_000)]);
-    keys.merge(at(250), &[], &[key(1, 50_000)]);
-    assert_eq!(told(&mut keys, 250, "fra1"), [forgotten(1), key(1, 50_000)]);
-    for ms in [500, 750] {
-        keys.stand_by(at(ms), ms, &order);
-        keys.merge(at(ms), &[], &[key(1, 50_250 - u32::try_from(ms).unwrap())]);
-        assert_eq!(told(&mut keys, ms, "fra1"), []);
-    }
 }
 
 fn forgotten(n: usize) -> BannedKey {
@@ -344,17 +278,6 @@ fn an_operator_makes_a_ban_shorter_at_every_pop_of_every_region() {
 }
 
 #[test]
-fn a_ban_that_a_pop_made_longer_is_not_made_shorter_by_a_list_of_before() {
-    let mut keys = Bans::default();
-    keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
-    let mine = keys.to_share(at(0));
-    keys.observe(at(0), &report("fra2", &[key(1, 60_000)]));
-    keys.merge(at(0), &mine, &mine);
-    assert_eq!(told(&mut keys, 0, "fra3"), [key(1, 60_000)]);
-    assert_eq!(keys.to_share(at(0)), [key(1, 60_000)]);
-}
-
-#[test]
 fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answer() {
     for is_order in [false, true] {
         let asked = || {
@@ -378,51 +301,6 @@ fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answe
         assert_eq!(told(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
         assert_eq!(keys.to_share(at(20)), [BannedKey { said: BanState::Ordered, ..key(1, 4_990) }]);
     }
-}
-
-#[test]
-fn what_an_operator_says_goes_to_the_store_first_and_an_older_list_does_not_take_it_back() {
-    let mut keys = Bans::default();
-    keys.merge(at(0), &[], &[key(5, 60_000)]);
-    keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
-    let before = keys.to_share(at(0));
-    keys.reset(at(0), key(5, 0).id);
-    keys.order(at(0), key(6, 0).id, 60_000);
-    assert_eq!(keys.merge(at(50), &before, &[key(1, 60_000), key(5, 60_000)]), []);
-    assert_eq!(keys.banned_until(&key(5, 0).id), None);
-    let mine = keys.to_share(at(50));
-    let ordered = BannedKey { said: BanState::Ordered, ..key(6, 59_950) };
-    assert_eq!(mine, [BannedKey { for_ms: FORGOTTEN_MS - 50, ..forgotten(5) }, ordered]);
-    keys.merge(at(100), &mine, &[key(1, 59_900), mine[0].clone(), key(6, 59_950)]);
-    assert_eq!(keys.to_share(at(100)), [], "the store has it");
-    assert_eq!(keys.merge(at(200), &[], &[key(5, 9_000)]), [], "banned after that, elsewhere");
-    assert!(keys.banned_until(&key(5, 0).id).is_some());
-}
-
-#[test]
-fn a_reset_elsewhere_is_news_once_and_ends_a_ban_that_is_not_shared_yet() {
-    let mut keys = Bans::default();
-    keys.observe(at(0), &report("iad1", &[key(1, 60_000)]));
-    let mine = keys.to_share(at(0));
-    let listed = |ms: u32| BannedKey { for_ms: FORGOTTEN_MS - ms, ..forgotten(1) };
-    assert_eq!(keys.merge(at(10), &mine, &[listed(100)]), [key(1, 0).id]);
-    assert_eq!(keys.to_share(at(10)), [], "the store did not take it");
-    assert_eq!(told(&mut keys, 20, "iad1"), [forgotten(1)]);
-    for (ms, delay) in [(350, 0), (400, 90), (600, 3)] {
-        assert_eq!(keys.merge(at(u64::from(ms + delay) - 90), &[], &[listed(ms)]), []);
-    }
-    assert_eq!(keys.merge(at(610), &[], &[listed(0)]), [key(1, 0).id], "reset again");
-}
-
-#[test]
-fn a_list_full_of_bans_has_room_for_keys_to_forget() {
-    let mut list = BanList::default();
-    let all: Vec<_> = (0..BANS_KEPT_MAX).map(|n| key(n, 60_000 + u32::try_from(n).unwrap())).collect();
-    list.exchange(&all, 0);
-    let reset = BannedKey { for_ms: FORGOTTEN_MS, ..forgotten(BANS_KEPT_MAX) };
-    let listed = list.exchange(std::slice::from_ref(&reset), 0);
-    assert!(listed.contains(&reset) && !listed.contains(&all[0]) && listed.len() == BANS_KEPT_MAX);
-    assert_eq!(list.exchange(&[], 2_000_000).len(), BANS_KEPT_MAX - 1);
 }
 
 #[test]

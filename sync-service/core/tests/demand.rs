@@ -40,13 +40,6 @@ fn a_steady_stream_is_measured_exactly() {
 }
 
 #[test]
-fn the_first_report_counts_its_recent_part_only() {
-    let mut window = DemandWindow::default();
-    window.observe(at(5_000), &said(1_000_000, 50), ALONE);
-    assert_eq!(window.milli(at(5_000)), 100_000, "50 within the window of half a second");
-}
-
-#[test]
 fn silence_fades_out_within_a_window_and_a_half() {
     let mut window = DemandWindow::default();
     for i in 1..=8 {
@@ -77,30 +70,6 @@ fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_i
     }
     assert_eq!((alone.told(), shared.told()), (200, 175));
     assert_eq!(alone.milli(at(2_000)), 100_000);
-}
-
-// I5
-#[test]
-fn receivers_that_hear_a_pop_seldom_count_it_once() {
-    for (receivers, pace_ms) in [(2, 500), (4, 250), (2, 250), (3, 700)] {
-        let mut windows = vec![DemandWindow::default(); receivers];
-        for i in 1..=40_u64 {
-            let said = said(i * pace_ms / 10, pace_ms / 10);
-            windows[usize::try_from(i).unwrap() % receivers].observe(at(i * pace_ms), &said, SHARED);
-            let sum: u64 = windows.iter().map(|window| window.milli(at(i * pace_ms))).sum();
-            assert!(i < 20 || (99_000..=100_000).contains(&sum), "{sum} of {receivers}, every {pace_ms} ms");
-        }
-        let end = at(40 * pace_ms + 4_000);
-        assert!(windows.iter().all(|window| window.milli(end) == 0));
-    }
-}
-
-#[test]
-fn what_comes_after_a_silence_counts_as_new() {
-    let mut window = DemandWindow::default();
-    window.observe(at(1_000), &said(100, 100), ALONE);
-    window.observe(at(60_000), &said(150, 50), ALONE);
-    assert_eq!(window.milli(at(60_000)), 100_000, "not spread over a minute");
 }
 
 #[test]
@@ -153,32 +122,6 @@ fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
     assert_eq!(warm.milli(at(11_200)), 80_000, "and so would a warm one that has not grown");
 }
 
-// I5
-#[test]
-fn a_warm_key_that_the_workers_of_a_pop_report_one_after_the_other_keeps_its_demand() {
-    let mut window = DemandWindow::default();
-    window.observe(at(0), &said(0, 0), ALONE);
-    for round in 1..5 {
-        window.observe(at(round * 2_250), &said(round * 225, 225), WARM);
-        window.observe(at(round * 2_250 + 150), &said(round * 225 + 15, 15), WARM);
-        for later_ms in [0, 400, 1_000, 2_000] {
-            let milli = window.milli(at(round * 2_250 + 150 + later_ms));
-            assert!((95_000..=110_000).contains(&milli), "{milli} after {later_ms} ms");
-        }
-    }
-}
-
-#[test]
-fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
-    for (is_warm, milli) in [(true, 20_000), (false, 80_000)] {
-        let mut demands = Demands::default();
-        demands.observe(at(1_000), &id(1), &source("a", 1), &said(40, 40));
-        demands.record(&id(1), false, is_warm);
-        let demand = demands.observe(at(3_000), &id(1), &source("a", 1), &said(80, 40));
-        assert_eq!(demand, Demand { milli, askers: 1 });
-    }
-}
-
 /// What the weir-syncs of one region measure together, if a POP sends each report to one of them.
 fn dealt(receivers: &mut [DemandWindow], reports: &[(u64, usize, bool)]) -> Vec<u64> {
     let (mut now_ms, mut asked, mut unanswered) = (10_000, 0, 0);
@@ -196,16 +139,6 @@ fn dealt(receivers: &mut [DemandWindow], reports: &[(u64, usize, bool)]) -> Vec<
         }
     }
     told
-}
-
-#[test]
-fn two_receivers_of_one_region_count_a_pop_once() {
-    let mut receivers = [DemandWindow::default(), DemandWindow::default()];
-    let reports: Vec<_> = (0..20).map(|i| (25, i, true)).collect();
-    let told = dealt(&mut receivers, &reports);
-    // Each hears every other report, so the edge of its window lies between two of them.
-    let last = told.last().copied().unwrap();
-    assert!((75_000..=100_000).contains(&last), "{last}");
 }
 
 proptest! {

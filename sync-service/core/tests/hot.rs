@@ -6,14 +6,13 @@ mod bounds;
 mod looking;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand, ReplicaDemand};
-use weir_budget::divide::GrantSettings;
-use weir_budget::hot::HotKey;
+use weir_budget::divide::{GrantSettings, SharedBudget, divide};
+use weir_budget::hot::{HotKey, HotKeys};
 use weir_budget::plan::PlanEntry;
-use weir_budget::region::Region;
 use weir_protocol::messages::{BudgetRule, Key, PushedGrant, Replies, Report, RunningRules};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_protocol::time::Time;
+use weir_protocol::time::{SECOND_NS, Time};
 
 const MS: u64 = 1_000_000;
 /// When these tests begin, in milliseconds.
@@ -39,17 +38,17 @@ fn reported(value: u64) -> PlanEntry {
 }
 
 /// An account with `level` of 100 tokens left. If that is less than half, the key is asked for.
-fn account(level: u64, spread: u32) -> Account {
+fn account(level: u64, fan_out: u32) -> Account {
     let milli = if level < 50 { 1_000 } else { 0 };
-    asked_account(level, spread, milli)
+    asked_account(level, fan_out, milli)
 }
 
 /// The account of a key that is asked for `milli` thousandths of a token a second.
-fn asked_account(level: u64, spread: u32, milli: u64) -> Account {
+fn asked_account(level: u64, fan_out: u32, milli: u64) -> Account {
     let demand = Demand { milli, askers: u32::from(milli > 0) };
     let member = ReplicaDemand { name: "eu/1".into(), demand, age_us: 0 };
     let deficit_ns = (100 - level) * quota().token_ns();
-    Account { deficit_ns, spread, charged: 0, now_us: 0, members: vec![member] }
+    Account { deficit_ns, fan_out, charged: 0, now_us: 0, members: vec![member] }
 }
 
 /// A report of a worker that has heard every reply.
@@ -58,13 +57,41 @@ fn report(pop: &str, table: u32) -> Report {
     Report { pop: pop.into(), worker: 1, sequence: 1, table, replies, ..Report::default() }
 }
 
+/// The hot keys of a region, none of which its POPs are asked for.
+#[derive(Default)]
+struct Region {
+    hot: HotKeys,
+}
+
+impl Region {
+    fn grant(&mut self, now: Time, entries: &[PlanEntry], accounts: &[Account]) {
+        for (entry, account) in entries.iter().zip(accounts) {
+            let shared = SharedBudget { entry, account, own: None };
+            self.hot.record(entry, &divide(&shared, "eu", &GrantSettings::default()), now);
+        }
+    }
+
+    fn pushes(&mut self, now: Time, report: &Report) -> (Vec<String>, Vec<PushedGrant>) {
+        let id =
+            |key: &Key| BudgetId::new(report.rules[usize::from(key.rule)].name.clone(), key.value.clone());
+        let asked: Vec<_> = report.keys.iter().map(id).collect();
+        self.hot.pushes(now, report, false, asked.iter(), |_| false)
+    }
+
+    /// The keys whose budgets are read, beside the list of the fleet.
+    fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<PlanEntry> {
+        let entry = |HotKey { id, quota, sharing, .. }| PlanEntry::new(id, quota, sharing);
+        self.hot.to_look_at(now, fleet, SECOND_NS * 35 / 100).into_iter().map(entry).collect()
+    }
+}
+
 fn region() -> Region {
-    Region::new("eu/1", GrantSettings::default())
+    Region::default()
 }
 
 /// What is pushed to the POP at `ms`.
 fn pushed(region: &mut Region, ms: u64, pop: &str, table: u32) -> Vec<PushedGrant> {
-    region.pushes(at(ms), &report(pop, table), false).1
+    region.pushes(at(ms), &report(pop, table)).1
 }
 
 fn resting(value: u64) -> HotKey {
@@ -98,7 +125,7 @@ fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
     region.grant(at(BEGIN), &resting, &vec![account(100, 4); 10]);
     // Key 12 of another rule and a key that is not hot change nothing.
     let report = asking(&[(1, 17), (1, 3), (0, 12), (1, 99), (1, 0), (1, 9), (1, 10), (0, 0), (1, 4)]);
-    let pushed = region.pushes(at(BEGIN), &report, false).1;
+    let pushed = region.pushes(at(BEGIN), &report).1;
     let pushed: Vec<u64> =
         pushed.iter().map(|pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap())).collect();
     assert_eq!(pushed, [1, 2, 5, 6, 7, 8, 11, 12, 13, 14, 15, 16, 18, 19]);
@@ -125,7 +152,7 @@ fn a_key_that_was_in_a_lost_reply_is_told_again_with_the_next() {
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     let told = |region: &mut Region, ms, sequence, done, lost| {
         let report = Report { sequence, replies: Replies { done, lost }, ..report("pop", 1) };
-        region.pushes(at(BEGIN + ms), &report, false).1.len()
+        region.pushes(at(BEGIN + ms), &report).1.len()
     };
     assert_eq!(told(&mut region, 0, 1, 0, 0), 1);
     assert_eq!(told(&mut region, 250, 2, 0, 0), 0, "it is under way");
@@ -134,72 +161,19 @@ fn a_key_that_was_in_a_lost_reply_is_told_again_with_the_next() {
     assert_eq!(told(&mut region, 5_000, 5, 4, 1), 0, "it was heard");
 }
 
-/// The one POP that is asked has an exact bucket, and its last answer is newer than what would be pushed.
-#[test]
-fn a_pop_that_a_key_is_asked_of_alone_is_not_pushed_what_is_for_the_others() {
-    let mut region = region();
-    let asked = Report {
-        keys: asking(&[(1, 1)])
-            .keys
-            .into_iter()
-            .map(|key| Key { asked: 9, asked_recently: 9, ..key })
-            .collect(),
-        ..asking(&[(1, 1)])
-    };
-    let plan = region.observe(at(BEGIN), &asked);
-    let mut account = account(20, 4);
-    account.members[0].demand.askers = 1;
-    region.grant(at(BEGIN), &plan.entries, &[account]);
-    assert_eq!(pushed(&mut region, BEGIN + 250, "pop", 1).len(), 0);
-    assert_eq!(pushed(&mut region, BEGIN + 250, "another", 1).len(), 1);
-    region.grant(at(BEGIN + 1_250), &plan.entries, &[self::account(20, 4)]);
-    assert_eq!(pushed(&mut region, BEGIN + 1_250, "pop", 1).len(), 1, "it is not asked any more");
-}
-
-#[test]
-fn a_pop_that_lost_its_table_is_told_at_once() {
-    let mut region = region();
-    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
-    assert_eq!(pushed(&mut region, BEGIN, "pop", 1).len(), 1);
-    assert_eq!(pushed(&mut region, BEGIN + 250, "pop", 1).len(), 0);
-    assert_eq!(pushed(&mut region, BEGIN + 500, "pop", 2).len(), 1);
-    assert_eq!(pushed(&mut region, BEGIN + 500, "another", 1).len(), 1);
-}
-
 #[test]
 fn a_pop_whose_rules_or_a_key_whose_quota_changed_is_told_at_once() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     assert_eq!(pushed(&mut region, BEGIN, "pop", 1).len(), 1);
     let newer = Report { running: RunningRules { version: 2, refused: 0 }, ..report("pop", 1) };
-    assert_eq!(region.pushes(at(BEGIN + 250), &newer, false).1.len(), 1);
-    assert_eq!(region.pushes(at(BEGIN + 500), &newer, false).1.len(), 0);
+    assert_eq!(region.pushes(at(BEGIN + 250), &newer).1.len(), 1);
+    assert_eq!(region.pushes(at(BEGIN + 500), &newer).1.len(), 0);
     let raised =
         PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
     region.grant(at(BEGIN + 500), std::slice::from_ref(&raised), &[account(100, 4)]);
-    let told = region.pushes(at(BEGIN + 750), &newer, false).1;
+    let told = region.pushes(at(BEGIN + 750), &newer).1;
     assert_eq!(told.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);
-}
-
-#[test]
-fn a_key_that_stops_resting_is_told_at_once() {
-    let mut region = region();
-    for ms in [0, 250, 500, 750, 1_000, 1_250] {
-        region.grant(at(BEGIN + ms), &[entry(1)], &[account(100, 4)]);
-        pushed(&mut region, BEGIN + ms, "pop", 1);
-    }
-    region.grant(at(BEGIN + 1_500), &[entry(1)], &[account(40, 4)]);
-    let grant = pushed(&mut region, BEGIN + 1_500, "pop", 1)[0].grant;
-    assert_eq!((grant.lease_ms, grant.level_milli), (2_000, 40_000));
-}
-
-#[test]
-fn a_pop_holds_of_a_resting_key_what_has_refilled_since_it_was_looked_at() {
-    let mut region = region();
-    region.grant(at(BEGIN), &[entry(1)], &[asked_account(10, 0, 0)]);
-    assert_eq!(pushed(&mut region, BEGIN, "pop", 1)[0].grant.level_milli, 10_000);
-    let later = pushed(&mut region, BEGIN + 500, "another", 1)[0].grant;
-    assert_eq!((later.level_milli, later.lease_ms), (60_000, 60_000), "half a second at 100/s");
 }
 
 #[test]
@@ -208,11 +182,7 @@ fn a_hot_key_that_nobody_names_any_more_rests() {
     region.grant(at(BEGIN), &[entry(1)], &[account(0, 4)]);
     assert_eq!(pushed(&mut region, BEGIN + 500, "fra1", 1).len(), 1);
     let later = pushed(&mut region, BEGIN + 1_500, "fra2", 1);
-    assert_eq!(
-        later.len(),
-        1,
-        "a client that comes to a POP which has not heard of it finds its part of the burst"
-    );
+    assert_eq!(later.len(), 1, "a client that comes to a new POP finds its part of the burst");
     assert!(later[0].grant.burst < quota().burst());
     let looked_at = region.peeks(at(BEGIN + 2_000), &[]);
     assert_eq!(looked_at.len(), 1, "its account tells whether it rests or is warm");

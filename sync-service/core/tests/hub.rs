@@ -8,6 +8,7 @@ use weir_budget::hot::HotList;
 use weir_budget::hub::{Hub, HubSettings, Pending, ReportResult, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
+use weir_budget::report_limits::Speaker;
 use weir_protocol::messages::{
     Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled,
 };
@@ -45,7 +46,11 @@ fn report(pop: &str, sequence: u64, admitted: u64) -> Report {
 
 /// What a store answers that counts `pops` POPs and charges full budgets.
 fn answers(pending: &Pending, pops: u32) -> StoreReplies<&'static str> {
-    StoreReplies { accounts: accounts(pending).into_iter().map(Ok).collect(), drawn: vec![], pops: Ok(pops) }
+    StoreReplies {
+        accounts: accounts(pending).into_iter().map(Ok).collect(),
+        acquired: vec![],
+        pops: Ok(pops),
+    }
 }
 
 fn accounts(pending: &Pending) -> Vec<Account> {
@@ -54,7 +59,7 @@ fn accounts(pending: &Pending) -> Vec<Account> {
 }
 
 fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> ReportResult<&'static str> {
-    let pending = hub.report(at(ms), NOW_US, report);
+    let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report);
     let answers = answers(&pending, pops);
     hub.settle(at(ms), 7, pending, answers)
 }
@@ -77,7 +82,7 @@ fn a_report_is_charged_answered_and_counted() {
 fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confirmed() {
     let mut hub = hub("eu");
     settle(&mut hub, 0, greeting("fra1", 1), 2);
-    let pending = hub.report(at(250), NOW_US, report("fra1", 2, 40));
+    let pending = hub.report(Speaker::Pop, at(250), NOW_US, report("fra1", 2, 40));
     let answers = StoreReplies::failed(&pending, "gone");
     let ReportResult { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
     assert_eq!((error, reply.settled.is_all(), reply.pops), (Some("gone"), false, 2));
@@ -98,7 +103,7 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
     };
     let mut budget = Budget::default();
     let mut settle = |ms, admitted, is_down: bool| {
-        let pending = hub.report(at(ms), NOW_US, both(ms, admitted));
+        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, both(ms, admitted));
         let [living, other] = pending.entries() else { panic!("two keys") };
         let living = Ok(budget.charge(NOW_US, &living.charge("eu", "fra1")));
         let dead = if is_down {
@@ -106,7 +111,7 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
         } else {
             Ok(Budget::default().charge(NOW_US, &other.charge("eu", "fra1")))
         };
-        let answers = StoreReplies { accounts: vec![living, dead], drawn: vec![], pops: Ok(2) };
+        let answers = StoreReplies { accounts: vec![living, dead], acquired: vec![], pops: Ok(2) };
         let ReportResult { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
         let charged = if is_down { Settled::But(vec![0b10]) } else { Settled::All };
         assert_eq!((error, reply.settled), (is_down.then_some("down"), charged));
@@ -119,7 +124,7 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
     assert_eq!(settle(750, 60, false), (vec![100, 100], 2, 79, 0));
 }
 
-/// Keys share an entry if one budget's bucket was made anew, or a draw if the rule is strict.
+/// Keys share an entry if one budget's bucket was made anew, or an acquire if the rule is strict.
 #[test]
 fn each_key_is_settled_if_what_it_shares_with_others_is() {
     let mut hub = hub("eu");
@@ -130,14 +135,14 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
     let key = |rule, value: u8, epoch| Key { rule, value: vec![value], epoch, ..first.clone() };
     said.keys = vec![key(0, 1, 1), key(1, 1, 1), key(0, 2, 1), key(1, 2, 1), key(0, 1, 2), key(1, 1, 2)];
     let mut settled = |dead: &[u8]| {
-        let pending = hub.report(at(0), NOW_US, said.clone());
+        let pending = hub.report(Speaker::Pop, at(0), NOW_US, said.clone());
         let is_dead = |id: &BudgetId| dead.contains(&id.value[0]);
         let account = |(entry, account): (&PlanEntry, Account)| {
             if is_dead(&entry.id) { Err("down") } else { Ok(account) }
         };
-        let drawn = |draw: &AcquireRequest| {
-            let leases = vec![Leased::NONE; draw.claims.len()];
-            if is_dead(&draw.id) {
+        let acquired = |acquire: &AcquireRequest| {
+            let leases = vec![Leased::NONE; acquire.claims.len()];
+            if is_dead(&acquire.id) {
                 Err("down")
             } else {
                 Ok(AcquireResult { deficit_ns: 0, outstanding: 0, given: 0, now_us: NOW_US, leases })
@@ -145,7 +150,7 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
         };
         let answers = StoreReplies {
             accounts: pending.entries().iter().zip(accounts(&pending)).map(account).collect(),
-            drawn: pending.draws().iter().map(drawn).collect(),
+            acquired: pending.acquires().iter().map(acquired).collect(),
             pops: Ok(1),
         };
         hub.settle(at(0), 0, pending, answers).reply.settled
@@ -157,23 +162,10 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
 }
 
 #[test]
-fn charged_is_charged_even_if_the_pop_was_not_registered() {
-    let mut hub = hub("eu");
-    let pending = hub.report(at(0), NOW_US, report("fra1", 1, 40));
-    let answers = StoreReplies { pops: Err("no POPs"), ..answers(&pending, 1) };
-    assert!(hub.settle(at(0), 0, pending, answers).reply.settled.is_all());
-    let pending = hub.report(at(0), NOW_US, greeting("fra1", 2));
-    let answers = StoreReplies { pops: Err("no POPs"), ..self::answers(&pending, 1) };
-    let greeted = hub.settle(at(0), 0, pending, answers);
-    assert_eq!(greeted.error, Some("no POPs"), "there was nothing else to do");
-    assert_eq!(greeted.reply.settled, Settled::None);
-}
-
-#[test]
 fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
     let mut hub = hub("eu");
     let mut guess = |ms, report| {
-        let pending = hub.report(at(ms), NOW_US, report);
+        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report);
         let answers = StoreReplies::failed(&pending, ());
         let ReportResult { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
         assert!(!reply.settled.is_all());
@@ -182,17 +174,6 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
     assert_eq!(guess(0, greeting("fra1", 1)), (true, Some(1)));
     assert_eq!(guess(0, greeting("fra2", 1)), (true, None));
     assert_eq!(guess(0, Report { pops: 9, ..greeting("fra2", 2) }), (false, None));
-}
-
-#[test]
-fn warm_keys_are_those_of_the_last_interval() {
-    let mut hub = hub("eu");
-    for sequence in 1..=3 {
-        let outcome = settle(&mut hub, 0, report("fra1", sequence, 1), 1);
-        assert_eq!(outcome.reply.grants, [Allowance::Warm]);
-    }
-    assert_eq!(hub.tick(at(250)).warm_keys, 3);
-    assert_eq!(hub.tick(at(500)).warm_keys, 0);
 }
 
 #[test]
@@ -211,7 +192,8 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
     assert!(entry.counts.is_empty(), "a look charges nothing");
     let mut budget = Budget::default();
     let mut spent = entry.clone();
-    spent.counts = hub("eu").report(at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
+    spent.counts =
+        hub("eu").report(Speaker::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
     elsewhere.looked::<()>(at(0), look, &[Ok(account)]);
@@ -224,7 +206,7 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
     let said = report("fra1", 1, 0);
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
-    let pending = here.report(at(0), NOW_US, Report { keys: vec![], bans, ..said });
+    let pending = here.report(Speaker::Pop, at(0), NOW_US, Report { keys: vec![], bans, ..said });
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
     let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, said: BanState::Banned };
@@ -251,9 +233,9 @@ fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
     let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
     let id = BudgetId::new("r".into(), vec![1]);
     let in_debt = |hub: &mut Hub, ms, pop, sequence| {
-        let pending = hub.report(at(ms), NOW_US, report(pop, sequence, 70));
+        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(pop, sequence, 70));
         let accounts = vec![Ok(account(&pending.entries()[0], 1_000))];
-        (pending, StoreReplies::<&str> { accounts, drawn: vec![], pops: Ok(3) })
+        (pending, StoreReplies::<&str> { accounts, acquired: vec![], pops: Ok(3) })
     };
     for hub in [&mut here, &mut elsewhere] {
         let (pending, answers) = in_debt(hub, 0, "fra1", 1);
@@ -309,7 +291,7 @@ fn what_the_answer_to_a_report_says_that_comes_twice_is_said_again_whichever_is_
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
     let banning = Report { keys: vec![], bans, ..report("fra1", 1, 0) };
     settle(&mut hub, 0, banning, 2);
-    let copies = [0, 0].map(|ms| hub.report(at(ms), NOW_US, greeting("fra2", 1)));
+    let copies = [0, 0].map(|ms| hub.report(Speaker::Pop, at(ms), NOW_US, greeting("fra2", 1)));
     let [first, second] = copies;
     let mut bans_in = |pending| {
         let answers = answers(&pending, 2);

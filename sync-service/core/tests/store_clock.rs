@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Draws all that there is, and spends it at once.
+    /// Acquires all that there is, and spends it at once.
     fn acquire(&mut self, caller: usize, key: usize) {
         self.calls += 1;
         let (time, epoch) = (self.time(caller), self.calls);
@@ -177,7 +177,7 @@ fn two_weir_syncs_in_turn_refill_by_the_time_that_passed_though_one_started_afte
 fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
     let mut escrow = Escrow::default();
     let mut clock = StoreClock::new(BEGIN_US, 0);
-    let draw = |epoch, admitted, ahead| AcquireRequest {
+    let acquire = |epoch, admitted, ahead| AcquireRequest {
         id: BudgetId::new("r".into(), vec![]),
         quota: quota(),
         lease_us: 8 * SECOND_US,
@@ -190,11 +190,11 @@ fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
         clock.observe(own_us, own_us, shown_us);
         clock.bounds(own_us).at(shown_us).expect("the clock was heard")
     };
-    assert_eq!(escrow.acquire(at(0, 0), "a", &draw(1, 0, 70_000)).given, 70_000);
-    let drawn = escrow.acquire(at(SECOND_US, HOUR_US), "b", &draw(2, 0, 0));
-    assert_eq!(drawn.outstanding, 70_000, "its lease has not ended");
-    let drawn = escrow.acquire(at(2 * SECOND_US, HOUR_US), "a", &draw(1, 60_000, 1));
-    assert_eq!(drawn.leases[0].charged, 70_000, "and it can be renewed");
+    assert_eq!(escrow.acquire(at(0, 0), "a", &acquire(1, 0, 70_000)).given, 70_000);
+    let acquired = escrow.acquire(at(SECOND_US, HOUR_US), "b", &acquire(2, 0, 0));
+    assert_eq!(acquired.outstanding, 70_000, "its lease has not ended");
+    let acquired = escrow.acquire(at(2 * SECOND_US, HOUR_US), "a", &acquire(1, 60_000, 1));
+    assert_eq!(acquired.leases[0].charged, 70_000, "and it can be renewed");
 }
 
 /// One thing that happens.

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use subtle::ConstantTimeEq as _;
 
-use crate::config::token::{self, TokenSource};
-use crate::config::values::Secret;
+use crate::config::values::{self, Secret, TokenSource};
 
 /// Maximum number of tokens in a file.
 pub const TOKENS_MAX: usize = 20_000;
@@ -212,7 +211,7 @@ impl<S: Scope> Credentials<S> {
             // The error does not quote the words: one of them is a secret.
             _ => return Err(format!("expected {}, found {} words", S::LINE, words.len())),
         };
-        let secret = token::read(secret)?;
+        let secret = values::token(secret)?;
         if self.by_hash.len() == TOKENS_MAX {
             return Err(format!("expected at most {TOKENS_MAX} tokens"));
         }

@@ -1,38 +1,43 @@
-//! State machine that begins and ends an anomaly.
+//! State machine that begins and ends an anomaly, and the levels that it compares.
 
-/// Maximum duration of an anomaly in minutes: a day. A level that lasts longer is considered usual.
+use std::collections::BTreeMap;
+
+/// Maximum duration of an anomaly in minutes: a day. A level that lasts longer is considered usual: it is learned,
+/// and nothing begins before it was calm.
 const LONGEST: u64 = 24 * 60;
 
 /// Value found in a minute, beside the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// Value found.
-    pub found: f64,
+    pub(crate) found: f64,
     /// Usual value.
-    pub usual: f64,
+    pub(crate) usual: f64,
     /// Upper end of the usual band.
-    pub bound: f64,
+    pub(crate) bound: f64,
 }
 
 /// Beginning or end of an anomaly.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AlarmTransition {
+pub(crate) struct AlarmTransition {
     /// True for a beginning, false for an end.
-    pub is_begin: bool,
+    pub(crate) is_begin: bool,
     /// Reading at the beginning; at the end, the highest reading of the anomaly.
-    pub reading: Reading,
+    pub(crate) reading: Reading,
     /// Minute in which the anomaly began.
-    pub since: u64,
+    pub(crate) since: u64,
 }
 
 /// Begins an anomaly after a number of strange minutes in a row, and ends it after a number of calm ones.
 #[derive(Clone, Debug)]
-pub struct Alarm {
+pub(crate) struct Alarm {
     begin_after: u32,
     end_after: u32,
     /// Consecutive minutes that indicate a change of state.
     run: u32,
     ringing: Option<Ringing>,
+    /// True after an anomaly that lasted for [`LONGEST`], until the next calm minutes.
+    is_muted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,17 +49,17 @@ struct Ringing {
 
 impl Alarm {
     /// Begins after `begin_after` strange minutes in a row and ends after `end_after` calm ones.
-    pub fn new(begin_after: u32, end_after: u32) -> Self {
-        Self { begin_after, end_after, run: 0, ringing: None }
+    pub(crate) fn new(begin_after: u32, end_after: u32) -> Self {
+        Self { begin_after, end_after, run: 0, ringing: None, is_muted: false }
     }
 
     /// True while an anomaly is under way.
-    pub fn is_ringing(&self) -> bool {
+    pub(crate) fn is_ringing(&self) -> bool {
         self.ringing.is_some()
     }
 
     /// Reading of the last minute, if an anomaly is under way.
-    pub fn goes_on(&self) -> Option<AlarmTransition> {
+    pub(crate) fn goes_on(&self) -> Option<AlarmTransition> {
         self.ringing.map(|Ringing { since, latest, .. }| AlarmTransition {
             is_begin: true,
             reading: latest,
@@ -62,21 +67,27 @@ impl Alarm {
         })
     }
 
-    /// True if the last minute was calm and no anomaly is under way.
-    pub fn is_calm(&self) -> bool {
-        self.ringing.is_none() && self.run == 0
+    /// True if the last minute belongs to the usual values: it was not strange, and no anomaly is under way; or its
+    /// level has lasted longer than an anomaly.
+    pub(crate) fn learns(&self, is_strange: bool) -> bool {
+        self.is_muted || self.ringing.is_none() && self.run == 0 && !is_strange
     }
 
     /// Applies the next minute. `is_strange` counts toward a beginning, `is_calm` toward an end.
-    pub fn minute(
+    pub(crate) fn minute(
         &mut self,
         minute: u64,
         reading: Reading,
         is_strange: bool,
         is_calm: bool,
     ) -> Option<AlarmTransition> {
-        let speaks = if self.ringing.is_some() { is_calm } else { is_strange };
+        let speaks = if self.ringing.is_some() || self.is_muted { is_calm } else { is_strange };
         self.run = if speaks { self.run + 1 } else { 0 };
+        if self.is_muted {
+            self.is_muted = self.run < self.end_after;
+            self.run = if self.is_muted { self.run } else { 0 };
+            return None;
+        }
         match &mut self.ringing {
             None if self.run >= self.begin_after => {
                 let since = (minute + 1).saturating_sub(u64::from(self.run));
@@ -94,6 +105,7 @@ impl Alarm {
                 if self.run < self.end_after && minute.saturating_sub(since) < LONGEST {
                     return None;
                 }
+                self.is_muted = self.run < self.end_after;
                 self.run = 0;
                 self.ringing = None;
                 Some(AlarmTransition { is_begin: false, reading: most, since })
@@ -102,34 +114,72 @@ impl Alarm {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Requests that a rule, a POP or a key must limit in a minute to be out of the ordinary: one per second.
+pub(crate) const FLOOR: f64 = 60.0;
+/// Constant added to each count before its logarithm is taken.
+const ADDED: f64 = 2.0;
 
-    /// The minutes at which it turns, if so many are found each minute and more than 10 is strange.
-    fn turns(found: impl IntoIterator<Item = u32>) -> Vec<(u64, bool, u64, f64)> {
-        let mut alarm = Alarm::new(2, 3);
-        let turn = |(minute, found): (usize, u32)| {
-            let reading = Reading { found: f64::from(found), usual: 1.0, bound: 10.0 };
-            let minute = minute as u64;
-            let turn = alarm.minute(minute, reading, found > 10, found < 5)?;
-            Some((minute, turn.is_begin, turn.since, turn.reading.found))
-        };
-        found.into_iter().enumerate().filter_map(turn).collect()
+/// Activity of a rule in one minute, from the POPs' reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleMinute {
+    /// Tokens that were asked for.
+    pub(crate) asked: u64,
+    /// Tokens among them that were limited.
+    pub(crate) limited: u64,
+    /// Number of keys that were limited.
+    pub(crate) keys: u64,
+    /// Tokens limited by each POP. POPs that limited nothing are absent.
+    pub(crate) pops: BTreeMap<String, u64>,
+    /// The key that was limited most, with its number of limited tokens.
+    pub(crate) top: Option<(Box<[u8]>, u64)>,
+}
+
+/// Logarithmic level of a count. The added constant keeps small counts from looking like large changes.
+pub(crate) fn level(count: f64) -> f64 {
+    (count + ADDED).ln()
+}
+
+/// Inverse of [`level`].
+pub(crate) fn count(level: f64) -> f64 {
+    (level.exp() - ADDED).max(0.0)
+}
+
+/// Smoothing factor per minute: the level follows a change mostly within an hour.
+const PACE: f64 = 1.0 / 60.0;
+/// Distance from the level, in deviations, beyond which a minute is clipped.
+const CLIP: f64 = 2.0;
+/// Minimum deviation.
+const DEVIATION_MIN: f64 = 0.05;
+/// Initial deviation.
+const DEVIATION_FIRST: f64 = 0.3;
+
+/// Smoothed level and the usual distance of minutes from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Smooth {
+    /// Smoothed level.
+    pub(crate) level: f64,
+    /// Usual distance of minutes from the level: about a standard deviation.
+    pub(crate) deviation: f64,
+    /// Number of minutes applied.
+    pub(crate) heard: u32,
+}
+
+impl Smooth {
+    /// State after one minute at `level`.
+    pub(crate) fn new(level: f64) -> Self {
+        Self { level, deviation: DEVIATION_FIRST, heard: 1 }
     }
 
-    #[test]
-    fn it_begins_and_ends_after_some_minutes_in_a_row() {
-        assert_eq!(turns([1, 20, 1, 20, 1, 1]), []);
-        assert_eq!(
-            turns([1, 20, 30, 7, 90, 1, 1, 7, 1, 1, 1, 1]),
-            [(2, true, 1, 30.0), (10, false, 1, 90.0)]
-        );
-    }
-
-    #[test]
-    fn what_lasts_a_day_is_usual() {
-        let turns = turns((0..=LONGEST).map(|_| 20));
-        assert_eq!(turns, [(1, true, 0, 20.0), (LONGEST, false, 0, 20.0)]);
+    /// Applies the level of a minute.
+    pub(crate) fn observe(&mut self, level: f64) {
+        self.heard = self.heard.saturating_add(1);
+        // The first minutes are averaged.
+        let pace = PACE.max(1.0 / f64::from(self.heard));
+        let (step, most) = (level - self.level, CLIP * self.deviation);
+        self.level += pace * step.clamp(-most, most);
+        // 1.2533 converts the mean absolute deviation into a standard deviation.
+        let deviation = (1.2533 * step.abs()).min(CLIP * self.deviation);
+        self.deviation += pace.min(PACE * 2.0) * (deviation - self.deviation);
+        self.deviation = self.deviation.max(DEVIATION_MIN);
     }
 }

@@ -14,34 +14,25 @@
 //! exponentially and robustly instead: Gelper, Fried and Croux, "Robust Forecasting with Exponential and
 //! Holt-Winters Smoothing" (2010), Journal of Forecasting 29(3).
 
-pub mod alarm;
-pub mod minute;
-pub mod pops;
-pub mod rate;
-pub mod season;
-pub mod share;
-pub mod smooth;
-pub mod top_key;
-
 use std::collections::BTreeMap;
 
 use alarm::AlarmTransition;
-pub use alarm::Reading;
-pub use minute::{FLOOR, RuleMinute};
-use pops::OfPops;
-use rate::OfRate;
+use kinds::{OfPops, OfRate, OfShare, OfTopKey};
 use season::LEARN_MAX;
-use share::OfShare;
-use top_key::OfTopKey;
+
+pub(crate) use alarm::{Reading, RuleMinute};
+
+pub(crate) mod alarm;
+pub(crate) mod kinds;
+pub(crate) mod season;
 
 /// Maximum number of rules that are watched.
-pub const RULES_MAX: usize = 1_000;
+pub(crate) const RULES_MAX: usize = 1_000;
 /// Minutes for which a rule stays watched after its last request.
 const KEPT_MINUTES: u64 = 8 * 24 * 60;
 
-/// Kind of anomaly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AnomalyKind {
+pub(crate) enum AnomalyKind {
     /// A rule limits more than it usually does.
     Rate,
     /// A POP limits more than it usually does, compared with the other POPs.
@@ -53,11 +44,8 @@ pub enum AnomalyKind {
 }
 
 impl AnomalyKind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Rate, Self::Pop, Self::TopKey, Self::Share];
-
     /// Name in metrics and the audit log.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Rate => "rate",
             Self::Pop => "pop",
@@ -69,21 +57,20 @@ impl AnomalyKind {
 
 /// Beginning or end of an anomaly.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AnomalyChange {
-    /// Kind of anomaly.
-    pub kind: AnomalyKind,
+pub(crate) struct AnomalyChange {
+    pub(crate) kind: AnomalyKind,
     /// True for a beginning, false for an end.
-    pub is_begin: bool,
+    pub(crate) is_begin: bool,
     /// Rule that is affected.
-    pub rule: String,
+    pub(crate) rule: String,
     /// POP that is affected, if the anomaly concerns one.
-    pub pop: Option<String>,
+    pub(crate) pop: Option<String>,
     /// Key that is affected, if the anomaly concerns one.
-    pub key: Option<Box<[u8]>>,
+    pub(crate) key: Option<Box<[u8]>>,
     /// Found and usual values. At the end, those of the highest reading.
-    pub reading: Reading,
+    pub(crate) reading: Reading,
     /// Minute since 1970 in which the anomaly began.
-    pub since: u64,
+    pub(crate) since: u64,
 }
 
 /// Thresholds of the detector.
@@ -104,7 +91,7 @@ impl Default for Thresholds {
 
 /// Detects anomalies of all rules.
 #[derive(Debug)]
-pub struct Detector {
+pub(crate) struct Detector {
     rules: BTreeMap<String, Watched>,
     terms: Thresholds,
 }
@@ -120,13 +107,17 @@ struct Watched {
 
 impl Detector {
     /// Detector without history.
-    pub fn new(terms: Thresholds) -> Self {
+    pub(crate) fn new(terms: Thresholds) -> Self {
         Self { rules: BTreeMap::new(), terms }
     }
 
     /// Applies the activity of `minute` (since 1970). Call it once per minute. Rules that are absent had no
     /// requests.
-    pub fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<AnomalyChange> {
+    pub(crate) fn minute(
+        &mut self,
+        minute: u64,
+        mut rules: BTreeMap<String, RuleMinute>,
+    ) -> Vec<AnomalyChange> {
         for (rule, of) in &rules {
             if of.limited > 0 && !self.rules.contains_key(rule) && self.rules.len() < RULES_MAX {
                 self.rules.insert(rule.clone(), Watched::new(minute, self.terms));
@@ -146,7 +137,7 @@ impl Detector {
     }
 
     /// Anomalies that are under way, each with the last minute's reading.
-    pub fn under_way(&self) -> Vec<AnomalyChange> {
+    pub(crate) fn under_way(&self) -> Vec<AnomalyChange> {
         self.rules.iter().flat_map(|(rule, watched)| watched.under_way(rule)).collect()
     }
 }

@@ -8,7 +8,7 @@ const DAY: usize = 24;
 const DAYS: usize = 7;
 const WEEK: usize = DAYS * DAY;
 /// Maximum number of minutes that may be required before the usual value is known.
-pub const LEARN_MAX: u32 = 60;
+pub(crate) const LEARN_MAX: u32 = 60;
 /// Number of recent minutes whose median is the present level.
 const RECENT_MAX: usize = LEARN_MAX as usize;
 /// Minimum number of minutes from which an hour is learned.
@@ -18,7 +18,7 @@ const LEAD: f64 = LN_2;
 
 /// Seasonal state of a count, in levels.
 #[derive(Debug)]
-pub struct Season {
+pub(crate) struct Season {
     /// The last week, by hour of the week.
     hours: Vec<Option<Hour>>,
     /// The same hour one week earlier, for the hour that ended last.
@@ -48,7 +48,7 @@ struct Hour {
 
 impl Season {
     /// Empty state. Nothing is expected before `learn` calm minutes.
-    pub fn new(learn: u32) -> Self {
+    pub(crate) fn new(learn: u32) -> Self {
         Self {
             hours: vec![None; WEEK],
             before: None,
@@ -67,7 +67,7 @@ impl Season {
     /// It is the level of the last hour, limited to within a factor of two of the same hour a week ago. In the
     /// first week, the same hour on the previous days takes that place. So neither a busy day nor a slow one is
     /// strange, and a slow rise becomes strange in the end.
-    pub fn expected(&self, minute: u64) -> Option<f64> {
+    pub(crate) fn expected(&self, minute: u64) -> Option<f64> {
         let is_known = self.recent.len() >= self.recent_min;
         let recent = is_known.then(|| median(self.recent.iter().copied())).flatten();
         if let Some(week_ago) = self.week_ago(minute) {
@@ -85,7 +85,7 @@ impl Season {
     /// Usual peak above the hour's median at about this time of day; none with fewer than three days of
     /// history. It is a median over the last days, so a daily job counts as usual, while an anomaly on one day
     /// does not hide the next one.
-    pub fn peak(&self, minute: u64) -> Option<f64> {
+    pub(crate) fn peak(&self, minute: u64) -> Option<f64> {
         let at = hour_of_week(minute);
         let of_day = |day: usize| {
             let at = at + WEEK - day * DAY;
@@ -98,13 +98,13 @@ impl Season {
     }
 
     /// Standard deviation of minutes from the expected level, assuming a normal distribution.
-    pub fn spread(&self) -> f64 {
+    pub(crate) fn spread(&self) -> f64 {
         // 1.4826 converts the MAD of a normal distribution into its standard deviation.
         1.4826 * median(self.spreads.iter().copied()).unwrap_or_default()
     }
 
     /// Applies the level of a minute. `is_calm` is true if nothing was strange in it.
-    pub fn observe(&mut self, minute: u64, level: f64, is_calm: bool) {
+    pub(crate) fn observe(&mut self, minute: u64, level: f64, is_calm: bool) {
         let hour = minute / HOUR;
         if let Some(known) = self.hour.filter(|known| *known != hour) {
             self.end_hour(known);
@@ -167,7 +167,7 @@ fn hour_of_week(minute: u64) -> usize {
 
 /// Median of `values`; the upper one of the two in the middle if their number is even. None if there are no
 /// values.
-pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     let middle = values.len() / 2;
     if values.is_empty() {

@@ -289,6 +289,19 @@ fn what_grows_slowly_is_found_once_it_is_six_times_what_it_was_a_week_ago() {
 }
 
 #[test]
+fn a_level_that_lasts_for_days_begins_and_ends_once() {
+    let (mut detector, mut turns) = (Detector::new(Thresholds::default()), Vec::new());
+    for minute in 0..7 * DAY {
+        let limited = if (3 * DAY..6 * DAY).contains(&minute) { 5_000 } else { 100 };
+        let of = RuleMinute { asked: 10_000_000, limited, ..RuleMinute::default() };
+        let changes = detector.minute(minute, BTreeMap::from([("login".to_owned(), of)]));
+        let rate = changes.into_iter().filter(|change| change.kind == AnomalyKind::Rate);
+        turns.extend(rate.map(|change| (minute / DAY, change.is_begin)));
+    }
+    assert_eq!(turns, [(3, true), (4, false)]);
+}
+
+#[test]
 fn rules_that_nobody_reports_are_forgotten_and_their_number_is_bounded() {
     let mut detector = Detector::new(Thresholds::default());
     let many =

@@ -1,5 +1,6 @@
 //! Sink that writes lines to a file or to the standard output.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::spawn_blocking;
 
 use super::event::EventLine;
-use super::fault::SinkError;
 use crate::config::AuditFile;
 
 /// Mode of new files. They are not readable by others, because they name clients.
@@ -101,6 +101,22 @@ fn write_lines(to: &mut impl Write, is_torn: &mut bool, lines: &[EventLine]) -> 
         *is_torn = false;
     }
     Ok(())
+}
+
+/// Failure to write lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkError {
+    /// Number of lines that were written before the failure.
+    pub written: usize,
+    /// Reason for the failure.
+    pub reason: String,
+}
+
+impl SinkError {
+    /// Failure after `written` lines.
+    pub fn new(written: usize, reason: &impl Display) -> Self {
+        Self { written, reason: reason.to_string() }
+    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,8 @@
 //! own states their number once the sink works again. docs/reference/audit-log.md lists the fields of each event.
 
 pub mod event;
-pub mod fault;
 pub mod file;
 pub mod observer;
-mod ongoing;
-pub mod queue;
 pub mod tally;
 pub mod writer;
 
@@ -21,7 +18,7 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::anomalies::Thresholds;
+pub use crate::anomalies::Thresholds;
 use crate::config::AuditFile;
 use crate::metrics::{Metrics, OfEvent, OfSink};
 use crate::store::StoreError;
@@ -29,8 +26,7 @@ use crate::store::dial::DialError;
 use crate::store::stream::{StreamSettings, StreamWriter};
 use event::{AuditEvent, ChangeEvent, ChangeOutcome, Stamp};
 use file::FileSink;
-use queue::Queue;
-use writer::{Sink, Writer};
+use writer::{Queue, Sink, Writer};
 
 /// Time limit for opening the file at startup, so that a file that hangs does not block it.
 const OPEN_MAX: Duration = Duration::from_secs(1);

@@ -10,12 +10,14 @@ use weir_protocol::messages::Report;
 
 use super::AuditLog;
 use super::event::{AnomalyEvent, AuditEvent, DecisionEvent};
-use super::ongoing::OngoingAnomalies;
 use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
 use crate::anomalies::{AnomalyChange, Detector, RuleMinute};
 use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
 use crate::moment;
+
+/// Maximum number of anomalies that are listed.
+const UNDER_WAY_MAX: usize = 50;
 
 /// Observer of decisions.
 #[derive(Debug)]
@@ -24,7 +26,6 @@ pub struct Observer {
     metrics: Arc<Metrics>,
     tally: Mutex<Tally>,
     detector: Mutex<Detector>,
-    under_way: Mutex<OngoingAnomalies>,
     /// Length of a minute, in milliseconds.
     minute_ms: u64,
 }
@@ -35,7 +36,7 @@ impl Observer {
         let detector = Mutex::new(Detector::new(audit_log.anomalies()));
         let tally = Mutex::new(Tally::new(ROWS_MAX, audit_log.is_on()));
         let minute_ms = u64::try_from(audit_log.minute().as_millis()).unwrap_or(u64::MAX).max(1);
-        Self { audit_log, metrics, tally, detector, under_way: Mutex::default(), minute_ms }
+        Self { audit_log, metrics, tally, detector, minute_ms }
     }
 
     /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
@@ -72,12 +73,7 @@ impl Observer {
             }
         }
         let rules = rules.into_iter().map(|(rule, of)| (rule, of.minute())).collect();
-        let (changes, under_way) = {
-            // Nobody else waits for this lock.
-            let mut detector = self.detector.lock().unwrap_or_else(PoisonError::into_inner);
-            (detector.minute(minute, rules), detector.under_way())
-        };
-        for change in changes {
+        for change in self.detector().minute(minute, rules) {
             let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
             let under_way = self.metrics.anomalies.get_or_create_owned(&of);
             if change.is_begin {
@@ -85,19 +81,19 @@ impl Observer {
             } else {
                 under_way.dec()
             };
-            let odd = odd(change, self.minute_ms);
-            self.under_way.lock().unwrap_or_else(PoisonError::into_inner).note(&odd);
-            self.audit_log.record(&AuditEvent::Anomaly(Box::new(odd)));
-        }
-        let mut known = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        for change in under_way {
-            known.update(odd(change, self.minute_ms));
+            self.audit_log.record(&AuditEvent::Anomaly(Box::new(odd(change, self.minute_ms))));
         }
     }
 
-    /// Anomalies that are under way, the latest first.
+    /// Anomalies that are under way, each with the last minute's reading, the latest first.
     pub fn under_way(&self) -> Vec<AnomalyEvent> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).list().to_vec()
+        let mut under_way = self.detector().under_way();
+        under_way.sort_by_key(|change| Reverse(change.since));
+        under_way.into_iter().take(UNDER_WAY_MAX).map(|change| odd(change, self.minute_ms)).collect()
+    }
+
+    fn detector(&self) -> MutexGuard<'_, Detector> {
+        self.detector.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records decisions every `every` until the task is aborted.

@@ -11,7 +11,7 @@
 //! Reports of strict rules contain only admitted tokens.
 
 use weir_budget::demand::part_of;
-use weir_budget::hashed::{EntryRef, Hashed};
+use weir_budget::id::{EntryRef, Hashed};
 use weir_protocol::messages::{Key, POPS_MAX, Report};
 
 /// Maximum number of rows, one per key and POP.
@@ -370,20 +370,6 @@ mod tests {
         assert_eq!((tally.rows, tally.rules, tally.pops().len()), (0, 0, 0));
     }
 
-    #[test]
-    fn what_a_strict_rule_admits_is_not_limited() {
-        let mut tally = Tally::default();
-        // It is charged beforehand, so nothing of it is unconfirmed.
-        for (ms, spent) in [(1_000, 5), (1_250, 11), (1_500, 12)] {
-            let mut said = report("fra1", b"a", 1, [spent, 0, spent, 6]);
-            said.rules[0].sharing.strict = true;
-            tally.observe(ms, &said, &[true]);
-        }
-        assert_eq!(counts(&mut tally, "fra1"), []);
-        let minutes = tally.take_minutes(60_000, "fra1");
-        assert_eq!((minutes[0].sums.limited, minutes[0].keys.len()), (0, 0), "{minutes:?}");
-    }
-
     /// A bucket of which `workers` are asked for 20 tokens each in an interval, and give `admitted` together. They
     /// report one after the other, each to the next of `tallies`, for 80 intervals; none has its tokens confirmed
     /// by the next report of another.
@@ -421,16 +407,5 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn a_row_goes_though_nobody_takes_its_intervals() {
-        let mut tally = Tally::new(3, false);
-        for n in 0..5_u8 {
-            tally.observe(1, &report("fra1", &[n], 1, [0, 0, 7, 7]), &[true]);
-        }
-        assert_eq!((tally.take_omitted(), tally.take_minutes(2, "fra1")[0].keys.len()), (0, 3));
-        tally.take_minutes(2 * KEPT_MS, "fra1");
-        assert_eq!((tally.rows, tally.pops().len()), (0, 0));
     }
 }

@@ -1,16 +1,16 @@
-//! Task that moves lines from a queue to a sink, and retries until the sink accepts them.
+//! Queue and writer of a sink. The queue is bounded: a sink that is slow or gone neither blocks the recorder nor
+//! fills memory. The writer retries until the sink accepts the lines.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::event::{AuditEvent, EventLine, Stamp};
-use super::fault::SinkError;
-use super::file::FileSink;
-use super::queue::{LineBatch, Queue};
+use super::file::{FileSink, SinkError};
 use crate::store::stream::StreamWriter;
 
 /// Pause before a sink that failed is tried again.
@@ -115,5 +115,134 @@ impl Writer {
                 tracing::warn!(sink = self.name, "the audit log's file cannot be opened again: {error}");
             }
         }
+    }
+}
+
+/// Maximum number of bytes that wait.
+const BYTES_MAX: usize = 16 << 20;
+/// Maximum number of lines that a sink gets at once.
+pub const BATCH_MAX: usize = 256;
+
+/// Lines that wait for a sink.
+#[derive(Debug)]
+pub struct Queue {
+    lines_max: usize,
+    state: Mutex<State>,
+    news: Notify,
+    lost: Counter,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<EventLine>,
+    bytes: usize,
+    /// Number of lost lines that the sink has not recorded yet.
+    untold: u64,
+    /// Number of lines that the sink is writing.
+    in_hand: usize,
+}
+
+/// Lines handed to a sink.
+#[derive(Debug)]
+pub struct LineBatch {
+    /// The oldest lines.
+    pub lines: Vec<EventLine>,
+    /// Number of lines lost before these.
+    pub untold: u64,
+}
+
+impl Queue {
+    /// Queue for at most `lines_max` lines. Lost lines are counted in `lost`.
+    pub fn new(lines_max: usize, lost: Counter) -> Self {
+        Self { lines_max, state: Mutex::default(), news: Notify::new(), lost }
+    }
+
+    /// Appends a line. If there is no room, the oldest lines are lost. Never waits.
+    pub fn push(&self, line: EventLine) {
+        let mut state = self.state();
+        state.bytes += line.json.len();
+        state.lines.push_back(line);
+        self.shrink(&mut state);
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Waits for lines and takes the oldest.
+    pub async fn take(&self) -> LineBatch {
+        loop {
+            if let Some(batch) = self.try_take() {
+                return batch;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// Completes a batch of which the sink has written the first `written` lines, and the number of lost lines
+    /// if `is_told`. The rest returns to the queue as far as there is room.
+    pub fn give_back(&self, batch: LineBatch, written: usize, is_told: bool) {
+        let mut state = self.state();
+        state.in_hand = 0;
+        if !is_told {
+            state.untold += batch.untold;
+        }
+        for line in batch.lines.into_iter().skip(written).rev() {
+            state.bytes += line.json.len();
+            state.lines.push_front(line);
+        }
+        self.shrink(&mut state);
+    }
+
+    /// True if no lines wait or are being written.
+    pub fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.lines.is_empty() && state.in_hand == 0
+    }
+
+    fn try_take(&self) -> Option<LineBatch> {
+        let mut state = self.state();
+        if state.lines.is_empty() {
+            return None;
+        }
+        let count = state.lines.len().min(BATCH_MAX);
+        let lines: Vec<_> = state.lines.drain(..count).collect();
+        state.bytes -= lines.iter().map(|line| line.json.len()).sum::<usize>();
+        state.in_hand = count;
+        Some(LineBatch { lines, untold: std::mem::take(&mut state.untold) })
+    }
+
+    fn shrink(&self, state: &mut State) {
+        while state.lines.len() > self.lines_max || state.bytes > BYTES_MAX {
+            let Some(oldest) = state.lines.pop_front() else { return };
+            state.bytes -= oldest.json.len();
+            state.untold += 1;
+            self.lost.inc();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under this lock panics. If it did, the state would still be valid.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> EventLine {
+        EventLine { kind: "change", json: text.into() }
+    }
+
+    #[tokio::test]
+    async fn bytes_are_bounded_too() {
+        let lost = Counter::default();
+        let queue = Queue::new(1_000, lost.clone());
+        let large = "x".repeat(BYTES_MAX / 4);
+        for _ in 0..6 {
+            queue.push(line(&large));
+        }
+        assert_eq!((lost.get(), queue.take().await.lines.len()), (2, 4));
+        queue.push(line(&"x".repeat(BYTES_MAX + 1)));
+        assert_eq!(lost.get(), 3, "one that has no room at all is lost itself");
     }
 }

@@ -3,12 +3,11 @@
 use serde::Serialize;
 
 use super::embedded::{self, Embedded};
-use super::finding::Finding;
 use super::page::ExplainParameters;
-use super::place::FilePart;
+use super::place::{FilePart, Finding};
 use super::warn;
+use crate::document::source::{self, FILE_BYTES_MAX};
 use crate::document::{Document, Form, Whole};
-use crate::input::{self, FILE_BYTES_MAX};
 
 /// A file, and its result.
 pub(super) struct CheckedFile<'a> {
@@ -81,7 +80,7 @@ impl<'a> CheckedFile<'a> {
     }
 
     fn read(file: &'a str) -> Result<Vec<u8>, Self> {
-        input::read(file, FILE_BYTES_MAX).map_err(|error| {
+        source::read_file(file, FILE_BYTES_MAX).map_err(|error| {
             let problem = format!("cannot be read: {error}");
             Self { file, outcome: FileResult::Unread(vec![Finding::of_file(problem)]) }
         })

@@ -3,8 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::document::{Form, Whole, value};
-use crate::yaml;
+use crate::document::{Form, Whole, source, value};
 
 /// Suffixes of the types of Envoy filters that can contain Weir, each with the pointer to its configuration.
 const FILTERS: [(&str, &str); 2] = [
@@ -29,7 +28,7 @@ pub(super) struct Embedded {
 pub(super) fn of(bytes: &[u8]) -> Option<Result<Vec<Embedded>, String>> {
     let documents = match value(bytes, Form::Either) {
         Ok(document) => vec![document],
-        Err(_) => yaml::documents(bytes)?,
+        Err(_) => source::documents(bytes)?,
     };
     let is_hosts = |document: &Value| OF_A_HOST.iter().any(|field| document.get(field).is_some());
     if !documents.iter().any(is_hosts) {

@@ -3,7 +3,6 @@
 pub mod amount;
 pub mod condition;
 mod conduct;
-pub mod key;
 
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyPart;
@@ -37,11 +36,11 @@ pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
         "{}: counts {} {}; allows {}{}.",
         rule.name,
         condition::requests(&rule.matches, attributes),
-        key::key(&rule.key, attributes),
+        condition::key(&rule.key, attributes),
         if rule.key.is_all() { "" } else { "each " },
         amount::allowance(rule),
     )];
-    told.extend(key::missing(rule.missing, &rule.key));
+    told.extend(condition::missing(rule.missing, &rule.key));
     told.extend(amount::in_any_window(rule));
     told.extend(amount::cost(rule, attributes));
     told.extend(tiers(rule, rules));
@@ -96,7 +95,7 @@ fn of_tier(tier: &Tier, rule: &Rule, rules: &RuleSet) -> String {
     let requests = condition::requests(&tier.when, rules.attributes());
     let Some(keys) = &tier.keys else { return requests };
     let part = rule.key.parts().find(|part| matches!(part, KeyPart::Other(_)));
-    let part = part.map_or_else(String::new, |part| key::part(part, rules.attributes()));
+    let part = part.map_or_else(String::new, |part| condition::part(part, rules.attributes()));
     let keys = format!("whose {part} is {}", condition::quoted(keys.iter()));
     if tier.when == Condition::default() {
         format!("requests {keys}")

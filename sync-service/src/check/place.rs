@@ -1,13 +1,15 @@
-//! Positions of places in a file: line and column, and the rule that contains them.
+//! Errors and warnings of a file, with their positions: line, column, and the rule that contains them.
 
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
+use weir_rules::reading::ConfigError;
 
-use crate::document::steps;
-use crate::yaml::budget;
+use super::warn::Warning;
+use crate::document::source::budget;
+use crate::document::{DocumentError, steps};
 
 /// A rule file with the position of each value. JSON is parsed as YAML, of which it is a subset.
 pub(super) struct Places<'a> {
@@ -21,7 +23,6 @@ pub(super) struct Places<'a> {
 pub(super) struct FilePart<'a> {
     /// Index of the document, from 0.
     pub(super) document: usize,
-    /// The place.
     pub(super) place: &'a str,
 }
 
@@ -152,28 +153,94 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
+/// Severity of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Severity {
+    /// The file is refused.
+    Error,
+    /// The file is accepted, but has something that cannot be intended.
+    Warning,
+}
+
+/// One error or warning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    /// Line of its place, from 1; none if it has no place.
+    pub(super) line: Option<u64>,
+    /// Column, in characters from 1.
+    pub(super) column: Option<u64>,
+    /// The field: `rules[0].rate`; empty if it is about the whole file.
+    pub(super) place: String,
+    /// Name of the rule that contains it; none outside of rules, or if the rule has no name.
+    pub(super) rule: Option<String>,
+    /// Description of the problem: expected and found values, or an unintended effect.
+    pub(super) problem: String,
+}
+
+impl Finding {
+    /// Error about a file that could not be read, or only in part.
+    pub(super) fn of_file(problem: String) -> Self {
+        Self {
+            severity: Severity::Error,
+            line: None,
+            column: None,
+            place: String::new(),
+            rule: None,
+            problem,
+        }
+    }
+
+    /// Errors of a part of a file with this content.
+    pub(super) fn errors(fault: DocumentError, bytes: &[u8], part: FilePart<'_>) -> Vec<Self> {
+        match fault {
+            DocumentError::Text(misread) => {
+                let (line, column) = misread.at.unzip();
+                vec![Self { line, column, ..Self::of_file(misread.problem) }]
+            }
+            DocumentError::Fields(errors) => {
+                let places = Places::within(bytes, part);
+                errors.into_iter().map(|error| Self::error(error, &places)).collect()
+            }
+        }
+    }
+
+    fn error(error: ConfigError, places: &Places<'_>) -> Self {
+        let ConfigError { place, problem } = error;
+        let (line, column) = places.position(&place).unzip();
+        let rule = places.rule(&place).map(str::to_owned);
+        Self { line, column, place, rule, ..Self::of_file(problem) }
+    }
+
+    /// Warnings about a part of a file with this content.
+    pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8], part: FilePart<'_>) -> Vec<Self> {
+        if warnings.is_empty() {
+            return Vec::new();
+        }
+        let places = Places::within(bytes, part);
+        let finding = |Warning { place, rule, problem }| {
+            let (line, column) = places.position(&place).unzip();
+            Self { severity: Severity::Warning, line, column, place, rule, problem }
+        };
+        warnings.into_iter().map(finding).collect()
+    }
+
+    /// Formats the finding as a line about `file`, in the form that editors parse.
+    pub(super) fn told(&self, file: &str) -> String {
+        let Self { severity, line, column, place, rule, problem } = self;
+        let at = [line, column].into_iter().flatten().map(|number| format!(":{number}"));
+        let at = at.collect::<String>();
+        let warning = if *severity == Severity::Warning { "warning: " } else { "" };
+        let rule = rule.as_ref().map_or_else(String::new, |rule| format!(" ({rule})"));
+        let place = if place.is_empty() { String::new() } else { format!("{place}{rule}: ") };
+        format!("{file}{at}: {warning}{place}{problem}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_place_has_its_position_and_its_rule() {
-        let yaml = "# rules\nrules:\n- name: api\n  key: [client_address]\n  match:\n    path: /x\n- {name: login,\n   rate: 5}\n";
-        let places = Places::of(yaml.as_bytes());
-        for (place, position, rule) in [
-            ("rules[0].match.path", (6, 11), Some("api")),
-            ("rules[0].key[0]", (4, 9), Some("api")),
-            ("rules[1].rate", (8, 10), Some("login")),
-            ("rules[1].key", (7, 3), Some("login")),
-            ("allow[0]", (2, 1), None),
-        ] {
-            assert_eq!((places.position(place), places.rule(place)), (Some(position), rule), "{place}");
-        }
-        let of_list = Places::of(b"deny:\n- paths: [{exact: /a}]\n");
-        assert_eq!(of_list.position("deny[0].path"), Some((2, 10)));
-        assert_eq!(places.position(""), None, "it is about the whole file");
-        assert_eq!(Places::of(b"a: [").position("a"), None);
-    }
 
     #[test]
     fn places_of_json_are_found_however_it_is_written() {
@@ -196,12 +263,5 @@ mod tests {
                 "{json}"
             );
         }
-    }
-
-    #[test]
-    fn what_an_alias_stands_for_is_where_the_alias_is() {
-        let places = Places::of(b"rules:\n- &a {name: a,\n   rate: 5}\n- *a\n");
-        assert_eq!(places.position("rules[0].rate"), Some((3, 10)));
-        assert_eq!(places.position("rules[1]"), Some((4, 3)));
     }
 }

@@ -4,9 +4,6 @@
 //! Warnings are only given if they are certain; a rule set without a warning may still have such rules.
 
 mod contradiction;
-mod spellings;
-mod tiers;
-mod warning;
 mod written;
 
 use weir_protocol::sharing::OnSyncLoss;
@@ -14,10 +11,12 @@ use weir_rules::algorithm::Algorithm;
 use weir_rules::config::PluginConfig;
 use weir_rules::matching::{Clause, Condition, PathMatch, Test};
 use weir_rules::mode::Mode;
+use weir_rules::variant::Tier;
 use weir_rules::{Rule, RuleSet};
 
-pub use self::warning::Warning;
-use self::written::of_condition;
+use written::{of_condition, of_key, of_spellings};
+
+pub use written::Warning;
 
 /// Text for a condition that excludes itself.
 const NOT_HOLDS: &str = "never matches: its not holds wherever the rest does";
@@ -63,7 +62,7 @@ fn of_lists(set: &RuleSet) -> Vec<Warning> {
             let at = |field: &str| format!("{name}[{i}]{field}");
             warnings.extend(of_condition(condition, set.attributes(), &at));
             if name == "deny" {
-                warnings.extend(spellings::of_condition(condition, &at));
+                warnings.extend(of_spellings(condition, &at));
             }
             if name == "allow" && is_everybody(condition) {
                 let problem = "every client of IPv4 or IPv6 is counted by no rule: expected only the networks that are meant";
@@ -107,9 +106,9 @@ fn of_rule(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warni
     if rule.enforcement.mode == Mode::Enforce && rule.enforcement.percent == 0 {
         warnings.push(Warning::at(at("enforced_percent"), "never limits: mode: shadow says the same"));
     }
-    warnings.extend(spellings::of_condition(&rule.matches, &at_match));
-    warnings.extend(spellings::of_key(&rule.key, set.attributes(), at));
-    warnings.extend(tiers::of(rule, set, at));
+    warnings.extend(of_spellings(&rule.matches, &at_match));
+    warnings.extend(of_key(&rule.key, set.attributes(), at));
+    warnings.extend(of_tiers(rule, set, at));
     warnings
 }
 
@@ -200,3 +199,61 @@ fn test_contains(wide: &Test, narrow: &Test) -> bool {
 
 #[cfg(test)]
 mod tests;
+
+/// Requests that an earlier tier takes from a later one.
+enum Taken<'a> {
+    All,
+    Key(&'a str),
+}
+
+/// Requests that `later` never gets, because `tier` comes before it.
+fn taken<'a>(tier: &Tier, later: &'a Tier) -> Option<Taken<'a>> {
+    if !asks_nothing(tier) && tier.when != later.when {
+        return None;
+    }
+    let Some(own) = &tier.keys else { return Some(Taken::All) };
+    let keys = later.keys.as_ref()?;
+    let has = |key: &&str| own.contains(key.as_bytes());
+    if keys.iter().all(|key| has(&key)) { Some(Taken::All) } else { keys.iter().find(has).map(Taken::Key) }
+}
+
+/// True if the tier's `when` holds for every request.
+fn asks_nothing(tier: &Tier) -> bool {
+    tier.when == Condition::default()
+}
+
+/// Warns of each tier of `rule`, and of each list of a tier's keys, that never applies.
+fn of_tiers(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
+    let (matches, attributes) = (&rule.matches, set.attributes());
+    let is_own = |other: &&Rule| other.place() == rule.place() && other.variant.wider_times.is_none();
+    let tiers: Vec<&Tier> =
+        set.rules().iter().filter(is_own).filter_map(|own| own.variant.tier.as_deref()).collect();
+    let mut warnings = Vec::new();
+    for (i, tier) in tiers.iter().enumerate() {
+        let when = &tier.when;
+        warnings.extend(of_condition(when, attributes, &|field| at(&format!("tiers[{i}].when{field}"))));
+        if [when, &**matches].iter().all(|one| contradiction::of(one, None, attributes).is_none()) {
+            let reason = contradiction::of(matches, Some(when), attributes);
+            let never =
+                |reason| Warning::at(at(&format!("tiers[{i}].when")), format!("never applies: {reason}"));
+            warnings.extend(reason.map(never));
+        }
+        let taken = tiers[..i].iter().find_map(|other| Some((&other.name, taken(other, tier)?)));
+        warnings.extend(taken.map(|(other, taken)| match taken {
+            Taken::All => {
+                let problem = format!("never applies: the tier {other:?} comes first");
+                Warning::at(at(&format!("tiers[{i}]")), problem)
+            }
+            Taken::Key(key) => {
+                let problem = format!("{key:?} never applies: the tier {other:?} has it, and comes first");
+                Warning::at(at(&format!("tiers[{i}].keys")), problem)
+            }
+        }));
+    }
+    let is_for_all = |tier: &&&Tier| tier.keys.is_none() && (asks_nothing(tier) || tier.when == **matches);
+    if let Some(Tier { name, .. }) = tiers.iter().find(is_for_all) {
+        let problem = format!("never applies itself: its tier {name:?} is for all its requests");
+        warnings.push(Warning::at(at("tiers"), problem));
+    }
+    warnings
+}

@@ -1,5 +1,6 @@
 //! HTTP API client of the commands: address, credentials, and errors.
 
+mod client;
 mod request;
 mod trouble;
 
@@ -16,16 +17,14 @@ use rustls::pki_types::ServerName;
 use serde_json::Value;
 use url::{Host, Url};
 
-use self::trouble::{detail, is_gateways, out_of_reach, perhaps_made, refused};
 use super::output::{EXIT_CODES, Failure};
-use super::tls;
-use crate::config::token;
-use crate::config::values::Secret;
-use crate::http_client::HttpServer;
-use crate::input;
+use crate::config::values::{self, Secret};
+use crate::document::source;
 use crate::rules::COMMENT_BYTES_MAX;
+use client::{HttpServer, connector};
+use trouble::{detail, is_gateways, out_of_reach, perhaps_made, refused};
 
-pub(super) use self::request::ApiRequest;
+pub(super) use request::ApiRequest;
 
 /// Default address of a weir-sync.
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
@@ -108,7 +107,7 @@ impl Api {
         let token = token_of(text("token-file"))?;
         let seconds = matches.get_one::<u64>("timeout-s").copied().unwrap_or(TIMEOUT_S_MAX);
         let tls = match url.scheme() {
-            "https" => Some((tls::connector(text("ca-file"))?, server_name(&url)?)),
+            "https" => Some((connector(text("ca-file"))?, server_name(&url)?)),
             _ => None,
         };
         let peer = HttpServer {
@@ -247,11 +246,11 @@ fn token_of(path: Option<&str>) -> Result<Option<Secret>, Failure> {
         return Err(Failure::unusable(format!("{place}: expected one token, and nothing else")));
     };
     let token = line.split_whitespace().next_back().unwrap_or_default();
-    token::read(token).map(Some).map_err(|expected| Failure::unusable(format!("{place}: {expected}")))
+    values::token(token).map(Some).map_err(|expected| Failure::unusable(format!("{place}: {expected}")))
 }
 
 fn token_file(path: &str) -> Result<String, Failure> {
-    let bytes = input::read(path, TOKEN_FILE_BYTES_MAX);
+    let bytes = source::read_file(path, TOKEN_FILE_BYTES_MAX);
     let bytes =
         bytes.map_err(|error| Failure::unusable(format!("--token-file: cannot read {path}: {error}")))?;
     if bytes.len() > TOKEN_FILE_BYTES_MAX {

@@ -9,9 +9,7 @@ use tokio::time::sleep;
 
 use super::api::{Api, ApiRequest, asking};
 use super::names::Names;
-use super::output::{CommandOutput, CommandResult};
-use super::table::{shown, table};
-use super::time::span;
+use super::output::{CommandOutput, CommandResult, shown, span, table};
 
 /// Name of the command.
 pub(super) const NAME: &str = "fleet";

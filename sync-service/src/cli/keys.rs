@@ -1,13 +1,17 @@
-//! `weir-sync keys` and `weir-sync reset`: top keys, single keys, and resetting a key.
+//! `weir-sync keys`, `top`, `reset` and `explain --live`: the busiest keys, single keys, and the keys of a request.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
 use hyper::Method;
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::api::{Api, ApiRequest, asking, comment};
-use super::output::{CommandOutput, CommandResult, Failure};
-use super::table::{shown, table};
+use super::output::{CommandOutput, CommandResult, Failure, shown, table};
+use crate::{explain, moment};
 
 /// Names of the commands.
 pub(super) const NAME: &str = "keys";
@@ -89,7 +93,6 @@ pub(super) async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, F
     Ok(api.ask(ask.query("limit", &limit)).await?.body)
 }
 
-/// Resets a key.
 pub(super) async fn reset(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let (rule, value) = named(matches).unwrap_or_default();
@@ -213,44 +216,110 @@ fn amount(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
+/// Name of the command.
+pub(super) const TOP: &str = "top";
+/// Escape sequence that moves the cursor to the top and clears the screen below.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// Definition of the command line.
+pub(super) fn top_command() -> Command {
+    let number = |name: &'static str, value: &'static str, max: u64| {
+        let range = RangedU64ValueParser::<u64>::new().range(1..=max);
+        Arg::new(name).long(name).value_name(value).value_parser(range)
+    };
+    selecting(asking(Command::new(TOP)))
+        .about("Shows the fleet's busiest keys, until it is interrupted")
+        .arg(number("interval-s", "SECONDS", 3_600).default_value("2").help("How often"))
+        .arg(number("rounds", "N", u64::MAX).help("How many times, in place of until it is interrupted"))
+}
+
+/// Shows the keys. If weir-sync is out of reach after the first answer, keeps trying.
+pub(super) async fn top(matches: &ArgMatches) -> CommandResult {
+    let api = Api::of(matches)?;
+    let number = |name| matches.get_one::<u64>(name).copied();
+    let interval = Duration::from_secs(number("interval-s").unwrap_or(2));
+    let rounds = number("rounds").unwrap_or(u64::MAX);
+    let (mut seen, is_json) = (false, matches.get_flag("json"));
+    for round in 1..=rounds {
+        let page = match selected(&api, matches).await {
+            Ok(answer) if is_json => format!("{answer}\n"),
+            Ok(answer) => format!("{}  {api}\n\n{}", now(), list(&answer)),
+            Err(failure) if !seen || round == rounds => return Err(failure),
+            Err(Failure { sentence, .. }) if is_json => {
+                // The error must not mix with the output for programs.
+                let _ = writeln!(io::stderr(), "{sentence}");
+                String::new()
+            }
+            Err(Failure { sentence, .. }) => format!("{}  {sentence}\n", now()),
+        };
+        seen = true;
+        if !is_shown(&page, is_json) {
+            break;
+        }
+        if round < rounds {
+            sleep(interval).await;
+        }
+    }
+    Ok(CommandOutput::done(""))
+}
+
+/// Prints a page. Returns false if nobody reads the output any more.
+fn is_shown(page: &str, is_json: bool) -> bool {
+    let mut stdout = io::stdout();
+    let clear = if stdout.is_terminal() && !is_json { CLEAR } else { "" };
+    write!(stdout, "{clear}{page}").and_then(|()| stdout.flush()).is_ok()
+}
+
+/// Current time, to the second.
+fn now() -> String {
+    moment::text(moment::now_ms() / 1_000 * 1_000)
+}
+
+/// Definition of the command line, with a file or with a fleet.
+pub(super) fn explain_command() -> Command {
+    asking(explain::command()).mut_arg("json", |json| json.requires(explain::LIVE))
+}
+
+/// Shows the state of the described request's keys.
+pub(super) async fn explain_live(matches: &ArgMatches) -> CommandResult {
+    let request = explain::described(matches).map_err(Failure::unusable)?;
+    let api = Api::of(matches)?;
+    let answer = api.ask(ApiRequest::new(Method::POST, &["keys"]).json(&request)).await?.body;
+    Ok(if matches.get_flag("json") {
+        CommandOutput::json(&answer)
+    } else {
+        CommandOutput::done(explained(&answer))
+    })
+}
+
+/// Text for people.
+fn explained(answer: &Value) -> String {
+    let summary = format!("{}\n", answer["summary"]["text"].as_str().map(shown).unwrap_or_default());
+    if answer["list"].is_string() {
+        let overrides = match answer["overrides"].as_array().map_or(&[][..], Vec::as_slice) {
+            [] => String::new(),
+            overrides => format!("\noverrides:\n{}", of_list(overrides)),
+        };
+        return format!("{summary}\n{overrides}");
+    }
+    let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
+    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
+    let mut sections = vec![summary];
+    sections.extend(list("keys").iter().map(one));
+    let others: Vec<_> = list("others").iter().map(|row| vec![text(row, "rule"), text(row, "why")]).collect();
+    if !others.is_empty() {
+        sections.push(table(&["OTHER RULE", "WHY IT DOES NOT COUNT IT"], &others));
+    }
+    sections.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_key_is_told_with_all_that_is_known_of_it() {
-        let pop = |name: &str, rate: f64| json!({"pop": name, "asked_per_s": rate});
-        let answer = json!({
-            "rule": "login", "key": "192.0.2.7/32", "level": -3.25, "banned_until": null,
-            "pops": [pop("ams1", 100.0), pop("fra1", 2.04)], "leases": [],
-        });
-        let expected = "banned_until:  -\nkey:           192.0.2.7/32\nlevel:         -3.2\nrule:          login\n\n\
-                        pops:\nASKED/S  POP\n  100.0  ams1\n    2.0  fra1\n";
-        assert_eq!(one(&answer), expected);
-    }
 
     #[test]
     fn small_rates_are_told_too() {
         let told = [0.0, 1.0 / 3_600.0, 5.0 / 60.0, 0.5, 0.999, 20.04, -0.02].map(amount);
         assert_eq!(told, ["0.0", "0.00028", "0.083", "0.50", "1.0", "20.0", "-0.020"]);
-    }
-
-    #[test]
-    fn a_table_counts_all_pops_and_says_what_it_lacks() {
-        let pops = vec![json!({"pop": "a"}); 6];
-        let region = |pops: u64| json!({"region": "fra", "pops": pops});
-        let key =
-            json!({"rule": "login", "key": "192.0.2.7", "pops": pops, "regions": [region(30), region(11)]});
-        let page = list(&json!({"keys": [key], "found": 3, "is_partial": true}));
-        assert!(
-            page.lines().nth(1).is_some_and(|row| row.split_whitespace().any(|cell| cell == "41")),
-            "{page}"
-        );
-        assert!(page.contains("1 of 3 keys") && page.contains("the store is out of reach"), "{page}");
-        assert!(
-            list(&json!({"keys": [], "found": 0, "is_partial": true})).contains("the store is out of reach")
-        );
-        assert_eq!(list(&json!({"keys": [key], "found": 1, "is_partial": false})).lines().count(), 2);
     }
 }

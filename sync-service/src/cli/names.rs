@@ -34,7 +34,6 @@ impl Named {
         number.filter(|number| *number > 0).map(named).ok_or_else(expected)
     }
 
-    /// Its number.
     pub(super) async fn number(self, api: &Api) -> Result<u64, Failure> {
         match self {
             Self::Number(number) => Ok(number),

@@ -1,10 +1,8 @@
-//! Output and exit codes of commands.
+//! Output of commands: exit codes, tables and durations.
 
 use std::process::ExitCode;
 
 use serde_json::Value;
-
-use super::table::shown;
 
 /// Help on exit codes, which every command appends.
 pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-sync refuses it (or, where that is asked, things differ), 2 if the command \
@@ -102,7 +100,6 @@ impl Failure {
     }
 }
 
-/// Result of a command.
 pub(super) type CommandResult = Result<CommandOutput, Failure>;
 
 /// Warning in the `answer` to a change; empty if there is none.
@@ -114,4 +111,65 @@ pub(super) fn note(answer: &Value) -> String {
 pub(super) fn lines(notes: impl IntoIterator<Item = String>) -> String {
     let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();
     notes.join("\n")
+}
+
+/// Replacement for a control character.
+const HIDDEN: char = '\u{fffd}';
+
+/// Renders a table. Columns are as wide as their widest cell, and numbers are right-aligned. Each row must have
+/// a cell per column.
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
+    let head: Vec<String> = head.iter().map(|title| (*title).to_owned()).collect();
+    let column = |place: usize| {
+        let cells = || rows.iter().filter_map(|row| row.get(place));
+        let width = cells().chain(head.get(place)).map(|cell| cell.chars().count()).max();
+        let is_number = cells().all(|cell| matches!(cell.as_str(), "" | "-") || cell.parse::<f64>().is_ok());
+        (width.unwrap_or_default(), is_number)
+    };
+    let columns: Vec<(usize, bool)> = (0..head.len()).map(column).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&columns).map(|(cell, &(width, is_number))| {
+            if is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    [&head].into_iter().chain(&rows).map(line).collect()
+}
+
+/// Makes foreign text safe for a terminal: control and bidirectional formatting characters become visible.
+pub(super) fn shown(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { HIDDEN } else { c }).collect()
+}
+
+/// Seconds per minute, hour and day.
+const MINUTE_S: u64 = 60;
+const HOUR_S: u64 = 60 * MINUTE_S;
+const DAY_S: u64 = 24 * HOUR_S;
+
+/// Formats a duration in the largest unit of which it has at least two, as in `0.4 s` or `3 h`.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
+pub(super) fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0) as u64;
+    match whole {
+        0..10 => format!("{:.1} s", seconds.max(0.0)),
+        10..120 => format!("{whole} s"),
+        120..7_200 => format!("{} min", whole / MINUTE_S),
+        7_200..172_800 => format!("{} h", whole / HOUR_S),
+        _ => format!("{} days", whole / DAY_S),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_rewrite_the_terminal() {
+        let rows = [vec!["a\u{1b}[2J\u{202e}b\nc".to_owned()]];
+        assert_eq!(table(&["A"], &rows), "A\na\u{fffd}[2J\u{fffd}b\u{fffd}c\n");
+    }
 }

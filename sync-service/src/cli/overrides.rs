@@ -6,8 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Api, ApiRequest, asking, comment};
 use super::keys::named;
-use super::output::{self, CommandOutput, CommandResult};
-use super::table::{shown, table};
+use super::output::{self, CommandOutput, CommandResult, shown, table};
 
 /// Names of the commands.
 pub(super) const NAMES: [&str; 6] = [BAN, UNBAN, ALLOW, UNALLOW, OVERRIDE, LIST];
@@ -67,7 +66,6 @@ fn until(command: Command) -> Command {
         .arg(option("reason", "TEXT").help("Why, for those who look at the overrides"))
 }
 
-/// Runs the command `name`.
 pub(super) async fn run(name: &str, matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     match name {

@@ -1,7 +1,6 @@
 //! `weir-sync rules`: the fleet's rule set.
 
 mod canary;
-mod held;
 mod put;
 
 use clap::builder::RangedU64ValueParser;
@@ -9,12 +8,11 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use self::held::{differences, kept, lines};
 use super::api::{Api, ApiRequest, ApiResponse, asking, comment};
 use super::names::{Named, Names, given_version};
-use super::output::{self, CommandOutput, CommandResult, Failure};
-use super::table::table;
+use super::output::{self, CommandOutput, CommandResult, Failure, table};
 use crate::moment;
+use put::{differences, kept, lines};
 
 /// Name of the command.
 pub(super) const NAME: &str = "rules";

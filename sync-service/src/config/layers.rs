@@ -10,10 +10,9 @@ use weir_protocol::messages::POP_NAME_MAX;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
 use super::{AuditStream, Config, GATEWAY_PREFIX, TokenSource};
-use crate::misread::Misread;
+use crate::document::source::{self, Misread};
 use crate::secrets::Secrets;
 use crate::store::address::Address;
-use crate::yaml;
 
 /// Environment variable with the path of the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
@@ -295,7 +294,8 @@ fn file_layer(path: &str, errors: &mut ConfigErrors) -> Vec<Found> {
         }
     };
     // A file that contains only comments sets nothing.
-    let read = yaml::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text, Options::default());
+    let read =
+        source::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text, Options::default());
     let values = match read {
         Ok(values) => values.unwrap_or_default(),
         Err(Misread { at, problem }) => {

@@ -4,13 +4,10 @@
 //! the file, `WEIR_SYNC_LEASE_MIN_MS` in the environment, `--lease-min-ms` as a flag. An error names the place
 //! and states what was expected. All errors are reported at once.
 
-mod configuration;
 pub mod layers;
 pub mod settings;
-pub mod token;
 pub mod values;
 
-pub use configuration::{Config, GATEWAY_PREFIX};
 pub use layers::{ConfigErrors, LoadedConfig, command, load};
-pub use token::TokenSource;
-pub use values::{AuditFile, AuditStream, LogFormat, Secret, StoreAddress};
+pub use settings::{Config, GATEWAY_PREFIX};
+pub use values::{AuditFile, AuditStream, LogFormat, Secret, StoreAddress, TokenSource};

@@ -1,12 +1,13 @@
 //! Value types of settings, with parsers whose errors state what was expected.
 
-use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use tracing::level_filters::LevelFilter;
 
-use crate::random::random;
 use crate::store::address::Address;
 
 /// Text that is never printed.
@@ -191,6 +192,11 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a file's path, found nothing".into()) } else { Ok(text.to_owned()) }
 }
 
+/// Parses a path of an optional file.
+pub(super) fn file(text: &str) -> Result<Option<String>, String> {
+    path(text).map(Some)
+}
+
 /// Parses milliseconds from `min` to `max`.
 pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String> {
     let value = text.parse().ok().filter(|ms| (min..=max).contains(ms));
@@ -203,4 +209,62 @@ pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String>
 pub(super) fn count(text: &str, min: usize, max: usize) -> Result<usize, String> {
     let value = text.parse().ok().filter(|n| (min..=max).contains(n));
     value.ok_or_else(|| format!("expected a whole number from {min} to {max}, found `{text}`"))
+}
+
+/// Minimum length of a token in bytes, so that it cannot be guessed.
+pub const TOKEN_BYTES_MIN: usize = 16;
+/// Maximum length of a token, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 1_024;
+/// Mode bit that lets every user of the machine read a file.
+const OTHERS_MAY_READ: u32 = 0o004;
+
+/// Source of tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TokenSource {
+    /// No tokens.
+    #[default]
+    None,
+    /// One token, given in a setting.
+    Given(Secret),
+    /// File of tokens at this path.
+    File(String),
+}
+
+impl TokenSource {
+    pub(super) fn given(text: &str) -> Result<Self, String> {
+        token(text).map(Self::Given)
+    }
+
+    pub(super) fn file(text: &str) -> Result<Self, String> {
+        path(text).map(Self::File)
+    }
+
+    /// Path of the file, if the source is one.
+    pub fn path(&self) -> Option<&str> {
+        if let Self::File(path) = self { Some(path) } else { None }
+    }
+}
+
+/// Warning about the file of secrets at `path`; none if there is nothing to change.
+pub fn privacy_warning(path: &str) -> Option<String> {
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    let sentence = "can be read by every user of this machine: take that from others, as with `chmod o-rwx";
+    (mode & OTHERS_MAY_READ != 0).then(|| format!("{path} {sentence} {path}`"))
+}
+
+/// Parses a token: printable ASCII without blanks, so that it fits into a header.
+pub fn token(text: &str) -> Result<Secret, String> {
+    let length = TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX;
+    let fits = length.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    // The error does not quote the text, because it is a secret.
+    let expected = format!(
+        "expected {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable ASCII characters without blanks, as \
+         `openssl rand -hex 32` makes them"
+    );
+    fits.then(|| Secret::new(text)).ok_or(expected)
+}
+
+/// 64 random bits.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
 }

@@ -56,15 +56,6 @@ fn the_key_is_shown_in_clear_and_in_bytes() {
 }
 
 #[test]
-fn claims_and_routes_are_asked_for_by_name() {
-    let key = "key: [{jwt_claim: [payload, sub]}, route], match: {routes: [main]}";
-    let found = of_rule(key, &["--claim", "payload.sub=me=1", "--route", "main"]);
-    assert!(found[1].starts_with("  r: key JWT claim payload.sub \"me=1\", route \"main\"; "), "{found:?}");
-    let found = of_rule(key, &["--claim", "payload.iss=me", "--route", "main"]);
-    assert_eq!(found[2], "  r: lacks JWT claim payload.sub (missing: skip)");
-}
-
-#[test]
 fn a_missing_part_is_named() {
     for (missing, expected) in [
         ("skip", "  r: lacks header x-key (missing: skip)"),
@@ -182,13 +173,4 @@ fn an_undecided_test_is_said() {
         found[1],
         "  r: has only query parameter q more than once (duplicates: limit): limited at once; enforced"
     );
-}
-
-#[test]
-fn what_is_no_request_is_refused() {
-    let arguments =
-        ["explain", "-", "--path", "a", "--header", "x", "--claim", "=b", "--address", "localhost"];
-    let error = Described::of(&command().try_get_matches_from(arguments).unwrap()).unwrap_err();
-    let starts: Vec<_> = error.lines().filter_map(|line| line.split(": ").next()).collect();
-    assert_eq!(starts, ["--header", "--claim", "--path", "--address"], "{error}");
 }

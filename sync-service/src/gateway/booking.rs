@@ -4,9 +4,8 @@ use weir_budget::escrow::ClaimKind;
 use weir_limiter::engine::{Booking, OpenRequest};
 
 use super::Gateway;
-use super::patience::Patience;
 use super::reply::{CheckDecision, CheckReply};
-use super::request::{CheckPurpose, CheckRequest};
+use super::request::{CheckPurpose, CheckRequest, Patience};
 use super::reservations::Reservation;
 use super::worker::Worker;
 
@@ -73,8 +72,8 @@ impl Gateway {
         let Some(worker) = self.workers.get(worker) else { return };
         let mut over = Over { gateway: self, worker, open, costs: (cost, hits), booked: Vec::new() };
         let beyond = worker.state().beyond(&over.open, over.costs);
-        for (number, draw) in beyond {
-            if self.take(&draw, &mut Patience::endless()).await.is_some_and(|taken| taken.is_taken) {
+        for (number, acquire) in beyond {
+            if self.take(&acquire, &mut Patience::endless()).await.is_some_and(|taken| taken.is_taken) {
                 over.booked.push(number);
             }
         }
@@ -94,12 +93,12 @@ impl Gateway {
         let Some(worker) = self.workers.iter().find(|worker| self.is_ready_at(worker)) else {
             return Err(Box::new(CheckReply::without_rules()));
         };
-        let draws = worker.state().book(booking, kind, ask, self.now());
-        let draws = draws.map_err(|rule| Box::new(CheckReply::fixed(&rule)))?;
-        for draw in draws {
-            if self.take(&draw, patience).await.is_none_or(|taken| !taken.is_taken) {
+        let acquires = worker.state().book(booking, kind, ask, self.now());
+        let acquires = acquires.map_err(|rule| Box::new(CheckReply::fixed(&rule)))?;
+        for acquire in acquires {
+            if self.take(&acquire, patience).await.is_none_or(|taken| !taken.is_taken) {
                 return Err(Box::new(CheckReply {
-                    rule: Some(draw.id.rule.clone()),
+                    rule: Some(acquire.id.rule.clone()),
                     ..CheckReply::without_rules()
                 }));
             }

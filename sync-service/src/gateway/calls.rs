@@ -1,6 +1,7 @@
-//! Calls of an engine to weir-sync, answered within this process, and the tokens that its requests consume from
-//! the store.
+//! Calls of an engine to weir-sync, answered within this process, and the exchanges with the store that a check
+//! needs.
 
+use std::slice;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -10,8 +11,9 @@ use weir_limiter::engine::{CallResult, ConsumeReply, SyncCall, Unread};
 use weir_protocol::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
 
 use super::Gateway;
-use super::patience::Patience;
-use super::taking::taken;
+use super::limit::{self, LimitAnswer, LimitCheck, PerUnit, taken};
+use super::reply::CheckReply;
+use super::request::{CheckPurpose, Patience};
 use crate::store::StoreError;
 
 impl Gateway {
@@ -26,13 +28,17 @@ impl Gateway {
     }
 
     /// Consumes the tokens of `acquire` from the store within the time limit. None if the store is out of reach.
-    pub(super) async fn take(&self, draw: &AcquireRequest, patience: &mut Patience) -> Option<ConsumeReply> {
+    pub(super) async fn take(
+        &self,
+        acquire: &AcquireRequest,
+        patience: &mut Patience,
+    ) -> Option<ConsumeReply> {
         let limit = patience.limit(self.timeout);
-        let drawn = self.exchange.take(&self.pop, draw, limit).await;
-        if let Err(StoreError::Slow(_)) = drawn {
+        let acquired = self.exchange.take(&self.pop, acquire, limit).await;
+        if let Err(StoreError::Slow(_)) = acquired {
             patience.take(limit);
         }
-        taken(draw, &drawn.ok()?)
+        taken(acquire, &acquired.ok()?)
     }
 
     async fn answer(&self, call: &SyncCall) -> CallResult {
@@ -49,5 +55,41 @@ impl Gateway {
             Ok(None) => Err(Unread::Failed(format!("version {version} is not kept"))),
             Err(error) => Err(Unread::Failed(error.to_string())),
         }
+    }
+}
+
+impl Gateway {
+    /// Answers the checks in their order. A check that fails may still have consumed its tokens.
+    pub(crate) async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
+        let acquires: Vec<_> = checks.iter().map(|check| limit::acquire(&self.keys, check)).collect();
+        let answers = self.exchange.acquire(&self.pop, &acquires).await;
+        answers
+            .into_iter()
+            .zip(checks)
+            .map(|(acquired, check)| Ok(limit::answer(check, &acquired?)))
+            .collect()
+    }
+
+    /// Decides by the limit that the request carries.
+    pub(crate) async fn check_per_unit(&self, asked: &PerUnit) -> CheckReply {
+        let answer = match asked.check() {
+            Some(check) => self.answer_per_unit(asked, check).await,
+            None => Ok(asked.never()),
+        };
+        asked.verdict(&answer)
+    }
+
+    async fn answer_per_unit(&self, asked: &PerUnit, check: LimitCheck) -> Result<LimitAnswer, StoreError> {
+        let answer = self.check_limit(&check).await?;
+        if answer.is_allowed || asked.purpose != CheckPurpose::Charge {
+            return Ok(asked.fitted(answer));
+        }
+        let charged = self.check_limit(&LimitCheck { purpose: CheckPurpose::Charge, ..check }).await?;
+        Ok(LimitAnswer { is_allowed: false, ..charged })
+    }
+
+    async fn check_limit(&self, check: &LimitCheck) -> Result<LimitAnswer, StoreError> {
+        let answer = self.check_limits(slice::from_ref(check)).await.pop();
+        answer.unwrap_or(Err(StoreError::Invalid("no answer to an acquire")))
     }
 }

@@ -24,14 +24,13 @@ const CLAIMS: &str = "ratelimit";
 
 /// One descriptor of a request to Envoy's rate limit service.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     request: Arc<RateLimitRequest>,
     index: usize,
 }
 
 impl Descriptor {
-    /// Descriptor at `index`.
-    pub fn new(request: &Arc<RateLimitRequest>, index: usize) -> Self {
+    pub(crate) fn new(request: &Arc<RateLimitRequest>, index: usize) -> Self {
         Self { request: Arc::clone(request), index }
     }
 
@@ -40,13 +39,13 @@ impl Descriptor {
     }
 
     /// Value of the first entry with this key.
-    pub fn value(&self, key: &str) -> Option<&str> {
+    pub(crate) fn value(&self, key: &str) -> Option<&str> {
         let entry = self.entries().iter().find(|entry| entry.key == key);
         entry.map(|entry| entry.value.as_str())
     }
 
     /// Index of the first entry with this key.
-    pub fn number(&self, key: &str) -> Option<usize> {
+    pub(crate) fn number(&self, key: &str) -> Option<usize> {
         self.entries().iter().position(|entry| entry.key == key)
     }
 

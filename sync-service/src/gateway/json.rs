@@ -15,7 +15,7 @@ use super::request::{CheckPurpose, CheckRequest};
 use super::reservations::{RESERVED_S_MAX, SettleError, Settlement};
 
 /// Maximum number of checks in a body.
-pub const CHECKS_MAX: usize = 100;
+pub(crate) const CHECKS_MAX: usize = 100;
 /// Maximum number of headers, and of claims, of a check.
 const PAIRS_MAX: usize = 100;
 /// Maximum length of a text in a check, in bytes.
@@ -30,7 +30,7 @@ const RESERVATION_BYTES_MAX: usize = 256;
 const HITS_MAX: u32 = 1_000_000;
 
 /// Parses one check or a list of checks. Each error has its place.
-pub fn asks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
+pub(crate) fn asks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
     let item = Item::new(value, "", &errors);
     let asks = each(&item, ask);
@@ -38,7 +38,7 @@ pub fn asks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
 }
 
 /// Parses one settlement or a list of settlements.
-pub fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
+pub(crate) fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
     let item = Item::new(value, "", &errors);
     let settlements = each(&item, settlement);
@@ -46,7 +46,7 @@ pub fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
 }
 
 /// Parses one check of a caller-defined limit, or a list of them.
-pub fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> {
+pub(crate) fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
     let item = Item::new(value, "", &errors);
     let checks = each(&item, limit_check);
@@ -219,7 +219,7 @@ fn object<'a>(item: &Item<'a>) -> impl Iterator<Item = (&'a String, &'a Value)> 
 }
 
 /// JSON of the answer to a check of a caller-defined limit.
-pub fn limit(answer: &LimitAnswer) -> Value {
+pub(crate) fn limit(answer: &LimitAnswer) -> Value {
     json!({
         "allowed": answer.is_allowed,
         "remaining": answer.remaining,
@@ -233,7 +233,7 @@ fn ms_up(span: Duration) -> u64 {
 }
 
 /// JSON of the answer to one settlement in a list.
-pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Value {
+pub(crate) fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Value {
     let mut said = json!({"reservation": settlement.reservation});
     match answer {
         Ok(()) => said["cost"] = settlement.cost.into(),
@@ -243,7 +243,7 @@ pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Val
 }
 
 /// JSON of a decision.
-pub fn verdict(verdict: &CheckReply) -> Value {
+pub(crate) fn verdict(verdict: &CheckReply) -> Value {
     let headers: Map<String, Value> =
         verdict.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let mut answer = json!({

@@ -9,45 +9,50 @@ use std::time::Duration;
 
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind};
+use weir_limiter::engine::{Consume, ConsumeReply};
 use weir_limiter::key::HashSecret as Hasher;
+use weir_protocol::calendar::Calendar;
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
+use weir_rules::RuleSet;
 
+use super::reply::{CheckDecision, CheckReply, RuleQuotaStatus, seconds_up};
 use super::request::CheckPurpose;
+use super::site::unix_ns;
 use crate::config::Secret;
+use crate::store::StoreError;
 
 /// Rules that own these budgets: token buckets, and counts of windows, which may be kept for long. No rule of
 /// an operator can have a slash in its name, and no report from outside may use these names.
-pub const RULES: [&str; 2] = ["ratelimit/check", PER_UNIT];
+pub(crate) const RULES: [&str; 2] = ["ratelimit/check", PER_UNIT];
 /// The second of these rules.
 pub(super) const PER_UNIT: &str = "ratelimit/descriptor";
 
 /// Check of a limit that its caller defines.
 #[derive(Clone, Debug)]
-pub struct LimitCheck {
+pub(crate) struct LimitCheck {
     /// Key that the check counts for.
-    pub key: String,
+    pub(crate) key: String,
     /// Size of the limit, and the time in which it refills completely.
-    pub quota: Quota,
+    pub(crate) quota: Quota,
     /// Refill policy: continuous, or in windows of fixed length.
-    pub refill_policy: RefillPolicy,
+    pub(crate) refill_policy: RefillPolicy,
     /// Tokens that the check costs.
-    pub weight: u32,
-    /// Purpose of the check.
-    pub purpose: CheckPurpose,
+    pub(crate) weight: u32,
+    pub(crate) purpose: CheckPurpose,
 }
 
 /// Answer to a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitAnswer {
+pub(crate) struct LimitAnswer {
     /// True if the tokens were consumed.
-    pub is_allowed: bool,
+    pub(crate) is_allowed: bool,
     /// Tokens that are left.
-    pub remaining: u32,
+    pub(crate) remaining: u32,
     /// Time until the limit is full again.
-    pub reset_after: Duration,
+    pub(crate) reset_after: Duration,
     /// For a refused check: time until the tokens are there, if no other check consumes any.
-    pub retry_after: Duration,
+    pub(crate) retry_after: Duration,
 }
 
 /// Hash that hides keys from the store.
@@ -99,33 +104,123 @@ pub(super) fn acquire(keys: &KeyHasher, check: &LimitCheck) -> AcquireRequest {
     }
 }
 
-fn left_of_window(check: &LimitCheck, drawn: &AcquireResult) -> Option<Duration> {
+fn left_of_window(check: &LimitCheck, acquired: &AcquireResult) -> Option<Duration> {
     let calendar = check.refill_policy.windows()?;
-    Some(Duration::from_micros(calendar.window(drawn.now_us).end_us.saturating_sub(drawn.now_us)))
+    Some(Duration::from_micros(calendar.window(acquired.now_us).end_us.saturating_sub(acquired.now_us)))
 }
 
-pub(super) fn answer(check: &LimitCheck, drawn: &AcquireResult) -> LimitAnswer {
+pub(super) fn answer(check: &LimitCheck, acquired: &AcquireResult) -> LimitAnswer {
     let (quota, weight) = (check.quota, check.weight);
-    let remaining = drawn.left(quota);
-    let is_allowed = drawn.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
+    let remaining = acquired.left(quota);
+    let is_allowed =
+        acquired.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
     let weighs_ns = u64::from(weight).saturating_mul(quota.token_ns());
-    let short_ns = drawn.deficit_ns.saturating_add(weighs_ns).saturating_sub(quota.fill_ns());
-    let in_window = left_of_window(check, drawn);
+    let short_ns = acquired.deficit_ns.saturating_add(weighs_ns).saturating_sub(quota.fill_ns());
+    let in_window = left_of_window(check, acquired);
     let retry_after = in_window.unwrap_or(Duration::from_nanos(short_ns.max(1)));
     LimitAnswer {
         is_allowed,
         remaining,
-        reset_after: in_window.unwrap_or(Duration::from_nanos(drawn.deficit_ns)),
+        reset_after: in_window.unwrap_or(Duration::from_nanos(acquired.deficit_ns)),
         retry_after: if is_allowed { Duration::ZERO } else { retry_after },
     }
 }
 
+/// Check of a limit of `requests` per window of fixed length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PerUnit {
+    /// Key that the check counts for.
+    pub(crate) key: String,
+    /// Requests per window. With 0, none are allowed.
+    pub(crate) requests: u32,
+    /// Length of a window in seconds. Windows are aligned to the beginning of 1970.
+    pub(crate) window_s: u32,
+    /// Number of requests that the check stands for, at least 1.
+    pub(crate) hits: u32,
+    pub(crate) purpose: CheckPurpose,
+}
+
+impl PerUnit {
+    /// First check that the store answers; none if nothing is ever allowed. A check that asks for more than the
+    /// limit only peeks.
+    pub(super) fn check(&self) -> Option<LimitCheck> {
+        let token_ns = u64::from(self.window_s) * 1_000_000_000;
+        let quota =
+            Quota::from_token_ns(token_ns.div_ceil(self.requests.max(1).into()), self.requests).ok()?;
+        let purpose = match self.purpose {
+            CheckPurpose::Refund => CheckPurpose::Refund,
+            _ if self.hits > self.requests => CheckPurpose::Peek,
+            CheckPurpose::Charge => CheckPurpose::Take,
+            CheckPurpose::Take | CheckPurpose::Peek => self.purpose,
+        };
+        let refill_policy = RefillPolicy::Window(self.calendar());
+        Some(LimitCheck { key: self.key.clone(), quota, refill_policy, weight: self.hits, purpose })
+    }
+
+    /// Adjusts the store's first answer: a refund is always allowed.
+    pub(super) fn fitted(&self, answer: LimitAnswer) -> LimitAnswer {
+        LimitAnswer { is_allowed: answer.is_allowed || self.purpose == CheckPurpose::Refund, ..answer }
+    }
+
+    fn calendar(&self) -> Calendar {
+        Calendar::every(self.window_s, 0)
+    }
+
+    /// Answer if nothing is ever allowed.
+    pub(super) fn never(&self) -> LimitAnswer {
+        let now_us = unix_ns() / 1_000;
+        let left = Duration::from_micros(self.calendar().window(now_us).end_us.saturating_sub(now_us));
+        LimitAnswer { is_allowed: false, remaining: 0, reset_after: left, retry_after: left }
+    }
+
+    /// Decision for the store's answer, or for its failure.
+    pub(super) fn verdict(&self, answer: &Result<LimitAnswer, StoreError>) -> CheckReply {
+        let Ok(answer) = answer else {
+            return CheckReply { rule: Some(PER_UNIT.into()), ..CheckReply::without_rules() };
+        };
+        let standing = RuleQuotaStatus {
+            limit: self.requests.into(),
+            remaining: answer.remaining.into(),
+            reset_after: answer.reset_after,
+            retry_after: answer.retry_after,
+            window: Some(Duration::from_secs(self.window_s.into())),
+        };
+        let verdict = CheckReply { standing: Some(standing), ..CheckReply::allowed() };
+        if answer.is_allowed {
+            return verdict;
+        }
+        let retry_after = seconds_up(answer.retry_after).max(1).to_string();
+        let headers = vec![("retry-after".to_owned(), retry_after)];
+        CheckReply { decision: CheckDecision::Limit, status: 429, headers, ..verdict }
+    }
+}
+
+/// Exchange with the store that consumes, charges or refunds `take` under these rules.
+pub(super) fn rule_acquire(kind: ClaimKind, take: &Consume, rules: &RuleSet) -> Option<AcquireRequest> {
+    let rule = rules.rules().get(usize::from(take.rule))?;
+    let refill_policy = rule.sharing.refill_policy;
+    Some(AcquireRequest {
+        id: BudgetId::new(rule.name.clone(), take.value.as_bytes().to_vec()),
+        quota: rule.quota,
+        // No tokens are leased.
+        lease_us: 0,
+        refill_policy,
+        window: refill_policy.windows().map(|calendar| calendar.window(unix_ns() / 1_000)),
+        claims: vec![Claim::at_once(kind, take.tokens)],
+    })
+}
+
+pub(super) fn taken(acquire: &AcquireRequest, acquired: &AcquireResult) -> Option<ConsumeReply> {
+    let (lease, claim) = (acquired.leases.first()?, acquire.claims.first()?);
+    let is_taken = lease.charged >= claim.ahead.into();
+    Some(ConsumeReply { is_taken, left: lease.left, wait_ms: lease.wait_ms })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use weir_budget::escrow::Escrow;
     use weir_protocol::calendar::Calendar;
-
-    use super::*;
 
     fn check(limit: u32, window_ms: u64, weight: u32) -> LimitCheck {
         let quota = Quota::from_token_ns((window_ms * 1_000_000).div_ceil(limit.into()), limit).unwrap();
@@ -138,74 +233,14 @@ mod tests {
         }
     }
 
-    fn asked(escrow: &mut Escrow, at_ms: u64, check: &LimitCheck) -> LimitAnswer {
-        let draw = acquire(&KeyHasher::hidden_by(None), check);
-        answer(check, &escrow.acquire(1_000_000_000 + at_ms * 1_000, "gateway/fra/a", &draw))
-    }
-
-    #[test]
-    fn a_check_takes_all_that_it_weighs_or_nothing() {
-        let (mut escrow, of) = (Escrow::default(), |weight| check(10, 1_000, weight));
-        let first = asked(&mut escrow, 0, &of(7));
-        assert_eq!((first.is_allowed, first.remaining, first.reset_after.as_millis()), (true, 3, 700));
-        let second = asked(&mut escrow, 0, &of(4));
-        assert_eq!((second.is_allowed, second.remaining, second.retry_after.as_millis()), (false, 3, 100));
-        let third = asked(&mut escrow, 0, &of(3));
-        assert_eq!((third.is_allowed, third.remaining, third.retry_after.as_millis()), (true, 0, 0));
-        assert!(!asked(&mut escrow, 99, &of(1)).is_allowed && asked(&mut escrow, 100, &of(1)).is_allowed);
-    }
-
-    #[test]
-    fn a_peek_takes_nothing() {
-        let peek = LimitCheck { purpose: CheckPurpose::Peek, ..check(10, 1_000, 10) };
-        let mut escrow = Escrow::default();
-        for _ in 0..3 {
-            assert_eq!(
-                asked(&mut escrow, 0, &peek),
-                LimitAnswer {
-                    is_allowed: true,
-                    remaining: 10,
-                    reset_after: Duration::ZERO,
-                    retry_after: Duration::ZERO,
-                }
-            );
-        }
-        assert!(asked(&mut escrow, 0, &check(10, 1_000, 1)).is_allowed);
-        assert_eq!(asked(&mut escrow, 0, &peek).retry_after.as_millis(), 100);
-    }
-
-    #[test]
-    fn a_window_gives_what_is_allowed_in_it_and_the_next_one_anew() {
-        let of = |limit, weight| LimitCheck {
-            refill_policy: RefillPolicy::Window(Calendar::every(10, 0)),
-            ..check(limit, 10_000, weight)
-        };
-        let mut escrow = Escrow::default();
-        let first = asked(&mut escrow, 4_000, &of(5, 3));
-        assert_eq!((first.is_allowed, first.remaining, first.reset_after.as_millis()), (true, 2, 6_000));
-        let second = asked(&mut escrow, 5_000, &of(5, 3));
-        assert_eq!((second.is_allowed, second.remaining, second.retry_after.as_millis()), (false, 2, 5_000));
-        assert!(asked(&mut escrow, 9_000, &of(5, 2)).is_allowed, "what was refused took nothing");
-        assert!(!asked(&mut escrow, 9_000, &of(5, 1)).is_allowed);
-        // Another limit is one of the same count.
-        assert!(
-            asked(&mut escrow, 9_500, &of(6, 1)).is_allowed
-                && !asked(&mut escrow, 9_500, &of(4, 1)).is_allowed
-        );
-        let hidden = KeyHasher::hidden_by(None);
-        assert_eq!(hidden.id(&of(5, 3)), hidden.id(&of(6, 1)));
-        let next = asked(&mut escrow, 10_000, &of(5, 5));
-        assert_eq!((next.is_allowed, next.remaining), (true, 0));
-    }
-
     #[test]
     fn a_window_counts_to_its_last_moment() {
         let of =
             LimitCheck { refill_policy: RefillPolicy::Window(Calendar::every(1, 0)), ..check(1, 1_000, 1) };
         let (keys, mut escrow) = (KeyHasher::hidden_by(None), Escrow::default());
         let mut at = |us: u64| {
-            let drawn = escrow.acquire(1_000_000_000 + us, "gateway/fra/a", &acquire(&keys, &of));
-            answer(&of, &drawn).is_allowed
+            let acquired = escrow.acquire(1_000_000_000 + us, "gateway/fra/a", &acquire(&keys, &of));
+            answer(&of, &acquired).is_allowed
         };
         assert_eq!([999_998, 999_999, 1_000_000, 1_000_001].map(&mut at), [true, false, true, false]);
     }

@@ -15,25 +15,6 @@
 //! rls/        Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
 //! ```
 
-mod booking;
-mod calls;
-mod counts;
-mod descriptor;
-pub mod json;
-pub mod limit;
-mod limits;
-mod patience;
-mod per_unit;
-pub mod proto;
-mod reply;
-mod request;
-mod reservations;
-mod rlqs;
-pub mod rls;
-mod site;
-mod taking;
-mod worker;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
@@ -50,16 +31,30 @@ use crate::config::{GATEWAY_PREFIX, Secret};
 use crate::report::ReportHandler;
 use counts::CounterSums;
 use limit::KeyHasher;
-use patience::Patience;
+use request::Patience;
 use reservations::{Reservation, Reservations, SettleResult};
 use site::{Handle, SharedMemory};
 use worker::{CheckStep, Worker};
 
-pub use descriptor::Descriptor;
-pub use per_unit::PerUnit;
-pub use reply::{CheckDecision, CheckReply, RuleQuotaStatus};
-pub use request::{CheckPurpose, CheckRequest};
-pub use reservations::{RESERVED_S_MAX, SettleError, Settlement};
+pub(crate) use limit::PerUnit;
+pub(crate) use reply::{CheckDecision, CheckReply, RuleQuotaStatus};
+pub(crate) use request::{CheckPurpose, CheckRequest};
+pub(crate) use reservations::{SettleError, Settlement};
+
+mod booking;
+mod calls;
+mod counts;
+mod descriptor;
+pub(crate) mod json;
+pub(crate) mod limit;
+pub mod proto;
+mod reply;
+mod request;
+mod reservations;
+mod rlqs;
+pub(crate) mod rls;
+mod site;
+mod worker;
 
 /// Pause between attempts to load the rules at startup.
 const RULES_PAUSE: Duration = Duration::from_millis(10);
@@ -68,23 +63,22 @@ const WORKERS_MAX: usize = 64;
 /// Initial reading of the clock, in nanoseconds: 13 days.
 const BEGIN_NS: u64 = 1 << 50;
 
-/// Settings of a gateway.
 #[derive(Clone, Debug)]
-pub struct GatewaySettings {
+pub(crate) struct GatewaySettings {
     /// Name among the POPs.
-    pub pop: String,
+    pub(crate) pop: String,
     /// Number of keys that the table can hold.
-    pub keys: u32,
+    pub(crate) keys: u32,
     /// Secret that hides parts of keys; the same at every POP.
-    pub key_secret: Option<Secret>,
+    pub(crate) key_secret: Option<Secret>,
     /// Time limit of a call, and of a request that waits for a strict rule.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// True if a rules file is watched: then rules will exist even if the store has none yet.
-    pub has_rules_file: bool,
+    pub(crate) has_rules_file: bool,
 }
 
 /// POP within this process.
-pub struct Gateway {
+pub(crate) struct Gateway {
     workers: Box<[Worker]>,
     memory: Arc<SharedMemory>,
     /// Worker at which the search for a free one begins next.
@@ -107,15 +101,9 @@ pub struct Gateway {
     started: Instant,
 }
 
-impl std::fmt::Debug for Gateway {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("workers", &self.workers.len()).finish_non_exhaustive()
-    }
-}
-
 impl Gateway {
     /// Gateway that reports to `exchange`. Fails with all errors of its configuration.
-    pub fn new(settings: &GatewaySettings, exchange: Arc<ReportHandler>) -> Result<Self, Vec<String>> {
+    pub(crate) fn new(settings: &GatewaySettings, exchange: Arc<ReportHandler>) -> Result<Self, Vec<String>> {
         let started = Instant::now();
         let configuration = configuration(settings).to_string();
         let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
@@ -141,7 +129,7 @@ impl Gateway {
     }
 
     /// Decides a request. Waits only for tokens of a strict rule, or for its turn in a leaky bucket.
-    pub async fn check(&self, ask: CheckRequest) -> CheckReply {
+    pub(crate) async fn check(&self, ask: CheckRequest) -> CheckReply {
         self.check_with(ask, None, &mut Patience::endless()).await
     }
 
@@ -152,7 +140,7 @@ impl Gateway {
 
     /// Decides requests in their order. A store that does not answer delays the whole list by at most twice the
     /// time limit of one request. Reservations count for `asker`, if several callers share them.
-    pub async fn check_all(&self, asks: Vec<CheckRequest>, asker: Option<&str>) -> Vec<CheckReply> {
+    pub(crate) async fn check_all(&self, asks: Vec<CheckRequest>, asker: Option<&str>) -> Vec<CheckReply> {
         let mut patience = Patience::of(2 * self.timeout);
         let mut verdicts = Vec::with_capacity(asks.len());
         for ask in asks {
@@ -201,7 +189,7 @@ impl Gateway {
 
     /// Charges the actual cost of a request whose check reserved an estimate, and refunds the rest. Any excess
     /// over the estimate is debt when this returns, or, if the store is out of reach, once it is back.
-    pub async fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
+    pub(crate) async fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
         let settling = self.reservations.settle(&settlement.reservation, settlement.cost, self.now())?;
         if let SettleResult::First(reserved) = settling {
             self.settle_reserved(*reserved, settlement.cost).await;
@@ -229,8 +217,8 @@ impl Gateway {
                     let _ = turn.await;
                     next = CheckStep::Answer(verdict);
                 }
-                CheckStep::Take(draw) => {
-                    let taken = self.take(&draw, patience).await;
+                CheckStep::Take(acquire) => {
+                    let taken = self.take(&acquire, patience).await;
                     let again = waiting.worker.state().taken(&mut waiting.open, taken, ask, self.now());
                     next = again.unwrap_or_else(|| CheckStep::Answer(CheckReply::without_rules()));
                 }
@@ -263,7 +251,7 @@ impl Gateway {
     }
 
     /// True if the gateway decides by the fleet's rules, or the fleet has none.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.workers.iter().all(|worker| self.is_ready_at(worker))
     }
 
@@ -273,7 +261,7 @@ impl Gateway {
     }
 
     /// Loads the rules, then ticks until the task is aborted.
-    pub async fn run(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>) {
         self.fetch_rules().await;
         self.report_first().await;
         let mut ticking = JoinSet::new();
@@ -293,7 +281,7 @@ impl Gateway {
     }
 
     /// Reports everything that is not reported yet. Called when no more requests arrive.
-    pub async fn part(&self) {
+    pub(crate) async fn part(&self) {
         let parting = self.workers.iter().map(|worker| self.carry_out(worker, worker.part(self.now())));
         join_all(parting).await;
     }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::reservations::Full;
-use weir_limiter::buckets::BucketStatus as Figures;
-use weir_limiter::decide::{Decision as Decided, DecisionKind};
+use weir_limiter::algorithms::BucketStatus as Figures;
+use weir_limiter::check::{Decision as Decided, DecisionKind};
 use weir_limiter::response::{DENIED_STATUS, PreparedResponses, window_s};
 use weir_rules::{Rule, RuleSet};
 
 /// Outcome for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckDecision {
+pub(crate) enum CheckDecision {
     /// The request is allowed.
     Allow,
     /// The request is refused: a rule has no token for it.
@@ -23,7 +23,7 @@ pub enum CheckDecision {
 
 impl CheckDecision {
     /// Name in messages and logs.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
             Self::Limit => "limit",
@@ -35,43 +35,42 @@ impl CheckDecision {
 
 /// Answer to an [`super::CheckRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckReply {
-    /// The decision.
-    pub decision: CheckDecision,
+pub(crate) struct CheckReply {
+    pub(crate) decision: CheckDecision,
     /// Rule that made the decision: the strictest that counted the request, or the one that refuses it.
-    pub rule: Option<String>,
+    pub(crate) rule: Option<String>,
     /// Status of the response to the client; 200 if the request is allowed.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Headers for the client, on allowed responses as well.
-    pub headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
     /// Body of the response to a refused client.
-    pub body: String,
+    pub(crate) body: String,
     /// Quota status of the client. None without a rule, or if the rule could not be checked.
-    pub standing: Option<RuleQuotaStatus>,
+    pub(crate) standing: Option<RuleQuotaStatus>,
     /// Name of the reservation, if the check requested one and was allowed.
-    pub reservation: Option<String>,
+    pub(crate) reservation: Option<String>,
     /// Reason why the check is impossible, whatever is left of the quota.
-    pub unsupported: Option<String>,
+    pub(crate) unsupported: Option<String>,
 }
 
 /// Quota status of a client under a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuleQuotaStatus {
+pub(crate) struct RuleQuotaStatus {
     /// Maximum number of tokens at once.
-    pub limit: u64,
+    pub(crate) limit: u64,
     /// Tokens that are left.
-    pub remaining: u64,
+    pub(crate) remaining: u64,
     /// Time until the next request may pass if no tokens are left, otherwise until the quota is full again.
-    pub reset_after: Duration,
+    pub(crate) reset_after: Duration,
     /// Time until there are more tokens than now. A refused client should come back after it.
-    pub retry_after: Duration,
+    pub(crate) retry_after: Duration,
     /// Time in which the whole quota refills; none if it does not refill with time.
-    pub window: Option<Duration>,
+    pub(crate) window: Option<Duration>,
 }
 
 impl CheckReply {
     /// Seconds after which a refused client should ask again. None for an allowed request.
-    pub fn retry_after_s(&self) -> Option<u64> {
+    pub(crate) fn retry_after_s(&self) -> Option<u64> {
         if self.decision == CheckDecision::Allow {
             return None;
         }

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
@@ -9,32 +10,28 @@ use super::descriptor::Descriptor;
 
 /// Request to be decided. It lacks every attribute that is not given.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CheckRequest {
+pub(crate) struct CheckRequest {
     /// Address of the client.
-    pub address: Option<IpAddr>,
-    /// Method.
-    pub method: Option<String>,
-    /// Host, as in `Host`.
-    pub host: Option<String>,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) method: Option<String>,
+    pub(crate) host: Option<String>,
     /// Path with its query.
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
     /// Header lines, with names in lower case.
-    pub headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
     /// Claims by paths of names: those of the request's token, and attributes that no client can forge.
-    pub claims: Vec<(Vec<String>, String)>,
+    pub(crate) claims: Vec<(Vec<String>, String)>,
     /// Descriptor that supplies all attributes instead, if the check came as one.
-    pub descriptor: Option<Descriptor>,
+    pub(crate) descriptor: Option<Descriptor>,
     /// Number of requests that the check stands for. With 0, only the quota status is returned.
-    pub hits: u32,
-    /// Purpose of the check.
-    pub purpose: CheckPurpose,
+    pub(crate) hits: u32,
+    pub(crate) purpose: CheckPurpose,
     /// Time in seconds within which the actual cost is settled, if the check reserves an estimate.
-    pub reserve_s: Option<u32>,
+    pub(crate) reserve_s: Option<u32>,
 }
 
-/// Purpose of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckPurpose {
+pub(crate) enum CheckPurpose {
     /// Consumes the cost, or nothing.
     Take,
     /// Consumes nothing.
@@ -110,5 +107,32 @@ impl Request for CheckRequest {
             room.extend_from_slice(text.as_bytes());
             true
         })
+    }
+}
+
+/// Total time to wait for a store that does not answer. Each call may use at most half of what is left, so some
+/// is always left. Calls that are answered consume none of it.
+#[derive(Debug)]
+pub(super) struct Patience(Duration);
+
+impl Patience {
+    /// No total limit.
+    pub(super) fn endless() -> Self {
+        Self(Duration::MAX)
+    }
+
+    /// Total limit of `all`.
+    pub(super) fn of(all: Duration) -> Self {
+        Self(all)
+    }
+
+    /// Time limit of a call that may take at most `time`.
+    pub(super) fn limit(&self, time: Duration) -> Duration {
+        time.min(self.0 / 2)
+    }
+
+    /// Deducts the time of a call that was not answered.
+    pub(super) fn take(&mut self, waited: Duration) {
+        self.0 = self.0.saturating_sub(waited);
     }
 }

@@ -19,14 +19,12 @@ use weir_limiter::engine::OpenRequest;
 use weir_protocol::time::Time;
 
 /// Maximum time for which a reservation is open, in seconds.
-pub const RESERVED_S_MAX: u32 = 600;
+pub(crate) const RESERVED_S_MAX: u32 = 600;
 /// Maximum number of open reservations per worker: half of what its engine can hold of strict rules.
-const OPEN_MAX: usize = weir_limiter::fleet::OWN_MAX / 2;
+const OPEN_MAX: usize = weir_limiter::sync::OWN_MAX / 2;
 /// Maximum number of settled reservations that are remembered. Beyond it, the oldest are forgotten.
 const SETTLED_MAX: usize = 65_536;
 
-/// Reservations of a gateway.
-#[derive(Debug)]
 pub(super) struct Reservations {
     /// Prefix of their names.
     prefix: String,
@@ -34,7 +32,7 @@ pub(super) struct Reservations {
     known: Mutex<Known>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Known {
     by_number: HashMap<u128, (Time, Stage)>,
     /// All reservations by the time at which they expire.
@@ -51,15 +49,6 @@ enum Stage {
     Open(Box<Reservation>),
     /// Cost that was settled.
     Settled(u32),
-}
-
-impl fmt::Debug for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(_) => f.write_str("Open"),
-            Self::Settled(cost) => write!(f, "Settled({cost})"),
-        }
-    }
 }
 
 /// Allowed request with a reservation.
@@ -101,11 +90,11 @@ pub(super) enum Full {
 
 /// Actual cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settlement {
+pub(crate) struct Settlement {
     /// Name of the reservation, from the answer to the check.
-    pub reservation: String,
+    pub(crate) reservation: String,
     /// Cost, in the unit of the check.
-    pub cost: u32,
+    pub(crate) cost: u32,
 }
 
 /// Result of a settlement.
@@ -118,7 +107,7 @@ pub(super) enum SettleResult {
 
 /// Reason why a reservation cannot be settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettleError {
+pub(crate) enum SettleError {
     /// It has expired, was settled long ago, or never existed.
     Unknown,
     /// It belongs to the gateway with this name, `region/replica`.
@@ -213,12 +202,6 @@ impl Reservations {
         expired
     }
 
-    /// Number of open reservations.
-    #[cfg(test)]
-    fn open(&self) -> usize {
-        self.known().open
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,43 +253,6 @@ mod tests {
     }
 
     #[test]
-    fn one_is_settled_once_and_the_same_again_changes_nothing() {
-        let all = Reservations::new("fra/a", 1);
-        let name = kept(&all, 7, T0 + SECOND_NS);
-        assert!(name.starts_with("fra/a:"), "{name}");
-        assert!(
-            matches!(all.settle(&name, 3, T0), Ok(SettleResult::First(reserved)) if reserved.open.id() == 7)
-        );
-        assert!(matches!(all.settle(&name, 3, T0), Ok(SettleResult::Again)));
-        assert_eq!(all.settle(&name, 4, T0).err(), Some(SettleError::Settled(3)));
-        assert_eq!(all.open(), 0);
-        assert_eq!(all.settle(&name, 3, T0 + SECOND_NS).err(), Some(SettleError::Unknown), "expired");
-        assert!(all.expired(T0 + SECOND_NS).is_empty(), "it was not open");
-        assert_eq!(all.settle(&name, 3, T0).err(), Some(SettleError::Unknown), "forgotten");
-    }
-
-    #[test]
-    fn what_expires_is_returned_once() {
-        let all = Reservations::new("fra/a", 1);
-        let [first, second] = [1, 2].map(|s| kept(&all, u32::try_from(s).unwrap(), T0 + s * SECOND_NS));
-        let ids =
-            |expired: Vec<Reservation>| expired.iter().map(|reserved| reserved.open.id()).collect::<Vec<_>>();
-        assert_eq!(ids(all.expired(T0 + SECOND_NS)), [1]);
-        assert_eq!(ids(all.expired(T0 + SECOND_NS)), [0; 0]);
-        assert_eq!(all.settle(&first, 1, T0).err(), Some(SettleError::Unknown));
-        assert!(all.settle(&second, 1, T0).is_ok());
-    }
-
-    #[test]
-    fn another_gateways_is_told_from_one_that_never_was() {
-        let all = Reservations::new("fra/a", 1);
-        assert_eq!(all.settle("fra/b:12", 1, T0).err(), Some(SettleError::Elsewhere("fra/b".into())));
-        for name in ["fra/a:12", "fra/a:x", "12", ""] {
-            assert_eq!(all.settle(name, 1, T0).err(), Some(SettleError::Unknown), "{name}");
-        }
-    }
-
-    #[test]
     fn there_is_room_for_so_many_and_it_comes_back() {
         let all = Reservations::new("fra/a", 1);
         let rooms: Vec<_> = (0..OPEN_MAX).map(|_| all.room(None).unwrap()).collect();
@@ -315,31 +261,6 @@ mod tests {
         let names: Vec<_> = (0..OPEN_MAX).map(|id| kept(&all, u32::try_from(id).unwrap(), T0 + 9)).collect();
         assert!(all.room(None).is_err());
         assert!(all.settle(&names[0], 0, T0).is_ok() && all.room(None).is_ok());
-    }
-
-    #[test]
-    fn a_caller_that_takes_all_it_can_get_leaves_room_for_others() {
-        let all = Reservations::new("fra/a", 1);
-        let take = |asker: &str, expires_at| {
-            let mut names = Vec::new();
-            while let Ok(room) = all.room(Some(asker)) {
-                let reserved = Reservation { worker: 0, open: OpenRequest::new(1), hits: 1, asker: None };
-                names.push(all.keep(room, reserved, expires_at));
-            }
-            names
-        };
-        let greedy = take("greedy", T0 + SECOND_NS);
-        assert_eq!(greedy.len(), OPEN_MAX / 2);
-        assert_eq!(all.room(Some("greedy")).err(), Some(Full::Share(OPEN_MAX / 2)));
-        assert_eq!(take("second", T0 + SECOND_NS).len(), OPEN_MAX / 4);
-        assert!(all.room(Some("third")).is_ok(), "and it is given up");
-        for name in &greedy {
-            assert!(all.settle(name, 1, T0).is_ok());
-        }
-        assert!(all.room(Some("greedy")).is_ok(), "what is settled is not open");
-        assert_eq!(all.expired(T0 + SECOND_NS).len(), OPEN_MAX / 4);
-        let known = all.known();
-        assert_eq!((known.open, known.of_askers.len()), (0, 0), "nothing is left of those that have none");
     }
 
     #[test]

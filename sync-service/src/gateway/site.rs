@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_limiter::decide::Decision;
+use weir_limiter::check::Decision;
 use weir_limiter::engine::{Host, SharedState, SharedValue, SharedValues};
-use weir_limiter::limiter::TableIdentity;
+use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{Slot, slots_for};
 use weir_limiter::table::{
@@ -16,7 +16,7 @@ use weir_rules::RuleSet;
 
 use super::counts::CounterSums;
 use super::reply::DecisionDetails;
-use crate::random::random;
+use crate::config::values::random;
 
 /// Memory shared by all workers.
 pub(super) struct SharedMemory {

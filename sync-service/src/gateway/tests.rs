@@ -223,10 +223,3 @@ async fn a_request_whose_client_leaves_holds_nothing() {
     }
     assert_eq!(held(), 0);
 }
-
-#[tokio::test]
-async fn a_check_is_small_since_it_is_moved_again_and_again_before_it_begins() {
-    let tried = Tried::ready(json!([{"name": "all", "key": ["all"], "rate": "1/s"}])).await;
-    let size = size_of_val(&tried.gateway.check(CheckRequest::default()));
-    assert!(size <= 1_664, "{size} bytes");
-}

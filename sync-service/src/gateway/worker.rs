@@ -15,10 +15,10 @@ use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 
 use super::counts::CounterSums;
+use super::limit;
 use super::reply::{CheckReply, DecisionDetails};
 use super::request::{CheckPurpose, CheckRequest};
 use super::site::{Handle, SharedMemory, unix_ns, unpack};
-use super::taking;
 
 /// A worker. Its lock is held during a decision, and never across an await.
 pub(super) struct Worker {
@@ -224,7 +224,7 @@ impl WorkerState {
         let rules = self.engine.rules();
         let name = |rule| rules.rules().get(usize::from(rule)).map(|rule| rule.name.clone());
         let takes = booked.map_err(|rule| name(rule).unwrap_or_default())?;
-        Ok(takes.iter().filter_map(|take| taking::acquire(kind, take, rules)).collect())
+        Ok(takes.iter().filter_map(|take| limit::rule_acquire(kind, take, rules)).collect())
     }
 
     /// Removes local refusals that a refund of `ask` at any worker has made obsolete.
@@ -246,10 +246,10 @@ impl WorkerState {
     /// `settle` expects.
     pub(super) fn beyond(&self, open: &OpenRequest, costs: (u32, u32)) -> Vec<(usize, AcquireRequest)> {
         let rules = self.engine.rules();
-        let draw = |(number, take): (usize, Consume)| {
-            Some((number, taking::acquire(ClaimKind::Charge, &take, rules)?))
+        let acquire = |(number, take): (usize, Consume)| {
+            Some((number, limit::rule_acquire(ClaimKind::Charge, &take, rules)?))
         };
-        self.engine.beyond(open, costs.0, costs.1).into_iter().filter_map(draw).collect()
+        self.engine.beyond(open, costs.0, costs.1).into_iter().filter_map(acquire).collect()
     }
 
     /// Settles the request of `open`. `costs` is its actual cost and the number of requests that its check
@@ -296,10 +296,10 @@ impl WorkerState {
         let is_held = match step {
             Owned::Call(call) => return CheckStep::Call(call),
             Owned::Take(take) => {
-                let draw = taking::acquire(ClaimKind::Take, &take, self.engine.rules());
-                return draw.map_or_else(
+                let acquire = limit::rule_acquire(ClaimKind::Take, &take, self.engine.rules());
+                return acquire.map_or_else(
                     || CheckStep::Answer(CheckReply::without_rules()),
-                    |draw| CheckStep::Take(Box::new(draw)),
+                    |acquire| CheckStep::Take(Box::new(acquire)),
                 );
             }
             Owned::Answer { status, headers, body } => {

@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 use weir_protocol::quota::TOKENS_MAX;
 
-use crate::yaml;
+use crate::document::source;
 
 /// A domain with its descriptors from all files.
 pub(super) struct Domain {
@@ -141,8 +141,8 @@ pub(super) fn read(files: &[(&str, &str)]) -> Result<Vec<Domain>, String> {
 }
 
 fn parse(text: &str) -> Result<File, String> {
-    let options = serde_saphyr::options! { budget: yaml::budget() };
-    yaml::from_str(text, options)
+    let options = serde_saphyr::options! { budget: source::budget() };
+    source::from_str(text, options)
         .map_err(|error| format!("expected a configuration of envoyproxy/ratelimit: {error}"))
 }
 

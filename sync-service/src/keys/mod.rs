@@ -4,11 +4,9 @@
 //! operator's query, [`found`] finds the keys of a request, [`overrides`] the overrides that affect a key, and
 //! [`page`] renders keys as JSON.
 
-pub mod found;
-pub mod name;
-pub mod overrides;
-pub mod page;
-pub mod query;
-pub mod shared;
-pub mod summary;
-pub mod which;
+pub(crate) mod name;
+pub(crate) mod page;
+pub(crate) mod query;
+pub(crate) mod request;
+pub(crate) mod shared;
+pub(crate) mod which;

@@ -15,7 +15,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
-use weir_budget::text::Hex;
+use weir_budget::id::Hex;
 use weir_protocol::messages::KEY_BYTES_MAX;
 use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes, bare};
 use weir_rules::key::KeyValue;
@@ -33,10 +33,10 @@ const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyVal
     "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, `text:` and \
      a value (of a rule with log_key), or `hex:` and 1 to 64 bytes, as GET /v1/keys shows it"
 )]
-pub struct NameError;
+pub(crate) struct NameError;
 
 /// Name of the key with these bytes, in canonical form.
-pub fn show(value: &[u8]) -> String {
+pub(crate) fn show(value: &[u8]) -> String {
     if let Some((word, _)) = WORDS.iter().find(|(_, key)| key.as_bytes() == value) {
         return (*word).into();
     }
@@ -58,7 +58,7 @@ fn in_clear(value: &[u8]) -> Option<String> {
 }
 
 /// Parses the name of a key into its bytes.
-pub fn read(text: &str) -> Result<Vec<u8>, NameError> {
+pub(crate) fn read(text: &str) -> Result<Vec<u8>, NameError> {
     if let Some((_, key)) = WORDS.iter().find(|(word, _)| *word == text) {
         return Ok(key.as_bytes().to_vec());
     }
@@ -98,7 +98,7 @@ fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
 }
 
 /// Decodes a segment of a URL's path. None if it is not percent-encoded UTF-8.
-pub fn from_path(part: &str) -> Option<String> {
+pub(crate) fn from_path(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.bytes();
     while let Some(byte) = rest.next() {
@@ -111,12 +111,12 @@ pub fn from_path(part: &str) -> Option<String> {
 }
 
 /// Address that a key begins with, as text. The key may have other parts. None if it begins with no address.
-pub fn address(value: &[u8]) -> Option<String> {
+pub(crate) fn address(value: &[u8]) -> Option<String> {
     parts(value).map(|(address, bits, _)| network(address, bits))
 }
 
 /// True if `value` begins with an address inside the network `outer`, which is itself the key of an address.
-pub fn is_within(value: &[u8], outer: &[u8]) -> bool {
+pub(crate) fn is_within(value: &[u8], outer: &[u8]) -> bool {
     let (Some((address, bits, _)), Some((outer, outer_bits, _))) = (parts(value), parts(outer)) else {
         return false;
     };

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use weir_budget::budget::{BudgetId, ReplicaDemand};
 use weir_budget::divide::Division;
-use weir_budget::top_keys::budget_state::BudgetState;
+use weir_budget::divide::WatchLevel;
+use weir_budget::hub::BudgetState;
 use weir_budget::top_keys::fleet::{FleetTopKey, InRegion, Unseen};
 use weir_budget::top_keys::{KeyRates, WINDOW_NS};
-use weir_budget::watch_level::WatchLevel;
 use weir_protocol::messages::AdmitRatio;
 use weir_protocol::time::SECOND_NS;
 
@@ -16,36 +16,33 @@ use crate::store::StoreError;
 
 /// Top keys of the fleet.
 #[derive(Clone, Debug, Default)]
-pub struct TopKeysPage {
-    /// Keys of the fleet.
-    pub keys: Vec<FleetTopKey>,
+pub(crate) struct TopKeysPage {
+    pub(crate) keys: Vec<FleetTopKey>,
     /// Upper bound for keys that are not in the list.
-    pub unseen: Unseen,
+    pub(crate) unseen: Unseen,
     /// Number of weir-syncs that contributed.
-    pub members: usize,
+    pub(crate) members: usize,
     /// True if only this weir-sync contributed, because the store is out of reach.
-    pub is_partial: bool,
+    pub(crate) is_partial: bool,
 }
 
-/// State of one key.
 #[derive(Clone, Debug)]
-pub struct KeyState {
-    /// The key.
-    pub id: BudgetId,
+pub(crate) struct KeyState {
+    pub(crate) id: BudgetId,
     /// State of its budget, or the error that kept it from being read.
-    pub standing: Result<BudgetState, StoreError>,
+    pub(crate) standing: Result<BudgetState, StoreError>,
     /// Demand by weir-sync, as the store has it.
-    pub members: Vec<ReplicaDemand>,
+    pub(crate) members: Vec<ReplicaDemand>,
     /// Rates of the key, if it is one of the top keys.
-    pub top_keys: Option<FleetTopKey>,
+    pub(crate) top_keys: Option<FleetTopKey>,
     /// Remaining time of its ban in milliseconds; none if it is not banned.
-    pub banned_ms: Option<u32>,
+    pub(crate) banned_ms: Option<u32>,
     /// True if POPs have lately reported keys of its rule.
-    pub is_reported: bool,
+    pub(crate) is_reported: bool,
 }
 
 /// JSON of one key, with the state of its budget.
-pub fn one(one: &KeyState, now_ms: u64) -> Value {
+pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
     let mut said = match &one.top_keys {
         Some(key) => row(key, now_ms, one.banned_ms),
         None => idle(one, now_ms),
@@ -61,7 +58,7 @@ pub fn one(one: &KeyState, now_ms: u64) -> Value {
             add("burst", quota.burst().into());
             add("level", signed_parts(*level_milli).into());
             add("debt", signed_parts(level_milli.saturating_neg().max(0)).into());
-            add("fan_out", standing.spread.into());
+            add("fan_out", standing.fan_out.into());
             add("leased", standing.outstanding.into());
             add("grant", standing.division.as_ref().map(grant).into());
             add("full_in_s", full_in_s(standing).into());
@@ -96,17 +93,17 @@ fn member(member: &ReplicaDemand) -> Value {
 
 /// JSON of the grant for POPs of this region.
 fn grant(division: &Division) -> Value {
-    let Division { heat, asking, is_single_pop, .. } = division;
-    let heat = match heat {
+    let Division { watch_level, asking, is_single_pop, .. } = division;
+    let watch_level = match watch_level {
         WatchLevel::Warm => "warm",
         WatchLevel::Resting => "resting",
         WatchLevel::Hot => "hot",
     };
     json!({
-        "watch_level": heat,
+        "watch_level": watch_level,
         "admit_ratio": f64::from(asking.ratio.bits()) / f64::from(AdmitRatio::ONE.bits()),
         "burst": asking.burst,
-        "rate_divisor": asking.parts,
+        "rate_divisor": asking.divisor,
         "lease_s": parts(asking.lease_ms.into()),
         "is_single_pop": is_single_pop,
     })
@@ -131,7 +128,7 @@ fn free_in_s(standing: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
 
 /// JSON of a list of top keys. `found` is the number of keys that matched; `banned_ms` has the remaining time
 /// of each listed key's ban.
-pub fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
+pub(crate) fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
     let keys = top_keys.keys.iter().zip(banned_ms).map(|(key, banned_ms)| row(key, now_ms, *banned_ms));
     let keys: Vec<_> = keys.collect();
     json!({
@@ -147,7 +144,7 @@ pub fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Opti
 }
 
 /// JSON of one top key.
-pub fn row(key: &FleetTopKey, now_ms: u64, banned_ms: Option<u32>) -> Value {
+pub(crate) fn row(key: &FleetTopKey, now_ms: u64, banned_ms: Option<u32>) -> Value {
     let mut row = rates(key.rates);
     let mut add = |name: &str, value: Value| row[name] = value;
     add("rule", key.id.rule.as_str().into());
@@ -196,7 +193,7 @@ fn rates(rates: KeyRates) -> Value {
 
 /// Tokens per second at `token_ns` nanoseconds per token.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-pub fn per_second(token_ns: u64) -> f64 {
+pub(crate) fn per_second(token_ns: u64) -> f64 {
     let rate = SECOND_NS as f64 / token_ns.max(1) as f64;
     // Nine digits are enough even for one token a month.
     format!("{rate:.9}").parse().unwrap_or(rate)
@@ -204,12 +201,12 @@ pub fn per_second(token_ns: u64) -> f64 {
 
 /// Thousandths as a number.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-pub fn parts(milli: u64) -> f64 {
+pub(crate) fn parts(milli: u64) -> f64 {
     milli as f64 / 1_000.0
 }
 
 /// Signed thousandths as a number.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-pub fn signed_parts(milli: i64) -> f64 {
+pub(crate) fn signed_parts(milli: i64) -> f64 {
     milli as f64 / 1_000.0
 }

@@ -1,25 +1,33 @@
-//! Query parameters of the list of keys.
+//! Query parameters of the list of keys, and the overrides that affect a key.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
+use serde_json::Value;
 use url::form_urlencoded;
+use weir_budget::budget::BudgetId;
 use weir_budget::top_keys::fleet::{FleetTopKey, Sort, sort};
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
 
 use super::name;
+use crate::moment;
+use crate::overrides::Override;
+use crate::overrides::network::Network;
+use crate::overrides::spec::{OverrideKind, OverrideState, Subject};
 
 /// Path prefix of one key. The rule and the key follow.
-pub const KEY_PATH: &str = "/v1/keys/";
+pub(crate) const KEY_PATH: &str = "/v1/keys/";
 /// Default number of listed keys.
-pub const LISTED: usize = 20;
+pub(crate) const LISTED: usize = 20;
 /// Maximum number of listed keys.
-pub const LISTED_MAX: usize = 1_000;
+pub(crate) const LISTED_MAX: usize = 1_000;
 /// Expected query, for error messages.
 const EXPECTED: &str = "expected any of `rule=NAME`, `prefix=TEXT or NETWORK`, `sort=limited|admitted|debt` and `limit=1..1000`, \
     each once";
 
-/// Query for top keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TopKeysQuery {
+pub(crate) struct TopKeysQuery {
     /// Restricts the list to this rule, its tiers and its wider prefixes.
     rule: Option<String>,
     /// Restricts the list to keys whose names begin with a text, or which lie in a network.
@@ -36,7 +44,7 @@ enum Prefix {
 
 impl TopKeysQuery {
     /// Parses the query of a URL. The error states what was expected.
-    pub fn read(query: &str) -> Result<Self, String> {
+    pub(crate) fn read(query: &str) -> Result<Self, String> {
         let mut asked = Self::default();
         let mut known: Vec<Cow<'_, str>> = Vec::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -59,7 +67,7 @@ impl TopKeysQuery {
     }
 
     /// Selects and sorts the keys that match. Also returns how many matched before the limit was applied.
-    pub fn choose(&self, mut keys: Vec<FleetTopKey>) -> (Vec<FleetTopKey>, usize) {
+    pub(crate) fn choose(&self, mut keys: Vec<FleetTopKey>) -> (Vec<FleetTopKey>, usize) {
         keys.retain(|key| self.is_asked_for(key));
         sort(&mut keys, self.sort);
         let found = keys.len();
@@ -87,7 +95,7 @@ impl Prefix {
 
 /// True if `name` is the rule `written` or was derived from it: tiers and wider prefixes add a dot and a
 /// suffix.
-pub fn is_of(name: &str, written: &str) -> bool {
+pub(crate) fn is_of(name: &str, written: &str) -> bool {
     name.strip_prefix(written).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
@@ -105,56 +113,55 @@ fn limit_of(text: &str) -> Option<usize> {
     is_number.then(|| text.parse().ok()).flatten().filter(|limit| (1..=LISTED_MAX).contains(limit))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-    use weir_budget::budget::BudgetId;
-    use weir_budget::top_keys::KeyRates;
-    use weir_protocol::quota::Quota;
-
-    fn key(rule: &str, name: &str, asked: u64, admitted: u64, level: i64) -> FleetTopKey {
-        FleetTopKey {
-            id: BudgetId::new(rule.into(), name::read(name).unwrap()),
-            quota: Quota::from_token_ns(1_000_000, 10).unwrap(),
-            rates: KeyRates { asked_milli: asked, admitted_milli: admitted },
-            level_milli: level,
-            age_ms: 0,
-            limited_ms: None,
-            regions: BTreeMap::new(),
+/// JSON of the overrides that affect the key `id` or its address.
+pub(crate) fn of_key(overrides: &[OverrideState], id: &BudgetId) -> Vec<Value> {
+    let shown = name::show(&id.value);
+    told(overrides, |subject| match subject {
+        Subject::Key { rule, key } => is_of(&id.rule, rule) && *key == shown,
+        Subject::Address { address } => {
+            let network = network(address);
+            name::is_within(&id.value, &network) || name::is_within(&network, &id.value)
         }
-    }
+    })
+}
 
-    fn names(query: &str) -> Vec<String> {
-        let keys = vec![
-            key("api", "192.0.2.1", 10, 10, 5),
-            key("api.gold", "192.0.2.2", 100, 1, -9),
-            key("api-2", "2001:db8::/64", 50, 40, -10),
-            key("api", "192.0.20.1", 11, 0, 0),
-        ];
-        let (chosen, _) = TopKeysQuery::read(query).unwrap().choose(keys);
-        chosen.iter().map(|key| name::show(&key.id.value)).collect()
-    }
+/// Remaining time of a ban of the address in key `id`, in milliseconds. None if it is not banned.
+pub(crate) fn banned_ms(overrides: &[OverrideState], id: &BudgetId) -> Option<u32> {
+    let now_ms = moment::now_ms();
+    let until = |standing: &OverrideState| {
+        let Override { said, until_ms, .. } = &standing.order;
+        let address = said
+            .subject
+            .address()
+            .filter(|_| said.kind == OverrideKind::Ban && standing.without_effect.is_none());
+        let is_banned = name::is_within(&id.value, &network(&address?));
+        is_banned.then(|| u32::try_from(until_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX))
+    };
+    overrides.iter().filter_map(until).max().filter(|ms| *ms > 0)
+}
 
-    #[test]
-    fn keys_are_chosen_and_sorted() {
-        assert_eq!(names(""), ["192.0.2.2", "192.0.20.1", "2001:db8::/64", "192.0.2.1"]);
-        assert_eq!(names("sort=admitted&limit=2"), ["2001:db8::/64", "192.0.2.1"]);
-        assert_eq!(names("sort=debt&limit=2"), ["2001:db8::/64", "192.0.2.2"]);
-        assert_eq!(names("rule=api"), ["192.0.2.2", "192.0.20.1", "192.0.2.1"]);
-        assert_eq!(names("rule=api.gold"), ["192.0.2.2"]);
-        assert_eq!(names("prefix=192.0.2"), ["192.0.2.2", "192.0.20.1", "192.0.2.1"]);
-        assert_eq!(names("prefix=192.0.2.0%2F24"), ["192.0.2.2", "192.0.2.1"]);
-        assert_eq!(names("prefix=2001:db8::/32&sort=limited"), ["2001:db8::/64"]);
-    }
+/// JSON of the overrides that affect `address`.
+pub(crate) fn of_address(overrides: &[OverrideState], address: IpAddr) -> Vec<Value> {
+    let whole = Prefixes { ipv4: 32, ipv6: 128 };
+    let value = KeyValue::of_address(address.to_canonical(), whole);
+    told(overrides, |subject| match subject {
+        Subject::Key { .. } => false,
+        Subject::Address { address } => name::is_within(value.as_bytes(), &network(address)),
+    })
+}
 
-    #[test]
-    fn what_is_no_question_is_refused() {
-        for query in
-            ["limit=0", "limit=1001", "limit=+1", "limit=", "sort=Limited", "x=1", "rule=a&rule=b", "a"]
-        {
-            let error = TopKeysQuery::read(query).unwrap_err();
-            assert!(error.starts_with("expected") && error.contains("found"), "{error}");
-        }
-    }
+/// Bytes of the network as a key. A single address is a network, too.
+fn network(network: &Network) -> Vec<u8> {
+    let text = network.to_string();
+    let bits = if text.contains(':') { "/128" } else { "/32" };
+    let bits = if text.contains('/') { "" } else { bits };
+    name::read(&format!("{text}{bits}")).unwrap_or_default()
+}
+
+fn told(overrides: &[OverrideState], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {
+    overrides
+        .iter()
+        .filter(|standing| is_about(&standing.order.said.subject))
+        .map(OverrideState::json)
+        .collect()
 }

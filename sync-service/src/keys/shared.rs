@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use weir_budget::budget::BudgetId;
 use weir_budget::decisions::{DecisionCounts, RuleRates};
-use weir_budget::statuses::PopStatus;
+use weir_budget::pops::PopStatus;
 use weir_budget::top_keys::fleet::{ReplicaTopKeys, TopKey, Unseen};
 use weir_budget::top_keys::{KeyRates, POPS_MAX};
 use weir_protocol::messages::{MODULE_MAX, POP_NAME_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX};
@@ -16,9 +16,9 @@ use super::name;
 
 /// Maximum number of limited keys that a weir-sync shares. It shares half that number each of the keys that are
 /// admitted most and of those with the most debt.
-pub const TOLD_MAX: usize = 100;
+pub(crate) const TOLD_MAX: usize = 100;
 /// Maximum number of POPs whose status a weir-sync shares.
-pub const STATUSES_MAX: usize = 1_000;
+pub(crate) const STATUSES_MAX: usize = 1_000;
 /// Version of the text format.
 const VERSION: u32 = 2;
 /// Maximum number of keys in one text.
@@ -26,13 +26,11 @@ const KEYS_MAX: usize = 2 * TOLD_MAX;
 
 /// Data that one weir-sync shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SharedKeys {
-    /// Top keys.
-    pub said: ReplicaTopKeys,
+pub(crate) struct SharedKeys {
+    pub(crate) said: ReplicaTopKeys,
     /// Decision rates of rules.
-    pub rates: Vec<RuleRates>,
-    /// Statuses of POPs.
-    pub statuses: Vec<PopStatus>,
+    pub(crate) rates: Vec<RuleRates>,
+    pub(crate) statuses: Vec<PopStatus>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -68,7 +66,7 @@ struct Row {
 }
 
 /// The text of a word.
-pub fn write(SharedKeys { said, rates, statuses }: &SharedKeys) -> String {
+pub(crate) fn write(SharedKeys { said, rates, statuses }: &SharedKeys) -> String {
     let Unseen { limited_milli, admitted_milli } = said.unseen;
     let keys = said.keys.iter().take(KEYS_MAX).map(row).collect();
     let rules = rates.iter().take(RULES_MAX).map(|RuleRates { rule, milli, pops }| {
@@ -87,7 +85,7 @@ pub fn write(SharedKeys { said, rates, statuses }: &SharedKeys) -> String {
 
 /// Parses a text. None if it has another version or was not written by [`write()`]. A single invalid key, rule
 /// or POP is skipped: a POP that makes them up must not hide all others.
-pub fn read(text: &str) -> Option<SharedKeys> {
+pub(crate) fn read(text: &str) -> Option<SharedKeys> {
     let Text { v, unseen: (limited_milli, admitted_milli), keys, rules, pops } =
         serde_json::from_str(text).ok()?;
     let fits =

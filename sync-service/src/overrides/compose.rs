@@ -284,21 +284,6 @@ mod tests {
         order(OverrideKind::Allow, address)
     }
 
-    #[test]
-    fn bans_and_allows_come_behind_the_lists_of_the_rule_set() {
-        let base = document(&json!({"deny": [{"methods": ["PUT"]}]}));
-        let composed = compose(&base, &[ban("203.0.113.0/24"), allow("192.0.2.1"), ban("2001:db8::1")]);
-        let value = composed.document.value();
-        let banned = json!({"addresses": ["203.0.113.0/24", "2001:db8::1"], "until_ms": 2});
-        let allowed = json!([{"addresses": ["192.0.2.1"], "until_ms": 2}]);
-        assert_eq!((&value["deny"], &value["allow"]), (&json!([{"methods": ["PUT"]}, banned]), &allowed));
-        assert_eq!(composed.effects, vec![OverrideEffect::InForce; 3]);
-        assert_eq!(compose(&base, &[]).document, base);
-        let short = compose(&document(&json!({"deny": {"method": "PUT"}})), &[ban("203.0.113.0/24")]);
-        let denied = json!([{"methods": ["PUT"]}, {"addresses": ["203.0.113.0/24"], "until_ms": 2}]);
-        assert_eq!(short.document.value()["deny"], denied, "a list that is written as its only item");
-    }
-
     /// POPs end them by themselves, should weir-sync have forgotten them.
     #[test]
     fn each_order_carries_its_end_as_far_as_there_is_room() {
@@ -322,19 +307,6 @@ mod tests {
         let value = compose(&document(&json!({})), &overrides).document.value().clone();
         let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}, "until_ms": 2});
         assert_eq!(value["allow"], json!([but, {"addresses": ["10.1.2.0/24"], "until_ms": 2}]));
-    }
-
-    #[test]
-    fn a_ban_that_the_rule_set_allows_or_that_is_switched_off_is_without_effect() {
-        let why = |base: &Value, order: Override| compose(&document(base), &[order]).effects[0].why_none();
-        let allowed = json!({"allow": [{"addresses": ["10.0.0.0/7", "192.0.2.1"]}]});
-        let told = why(&allowed, ban("10.1.0.0/16")).unwrap();
-        assert!(told.contains("allow list has the address"), "{told}");
-        assert_eq!(why(&allowed, ban("192.0.2.0/24")), None, "only a part of it is");
-        assert_eq!(why(&allowed, allow("10.0.0.1")), None);
-        let partly = json!({"allow": [{"addresses": ["192.0.2.1"], "methods": ["GET"]}]});
-        assert_eq!(why(&partly, ban("192.0.2.1")), None);
-        assert!(why(&json!({"enforce": false}), ban("192.0.2.1")).unwrap().contains("switched off"));
     }
 
     #[test]
@@ -417,29 +389,5 @@ mod tests {
         // One that has lost its room already stands in nobody's way.
         let lost = overriding("gone", "192.0.2.1", "1/s", 1);
         assert_eq!(try_beside(&base, vec![there, lost], ban("192.0.2.1")), OverrideEffect::InForce);
-    }
-
-    #[test]
-    fn an_override_that_does_not_fit_is_left_out_alone() {
-        let (one, rate) = ("192.0.2.1", "1/s");
-        for (order, problem) in [
-            (
-                overriding("gone", one, rate, 1),
-                "rule: expected the name of a rule of the rule set, found \"gone\"",
-            ),
-            (overriding("a.own", one, rate, 1), "rule: expected"),
-            (overriding("a", "192.0.2.0/24", rate, 1), "key: expected an address"),
-            (overriding("a", "hex:00", rate, 1), "key: expected an address"),
-            (overriding("b", one, rate, 1), "key: expected text:"),
-            (overriding("many", "text:x", rate, 1), "key: expected text:"),
-            (overriding("all", one, rate, 1), "key: expected all"),
-            (overriding("a", one, "fast", 1), "tiers[0].rate: expected"),
-        ] {
-            let all = [overriding("a", "192.0.2.9", "2/s", 1), order, ban("192.0.2.1")];
-            let effects = compose(&rules(), &all).effects;
-            let why = effects[1].why_none().unwrap_or_default();
-            assert!(why.contains(problem), "{problem}: {why}");
-            assert_eq!((&effects[0], &effects[2]), (&OverrideEffect::InForce, &OverrideEffect::InForce));
-        }
     }
 }

@@ -10,15 +10,14 @@
 //! compose.rs   the rule set that POPs run: the operator's with its overrides
 //! ```
 //!
-//! The store keeps overrides apart from the rule set ([`crate::store::overrides`]); [`crate::rules`] combines
+//! The store keeps overrides apart from the rule set ([`crate::store::rules`]); [`crate::rules`] combines
 //! them.
 
-pub(crate) mod banned;
 pub mod compose;
 pub mod network;
+pub(crate) mod path;
 pub mod request;
 pub mod spec;
 pub(crate) mod tier;
-pub mod until;
 
 pub use spec::Override;

@@ -6,9 +6,8 @@ use weir_protocol::quota::TOKENS_MAX;
 use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
 
 use super::spec::{OverrideKind, OverrideQuota, Subject};
-use super::until::{OVERRIDE_MS_MAX, span};
 use crate::moment;
-use crate::store::overrides::Until;
+use crate::store::rules::Until;
 
 /// Maximum length of a reason, in bytes.
 pub const REASON_BYTES_MAX: usize = 500;
@@ -133,6 +132,27 @@ fn tomorrow(now_ms: u64) -> String {
     moment::text((now_ms / 1_000).saturating_add(86_400).saturating_mul(1_000))
 }
 
+/// Maximum duration of an override in milliseconds: 400 days.
+pub const OVERRIDE_MS_MAX: u64 = 400 * DAY_MS;
+
+const SECOND_MS: u64 = 1_000;
+const DAY_MS: u64 = 86_400 * SECOND_MS;
+
+/// Parses a positive duration such as `90s`, `15m`, `1h` or `7d` into milliseconds.
+pub fn span(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let unit_s = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = is_number.then(|| number.parse().ok())??;
+    number.checked_mul(unit_s * SECOND_MS).filter(|span_ms| *span_ms > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,25 +162,6 @@ mod tests {
 
     fn errors(value: &Value) -> Vec<String> {
         read(OverrideKind::Ban, value, NOW_MS).unwrap_err().iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn an_override_says_whom_until_when_and_why() {
-        let asked = read(
-            OverrideKind::Ban,
-            &json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"}),
-            NOW_MS,
-        )
-        .unwrap();
-        assert_eq!(asked.subject, Subject::of("203.0.113.0/24".parse().unwrap()));
-        assert_eq!((asked.until, asked.reason.as_str()), (Until::In(3_600_000), "scans"));
-        let asked = read(
-            OverrideKind::Ban,
-            &json!({"address": "192.0.2.1", "until": "2026-11-23T12:00:01Z"}),
-            NOW_MS,
-        )
-        .unwrap();
-        assert_eq!((asked.until, asked.reason.as_str()), (Until::At(NOW_MS + 1_000), ""));
     }
 
     #[test]
@@ -195,13 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ban_may_be_of_a_key_for_a_week() {
-        let body = json!({"rule": "login", "key": "192.0.2.1", "for": "7d"});
-        let subject = Subject::Key { rule: "login".into(), key: "192.0.2.1".into() };
-        assert_eq!(read(OverrideKind::Ban, &body, NOW_MS).unwrap().subject, subject);
-        assert!(read(OverrideKind::Allow, &body, NOW_MS).unwrap_err()[0].place == "address");
-        let found = errors(&json!({"rule": "login", "for": "8d", "address": "192.0.2.1"}));
-        let problems = ["key: missing", "for: expected a time of up to 7 days", "address: unknown field"];
-        assert!(found.iter().zip(problems).all(|(found, problem)| found.starts_with(problem)), "{found:?}");
+    fn spans_are_a_number_and_a_unit() {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("1h", 3_600), ("7d", 604_800)] {
+            assert_eq!(span(text), Some(seconds * SECOND_MS), "{text}");
+        }
+        for text in
+            ["", "s", "0s", "1", "1w", "+1h", "-1h", "1.5h", " 1h", "1h ", "99999999999999999999d", "1\u{e9}"]
+        {
+            assert_eq!(span(text), None, "{text}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::network::Network;
 use crate::moment;
-use crate::store::overrides::StoredOverride;
+use crate::store::rules::StoredOverride;
 
 /// Kind of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -1,14 +1,15 @@
-//! Tiers that overrides add to their rules.
+//! Tiers that overrides add to their rules, and the keys that they ban.
 
 use serde_json::{Map, Value, json};
+use weir_budget::budget::BudgetId;
 use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use weir_rules::key::{KeySpec, KeyValue};
 use weir_rules::matching::Range;
 use weir_rules::reading::ConfigError;
 use weir_rules::{Rule, RuleSet};
 
-use super::spec::OverrideQuota;
-use crate::keys::name;
+use super::spec::{Override, OverrideKind, OverrideQuota, Subject};
+use crate::keys::{name, which};
 
 /// Prefix of a value, for keys with one part besides the client's address.
 const TEXT: &str = "text:";
@@ -99,4 +100,18 @@ fn expected(spec: &KeySpec) -> &'static str {
         "expected text: and the value of the key's one part beside client_address, as in text:acme; a key of more parts cannot \
          be overridden, nor one by its hash"
     }
+}
+
+/// All banned keys, oldest override first, each with the end of its ban in milliseconds since 1970. A ban of a
+/// rule's key covers all tiers of the rule.
+pub(crate) fn banned_keys(rules: &RuleSet, overrides: &[Override]) -> Vec<(BudgetId, u64)> {
+    let of = |order: &Override| {
+        let ids = match (order.said.kind, &order.said.subject) {
+            (OverrideKind::Ban, Subject::Key { rule, key }) => which::keys(rules, rule, key).ok(),
+            _ => None,
+        };
+        let until_ms = order.until_ms;
+        ids.into_iter().flatten().map(move |id| (id, until_ms))
+    };
+    overrides.iter().flat_map(of).collect()
 }

@@ -6,16 +6,15 @@ use std::sync::atomic::Ordering;
 
 use weir_budget::budget::{Account, BudgetId};
 use weir_budget::decisions::{self, DecisionCounts, RuleRates};
-use weir_budget::statuses::{self, PopStatus};
-use weir_budget::top_keys::budget_state::{BudgetQuery, BudgetState};
+use weir_budget::hub::{BudgetQuery, BudgetState};
+use weir_budget::pops::{self, PopStatus};
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
 
+use super::figures::DecisionRates;
 use super::{ReportHandler, unix_us};
-use crate::keys::overrides;
 use crate::keys::page::{KeyState, TopKeysPage};
-use crate::keys::query::LISTED_MAX;
+use crate::keys::query::{self, LISTED_MAX};
 use crate::keys::shared::{self, SharedKeys};
-use crate::rates::DecisionRates;
 use crate::store::{ChargeBatch, StoreError};
 
 /// Error for a store that returned no result for a query.
@@ -24,7 +23,7 @@ const NO_ANSWER: StoreError = StoreError::Invalid("no answer to a look");
 impl ReportHandler {
     /// Shares this weir-sync's top keys and rule rates with the others. If there are none, an empty text is
     /// stored once.
-    pub async fn share_top_keys(&self) -> Result<(), StoreError> {
+    pub(crate) async fn share_top_keys(&self) -> Result<(), StoreError> {
         let word = self.word(shared::TOLD_MAX);
         let is_told = word != SharedKeys::default();
         if is_told || self.is_busy_told.load(Ordering::Relaxed) {
@@ -60,7 +59,7 @@ impl ReportHandler {
     }
 
     /// Top keys of the whole fleet; only this weir-sync's while the store is out of reach.
-    pub async fn top_keys(&self) -> TopKeysPage {
+    pub(crate) async fn top_keys(&self) -> TopKeysPage {
         let (words, is_partial) = self.words().await;
         let members = words.len();
         let (keys, unseen) =
@@ -70,7 +69,7 @@ impl ReportHandler {
 
     /// Decision rates of each rule and statuses of POPs in the whole fleet; only those of this weir-sync's POPs
     /// while the store is out of reach.
-    pub async fn pops_say(&self) -> (DecisionRates, BTreeMap<String, PopStatus>) {
+    pub(crate) async fn pops_say(&self) -> (DecisionRates, BTreeMap<String, PopStatus>) {
         let (words, is_partial) = self.words().await;
         let members = words.len();
         let rules =
@@ -80,22 +79,21 @@ impl ReportHandler {
             |of: &RuleRates| of.milli != DecisionCounts::default() || self.rules.has_rule(&of.rule);
         let rules = rules.into_iter().filter(is_shown).collect();
         let statuses = words.into_iter().flat_map(|(_, word)| word.statuses);
-        (DecisionRates { rules, members, is_partial }, statuses::together(statuses))
+        (DecisionRates { rules, members, is_partial }, pops::newest_statuses(statuses))
     }
 
     /// Remaining time of each key's ban in milliseconds, whether the key or its address is banned. None for a
     /// key that is not banned.
-    pub fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
+    pub(crate) fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
         let standings = self.rules.standings();
         let (hub, now) = (self.hub(), self.now());
-        let of =
-            |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(overrides::banned_ms(&standings, &key.id));
+        let of = |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(query::banned_ms(&standings, &key.id));
         keys.iter().map(of).collect()
     }
 
     /// State of each of these keys. None if no POP has lately reported the key's rule and no kept rule set has
     /// it.
-    pub async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<KeyState>> {
+    pub(crate) async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<KeyState>> {
         self.update_known_rules();
         // Data of the other weir-syncs is read once for all keys.
         let top_keys = if ids.is_empty() { Vec::new() } else { self.top_keys().await.keys };
@@ -116,14 +114,14 @@ impl ReportHandler {
                 let standing = standing.map_err(Clone::clone);
                 (standing, account.map(|Account { members, .. }| members).unwrap_or_default())
             }
-            BudgetQuery::Strict(draw) => {
-                let drawn =
-                    self.store.acquire("", slice::from_ref(draw)).await.pop().unwrap_or(Err(NO_ANSWER));
-                (drawn.map(|drawn| BudgetState::from((draw, &drawn))), Vec::new())
+            BudgetQuery::Strict(acquire) => {
+                let acquired =
+                    self.store.acquire("", slice::from_ref(acquire)).await.pop().unwrap_or(Err(NO_ANSWER));
+                (acquired.map(|acquired| BudgetState::from((acquire, &acquired))), Vec::new())
             }
         };
         let top_keys = top_keys.iter().find(|key| key.id == *id).cloned();
-        let as_address = overrides::banned_ms(&self.rules.standings(), id);
+        let as_address = query::banned_ms(&self.rules.standings(), id);
         let (hub, now) = (self.hub(), self.now());
         let top_keys = top_keys.or_else(|| {
             let mine = hub.top_key(now, id)?;

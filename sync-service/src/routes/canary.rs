@@ -14,8 +14,8 @@ use crate::document::Document;
 use crate::fleet::Seen;
 use crate::moment;
 use crate::problem::{Problem, json as response};
-use crate::rules::audience::Audience;
-use crate::rules::fleet::FleetState;
+use crate::rules::Audience;
+use crate::rules::follow::FleetState;
 use crate::rules::{ChangeError, ChangeOrigin, Tried};
 
 impl Routes {

@@ -8,10 +8,10 @@ use weir_rules::reading::ConfigError;
 
 use super::{Answered, HttpRequest, Routes, essence};
 use crate::access::credentials::GatewayApi;
+use crate::document::source;
 use crate::gateway::{CheckDecision, Gateway, SettleError, json};
 use crate::problem::{Problem, json as response};
 use crate::store::StoreError;
-use crate::strict_json;
 
 /// Media type of requests and responses.
 const JSON: &str = "application/json";
@@ -106,6 +106,6 @@ impl Routes {
             return Err(Problem::media_type(JSON));
         }
         let body = self.read(request.into_body(), self.body_bytes_max).await?;
-        strict_json::read(&body).map_err(|error| Problem::malformed(format!("expected JSON: {error}")))
+        source::json(&body).map_err(|error| Problem::malformed(format!("expected JSON: {error}")))
     }
 }

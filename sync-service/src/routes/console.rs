@@ -11,13 +11,14 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::fleet::{add_statuses, pop};
 use super::{Answered, HttpRequest, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
@@ -25,8 +26,7 @@ use crate::fleet::Seen;
 use crate::keys::page::parts;
 use crate::live::{EventStream, LISTENERS_MAX};
 use crate::problem::{Problem, text};
-use crate::rules::fleet::FleetState;
-use crate::statuses;
+use crate::rules::follow::FleetState;
 
 /// Interval at which a stream sends the state. All streams send the same, which is computed once.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -169,7 +169,7 @@ impl Routes {
             "fleet": fleet.ok().as_ref().map(of_fleet),
         });
         if let Some(listed) = found.pointer_mut("/fleet/pops") {
-            statuses::add(listed, &pops);
+            add_statuses(listed, &pops);
         }
         found
     }
@@ -203,7 +203,7 @@ fn of_fleet(fleet: &FleetState) -> Value {
         first.truncate(POPS_MAX);
         first.sort_by(|one, other| one.pop.cmp(&other.pop));
     }
-    let pops: Vec<Value> = first.into_iter().map(|pop| super::rules::pop(pop, fleet)).collect();
+    let pops: Vec<Value> = first.into_iter().map(|seen| pop(seen, fleet)).collect();
     json!({
         "version": fleet.revision,
         "rule_set": fleet.version,

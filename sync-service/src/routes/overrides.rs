@@ -4,20 +4,20 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use weir_protocol::messages::BAN_MS_MAX;
 
-use super::override_path::OverridePath;
 use super::rules::{JSON, OVERRIDE_BYTES_MAX, judge_query, number};
 use super::{Answered, HttpRequest, Routes, essence};
 use crate::access::credentials::Role;
 use crate::connections::Peer;
+use crate::document::source;
 use crate::keys::{name, which};
 use crate::moment;
 use crate::overrides::Override;
 use crate::overrides::network::Network;
+use crate::overrides::path::OverridePath;
 use crate::overrides::request::{self, REASON_BYTES_MAX};
 use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideState, Subject};
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;
-use crate::strict_json;
 
 impl Routes {
     pub(super) async fn overrides(&self, request: HttpRequest, peer: &Peer, place: OverridePath) -> Answered {
@@ -72,8 +72,7 @@ impl Routes {
             return Err(Problem::media_type(JSON));
         }
         let body = self.read(request.into_body(), OVERRIDE_BYTES_MAX).await?;
-        let value =
-            strict_json::read(&body).map_err(|error| Problem::malformed(format!("no JSON: {error}")))?;
+        let value = source::json(&body).map_err(|error| Problem::malformed(format!("no JSON: {error}")))?;
         let now_ms = moment::now_ms();
         let asked = match subject {
             Some(subject) => request::read_override(&value, now_ms, subject),

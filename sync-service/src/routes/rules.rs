@@ -1,4 +1,4 @@
-//! Routes of the fleet's rule set: operators change it, and POPs fetch it.
+//! Routes of the fleet's rule set: operators change and compare it, and POPs fetch it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,30 +7,25 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use serde_json::{Value, json};
-use tokio::join;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use url::form_urlencoded;
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::REGION_NAME_MAX;
 
-use super::canary::canary;
 use super::{Answered, HttpRequest, HttpResponse, Routes, essence};
 use crate::access::credentials::Role;
+use crate::changes::Differences;
 use crate::check::warn::{self, Warning};
 use crate::connections::Peer;
-use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
-use crate::fleet::Seen;
-use crate::keys::page::parts;
+use crate::document::{DOCUMENT_BYTES_MAX, Document, Form, source};
 use crate::overrides::spec::{OverrideState, Subject};
 use crate::problem::{Problem, json as response, text};
-use crate::rules::audience::{Audience, POPS_MAX};
-use crate::rules::fleet::FleetState;
-use crate::rules::{COMMENT, COMMENT_BYTES_MAX, ChangeError, ChangeOrigin, NumberedDocument, Tried};
-use crate::statuses;
+use crate::rules::{
+    Audience, COMMENT, COMMENT_BYTES_MAX, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX, Tried,
+};
 use crate::store::StoreError;
 use crate::store::rules::StoredVersion;
-use crate::strict_json;
 
 /// Maximum size of a body with a single field, in bytes.
 pub(super) const OVERRIDE_BYTES_MAX: usize = 4_096;
@@ -141,19 +136,6 @@ impl Routes {
         Ok(ChangeOrigin { note: note.into(), author, comment, peer: Some(peer.address.ip().to_canonical()) })
     }
 
-    pub(super) async fn fleet(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
-        let (fleet, (_, say)) = join!(self.exchange.fleet(), self.exchange.pops_say());
-        let fleet = fleet?;
-        let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
-        let mut answer = json!({
-            "version": fleet.revision, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
-            "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
-        });
-        statuses::add(&mut answer["pops"], &say);
-        Ok(response(StatusCode::OK, JSON, &answer))
-    }
-
     /// The only field of a JSON body, which must be `name`; `expected` describes the body for errors.
     async fn order<T>(
         &self,
@@ -166,7 +148,7 @@ impl Routes {
             return Err(Problem::media_type(JSON));
         }
         let body = self.read(request.into_body(), OVERRIDE_BYTES_MAX).await?;
-        let value = strict_json::read(&body).ok();
+        let value = source::json(&body).ok();
         let fields = value.as_ref().and_then(Value::as_object).filter(|fields| fields.len() == 1);
         let order = fields.and_then(|fields| fields.get(name)).and_then(read);
         order.ok_or_else(|| Problem::malformed(format!("expected {expected}")))
@@ -189,20 +171,6 @@ impl Routes {
             _ => Err(unreadable()),
         }
     }
-}
-
-/// JSON for operators about a POP of `fleet`.
-pub(super) fn pop(seen: &Seen, fleet: &FleetState) -> Value {
-    json!({
-        "name": seen.pop,
-        "region": seen.region,
-        "replica": seen.replica,
-        "silent_s": parts(seen.age_us / 1_000),
-        "version": seen.version,
-        "refused": seen.refused,
-        "is_canary": fleet.is_canary(seen),
-        "is_current": fleet.is_current(seen),
-    })
 }
 
 /// An operator's comment on a change.
@@ -340,4 +308,63 @@ pub(super) fn tagged(mut response: HttpResponse, version: u64) -> HttpResponse {
         response.headers_mut().insert(ETAG, tag);
     }
     response
+}
+
+/// Two versions; none stands for the current one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pair {
+    from: Option<u64>,
+    to: Option<u64>,
+}
+
+impl Routes {
+    /// Returns the changes from one version to another.
+    pub(super) async fn differences(&self, request: &HttpRequest) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        let query = request.uri().query().unwrap_or_default();
+        let pair = pair(query).ok_or_else(|| {
+            Problem::malformed(format!(
+                "expected `?from=N&to=M`, either of which may be left out, found `?{query}`"
+            ))
+        })?;
+        let (from, to) = (self.held(pair.from).await?, self.held(pair.to).await?);
+        // Parsing large rule sets takes a while.
+        let compare = move || {
+            let [old, new] =
+                [&from, &to].map(|held| serde_json::from_slice::<Value>(&held.document).unwrap_or_default());
+            let changes = Differences::between(&old, &new);
+            let lines = changes.lines(&old, &new);
+            json!({"from": from.version, "to": to.version, "is_same": old == new, "changes": changes, "lines": lines})
+        };
+        let unread =
+            |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the versions could not be compared");
+        Ok(response(StatusCode::OK, JSON, &spawn_blocking(compare).await.map_err(unread)?))
+    }
+
+    /// Returns a version, or the current one.
+    pub(super) async fn held(&self, version: Option<u64>) -> Result<NumberedDocument, Problem> {
+        let rules = &self.exchange.rules;
+        match version {
+            Some(version) => rules.get(version).await?.ok_or_else(|| ChangeError::NotKept(version).into()),
+            None => rules.current().await?.ok_or_else(|| {
+                let detail = "there is no rule set: POPs run their own configuration's";
+                Problem::new(StatusCode::NOT_FOUND, detail)
+            }),
+        }
+    }
+}
+
+fn pair(query: &str) -> Option<Pair> {
+    let mut pair = Pair::default();
+    for (name, text) in form_urlencoded::parse(query.as_bytes()) {
+        let place = match name.as_ref() {
+            "from" => &mut pair.from,
+            "to" => &mut pair.to,
+            _ => return None,
+        };
+        if place.replace(number(&text)?).is_some() {
+            return None;
+        }
+    }
+    Some(pair)
 }

@@ -8,13 +8,13 @@ use serde_json::json;
 use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
 
-use super::audience::{Audience, Canary, StoredAudience};
+use super::change::{Audience, Canary, StoredAudience};
 use super::{ChangeError, ChangeOrigin, NumberedDocument, RuleSets, Tried, read};
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
 use crate::document::Document;
 use crate::store::StoreError;
-use crate::store::canary::{self as store, CanaryResult};
+use crate::store::rules::{self as store, CanaryResult};
 
 impl RuleSets {
     /// Reads the current canary from the store.

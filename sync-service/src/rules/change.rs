@@ -1,10 +1,117 @@
-//! Author and reason of a change of the rule set.
+//! Changes of the rule set: their authors, canaries and the POPs of these.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use thiserror::Error;
+use weir_rules::reading::ConfigError;
 
 use crate::audit::event::ChangeEvent;
+use crate::changes::Differences;
+use crate::fleet::Seen;
+use crate::store::StoreError;
+use crate::store::rules::{OVERRIDES_MAX, StoredCanary};
+
+/// Header with the author's comment on a change.
+pub const COMMENT: &str = "weir-comment";
+/// Maximum length of a [`COMMENT`], in bytes.
+pub const COMMENT_BYTES_MAX: usize = 500;
+
+/// Number and JSON document of a version or a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedDocument {
+    /// Number of the version or revision.
+    pub version: u64,
+    /// Document as JSON.
+    pub document: Bytes,
+}
+
+/// Commands that end a canary, for error messages.
+const CANARY_ENDS: &str = "POST /v1/rules/canary/promote makes it the rule set of all POPs, DELETE /v1/rules/canary takes it back; \
+    the kill switch takes it back, too";
+
+/// Reason why a rule set was not changed, with what to do for operators.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The current version is not the expected one. It is 0 if there is none.
+    #[error("{}", conflict(*.0))]
+    Conflict(u64),
+    /// There is no rule set to change.
+    #[error("there is no rule set to change: POPs run their own configuration's. PUT one to /v1/rules first")]
+    None,
+    /// The version is not kept.
+    #[error("version {0} is not kept; GET /v1/rules/versions lists those that are")]
+    NotKept(u64),
+    /// A kept document is no longer valid.
+    #[error("the rule set has {} errors; nothing was changed", .0.len())]
+    Invalid(Vec<ConfigError>),
+    /// The rule set would be invalid with the override.
+    #[error("the rule set with this override would have {} errors; nothing was changed", .0.len())]
+    Override(Vec<ConfigError>),
+    /// The maximum number of overrides is reached.
+    #[error(
+        "there are {OVERRIDES_MAX} overrides, the most: GET /v1/overrides lists them; lift one, or ban a network instead of its addresses"
+    )]
+    Full,
+    /// There is no such override.
+    #[error("there is no such override: GET /v1/overrides lists all")]
+    NoOverride,
+    /// The canary with this number is running.
+    #[error("a canary runs; nothing was changed. {CANARY_ENDS}")]
+    Canary(u64),
+    /// No canary is running.
+    #[error("no canary runs: PUT /v1/rules?pops=A,B or ?region=R begins one")]
+    NoCanary,
+    /// The canary with this number is running, not the expected one.
+    #[error("the canary that runs is {0}; nothing was changed. {CANARY_ENDS}")]
+    OtherCanary(u64),
+    /// Some POPs of the canary's audience, or all of them, have never reported.
+    #[error("{}. Nothing was changed; GET /v1/fleet lists POPs and their regions", unheard(.0))]
+    Unheard(Audience),
+    /// The canary would change the quota or the algorithm of strict rules.
+    #[error("the canary has other terms for {} strict rules; nothing was changed", .0.len())]
+    Strict(Vec<ConfigError>),
+}
+
+fn conflict(current: u64) -> String {
+    match current {
+        0 => "there is no rule set yet: expected `If-None-Match: *`".into(),
+        current => format!("the current version is {current}"),
+    }
+}
+
+fn unheard(audience: &Audience) -> String {
+    match audience {
+        Audience::Pops(names) => {
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            format!("expected POPs that have reported; these have not: {}", names.join(", "))
+        }
+        Audience::Region(region) => {
+            format!("expected a region whose POPs have reported; none of `{region}` has")
+        }
+    }
+}
+
+/// Result of a trial: what a rule set would change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// Version that it would replace; 0 if there is none.
+    pub current: u64,
+    /// Version that it would become. It cannot be predicted for the first one.
+    pub next: Option<u64>,
+    /// True if it is identical to the current one.
+    pub is_same: bool,
+    /// Changes to the current rule set.
+    pub changes: Differences,
+    /// The changes as text, one per line.
+    pub lines: Vec<String>,
+}
 
 /// Origin of a version, stored beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -42,5 +149,88 @@ impl ChangeOrigin {
     /// Parses a stored change. Versions stored before authors were recorded have only a note.
     pub fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_else(|_| Self { note: text.to_owned(), ..Self::default() })
+    }
+}
+
+/// Maximum number of POPs in a canary's list.
+pub const POPS_MAX: usize = 100;
+
+/// POPs of a canary: by name, or all of a region.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Audience {
+    /// The POPs with these names.
+    Pops(BTreeSet<String>),
+    /// The POPs that report to the weir-syncs of this region.
+    Region(String),
+}
+
+impl Audience {
+    /// True if it includes `pop`, which reports to a weir-sync of `region`.
+    pub fn covers(&self, pop: &str, region: &str) -> bool {
+        match self {
+            Self::Pops(names) => names.contains(pop),
+            Self::Region(name) => name == region,
+        }
+    }
+
+    /// Part of it that is not among the POPs `seen`; none if all are.
+    pub fn unheard(&self, seen: &[Seen]) -> Option<Self> {
+        match self {
+            Self::Pops(names) => {
+                let is_unheard = |name: &&String| !seen.iter().any(|seen| seen.pop == **name);
+                let unheard: BTreeSet<_> = names.iter().filter(is_unheard).cloned().collect();
+                (!unheard.is_empty()).then_some(Self::Pops(unheard))
+            }
+            Self::Region(name) => {
+                (!seen.iter().any(|seen| seen.region == *name)).then(|| Self::Region(name.clone()))
+            }
+        }
+    }
+}
+
+/// Text that a store keeps beside a canary's document.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct StoredAudience {
+    /// Its POPs.
+    pub(super) audience: Audience,
+    /// Name of the token with which it was begun.
+    #[serde(default)]
+    pub(super) author: String,
+    /// Its author's comment.
+    #[serde(default)]
+    pub(super) comment: String,
+}
+
+/// The current canary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canary {
+    /// Its number, which is unique.
+    pub id: u64,
+    /// Start time, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Its POPs.
+    pub audience: Audience,
+    /// Name of the token with which it was begun.
+    pub author: String,
+    /// Its author's comment.
+    pub comment: String,
+    /// Its rule set, as JSON.
+    pub document: Bytes,
+}
+
+impl Canary {
+    /// Parses a stored canary. None if it was stored by a newer weir-sync with other kinds of audiences.
+    pub(super) fn read(kept: StoredCanary) -> Option<Self> {
+        let StoredCanary { id, at_ms, text, document } = kept;
+        let StoredAudience { audience, author, comment } = serde_json::from_str(&text).ok()?;
+        Some(Self { id, at_ms, audience, author, comment, document: document.into() })
+    }
+
+    /// Its POPs and its number, as JSON for operators.
+    pub fn told(&self) -> Value {
+        let mut told = json!(self.audience);
+        told["id"] = self.id.into();
+        told
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
 
-use super::followed::OfflineChange;
-use super::revision::Base;
+use super::revision::{Base, OfflineChange};
 use super::{ChangeError, ChangeOrigin, RuleSets};
 use crate::audit::event::ChangeEvent;
 use crate::document::Document;
@@ -16,7 +15,7 @@ use crate::overrides::request::OverrideRequest;
 use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideSettings, OverrideState, Subject};
 use crate::overrides::{Override, tier};
 use crate::store::StoreError;
-use crate::store::overrides::{self as store, OverrideResult};
+use crate::store::rules::{self as store, OverrideResult};
 
 impl RuleSets {
     /// All overrides, with the effect of each; the oldest first.

@@ -1,19 +1,24 @@
-//! Revisions that POPs run: a version of the rule set, with the overrides that change it.
+//! Revisions that POPs run (a version of the rule set with the overrides that change it), the state of the store
+//! that they were composed from, and the rules that POPs may run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use weir_budget::budget::BudgetId;
 use weir_budget::report_limits::KnownRule;
 use weir_rules::RuleSet;
 
-use super::audience::Canary;
+use super::change::{Canary, ChangeOrigin};
 use crate::document::{Document, Form};
+use crate::moment;
 use crate::overrides::compose::{Composed, OverrideEffect, compose};
 use crate::overrides::spec::OverrideState;
-use crate::overrides::{Override, banned};
-use crate::refused_claims::known_rules;
+use crate::overrides::{Override, tier};
+use crate::refusals::known_rules;
+use crate::store::rules::{Current, StoredOverrides, VERSIONS_KEPT};
 
 /// Maximum number of revisions kept, for POPs that received their numbers and fetch them.
 const REVISIONS_KEPT: usize = 8;
@@ -80,7 +85,7 @@ impl Revision {
             document: document.text().into(),
             standings: overrides.iter().zip(&effects).map(stand).collect(),
             rules: known_rules(document.rules()).collect(),
-            banned: Some(banned::keys(document.rules(), overrides)),
+            banned: Some(tier::banned_keys(document.rules(), overrides)),
             rule_set: Some(Arc::new(document.into_rules())),
         }
     }
@@ -127,7 +132,6 @@ impl RecentRevisions {
         self.canary.as_ref()
     }
 
-    /// The revision with this number.
     pub(super) fn find(&self, number: u64) -> Option<&Arc<Revision>> {
         self.latest.iter().find(|revision| revision.number == number)
     }
@@ -142,21 +146,162 @@ impl RecentRevisions {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// State last read from the store.
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    /// Numbers of the revision that POPs run.
+    pub(super) current: Current,
+    /// Rule set.
+    pub(super) base: Option<Arc<Base>>,
+    /// Canary, with its rule set, if one runs.
+    pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
+    /// Overrides.
+    pub(super) overrides: Arc<[Override]>,
+    /// Changes made since while the store was out of reach.
+    pub(super) offline: Vec<OfflineChange>,
+    /// The store's clock, read with the overrides.
+    pub(super) clock: Option<ClockReading>,
+    /// Time at which the first override ends.
+    ends_at: Option<Instant>,
+}
 
-    #[test]
-    fn the_latest_revisions_are_kept_and_the_last_told_is_current() {
-        let base = Base::read(7, "no document".into());
-        let mut told = RecentRevisions::default();
-        for number in (7..20).chain([16]) {
-            told.publish(Arc::new(Revision::of(number, &base, &[])), None);
-        }
-        assert_eq!(told.current().unwrap().number, 16);
-        let numbers: Vec<_> = told.latest.iter().map(|revision| revision.number).collect();
-        assert_eq!(numbers, [16, 19, 18, 17, 15, 14, 13, 12]);
-        assert!(told.find(19).is_some_and(|revision| revision.document == "no document"));
-        assert!(told.find(7).is_none(), "it may be read from the store");
+/// A change that the store does not have yet.
+#[derive(Clone, Debug)]
+pub(super) enum OfflineChange {
+    /// A use of the kill switch.
+    Enforce(bool, ChangeOrigin),
+    /// A new override.
+    Put(Override),
+    /// An override that was lifted.
+    Lift(Override),
+}
+
+/// A clock that was read once, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockReading {
+    read_at: Instant,
+    ms: u64,
+}
+
+impl ClockReading {
+    /// Its time now.
+    pub(super) fn now_ms(self) -> u64 {
+        self.ms.saturating_add(u64::try_from(self.read_at.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
+}
+
+impl Followed {
+    /// Updates the overrides from the store's answer.
+    pub(super) fn observe(&mut self, overrides: &StoredOverrides) {
+        self.overrides = overrides.kept.iter().filter_map(Override::read).collect();
+        self.clock = Some(ClockReading { read_at: Instant::now(), ms: overrides.now_ms });
+        let first = overrides.kept.iter().map(|order| order.until_ms).min();
+        let left = first.map(|until_ms| Duration::from_millis(until_ms.saturating_sub(overrides.now_ms)));
+        self.ends_at = left.and_then(|left| Instant::now().checked_add(left));
+    }
+
+    /// True if an override has ended.
+    pub(super) fn is_due(&self) -> bool {
+        self.ends_at.is_some_and(|at| at <= Instant::now())
+    }
+}
+
+impl Followed {
+    /// Overrides last read from the store, with the changes that it does not have yet.
+    pub(super) fn all_overrides(&self) -> Arc<[Override]> {
+        let is_order = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
+        if !self.offline.iter().any(is_order) {
+            return Arc::clone(&self.overrides);
+        }
+        let now_ms = self.clock.map_or_else(moment::now_ms, ClockReading::now_ms);
+        let mut overrides: Vec<Override> =
+            self.overrides.iter().filter(|order| order.until_ms > now_ms).cloned().collect();
+        for change in &self.offline {
+            let (OfflineChange::Put(order) | OfflineChange::Lift(order)) = change else { continue };
+            overrides.retain(|known| known.said.name() != order.said.name());
+            if matches!(change, OfflineChange::Put(_)) && order.until_ms > now_ms {
+                overrides.push(order.clone());
+            }
+        }
+        overrides.into()
+    }
+
+    /// Last setting of the kill switch while offline; none if it was not used.
+    pub(super) fn enforced(&self) -> Option<bool> {
+        let enforced = |change: &OfflineChange| match change {
+            OfflineChange::Enforce(enforce, _) => Some(*enforce),
+            _ => None,
+        };
+        self.offline.iter().rev().find_map(enforced)
+    }
+}
+
+/// Lowest number of a revision that is made offline. Numbers from the store are far below it, and a double
+/// holds all of them exactly.
+pub const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
+/// Rules by version and by revision.
+#[derive(Default)]
+pub(super) struct NumberedRules {
+    versions: BTreeMap<u64, Vec<KnownRule>>,
+    /// Rules that only overrides make, by the revision's number.
+    revisions: BTreeMap<u64, Vec<KnownRule>>,
+    /// Rules made only by overrides that the store does not have.
+    offline: Vec<KnownRule>,
+    /// True if all versions were read that the store had at the start.
+    pub(super) is_complete: bool,
+    /// True if [`NumberedRules::news`] has returned them.
+    is_told: bool,
+}
+
+impl NumberedRules {
+    pub(super) fn add(&mut self, version: u64, rules: Vec<KnownRule>) {
+        self.is_told &= insert(&mut self.versions, version, rules);
+    }
+
+    /// Adds the rules of the revision `number`, beyond those of versions.
+    pub(super) fn add_revision(&mut self, number: u64, rules: impl Iterator<Item = KnownRule>) {
+        let is_new = |rule: &KnownRule| !self.versions.values().any(|known| known.contains(rule));
+        let rules: Vec<_> = rules.filter(is_new).collect();
+        if number >= OFFLINE_NUMBER_MIN {
+            self.is_told &= rules.iter().all(|rule| self.offline.contains(rule));
+            self.offline = rules;
+            return;
+        }
+        self.is_told &= insert(&mut self.revisions, number, rules);
+    }
+
+    /// True if the rules of this version or revision are known, or if the initial versions were not all read
+    /// yet. Revisions made offline are not in the store, and count as known.
+    pub(super) fn has(&self, number: u64) -> bool {
+        number >= OFFLINE_NUMBER_MIN
+            || !self.is_complete
+            || self.versions.contains_key(&number)
+            || self.revisions.contains_key(&number)
+    }
+
+    /// True if a version with this number is known.
+    pub(super) fn is_version(&self, number: u64) -> bool {
+        self.versions.contains_key(&number)
+    }
+
+    /// Returns the highest known number and all rules, if there are new ones since the last call.
+    pub(super) fn news(&mut self) -> Option<(u64, Vec<KnownRule>)> {
+        if !self.is_complete || std::mem::replace(&mut self.is_told, true) {
+            return None;
+        }
+        let last =
+            |known: &BTreeMap<u64, Vec<KnownRule>>| known.keys().next_back().copied().unwrap_or_default();
+        let newest = last(&self.versions).max(last(&self.revisions));
+        let rules = self.versions.values().chain(self.revisions.values()).chain([&self.offline]);
+        Some((newest, rules.flatten().cloned().collect()))
+    }
+}
+
+/// Adds rules; returns true if they were known already.
+fn insert(known: &mut BTreeMap<u64, Vec<KnownRule>>, number: u64, rules: Vec<KnownRule>) -> bool {
+    let is_known = known.insert(number, rules.clone()) == Some(rules);
+    while known.len() > VERSIONS_KEPT {
+        known.pop_first();
+    }
+    is_known
 }

@@ -1,4 +1,5 @@
--- Draws on one strict budget: the same as weir_budget::escrow::Escrow::draw, atomically and by Redis's clock.
+-- Acquires tokens of one strict budget: the same as weir_budget::escrow::Escrow::acquire, atomically and by
+-- Redis's clock.
 --
 -- KEYS[1]   the budget, a hash:
 --             deficit_us, deficit_ns  nanoseconds of refill until full, split so that a double holds each part
@@ -8,7 +9,7 @@
 --             before                  of a sliding window, tokens debited in the previous window and not given back
 --             log                     of a log, "<until_us> <tokens> " for each group of spent tokens that count, by
 --                                     time
---             at_us                   time of the last draw
+--             at_us                   time of the last acquire
 --             outstanding             tokens leased and not known to be spent
 --             next_us                 time before which no lease ends
 --             last_us                 time after which no lease ends
@@ -24,7 +25,7 @@
 -- ARGV[8]   maximum length of windows in microseconds; of a log, the time for which a spent token counts (0 for
 --           requests in flight: a place is free once its POP reports it as spent)
 -- ARGV[9]   start of one of the windows after 1970, in microseconds; -1 if they differ in length
--- ARGV[10..12] if they differ, their boundaries by the clock of the weir-sync that draws: the start of one, its end,
+-- ARGV[10..12] if they differ, their boundaries by the clock of the weir-sync that acquires: the start of one, its end,
 --           and the end of the next one
 -- ARGV[13]  wait before asking again for tokens of a window, or places, that others hold, in microseconds
 -- ARGV[14]  time for which a window is kept after its end, in microseconds
@@ -86,7 +87,7 @@ if is_sliding or is_log then
 end
 
 -- Reads the budget's numbers, its log and the claims' epochs; nil if a number or the log is missing.
--- `outstanding` is a sum over all epochs that holds until the next lease may end. So most draws cost the same,
+-- `outstanding` is a sum over all epochs that holds until the next lease may end. So most acquires cost the same,
 -- however many epochs there are.
 local function read_budget()
   local fields = {unpack(HEAD)}
@@ -362,7 +363,7 @@ if not (is_steady or is_log) then
   if left_us < held_us then
     leased_us, until_us = math.floor(left_us * DRIFT_PART / (DRIFT_PART + 1)), ends
   end
-  -- A draw that leases nothing applies to the current window, however soon that ends.
+  -- An acquire that leases nothing applies to the current window, however soon that ends.
   local is_of_the_moment = FIRST > LAST
   for i = FIRST, LAST, EACH do
     is_of_the_moment = is_of_the_moment or AT_ONCE[ARGV[i]]
@@ -371,7 +372,7 @@ if not (is_steady or is_log) then
     if end_us > 0 and end_us + longest_us == ends then
       before = math.min(deficit_us, TOKENS_MAX)
     else
-      -- The previous window had no draws, but tokens held by requests may have been spent in it.
+      -- The previous window had no acquires, but tokens held by requests may have been spent in it.
       before = is_sliding and math.min(held_after(ends - 2 * longest_us), TOKENS_MAX) or 0
     end
     end_us = ends

@@ -17,9 +17,8 @@ use url::Url;
 
 /// Text of the expected forms, for errors.
 const EXPECTED: &str = "expected `memory`, redis://[user:password@]host[:port][/database], \
-                        redis+cluster://host[:port],host[:port], redis+sentinel://host[:port],host[:port]/master-name, each \
-                        with rediss for TLS, or \
-                        unix:///path/to/socket";
+                        redis+cluster://host[:port],host[:port], redis+sentinel://host[:port],host[:port]/master-name, \
+                        each with rediss for TLS, or unix:///path/to/socket";
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 

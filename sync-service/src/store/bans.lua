@@ -9,25 +9,11 @@
 --           text form (weir_budget::ban::BannedKey)
 --
 -- Returns   {now_us, {key, until_us, key, until_us, ...}}
---
--- The limits in capitals are defined in lines before this text.
 
 local key, changed = KEYS[1], KEYS[2]
 local since = tonumber(ARGV[1])
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-
--- tostring() keeps only 14 digits.
-local function whole(number)
-  return string.format('%.0f', number)
-end
-
-for _, name in ipairs({key, changed}) do
-  local kind = redis.call('TYPE', name).ok
-  if kind ~= 'zset' and kind ~= 'none' then
-    redis.call('DEL', name)
-  end
-end
+local now = now_us
+replace_others('zset', KEYS)
 
 local function drop(gone)
   for _, member in ipairs(gone) do

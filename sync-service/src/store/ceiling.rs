@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_budget::budget::BudgetId;
-use weir_budget::hashed::{Carried, Hashed};
+use weir_budget::id::{Carried, Hashed};
 
 use super::StoreError;
 

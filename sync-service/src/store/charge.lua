@@ -1,51 +1,36 @@
 -- Charges budgets: each as by weir_budget::budget::Budget::charge for each POP in turn, all atomically and by Redis's
--- clock.
+-- clock. The limits in capitals are constants of weir_budget, defined in lines before this text.
 --
 -- KEYS      the budgets, strings. Numbers are doubles, which hold whole numbers up to 2^53 exactly; times are in
 --           microseconds of the budget's own clock; all is little-endian, without padding:
---             the head, HEAD_BYTES    "W3"
---                                     deficit_us, deficit_ns: the refill until full
---                                     at: time of the last charge
---                                     ahead: offset of its clock from the store's
---                                     doubt: time of the store's clock that was put off
---                                     spread, until, before: fan-out in bursts, end of the time for which it is
---                                     remembered, and fan-out remembered when the current overshoot began
---                                     token_us, token_ns: refill time of a token at the last charge
---                                     fill: refill time of an empty budget at the last charge
---                                     forgiven: refill that is missing at an earlier quota only
---                                     kept: expiry of the key, on the store's clock
---                                     then, as integers: the number of spans of unused refill (1 byte), the number of
---                                     sources (3), the bytes of the members (3), and the bytes of the string (4)
---             unused refill           from, to: span in which a full budget lost its refill, as far as it is not
---                                     claimed
---             members                 length of its name (1 byte), name, milli, askers, at
---             sources                 "\n<epoch><pop>\n" (the epoch in 16 hex digits), admitted, seen, made, delay.
---                                     A name has no "\n", and the highest byte of a double is no hex digit: so this
---                                     text is unique in the string
+--             head            "W4"; deficit_us, deficit_ns: the refill until full; at: time of the last charge; ahead:
+--                             lead of its clock over the store's; fan_out, until, before: fan-out in bursts, its end,
+--                             and the fan-out when the current overshoot began; token_us, token_ns, fill: refill time
+--                             of a token and of an empty budget; forgiven: refill missing at an earlier quota only;
+--                             kept: expiry of the key. Then, as integers: the number of spans (1 byte) and of sources
+--                             (3), the bytes of the members (3) and of the string (4)
+--             unused refill   from, to: span in which a full budget lost its refill, as far as it is not claimed
+--             members         length of its name (1 byte), name, milli, askers, at
+--             sources         "\n<epoch><pop>\n" (the epoch in 16 hex digits), admitted, seen, made, delay. A name has
+--                             no "\n", and the highest byte of a double is no hex digit: so this text is unique
 -- ARGV[1]   the member that charges: a region, or "region/replica"
 -- ARGV[2..] "\n<epoch><pop>\n" of each count, budget by budget, POP by POP
--- and last, doubles: the caller's bounds on the store's clock, in microseconds (weir_budget::store_clock): the
---           latest time that it can show; the time at which its latest jump was observed; and the length of all its
---           jumps. Then for each budget: the member's demand, in thousandths of a token per second; its number of
---           POPs with demand; whole microseconds in which a token refills, and the nanoseconds beyond them, below
---           1000; whole microseconds in which an empty budget fills, rounded up; the number of counts.
---           Then six per count, or six zeros if there is none: tokens admitted; the unconfirmed part of them; the
---           age in microseconds of the oldest admission that is not on record; tokens that the POP's own bucket has
---           not refilled since; the time of the report, in milliseconds of the POP's clock; and the number of counts
---           of this POP from here on
+-- and last, doubles: the caller's bounds on the store's clock (weir_budget::store_clock): the latest time that it can
+--           show, the time at which its latest jump was observed, the length of all its jumps. Then for each budget:
+--           the member's demand (milli, askers), token_us, token_ns, fill, the number of counts. Then six per count, or
+--           six zeros if there is none: tokens admitted, the unconfirmed part of them, the age of the oldest admission
+--           that is not on record, tokens that the POP's bucket still lacks, the time of the report in milliseconds of
+--           the POP's clock, and the number of counts of this POP from here on
 --
 -- Returns   now_us, a double; and for each budget: ahead, a double; the bytes of the members, in 3; for each POP, or
---           once if there are no counts, four doubles: deficit_us, deficit_ns, spread, charged; then the members as
+--           once if there are no counts, four doubles: deficit_us, deficit_ns, fan_out, charged; then the members as
 --           they are stored. Or, if the clock is past its latest possible time, the error "LATE <now_us>", and
 --           nothing is written
 --
--- The limits in capitals are constants of weir_budget, defined in lines before this text.
---
--- This script is optimised for speed: Redis does nothing else meanwhile, and its overhead for each call and each
--- byte of a new string takes as long as the arithmetic. So several budgets go in one call, there are few functions,
--- and there is no table or string that is not needed.
+-- Redis does nothing else meanwhile, and its overhead for each call and each byte of a new string takes as long as the
+-- arithmetic. So several budgets go in one call, there are few functions, and no table or string that is not needed.
 
-local HEAD = '<c2dddddddddddddI1I3I3I4'
+local HEAD = '<c2ddddddddddddI1I3I3I4'
 local read, write, find, sub, floor = struct.unpack, struct.pack, string.find, string.sub, math.floor
 local region, said, ROW_BYTES = ARGV[1], ARGV[#ARGV], 48
 local own, own_bytes = string.char(#region) .. region, #region + 1
@@ -88,12 +73,12 @@ for k = 1, #KEYS do
   local first, last = i, i + counts - 1
   row = row + ROW_BYTES
 
-  local deficit_us, deficit_ns, at, ahead, doubt = 0, 0, 0, 0, 0
-  local spread, spread_until, spread_before, kept_until = 0, 0, 0, 0
+  local deficit_us, deficit_ns, at, ahead = 0, 0, 0, 0
+  local fan_out, fan_out_until, fan_out_before, kept_until = 0, 0, 0, 0
   local was_us, was_ns, was_fill, forgiven = token_us, token_ns, fill_us, 0
   local spills_len, sources_len, members_at, sources_at = 0, 0, 1, 1
   local state = redis.pcall('GET', key)
-  local is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before
+  local is, us, ns, at_us, ahead_us, bursts, until_us, before
   local token, rest, fill, pardon, kept, spans, sources, members, all
   if state and state.err then
     -- The key has another type; a budget that cannot be charged would be worse than a new one.
@@ -101,12 +86,12 @@ for k = 1, #KEYS do
     state = ''
   end
   if state and #state >= HEAD_BYTES then
-    is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, fill, pardon, kept,
+    is, us, ns, at_us, ahead_us, bursts, until_us, before, token, rest, fill, pardon, kept,
       spans, sources, members, all = read(HEAD, state)
   end
-  if is == 'W3' and all == #state then
-    deficit_us, deficit_ns, at, ahead, doubt = us, ns, at_us, ahead_us, doubt_us
-    spread, spread_until, spread_before, kept_until = bursts, until_us, before, kept
+  if is == 'W4' and all == #state then
+    deficit_us, deficit_ns, at, ahead = us, ns, at_us, ahead_us
+    fan_out, fan_out_until, fan_out_before, kept_until = bursts, until_us, before, kept
     was_us, was_ns, was_fill, forgiven = token, rest, fill, pardon
     spills_len, sources_len, members_at = 2 * spans, sources, HEAD_BYTES + 1 + 16 * spans
     sources_at = members_at + members
@@ -114,21 +99,74 @@ for k = 1, #KEYS do
     state = ''
   end
 
-  -- Subtract the time since the last charge that did not pass, according to the jumps that the caller observed.
+  -- The budget's own time: the store's without its steps. It skips the jumps that the caller observed since the last
+  -- charge, and never goes back.
   if jumped > 0 then
     local since = at > ahead and at - ahead or 0
     if since <= jump_seen and store_now > since then
       ahead = ahead - (store_now - since < jumped and store_now - since or jumped)
     end
   end
+  local now = store_now + ahead > at and store_now + ahead or at
+  ahead = now - store_now
+  local elapsed = now - at
+  at = now
+
+  -- Spans of unused refill, once they are needed.
+  local spills
+  -- Refill, and record the unused refill of a full budget.
+  local until_full = forgiven > 0 and deficit_us + forgiven or deficit_us
+  if until_full < elapsed then
+    local from = now - elapsed + until_full
+    spills = spills_len > 0 and {read('<' .. string.rep('d', spills_len), state, HEAD_BYTES + 1)} or {}
+    if spills_len > 0 and spills[spills_len] >= from then
+      if spills[spills_len] < now then
+        spills[spills_len] = now
+      end
+    else
+      spills[spills_len + 1], spills[spills_len + 2] = from, now
+      spills_len = spills_len + 2
+    end
+    if now - spills[2] > SPILL_KEPT_US then
+      local kept, kept_len = {}, 0
+      for s = 1, spills_len, 2 do
+        if now - spills[s + 1] <= SPILL_KEPT_US then
+          kept[kept_len + 1], kept[kept_len + 2] = spills[s], spills[s + 1]
+          kept_len = kept_len + 2
+        end
+      end
+      spills, spills_len = kept, kept_len
+    end
+    if spills_len > 2 * SPILLS_MAX then
+      spills_len = bound_spills(spills, spills_len, 2 * SPILLS_MAX)
+    end
+    deficit_us, deficit_ns, forgiven = 0, 0, 0
+  elseif deficit_us < elapsed then
+    deficit_us, deficit_ns, forgiven = 0, 0, until_full - elapsed
+  else
+    deficit_us = deficit_us - elapsed
+    forgiven = forgiven < -deficit_us and -deficit_us or forgiven
+  end
+
+  -- Adopt this quota: the deficit stays the same fraction of a burst. For a larger burst, debt beyond one burst keeps
+  -- its tokens instead. If the deficit is then fewer tokens than were missing, the difference is forgiven; for a
+  -- larger burst it is never fewer.
+  local is_other = was_us ~= token_us or was_ns ~= token_ns or was_fill ~= fill_us
+  if is_other and (deficit_us > 0 or deficit_ns > 0 or forgiven ~= 0) then
+    local old_token, new_token = was_us + was_ns / 1000, token_us + token_ns / 1000
+    local missing, part = (deficit_us + forgiven) / old_token * new_token, deficit_us / was_fill * fill_us
+    if fill_us / new_token > was_fill / old_token then
+      local first = deficit_us < was_fill and deficit_us or was_fill
+      part = first / was_fill * fill_us + (deficit_us - first) / old_token * new_token
+      part = part < missing and missing or part
+    end
+    part = math.min(floor(part), DEFICIT_US_MAX)
+    deficit_us, deficit_ns, forgiven = part, 0, math.min(floor(missing), DEFICIT_US_MAX) - part
+  end
 
   answers_len = answers_len + 1
   local answer_at = answers_len
   local charged
-  local sure = fill_us > STEP_US and fill_us or STEP_US
-  local now = store_now
-  -- Spans of unused refill, once they are needed.
-  local spills
   -- Record of the current count, and its position in `state`, if it is there. For several counts: updated
   -- records by position, and new records.
   local record_admitted, record_seen, record_made, record_delay, place
@@ -148,128 +186,26 @@ for k = 1, #KEYS do
     end
   end
   repeat
-    -- Counts of one POP: read their records, and compute the excess of the time that passed over the time by
-    -- the POP's clock.
-    local told = store_now + ahead
-    local late
     if counts == 0 then
       count = 0
     elseif i > first then
       admitted, unconfirmed, spoken, lacking, made, count = read('<dddddd', said, row)
     end
-    for c = i, i + count - 1 do
-      if is_only then
-        local _, id_ends = find(state, ARGV[c], sources_at, true)
-        if id_ends then
-          place = id_ends + 1
-          record_admitted, record_seen, record_made, record_delay = read('<dddd', state, place)
-        end
-      else
-        place, record_admitted, record_seen, record_made, record_delay = record_of(ARGV[c], state, sources_at, heard, added)
-      end
-      if record_seen then
-        local made_then = c == i and made or read('<d', said, row + ROW_BYTES * (c - i) + 32)
-        local this = record_delay
-        if told > record_seen then
-          this = this + told - record_seen
-        end
-        if made_then > record_made then
-          this = this - (made_then - record_made) * 1000
-        end
-        if not late or this < late then
-          late = this
-        end
-      end
-    end
-
-    -- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that
-    -- the caller's or the POP's clock exposes. If a budget is only read, an implausibly long time is put off.
-    local elapsed = told > at and told - at or 0
-    now = told
-    if told < at then
-      now = at
-    elseif late then
-      if late < 0 then
-        now = told + (doubt < -late and doubt or -late)
-      elseif elapsed > sure and late > sure then
-        now = told - (elapsed < late and elapsed or late)
-      end
-    elseif count > 0 then
-      now = told + doubt
-    elseif elapsed > fill_us and elapsed > LOOK_US and deficit_us > fill_us then
-      now = at + fill_us
-    end
-    if count > 0 then
-      doubt = 0
-    elseif told > now then
-      doubt = doubt + told - now
-    end
-    ahead = ahead + now - told
-    elapsed = now - at
-
-    -- Refill, and record the unused refill of a full budget: at most a burst, if no POP confirms that this time
-    -- has passed.
-    local until_full = forgiven > 0 and deficit_us + forgiven or deficit_us
-    if until_full < elapsed then
-      local from = at + until_full
-      if count == 0 and elapsed > sure and from < now - fill_us then
-        from = now - fill_us
-      end
-      spills = spills or spills_len > 0 and {read('<' .. string.rep('d', spills_len), state, HEAD_BYTES + 1)} or {}
-      if spills_len > 0 and spills[spills_len] >= from then
-        if spills[spills_len] < now then
-          spills[spills_len] = now
-        end
-      else
-        spills[spills_len + 1], spills[spills_len + 2] = from, now
-        spills_len = spills_len + 2
-      end
-      if now - spills[2] > SPILL_KEPT_US then
-        local kept, kept_len = {}, 0
-        for s = 1, spills_len, 2 do
-          if now - spills[s + 1] <= SPILL_KEPT_US then
-            kept[kept_len + 1], kept[kept_len + 2] = spills[s], spills[s + 1]
-            kept_len = kept_len + 2
-          end
-        end
-        spills, spills_len = kept, kept_len
-      end
-      if spills_len > 2 * SPILLS_MAX then
-        spills_len = bound_spills(spills, spills_len, 2 * SPILLS_MAX)
-      end
-      deficit_us, deficit_ns, forgiven = 0, 0, 0
-    elseif deficit_us < elapsed then
-      deficit_us, deficit_ns, forgiven = 0, 0, until_full - elapsed
-    else
-      deficit_us = deficit_us - elapsed
-      forgiven = forgiven < -deficit_us and -deficit_us or forgiven
-    end
-    at = now
-
-    -- Adopt this quota: the deficit stays the same fraction of a burst. For a larger burst, debt beyond one burst keeps
-    -- its tokens instead. If the deficit is then fewer tokens than were missing, the difference is forgiven; for a
-    -- larger burst it is never fewer.
-    local is_other = was_us ~= token_us or was_ns ~= token_ns or was_fill ~= fill_us
-    if is_other and (deficit_us > 0 or deficit_ns > 0 or forgiven ~= 0) then
-      local old_token, new_token = was_us + was_ns / 1000, token_us + token_ns / 1000
-      local missing, part = (deficit_us + forgiven) / old_token * new_token, deficit_us / was_fill * fill_us
-      if fill_us / new_token > was_fill / old_token then
-        local first = deficit_us < was_fill and deficit_us or was_fill
-        part = first / was_fill * fill_us + (deficit_us - first) / old_token * new_token
-        part = part < missing and missing or part
-      end
-      part = math.min(floor(part), DEFICIT_US_MAX)
-      deficit_us, deficit_ns, forgiven = part, 0, math.min(floor(missing), DEFICIT_US_MAX) - part
-    end
-    was_us, was_ns, was_fill = token_us, token_ns, fill_us
-
     -- Charge the tokens that the records do not contain yet.
     local reach, missing = 0, 0
     charged = 0
     for c = i, i + count - 1 do
       local id = ARGV[c]
-      if count > 1 then
+      if c > i then
         admitted, unconfirmed, spoken, lacking, made = read('<ddddd', said, row + ROW_BYTES * (c - i))
+      end
+      if is_only then
+        local _, id_ends = find(state, id, sources_at, true)
+        if id_ends then
+          place = id_ends + 1
+          record_admitted, record_seen, record_made, record_delay = read('<dddd', state, place)
+        end
+      else
         place, record_admitted, record_seen, record_made, record_delay = record_of(id, state, sources_at, heard, added)
       end
       local is_new, new, since = not record_seen, unconfirmed, now
@@ -390,28 +326,28 @@ for k = 1, #KEYS do
     end
 
     -- Update the fan-out. fmod is exact where a quotient is not.
-    if now >= spread_until then
-      spread = 0
+    if now >= fan_out_until then
+      fan_out = 0
     end
     local longest
-    if spread_until > now or deficit_us - SPREAD_MOMENT_US > fill_us then
+    if fan_out_until > now or deficit_us - FAN_OUT_MOMENT_US > fill_us then
       local debt = deficit_us > fill_us and deficit_us - fill_us or 0
-      longest = now + (debt < SPREAD_DEBT_US_MAX and debt or SPREAD_DEBT_US_MAX) + SPREAD_KEPT_US
+      longest = now + (debt < FAN_OUT_DEBT_US_MAX and debt or FAN_OUT_DEBT_US_MAX) + FAN_OUT_KEPT_US
     end
-    if deficit_us - SPREAD_MOMENT_US > fill_us then
-      local beyond = deficit_us - SPREAD_MOMENT_US
+    if deficit_us - FAN_OUT_MOMENT_US > fill_us then
+      local beyond = deficit_us - FAN_OUT_MOMENT_US
       local rest = math.fmod(beyond, fill_us)
-      local depth = math.min((beyond - rest) / fill_us + (rest > 0 and 1 or 0), SPREAD_MAX)
-      if spread_before == 0 then
-        spread_before = spread > 1 and spread or 1
+      local depth = math.min((beyond - rest) / fill_us + (rest > 0 and 1 or 0), FAN_OUT_MAX)
+      if fan_out_before == 0 then
+        fan_out_before = fan_out > 1 and fan_out or 1
       end
-      local times = depth < AGAIN_MIN and 1 or spread_before
-      spread = math.max(spread, math.min(depth * times, SPREAD_MAX))
-      spread_until = longest
+      local times = depth < AGAIN_MIN and 1 or fan_out_before
+      fan_out = math.max(fan_out, math.min(depth * times, FAN_OUT_MAX))
+      fan_out_until = longest
     else
-      spread_before = 0
-      if longest and spread_until > longest then
-        spread_until = longest
+      fan_out_before = 0
+      if longest and fan_out_until > longest then
+        fan_out_until = longest
       end
     end
 
@@ -420,8 +356,10 @@ for k = 1, #KEYS do
     if sources_len > SOURCES_MAX then
       heard = heard or {}
       local seen, says, ids, from = {}, {}, {}, sources_at
-      local all_sources = is_only and ARGV[first] .. write('<dddd', record_admitted, record_seen, record_made, record_delay) or added
-      all_sources = state .. all_sources
+      local all_sources = state .. added
+      if is_only then
+        all_sources = state .. ARGV[first] .. write('<dddd', record_admitted, record_seen, record_made, record_delay)
+      end
       while from <= #all_sources do
         local _, id_ends = find(all_sources, '\n', from + 1, true)
         local id = sub(all_sources, from, id_ends)
@@ -443,7 +381,7 @@ for k = 1, #KEYS do
     end
     if counts > 1 then
       answers_len = answers_len + 1
-      answers[answers_len] = write('<dddd', deficit_us, deficit_ns, spread, charged)
+      answers[answers_len] = write('<dddd', deficit_us, deficit_ns, fan_out, charged)
     end
   until i > last
 
@@ -478,15 +416,15 @@ for k = 1, #KEYS do
     answers_len = answers_len + 1
     answers[answers_len] = members
   else
-    answers[answer_at] = write('<dI3ddddc0', ahead, #members, deficit_us, deficit_ns, spread, charged, members)
+    answers[answer_at] = write('<dI3ddddc0', ahead, #members, deficit_us, deficit_ns, fan_out, charged, members)
   end
 
   local keep_us = deficit_us + (deficit_ns > 0 and 1 or 0) + (forgiven > 0 and forgiven or 0) + GRACE_US
-  if spread > 0 and spread_until - now > keep_us then
-    keep_us = spread_until - now
+  if fan_out > 0 and fan_out_until - now > keep_us then
+    keep_us = fan_out_until - now
   end
   -- The clock may step forward without losing a debt or a fan-out.
-  if spread > 0 or deficit_us > fill_us or deficit_us == fill_us and deficit_ns > 0 then
+  if fan_out > 0 or deficit_us > fill_us or deficit_us == fill_us and deficit_ns > 0 then
     keep_us = keep_us + STEP_KEPT_US
   end
   if keep_us > KEPT_US_MAX then
@@ -512,8 +450,8 @@ for k = 1, #KEYS do
     else
       before, after = sub(state, sources_at) .. ARGV[first], ''
     end
-    state = write('<c2dddddddddddddI1I3I3I4c0c0c0ddddc0', 'W3', deficit_us, deficit_ns, now, ahead, doubt, spread, spread_until,
-      spread_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
+    state = write('<c2ddddddddddddI1I3I3I4c0c0c0ddddc0', 'W4', deficit_us, deficit_ns, now, ahead, fan_out, fan_out_until,
+      fan_out_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
       bytes + #before + 32 + #after, spans,
       members, before, record_admitted, record_seen, record_made, record_delay, after)
   else
@@ -525,8 +463,8 @@ for k = 1, #KEYS do
       end
     end
     local sources = table.concat(parts) .. sub(state, from) .. added
-    state = write('<c2dddddddddddddI1I3I3I4c0c0c0', 'W3', deficit_us, deficit_ns, now, ahead, doubt, spread, spread_until,
-      spread_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
+    state = write('<c2ddddddddddddI1I3I3I4c0c0c0', 'W4', deficit_us, deficit_ns, now, ahead, fan_out, fan_out_until,
+      fan_out_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
       bytes + #sources, spans, members, sources)
   end
   if is_kept then

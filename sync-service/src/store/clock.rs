@@ -151,8 +151,8 @@ impl ServerClock {
             self.all.jumps.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 ahead_ms = jumped_us / 1_000,
-                "the store's clock is ahead of where it can be by this machine's: nothing refills for that time. Look at the \
-                 clocks of both (NTP)"
+                "the store's clock is ahead of where it can be by this machine's: nothing refills for that time. Look at \
+                 the clocks of both (NTP)"
             );
         }
     }

@@ -7,8 +7,6 @@
 -- ARGV[2..] two for each hot key of the region: its rank, and its text form (weir_budget::hot::HotKey)
 --
 -- Returns   {now_ms, {key, ...}, {key, ...}}: keys on the list, and keys that left it
---
--- The limits in capitals are defined in lines before this text.
 
 -- More milliseconds than any clock shows until 2109. The product with the highest rank still fits a double
 -- exactly.
@@ -16,20 +14,8 @@ local RANK = 4398046511104
 
 local key, changed = KEYS[1], KEYS[2]
 local since = tonumber(ARGV[1])
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-
--- tostring() keeps only 14 digits.
-local function whole(number)
-  return string.format('%.0f', number)
-end
-
-for _, name in ipairs({key, changed}) do
-  local kind = redis.call('TYPE', name).ok
-  if kind ~= 'zset' and kind ~= 'none' then
-    redis.call('DEL', name)
-  end
-end
+local now = now_ms
+replace_others('zset', KEYS)
 
 local function drop(gone)
   for _, member in ipairs(gone) do

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::text::Hex;
+use weir_budget::id::Hex;
 use weir_protocol::calendar::Calendar;
 use weir_protocol::refill_policy::RefillPolicy;
 

@@ -9,12 +9,9 @@
 //! the shortest recent round trip: that is the distance, and only time beyond it is slowness of Redis.
 
 mod episode;
-mod eviction;
 mod keeper;
 mod place;
 mod probe;
-mod round_trips;
-mod state;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,10 +29,9 @@ use super::dial::connect;
 use super::keys::RedisKeys;
 pub use episode::Episode;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
-pub use place::{HashTag, LinkTarget};
+use place::LinkState;
+pub use place::{HashTag, LinkTarget, OpenConnection};
 use probe::{judge, probe};
-use state::LinkState;
-pub use state::OpenConnection;
 
 /// A connection that is reopened when it fails. The background task ends when this is dropped.
 #[derive(Debug)]

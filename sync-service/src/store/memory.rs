@@ -3,12 +3,10 @@
 //! Its data ends with the process. The next reports then charge everything that no reply has confirmed.
 
 mod escrows;
-mod notes;
-mod overrides;
+mod members;
 mod rules;
-mod top_keys;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,16 +20,14 @@ use weir_budget::pops::PopNote;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
 
-use super::canary;
-use super::overrides::{self as in_store, Current, OverrideChange};
+use super::rules::{CanaryChange, CanaryResult, StoredCanary};
+use super::rules::{Current, OverrideChange, StoredOverrides};
 use super::rules::{NewVersion, Stored, StoredVersion};
-use super::{ChargeBatch, Each, Store, StoreFuture};
-use crate::fleet::Seen;
+use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
+use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 use escrows::Escrows;
-use notes::StoredPopNotes;
-use overrides::MemoryOverrides;
-use rules::MemoryRules;
-use top_keys::StoredTopKeys;
+use members::Recent;
+use rules::{MemoryOverrides, MemoryRules, millis};
 
 /// Minimum start of the store's clock, in microseconds. It is not zero, as reports may cover the time before
 /// this process started.
@@ -57,15 +53,17 @@ struct State {
     /// when it comes first.
     expiry: BTreeSet<(u64, BudgetId)>,
     escrows: Escrows,
-    /// POPs by name, with the time of their last report.
-    pops: BTreeMap<String, u64>,
+    /// POPs by name.
+    pops: Recent<String, ()>,
     hot: HotList,
     bans: BanList,
     budgets_max: usize,
     rules: MemoryRules,
     overrides: MemoryOverrides,
-    notes: StoredPopNotes,
-    top_keys: StoredTopKeys,
+    /// Rule sets of POPs, by member and POP.
+    notes: Recent<(String, String), PopNote>,
+    /// Top keys by member.
+    top_keys: Recent<String, String>,
 }
 
 /// A budget, with its key in `expiry`.
@@ -85,14 +83,14 @@ impl MemoryStore {
             budgets: ByBudget::default(),
             expiry: BTreeSet::new(),
             escrows: Escrows::new(budgets_max.max(1)),
-            pops: BTreeMap::new(),
+            pops: Recent::default(),
             hot: HotList::default(),
             bans: BanList::default(),
             budgets_max: budgets_max.max(1),
             rules: MemoryRules::default(),
             overrides: MemoryOverrides::default(),
-            notes: StoredPopNotes::default(),
-            top_keys: StoredTopKeys::default(),
+            notes: Recent::default(),
+            top_keys: Recent::default(),
         };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
         let begins_us = unix_us.max(CLOCK_BEGINS_US);
@@ -125,10 +123,10 @@ impl Store for MemoryStore {
         Box::pin(async move { accounts })
     }
 
-    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
+    fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
         let answers = self.with(|state| {
             let now_us = self.now_us();
-            draws.iter().map(|draw| Ok(state.escrows.acquire(now_us, pop, draw))).collect()
+            acquires.iter().map(|acquire| Ok(state.escrows.acquire(now_us, pop, acquire))).collect()
         });
         Box::pin(async move { answers })
     }
@@ -139,8 +137,12 @@ impl Store for MemoryStore {
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
-        let live = self.with(|state| state.register(self.now_us(), pop, self.pop_ttl_us));
-        Box::pin(async move { Ok(live) })
+        let live = self.with(|state| {
+            let (now_us, ttl_us) = (self.now_us(), self.pop_ttl_us);
+            state.pops.put(now_us, ttl_us, POPS_MAX as usize, pop.to_owned(), ());
+            state.pops.live(now_us, ttl_us).len()
+        });
+        Box::pin(async move { Ok(u32::try_from(live).unwrap_or(u32::MAX)) })
     }
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
@@ -158,22 +160,14 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(stored) })
     }
 
-    fn change_canary<'a>(
-        &'a self,
-        change: &'a canary::CanaryChange<'a>,
-    ) -> StoreFuture<'a, canary::CanaryResult> {
+    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
         let outcome = self.with(|state| state.change_canary(since_1970(), change));
         Box::pin(async move { Ok(outcome) })
     }
 
-    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>> {
+    fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {
         let canary = self.with(|state| state.rules.canary().cloned());
         Box::pin(async move { Ok(canary) })
-    }
-
-    fn rules_version(&self) -> StoreFuture<'_, Option<u64>> {
-        let version = self.with(|state| state.rules.version());
-        Box::pin(async move { Ok(version) })
     }
 
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
@@ -191,36 +185,60 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(current) })
     }
 
-    fn overrides<'a>(
-        &'a self,
-        change: Option<&'a OverrideChange<'a>>,
-    ) -> StoreFuture<'a, in_store::StoredOverrides> {
+    fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
         let overrides = self.with(|state| {
             let now = since_1970();
             let outcome = state.overrides.change(now, change, state.rules.canary().is_some());
             let (current, kept) = (state.current(), state.overrides.kept());
-            in_store::StoredOverrides { current, now_ms: overrides::millis(now), outcome, kept }
+            StoredOverrides { current, now_ms: millis(now), outcome, kept }
         });
         Box::pin(async move { Ok(overrides) })
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
-        self.with(|state| state.notes.note(self.now_us(), self.pop_ttl_us, member, pops));
+        self.with(|state| {
+            for note in pops {
+                let name = (member.to_owned(), note.pop.clone());
+                state.notes.put(self.now_us(), self.pop_ttl_us, NOTES_MAX, name, note.clone());
+            }
+        });
         Box::pin(async { Ok(()) })
     }
 
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
-        let seen = self.with(|state| state.notes.seen(self.now_us(), self.pop_ttl_us));
+        let seen = self.with(|state| {
+            let now_us = self.now_us();
+            let notes =
+                state.notes.live(now_us, self.pop_ttl_us).iter().map(|((member, pop), (at_us, note))| {
+                    let PopNote { version, refused, .. } = *note;
+                    Note { member, pop, version, refused, at_us: *at_us }
+                });
+            seen(notes, now_us)
+        });
         Box::pin(async move { Ok(seen) })
     }
 
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        self.with(|state| state.top_keys.say(self.now_us(), member, text));
+        self.with(|state| {
+            if text.is_empty() {
+                return state.top_keys.remove(&member.to_owned());
+            }
+            state.top_keys.put(
+                self.now_us(),
+                TOP_KEYS_MS * 1_000,
+                TOP_KEYS_MEMBERS_MAX,
+                member.into(),
+                text.into(),
+            );
+        });
         Box::pin(async { Ok(()) })
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
-        let said = self.with(|state| state.top_keys.all(self.now_us()));
+        let said = self.with(|state| {
+            let live = state.top_keys.live(self.now_us(), TOP_KEYS_MS * 1_000).iter();
+            live.map(|(member, (_, text))| (member.clone(), text.clone())).collect()
+        });
         Box::pin(async move { Ok(said) })
     }
 
@@ -262,21 +280,17 @@ impl State {
         Current { version: self.rules.version(), overrides: self.overrides.number(), canary }
     }
 
-    fn change_canary(
-        &mut self,
-        since_1970: Duration,
-        change: &canary::CanaryChange<'_>,
-    ) -> canary::CanaryResult {
+    fn change_canary(&mut self, since_1970: Duration, change: &CanaryChange<'_>) -> CanaryResult {
         let had_canary = self.rules.canary().is_some();
         let outcome = self.rules.change_canary(since_1970, change);
         // Later revisions must not reuse the numbers of the canary's.
         let passed = match (change, outcome) {
-            (canary::CanaryChange::Withdraw { .. }, canary::CanaryResult::Withdrawn(_)) => 2,
-            (canary::CanaryChange::PutOver { .. }, canary::CanaryResult::Put(_)) if had_canary => 1,
+            (CanaryChange::Withdraw { .. }, CanaryResult::Withdrawn(_)) => 2,
+            (CanaryChange::PutOver { .. }, CanaryResult::Put(_)) if had_canary => 1,
             _ => 0,
         };
         if passed > 0 {
-            self.overrides.pass(overrides::millis(since_1970), passed);
+            self.overrides.pass(millis(since_1970), passed);
         }
         outcome
     }
@@ -308,17 +322,6 @@ impl State {
             self.expiry.insert((expires_us, id));
         }
         false
-    }
-
-    fn register(&mut self, now_us: u64, pop: &str, ttl_us: u64) -> u32 {
-        self.pops.insert(pop.to_owned(), now_us);
-        self.pops.retain(|_, seen_us| now_us.saturating_sub(*seen_us) <= ttl_us);
-        while self.pops.len() > POPS_MAX as usize {
-            let oldest = self.pops.iter().min_by_key(|(_, seen_us)| **seen_us);
-            let Some(oldest) = oldest.map(|(pop, _)| pop.clone()) else { break };
-            self.pops.remove(&oldest);
-        }
-        u32::try_from(self.pops.len()).unwrap_or(u32::MAX)
     }
 }
 

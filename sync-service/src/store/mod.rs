@@ -1,19 +1,17 @@
 //! Stores of budgets: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
 //!
-//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs, put a
+//! A store only does what must be atomic: charge a budget, acquire from a strict one, count the live POPs, put a
 //! rule set. It has its own clock, so that all weir-syncs that share it agree on the time. Both stores compute
 //! the same to the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels
 //! of Redis.
 
 pub mod address;
-pub mod canary;
 mod ceiling;
 mod clock;
 pub mod dial;
 pub mod keys;
 pub mod link;
 pub mod memory;
-pub mod overrides;
 pub mod redis;
 pub mod rules;
 pub mod stream;
@@ -32,8 +30,10 @@ use weir_budget::pops::PopNote;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::fleet::Seen;
-use overrides::{Current, OverrideChange, StoredOverrides};
-use rules::{NewVersion, Stored, StoredVersion};
+use rules::{
+    CanaryChange, CanaryResult, Current, NewVersion, OverrideChange, Stored, StoredCanary, StoredOverrides,
+    StoredVersion,
+};
 
 /// Future of a store's method.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -64,11 +64,11 @@ pub trait Store: Send + Sync {
     /// entry that fails may have been charged; charging it again is harmless.
     fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account>;
 
-    /// Draws on strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::acquire`]) and returns the
-    /// results. A draw that fails may have debited tokens; the next draw's result includes them.
-    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
+    /// Acquires tokens of strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::acquire`]) and returns the
+    /// results. An acquire that fails may have debited tokens; the next acquire's result includes them.
+    fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
 
-    /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or draw
+    /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or acquire
     /// finds it full. Fails if any part fails, and may then be repeated.
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()>;
 
@@ -87,17 +87,11 @@ pub trait Store: Send + Sync {
     /// Stores a rule set as a new version (see [`rules`]), or returns the reason for refusing it.
     fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored>;
 
-    /// Begins or ends a canary (see [`canary`]), or returns the reason for refusing that.
-    fn change_canary<'a>(
-        &'a self,
-        change: &'a canary::CanaryChange<'a>,
-    ) -> StoreFuture<'a, canary::CanaryResult>;
+    /// Begins or ends a canary (see [`StoredCanary`]), or returns the reason for refusing that.
+    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult>;
 
     /// Returns the current canary; none if there is none.
-    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>>;
-
-    /// Returns the current version of the rule set; none if none was ever put.
-    fn rules_version(&self) -> StoreFuture<'_, Option<u64>>;
+    fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>>;
 
     /// Returns the document of a version; none if it is not kept.
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>>;
@@ -110,7 +104,7 @@ pub trait Store: Send + Sync {
     fn current(&self) -> StoreFuture<'_, Current>;
 
     /// Drops the overrides that have ended, makes `change`, if there is one, and returns all overrides (see
-    /// [`overrides`]).
+    /// [`rules`]).
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides>;
 
     /// Stores the rule sets that `member` (`region/replica`) has from its POPs' reports; each note expires like
@@ -140,13 +134,13 @@ pub trait Store: Send + Sync {
     /// Succeeds if the store is in reach.
     fn ping(&self) -> StoreFuture<'_, ()>;
 
-    /// Servers in reach whose draws count only once a replica confirms them.
+    /// Servers in reach whose acquires count only once a replica confirms them.
     fn masters(&self) -> Vec<Master> {
         Vec::new()
     }
 }
 
-/// A server with draws that wait for a replica.
+/// A server with acquires that wait for a replica.
 #[derive(Clone, Debug)]
 pub struct Master {
     /// Its address.
@@ -167,9 +161,9 @@ pub enum StoreError {
     /// There was no answer within this time, in milliseconds.
     #[error("the store did not answer within {0} ms")]
     Slow(u128),
-    /// The draw was made, but no replica confirmed it within this time, in milliseconds.
+    /// The acquire was made, but no replica confirmed it within this time, in milliseconds.
     #[error(
-        "no replica has confirmed a draw within {0} ms; see that the server has a replica, and that it is in step (INFO \
+        "no replica has confirmed an acquire within {0} ms; see that the server has a replica, and that it is in step (INFO \
          replication), or raise store_wait_ms"
     )]
     Unconfirmed(u128),

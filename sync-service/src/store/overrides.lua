@@ -13,22 +13,14 @@
 -- Returns   {the current version or 0, the overrides' number, the canary's number or 0, now in milliseconds, the
 --           result, {name, value, name, value, ...}}; the result is 0 if the change was made, 1 if there is no room,
 --           or 2 if there is no override with that name
---
--- The limits in capitals are defined in lines before this text.
 
 local rules, key = KEYS[1], KEYS[2]
 local what, name, text, for_ms, until_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = now_ms
 local known = redis.call('HMGET', rules, 'current', 'overrides', 'canary')
 local number = tonumber(known[2] or '0')
 -- One of two numbers is reserved for the canary's revision.
 local step = known[3] and 2 or 1
-
--- tostring() keeps only 14 digits.
-local function whole(number)
-  return string.format('%.0f', number)
-end
 
 local function next_number()
   number = number > 0 and number + step or now

@@ -14,28 +14,39 @@
 //!
 //! The charges of a report are sent together, as one pipeline of `EVALSHA` to each server. If a server has lost
 //! the script, because it was restarted, its part is sent again after loading the script, which is harmless.
-//! Strict budgets are drawn on in the same way.
+//! Strict budgets are acquired from in the same way.
+//!
+//! # Connections
+//!
+//! Connections, pipelines, errors and TLS are the `redis` crate's. Its `ClusterConnection` was tried and its `Sentinel`
+//! read, both of version 1.8. Neither is used:
+//!
+//! - A cluster's pipeline must be of one slot, so each key is a request of its own. A report of 64 keys to three local
+//!   masters takes 700 to 850 us, and 380 to 780 us as one pipeline to each master.
+//! - `WAIT` confirms what its own connection sent before. A pipeline of acquires cannot end in it, for the same reason,
+//!   and a request that is sent again over a new connection would be confirmed at once.
+//! - A call whose master is down or hung is sent to other nodes until its time is over: each report waits 500 ms, where
+//!   a link that is known to be down fails at once, with the reason.
+//! - The map of slots is that of the first node that answers, and the master that of the first sentinel. One that is
+//!   cut off may name a former master, on which tokens would be debited twice. Here the latest epoch and the majority
+//!   count.
+//! - Passwords and certificates are read once, not for each connection.
 
 mod acquire;
-mod bans;
-mod changed_list;
 mod charge;
 mod charger;
 mod cluster;
 mod confirmer;
 mod consume;
 mod exchange;
-mod fleet;
-mod hot;
+mod lists;
+mod members;
 mod nodes;
-mod overrides;
-mod reach;
 mod rules;
 mod script;
 mod server;
 mod servers;
 mod slots;
-mod top_keys;
 mod trips;
 
 use std::sync::Arc;
@@ -47,10 +58,9 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_protocol::messages::POPS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
 
-pub use self::acquire::script as draw_script;
+pub use self::acquire::script as acquire_script;
 pub use self::charge::{
     Arguments, Charging, HEAD_BYTES, ImpliedReply, accounts as charge_accounts, script as charge_script,
 };
@@ -58,23 +68,22 @@ use self::charger::Charger;
 use self::consume::Taker;
 pub use self::consume::script as take_script;
 use self::exchange::RoutedCommand;
-use self::reach::Reach;
-use self::script::{Lua, with_maxima};
-use self::servers::Servers;
+use self::lists::{KnownBans, KnownHotKeys};
+use self::members::Pops;
+use self::script::Lua;
+use self::server::Reach;
+use self::servers::{Caller, Servers};
 use super::address::NodeMap;
-use super::canary;
 use super::ceiling::Ceiling;
 use super::clock::{Clocks, Route};
 use super::dial::{DialError, Dialer, LoginFiles};
 use super::keys::RedisKeys;
 pub use super::keys::{PREFIX, budget_key, escrow_key};
-use super::overrides::{Current, OverrideChange, StoredOverrides};
+use super::rules::{CanaryChange, CanaryResult, StoredCanary};
+use super::rules::{Current, OverrideChange, StoredOverrides};
 use super::rules::{NewVersion, Stored, StoredVersion};
 use super::{ChargeBatch, Each, Master, Store, StoreError, StoreFuture};
 use crate::fleet::Seen;
-
-/// Name of the sorted set of live POPs.
-const LIVE: &str = "pops";
 
 /// Store in Redis.
 #[derive(Debug)]
@@ -86,10 +95,16 @@ pub struct Redis {
     /// Sender of takes; only if they need no confirmation, and one server has all keys.
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
-    scripts: Scripts,
-    known_hot: hot::KnownHotKeys,
-    known_bans: bans::KnownBans,
-    pop_ttl_us: u64,
+    charge: Arc<Lua>,
+    acquire: Arc<Lua>,
+    pops: Pops,
+    hot: Caller,
+    known_hot: KnownHotKeys,
+    bans: Caller,
+    known_bans: KnownBans,
+    rules: Caller,
+    overrides: Caller,
+    top_keys: Caller,
     ceiling: Ceiling,
 }
 
@@ -104,7 +119,7 @@ pub struct Options {
     pub files: LoginFiles,
     /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
-    /// Time limit for a replica to confirm a draw of a strict rule; if none is given, draws are not confirmed.
+    /// Time limit for a replica to confirm an acquire of a strict rule; if none is given, acquires are not confirmed.
     pub wait: Option<Duration>,
     /// Maximum number of live keys per rule that this weir-sync keeps there.
     pub keys_max: usize,
@@ -119,7 +134,7 @@ impl Redis {
         let dialer = Arc::new(Dialer::new(url, options.files, options.nodes)?);
         let scripts = Scripts::new();
         let clocks = Arc::new(Clocks::new());
-        let confirmed = options.wait.map(|wait| (Arc::clone(&scripts.draw), wait));
+        let confirmed = options.wait.map(|wait| (Arc::clone(&scripts.acquire), wait));
         let keys = RedisKeys::new(&options.prefix);
         let servers = Arc::new(Servers::new(Reach {
             dialer,
@@ -134,17 +149,26 @@ impl Redis {
         let is_simple = is_one && options.wait.is_none();
         let take = Arc::clone(&scripts.take);
         let taker = is_simple.then(|| Taker::new(Arc::clone(&servers), take, keys.clone()));
+        let ttl_us = u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4);
+        let Scripts { charge, acquire, seen, hot, bans, rules, overrides, top_keys, .. } = scripts;
+        let caller = |script| Caller { servers: Arc::clone(&servers), keys: keys.clone(), script };
         Ok(Self {
-            servers,
-            keys,
             charger,
             taker,
             clocks,
-            scripts,
-            known_hot: hot::KnownHotKeys::default(),
-            known_bans: bans::KnownBans::default(),
+            charge,
+            acquire,
+            pops: Pops { caller: caller(seen), ttl_us },
+            hot: caller(hot),
+            known_hot: KnownHotKeys::default(),
+            bans: caller(bans),
+            known_bans: KnownBans::default(),
+            rules: caller(rules),
+            overrides: caller(overrides),
+            top_keys: caller(top_keys),
             ceiling: Ceiling::new(options.keys_max),
-            pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
+            keys,
+            servers,
         })
     }
 }
@@ -170,7 +194,7 @@ impl Redis {
             return charger.charge(charges.collect()).await;
         }
         // In a cluster all keys of a call must be in one slot, so each call has one key.
-        let script = &self.scripts.charge;
+        let script = &self.charge;
         let (calls, says): (Vec<_>, Vec<_>) =
             charges.map(|charging| Charging::call(script, vec![charging])).unzip();
         let said = self.servers.send::<Vec<u8>>(calls, script).await;
@@ -180,30 +204,32 @@ impl Redis {
         said.into_iter().zip(says).map(account).collect()
     }
 
-    /// Draws on strict budgets; returns the results in order. If all draws are takes, they are combined with
+    /// Acquires tokens of strict budgets; returns the results in order. If all acquires are takes, they are combined with
     /// those of other reports.
-    async fn draw_each(
+    async fn acquire_each(
         &self,
         pop: &str,
-        draws: Vec<&AcquireRequest>,
+        acquires: Vec<&AcquireRequest>,
     ) -> Vec<Result<AcquireResult, StoreError>> {
         let taken = match &self.taker {
-            Some(taker) if draws.iter().all(|draw| consume::is_known(draw)) => taker.take(&draws).await,
-            _ => draws.iter().map(|_| Ok(None)).collect(),
+            Some(taker) if acquires.iter().all(|acquire| consume::is_known(acquire)) => {
+                taker.take(&acquires).await
+            }
+            _ => acquires.iter().map(|_| Ok(None)).collect(),
         };
-        let others = draws.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
+        let others = acquires.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
         let calls: Vec<_> =
-            others.map(|(draw, _)| acquire::call(&self.scripts.draw, &self.keys, pop, draw)).collect();
+            others.map(|(acquire, _)| acquire::call(&self.acquire, &self.keys, pop, acquire)).collect();
         if calls.is_empty() {
             return taken.into_iter().filter_map(Result::transpose).collect();
         }
-        let mut rows = self.servers.send_confirmed(calls, &self.scripts.draw).await.into_iter();
+        let mut rows = self.servers.send_confirmed(calls, &self.acquire).await.into_iter();
         let answer =
-            |(draw, taken): (&&AcquireRequest, Result<Option<AcquireResult>, StoreError>)| match taken? {
+            |(acquire, taken): (&&AcquireRequest, Result<Option<AcquireResult>, StoreError>)| match taken? {
                 Some(given) => Ok(given),
-                None => acquire::drawn(draw, &next(&mut rows)?),
+                None => acquire::acquired(acquire, &next(&mut rows)?),
             };
-        draws.iter().zip(taken).map(answer).collect()
+        acquires.iter().zip(taken).map(answer).collect()
     }
 }
 
@@ -226,19 +252,20 @@ impl Store for Redis {
         })
     }
 
-    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
+    fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
         Box::pin(async move {
-            if draws.is_empty() {
+            if acquires.is_empty() {
                 return Vec::new();
             }
-            let has_room = self.ceiling.admit(draws.iter().map(|draw| &draw.id));
-            let wanted = draws.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
-            let mut given = self.draw_each(pop, wanted.map(|(draw, _)| draw).collect()).await.into_iter();
+            let has_room = self.ceiling.admit(acquires.iter().map(|acquire| &acquire.id));
+            let wanted = acquires.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
+            let mut given =
+                self.acquire_each(pop, wanted.map(|(acquire, _)| acquire).collect()).await.into_iter();
             let answer = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut given));
             let answers: Vec<_> = has_room.into_iter().map(answer).collect();
-            let answered = draws.iter().zip(&answers);
-            let answered = answered.filter_map(|(draw, given)| Some((draw, given.as_ref().ok()?)));
-            self.ceiling.keep(answered.map(|(draw, given)| (&draw.id, acquire::kept(draw, given))));
+            let answered = acquires.iter().zip(&answers);
+            let answered = answered.filter_map(|(acquire, given)| Some((acquire, given.as_ref().ok()?)));
+            self.ceiling.keep(answered.map(|(acquire, given)| (&acquire.id, acquire::kept(acquire, given))));
             answers
         })
     }
@@ -252,93 +279,66 @@ impl Store for Redis {
                 call.arg(name);
                 call
             });
-            // No script is run, so any will do.
-            let deleted = self.servers.send::<u64>(calls.collect(), &self.scripts.bans).await;
+            // No script is run. One that uses the server's clock would add its bounds to the arguments.
+            let deleted = self.servers.send::<u64>(calls.collect(), &self.bans.script).await;
             deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
         })
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
-        Box::pin(async move {
-            let mut call = RoutedCommand::of(&self.scripts.register, &[self.keys.one(LIVE)]);
-            call.arg(pop).arg(self.pop_ttl_us);
-            let live: u32 = self.servers.send_one(call, &self.scripts.register).await?;
-            Ok(live.max(1))
-        })
+        Box::pin(self.pops.register(pop))
     }
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
-        Box::pin(async move {
-            let since_ms = self.known_hot.since_ms();
-            let row = self
-                .servers
-                .send_one(hot::call(&self.scripts.hot, &self.keys, since_ms, mine), &self.scripts.hot)
-                .await?;
-            Ok(hot::list(&self.known_hot, since_ms, &row))
-        })
+        Box::pin(lists::exchange_hot(&self.hot, &self.known_hot, mine))
     }
 
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>> {
-        Box::pin(async move {
-            let since_ms = self.known_bans.since_ms();
-            let row = self
-                .servers
-                .send_one(bans::call(&self.scripts.bans, &self.keys, since_ms, mine), &self.scripts.bans)
-                .await?;
-            Ok(bans::list(&self.known_bans, since_ms, &row))
-        })
+        Box::pin(lists::exchange_bans(&self.bans, &self.known_bans, mine))
     }
 
     fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
-        Box::pin(rules::put(&self.servers, &self.scripts.rules, &self.keys, put))
+        Box::pin(rules::put(&self.rules, put))
     }
 
-    fn change_canary<'a>(
-        &'a self,
-        change: &'a canary::CanaryChange<'a>,
-    ) -> StoreFuture<'a, canary::CanaryResult> {
-        Box::pin(rules::change_canary(&self.servers, &self.scripts.rules, &self.keys, change))
+    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
+        Box::pin(rules::change_canary(&self.rules, change))
     }
 
-    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>> {
-        Box::pin(rules::canary(&self.servers, &self.scripts.rules, &self.keys))
-    }
-
-    fn rules_version(&self) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(rules::version(&self.servers, &self.scripts.rules, &self.keys))
+    fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {
+        Box::pin(rules::canary(&self.rules))
     }
 
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
-        Box::pin(rules::document(&self.servers, &self.scripts.rules, &self.keys, version))
+        Box::pin(rules::document(&self.rules, version))
     }
 
     fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>> {
-        Box::pin(rules::kept(&self.servers, &self.scripts.rules, &self.keys))
+        Box::pin(rules::kept(&self.rules))
     }
 
     fn current(&self) -> StoreFuture<'_, Current> {
-        Box::pin(overrides::current(&self.servers, &self.scripts.overrides, &self.keys))
+        Box::pin(rules::current(&self.rules))
     }
 
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
-        Box::pin(overrides::change(&self.servers, &self.scripts.overrides, &self.keys, change))
+        Box::pin(rules::change_overrides(&self.overrides, change))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
-        let script = &self.scripts.fleet;
-        Box::pin(fleet::note(&self.servers, script, &self.keys, self.pop_ttl_us, (member, pops)))
+        Box::pin(self.pops.note(member, pops))
     }
 
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
-        Box::pin(fleet::read(&self.servers, &self.scripts.fleet, &self.keys, self.pop_ttl_us))
+        Box::pin(self.pops.notes())
     }
 
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        Box::pin(top_keys::say(&self.servers, &self.scripts.top_keys, &self.keys, member, text))
+        Box::pin(members::store_top_keys(&self.top_keys, member, text))
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
-        Box::pin(top_keys::read(&self.servers, &self.scripts.top_keys, &self.keys))
+        Box::pin(members::read_top_keys(&self.top_keys))
     }
 
     fn clock_jumps(&self) -> u64 {
@@ -363,14 +363,13 @@ fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, 
 #[derive(Debug)]
 pub(super) struct Scripts {
     charge: Arc<Lua>,
-    draw: Arc<Lua>,
+    acquire: Arc<Lua>,
     take: Arc<Lua>,
-    register: Arc<Lua>,
+    seen: Arc<Lua>,
     hot: Arc<Lua>,
     bans: Arc<Lua>,
     rules: Arc<Lua>,
     overrides: Arc<Lua>,
-    fleet: Arc<Lua>,
     top_keys: Arc<Lua>,
 }
 
@@ -378,26 +377,21 @@ impl Scripts {
     pub(super) fn new() -> Self {
         Self {
             charge: Arc::new(Lua::timed(&charge::script(), Route::Packed)),
-            draw: Arc::new(Lua::timed(&acquire::script(), Route::Row(4))),
+            acquire: Arc::new(Lua::timed(&acquire::script(), Route::Row(4))),
             take: Arc::new(Lua::timed(&consume::script(), Route::Row(0))),
-            register: Arc::new(Lua::new(&register_script())),
-            hot: Arc::new(Lua::new(&hot::script())),
-            bans: Arc::new(Lua::new(&bans::script())),
-            rules: Arc::new(Lua::new(&rules::script())),
-            overrides: Arc::new(Lua::new(&overrides::script())),
-            fleet: Arc::new(Lua::new(&fleet::script())),
-            top_keys: Arc::new(Lua::new(&top_keys::script())),
+            seen: Arc::new(Lua::new(&members::seen_script())),
+            hot: Arc::new(Lua::new(&lists::hot_script())),
+            bans: Arc::new(Lua::new(&lists::ban_script())),
+            rules: Arc::new(Lua::new(&rules::rules_script())),
+            overrides: Arc::new(Lua::new(&rules::overrides_script())),
+            top_keys: Arc::new(Lua::new(&members::top_keys_script())),
         }
     }
 
     /// Texts of all scripts, for loading.
     pub(super) fn texts(&self) -> Vec<String> {
-        let Self { charge, draw, take, register, hot, bans, rules, overrides, fleet, top_keys } = self;
-        let all = [charge, draw, take, register, hot, bans, rules, overrides, fleet, top_keys];
+        let Self { charge, acquire, take, seen, hot, bans, rules, overrides, top_keys } = self;
+        let all = [charge, acquire, take, seen, hot, bans, rules, overrides, top_keys];
         all.into_iter().map(|script| script.text().to_owned()).collect()
     }
-}
-
-fn register_script() -> String {
-    with_maxima(&[("POPS_MAX", u64::from(POPS_MAX))], include_str!("register.lua"))
 }

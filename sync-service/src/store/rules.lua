@@ -18,21 +18,12 @@
 --           {3, the number of the canary that was withdrawn};
 --           {-2, the number of the canary that runs} if it is another one or none must run;
 --           {-3, 0} if none runs
---
--- The limits in capitals are defined in lines before this text.
 
 local key, what, document, expected, note, from_file, id =
   KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
 local known = redis.call('HMGET', key, 'current', 'canary', 'canaries', 'overrides')
 local current, canary = tonumber(known[1] or '0'), tonumber(known[2] or '0')
 local canaries, overrides = tonumber(known[3] or '0'), tonumber(known[4] or '0')
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-
--- tostring() keeps only 14 digits.
-local function whole(number)
-  return string.format('%.0f', number)
-end
 
 local function field(name, version)
   return name .. ':' .. whole(version)

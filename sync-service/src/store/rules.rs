@@ -1,8 +1,13 @@
-//! Rule sets in a store: documents with version numbers.
+//! Rule sets in a store, a canary beside them, and overrides.
 //!
-//! Each version is one more than the previous one. The first is the number of milliseconds since 1970, so that
-//! a store that has lost its data continues with numbers that were never used, and no number ever refers to two
-//! rule sets.
+//! Rule sets are documents with version numbers. Each version is one more than the previous one. The first is the
+//! number of milliseconds since 1970, so that a store that has lost its data continues with numbers that were never
+//! used, and no number ever refers to two rule sets.
+//!
+//! Overrides are texts under names, each with an end. Their content is opaque to the store. They are separate from the
+//! rule sets, so that a new rule set keeps them. Each change, including the end of an override, increases their number:
+//! by 1, or by 2 while a canary runs (see [`Current::canary_revision`]). Their first number is that of milliseconds
+//! since 1970, too.
 
 /// Maximum number of kept versions; older ones are dropped.
 pub const VERSIONS_KEPT: usize = 20;
@@ -32,7 +37,7 @@ pub enum Stored {
     Same(u64),
     /// Another version than the expected one is current, 0 if there is none. Nothing changed.
     Conflict(u64),
-    /// The canary with this number runs (see [`super::canary`]). Nothing changed.
+    /// The canary with this number runs (see [`StoredCanary`]). Nothing changed.
     Canary(u64),
 }
 
@@ -54,4 +59,174 @@ impl StoredVersion {
     pub fn name(&self) -> String {
         format!("r{}", self.short)
     }
+}
+
+/// A change of the canary.
+#[derive(Clone, Copy, Debug)]
+pub enum CanaryChange<'a> {
+    /// Begins a canary, if there is none.
+    Begin {
+        /// Its document, as JSON.
+        document: &'a str,
+        /// Text stored beside it.
+        text: &'a str,
+        /// Version that must be the current one; none for any.
+        expected: Option<u64>,
+    },
+    /// Makes the canary's document the next version.
+    Promote {
+        /// Number of the canary that must run; none for any.
+        id: Option<u64>,
+        /// Note for people about the origin of the version.
+        note: &'a str,
+    },
+    /// Ends the canary.
+    Withdraw {
+        /// Number of the canary that must run; none for any.
+        id: Option<u64>,
+    },
+    /// Stores a rule set as the next version, and ends the canary if there is one.
+    PutOver {
+        /// The document, as JSON.
+        document: &'a str,
+        /// Version that must be the current one.
+        expected: u64,
+        /// Note for people about the origin of the version.
+        note: &'a str,
+    },
+}
+
+/// Result of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CanaryResult {
+    /// The canary has begun, under this number.
+    Begun(u64),
+    /// The canary has ended, and this version is the current one now.
+    Put(u64),
+    /// The canary with this number has ended.
+    Withdrawn(u64),
+    /// Another version than the expected one is current, 0 if there is none. Nothing changed.
+    Conflict(u64),
+    /// The canary with this number runs. Nothing changed.
+    Runs(u64),
+    /// No canary runs. Nothing changed.
+    Missing,
+}
+
+/// The current canary: a rule set beside the current version, for some of the POPs. The selection of POPs is opaque to
+/// the store. While it runs, the current version cannot be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredCanary {
+    /// Its number: milliseconds since 1970, but always larger than any earlier one.
+    pub id: u64,
+    /// Start time in milliseconds since 1970, by the store's clock.
+    pub at_ms: u64,
+    /// Text stored beside it.
+    pub text: String,
+    /// Its document, as JSON.
+    pub document: String,
+}
+
+/// Maximum number of overrides.
+pub const OVERRIDES_MAX: usize = 1_000;
+
+/// Current version and numbers at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Current {
+    /// Version of the rule set; none if none was ever put.
+    pub version: Option<u64>,
+    /// Number of the overrides; 0 if there never was one.
+    pub overrides: u64,
+    /// Number of the current canary; 0 if there is none.
+    pub canary: u64,
+}
+
+impl Current {
+    /// Number of the revision that they form; 0 without a rule set. It is the sum of the version and the
+    /// overrides' number. Both only grow, and are read at one moment, so no two revisions have the same number.
+    /// Without overrides it is the version.
+    pub fn revision(self) -> u64 {
+        self.version.map_or(0, |version| version.saturating_add(self.overrides))
+    }
+
+    /// Number of the canary's revision, the next one; none if no canary runs. It stays free for the canary:
+    /// while it runs, and when it is withdrawn, the overrides' number grows by two. If it is promoted, the new
+    /// version has the same content and number.
+    pub fn canary_revision(self) -> Option<u64> {
+        (self.canary > 0 && self.version.is_some()).then(|| self.revision().saturating_add(1))
+    }
+}
+
+/// End of an override.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// This many milliseconds from now, by the store's clock.
+    In(u64),
+    /// This many milliseconds since 1970.
+    At(u64),
+}
+
+impl Until {
+    /// The end in milliseconds since 1970, by a clock at `now_ms`.
+    pub fn by(self, now_ms: u64) -> u64 {
+        match self {
+            Self::In(ms) => now_ms.saturating_add(ms),
+            Self::At(ms) => ms,
+        }
+    }
+}
+
+/// A change of the overrides.
+#[derive(Clone, Copy, Debug)]
+pub enum OverrideChange<'a> {
+    /// Stores an override, replacing the one with the same name.
+    Put {
+        /// Its name.
+        name: &'a str,
+        /// Its content.
+        text: &'a str,
+        /// Its end.
+        until: Until,
+    },
+    /// Drops the override with this name.
+    Drop(&'a str),
+}
+
+/// Result of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverrideResult {
+    /// The change was made, or there was none.
+    Done,
+    /// There are [`OVERRIDES_MAX`] others. Nothing changed.
+    Full,
+    /// There is none with this name to drop.
+    Missing,
+}
+
+/// A stored override.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredOverride {
+    /// Its name.
+    pub name: String,
+    /// The overrides' number after it was stored.
+    pub id: u64,
+    /// Time at which it was stored, in milliseconds since 1970, by the store's clock.
+    pub at_ms: u64,
+    /// Its end, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// Its content.
+    pub text: String,
+}
+
+/// The overrides and the rule set at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredOverrides {
+    /// Version and numbers.
+    pub current: Current,
+    /// Time of that moment, in milliseconds since 1970, by the store's clock.
+    pub now_ms: u64,
+    /// Result of the change.
+    pub outcome: OverrideResult,
+    /// All that have not ended, the oldest first.
+    pub kept: Vec<StoredOverride>,
 }

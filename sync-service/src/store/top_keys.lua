@@ -5,24 +5,11 @@
 -- ARGV[1..] nothing, to read all; or the name of a weir-sync, and its text, which is removed if empty
 --
 -- Returns   {name, text, name, text, ...} when reading, else {}
---
--- The limits in capitals are defined in lines before this text.
 
 local said, times = KEYS[1], KEYS[2]
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-
--- tostring() keeps only 14 digits.
-local function whole(number)
-  return string.format('%.0f', number)
-end
-
-for name, expected in pairs({[said] = 'hash', [times] = 'zset'}) do
-  local kind = redis.call('TYPE', name).ok
-  if kind ~= expected and kind ~= 'none' then
-    redis.call('DEL', name)
-  end
-end
+local now = now_ms
+replace_others('hash', {said})
+replace_others('zset', {times})
 
 local function drop(gone)
   for _, member in ipairs(gone) do

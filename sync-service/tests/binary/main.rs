@@ -65,18 +65,6 @@ fn a_port_in_use_is_told_in_one_sentence() {
 }
 
 #[test]
-fn a_bad_configuration_is_refused() {
-    let output = run(&["--listen", "0.0.0.0:0", "--region", "FRA"]);
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said.lines().count(), 2, "{said}");
-    let unreadable = run(&["--store", "rediss://127.0.0.1:1", "--store-ca-file", "/nowhere/ca.pem"]);
-    assert_eq!(unreadable.status.code(), Some(1));
-    assert!(String::from_utf8(unreadable.stderr).unwrap().contains("/nowhere/ca.pem"));
-    assert_eq!(run(&["--no-such-flag"]).status.code(), Some(2));
-}
-
-#[test]
 fn a_configuration_can_be_checked_alone() {
     let good = run(&["--check"]);
     assert!(good.status.success());

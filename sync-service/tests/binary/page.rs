@@ -198,7 +198,7 @@ fn sentinels_are_asked_as_the_page_says() {
 }
 
 #[test]
-fn a_store_whose_draws_wait_for_a_replica_is_not_good_without_one() {
+fn a_store_whose_acquires_wait_for_a_replica_is_not_good_without_one() {
     let place = Place::new();
     let _master =
         place.redis("10.0.0.1", 6_379, "repl-diskless-sync-delay 0\nprotected-mode no", &["--save", ""]);

@@ -27,7 +27,6 @@ const RULES: &str = "rules: [{name: a, key: [client_address], rate: 1000/s}]\n";
 const CHECK: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
-const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 /// A message that says nothing, behind its length.
 const NOTHING: [u8; 5] = [0; 5];
 /// How long a client may be in writing what the other end does not take.
@@ -236,15 +235,13 @@ enum Wrong {
     Unread,
     /// There is no room for an answer's message.
     NoWindow,
-    /// Answers that do not end, ...
+    /// Answers that do not end.
     Watches,
-    /// ... and large ones that are not taken.
-    Conversations,
 }
 
 impl Wrong {
     fn window(self) -> u32 {
-        if matches!(self, Self::NoWindow | Self::Conversations) { 0 } else { 65_535 }
+        if matches!(self, Self::NoWindow) { 0 } else { 65_535 }
     }
 
     /// What it sends; `is_open` where a check needs no token.
@@ -286,13 +283,6 @@ impl Wrong {
                     request(&head(WATCH, &[]), &NOTHING, true);
                 }
             }
-            Self::Conversations => {
-                let symbol = "envoy.service.ratelimit.v3.RateLimitService";
-                let asked = [&[0, 0, 0, 0, 45, 0x22][..], &text(symbol)].concat();
-                for _ in 0..16 {
-                    request(&head(REFLECTION, &[]), &asked.repeat(20), false);
-                }
-            }
         }
         sent
     }
@@ -312,7 +302,6 @@ async fn memory_stays_low_at_the_port_of_grpc_whatever_clients_without_a_token_d
         Wrong::Unread,
         Wrong::NoWindow,
         Wrong::Watches,
-        Wrong::Conversations,
     ];
     let with_token = ["--connections-max", "256", "--check-token", CHECKS];
     for (arguments, is_secured, all) in [

@@ -159,34 +159,3 @@ fn a_pop_speaks_for_itself_only() {
     assert_eq!((warned("found a report of ams12"), warned("401 Unauthorized")), (1, 1), "{logs}");
     assert!([frankfurt, two, all].iter().all(|token| !logs.contains(token)), "{logs}");
 }
-
-#[test]
-fn a_token_is_replaced_while_its_pop_reports_and_no_report_is_refused() {
-    let (old, new) = ("the-old-token-of-frankfurt", "the-new-token-of-frankfurt");
-    let (file, path) = file(&format!("fra-2025 fra* {old}\n"));
-    let running = Running::start(&["--token-file", &path]);
-    let reports_with = |token: &str, count: usize| {
-        let refused = (0..count).filter(|_| running.report("fra1", token).0 != 200);
-        assert_eq!(refused.count(), 0, "with {token}");
-    };
-    let replaced = |text: String, token: &str, token_before: &str| {
-        std::fs::write(file.path(), text).unwrap();
-        // Reports go on while the file is written and read.
-        until("the file is read", || {
-            reports_with(token_before, 1);
-            running.report("fra1", token).0 == 200
-        });
-    };
-    replaced(format!("fra-2025 fra* {old}\nfra-2026 fra* {new}\n"), new, old);
-    reports_with(old, 10);
-    reports_with(new, 10);
-    std::fs::write(file.path(), format!("fra-2026 fra* {new}\n")).unwrap();
-    until("the old token is refused", || {
-        reports_with(new, 1);
-        running.report("fra1", old).0 == 401
-    });
-    let uses = |name: &str| {
-        running.metric(&format!(r#"weir_sync_token_uses_total{{region="default",token="{name}"}}"#))
-    };
-    assert!(uses("fra-2025") > 10 && uses("fra-2026") > 10);
-}

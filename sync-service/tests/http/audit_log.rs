@@ -143,7 +143,7 @@ async fn a_change_is_written_though_its_client_has_left() {
     let mut client = Client::connect(server.address).await;
     let headers = format!("{ADMIN}if-none-match: *\r\n");
     client.send(&request("PUT", "/v1/rules", &headers, rules("4/s").to_string().as_bytes())).await;
-    until("it is put", async || store.rules_version().await.unwrap().is_some()).await;
+    until("it is put", async || store.current().await.unwrap().version.is_some()).await;
     drop(client);
     // The one that asks is left.
     until("it is noticed", async || metric(&server, "weir_sync_connections").await < 1.5).await;

@@ -75,48 +75,6 @@ async fn it_tells_what_a_put_would_do_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn it_is_refused_for_what_a_put_is_refused_for() {
-    let server = Server::start(guarded()).await;
-    let version = put(&server, FIRST, &rules("5/s")).await;
-    let stale = tried(&server, &format!("if-match: \"{}\"\r\n", version + 1), &rules("6/s")).await;
-    assert_eq!((stale.status, json_of(&stale)["version"].as_u64()), (412, Some(version)));
-    assert_eq!(tried(&server, FIRST, &rules("6/s")).await.status, 412);
-    assert_eq!(tried(&server, "", &rules("6/s")).await.status, 428);
-    let comment = format!("weir-comment: {}\r\n{ANY}", "x".repeat(501));
-    assert_eq!(tried(&server, &comment, &rules("6/s")).await.status, 400);
-    let bad = tried(&server, ANY, &rules("fast")).await;
-    assert_eq!((bad.status, &json_of(&bad)["errors"][0]["place"]), (422, &json!("rules[0].rate")));
-    for query in ["dry_run", "dry_run=1", "dryrun=true", "dry_run=true&x=1", ""] {
-        let answer =
-            put_as(&server, &format!("/v1/rules?{query}"), &format!("{WRITER}{ANY}"), b"rules: []").await;
-        assert_eq!(answer.status, 400, "{query}");
-        assert!(answer.detail().contains("expected `?dry_run=true`"), "{}", answer.detail());
-    }
-    assert_eq!(current(&server).await, (version, rules("5/s")), "nothing was put");
-    let body = rules("6/s").to_string();
-    let answer = put_as(&server, "/v1/rules?dry_run=false", &format!("{WRITER}{ANY}"), body.as_bytes()).await;
-    assert_eq!((answer.status, current(&server).await.0), (200, version + 1));
-}
-
-#[tokio::test]
-async fn only_a_rule_set_that_is_put_can_be_tried() {
-    let server = Server::start(guarded()).await;
-    let first = put(&server, FIRST, &rules("5/s")).await;
-    let version = put(&server, ANY, &rules("6/s")).await;
-    for (method, path, body) in [
-        ("POST", "/v1/rules/rollback", json!({"version": first})),
-        ("PUT", "/v1/enforcement", json!({"enforce": false})),
-    ] {
-        let headers = format!("content-type: application/json\r\n{WRITER}{ANY}");
-        let order = request(method, &format!("{path}?dry_run=true"), &headers, body.to_string().as_bytes());
-        let answer = ask(server.address, &order).await;
-        assert_eq!(answer.status, 400, "{path}");
-        assert!(answer.detail().contains("expected no query, found `?dry_run=true`"), "{}", answer.detail());
-    }
-    assert_eq!(current(&server).await, (version, rules("6/s")), "nothing was changed");
-}
-
-#[tokio::test]
 async fn who_may_read_may_try() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (reader, writer) = ("a-token-of-who-may-read", "a-token-of-who-may-write");

@@ -1,13 +1,10 @@
 //! What a POP and an operator see in normal operation, without the store, and at shutdown.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use weir_protocol::messages::{AdmitRatio, Allowance, Leased, Message, Reply, Settled};
 use weir_sync::config::{Config, Secret, StoreAddress};
-use weir_sync::secrets::Secrets;
-use weir_sync::server::RunError;
 
 use crate::Server;
 use crate::client::{Answer, Client, get, greeting, media_type, one_key, post, report};
@@ -196,17 +193,6 @@ async fn stopping_does_not_wait_longer_than_the_drain() {
     stuck.send(format!("POST /v1/report HTTP/1.1\r\nhost: weir\r\nexpect: 100-continue\r\ncontent-length: 9\r\n{}\r\n", media_type()).as_bytes()).await;
     assert_eq!(stuck.receive().await.unwrap().status, 100);
     tokio::time::timeout(Duration::from_secs(5), server.stop()).await.expect("it ends").unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn a_port_in_use_is_said_in_one_sentence() {
-    let first = Server::start(Config::default()).await;
-    let (ready, _) = tokio::sync::oneshot::channel();
-    let config = Config { listen: first.address, ..Config::default() };
-    let secrets = Arc::new(Secrets::read(&config).unwrap());
-    let error = weir_sync::run(config, secrets, ready, std::future::pending()).await.unwrap_err();
-    assert!(matches!(error, RunError::InUse(address, _) if address == first.address));
-    assert!(error.to_string().contains("--listen"), "{error}");
 }
 
 #[tokio::test]

@@ -110,14 +110,14 @@ async fn a_gateway_is_a_pop_that_nobody_else_can_speak_for() {
 }
 
 #[tokio::test]
-async fn no_pop_draws_on_the_limits_that_callers_name() {
+async fn no_pop_acquires_on_the_limits_that_callers_name() {
     // Without a rule set, POPs report rules of whichever name.
     let server = Server::start(gateway()).await;
-    let mut draw = one_key("fra1", 1, 0, 0, 0);
-    assert_eq!(report(server.address, REPORTER, &draw).await.status, 200);
+    let mut acquire = one_key("fra1", 1, 0, 0, 0);
+    assert_eq!(report(server.address, REPORTER, &acquire).await.status, 200);
     for rule in ["ratelimit/check", "ratelimit/descriptor"] {
-        draw.rules[0].name = rule.into();
-        let answer = report(server.address, REPORTER, &draw).await;
+        acquire.rules[0].name = rule.into();
+        let answer = report(server.address, REPORTER, &acquire).await;
         assert_eq!(answer.status, 403);
         assert!(answer.detail().contains("POST /ratelimit/check"), "{}", answer.detail());
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_protocol::messages::{Allowance, Leased, POPS_MAX, Report};
+use weir_protocol::messages::{Allowance, Leased, Report};
 use weir_sync::config::{Config, Secret, StoreAddress};
 
 use crate::Server;
@@ -85,39 +85,6 @@ async fn a_weir_sync_that_starts_without_its_store_goes_by_what_its_pops_know() 
     assert_eq!(granted(&fra, &knowing(3, 4)).await, (100, 2, false));
 }
 
-// I5
-#[tokio::test]
-async fn where_no_pop_knows_the_expected_number_counts() {
-    let store = Shared::new(Config::default().pop_ttl);
-    store.set_gone(true);
-    let fra = Server::start_over(Config { pops_expected: 2, ..region("fra") }, store.clone()).await;
-    assert_eq!(granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await, (50, 2, false));
-    let too_many = Report { pops: POPS_MAX + 1, ..one_key("fra1", 2, 0, 0, 0) };
-    assert_eq!(report(fra.address, "", &too_many).await.status, 400);
-}
-
-// I5
-#[tokio::test]
-async fn the_share_follows_the_pops_that_report_here() {
-    let pop_ttl = Duration::from_millis(400);
-    let store = Shared::new(pop_ttl);
-    let fra = Server::start_over(Config { pop_ttl, ..region("fra") }, store.clone()).await;
-    let iad = Server::start_over(Config { pop_ttl, ..region("iad") }, store.clone()).await;
-    report(iad.address, "", &greeting("iad1")).await;
-    report(fra.address, "", &greeting("fra2")).await;
-    let pops = reply(&report(fra.address, "", &greeting("fra1")).await).pops;
-    assert_eq!(pops, 3);
-    store.set_gone(true);
-    assert_eq!(level(&fra, &one_key("fra1", 1, 40, 40, 40)).await.1, 66, "two of three");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let mut asked = 40;
-    while level(&fra, &one_key("fra1", 2, 40, 40, asked)).await.1 != 33 {
-        asked += 10;
-        assert!(Instant::now() < deadline, "a POP that said nothing for {pop_ttl:?} still counts");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 // I6
 #[tokio::test]
 async fn strict_keys_are_lent_nothing_and_hot_keys_are_pushed_all_the_same() {
@@ -140,18 +107,6 @@ async fn strict_keys_are_lent_nothing_and_hot_keys_are_pushed_all_the_same() {
     let other = reply(&report(server.address, "", &greeting("fra2")).await);
     assert!(other.rules.contains(&"per-address".to_owned()), "{other:?}");
     assert!(other.pushed.iter().any(|pushed| pushed.grant.level_milli == 40_000), "{other:?}");
-}
-
-#[tokio::test]
-async fn what_is_charged_is_confirmed_though_the_pops_cannot_be_counted() {
-    let store = Shared::new(Config::default().pop_ttl);
-    let server = Server::start_over(region("fra"), store.clone()).await;
-    store.forget_pops();
-    assert_eq!(level(&server, &one_key("fra1", 1, 40, 40, 40)).await, (60_000, 100, true));
-    assert!(
-        !reply(&report(server.address, "", &greeting("fra1")).await).settled.is_all(),
-        "it said nothing else"
-    );
 }
 
 #[tokio::test]

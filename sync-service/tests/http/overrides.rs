@@ -9,7 +9,7 @@ use weir_protocol::messages::{Report, RunningRules};
 use weir_sync::config::Config;
 use weir_sync::rules::offline::OFFLINE_NUMBER_MIN;
 use weir_sync::store::Store as _;
-use weir_sync::store::overrides::{OVERRIDES_MAX, OverrideChange, Until};
+use weir_sync::store::rules::{OVERRIDES_MAX, OverrideChange, Until};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};
@@ -233,26 +233,6 @@ async fn overrides_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_pop_that_runs_an_revision_is_current() {
-    let server = Server::start(guarded()).await;
-    put(&server, FIRST, &rules("5/s")).await;
-    order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
-    let version = told(&server).await;
-    let mut said = greeting("fra1");
-    said.running = RunningRules { version, refused: 0 };
-    assert_eq!(report(server.address, REPORTER, &said).await.status, 200);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let fleet = json_of(&page(&server, "/v1/fleet").await);
-        if fleet["pops"][0]["is_current"] == true {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{fleet}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-#[tokio::test]
 async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     let server = Server::start(guarded()).await;
     let version = put(&server, FIRST, &rules("5/s")).await;
@@ -303,22 +283,6 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     assert_eq!(lift(&server, path).await.status, 200);
     assert_eq!(revision(&server, told(&server).await).await, rules("5/s"));
     assert_eq!(lift(&server, path).await.status, 404);
-}
-
-#[tokio::test]
-async fn there_is_one_override_of_a_key_however_it_is_written() {
-    let server = Server::start(guarded()).await;
-    put(&server, FIRST, &rules("5/s")).await;
-    let path = |key: &str| format!("/v1/keys/per-address/{key}/override");
-    for (key, rate) in [("2001:db8::1", "9/s"), ("2001:DB8:0::2", "100/s"), ("2001:db8::%2F64", "8/s")] {
-        let put_it = order(&server, &path(key), json!({"rate": rate, "for": "1h"})).await;
-        assert_eq!(put_it["key"], "2001:db8::/64");
-        assert_eq!(listed(&server, "/v1/overrides").await, [put_it]);
-        let tiers = revision(&server, told(&server).await).await["rules"][0]["tiers"].clone();
-        assert_eq!((tiers.as_array().unwrap().len(), &tiers[0]["rate"]), (1, &json!(rate)), "the last word");
-    }
-    assert_eq!(lift(&server, &path("2001:db8::3")).await.status, 200);
-    assert_eq!(listed(&server, "/v1/overrides").await.len(), 0);
 }
 
 #[tokio::test]

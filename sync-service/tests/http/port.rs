@@ -59,22 +59,6 @@ async fn within_a_moment<T>(answer: impl Future<Output = T>) -> T {
 
 // I2
 #[tokio::test]
-async fn connections_that_only_wait_keep_nobody_out() {
-    let server = Server::start(few_places()).await;
-    let half_open = opened(server.address, 2 * PLACES, HALF_A_HEAD).await;
-    assert_eq!(within_a_moment(get(server.address, "/healthz")).await.status, 200);
-    let silent = opened(server.address, 2 * PLACES, b"").await;
-    assert_eq!(within_a_moment(get(server.address, "/healthz")).await.status, 200);
-    let mut idle = opened(server.address, PLACES, HEALTH).await;
-    for client in &mut idle {
-        assert_eq!(client.receive().await.unwrap().status, 200, "nobody loses an answer");
-    }
-    assert_eq!(within_a_moment(get(server.address, "/healthz")).await.status, 200);
-    drop((half_open, silent, idle));
-}
-
-// I2
-#[tokio::test]
 async fn requests_whose_bodies_do_not_come_keep_nobody_out() {
     let server = Server::start(few_places()).await;
     let _held = all_waited_for(&server).await;
@@ -172,32 +156,4 @@ async fn an_answer_that_is_taken_drop_by_drop_has_a_time() {
     assert!(started.elapsed() > response_timeout, "it has its time");
     asking.abort();
     dripping.abort();
-}
-
-// I2
-#[tokio::test]
-async fn a_head_has_a_size() {
-    let server = Server::start(few_places()).await;
-    let head = |bytes: usize| format!("GET /healthz HTTP/1.1\r\nhost: weir\r\nx: {}\r\n", "x".repeat(bytes));
-    let mut large = Client::connect(server.address).await;
-    large.send_anyway(head(40 * 1024).as_bytes()).await;
-    let refused = within_a_moment(large.receive()).await;
-    assert!(refused.is_none_or(|answer| answer.status == 431), "40 KiB");
-    let mut fits = Client::connect(server.address).await;
-    fits.send((head(30 * 1024) + "\r\n").as_bytes()).await;
-    assert_eq!(within_a_moment(fits.receive()).await.unwrap().status, 200, "30 KiB");
-}
-
-#[tokio::test]
-async fn a_connection_that_says_nothing_is_closed_soon() {
-    let first_byte_timeout = Duration::from_millis(200);
-    let server = Server::start(Config { first_byte_timeout, ..few_places() }).await;
-    let mut silent = Client::connect(server.address).await;
-    assert!(within_a_moment(silent.is_ended()).await);
-    let mut idle = Client::connect(server.address).await;
-    idle.send(HEALTH).await;
-    assert_eq!(idle.receive().await.unwrap().status, 200);
-    sleep(2 * first_byte_timeout).await;
-    idle.send(HEALTH).await;
-    assert_eq!(idle.receive().await.unwrap().status, 200, "it has said something");
 }

@@ -1,8 +1,5 @@
 //! Several weir-syncs of one region: whatever a POP tells them, it is counted once.
 
-use std::time::Duration;
-
-use tokio::time::interval;
 use weir_sync::config::Config;
 
 use crate::Server;
@@ -47,36 +44,4 @@ async fn a_pop_that_alternates_between_replicas_is_charged_once() {
         levels.push(reply(&report(server.address, "", &said).await).grants[0].grant().unwrap().level_milli);
     }
     assert_eq!(levels, [30_000, 20_000, 10_000]);
-}
-
-// I7
-#[tokio::test]
-async fn what_an_alternating_pop_is_asked_for_is_not_doubled() {
-    let store = Shared::new(Config::default().pop_ttl);
-    let servers = pair(&store).await;
-    // 100 in each eighth of a second.
-    let (each, pace) = (100, Duration::from_millis(125));
-    let mut ticks = interval(pace);
-    let mut most = 0;
-    for (n, server) in (1..=12).zip(servers.iter().cycle()) {
-        ticks.tick().await;
-        let mut said = one_key("fra1", n, 0, 0, each * n);
-        said.keys[0].asked_recently = each;
-        report(server.address, "", &said).await;
-        // The first replies come before the pace is known.
-        if n > 6 {
-            let account = store.accounts().into_iter().rfind(|account| !account.members.is_empty()).unwrap();
-            most = most.max(account.members.iter().map(|member| member.demand.milli).sum::<u64>());
-        }
-    }
-    let expected = each * 8 * 1_000;
-    assert!((expected / 2..expected * 3 / 2).contains(&most), "{most} of {expected}");
-}
-
-#[tokio::test]
-async fn without_a_name_each_replica_makes_up_its_own() {
-    let names: Vec<_> = (0..3).map(|_| Config::default().hub().member).collect();
-    assert!(names.iter().all(|name| name.starts_with("default/") && name.len() == "default/".len() + 16));
-    assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2], "{names:?}");
-    assert_eq!(replica("a").hub().member, "fra/a");
 }

@@ -276,27 +276,6 @@ async fn the_kill_switch_is_a_version_like_any_other() {
     assert_eq!(notes["versions"][1]["note"], "kill switch: enforce false");
 }
 
-#[tokio::test]
-async fn other_methods_and_media_types_are_refused() {
-    let server = Server::start(guarded()).await;
-    for (method, path, allowed) in [
-        ("POST", "/v1/rules", "get, head, put"),
-        ("DELETE", "/v1/rules/versions", "get, head"),
-        ("GET", "/v1/rules/rollback", "post"),
-        ("POST", "/v1/enforcement", "put"),
-        ("PUT", "/v1/fleet", "get, head"),
-    ] {
-        let answer = ask(server.address, &request(method, path, ADMIN, b"")).await;
-        assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{path}");
-    }
-    assert_eq!(page(&server, "/v1/rules/other").await.status, 404);
-    for (method, path) in CHANGES {
-        let answer =
-            ask(server.address, &request(method, path, &format!("{ADMIN}{ANY}{FIRST}"), b"{}")).await;
-        assert!(matches!(answer.status, 400 | 415), "{path}: {answer:?}");
-    }
-}
-
 /// Waits until `server` tells POPs to run `version`.
 pub(crate) async fn tells(server: &Server, version: u64) {
     let deadline = Instant::now() + Duration::from_secs(20);

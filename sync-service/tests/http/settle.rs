@@ -30,7 +30,7 @@ fn of(key: &str, cost: u32, fields: Value) -> Value {
 /// Reserves so much, which must be there; returns the reservation.
 async fn reserve(server: &Server, key: &str, cost: u32, reserve_s: u32) -> String {
     let reservation = Cell::new(None);
-    // What a check before has drawn, and not taken, goes back within an interval.
+    // What a check before has acquired, and not taken, goes back within an interval.
     until(async || {
         let answer = check(server, &of(key, cost, json!({"reserve_s": reserve_s}))).await;
         reservation.set(answer["reservation"].as_str().map(str::to_owned));

@@ -15,9 +15,9 @@ use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::fleet::Seen;
-use weir_sync::store::canary;
 use weir_sync::store::memory::MemoryStore;
-use weir_sync::store::overrides::{Current, OverrideChange, StoredOverrides};
+use weir_sync::store::rules::{CanaryChange, CanaryResult, StoredCanary};
+use weir_sync::store::rules::{Current, OverrideChange, StoredOverrides};
 use weir_sync::store::rules::{NewVersion, Stored, StoredVersion};
 use weir_sync::store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 
@@ -25,7 +25,6 @@ use weir_sync::store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 pub(crate) struct Shared {
     memory: Arc<MemoryStore>,
     is_gone: AtomicBool,
-    forgets_pops: AtomicBool,
     is_silent: AtomicBool,
     loses_answers: AtomicBool,
     loses_overrides: AtomicBool,
@@ -50,7 +49,6 @@ impl Shared {
         Arc::new(Self {
             memory,
             is_gone: no(),
-            forgets_pops: no(),
             is_silent: no(),
             loses_answers: no(),
             loses_overrides: no(),
@@ -85,7 +83,7 @@ impl Shared {
         })
     }
 
-    /// From now on it answers no draw.
+    /// From now on it answers no acquire.
     pub(crate) fn fall_silent(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
     }
@@ -93,11 +91,6 @@ impl Shared {
     /// Whether it refuses to forget budgets.
     pub(crate) fn set_keeps_budgets(&self, keeps: bool) {
         self.keeps_budgets.store(keeps, Ordering::SeqCst);
-    }
-
-    /// From now on it charges, but registers no POP.
-    pub(crate) fn forget_pops(&self) {
-        self.forgets_pops.store(true, Ordering::SeqCst);
     }
 
     /// Every account so far, in the order of the charges, including those that only looked at a budget.
@@ -130,15 +123,15 @@ impl Store for Shared {
         })
     }
 
-    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
+    fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
         Box::pin(async move {
-            if self.is_silent.load(Ordering::SeqCst) && !draws.is_empty() {
+            if self.is_silent.load(Ordering::SeqCst) && !acquires.is_empty() {
                 return pending().await;
             }
             if self.is_gone.load(Ordering::SeqCst) {
-                return draws.iter().map(|_| Err(gone())).collect();
+                return acquires.iter().map(|_| Err(gone())).collect();
             }
-            self.memory.acquire(pop, draws).await
+            self.memory.acquire(pop, acquires).await
         })
     }
 
@@ -152,9 +145,6 @@ impl Store for Shared {
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
-        if self.forgets_pops.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(StoreError::Refused("no POPs".into())) });
-        }
         self.or_gone(self.memory.register(pop))
     }
 
@@ -184,10 +174,7 @@ impl Store for Shared {
         })
     }
 
-    fn change_canary<'a>(
-        &'a self,
-        change: &'a canary::CanaryChange<'a>,
-    ) -> StoreFuture<'a, canary::CanaryResult> {
+    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
@@ -195,7 +182,7 @@ impl Store for Shared {
         Box::pin(async { self.or_lost(changing.await) })
     }
 
-    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>> {
+    fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {
         self.or_gone(self.memory.canary())
     }
 
@@ -205,10 +192,6 @@ impl Store for Shared {
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
         self.or_gone(self.memory.top_keys())
-    }
-
-    fn rules_version(&self) -> StoreFuture<'_, Option<u64>> {
-        self.or_gone(self.memory.rules_version())
     }
 
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {

@@ -3,7 +3,8 @@
 
 use arbitrary::Arbitrary;
 use weir_limiter::key::HashSecret;
-use weir_limiter::limiter::{Limiter, TableIdentity};
+use weir_limiter::key::TableIdentity;
+use weir_limiter::limiter::Limiter;
 use weir_limiter::table::LocalSlots;
 use weir_protocol::time::Time;
 use weir_rules::Listed;

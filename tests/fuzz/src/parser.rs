@@ -2,7 +2,8 @@
 
 use arbitrary::Arbitrary;
 use weir_limiter::key::HashSecret;
-use weir_limiter::limiter::{Limiter, TableIdentity};
+use weir_limiter::key::TableIdentity;
+use weir_limiter::limiter::Limiter;
 use weir_rules::RuleSet;
 use weir_rules::config::PluginConfig;
 use weir_rules::document;

@@ -272,34 +272,11 @@ mod tests {
         let used = [2_400, 30, 3_000, 0, 2_900, 700, 2_500, 45];
         let is_first = [true, false, true, false, true, false, true, false];
         assert_eq!(first_of_two(&used).as_deref(), Ok(&is_first[..]));
-    }
-
-    /// With a threshold taken from the largest, the disturbed one would hide all others.
-    #[test]
-    fn a_connection_that_was_disturbed_hides_no_other() {
+        // One that was disturbed hides no other.
         let used = [2_400, 30, 40_000, 0, 2_900, 20, 2_500, 45];
         assert_eq!(first_of_two(&used).map(|first| first.iter().filter(|is| **is).count()), Ok(4));
-    }
-
-    #[test]
-    fn two_workers_that_cannot_be_told_apart_are_an_error() {
         let told = first_of_two(&[2_400, 2_500, 2_300, 2_400, 2_600, 2_500, 2_400, 2_600]);
         assert!(told.is_err_and(|told| told.contains("8 of 8")));
         assert!(first_of_two(&[0; 8]).is_err());
-    }
-
-    #[test]
-    fn callers_come_in_turn() {
-        let callers = Callers::new(Ipv4Addr::new(198, 18, 0, 255), 2);
-        let come: Vec<String> = (0..3).map(|_| callers.next().to_string()).collect();
-        assert_eq!(come, ["198.18.0.255", "198.18.1.0", "198.18.0.255"]);
-    }
-
-    #[test]
-    fn a_wrong_answer_refuses_them_all() {
-        let mut answers = Answers::default();
-        answers.add(200, Duration::ZERO);
-        answers.add(503, Duration::ZERO);
-        assert!(answers.all(200).is_err());
     }
 }

@@ -1,9 +1,10 @@
-//! Putting figures into a page: what stands between two markers is replaced.
+//! Tables of figures, and putting them into a page: what stands between two markers is replaced.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::bench::summary::{self, Reached};
+use super::summary::{self, Reached, Target};
 
 /// The markers around the table of what must be reached.
 pub const SUMMARY: &str = "bench-summary";
@@ -25,6 +26,34 @@ pub struct Part {
     pub reached: Vec<Reached>,
     /// Everything that it found.
     pub figures: String,
+}
+
+impl Part {
+    /// Begins a part with these sentences, and a table whose rows are a figure, its must, its aim, and these columns.
+    pub fn begin(text: &str, columns: &[&str]) -> Self {
+        let mut part = Self { reached: vec![], figures: format!("{text}\n") };
+        part.table(&[&["figure", "must", "aim"], columns].concat());
+        part
+    }
+
+    /// Begins a table.
+    pub fn table(&mut self, columns: &[&str]) {
+        let _ = writeln!(self.figures, "\n| {} |\n{}|", columns.join(" | "), "|---".repeat(columns.len()));
+    }
+
+    /// A row of the table of figures; `cells` are what was reached, of which a target is judged by its number.
+    pub fn figure(&mut self, figure: &str, target: Option<(Target, f64)>, cells: &[String]) {
+        let (must, aim) = target.map_or(("", ""), |(target, _)| (target.must, target.aim));
+        self.row(&[&[figure.to_owned(), must.into(), aim.into()], cells].concat());
+        if let (Some((target, value)), Some(text)) = (target, cells.first()) {
+            self.reached.push(target.reached(value, text.clone()));
+        }
+    }
+
+    /// A row of the table that was begun last.
+    pub fn row(&mut self, cells: &[String]) {
+        let _ = writeln!(self.figures, "| {} |", cells.join(" | "));
+    }
 }
 
 /// Replaces what stands in `file` between `<!-- NAME: begin -->` and `<!-- NAME: end -->`, and the part's rows between
@@ -71,38 +100,23 @@ mod tests {
     use crate::bench::summary::{ADDRESS, WASM_BYTES};
 
     #[test]
-    fn only_what_is_between_the_markers_changes() {
-        let page = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb <!-- y: begin -->";
-        let new = "a\n<!-- x: begin -->\n\nnew\n\n<!-- x: end -->\nb <!-- y: begin -->";
-        assert_eq!(replaced(page, "x", "new\n").as_deref(), Some(new));
-        assert_eq!(replaced(new, "x", "new").as_deref(), Some(new));
-    }
-
-    #[test]
-    fn a_page_without_markers_or_with_two_pairs_is_left_alone() {
-        assert_eq!(replaced("a <!-- x: begin -->", "x", "new"), None);
-        let pair = "<!-- x: begin --> <!-- x: end -->";
-        assert_eq!(held(pair, "x"), Some(" "));
-        assert_eq!(held(&pair.repeat(2), "x"), None);
-    }
-
-    #[test]
-    fn a_part_is_written_with_its_rows_of_the_summary() {
+    fn a_part_is_written_with_its_rows_of_the_summary_and_nothing_else_changes() {
         let page = |module: &str, figures: &str| {
-            let rows = [
-                format!("{} {module} |", WASM_BYTES.cells()),
-                format!("{} 32 B | the aim |", ADDRESS.cells()),
-            ];
             format!(
-                "<!-- bench-summary: begin -->\n\n{}\n\n<!-- bench-summary: end -->\n<!-- x: begin -->\n\n{figures}\n\n\
-                 <!-- x: end -->",
-                rows.join("\n")
+                "a\n<!-- bench-summary: begin -->\n\n{} {module} |\n{} 32 B | the aim |\n\n<!-- bench-summary: end -->\n\
+                 <!-- x: begin -->\n\n{figures}\n\n<!-- x: end -->\nb <!-- y: begin -->",
+                WASM_BYTES.cells(),
+                ADDRESS.cells()
             )
         };
-        let part = Part { reached: vec![WASM_BYTES.reached(1e6, "1000 KB")], figures: "new".into() };
+        let mut part = Part::begin("new", &["reached"]);
+        part.figure("size", Some((WASM_BYTES, 1e6)), &["1000 KB".into()]);
+        let table = "new\n\n| figure | must | aim | reached |\n|---|---|---|---|\n| size | 384 KB | 250 KB | 1000 KB |";
         let written = with_part(&page("|", "old"), "x", &part);
-        assert_eq!(written, Ok(page("1000 KB | falls short", "new")));
+        assert_eq!(written, Ok(page("1000 KB | falls short", table)));
         let gone = page("|", "old").replace("wasm module", "module");
         assert_eq!(with_part(&gone, "x", &part), Err("a row of the summary is missing".into()));
+        let twice = page("|", "old").repeat(2);
+        assert!(with_part(&twice, "x", &part).is_err() && held(&twice, "x").is_none());
     }
 }

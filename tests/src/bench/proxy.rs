@@ -1,6 +1,7 @@
-//! The Envoy that is measured: one process, a listener for each case.
+//! The Envoy that is measured: one process, a listener for each candidate.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -9,65 +10,73 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::artefact;
-use crate::bench::case::Case;
-use crate::bench::cpu::{Cpus, Meter, pin, workers};
-use crate::bench::filters::{Filters, SERVICE, WEIR_SYNC};
 use crate::envoy::{FAULTS, cluster, find_module, tcp};
 use crate::port;
 use crate::process::Process;
 use crate::wait::until;
 
+use super::cpu::{Cpus, Meter, pin, workers};
+use super::filters::Filters;
+
 /// Connections are made before anything is measured.
 const CONNECT_TIMEOUT: &str = "1s";
 
-/// What it forwards to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Behind {
-    /// The upstream; without one Envoy answers 200 itself.
-    pub upstream: Option<SocketAddr>,
-    /// The central service, where a case needs it.
-    pub service: Option<SocketAddr>,
-    /// The weir-sync that filters report to.
-    pub weir_sync: Option<SocketAddr>,
-}
-
 /// A running Envoy. Dropping it ends it.
-pub struct Proxy {
+pub struct Proxy<K> {
     process: Process,
     workers: Vec<u32>,
-    listeners: BTreeMap<Case, SocketAddr>,
+    listeners: BTreeMap<K, SocketAddr>,
     // After the process: it ends first.
     _folder: TempDir,
 }
 
-impl Proxy {
-    /// Starts it with so many workers, the first alone on its CPU, and waits until every listener takes
-    /// connections.
-    pub async fn start(cases: &[Case], workers: usize, behind: Behind, cpus: Cpus) -> Result<Self, String> {
+impl<K: Copy + Display + Ord> Proxy<K> {
+    /// Starts it with a listener for each of these, so many workers, the first alone on its CPU, and these clusters;
+    /// waits until every listener takes connections. Without a cluster `upstream` it answers 200 itself.
+    pub async fn start(
+        listeners: impl IntoIterator<Item = (K, Filters)>,
+        workers: usize,
+        clusters: Vec<Value>,
+        cpus: Cpus,
+    ) -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("weir-bench-").tempdir();
         let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
-        let at = |case: &Case| (*case, SocketAddr::from((Ipv4Addr::LOCALHOST, port::free())));
-        let listeners: BTreeMap<Case, SocketAddr> = cases.iter().map(at).collect();
+        let has_upstream = clusters.iter().any(|cluster| cluster["name"] == "upstream");
+        let (mut addresses, mut shown) = (BTreeMap::new(), vec![]);
+        for (key, filters) in listeners {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
+            shown.push(listener(&filters, address, has_upstream));
+            addresses.insert(key, address);
+        }
+        let bootstrap = json!({
+            "node": {"id": "bench", "cluster": "weir-bench"},
+            "static_resources": {"listeners": shown, "clusters": clusters},
+        });
         let file = folder.path().join("bootstrap.json");
-        fs::write(&file, bootstrap(&listeners, behind).to_string())
+        fs::write(&file, bootstrap.to_string())
             .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
         let mut command = Command::new(artefact::envoy());
         command.arg("--config-path").arg(file).args(["--concurrency", &workers.to_string()]);
         command.args(["--disable-hot-restart", "--log-level", "warning"]);
         find_module(&mut command);
-        let process = Process::spawn("Envoy", command, &folder.path().join("envoy.log"));
-        let mut proxy = Self { process, workers: vec![], listeners, _folder: folder };
-        proxy.up().await;
-        proxy.workers = self::workers(proxy.process.id(), workers).await;
-        for (worker, cpu) in proxy.workers.iter().zip([cpus.worker, cpus.load]) {
+        let mut process = Process::spawn("Envoy", command, &folder.path().join("envoy.log"));
+        for address in addresses.values() {
+            until("Envoy's listeners", async || {
+                process.assert_alive();
+                tokio::net::TcpStream::connect(address).await.ok()
+            })
+            .await;
+        }
+        let workers = self::workers(process.id(), workers).await;
+        for (worker, cpu) in workers.iter().zip([cpus.worker, cpus.load]) {
             pin(cpu, *worker)?;
         }
-        Ok(proxy)
+        Ok(Self { process, workers, listeners: addresses, _folder: folder })
     }
 
-    /// Where a case listens.
-    pub fn address(&self, case: Case) -> Result<SocketAddr, String> {
-        self.listeners.get(&case).copied().ok_or_else(|| format!("no listener for: {case}"))
+    /// Where a listener is.
+    pub fn address(&self, of: K) -> Result<SocketAddr, String> {
+        self.listeners.get(&of).copied().ok_or_else(|| format!("no listener for: {of}"))
     }
 
     /// The CPU time of its first worker, which has its CPU for itself.
@@ -91,30 +100,11 @@ impl Proxy {
             None => Ok(()),
         }
     }
-
-    async fn up(&mut self) {
-        for address in self.listeners.values() {
-            until("Envoy's listeners", async || {
-                self.process.assert_alive();
-                tokio::net::TcpStream::connect(address).await.ok()
-            })
-            .await;
-        }
-    }
 }
 
-fn bootstrap(listeners: &BTreeMap<Case, SocketAddr>, behind: Behind) -> Value {
-    let has_upstream = behind.upstream.is_some();
-    let listeners: Vec<Value> =
-        listeners.iter().map(|(case, address)| listener(&case.filters(), *address, has_upstream)).collect();
-    let mut clusters = vec![];
-    clusters.extend(behind.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
-    clusters.extend(behind.weir_sync.map(|address| cluster(WEIR_SYNC, address, CONNECT_TIMEOUT)));
-    clusters.extend(behind.service.map(|address| central(SERVICE, &[address])));
-    json!({
-        "node": {"id": "bench", "cluster": "weir-bench"},
-        "static_resources": {"listeners": listeners, "clusters": clusters},
-    })
+/// The cluster of one server that answers HTTP/1.
+pub fn http(name: &str, address: SocketAddr) -> Value {
+    cluster(name, address, CONNECT_TIMEOUT)
 }
 
 /// The cluster of a service that answers gRPC: requests go to its replicas in turn.
@@ -133,7 +123,7 @@ pub fn central(name: &str, replicas: &[SocketAddr]) -> Value {
 }
 
 /// The listener at `address` with `before` in front of the cluster `upstream`, or of an answer of Envoy's own.
-pub fn listener(before: &Filters, address: SocketAddr, has_upstream: bool) -> Value {
+fn listener(before: &Filters, address: SocketAddr, has_upstream: bool) -> Value {
     let mut filters = before.filters.clone();
     filters.push(json!({
         "name": "router",

@@ -1,6 +1,7 @@
-//! Quartiles, and how sure a figure is.
+//! Medians, quartiles, and how sure a figure is.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The median of some values, and the quartiles around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +25,7 @@ impl Spread {
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = f.precision().unwrap_or(2);
-        write!(f, "{:.digits$} ({:.digits$} to {:.digits$})", self.median, self.low, self.high)
+        interval(f, [self.median, self.low, self.high])
     }
 }
 
@@ -60,9 +60,15 @@ impl Estimate {
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = f.precision().unwrap_or(2);
-        write!(f, "{:.digits$} ({:.digits$} to {:.digits$})", self.value, self.low, self.high)
+        interval(f, [self.value, self.low, self.high])
     }
+}
+
+fn interval(f: &mut fmt::Formatter<'_>, numbers: [f64; 3]) -> fmt::Result {
+    let digits = f.precision().unwrap_or(2);
+    let [value, low, high] =
+        numbers.map(|number| if digits == 0 { grouped(number) } else { format!("{number:.digits$}") });
+    write!(f, "{value} ({low} to {high})")
 }
 
 /// Even on a machine with busy neighbours, so many visits of all are not disturbed.
@@ -95,6 +101,36 @@ pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     low + (high - low) * place.fract()
 }
 
+/// The median and the 99th percentile.
+pub fn p50_and_p99(values: impl IntoIterator<Item = f64>) -> [f64; 2] {
+    let sorted = sorted(values);
+    [0.5, 0.99].map(|part| quantile(&sorted, part))
+}
+
+/// Nanoseconds of CPU time in microseconds.
+pub fn micros(nanos: u64) -> f64 {
+    Duration::from_nanos(nanos).as_secs_f64() * 1e6
+}
+
+/// A whole number with its thousands apart.
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut grouped = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) && digit.is_ascii_digit() {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A count as a number to reckon with.
+#[allow(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^53")]
+pub fn float(count: u64) -> f64 {
+    count as f64
+}
+
 #[cfg(test)]
 #[allow(clippy::cast_precision_loss, reason = "few samples")]
 mod tests {
@@ -105,6 +141,8 @@ mod tests {
         let spread = Spread::of([4.0, 1.0, 3.0, 2.0]);
         assert_eq!(spread, Spread { low: 1.75, median: 2.5, high: 3.25 });
         assert_eq!(format!("{spread:.1}"), "2.5 (1.8 to 3.2)");
+        assert_eq!(format!("{:.0}", Spread::of([1_234_567.0])), "1,234,567 (1,234,567 to 1,234,567)");
+        assert_eq!(Spread::of([]), Spread { low: 0.0, median: 0.0, high: 0.0 });
     }
 
     #[test]
@@ -118,11 +156,5 @@ mod tests {
         let few: Vec<f64> = (0..10).map(|n| f64::from(n % 5)).collect();
         let many: Vec<f64> = (0..1_000).map(|n| f64::from(n % 5)).collect();
         assert!(width(&many) < width(&few) / 3.0 && width(&[2.0; 10]).abs() < 1e-9);
-    }
-
-    #[test]
-    fn one_value_is_all_of_them_and_none_is_zero() {
-        assert_eq!(Spread::of([7.0]), Spread { low: 7.0, median: 7.0, high: 7.0 });
-        assert_eq!(Spread::of([]), Spread { low: 0.0, median: 0.0, high: 0.0 });
     }
 }

@@ -7,7 +7,7 @@ use weir_tests::fleet::scenario::{
     AT_BROKEN, BELOW, BELOW_MOVING, BURST as BURST_AT_ALL, EVEN, MOVING, MOVING_FAST, ONE_POP, Scenario, ZIPF,
 };
 use weir_tests::fleet::schedule::Arrival;
-use weir_tests::fleet::{FAR, Fault, Fleet, INTERVAL, NEAR, Outage, Shape};
+use weir_tests::fleet::{FAR, Fault, Fleet, INTERVAL, NEAR, Outage};
 
 /// What the rule admits per second.
 const RATE: u32 = 50;
@@ -24,7 +24,7 @@ const TO: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() {
-    let mut fleet = Fleet::start(Shape::of(RATE, BURST)).await;
+    let mut fleet = Fleet::start(RATE, BURST).await;
     println!(
         "Limit {RATE}/s, burst {BURST}; a report every {} ms, a round trip of {} ms from a POP to Redis; {} s \
          each, {} s with an outage from {} s to {} s.\n\n{HEAD}",

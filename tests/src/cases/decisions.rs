@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use serde_json::{Value, json};
-use weir_limiter::decide::DecisionKind;
+use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_protocol::time::Time;

@@ -79,7 +79,7 @@ fn reply() -> Reply {
             ratio: AdmitRatio::of(1, 3),
             level_milli,
             burst: 200,
-            parts: 2,
+            divisor: 2,
             lease_ms: 2_000,
         })
     };

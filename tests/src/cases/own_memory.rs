@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
-use weir_limiter::decide::DecisionKind;
+use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
     Effect, Engine, Host, HostRules, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValue,
     SharedValues,
 };
-use weir_limiter::limiter::TableIdentity;
+use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{

@@ -7,6 +7,7 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, Escrow, EscrowId};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::plan::PlanEntry;
+use weir_budget::report_limits::Speaker;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -32,18 +33,18 @@ impl Budgets {
     /// The encoded reply to a report.
     pub(super) fn answer(&mut self, report: &Report, now: Time) -> Vec<u8> {
         let now_us = self.unix_us + now.as_nanos() / 1_000;
-        let pending = self.hub.report(now, now_us, report.clone());
+        let pending = self.hub.report(Speaker::Pop, now, now_us, report.clone());
         let charge = |entry: &PlanEntry| {
             let budget = self.shared.entry(entry.id.clone()).or_default();
             Ok(budget.charge(now_us, &entry.charge(REGION, pending.pop())))
         };
         let accounts = pending.entries().iter().map(charge).collect();
-        let draw = |draw: &AcquireRequest| {
-            let strict = self.strict.entry(draw.escrow()).or_default();
-            Ok(strict.acquire(now_us, pending.pop(), draw))
+        let acquire = |acquire: &AcquireRequest| {
+            let strict = self.strict.entry(acquire.escrow()).or_default();
+            Ok(strict.acquire(now_us, pending.pop(), acquire))
         };
-        let drawn = pending.draws().iter().map(draw).collect();
-        let answers: StoreReplies<()> = StoreReplies { accounts, drawn, pops: Ok(1) };
+        let acquired = pending.acquires().iter().map(acquire).collect();
+        let answers: StoreReplies<()> = StoreReplies { accounts, acquired, pops: Ok(1) };
         self.hub.settle(now, 0, pending, answers).reply.encode()
     }
 }

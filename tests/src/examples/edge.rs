@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_limiter::decide::DecisionKind;
+use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
     CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep as Then,
     SyncCall, Unread, UpstreamResponse,

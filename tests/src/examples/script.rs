@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use weir_limiter::decide::DecisionKind;
+use weir_limiter::check::DecisionKind;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,14 +19,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
-use weir_budget::budget::BudgetId;
-use weir_rules::address::Prefixes;
-use weir_rules::key::KeyValue;
-use weir_sync::store::redis::budget_key;
 
 use crate::client::Ask;
 use crate::envoy::{Envoy, Setup};
-use crate::kept_budget::KeptBudget;
 use crate::link::Link;
 use crate::redis::Redis;
 use crate::wait::until;
@@ -49,29 +44,6 @@ pub const TIMEOUT: Duration = Duration::from_secs(1);
 pub const NEAR: Duration = Duration::from_millis(10);
 /// One way between a weir-sync and Redis: with [`NEAR`], a round trip of 100 ms.
 pub const FAR: Duration = Duration::from_millis(40);
-
-/// What a fleet is to be like: one rule, per address, and how far its regions are from their Redis.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// What the rule allows per second.
-    pub rate: u32,
-    /// And at once.
-    pub burst: u32,
-    /// Of that, at one POP before the fleet has heard of a client.
-    pub local_burst: u32,
-    /// One way between a weir-sync and Redis.
-    pub far: Duration,
-}
-
-impl Shape {
-    /// So many per second and so many at once, with a Redis that is [`FAR`].
-    pub fn of(rate: u32, burst: u32) -> Self {
-        Self { rate, burst, local_burst: burst, far: FAR }
-    }
-}
-
-/// The rule's name.
-const RULE: &str = "per-address";
 
 /// What is broken, all of it in one region, and Redis for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,14 +91,14 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all of it, and waits until every POP knows that there are three.
-    pub async fn start(shape: Shape) -> Self {
+    /// Starts all of it, with one rule per address, and waits until every POP knows that there are three.
+    pub async fn start(rate: u32, burst: u32) -> Self {
         let redis = Redis::start().await;
         let mut regions = vec![];
         for name in REGIONS {
-            regions.push(Region::start(name, &redis, &shape).await);
+            regions.push(Region::start(name, &redis, plugin(name, rate, burst)).await);
         }
-        let quota = Quota { rate: shape.rate.into(), burst: shape.burst.into() };
+        let quota = Quota { rate: rate.into(), burst: burst.into() };
         let generator = Generator::new(regions.iter().map(|region| region.edge.address()).collect()).await;
         let mut fleet = Self { regions, redis, quota, generator, clients: 0 };
         fleet.settled().await;
@@ -180,27 +152,6 @@ impl Fleet {
         tokio::spawn(self.generator.clone().run(asks, schedules, began))
     }
 
-    /// For how many tokens the client that came last is charged, by Redis's own records, once its load is over and
-    /// every POP has said what it admitted.
-    pub async fn charged(&self) -> usize {
-        // A key that is not near its quota is reported every two seconds.
-        let reports = 2_000 / u64::try_from(INTERVAL.as_millis()).unwrap_or(1) + 4;
-        for region in &self.regions {
-            region.edge.counter_grows("weir.sync.answered", reports).await;
-        }
-        self.charged_by_now().await
-    }
-
-    async fn charged_by_now(&self) -> usize {
-        let client = address(self.clients).parse().expect("an address");
-        let value = KeyValue::of_address(client, Prefixes::default()).as_bytes().to_vec();
-        let key = budget_key(&BudgetId::new(RULE.into(), value));
-        let budget = KeptBudget::read(&mut self.redis.connection().await, &key).await;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole tokens, and few")]
-        let tokens = |budget: KeptBudget| budget.sources().iter().sum::<f64>() as usize;
-        budget.map_or(0, tokens)
-    }
-
     async fn strike(&mut self, fault: Fault) {
         let broken = &mut self.regions[BROKEN];
         match fault {
@@ -227,11 +178,11 @@ async fn ended(load: tokio::task::JoinHandle<Vec<generator::Sent>>) -> Vec<gener
 }
 
 impl Region {
-    async fn start(name: &str, redis: &Redis, shape: &Shape) -> Self {
-        let far = Link::start(redis.address(), shape.far).await;
+    async fn start(name: &str, redis: &Redis, plugin: Value) -> Self {
+        let far = Link::start(redis.address(), FAR).await;
         let weir_sync = WeirSync::start(name, &format!("redis://{}", far.address())).await;
         let near = Link::start(weir_sync.address(), NEAR).await;
-        let setup = Setup::with(plugin(name, shape)).node(name).cluster("weir-sync", near.address());
+        let setup = Setup::with(plugin).node(name).cluster("weir-sync", near.address());
         let edge = Envoy::start(setup).await;
         Self { near, far, edge, weir_sync }
     }
@@ -242,14 +193,10 @@ fn address(n: usize) -> String {
     format!("203.0.113.{n}")
 }
 
-fn plugin(pop: &str, shape: &Shape) -> Value {
-    let Shape { rate, burst, local_burst, .. } = shape;
+fn plugin(pop: &str, rate: u32, burst: u32) -> Value {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     json!({
-        "rules": [{
-            "name": RULE, "key": ["client_address"], "rate": format!("{rate}/s"), "burst": burst,
-            "local_burst": local_burst,
-        }],
+        "rules": [{"name": "per-address", "key": ["client_address"], "rate": format!("{rate}/s"), "burst": burst}],
         "sync": {
             "cluster": "weir-sync", "pop": pop, "token": TOKEN,
             "interval_ms": millis(INTERVAL), "timeout_ms": millis(TIMEOUT),

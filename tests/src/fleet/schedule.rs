@@ -105,18 +105,4 @@ mod tests {
             "{first} {second} {third}"
         );
     }
-
-    #[test]
-    fn hops_from_pop_to_pop() {
-        let arrivals = poisson(1, 100.0, Place::Hopping(Duration::from_secs(1)), Duration::ZERO, MINUTE);
-        assert!(arrivals.iter().all(|(at, pop)| at.as_secs() % 3 == *pop as u64));
-    }
-
-    #[test]
-    fn a_burst_is_for_all_at_once() {
-        let arrivals = burst(1, 10, Duration::from_millis(50));
-        assert_eq!(arrivals.len(), 10 * POPS);
-        assert!(arrivals.is_sorted() && arrivals[29].0 < Duration::from_millis(50));
-        assert!((0..POPS).all(|pop| arrivals.iter().filter(|arrival| arrival.1 == pop).count() == 10));
-    }
 }

@@ -9,7 +9,7 @@ pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
         ratio: AdmitRatio::of(ratio, 1_000),
         level_milli: level * 1_000,
         burst: u32::MAX,
-        parts: 1,
+        divisor: 1,
         lease_ms,
     }
 }

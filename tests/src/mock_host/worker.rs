@@ -123,25 +123,10 @@ impl Worker {
         Ok(accepted)
     }
 
-    /// One more plugin begins in the same VM, and is the one that is meant from now on. Whether it accepts.
-    pub fn begin_plugin(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
-        expect(self.try_begin_plugin(configuration))
-    }
-
     fn try_begin_plugin(&mut self, configuration: impl Into<Vec<u8>>) -> Result<bool, Trap> {
         self.root = self.next_context();
         self.create_plugin(self.root)?;
         self.try_configure(configuration)
-    }
-
-    /// The plugin `root` is the one that is meant from now on; the one before.
-    pub fn turn_to(&mut self, root: u32) -> u32 {
-        std::mem::replace(&mut self.root, root)
-    }
-
-    /// The end of a plugin that is not meant any more.
-    pub fn end_plugin(&mut self, root: u32) {
-        expect(self.delete(root));
     }
 
     fn create_plugin(&mut self, root: u32) -> Result<(), Trap> {

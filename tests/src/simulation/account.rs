@@ -138,7 +138,7 @@ pub struct Account {
     /// a crash loses.
     pub known: Meter,
     /// How many bursts deep the budget says it went recently.
-    pub spread: u32,
+    pub fan_out: u32,
     /// Tokens admitted, as of the last look, that the budget will never hear of.
     pub unsaid: u64,
     /// Tokens of requests that waited to be decided then.
@@ -176,7 +176,7 @@ impl Account {
             debt: Meter::default(),
             owed: Meter::default(),
             known: Meter::default(),
-            spread: 0,
+            fan_out: 0,
             unsaid: 0,
             undecided: 0,
             is_known: false,
@@ -195,7 +195,6 @@ impl Account {
     }
 
     /// The request was admitted.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn admit(&mut self, pop: usize, cost: u32, now: u64) {
         let tokens = u64::from(cost);
         self.tally.admitted += tokens;
@@ -224,7 +223,6 @@ impl Account {
     }
 
     /// Up to this much of what the budget owes may be forgiven, in nanoseconds of refill.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn is_forgiven(&mut self, ns: u64, now: u64) {
         self.forgiven += ns as f64 / self.quota.token_ns() as f64;
         self.debt.forgive(ns, now);
@@ -232,7 +230,6 @@ impl Account {
     }
 
     /// A fault may give away this much, in nanoseconds of refill; it is charged, and paid back.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn lend(&mut self, ns: u64) {
         self.loan_ns += ns as f64;
     }
@@ -251,13 +248,11 @@ impl Account {
     }
 
     /// What faults gave away and is not paid back, in tokens.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn lent(&self) -> f64 {
         (self.loan_ns + self.loans_ns.iter().sum::<f64>()) / self.quota.token_ns() as f64
     }
 
     /// How far the budget would be overdrawn at `now`, in tokens, if it heard at once of all that it will ever hear of.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn overdrawn(&mut self, now: u64) -> f64 {
         let over_ns = self.known.deficit_ns(now).saturating_sub(self.quota.fill_ns());
         over_ns as f64 / self.quota.token_ns() as f64
@@ -273,25 +268,21 @@ impl Account {
     }
 
     /// Tokens per second.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn rate(&self) -> f64 {
         SECOND_NS as f64 / self.quota.token_ns() as f64
     }
 
     /// Admitted, as a part of what the ideal bucket would have admitted.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn ratio(&self) -> f64 {
         self.tally.admitted as f64 / self.ideally as f64
     }
 
     /// Admitted, as a part of what was offered.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn passed(&self) -> f64 {
         self.tally.admitted as f64 / self.tally.offered as f64
     }
 
     /// The fullest second, as a part of rate x 1 s + burst.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn fullest(&self) -> f64 {
         self.fullest_second as f64 / (self.rate() + f64::from(self.quota.burst()))
     }

@@ -1,7 +1,7 @@
 //! A POP or a region that is alone for a while, and what it may admit meanwhile. A POP is alone if it does not hear
 //! its weir-sync and its leases have ended; a region, if it does not reach the store.
 
-use weir_limiter::fleet::connectivity::FALLBACK_NS;
+use weir_limiter::sync::connectivity::FALLBACK_NS;
 use weir_protocol::quota::Quota;
 use weir_protocol::sharing::OnSyncLoss;
 use weir_protocol::time::SECOND_NS;

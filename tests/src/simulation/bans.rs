@@ -46,7 +46,6 @@ struct Ban {
 
 impl Penalty {
     /// Draws a penalty for a world's first rule, which becomes the only one; its first client earns it.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some seconds")]
     pub fn draw(
         setup: &mut Setup,
         clients: &mut [Asking],

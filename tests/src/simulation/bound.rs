@@ -1,7 +1,7 @@
 //! How far a fleet may overshoot: how much more than burst + rate x t it may admit, in tokens, in any span of time.
 
 use weir_budget::bound;
-use weir_limiter::fleet::connectivity::FALLBACK_NS;
+use weir_limiter::sync::connectivity::FALLBACK_NS;
 use weir_protocol::quota::Quota;
 use weir_protocol::sharing::{OnSyncLoss, Sharing};
 use weir_protocol::time::SECOND_NS;
@@ -83,11 +83,6 @@ impl Setup {
     /// The longest way from a POP to the store and back, in nanoseconds.
     pub fn round_trip_ns(&self) -> u64 {
         2 * [self.near, self.far].iter().map(|link| link.delay_ns + link.jitter_ns).sum::<u64>()
-    }
-
-    /// How much later than another a report may reach the store, in nanoseconds; a POP tells the time in milliseconds.
-    pub fn jitter_ns(&self) -> u64 {
-        self.near.jitter_ns + self.far.jitter_ns + SECOND_NS / 1_000
     }
 
     /// How long after its last fault has healed a fleet is as if there had been none, in nanoseconds: what was held

@@ -40,12 +40,6 @@ pub struct Turn {
 
 impl Turn {
     /// Draws one for a world's first rule, which becomes the only one.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "some tokens"
-    )]
     pub fn draw(
         setup: &mut Setup,
         clients: &mut [Asking],
@@ -175,7 +169,6 @@ pub fn midnight(size: Size) -> Plan {
     plan
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn of_count(world: &World, span: (u64, u64)) -> f64 {
     tally(&world.log, span).admitted as f64 / f64::from(ROW_COUNT)
 }
@@ -191,7 +184,6 @@ pub fn after(world: &World) -> f64 {
 }
 
 /// How long after midnight the first request passes, in milliseconds.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn opens_ms(world: &World) -> f64 {
     let at = MIDNIGHT_AT * SECOND_NS;
     let first = world.log.iter().find(|logged| logged.passed && logged.at >= at);

@@ -14,7 +14,6 @@ use super::invariants::Label;
 const RATIO: f64 = 0.005;
 
 /// The admit ratio of a budget by the formula; none if it is 0 or 1, or if a part of the demand fades.
-#[allow(clippy::cast_precision_loss, reason = "a figure to compare with")]
 pub(super) fn ratio(entry: &PlanEntry, account: &Account, terms: &GrantSettings) -> Option<f64> {
     let fades = account.members.iter().any(|member| member.age_us.saturating_mul(1_000) > terms.interval_ns);
     let asked = account.members.iter().filter(|member| member.demand.milli > 0);

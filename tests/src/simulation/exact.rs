@@ -110,7 +110,6 @@ fn whole(world: &World, figure: impl Fn(&Sample) -> u64) -> f64 {
 }
 
 /// What refills of the first client's quota.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn refills(world: &World, (from, to): Span) -> f64 {
     world.reference.account(0, 0).rate() * (to - from) as f64 / SECOND_NS as f64
 }
@@ -126,7 +125,6 @@ fn after_silences(world: &World, faults: &Schedule) -> Figure {
 }
 
 /// What a region that is cut off for the second time admits, as a part of its share.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn share(world: &World, faults: &Schedule) -> Figure {
     let what = "of its share, cut off again";
     let Some((until, Fault::CutRegion(region, _))) = faults.last() else {

@@ -173,12 +173,12 @@ impl World {
                 let pop = pending.pop();
                 let accounts =
                     self.charge(now, time, &member, pop, pending.entries()).into_iter().map(Ok).collect();
-                let drawn = self.store.acquire(pop, pending.draws(), time);
-                if let Some(what) = self.store.ends_early(pending.draws(), &drawn) {
+                let acquired = self.store.acquire(pop, pending.acquires(), time);
+                if let Some(what) = self.store.ends_early(pending.acquires(), &acquired) {
                     self.label.violated("I6", now.saturating_sub(WARM_UP_NS), &what);
                 }
-                let drawn = drawn.into_iter().map(Ok).collect();
-                Answer::Report(StoreReplies { accounts, drawn, pops: Ok(self.store.register(pop, now)) })
+                let acquired = acquired.into_iter().map(Ok).collect();
+                Answer::Report(StoreReplies { accounts, acquired, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
                 self.store.note_pops(&tick.notes);
@@ -216,7 +216,7 @@ impl World {
             let Some((rule, key)) = self.reference.named(&entry.id).filter(|_| account.charged > 0) else {
                 continue;
             };
-            self.reference.account_mut(rule, key).spread = account.spread;
+            self.reference.account_mut(rule, key).fan_out = account.fan_out;
             if self.setup.lie.is_some() {
                 continue;
             }

@@ -50,7 +50,6 @@ pub fn used_by_one(world: &World) -> f64 {
     used_until(world, SECONDS * SECOND_NS)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn used_until(world: &World, end: u64) -> f64 {
     let begin = end - LOOK_NS;
     let within =

@@ -63,7 +63,6 @@ pub fn in_pulses(size: Size) -> Plan {
 }
 
 /// What region 0 admitted, as a part of what its floor's rate gives in the whole time.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn of_its_rate(world: &World) -> f64 {
     let (from, to) = (4, 60);
     let floor = PART * world.reference.account(0, 0).rate() * (to - from) as f64;

@@ -44,7 +44,7 @@ pub struct AtPops {
     interval_ns: u64,
     news_ns: u64,
     /// At how many POPs at once the client was seen recently.
-    spread: u32,
+    fan_out: u32,
     /// What a bucket lacks from which everything that is asked for is taken, and when it last had too little.
     asked: Meter,
     short_at: Option<u64>,
@@ -112,8 +112,8 @@ impl Ideal {
     }
 
     /// Notes at how many POPs at once the client was seen recently, by rule.
-    pub fn remember(&mut self, spreads: impl Iterator<Item = u32>) {
-        self.at_pops.iter_mut().zip(spreads).for_each(|(at_pops, spread)| at_pops.spread = spread);
+    pub fn remember(&mut self, fan_outs: impl Iterator<Item = u32>) {
+        self.at_pops.iter_mut().zip(fan_outs).for_each(|(at_pops, fan_out)| at_pops.fan_out = fan_out);
     }
 
     /// What the bucket of `rule` lacks at `now`, in nanoseconds of refill.
@@ -133,8 +133,8 @@ impl AtPops {
     /// and the answer to the next report arrives `news_ns` after a report.
     pub fn new(missing: Vec<Meter>, withheld_ns: u64, (interval_ns, news_ns): (u64, u64)) -> Self {
         let by_pop = missing.into_iter().map(|missing| AtPop { missing, ..AtPop::default() }).collect();
-        let (spread, asked, short_at) = (0, Meter::default(), None);
-        Self { by_pop, withheld_ns, interval_ns, news_ns, spread, asked, short_at }
+        let (fan_out, asked, short_at) = (0, Meter::default(), None);
+        Self { by_pop, withheld_ns, interval_ns, news_ns, fan_out, asked, short_at }
     }
 
     fn has_room(&mut self, quota: Quota, cost: u32, at: At) -> bool {
@@ -173,7 +173,7 @@ impl AtPops {
     /// What a POP holds for the client until it has heard how much is asked there: a window after the client came.
     fn holds(&mut self, quota: Quota, cost: u32, At { pop, now, heard_at }: At) -> Option<Quota> {
         let at_pop = self.by_pop[pop];
-        if self.spread <= 1 || heard_at >= at_pop.came_at + WINDOW_NS {
+        if self.fan_out <= 1 || heard_at >= at_pop.came_at + WINDOW_NS {
             return None;
         }
         let has_heard = heard_at >= at_pop.came_at;
@@ -181,14 +181,14 @@ impl AtPops {
             let holds = if has_heard {
                 let askers =
                     self.by_pop.iter().filter(|other| other.asked_at.is_some_and(|at| at + AWAY_NS > now));
-                let pops = self.spread.min(u32::try_from(askers.count()).unwrap_or(u32::MAX));
+                let pops = self.fan_out.min(u32::try_from(askers.count()).unwrap_or(u32::MAX));
                 // The part of what was asked for since it came that came before that report.
                 let since_ns = (now - at_pop.came_at).max(1);
                 let said =
                     u128::from(at_pop.asked) * u128::from(heard_at - at_pop.came_at) / u128::from(since_ns);
                 self.part(quota, cost, pops, u64::try_from(said).unwrap_or(u64::MAX))
             } else {
-                self.part(quota, cost, self.spread, 0)
+                self.part(quota, cost, self.fan_out, 0)
             };
             let at_pop = &mut self.by_pop[pop];
             (at_pop.holds, at_pop.heard_at, at_pop.held) = (Some(holds), heard_at, Meter::default());
@@ -223,12 +223,6 @@ impl AtPops {
 }
 
 /// How many come in `ns` if `said` came in a window, plus `deviations` standard deviations.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "some requests"
-)]
 fn likely(said: u64, ns: u64, deviations: u8) -> u64 {
     let mean = said as f64 * ns as f64 / WINDOW_NS as f64;
     (mean + f64::from(deviations) * mean.sqrt()) as u64

@@ -30,7 +30,6 @@ impl Label {
 
     /// Ends the run.
     pub fn violated(&self, invariant: &str, now: u64, what: &str) -> ! {
-        #[allow(clippy::cast_precision_loss, reason = "to read")]
         let seconds = now as f64 / 1e9;
         panic!(
             "{invariant} is violated at {seconds:.6} s: {what}\n  seed {}, scenario {:?}: {}",

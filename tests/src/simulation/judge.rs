@@ -137,8 +137,8 @@ fn counted_twice(dwell_ns: u64, quota: Quota, setup: &Setup) -> f64 {
     1.0 - part * (1.0 - given.min(1.0))
 }
 
-/// The part of a client's time at a POP that is left once the first draw for it there is answered.
-fn after_a_draw(dwell_ns: u64, setup: &Setup) -> f64 {
+/// The part of a client's time at a POP that is left once the first acquire for it there is answered.
+fn after_a_acquire(dwell_ns: u64, setup: &Setup) -> f64 {
     seconds(dwell_ns.saturating_sub(setup.round_trip_ns())) / seconds(dwell_ns)
 }
 
@@ -153,7 +153,9 @@ fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
 fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let part = match asking.shape {
         // A strict rule's requests wait for what others hold; an ideal limiter cannot say how long.
-        Shape::Hopping { dwell_ns, .. } if account.sharing.strict => STRICT * after_a_draw(dwell_ns, setup),
+        Shape::Hopping { dwell_ns, .. } if account.sharing.strict => {
+            STRICT * after_a_acquire(dwell_ns, setup)
+        }
         _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
         Shape::Jumping { .. } => JUMPING,

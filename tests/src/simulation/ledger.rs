@@ -45,11 +45,6 @@ impl Charged {
         self.forgotten.extend(records.map(|(id, record)| (id, record.admitted)));
     }
 
-    /// Whether this is the first count of its source.
-    pub fn is_first(&self, pop: &str, count: &Count) -> bool {
-        !self.sources.contains_key(&SourceId { epoch: count.epoch, pop: pop.into() })
-    }
-
     /// How much of a source's count is on record.
     pub fn on_record(&self, source: &SourceId) -> Option<u64> {
         self.sources.get(source).map(|record| record.admitted)

@@ -148,7 +148,6 @@ pub fn quiet_crowd(size: Size) -> Plan {
 }
 
 /// Bytes on the wire of the POP that has the most, in thousands a second.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / QUIET_SECONDS as f64 / 1_000.0
 }

@@ -35,6 +35,12 @@
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG
 //! ```
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures to look at, far below 2^52"
+)]
 
 pub mod account;
 pub mod apart;

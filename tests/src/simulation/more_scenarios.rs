@@ -29,7 +29,6 @@ fn admitted(sample: &Sample) -> u64 {
     sample.tally.admitted
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn seconds(world: &World) -> f64 {
     world.reference.samples().len() as f64 / 10.0
 }
@@ -37,7 +36,6 @@ fn seconds(world: &World) -> f64 {
 /// Admitted, as a part of rate x t + burst.
 pub fn since_start(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     let admitted = account.tally.admitted as f64;
     admitted / (account.rate() * seconds(world) + f64::from(account.quota.burst()))
 }
@@ -87,7 +85,7 @@ pub fn strict_burst(size: Size) -> Plan {
 }
 
 /// A strict rule, asked every 15 s at one POP with this many workers for the whole burst that its budget has. Answers
-/// come while other requests begin to wait. No message is lost: a request whose draw is lost is refused.
+/// come while other requests begin to wait. No message is lost: a request whose acquire is lost is refused.
 pub fn strict_burst_at_one_pop(size: Size, workers: usize) -> Plan {
     let mut plan = Plan::of(size, 60, traffic::bursts(1_000, 1, 15 * SECOND_NS));
     let rule = RuleText::with(r#""strict": true"#);
@@ -153,7 +151,6 @@ pub fn at_last(world: &World) -> f64 {
 
 /// What was admitted beyond the ideal, as a part of what is stated for a loss of data: what it forgave,
 /// and twice the rate until every region has reported again what it is asked for.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn stated_part(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
     let extra = account.tally.admitted as f64 - account.ideally as f64;
@@ -194,7 +191,6 @@ pub fn store_far_away(size: Size) -> Plan {
 }
 
 /// What region 0 admitted while it was cut off, as a part of its share: its part of all POPs.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn of_share(world: &World) -> f64 {
     let (from, to) = (FAULT_AT + 10, FAULT_AT + CUT_SECONDS);
     let Setup { pops, regions, .. } = *world.setup();
@@ -211,13 +207,11 @@ pub fn crowd(size: Size) -> Plan {
 }
 
 /// Keys that were ever hot, in percent.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn percent_hot(world: &World) -> f64 {
     world.wire.hot_len() as f64 * 100.0 / f64::from(world.setup().keys)
 }
 
 /// Bytes on the wire of the POP that has the most, in thousands a second.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / CROWD_SECONDS as f64 / 1_000.0
 }
@@ -229,7 +223,6 @@ const FLOOD_SECONDS: u64 = 20;
 
 /// An attacker makes up keys, 10,000 requests a second at each POP, while one client asks for three times its rate
 /// and another for nine tenths.
-#[allow(clippy::cast_precision_loss, reason = "few POPs")]
 pub fn flood_of_keys(size: Size) -> Plan {
     let bystander = |key, per_second| traffic::of(key, 1, traffic::even(per_second, size.pops));
     let flood = many::new_keys(NEW_KEYS_PER_POP * size.pops as f64, 2, size.pops);
@@ -255,7 +248,6 @@ pub fn flood_of_keys_at_four_workers(size: Size) -> Plan {
 }
 
 /// Bytes on the wire of the POP that has the most, up and down, in thousands a second.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn flood_kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / FLOOD_SECONDS as f64 / 1_000.0
 }
@@ -266,7 +258,6 @@ pub fn bystander_passed(world: &World) -> f64 {
 }
 
 /// Requests that POPs say went unreported, in percent of those with made-up keys.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn percent_dropped(world: &World) -> f64 {
     let dropped: u64 = world.pops.iter().map(|pop| pop.dropped).sum();
     let made_up = NEW_KEYS_PER_POP * 2.0 * (world.pops.len() as u64 * FLOOD_SECONDS) as f64;

@@ -66,7 +66,6 @@ pub fn banned(size: Size) -> Plan {
 }
 
 /// What the reset gave: how much more was admitted than burst + rate x t, in bursts.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn given(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
     let burst = f64::from(account.quota.burst());
@@ -85,7 +84,6 @@ pub fn before_and_after(world: &World) -> f64 {
     passed(pops.first().into_iter().chain(pops.last()).map(|pop| pop.tally))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn passed(tallies: impl Iterator<Item = Tally>) -> f64 {
     let sum =
         |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);

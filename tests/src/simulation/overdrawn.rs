@@ -28,7 +28,6 @@ impl Overdrawn {
     }
 
     /// It is overdrawn by this much at `now`.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn note(&mut self, overdrawn: f64, now: u64) {
         let Some(ns) = now.checked_sub(self.settles_at) else {
             self.early = self.early.max(overdrawn);

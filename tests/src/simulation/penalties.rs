@@ -40,7 +40,6 @@ pub fn after_the_ban(world: &World) -> f64 {
     passed(world.reference.account(0, 0).pops.last().map(|pop| pop.tally).into_iter())
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn passed(tallies: impl Iterator<Item = Tally>) -> f64 {
     let sum =
         |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);

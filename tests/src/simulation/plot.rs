@@ -69,7 +69,6 @@ impl Chart {
         out + "</svg>\n"
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "some minutes")]
     fn seconds(&self) -> f64 {
         let samples = self.lines.iter().map(|line| line.points.len()).max().unwrap_or(1);
         samples as f64 / SAMPLES_PER_SECOND
@@ -148,7 +147,6 @@ impl Chart {
                 line.class,
                 x + 26.0
             );
-            #[allow(clippy::cast_precision_loss, reason = "a short text")]
             let width = name.len() as f64 * 5.6;
             x += 26.0 + width + 12.0;
         }
@@ -169,9 +167,7 @@ pub fn per_second(counts: &[u64]) -> Vec<f64> {
     const WINDOW: usize = 10;
     let sums = (0..counts.len()).map(|i| {
         let window = &counts[(i + 1).saturating_sub(WINDOW)..=i];
-        #[allow(clippy::cast_precision_loss, reason = "some thousands")]
-        let sum = window.iter().sum::<u64>() as f64;
-        sum
+        window.iter().sum::<u64>() as f64
     });
     sums.collect()
 }

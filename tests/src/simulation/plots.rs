@@ -125,7 +125,6 @@ impl Plot {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some minutes")]
 fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

@@ -52,7 +52,6 @@ pub struct Push {
 
 impl Push {
     /// Draws one for a world whose first rule gives `rate` tokens a second; its client asks for more than it gets.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some tokens")]
     pub fn draw(
         setup: &mut Setup,
         clients: &mut Vec<Asking>,
@@ -156,7 +155,6 @@ impl Push {
     }
 
     /// By how many tokens its client is overdrawn at `now`; a change of the rule leaves as many missing as before.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     fn owes(&self, world: &World, now: u64) -> f64 {
         let (before, after) = (f64::from(self.rates.0.unwrap_or(0)) / 60.0, f64::from(self.rates.1) / 60.0);
         let refilled = |from: u64, to: u64| {
@@ -173,7 +171,6 @@ impl Push {
         (missing - refilled(at, now) - f64::from(self.burst)).max(0.0)
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     fn judge_quota(&self, world: &World, rate: u32, (from, to): (u64, u64)) {
         if to < from + 4 * SECOND_NS {
             return;
@@ -236,7 +233,6 @@ fn changed(size: Size, rates: [u32; 2], bursts: [u32; 2], per_second: f64) -> Pl
 }
 
 /// When the last POP ran it, in milliseconds after it was put.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn taken_ms(world: &World) -> f64 {
     if world.took.len() < world.setup().pops {
         return f64::INFINITY;
@@ -249,7 +245,6 @@ pub fn taken_ms(world: &World) -> f64 {
 fn of_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
     let push = Push { at: 0, key: 1, rates: (None, 0), burst: 0, is_strict: false };
     let Tally { admitted, .. } = push.tally(world, (from * SECOND_NS, to * SECOND_NS));
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     let (admitted, seconds) = (admitted as f64, (to - from) as f64);
     admitted / (rate * seconds)
 }

@@ -73,7 +73,6 @@ pub fn nested_widest(size: Size) -> Plan {
 }
 
 /// What all clients together were admitted, as a part of what ideal buckets would have admitted.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn of_all(world: &World) -> f64 {
     let account = |(rule, _, account)| (rule == 0).then_some(account);
     let sums = world.reference.accounts().filter_map(account).fold(

@@ -70,7 +70,6 @@ fn chain(mut first: Traffic, mut second: Traffic) -> Traffic {
 }
 
 /// How long one client's event took, in milliseconds; `None` if the quota was never exceeded.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn time_ms(account: &Account) -> Option<f64> {
     let begin = account.first_excess?;
     let times = account.times.as_deref()?;
@@ -101,7 +100,6 @@ pub fn p99_ms(world: &World) -> f64 {
 }
 
 /// Events in which the quota was exceeded.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn events(world: &World) -> f64 {
     world.reference.accounts().filter(|(_, _, a)| a.first_excess.is_some()).count() as f64
 }

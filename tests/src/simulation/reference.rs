@@ -125,8 +125,8 @@ impl Reference {
         let of_buckets: Vec<_> = costs.iter().map(|&(rule, cost)| (bucket(rule), cost)).collect();
         let ideally = self.ideal.take(&of_buckets, at);
         if let Some(stretch) = self.stretches.get_mut(key as usize) {
-            let spreads = self.accounts.iter().map(|keys| keys[key as usize].spread);
-            stretch.offer(costs, at, spreads);
+            let fan_outs = self.accounts.iter().map(|keys| keys[key as usize].fan_out);
+            stretch.offer(costs, at, fan_outs);
         }
         for &(rule, cost) in costs {
             self.account_mut(rule, key).offer(pop, cost, ideally);
@@ -201,7 +201,6 @@ impl Reference {
     }
 
     /// What `figure` grew by between two times, in seconds from the begin of the traffic.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn between(&self, from_s: u64, to_s: u64, figure: impl Fn(&Sample) -> u64) -> f64 {
         let at = |s: u64| {
             let end = usize::try_from(s * SECOND_NS / SAMPLE_NS).expect("some minutes");

@@ -144,12 +144,6 @@ impl Shape {
             Self::Returning { rate, pop, round, leaves, comes, each } => {
                 Self::Returning { rate: rate * times, pop, round, leaves, comes, each }
             }
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_precision_loss,
-                clippy::cast_sign_loss,
-                reason = "a few requests"
-            )]
             Self::Bursts { each, period_ns } => {
                 Self::Bursts { each: ((each as f64 * times) as usize).max(1), period_ns }
             }
@@ -172,9 +166,7 @@ impl Shape {
             },
             _ => {
                 let each = rng.usize(1..=burst as usize);
-                #[allow(clippy::cast_precision_loss, reason = "some thousand requests")]
                 let least_s = (each * pops) as f64 / most;
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some seconds")]
                 let period_ns = (least_s.max(log_uniform(0.5, 20.0, rng)) * 1e9) as u64;
                 Self::Bursts { each, period_ns }
             }

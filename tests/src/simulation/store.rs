@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
 use weir_budget::ban::{BanList, BannedKey};
-use weir_budget::budget::{Account, Budget, BudgetId, STEP_US, SourceId};
+use weir_budget::budget::{Account, Budget, BudgetId, SourceId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Escrow, EscrowId};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::PlanEntry;
@@ -20,6 +20,7 @@ use weir_protocol::refill_policy::RefillPolicy;
 use super::clocks::WallClock;
 use super::ledger::{Charged, Said};
 use super::sync::RuleSet;
+use super::trouble::SEEN_US;
 use super::turns::Turn;
 
 /// How long a silent POP counts as live, in microseconds (weir-sync's default).
@@ -55,13 +56,10 @@ pub struct Store {
     said: ByHash<BudgetId, Said>,
     /// When it last lost data.
     lost_at: Option<u64>,
-    /// How often its clock has stepped forward, and how far in all, in microseconds. Steps may refill that much more
-    /// than time does, each a burst at most.
-    jumped: (u64, u64),
+    /// How far its clock has stepped forward in all, in microseconds, but for the part of each step that weir-syncs see.
+    unseen_us: u64,
     /// The turns that were given, in their order.
     pub turns: Vec<Turn>,
-    /// How much later than another a report may arrive, in nanoseconds: POPs confirm how time passes to within this.
-    jitter_ns: u64,
 }
 
 type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -83,12 +81,8 @@ struct Kept {
     charged: Charged,
     /// Tokens that the budget itself says it charged.
     taken: u64,
-    /// When it was last charged, in true time, and how far the clock had stepped by then.
-    charged_at: (u64, (u64, u64)),
-    /// Refill that may have been put off until a POP reports, in nanoseconds.
-    put_off_ns: u64,
-    /// The same for steps of the clock, in microseconds; a POP's first report makes them count as time.
-    steps_put_off_us: u64,
+    /// When it was last charged, in true time, and how far the clock had stepped unseen by then.
+    charged_at: (u64, u64),
 }
 
 impl Kept {
@@ -122,16 +116,9 @@ pub struct Loss {
 }
 
 impl Store {
-    /// An empty store that answers. Its clock begins at `begins_us`, and a report is at most `jitter_ns` later than the
-    /// quickest.
-    pub fn new(keeps_ledger: bool, begins_us: u64, jitter_ns: u64) -> Self {
-        Self {
-            clock: WallClock::beginning(begins_us),
-            is_up: true,
-            keeps_ledger,
-            jitter_ns,
-            ..Self::default()
-        }
+    /// An empty store that answers. Its clock begins at `begins_us`.
+    pub fn new(keeps_ledger: bool, begins_us: u64) -> Self {
+        Self { clock: WallClock::beginning(begins_us), is_up: true, keeps_ledger, ..Self::default() }
     }
 
     /// Charges every entry, in the name of `member`, for `pop`: at `now`, which is `time` by its clock. An error
@@ -160,7 +147,6 @@ impl Store {
         if is_forgotten {
             kept.budget = Budget::default();
         }
-        let is_first = entry.counts.iter().any(|count| kept.charged.is_first(pop, count));
         if self.keeps_ledger {
             let said = self.said.entry(entry.id.clone()).or_default();
             if is_forgotten {
@@ -173,25 +159,10 @@ impl Store {
         }
         let before_ns = kept.budget.missing_ns();
         let account = kept.budget.charge(time, &entry.charge(member, pop));
-        let (last, (jumps, jumped_us)) = kept.charged_at;
-        let burst_us = entry.quota.fill_ns().div_ceil(1_000).max(STEP_US);
-        // With a POP's first report, the steps of the clock count as time.
-        let believed_us = if is_first { u64::MAX } else { (self.jumped.0 - jumps) * burst_us };
-        let stepped_us = self.jumped.1 - jumped_us;
-        let put_off_us = if is_first { kept.steps_put_off_us } else { 0 };
-        let jumped_us = stepped_us.min(believed_us) + put_off_us;
-        kept.steps_put_off_us = if entry.counts.is_empty() { kept.steps_put_off_us + stepped_us } else { 0 };
-        let is_borne_out = stepped_us > 0 || kept.put_off_ns > 0;
-        let told_late_ns = if is_borne_out { self.jitter_ns } else { 0 };
+        let (last, unseen_us) = kept.charged_at;
         // Rounded to the microsecond at both ends.
-        let most_ns = (now - last) + jumped_us * 1_000 + kept.put_off_ns + told_late_ns + 1_000;
-        kept.charged_at = (now, self.jumped);
-        let after_ns = kept.budget.missing_ns();
-        kept.put_off_ns = match (now - last).checked_sub(before_ns.saturating_sub(after_ns)) {
-            Some(later_ns) if entry.counts.is_empty() && after_ns > 0 => kept.put_off_ns + later_ns,
-            _ if entry.counts.is_empty() => kept.put_off_ns,
-            _ => 0,
-        };
+        let most_ns = (now - last) + (self.unseen_us - unseen_us) * 1_000 + 1_000;
+        kept.charged_at = (now, self.unseen_us);
         kept.taken += account.charged;
         if self.keeps_ledger && kept.taken != kept.charged.total() {
             let (taken, said) = (kept.taken, kept.charged.total());
@@ -206,32 +177,37 @@ impl Store {
         Ok(account)
     }
 
-    /// Draws on strict budgets, for `pop`.
-    pub fn acquire(&mut self, pop: &str, draws: &[AcquireRequest], time: StoreTime) -> Vec<AcquireResult> {
+    /// Acquires tokens of strict budgets, for `pop`.
+    pub fn acquire(&mut self, pop: &str, acquires: &[AcquireRequest], time: StoreTime) -> Vec<AcquireResult> {
         let escrows = &mut self.state.escrows;
-        let mut draw_on =
-            |draw: &AcquireRequest| escrows.entry(draw.escrow()).or_default().acquire(time, pop, draw);
-        let answers: Vec<_> = draws.iter().map(&mut draw_on).collect();
-        self.turns.extend(draws.iter().zip(&answers).flat_map(|(draw, drawn)| Turn::given(draw, drawn)));
+        let mut acquire_on = |acquire: &AcquireRequest| {
+            escrows.entry(acquire.escrow()).or_default().acquire(time, pop, acquire)
+        };
+        let answers: Vec<_> = acquires.iter().map(&mut acquire_on).collect();
+        self.turns.extend(
+            acquires.iter().zip(&answers).flat_map(|(acquire, acquired)| Turn::given(acquire, acquired)),
+        );
         answers
     }
 
     /// A lease of a token bucket that ends for the budget before it ends at a POP whose clock is slower by a 64th.
-    pub fn ends_early(&self, draws: &[AcquireRequest], answers: &[AcquireResult]) -> Option<String> {
-        let mut of_buckets =
-            draws.iter().zip(answers).filter(|(draw, _)| draw.refill_policy == RefillPolicy::Continuous);
-        of_buckets.find_map(|(draw, drawn)| {
+    pub fn ends_early(&self, acquires: &[AcquireRequest], answers: &[AcquireResult]) -> Option<String> {
+        let mut of_buckets = acquires
+            .iter()
+            .zip(answers)
+            .filter(|(acquire, _)| acquire.refill_policy == RefillPolicy::Continuous);
+        of_buckets.find_map(|(acquire, acquired)| {
             // What got nothing has no lease that could end.
-            let leases = drawn.leases.iter().filter(|leased| leased.charged > 0);
+            let leases = acquired.leases.iter().filter(|leased| leased.charged > 0);
             let lease_ms = leases.map(|leased| u64::from(leased.lease_ms)).max()?;
             // It is full when the last lease has ended and what lacks then has refilled.
-            let full_us = self.state.escrows.get(&draw.escrow())?.full_us();
-            let ends_us = full_us.saturating_sub(drawn.deficit_ns.div_ceil(1_000));
-            let least_us = drawn.now_us + lease_ms * (1_000 + 1_000 / 64);
+            let full_us = self.state.escrows.get(&acquire.escrow())?.full_us();
+            let ends_us = full_us.saturating_sub(acquired.deficit_ns.div_ceil(1_000));
+            let least_us = acquired.now_us + lease_ms * (1_000 + 1_000 / 64);
             (lease_ms > 0 && ends_us < least_us).then(|| {
                 format!(
                     "a lease of {lease_ms} ms ends after {} us for its budget",
-                    ends_us.saturating_sub(drawn.now_us)
+                    ends_us.saturating_sub(acquired.now_us)
                 )
             })
         })
@@ -302,16 +278,10 @@ impl Store {
         self.said.get(id)?.uncharged(&charged, self.lost_at)
     }
 
-    /// How many budgets it holds.
-    pub fn budgets_len(&self) -> usize {
-        self.state.budgets.len()
-    }
-
     /// The clock jumps.
     pub fn jump(&mut self, by_us: i64) {
         self.clock.jump(by_us);
-        let forward_us = u64::try_from(by_us).unwrap_or(0);
-        self.jumped = (self.jumped.0 + u64::from(forward_us > 0), self.jumped.1 + forward_us);
+        self.unseen_us += u64::try_from(by_us).unwrap_or(0).min(SEEN_US);
     }
 
     /// Keeps what it holds now, to be restored at `restored_at`.

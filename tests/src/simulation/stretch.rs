@@ -174,10 +174,10 @@ impl Stretch {
 
     /// A request.
     ///
-    /// `spreads` are what is remembered about its client, by rule.
-    pub fn offer(&mut self, costs: &[(usize, u32)], at: At, spreads: impl Iterator<Item = u32>) {
+    /// `fan_outs` are what is remembered about its client, by rule.
+    pub fn offer(&mut self, costs: &[(usize, u32)], at: At, fan_outs: impl Iterator<Item = u32>) {
         let At { pop, now, .. } = at;
-        self.least.remember(spreads);
+        self.least.remember(fan_outs);
         self.least.take(costs, at);
         self.most.take(costs, at);
         if !pop.is_multiple_of(self.regions) {
@@ -192,7 +192,6 @@ impl Stretch {
     }
 
     /// How it was at its end, at `now`, under `rule`.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
         let Begun { tally, region_0, by_floor, unsaid, was_known, owed_ns, known_ns, .. } = self.rules[rule];
         // What was owed beyond what is known is paid back once nothing more is known to be owed.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fastrand::Rng;
-use weir_limiter::fleet::DRAWS_MAX;
+use weir_limiter::sync::ACQUIRES_MAX;
 use weir_protocol::refill_policy::LOG_MAX;
 use weir_protocol::time::SECOND_NS;
 
@@ -127,7 +127,7 @@ impl Windows {
         let waiting: f64 = clients.iter().map(|asking| asking.shape.waiting(setup.round_trip_ns())).sum();
         let at_worker = waiting / setup.workers as f64;
         // Chance decides which worker a request comes to.
-        Self { is_crowded: at_worker + 4.0 * at_worker.sqrt() > DRAWS_MAX as f64, ..windows }
+        Self { is_crowded: at_worker + 4.0 * at_worker.sqrt() > ACQUIRES_MAX as f64, ..windows }
     }
 
     /// Ends the run if more is let through than the naive model would let through at any moment, or clearly less in

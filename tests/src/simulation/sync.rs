@@ -8,7 +8,7 @@ use weir_budget::budget::{Account, BudgetId};
 use weir_budget::divide::GrantSettings;
 use weir_budget::hot::HotKey;
 use weir_budget::hub::{BanListing, Hub, HubSettings, Look, Pending, ReportResult, StoreReplies, Tick};
-use weir_budget::report_limits::{KnownRule, Refusal};
+use weir_budget::report_limits::{KnownRule, Refusal, Speaker};
 use weir_budget::store_clock::{Bounds, StoreClock};
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::SECOND_NS;
@@ -162,9 +162,9 @@ impl Sync {
     /// What it asked at `asked_at` was answered by `now`: what the store's clock showed.
     pub(super) fn hear_clock(&mut self, asked_at: u64, now: u64, answer: &Answer) {
         let shown_us = match answer {
-            Answer::Report(StoreReplies { accounts, drawn, .. }) => {
+            Answer::Report(StoreReplies { accounts, acquired, .. }) => {
                 let charged = accounts.iter().flatten().map(|account| account.now_us);
-                charged.chain(drawn.iter().flatten().map(|drawn| drawn.now_us)).next()
+                charged.chain(acquired.iter().flatten().map(|acquired| acquired.now_us)).next()
             }
             Answer::Look(accounts) => accounts.iter().flatten().map(|account| account.now_us).next(),
             Answer::Late(now_us) => Some(*now_us),
@@ -183,7 +183,7 @@ impl Sync {
     /// A report comes in.
     pub fn observe(&mut self, report: &[u8], now: u64) -> Pending {
         let report = Report::decode(report).expect("a good report");
-        self.hub.report(self.clock.at(now), self.wall.at_us(now), report)
+        self.hub.report(Speaker::Pop, self.clock.at(now), self.wall.at_us(now), report)
     }
 
     /// The rule set that POPs fetch, if it has heard of one.

@@ -25,9 +25,7 @@ pub type Traffic = Box<dyn FnMut(&mut Rng) -> Option<Arrival>>;
 pub fn gap_ns(rng: &mut Rng, per_second: f64) -> u64 {
     // 1 - f64() is never zero.
     let seconds = -(1.0 - rng.f64()).ln() / per_second;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
-    let ns = (seconds * 1e9) as u64;
-    ns
+    (seconds * 1e9) as u64
 }
 
 fn arrival(at: u64, pop: usize) -> Arrival {

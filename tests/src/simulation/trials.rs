@@ -113,12 +113,6 @@ impl Trial {
 
     /// Draws its faults and shapes for a quota of `rate` tokens a second and this burst, with at most `most` requests a
     /// second, until `until` nanoseconds.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "some requests and seconds"
-    )]
     pub fn draw(
         self,
         setup: &mut Setup,
@@ -174,7 +168,6 @@ impl Trial {
             Self::ClockSteps => {
                 shapes[0] = steady(rng);
                 let step = |rng: &mut Rng| {
-                    #[allow(clippy::cast_possible_truncation, reason = "at most an hour")]
                     let us = log_uniform(65e6, 3.6e9, rng) as i64;
                     Fault::StoreClock(if rng.bool() { us } else { -us })
                 };

@@ -1,17 +1,17 @@
 //! The events that are faults, and what each is stated to cost.
 
-use weir_budget::budget::{BudgetId, STEP_US};
+use weir_budget::budget::BudgetId;
+use weir_budget::records::SPILL_KEPT_US;
 use weir_budget::store_clock::MARGIN_US;
-use weir_budget::unused_refill::SPILL_KEPT_US;
 
-use super::account::AtPop;
 use super::faults::{self, Fault};
 use super::store::Loss;
 use super::sync::Sync;
 use super::world::{WARM_UP_NS, World};
 
-/// A jump of the store's clock that is longer is seen by each weir-sync that was in touch with it, in nanoseconds.
-const SEEN_NS: u64 = 3 * MARGIN_US * 1_000;
+/// A jump of the store's clock that is longer is seen by each weir-sync that was in touch with it, in
+/// microseconds.
+pub(super) const SEEN_US: u64 = 3 * MARGIN_US;
 
 impl World {
     pub(super) fn suffer(&mut self, now: u64, fault: &Fault) {
@@ -58,24 +58,17 @@ impl World {
         }
     }
 
-    /// A step of the store's clock refills a burst at most, or as much as the store believes without doubt.
+    /// A jump of the store's clock that weir-sync sees adds no time (docs/budgets.md).
     fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
-        let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
-        // A jump that weir-sync sees adds no time (docs/budgets.md): all that a strict budget goes by.
-        let is_seen = forward_ns > SEEN_NS && self.syncs.iter().all(Sync::knows_the_stores_clock);
+        let ahead_us = u64::try_from(by_us).unwrap_or(0);
+        let is_seen = ahead_us > SEEN_US && self.syncs.iter().all(Sync::knows_the_stores_clock);
+        if is_seen {
+            return;
+        }
+        let forward_ns = ahead_us * 1_000;
         for (_, _, account) in self.reference.accounts_mut() {
-            if is_seen && account.sharing.strict {
-                continue;
-            }
-            let is_new = |pop: &AtPop| pop.tally.offered == 0;
-            // With a POP's first report, the step counts as time.
-            let most_ns = if account.pops.iter().any(is_new) {
-                u64::MAX
-            } else {
-                account.quota.fill_ns().max(STEP_US * 1_000)
-            };
-            account.is_forgiven(forward_ns.min(most_ns), now);
+            account.is_forgiven(forward_ns, now);
             // Refill that a full budget seems to have lost pays for late reports.
             account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
         }

@@ -65,7 +65,6 @@ fn rule() -> RuleText {
 
 /// Requests at all POPs, three times what there is, and links that only differ in how long they take.
 pub fn plain(size: Size) -> Plan {
-    #[allow(clippy::cast_precision_loss, reason = "some hundred")]
     let mut plan = Plan::of(size, SECONDS, traffic::even(ASKED * RATE as f64, size.pops));
     plan.setup.rules = vec![rule()];
     plan.setup.keeps_log = true;
@@ -159,12 +158,10 @@ fn closer_ns(world: &World) -> u64 {
     u64::try_from(closer).unwrap_or(u64::MAX)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn turns_in(ns: u64) -> f64 {
     ns as f64 / TURN_NS as f64
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn part(part: usize, whole: u64) -> f64 {
     part as f64 / whole as f64
 }

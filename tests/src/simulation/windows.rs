@@ -90,7 +90,6 @@ fn admissions(world: &World) -> impl Iterator<Item = (u128, u128)> {
 }
 
 /// By how many requests the fullest window is above the limit.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn above_fixed(world: &World) -> f64 {
     let mut counts = BTreeMap::<u128, u64>::new();
     for (window, _) in admissions(world) {
@@ -100,7 +99,6 @@ pub fn above_fixed(world: &World) -> f64 {
 }
 
 /// By how many requests the weighed count is above the limit, at the worst admission.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn above_sliding(world: &World) -> f64 {
     let (mut counts, mut above) = (BTreeMap::<u128, u128>::new(), 0_u128);
     let length = u128::from(LENGTH_NS);
@@ -114,7 +112,6 @@ pub fn above_sliding(world: &World) -> f64 {
 }
 
 /// By how many requests the fullest span of a log's length is above the limit.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn above_log(world: &World) -> f64 {
     let mut times: Vec<_> = world.log.iter().filter(|logged| logged.passed).map(|logged| logged.at).collect();
     times.sort_unstable();
@@ -133,14 +130,12 @@ pub fn used_by_one(world: &World) -> f64 {
     used_until(world, SECONDS * SECOND_NS)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn used_until(world: &World, end: u64) -> f64 {
     let is_then = |at: u64| (end - LENGTH_NS..end).contains(&at);
     world.log.iter().filter(|logged| logged.passed && is_then(logged.at)).count() as f64 / LIMIT as f64
 }
 
 /// What the last window admits, which is without trouble, as a part of the limit.
-#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn used(world: &World) -> f64 {
     let end = (begins_ns(world) + u128::from(SECONDS * SECOND_NS)) / u128::from(LENGTH_NS);
     let quiet = admissions(world).filter(|(window, _)| *window == end - 1).count();

@@ -166,7 +166,7 @@ impl World {
             has_penalties: rules.rules().iter().any(|rule| rule.penalty.is_some()),
             rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
             fleet: Fleet { pops: setup.pops, reach_ns: setup.reach_ns() },
-            store: Store::new(setup.is_accounted, setup.begins_us, setup.jitter_ns()),
+            store: Store::new(setup.is_accounted, setup.begins_us),
             log: Vec::new(),
             took: Vec::new(),
             lasting: Vec::new(),

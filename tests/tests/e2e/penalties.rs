@@ -34,31 +34,6 @@ async fn is_banned(edge: &Envoy, ask: &Ask) -> bool {
     answer.status == 429 && (BANNED_S..=DENY_FOR_S).contains(&answer.number("retry-after"))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_banned_at_one_point_of_presence_is_refused_at_another_of_another_region() {
-    let redis = Redis::start().await;
-    let sync_a = WeirSync::start("fra1", &redis.url()).await;
-    let sync_b = WeirSync::start("nyc1", &redis.url()).await;
-    let (a, b) = (edge("fra1", &sync_a).await, edge("nyc1", &sync_b).await);
-    let (culprit, bystander) = (Ask::from("203.0.113.7"), Ask::from("203.0.113.8"));
-    assert_eq!(b.client().send(&culprit).await.status, 200, "it did nothing yet");
-
-    let mut client = a.client();
-    while !is_banned(&a, &culprit).await {
-        drain(&mut client, &culprit, 2_000).await;
-    }
-    let banned_at = Instant::now();
-    until("the other to hear of it", async || is_banned(&b, &culprit).await.then_some(())).await;
-    println!("banned at the other point of presence {:?} later", banned_at.elapsed());
-    for edge in [&a, &b] {
-        assert_eq!(
-            edge.client().send(&bystander).await.status,
-            200,
-            "a client that did nothing is not banned"
-        );
-    }
-}
-
 /// Asks every 10 ms until it is let through; how long after `since` that was.
 async fn let_through(edge: &Envoy, ask: &Ask, since: Instant) -> Duration {
     let mut client = edge.client();

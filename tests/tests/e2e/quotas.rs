@@ -87,16 +87,3 @@ async fn a_quota_is_one_count_for_two_points_of_presence_and_outlasts_what_is_re
         assert_eq!(other.status, 200, "an account has its own: {other:?}");
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_asked_for_everywhere_at_once_is_given_once() {
-    away_from_midnight().await;
-    let redis = Redis::start().await;
-    let syncs = [WeirSync::start("fra1", &redis.url()).await, WeirSync::start("nyc1", &redis.url()).await];
-    let (a, b) = (edge("fra1", &syncs[0]).await, edge("nyc1", &syncs[1]).await);
-    let (at_a, at_b) = tokio::join!(admitted(&a, "acme", COUNT), admitted(&b, "acme", COUNT));
-    // What one of them has on hand and was not asked for any more is nobody else's meanwhile.
-    let (more_a, more_b) = (admitted(&a, "acme", COUNT).await, admitted(&b, "acme", COUNT).await);
-    let all = at_a + at_b + more_a + more_b;
-    assert_eq!(all, COUNT, "{at_a} and {at_b} at once, then {more_a} and {more_b}");
-}

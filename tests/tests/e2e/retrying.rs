@@ -2,17 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
 use weir_tests::artefact;
-use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::weir_sync::WeirSync;
 
-use crate::plugin::{one, rule, rules, with};
+use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
 /// Gets each path so often, one after the other; all paths at once. Prints the status that each ended with, and how
@@ -81,33 +77,4 @@ async fn urllib3_gets_through_strict_rules_at_its_second_try() {
     assert!((2 + 4..=2 + 5).contains(&again), "{answers:?}");
     edge.counter_reaches("weir.rule.rare.limited", 2).await;
     assert_eq!(edge.counter("weir.rule.rare.limited").await, 2);
-}
-
-const CLIENTS: usize = 60;
-const TRIES: usize = 5;
-
-/// Sixty clients of one key each send a request, and again when they are told to. What the jitter does for those
-/// that go on asking, weir-limiter's `herd.rs` shows.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_herd_of_one_key_gets_through() {
-    let mut plugin = one("api", "20/s", 20);
-    plugin["rules"][0]["response"] = json!({"retry_after_jitter_s": 4});
-    let edge = Envoy::start(Setup::with(plugin).concurrency(2)).await;
-    let (mut herd, began) = (JoinSet::new(), Instant::now());
-    for mut client in edge.clients(CLIENTS) {
-        herd.spawn(async move {
-            let ask = Ask::from("203.0.113.7");
-            for _ in 0..TRIES {
-                let answer = client.send(&ask).await;
-                if answer.status == 200 {
-                    return true;
-                }
-                sleep(Duration::from_secs(answer.number("retry-after"))).await;
-            }
-            false
-        });
-    }
-    let through = herd.join_all().await.into_iter().filter(|through| *through).count();
-    assert!(through * 100 >= 97 * CLIENTS, "{through} of {CLIENTS}");
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }

@@ -132,12 +132,6 @@ async fn a_point_of_presence_that_stood_still_for_long_goes_on_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_weir_syncs_the_one_that_dies_is_missed_by_few() {
-    let redis = Redis::start().await;
-    one_of_two_dies(&redis.url()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_weir_syncs_over_a_cluster_the_one_that_dies_is_missed_by_few() {
     let cluster = Cluster::start_masters().await;
     one_of_two_dies(&cluster.url()).await;

@@ -56,17 +56,3 @@ async fn a_legal_burst_is_let_through_whole_by_any_number_of_workers() {
         }
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_workers_keep_many_buckets_apart() {
-    let edge = Envoy::start(Setup::with(one("per-address", "1/h", 3)).concurrency(2)).await;
-    // Every client asks for every address, from another one on: both workers in each bucket at once.
-    let asks = |index: usize| {
-        (0..5 * 50)
-            .map(move |step| Ask::from(&format!("203.0.113.{}", (step + index * 7) % 50)))
-            .collect::<Vec<_>>()
-    };
-    let tally = together(edge.clients(CLIENTS), asks).await;
-    tally.assert_only_decisions();
-    assert_eq!((tally.admitted(), tally.total()), (3 * 50, CLIENTS * 5 * 50), "{tally:?}");
-}

@@ -3,6 +3,7 @@
 mod dashboard;
 mod files;
 mod known;
+mod openmetrics;
 mod promql;
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Good and bad configurations, in both of the forms in which hosts hand them over.
 
 use serde_json::json;
-use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, protobuf_struct};
+use weir_tests::mock_host::{Answer, Host, Script, Worker, protobuf_struct};
 
 use crate::harness::{client, plugin, rule, shared, synced, with};
 
@@ -19,34 +19,6 @@ fn json_and_a_protobuf_struct_mean_the_same() {
         assert!(worker.configure(bytes));
         assert_eq!(worker.allowed_of(5, &client(1)), 3);
         assert_eq!(worker.host().tick_period_ms, Some(250));
-    }
-}
-
-#[test]
-fn every_error_is_one_log_line_with_its_place() {
-    let bad = json!({
-        "rules": [
-            {"name": "Bad Name", "key": ["client_address"], "rate": "5 per second"},
-            {"name": "b", "key": ["client_address"], "rate": "5/s", "brust": 3},
-        ],
-        "table": {"addresses": 0},
-    });
-    for bytes in [bad.to_string().into_bytes(), protobuf_struct(&bad)] {
-        let mut worker = started();
-        assert!(!worker.configure(bytes));
-        let lines: Vec<_> = worker.host().logs.iter().filter(|(level, _)| *level == LOG_ERROR).collect();
-        for place in [
-            "rules[0].name: expected",
-            "rules[0].rate: expected",
-            "rules[1].brust: unknown",
-            "table.addresses: expected",
-        ] {
-            assert!(
-                lines.iter().any(|(_, line)| line.starts_with(&format!("weir: {place}"))),
-                "{place}: {lines:?}"
-            );
-        }
-        assert_eq!(lines.len(), 5, "four errors and what to do: {lines:?}");
     }
 }
 
@@ -85,55 +57,6 @@ fn requests_pass_where_no_configuration_was_accepted() {
     assert_eq!(worker.allowed_of(3, &client(1)), 3, "after a refused one");
     worker.tick();
     assert!(worker.host().shared_keys().is_empty(), "a refused configuration leaves nothing behind");
-}
-
-#[test]
-fn an_update_takes_over_the_buckets_and_a_refused_one_changes_nothing() {
-    let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 6)));
-    worker.tick();
-    let (token, _) = crate::harness::report(&worker);
-    assert_eq!(worker.allowed_of(2, &client(1)), 2);
-    assert!(!worker.update("{}"));
-    assert_eq!(worker.allowed_of(2, &client(1)), 2);
-    assert!(worker.update(plugin(&rule("1/h", 6)).to_string()));
-    assert_eq!(worker.allowed_of(5, &client(1)), 2);
-    // The old root context's call may still be answered.
-    worker.answer_call(token, CallAnswer::timeout());
-    worker.tick();
-    assert_eq!(worker.allowed_of(5, &client(1)), 0);
-}
-
-// I7
-#[test]
-fn an_update_loses_no_counts() {
-    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 6)));
-    assert_eq!(worker.allowed_of(2, &client(1)), 2);
-    assert!(worker.update(plugin(&rule("1/h", 6)).to_string()));
-    assert_eq!(worker.counted("weir.rule.per-address.allowed"), 2);
-}
-
-#[test]
-fn what_ran_before_runs_on_after_a_refused_configuration() {
-    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
-    assert_eq!(worker.allowed_of(1, &client(1)), 1);
-    assert!(!worker.configure("{}"));
-    assert_eq!(worker.allowed_of(5, &client(1)), 1);
-}
-
-// I3
-#[test]
-fn a_rule_that_stays_keeps_its_buckets_through_a_new_configuration() {
-    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 4)));
-    assert_eq!(worker.allowed_of(3, &client(1)), 3);
-    let more = json!({
-        "rules": [
-            {"name": "other", "key": ["client_address"], "rate": "1/h", "burst": 100},
-            rule("1/h", 4),
-        ],
-        "table": {"addresses": 64},
-    });
-    assert!(worker.configure(more.to_string()));
-    assert_eq!(worker.allowed_of(5, &client(1)), 1);
 }
 
 #[test]

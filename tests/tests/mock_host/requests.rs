@@ -1,41 +1,9 @@
 //! What a request may look like.
 
 use serde_json::json;
-use weir_tests::mock_host::{Answer, Ask, Script, Worker};
+use weir_tests::mock_host::{Answer, Script, Worker};
 
 use crate::harness::{client, plugin, rule, shared, with};
-
-#[test]
-fn a_client_without_a_readable_address_is_let_through_and_counted() {
-    let asks = [
-        Ask::default(),
-        Ask::from(""),
-        Ask::from("/run/client.sock"),
-        Ask::from("@abstract"),
-        Ask::from([0xff, 0xfe, b'1']),
-        Ask::from("1.2.3.4:99999"),
-        Ask::from(vec![b'1'; 65_536]),
-        Ask::from(vec![b':'; 65_536]),
-    ];
-    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
-    for ask in &asks {
-        assert_eq!(worker.allowed_of(2, ask), 2, "{:?}", ask.properties);
-    }
-    assert_eq!(worker.counted("weir.address.unreadable"), 2 * asks.len() as u64);
-    assert_eq!(worker.counted("weir.rule.per-address.allowed"), 0);
-}
-
-#[test]
-fn one_client_is_one_key_however_its_address_is_written() {
-    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 6)));
-    for address in
-        ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.1", "[::ffff:192.0.2.1]:1", "::ffff:192.0.2.1", "192.0.2.1:0"]
-    {
-        assert!(worker.request(&Ask::from(address)).allowed(), "{address}");
-    }
-    assert!(!worker.request(&Ask::from("192.0.2.1:3")).allowed());
-    assert!(worker.request(&Ask::from("192.0.2.2:3")).allowed());
-}
 
 // I1
 #[test]
@@ -141,47 +109,12 @@ fn a_host_that_gives_no_pairs_is_asked_for_the_header_alone() {
 }
 
 #[test]
-fn a_request_takes_from_all_its_rules_or_from_none() {
-    let rules = json!({
-        "rules": [
-            {"name": "wide", "key": ["client_address"], "rate": "1/h", "burst": 5},
-            {"name": "login", "match": {"path": {"exact": "/login"}}, "key": ["client_address"], "rate": "1/h", "burst": 2},
-        ],
-        "table": {"addresses": 1600},
-    });
-    let mut worker = Worker::configured(&shared(), &rules);
-    assert_eq!(worker.allowed_of(10, &client(1).header(":path", "/login")), 2);
-    assert_eq!(worker.allowed_of(10, &client(1)), 3, "what was limited took nothing");
-}
-
-#[test]
 fn a_request_pays_for_no_callback_that_the_filter_does_not_need() {
     let worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     assert!(worker.has("proxy_on_delete"));
     for name in ["done", "log", "request_body", "request_trailers", "response_body", "response_trailers"] {
         assert!(!worker.has(&format!("proxy_on_{name}")), "{name}");
     }
-}
-
-#[test]
-fn a_responses_size_is_not_asked_for_where_nothing_costs_by_it() {
-    let one = json!({"name": "one", "key": ["host"], "algorithm": "concurrency", "limit": 1});
-    let failed = with(rule("1/h", 10), "cost", json!({"after": {"status": [401]}}));
-    for rule in [one, with(failed, "key", json!(["host"]))] {
-        let mut worker = Worker::configured(&shared(), &plugin(&rule));
-        worker.host_mut().follow(Script::work());
-        assert_eq!(worker.allowed_of(3, &client(1)), 3);
-        assert_eq!(worker.host().called("proxy_get_property"), 0, "{rule}");
-    }
-}
-
-#[test]
-fn a_responses_size_is_charged_when_the_request_ends() {
-    let rule = with(rule("1/h", 10), "cost", json!({"after": {"response_bytes_per": 4}}));
-    let mut ask = client(1);
-    ask.properties.insert("response\0size".into(), 9u64.to_le_bytes().into());
-    let mut worker = Worker::configured(&shared(), &plugin(&rule));
-    assert_eq!(worker.allowed_of(10, &ask), 4, "three tokens each, the last one into debt");
 }
 
 #[test]

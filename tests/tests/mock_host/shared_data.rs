@@ -65,40 +65,6 @@ fn a_read_that_fails_once_costs_other_clients_no_bucket() {
     assert_eq!(worker.allowed_of(2, &client(1)), 0);
 }
 
-#[test]
-fn two_workers_share_a_bucket() {
-    for zero_cas in BOTH {
-        let shared = SharedData::new(zero_cas);
-        let mut workers = [1, 2].map(|_| Worker::configured(&shared, &plugin(&rule("1/h", 5))));
-        let allowed: usize = (0..10).map(|i| workers[i % 2].allowed_of(1, &client(1))).sum();
-        assert_eq!(allowed, 5, "{zero_cas:?}");
-        assert_eq!(workers[0].allowed_of(1, &client(2)), 1, "{zero_cas:?}");
-    }
-}
-
-/// Istio gives no VM an id, and so all its plugins one map of shared data.
-#[test]
-fn plugins_of_vms_without_an_id_have_a_table_each_by_their_names() {
-    let shared = shared();
-    let begin = |vm_id: &str, name: &str| {
-        let mut host = Host::new(&shared);
-        host.properties.insert("plugin_vm_id".into(), vm_id.into());
-        host.properties.insert("plugin_name".into(), name.into());
-        Worker::configured_on(host, &plugin(&rule("1/h", 3)))
-    };
-    let mut one = begin("", "team-a.weir");
-    assert_eq!(one.allowed_of(2, &client(1)), 2);
-    let mut other = begin("", "team-b.weir");
-    assert_eq!(other.allowed_of(9, &client(1)), 3, "as many as its own rule says");
-    assert_eq!(one.allowed_of(9, &client(1)), 1);
-    assert_eq!(begin("", "team-b.weir").allowed_of(9, &client(1)), 0, "another worker of the same plugin");
-    assert!(shared.keys().iter().all(|key| !key.starts_with(b"weir")));
-
-    // An id is the table's name, whatever the plugins' names are.
-    assert_eq!(begin("weir", "team-a.weir").allowed_of(2, &client(1)), 2);
-    assert_eq!(begin("weir", "team-b.weir").allowed_of(9, &client(1)), 1);
-}
-
 // I3
 #[test]
 fn a_write_between_read_and_write_is_retried_and_nothing_is_lost() {
@@ -161,28 +127,6 @@ fn a_flipped_byte_is_counted_and_the_slot_begins_anew() {
         // Sound again after the first write.
         assert_eq!(worker.counted("weir.table.corrupt"), u64::from(is_used), "byte {byte}");
     }
-}
-
-#[test]
-fn a_slot_of_any_other_length_is_counted() {
-    for size in [0, 1, 511, 513, 65_536] {
-        let shared = shared();
-        let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 2)));
-        shared.tamper(b"weir.s5.", |slot| slot.resize(size, 0xa5));
-        assert_eq!(worker.allowed_of(5, &client(1)), 2, "{size} bytes");
-        assert_eq!(worker.counted("weir.table.corrupt"), 1, "{size} bytes");
-    }
-}
-
-// I3
-#[test]
-fn a_new_vm_finds_the_buckets_of_the_old_one() {
-    let shared = shared();
-    let mut old = Worker::configured(&shared, &plugin(&rule("1/h", 5)));
-    assert_eq!(old.allowed_of(3, &client(1)), 3);
-    drop(old);
-    let mut new = Worker::configured(&shared, &plugin(&rule("1/h", 5)));
-    assert_eq!(new.allowed_of(10, &client(1)), 2);
 }
 
 // I2

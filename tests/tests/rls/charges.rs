@@ -135,7 +135,7 @@ async fn negative_hits_are_given_back_up_to_all_that_there_is() {
         assert_eq!(code(&mut client, one).await, Code::Ok);
         assert_eq!(passed(&mut client, rule, "ada", 1).await, 1, "{rule}");
         assert_eq!(code(&mut client, back(rule, "ada", 1_000)).await, Code::Ok);
-        // What a check that only asked has drawn comes back by itself.
+        // What a check that only asked has acquired comes back by itself.
         let whole = passed(&mut client, rule, "ada", 1).await;
         assert!((9..=10).contains(&whole), "{rule}: it is whole, and no more than that: {whole}");
     }

@@ -1,4 +1,4 @@
-//! Health and reflection, and the end of both.
+//! Health, and its end.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -15,10 +15,6 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use tonic_reflection::pb::v1::ServerReflectionRequest;
-use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -93,17 +89,6 @@ async fn what_needs_no_token_takes_little() {
     assert_eq!(status(&channel, SERVICE).await, SERVING);
     watched.pop();
     until("the place to be free again", async || health.watch(asked(SERVICE)).await.ok()).await;
-
-    let mut reflection = ServerReflectionClient::new(door.channel().await);
-    let list = |host: String| ServerReflectionRequest {
-        host,
-        message_request: Some(MessageRequest::ListServices(String::new())),
-    };
-    let asked = stream::iter([list(String::new()), list("x".repeat(100_000))]);
-    let mut answers = reflection.server_reflection_info(asked).await.expect("a conversation").into_inner();
-    answers.message().await.expect("a first answer");
-    let ended = answers.message().await;
-    assert!(!matches!(ended, Ok(Some(_))), "{ended:?}");
 }
 
 #[tokio::test]
@@ -138,28 +123,4 @@ async fn while_it_drains_each_answer_says_so() {
         assert_eq!(sent_away(&mut after).await.as_deref(), Some("true"));
     };
     tokio::join!(door.weir_sync.end(), told);
-}
-
-#[tokio::test]
-async fn reflection_lists_the_services_and_describes_them() {
-    let door = Door::open("memory", &rules()).await;
-    let mut client = ServerReflectionClient::new(door.channel().await);
-    let ask = async |message: MessageRequest| {
-        let request = ServerReflectionRequest { host: String::new(), message_request: Some(message) };
-        let mut answers =
-            client.server_reflection_info(stream::iter([request])).await.expect("a stream").into_inner();
-        answers.message().await.expect("no error").and_then(|answer| answer.message_response)
-    };
-    let mut ask = ask;
-    let listed = ask(MessageRequest::ListServices(String::new())).await;
-    let Some(MessageResponse::ListServicesResponse(listed)) = listed else { panic!("{listed:?}") };
-    let names: Vec<_> = listed.service.iter().map(|service| service.name.as_str()).collect();
-    for service in [SERVICE, QUOTAS, "grpc.health.v1.Health"] {
-        assert!(names.contains(&service), "{names:?}");
-        let described = ask(MessageRequest::FileContainingSymbol(service.into())).await;
-        let Some(MessageResponse::FileDescriptorResponse(described)) = described else {
-            panic!("{described:?}")
-        };
-        assert!(!described.file_descriptor_proto.is_empty());
-    }
 }

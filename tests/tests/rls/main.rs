@@ -5,5 +5,6 @@ mod charges;
 mod door;
 mod health;
 mod limits;
+mod protos;
 mod quotas;
 mod refusals;

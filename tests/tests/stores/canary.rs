@@ -1,8 +1,8 @@
 //! The canary, and the numbers of revisions while one runs: the same in every store.
 
 use weir_sync::store::Store;
-use weir_sync::store::canary::{CanaryChange, CanaryResult, StoredCanary};
-use weir_sync::store::overrides::{self, Current, Until};
+use weir_sync::store::rules::{CanaryChange, CanaryResult, StoredCanary};
+use weir_sync::store::rules::{Current, OverrideChange, Until};
 use weir_sync::store::rules::{NewVersion, Stored};
 use weir_tests::redis::Redis;
 
@@ -41,7 +41,7 @@ async fn begin(store: &dyn Store, document: &str) -> u64 {
 }
 
 async fn order(store: &dyn Store, name: &str) {
-    let put = overrides::OverrideChange::Put { name, text: "x", until: Until::In(3_600_000) };
+    let put = OverrideChange::Put { name, text: "x", until: Until::In(3_600_000) };
     store.overrides(Some(&put)).await.unwrap();
 }
 
@@ -69,7 +69,7 @@ async fn one_runs_at_a_time_beside_a_version_that_stays(store: &dyn Store) {
     assert!(at_ms.abs_diff(id) < 600_000, "{at_ms}");
     assert_eq!(change(store, begin_beside(None)).await, CanaryResult::Runs(id));
     assert_eq!(put(store, "c").await, Stored::Canary(id));
-    assert_eq!(store.rules_version().await.unwrap(), Some(version));
+    assert_eq!(store.current().await.unwrap().version, Some(version));
     assert_eq!(store.kept_rules().await.unwrap().len(), 1);
 }
 

@@ -9,10 +9,7 @@ use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
-use weir_tests::wait::until;
 
-use crate::refusing::Log;
-use crate::together::scripts;
 use crate::{count, entry, id, in_reach, options, quota};
 
 /// The most keys of a rule in these tests.
@@ -63,28 +60,13 @@ async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
     assert!(store.charge(&batch(&other)).await[0].is_ok());
 }
 
-/// A call of nothing would be refused, and that would be trouble of the store.
-#[tokio::test]
-async fn a_report_of_nothing_but_keys_beyond_the_ceiling_is_not_sent() {
-    let (log, _guard) = Log::start();
-    let redis = Redis::start().await;
-    let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
-    assert!(store.charge(&batch(&flood(0..50))).await.iter().all(Result::is_ok));
-    let answers = store.charge(&batch(&flood(50..60))).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Full(MOST)))));
-    // What was refused is told at the next probe.
-    let scripts_before = scripts(&mut connection).await;
-    until("two probes", async || (scripts(&mut connection).await >= scripts_before + 2).then_some(())).await;
-    assert_eq!(log.lines(" WARN ", "refused"), Vec::<String>::new());
-}
-
 // I2
 #[tokio::test]
 async fn a_strict_rules_keys_have_a_ceiling_too() {
     let redis = Redis::start().await;
     let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
     let claim = Claim::of(1, 0, 1);
-    let draw = |value: u64| AcquireRequest {
+    let acquire = |value: u64| AcquireRequest {
         id: id(&value.to_be_bytes()),
         quota: quota(1, Period::Second, 10),
         lease_us: 2_000_000,
@@ -92,8 +74,8 @@ async fn a_strict_rules_keys_have_a_ceiling_too() {
         window: None,
         claims: vec![claim],
     };
-    let draws: Vec<_> = (0..200).map(draw).collect();
-    let answers = store.acquire("fra1", &draws).await;
+    let acquires: Vec<_> = (0..200).map(acquire).collect();
+    let answers = store.acquire("fra1", &acquires).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), MOST);
     let names: Vec<String> = connection.keys("weir:*{per-address:*").await.unwrap();
     assert!(names.len() <= MOST, "{}", names.len());

@@ -2,19 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::budget::BudgetId;
 use weir_budget::plan::PlanEntry;
-use weir_protocol::messages::{BudgetRule, Key, Report, Settled};
-use weir_protocol::sharing::Sharing;
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::redis::{Options, Redis as RedisStore, budget_key};
 use weir_sync::store::{ChargeBatch, Store, StoreError};
-use weir_tests::link::Link;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::wait::until;
 
 use crate::refusing::Log;
-use crate::server::Server;
 use crate::suite::CALM_MS;
 use crate::{TIMEOUT, assert_hardly_any_waited, charge, count, entry, id, in_reach, open, options, slow};
 
@@ -96,77 +91,6 @@ async fn a_dead_master_fails_its_own_keys_alone_and_at_once() {
     })
     .await;
     assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
-}
-
-/// A POP's report, answered by a weir-sync over HTTP.
-#[tokio::test]
-async fn of_a_report_the_keys_of_living_masters_are_settled_each_by_itself() {
-    let (mut cluster, _store) = with_a_store(CALM_MS).await;
-    let weir_sync = Server::start("fra", &cluster.url()).await;
-    weir_sync.ready().await;
-    let report = |sequence| {
-        let strict = Sharing { strict: true, ..Sharing::of(slow()) };
-        let rule = |name: &str, sharing| BudgetRule { name: name.into(), quota: slow(), sharing };
-        let rules = vec![rule("bounded", Sharing::of(slow())), rule("strict", strict)];
-        let key = |rule| {
-            move |value| Key {
-                rule,
-                value: vec![value],
-                epoch: 1,
-                admitted: sequence,
-                unconfirmed: sequence,
-                asked: sequence,
-                ..Key::default()
-            }
-        };
-        let keys = (0..KEYS).map(key(0)).chain((0..KEYS).map(key(1))).collect();
-        Report { pop: "fra1".into(), worker: 1, sequence, table: 1, rules, keys, ..Report::default() }
-    };
-    until("a whole report to settle", async || {
-        (weir_sync.report(&report(1)).await.settled == Settled::All).then_some(())
-    })
-    .await;
-    cluster.servers[0].kill();
-    // Its keys under both rules: a budget's key in Redis names its rule, too.
-    let mut living = Vec::new();
-    for key in &report(2).keys {
-        let id = BudgetId::new(report(2).rules[usize::from(key.rule)].name.clone(), key.value.clone());
-        living.push(cluster.master_of(&budget_key(&id), 1).await != Some(0));
-    }
-    let expected = Settled::of(living.into_iter());
-    assert!(matches!(expected, Settled::But(_)), "{expected:?}");
-    for sequence in 2..10 {
-        assert_eq!(weir_sync.report(&report(sequence)).await.settled, expected);
-    }
-    cluster.servers[0].restart().await;
-    until("a whole report to settle again", async || {
-        (weir_sync.report(&report(10)).await.settled == Settled::All).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_hung_master_delays_one_report_and_no_other() {
-    let (cluster, store) = with_a_store(CALM_MS).await;
-    let hung = keys_of(&cluster, 0, 1).await;
-    cluster.servers[0].freeze().await;
-    let mut took = Vec::new();
-    for report in 1..=21 {
-        let asked_at = Instant::now();
-        let charged = charge_all(&store, report).await;
-        took.push(asked_at.elapsed());
-        assert!(
-            charged.iter().zip(&hung).all(|(charged, is_hung)| charged.is_err() == *is_hung),
-            "{charged:?}"
-        );
-    }
-    assert!(took[0] >= TIMEOUT, "{took:?}");
-    assert_hardly_any_waited(&took[1..]);
-    cluster.servers[0].thaw();
-    until("all keys to be charged", async || {
-        charge_all(&store, 30).await.iter().all(Result::is_ok).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -278,53 +202,6 @@ async fn a_master_that_was_replaced_unawares_is_not_believed() {
     assert_eq!(after, at_the_old, "nobody goes by what it says");
 }
 
-/// Opening a connection takes a while here, and the answer another one.
-#[tokio::test]
-async fn a_call_takes_no_longer_than_its_time_over_a_connection_that_is_being_opened() {
-    let cluster = Cluster::start(CALM_MS).await;
-    let limit = TIMEOUT * 4;
-    // Opening takes two trips there and back.
-    let link = Link::start(cluster.servers[0].address(), limit * 2 / 9).await;
-    let nodes = NodeMap::read(&format!("{}={}", cluster.servers[0].address(), link.address())).unwrap();
-    let options = Options { nodes, response_timeout: limit, ..options() };
-    // A busy machine delays some.
-    let mut tries = Vec::new();
-    for _ in 0..3 {
-        let store = RedisStore::new(&cluster.url(), options.clone()).unwrap();
-        let mut asked_at = Instant::now();
-        until("the slots to be known", async || {
-            asked_at = Instant::now();
-            let charged = charge_all(&store, 1).await;
-            charged.iter().any(|charged| *charged != Err(StoreError::Connecting)).then_some(())
-        })
-        .await;
-        tries.push(asked_at.elapsed());
-    }
-    let quickest = tries.iter().min().unwrap();
-    assert!((limit * 8 / 10..limit * 11 / 10).contains(quickest), "{tries:?}");
-}
-
-#[tokio::test]
-async fn a_key_on_its_way_to_a_master_that_lost_the_script_is_charged_there() {
-    let (cluster, store) = with_a_store(CALM_MS).await;
-    let key = budget_key(&id(b"moving"));
-    let from = cluster.master_of(&key, 0).await.unwrap();
-    let to = (from + 1) % 3;
-    let at = async |server: usize, words: &[&str]| -> String {
-        let mut connection = cluster.servers[server].operator().await;
-        let mut command = redis::cmd(words[0]);
-        let said = command.arg(&words[1..]).query_async::<redis::Value>(&mut connection).await.unwrap();
-        redis::from_redis_value(said).unwrap()
-    };
-    let slot = at(from, &["CLUSTER", "KEYSLOT", &key]).await;
-    let [from_id, to_id] = [at(from, &["CLUSTER", "MYID"]).await, at(to, &["CLUSTER", "MYID"]).await];
-    at(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
-    at(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
-    at(to, &["SCRIPT", "FLUSH"]).await;
-    let account = charge(&store, entry(b"moving", slow(), vec![count(1, 5, 5)])).await.unwrap();
-    assert_eq!(account.charged, 5);
-}
-
 /// Each of two masters says that the other has the key.
 #[tokio::test]
 async fn a_key_that_no_master_takes_is_refused_by_itself() {
@@ -367,23 +244,6 @@ async fn nodes_that_are_announced_elsewhere_are_reached() {
         charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(())
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_user_that_may_not_ask_for_the_slots_is_told_so() {
-    let cluster = Cluster::start(CALM_MS).await;
-    for server in &cluster.servers {
-        let mut command = redis::cmd("ACL");
-        command.arg(&["SETUSER", "weir-user", "-cluster"]);
-        let () = command.query_async(&mut server.operator().await).await.unwrap();
-    }
-    let store = open(&cluster.url());
-    until("the reason", async || {
-        let error = store.ping().await.unwrap_err().to_string();
-        (error.contains("ACL") && error.contains("cluster")).then_some(())
-    })
-    .await;
-    assert_eq!(store.ping().await.unwrap_err().kind(), "refused");
 }
 
 /// An older page's line lacked `+cluster|info`.

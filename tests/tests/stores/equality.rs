@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
 use weir_budget::plan::PlanEntry;
-use weir_budget::source::MADE_MS_MAX;
+use weir_budget::records::MADE_MS_MAX;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::sharing::Sharing;
 use weir_sync::store::redis::budget_key;
@@ -106,7 +106,7 @@ async fn agrees_with_the_reference(
     let mut stepped_us = 0;
     let mut random = Random(seed);
     let mut reference: BTreeMap<BudgetId, Budget> = BTreeMap::new();
-    let (mut spread_most, mut deepest, mut paid) = (0, 0, 0);
+    let (mut fan_out_most, mut deepest, mut paid) = (0, 0, 0);
     for report in 0..REPORTS as u64 {
         if let Some(connection) = connection.as_mut().filter(|_| random.below(8) == 0) {
             let by_us = random.pick(&[1, 5, 30, 600, 3_600]) * random.pick(&[-1_000_000, 1_000_000]);
@@ -125,12 +125,12 @@ async fn agrees_with_the_reference(
             let expected = budget.charge(at_us, &Charge { quota, member, demand, pop, counts });
             let expected = Account { now_us: account.now_us, ..expected };
             assert_eq!(account, expected, "seed {seed}, report {report}, {entry:?}");
-            spread_most = spread_most.max(account.spread);
+            fan_out_most = fan_out_most.max(account.fan_out);
             deepest = deepest.max(account.deficit_ns);
             paid += usize::from(account.deficit_ns < account.charged.saturating_mul(quota.token_ns()));
         }
     }
-    assert!(spread_most > 1_000, "seed {seed} never spread far: it tests too little");
+    assert!(fan_out_most > 1_000, "seed {seed} never spread far: it tests too little");
     assert!(paid > 10, "seed {seed} paid {paid} late reports: it tests too little");
     assert!(deepest > DEFICIT_NS_MAX / 2, "seed {seed} never came near the limit: it tests too little");
 }

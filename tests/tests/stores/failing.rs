@@ -3,18 +3,16 @@
 use std::time::Instant;
 
 use redis::AsyncCommands;
-use weir_budget::budget::{COUNT_MAX, GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX, STEP_KEPT_US};
-use weir_budget::fan_out::SPREAD_KEPT_US;
+use weir_budget::budget::{GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX};
 use weir_budget::hot::HotKey;
 use weir_protocol::quota::Period;
 use weir_protocol::sharing::Sharing;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{Store, StoreError};
-use weir_tests::kept_budget::{KeptBudget, Number};
+use weir_tests::kept_budget::KeptBudget;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
-use crate::quota::unix_us;
 use crate::{
     assert_hardly_any_waited, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow,
 };
@@ -54,45 +52,6 @@ async fn a_budget_expires_a_grace_after_it_is_full() {
         let ttl_ms: i64 = connection.pttl(&key).await.unwrap();
         assert!(ttl_ms > 0, "{key} stays forever");
     }
-}
-
-// I4
-#[tokio::test]
-async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let quota = quota(1_000, Period::Second, 1_000);
-    let deep = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 3_000)])).await.unwrap();
-    assert_eq!(deep.spread, 3);
-    let key = budget_key(&id(b"a"));
-    let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
-    // Two bursts are owed, a second each.
-    let expected_ms = 2_000 + (SPREAD_KEPT_US + STEP_KEPT_US) / 1_000;
-    assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000, "{ttl_ms} of {expected_ms}");
-    let soon_us = unix_us() + 5_000_000;
-    let mut spread = async |bursts: f64, until_us: u64| {
-        let mut budget = KeptBudget::read(&mut connection, &key).await.unwrap();
-        #[allow(clippy::cast_precision_loss, reason = "about 2^53")]
-        let until_us = until_us as f64;
-        let numbers = [Number::Deficit, Number::Spread, Number::SpreadUntil, Number::SpreadBefore];
-        for (number, to) in numbers.into_iter().zip([0.0, bursts, until_us, 0.0]) {
-            budget.set(number, to);
-        }
-        budget.write(&mut connection, &key).await;
-    };
-    spread(2.0, soon_us).await;
-    let still = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 0)])).await.unwrap();
-    assert_eq!(still.spread, 2, "its time is not over");
-    spread(3.0, 1).await;
-    let again = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 0)])).await.unwrap();
-    assert_eq!(again.spread, 0, "its time was over");
-    spread(3.0, COUNT_MAX).await;
-    charge(&store, entry(b"a", quota, vec![])).await.unwrap();
-    let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
-    assert!(
-        ttl_ms <= (SPREAD_KEPT_US + STEP_KEPT_US) / 1_000,
-        "a clock that stepped back does not make it last: {ttl_ms}"
-    );
 }
 
 // I2
@@ -145,19 +104,6 @@ async fn a_budget_is_one_key_with_a_hash_tag_and_bounded() {
             .unwrap();
     }
     assert_eq!(KeptBudget::read(&mut connection, key).await.unwrap().members_len(), MEMBERS_MAX);
-}
-
-#[tokio::test]
-async fn something_else_under_a_budgets_name_is_replaced() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(budget_key(&id(b"a")), "W2: no budget").await.unwrap();
-    let () = connection.set("weir:pops", "no set").await.unwrap();
-    let () = connection.hset(budget_key(&id(b"b")), "deficit_us", "no number").await.unwrap();
-    for value in [b"a", b"b"] {
-        assert_eq!(charge(&store, entry(value, slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
-    }
-    assert_eq!(store.register("fra1").await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Overrides, and what is current with them: the same in every store.
 
 use weir_sync::store::Store;
-use weir_sync::store::overrides::{
+use weir_sync::store::rules::{
     Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
 };
 use weir_sync::store::rules::{NewVersion, Stored};

@@ -6,9 +6,9 @@ use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_protocol::sharing::Sharing;
 use weir_sync::store::Store;
-use weir_sync::store::overrides::{OverrideChange, Until};
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::rules::{NewVersion, Stored};
+use weir_sync::store::rules::{OverrideChange, Until};
 use weir_tests::redis::{Redis, acl};
 use weir_tests::redis_cluster::Cluster;
 
@@ -29,7 +29,7 @@ async fn fleet(url: &str, prefix: &str) -> RedisStore {
 async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     let charged = charge(store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
     let claims = vec![claim(1, 0, 60)];
-    let drawn = store.acquire("fra1", &[acquire(b"b", slow(), LONG_US, claims)]).await.remove(0).unwrap();
+    let acquired = store.acquire("fra1", &[acquire(b"b", slow(), LONG_US, claims)]).await.remove(0).unwrap();
     let taken = take(store, b"c", 100).await;
     let put = NewVersion { document: name, expected: Some(0), note: "put", from_file: false };
     let Stored::New(version) = store.put_rules(&put).await.unwrap() else { panic!("another's rule set") };
@@ -48,7 +48,7 @@ async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     let document = store.get_rules(version).await.unwrap();
     vec![
         format!("{} tokens are missing", charged.deficit_ns.div_ceil(slow().token_ns())),
-        format!("{} drawn, {} taken", drawn.given, taken.given),
+        format!("{} acquired, {} taken", acquired.given, taken.given),
         format!("rules {document:?}"),
         format!("overrides {:?}", overrides.kept.iter().map(|kept| &kept.name).collect::<Vec<_>>()),
         format!("hot {:?}", hot.iter().map(|key| &key.id.value).collect::<Vec<_>>()),
@@ -82,9 +82,10 @@ async fn two_fleets_in_one_redis_see_nothing_of_each_other() {
     // Each is there for a second.
     names.retain(|name| !name.contains("probe"));
     let of = |prefix: &str| {
-        let mut of: Vec<_> = names.iter().filter_map(|name| name.strip_prefix(prefix)).collect();
+        let own = names.iter().filter_map(|name| name.strip_prefix(prefix));
+        let mut of: Vec<_> = own.map(|name| name.replace(prefix, "PREFIX:")).collect();
         of.sort_unstable();
-        of.into_iter().map(|name| name.replace(prefix, "PREFIX:")).collect::<Vec<_>>()
+        of
     };
     assert_eq!(of("weir:"), of("shop:"), "{names:?}");
     assert_eq!(names.len(), 2 * of("weir:").len(), "under no other name: {names:?}");

@@ -21,7 +21,7 @@ for_every_store!(
     takes_back_what_was_not_spent,
     is_another_for_each_calendar,
     gives_nothing_without_a_window,
-    answers_mixed_draws_in_order,
+    answers_mixed_acquires_in_order,
 );
 
 pub(crate) fn unix_us() -> u64 {
@@ -37,7 +37,7 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
     Claim::of(epoch, admitted, ahead)
 }
 
-/// A draw on this month's quota of a hundred.
+/// An acquire from this month's quota of a hundred.
 fn monthly(claims: &[Claim]) -> AcquireRequest {
     let (refill_policy, window) =
         (RefillPolicy::Window(Calendar::Month), Some(Calendar::Month.window(unix_us())));
@@ -51,8 +51,8 @@ fn monthly(claims: &[Claim]) -> AcquireRequest {
     }
 }
 
-async fn ask(store: &dyn Store, draw: AcquireRequest) -> AcquireResult {
-    store.acquire("fra1", &[draw]).await.remove(0).unwrap()
+async fn ask(store: &dyn Store, acquire: AcquireRequest) -> AcquireResult {
+    store.acquire("fra1", &[acquire]).await.remove(0).unwrap()
 }
 
 async fn gives_its_count_and_no_more(store: &dyn Store) {
@@ -95,24 +95,24 @@ async fn is_another_for_each_calendar(store: &dyn Store) {
 
 async fn gives_nothing_without_a_window(store: &dyn Store) {
     for window in [None, Some(Calendar::Month.window(unix_us() + 100 * DAY_US))] {
-        let drawn = ask(store, AcquireRequest { window, ..monthly(&[claim(1, 0, 1)]) }).await;
-        assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0));
+        let acquired = ask(store, AcquireRequest { window, ..monthly(&[claim(1, 0, 1)]) }).await;
+        assert_eq!((acquired.leases[0], acquired.given), (NO_LEASE, 0));
     }
 }
 
-async fn answers_mixed_draws_in_order(store: &dyn Store) {
-    let draws: Vec<AcquireRequest> = (1..=20_u32)
+async fn answers_mixed_acquires_in_order(store: &dyn Store) {
+    let acquires: Vec<AcquireRequest> = (1..=20_u32)
         .map(|n| {
-            let draw = AcquireRequest { id: id(&n.to_be_bytes()), ..monthly(&[claim(1, 0, n)]) };
+            let acquire = AcquireRequest { id: id(&n.to_be_bytes()), ..monthly(&[claim(1, 0, n)]) };
             if n.is_multiple_of(3) {
-                AcquireRequest { refill_policy: RefillPolicy::Continuous, ..draw }
+                AcquireRequest { refill_policy: RefillPolicy::Continuous, ..acquire }
             } else {
-                draw
+                acquire
             }
         })
         .collect();
-    let answers = all(store.acquire("fra1", &draws).await);
-    let given: Vec<_> = answers.iter().map(|drawn| drawn.given).collect();
+    let answers = all(store.acquire("fra1", &acquires).await);
+    let given: Vec<_> = answers.iter().map(|acquired| acquired.given).collect();
     assert_eq!(given, (1..=20).collect::<Vec<u64>>());
 }
 
@@ -120,33 +120,17 @@ async fn answers_mixed_draws_in_order(store: &dyn Store) {
 async fn a_quota_is_one_key_that_outlives_its_window() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
+    let acquired = ask(&store, monthly(&[claim(1, 0, 1)])).await;
     let key = escrow_key(RefillPolicy::Window(Calendar::Month), &id(b"a"));
     assert_eq!(key, "weir:quota:month:{per-address:61}");
-    let end_us = Calendar::Month.window(drawn.now_us).end_us;
-    let expected_ms = (end_us - drawn.now_us + monthly(&[]).kept_us()).div_ceil(1_000);
+    let end_us = Calendar::Month.window(acquired.now_us).end_us;
+    let expected_ms = (end_us - acquired.now_us + monthly(&[]).kept_us()).div_ceil(1_000);
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
     // A POP that is given nothing leaves nothing behind.
     ask(&store, AcquireRequest { id: id(b"b"), ..monthly(&[claim(1, 7, 1)]) }).await;
     let keys: Vec<String> = connection.keys("weir:quota:*").await.unwrap();
     assert_eq!(keys, [key]);
-}
-
-/// Nobody knows what was given of it: so it is exhausted, where one never seen is whole.
-#[tokio::test]
-async fn something_else_under_a_quotas_name_is_taken_for_an_exhausted_one() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection
-        .set(escrow_key(RefillPolicy::Window(Calendar::Month), &id(b"a")), "no hash")
-        .await
-        .unwrap();
-    for _ in 0..2 {
-        let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
-        assert_eq!((drawn.given, drawn.deficit_ns), (0, 100 * hundred().token_ns()));
-        assert!(drawn.leases[0].wait_ms > 0);
-    }
 }
 
 /// Part of a quota is used; Redis is killed and started again on what it had written, and so is the weir-sync that
@@ -163,9 +147,9 @@ async fn a_count_survives_a_crash_of_redis_and_a_new_weir_sync() {
         redis.kill();
         redis.restart().await;
         let store = connected(&redis).await;
-        let drawn = ask(&store, monthly(&[claim(10 + round, 0, 5)])).await;
+        let acquired = ask(&store, monthly(&[claim(10 + round, 0, 5)])).await;
         let used = 30 + 5 * (round + 1);
-        assert_eq!((drawn.given, u64::from(drawn.leases[0].left)), (5, 100 - used));
+        assert_eq!((acquired.given, u64::from(acquired.leases[0].left)), (5, 100 - used));
     }
     // The store that lived through it goes on too.
     until("the store to be in reach", async || store.acquire("fra1", &[monthly(&[])]).await.remove(0).ok())

@@ -161,29 +161,6 @@ async fn a_node_of_a_cluster_is_refused_with_and_without_slots() {
     refused(&open(&redis.url()), true).await;
 }
 
-#[tokio::test]
-async fn a_wrong_password_is_no_distance() {
-    let (redis, url) = with_a_user(acl()).await;
-    for wrong in [url.replace("correct", "battery"), url.replace("weir:", "nobody:")] {
-        let error = refusal(&open(&wrong)).await;
-        assert_eq!(error.kind(), "refused", "{error}");
-        assert!(
-            error.to_string().contains("password") && error.to_string().contains("percent-encoded"),
-            "{error}"
-        );
-    }
-    let mut connection = redis.connection().await;
-    let secret = "p#ss/w?rd%40@";
-    let mut command = redis::cmd("ACL");
-    command
-        .arg(&["SETUSER", "weir", &format!(">{secret}")])
-        .query_async::<()>(&mut connection)
-        .await
-        .unwrap();
-    let encoded = url.replace("correct-horse", "p%23ss%2Fw%3Frd%2540%40");
-    in_reach(&open(&encoded)).await;
-}
-
 /// A Redis with little memory, and a store that has looked at it; what was warned of.
 async fn warned_of(policy: &str) -> usize {
     let (log, _guard) = Log::start();

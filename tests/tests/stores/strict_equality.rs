@@ -16,12 +16,12 @@ use crate::equality::Random;
 use crate::quota::unix_us;
 use crate::{all, connected, id, memory, quota};
 
-/// Draws per seed.
-const DRAWS: usize = 400;
+/// Acquires per seed.
+const ACQUIRES: usize = 400;
 /// Epochs of a POP: few, so that they end and are claimed again.
 const EPOCHS: [u64; 6] = [0, 1, 2, 3, 4, u64::MAX];
 
-/// Says the law of the next draw, and the window that it is for the one that draws. Strict budgets by each are others.
+/// Says the law of the next acquire, and the window that it is for the one that acquires. Strict budgets by each are others.
 type Laws = fn(&mut Random) -> (RefillPolicy, Option<Window>);
 
 fn steady(_: &mut Random) -> (RefillPolicy, Option<Window>) {
@@ -72,7 +72,7 @@ fn any(random: &mut Random) -> (RefillPolicy, Option<Window>) {
     random.pick(&[steady as Laws, windows, sliding, logs, in_flight, turns])(random)
 }
 
-/// A draw that mostly says what the answers so far allow it to say.
+/// An acquire that mostly says what the answers so far allow it to say.
 fn acquire(
     random: &mut Random,
     refill_policies: Laws,
@@ -82,12 +82,12 @@ fn acquire(
     let (value, quota) = random.pick(&[(b'a', quotas[0]), (b'b', quotas[1]), (b'c', quotas[2])]);
     let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 30_000, 2_000_000, u64::MAX]);
     let (refill_policy, window) = refill_policies(random);
-    let mut draw =
+    let mut acquire =
         AcquireRequest { id: id(&[value]), quota, lease_us, refill_policy, window, claims: vec![] };
     let (claims, is_lone_take) = (random.below(4), random.below(4) == 0);
     if is_lone_take {
-        draw.claims.push(Claim::take(random.pick(&[1, 1, 2, 7, 60, 150])));
-        return draw;
+        acquire.claims.push(Claim::take(random.pick(&[1, 1, 2, 7, 60, 150])));
+        return acquire;
     }
     for _ in 0..claims {
         if random.below(4) == 0 {
@@ -96,11 +96,11 @@ fn acquire(
                 1 => Claim::at_once(ClaimKind::Refund, random.pick(&[0, 1, 7, 60, u32::MAX])),
                 _ => Claim::take(random.pick(&[0, 1, 1, 7, u32::MAX])),
             };
-            draw.claims.push(claim);
+            acquire.claims.push(claim);
             continue;
         }
         let epoch = random.pick(&EPOCHS);
-        let known = charged.get(&(draw.escrow(), epoch)).copied().unwrap_or_default();
+        let known = charged.get(&(acquire.escrow(), epoch)).copied().unwrap_or_default();
         // A request that held its epoch may have cost more than was debited.
         let held_us = (random.below(3) == 0).then(|| random.pick(&[0, 5_000, 60_000_000]));
         let admitted = match random.below(8) {
@@ -115,9 +115,9 @@ fn acquire(
             1 => u32::MAX,
             _ => u32::try_from(random.below(200)).unwrap(),
         };
-        draw.claims.push(Claim { held_us, ..Claim::of(epoch, admitted, ahead) });
+        acquire.claims.push(Claim { held_us, ..Claim::of(epoch, admitted, ahead) });
     }
-    draw
+    acquire
 }
 
 /// What the runs must have come across, or they test too little.
@@ -130,7 +130,7 @@ struct Met {
     waits: usize,
     /// Leases that were cut to the end of a window.
     cut: usize,
-    /// Draws that debited only what requests cost beyond what they had drawn.
+    /// Acquires that debited only what requests cost beyond what they had acquired.
     debts: usize,
     /// Takes that got all, or are to wait.
     taken: usize,
@@ -139,22 +139,22 @@ struct Met {
 }
 
 impl Met {
-    fn note(&mut self, draw: &AcquireRequest, drawn: &AcquireResult) {
-        self.given += drawn.given;
-        self.outstanding = self.outstanding.max(drawn.outstanding);
-        for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
+    fn note(&mut self, acquire: &AcquireRequest, acquired: &AcquireResult) {
+        self.given += acquired.given;
+        self.outstanding = self.outstanding.max(acquired.outstanding);
+        for (claim, lease) in acquire.claims.iter().zip(&acquired.leases) {
             let is_take = claim.kind == ClaimKind::Take;
             self.refused += usize::from(claim.kind == ClaimKind::Lease && lease.lease_ms == 0);
             self.taken += usize::from(is_take && lease.charged > 0);
             self.short += usize::from(is_take && lease.charged == 0 && lease.wait_ms > 0);
             self.refunds += usize::from(claim.kind == ClaimKind::Refund && lease.charged > 0);
         }
-        self.waits += drawn.leases.iter().filter(|lease| lease.wait_ms > 0).count();
-        self.debts += usize::from(drawn.given > 0 && draw.claims.iter().all(|claim| claim.ahead == 0));
-        self.empty += usize::from(drawn.given == 0 && drawn.deficit_ns > 0);
-        let whole_ms = draw.leased_us() / 1_000;
+        self.waits += acquired.leases.iter().filter(|lease| lease.wait_ms > 0).count();
+        self.debts += usize::from(acquired.given > 0 && acquire.claims.iter().all(|claim| claim.ahead == 0));
+        self.empty += usize::from(acquired.given == 0 && acquired.deficit_ns > 0);
+        let whole_ms = acquire.leased_us() / 1_000;
         let is_cut = |lease: &&Leased| (1..whole_ms).contains(&u64::from(lease.lease_ms));
-        self.cut += drawn.leases.iter().filter(is_cut).count();
+        self.cut += acquired.leases.iter().filter(is_cut).count();
     }
 
     fn is_much(&self, has_windows: bool, has_leases: bool, has_takes: bool) -> bool {
@@ -172,8 +172,8 @@ impl Met {
     }
 }
 
-/// Draws on `store` at random and, with the times that it says, on the reference; they must agree. Returns how many
-/// of the draws debited only what requests cost beyond what they had drawn.
+/// Acquires from `store` at random and, with the times that it says, on the reference; they must agree. Returns how many
+/// of the acquires debited only what requests cost beyond what they had acquired.
 async fn agrees_with_the_reference(store: &dyn Store, refill_policies: Laws, seed: u64) -> usize {
     let mut random = Random(seed);
     let mut reference: BTreeMap<EscrowId, Escrow> = BTreeMap::new();
@@ -181,28 +181,28 @@ async fn agrees_with_the_reference(store: &dyn Store, refill_policies: Laws, see
     let (mut met, mut has_windows, mut has_leases, mut has_takes) = (Met::default(), false, false, false);
     let mut quotas =
         [quota(100, Period::Second, 100), quota(999_983, Period::Second, 1_000_000), random.quota()];
-    for turn in 0..DRAWS {
+    for turn in 0..ACQUIRES {
         // Somebody changes the rule now and then, in every other run.
         if seed.is_multiple_of(2) && random.below(20) == 0 {
             quotas = [random.quota(), random.quota(), random.quota()];
         }
         let pop = random.pick(&["one", "two"]);
-        let draws: Vec<AcquireRequest> =
+        let acquires: Vec<AcquireRequest> =
             (0..=random.below(3)).map(|_| acquire(&mut random, refill_policies, quotas, &charged)).collect();
-        let answers = all(store.acquire(pop, &draws).await);
-        for (draw, drawn) in draws.iter().zip(answers) {
-            let escrow = reference.entry(draw.escrow()).or_default();
-            let expected = escrow.acquire(drawn.now_us, pop, draw);
-            assert_eq!(drawn, expected, "seed {seed}, turn {turn}, {draw:?}");
-            for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
+        let answers = all(store.acquire(pop, &acquires).await);
+        for (acquire, acquired) in acquires.iter().zip(answers) {
+            let escrow = reference.entry(acquire.escrow()).or_default();
+            let expected = escrow.acquire(acquired.now_us, pop, acquire);
+            assert_eq!(acquired, expected, "seed {seed}, turn {turn}, {acquire:?}");
+            for (claim, lease) in acquire.claims.iter().zip(&acquired.leases) {
                 if !claim.is_at_once() && (lease.lease_ms > 0 || claim.held_us.is_none()) {
-                    charged.insert((draw.escrow(), claim.epoch), lease.charged);
+                    charged.insert((acquire.escrow(), claim.epoch), lease.charged);
                 }
             }
-            met.note(draw, &drawn);
-            has_windows |= draw.refill_policy.windows().is_some();
-            has_leases |= draw.refill_policy != RefillPolicy::Queue;
-            has_takes |= !matches!(draw.refill_policy, RefillPolicy::Queue | RefillPolicy::InFlight(_));
+            met.note(acquire, &acquired);
+            has_windows |= acquire.refill_policy.windows().is_some();
+            has_leases |= acquire.refill_policy != RefillPolicy::Queue;
+            has_takes |= !matches!(acquire.refill_policy, RefillPolicy::Queue | RefillPolicy::InFlight(_));
         }
     }
     assert!(met.is_much(has_windows, has_leases, has_takes), "seed {seed}: {met:?}");
@@ -261,9 +261,9 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
 
     let mut reference = Escrow::default();
     reference.acquire(first.now_us + forward_us, "fra1", &one(1, 0, 60));
-    for draw in [one(1, 10, 60), one(2, 0, 5), one(1, 20, 0)] {
-        let drawn = store.acquire("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
-        assert_eq!(drawn, reference.acquire(drawn.now_us, "fra1", &draw), "{draw:?}");
+    for acquire in [one(1, 10, 60), one(2, 0, 5), one(1, 20, 0)] {
+        let acquired = store.acquire("fra1", std::slice::from_ref(&acquire)).await.remove(0).unwrap();
+        assert_eq!(acquired, reference.acquire(acquired.now_us, "fra1", &acquire), "{acquire:?}");
     }
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms < 20_000, "it would be kept for {ttl_ms} ms");
@@ -285,7 +285,7 @@ async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back()
     let tomorrow_us = Calendar::Day.window(unix_us()).end_us + 3_600_000_000;
     let first = of(1, 0, 60);
     let mut reference = Escrow::default();
-    let drawn = reference.acquire(tomorrow_us, "fra1", &first);
+    let acquired = reference.acquire(tomorrow_us, "fra1", &first);
     let (key, until_us) =
         (escrow_key(RefillPolicy::Window(Calendar::Day), &id(b"a")), tomorrow_us + first.held_us());
     let end_us = Calendar::Day.window(tomorrow_us).end_us;
@@ -300,12 +300,12 @@ async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back()
     ];
     let () = connection.hset_multiple(&key, &head).await.unwrap();
     let () = connection.hset(&key, holder(), format!("60 0 {until_us}")).await.unwrap();
-    assert_eq!(drawn.given, 60);
+    assert_eq!(acquired.given, 60);
 
     for (epoch, admitted, ahead) in [(1, 10, 60), (2, 0, 50), (1, 20, 0), (3, 0, 1)] {
-        let draw = of(epoch, admitted, ahead);
-        let drawn = store.acquire("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
-        assert_eq!(drawn, reference.acquire(drawn.now_us, "fra1", &draw), "{draw:?}");
+        let acquire = of(epoch, admitted, ahead);
+        let acquired = store.acquire("fra1", std::slice::from_ref(&acquire)).await.remove(0).unwrap();
+        assert_eq!(acquired, reference.acquire(acquired.now_us, "fra1", &acquire), "{acquire:?}");
     }
 }
 
@@ -378,9 +378,9 @@ async fn redis_gives_whole_tokens_exactly() {
                 window: None,
                 claims,
             }];
-            let drawn = store.acquire("fra1", &all).await.remove(0).unwrap();
-            assert_eq!(drawn.given, level_ns / token_ns, "{level_ns} ns");
-            assert_eq!(drawn.deficit_ns, deficit_ns + drawn.given * token_ns);
+            let acquired = store.acquire("fra1", &all).await.remove(0).unwrap();
+            assert_eq!(acquired.given, level_ns / token_ns, "{level_ns} ns");
+            assert_eq!(acquired.deficit_ns, deficit_ns + acquired.given * token_ns);
         }
     }
 }

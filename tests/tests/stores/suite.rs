@@ -235,21 +235,21 @@ async fn takes_any_name(store: &dyn Store) {
 async fn remembers_how_deep_a_budget_went(store: &dyn Store) {
     let quota = quota(1_000, Period::Second, 200);
     let bursts = charge(store, entry(b"a", quota, vec![count(1, 800, 800)])).await.unwrap();
-    assert_eq!(bursts.spread, 4);
+    assert_eq!(bursts.fan_out, 4);
     until("the debt to be paid and the budget to be full", async || {
         let account = charge(store, entry(b"a", quota, vec![count(1, 800, 0)])).await.unwrap();
-        assert_eq!(account.spread, 4);
+        assert_eq!(account.fan_out, 4);
         (account.deficit_ns == 0).then_some(())
     })
     .await;
     // A tenth of a second is none to remember: from there on whole bursts, of a tenth of a second each.
     let tenth = self::quota(1_000, Period::Second, 100);
-    for (value, tokens, spread) in [(b"c", 200, 0), (b"d", 201, 2), (b"e", 300, 2), (b"f", 301, 3)] {
+    for (value, tokens, fan_out) in [(b"c", 200, 0), (b"d", 201, 2), (b"e", 300, 2), (b"f", 301, 3)] {
         let deep = charge(store, entry(value, tenth, vec![count(1, tokens, tokens)])).await.unwrap();
-        assert_eq!(deep.spread, spread, "{tokens} tokens");
+        assert_eq!(deep.fan_out, fan_out, "{tokens} tokens");
     }
     let one = charge(store, entry(b"b", quota, vec![count(1, 200, 200)])).await.unwrap();
-    assert_eq!(one.spread, 0, "one burst is what a budget is for");
+    assert_eq!(one.fan_out, 0, "one burst is what a budget is for");
 }
 
 async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {

@@ -13,13 +13,12 @@ use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
-use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
 use crate::refusing::Log;
 use crate::strict::{LONG_US, acquire, ask, claim};
-use crate::{POP_TTL, connected, connected_at, connected_with, id, memory_with, quota, slow};
+use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, slow};
 
 for_every_store!(
     takes_all_or_nothing,
@@ -83,14 +82,14 @@ async fn takes_in_order_while_a_lease_holds_up_the_refill(store: &dyn Store) {
 }
 
 async fn takes_of_many_keys_at_once(store: &dyn Store) {
-    let draws: Vec<AcquireRequest> =
+    let acquires: Vec<AcquireRequest> =
         (0..400_u32).map(|n| taking(&(n % 100).to_be_bytes(), slow(), 30 + n / 100)).collect();
-    let given = store.acquire("gateway/fra/a", &draws).await;
-    for (draw, drawn) in draws.iter().zip(given) {
-        let given = drawn.unwrap();
+    let given = store.acquire("gateway/fra/a", &acquires).await;
+    for (acquire, acquired) in acquires.iter().zip(given) {
+        let given = acquired.unwrap();
         // Of 30, 31, 32 and 33 the first three are there.
-        let expected = if draw.claims[0].ahead == 33 { 0 } else { draw.claims[0].ahead };
-        assert_eq!(given.given, u64::from(expected), "{draw:?}");
+        let expected = if acquire.claims[0].ahead == 33 { 0 } else { acquire.claims[0].ahead };
+        assert_eq!(given.given, u64::from(expected), "{acquire:?}");
     }
 }
 
@@ -98,10 +97,10 @@ async fn takes_in_a_window(store: &dyn Store) {
     let calendar = Calendar::every(400 * 86_400, 0);
     for refill_policy in [RefillPolicy::Window(calendar), RefillPolicy::Sliding(calendar)] {
         for (tokens, given, left) in [(60, 60, 40), (41, 0, 40), (40, 40, 0), (1, 0, 0)] {
-            let draw = AcquireRequest { refill_policy, ..taking(b"a", slow(), tokens) };
-            let drawn = ask(store, "gateway/fra/a", draw).await.unwrap();
-            assert_eq!((drawn.given, drawn.leases[0].left), (given, left), "{refill_policy:?}");
-            assert_eq!(drawn.leases[0].wait_ms > 0, given == 0, "{refill_policy:?}");
+            let acquire = AcquireRequest { refill_policy, ..taking(b"a", slow(), tokens) };
+            let acquired = ask(store, "gateway/fra/a", acquire).await.unwrap();
+            assert_eq!((acquired.given, acquired.leases[0].left), (given, left), "{refill_policy:?}");
+            assert_eq!(acquired.leases[0].wait_ms > 0, given == 0, "{refill_policy:?}");
         }
     }
 }
@@ -139,9 +138,13 @@ async fn a_record_that_is_none_gives_nothing_and_holds_nobody_up() {
     let key = |value: &[u8]| escrow_key(RefillPolicy::Continuous, &id(value));
     let () = connection.set(key(b"text"), "something else").await.unwrap();
     let () = connection.hset(key(b"part"), "deficit_us", 0).await.unwrap();
-    let draws = [b"text".as_slice(), b"part", b"good"].map(|value| taking(value, slow(), 1));
-    let given: Vec<_> =
-        store.acquire("gateway/fra/a", &draws).await.into_iter().map(|drawn| drawn.unwrap().given).collect();
+    let acquires = [b"text".as_slice(), b"part", b"good"].map(|value| taking(value, slow(), 1));
+    let given: Vec<_> = store
+        .acquire("gateway/fra/a", &acquires)
+        .await
+        .into_iter()
+        .map(|acquired| acquired.unwrap().given)
+        .collect();
     assert_eq!(given, [0, 0, 1], "what was given is unknown: it may have been everything");
 }
 
@@ -150,34 +153,15 @@ async fn a_take_that_nobody_waits_for_is_not_sent_and_is_no_trouble_of_the_store
     let (log, _guard) = Log::start();
     let redis = Redis::start().await;
     let store = connected(&redis).await;
-    let draws = [taking(b"a", slow(), 1)];
+    let acquires = [taking(b"a", slow(), 1)];
     // It is given up when it has been asked for, before it is sent.
-    assert!(store.acquire("gateway/fra/a", &draws).now_or_never().is_none());
+    assert!(store.acquire("gateway/fra/a", &acquires).now_or_never().is_none());
     // What went wrong is said before the next probe.
     let probes = async || redis.info::<u32>("commandstats", "cmdstat_evalsha:calls=").await;
     let before = probes().await;
     until("two probes", async || (probes().await >= before + 2).then_some(())).await;
     assert_eq!(log.lines("", "refused"), Vec::<String>::new());
     assert_eq!(take(&store, b"a", 100).await.given, 100, "nothing was taken");
-}
-
-/// A take that comes just after another one was sent to a Redis far away has no longer to go than that.
-#[tokio::test]
-async fn a_take_does_not_wait_for_the_way_of_those_before_it() {
-    let (redis, round_trip) = (Redis::start().await, Duration::from_millis(600));
-    let link = Link::start(redis.address(), round_trip / 2).await;
-    let store = connected_at(&format!("redis://{}", link.address()), POP_TTL).await;
-    let took = async |value: &'static [u8]| {
-        let begun = Instant::now();
-        assert_eq!(take(&store, value, 1).await.given, 1);
-        begun.elapsed()
-    };
-    let later = async {
-        tokio::time::sleep(round_trip / 6).await;
-        took(b"b").await
-    };
-    let (first, second) = tokio::join!(took(b"a"), later);
-    assert!(second < first + round_trip / 3, "{first:?}, then {second:?}");
 }
 
 /// Two gateways, each with many requests at a time, for longer than the budget takes to refill.
@@ -192,10 +176,10 @@ async fn two_that_take_all_they_can_are_given_the_quota_and_no_more() {
         takers.spawn(async move {
             let mut given = 0;
             while began.elapsed() < Duration::from_secs(2) {
-                let drawn = ask(&*store, "gateway/fra/a", taking(b"a", quota, 1)).await.unwrap();
-                given += drawn.given;
-                if drawn.given == 0 {
-                    tokio::time::sleep(Duration::from_millis(drawn.leases[0].wait_ms)).await;
+                let acquired = ask(&*store, "gateway/fra/a", taking(b"a", quota, 1)).await.unwrap();
+                given += acquired.given;
+                if acquired.given == 0 {
+                    tokio::time::sleep(Duration::from_millis(acquired.leases[0].wait_ms)).await;
                 }
             }
             given

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
-use weir_budget::budget::{Account, Budget, Charge, Demand, GRACE_US};
+use weir_budget::budget::{Account, Budget, Charge, Demand};
 use weir_budget::plan::PlanEntry;
 use weir_protocol::quota::Period;
-use weir_sync::store::redis::budget_key;
 use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::redis::Redis;
 
-use crate::{connected, count, entry, id, quota};
+use crate::{connected, count, entry, quota};
 
 /// POPs that report at the same moment.
 const POPS: u32 = 10;
@@ -69,45 +67,4 @@ async fn charges_that_wait_together_go_in_one_call() {
             }
         }
     }
-}
-
-/// Redis does nothing else meanwhile, so there is a most for a call.
-#[tokio::test]
-async fn many_budgets_are_divided_among_calls_and_answered_in_their_order() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let look = [entry(b"look", quota(1, Period::Second, 1), vec![])];
-    store.charge(&ChargeBatch { member: "fra", pop: "", entries: &look }).await.remove(0).unwrap();
-    let before = scripts(&mut connection).await;
-    let of = |n: u64| entry(&n.to_be_bytes(), quota(1, Period::Minute, 1_000), vec![count(1, n, n)]);
-    let entries: Vec<PlanEntry> = (1..=100).map(of).collect();
-    let accounts = store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await;
-    let charged: Vec<u64> = accounts.into_iter().map(|account| account.unwrap().charged).collect();
-    assert_eq!(charged, (1..=100).collect::<Vec<_>>());
-    let calls = scripts(&mut connection).await - before;
-    assert!((7..=8).contains(&calls), "{calls} calls, one of which may be the link's own");
-}
-
-/// To say it with each charge takes a sixth of Redis's time for it.
-#[tokio::test]
-async fn a_charge_says_until_when_to_keep_a_budget_only_where_that_is_out_of_date() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = budget_key(&id(b"a"));
-    let charge = async |n, tokens| {
-        let entries = [entry(b"a", quota(10, Period::Second, 100), vec![count(1, tokens, n)])];
-        store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await.remove(0).unwrap();
-    };
-    charge(1, 1).await;
-    let kept_ms: u64 = connection.pttl(&key).await.unwrap();
-    assert!((GRACE_US / 1_000 - 1_000..=GRACE_US / 1_000 + 100).contains(&kept_ms), "{kept_ms}");
-    let mark_ms = 1_000_000;
-    let () = connection.pexpire(&key, mark_ms).await.unwrap();
-    charge(1, 2).await;
-    let kept_ms: i64 = connection.pttl(&key).await.unwrap();
-    assert!(kept_ms > mark_ms - 10_000, "it was said again after a moment: {kept_ms}");
-    // Twelve seconds of refill more.
-    charge(120, 122).await;
-    let kept_ms: u64 = connection.pttl(&key).await.unwrap();
-    assert!(kept_ms > GRACE_US / 1_000 + 10_000, "{kept_ms}");
 }

@@ -14,7 +14,7 @@ use weir_budget::store_clock::{Bounds, Jump};
 use weir_protocol::calendar::Calendar;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::store::redis::{Arguments, Charging, charge_accounts, charge_script, draw_script};
+use weir_sync::store::redis::{Arguments, Charging, acquire_script, charge_accounts, charge_script};
 use weir_tests::redis::Redis;
 
 use crate::equality::Random;
@@ -23,8 +23,8 @@ use crate::{id, quota};
 
 /// Calls per seed.
 const CALLS: u64 = 600;
-/// Draws per seed, on six budgets.
-const DRAWS: u64 = 1_200;
+/// Acquires per seed, on six budgets.
+const ACQUIRES: u64 = 1_200;
 /// Spans around the call before that callers speak of, in microseconds. Calls are less than a millisecond apart.
 const SPANS_US: [i64; 8] = [0, -300, -2_000, -50_000, 300, 2_000, 3_600_000_000, COUNT_MAX.cast_signed() / 2];
 
@@ -175,9 +175,9 @@ fn budget(key: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_draw_is_the_same_to_both() {
+async fn a_acquire_is_the_same_to_both() {
     let redis = Redis::start().await;
-    let (mut connection, script) = (redis.connection().await, Script::new(&draw_script()));
+    let (mut connection, script) = (redis.connection().await, Script::new(&acquire_script()));
     for seed in [1, 2, 3, 0x5eed] {
         let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Escrow>::new());
         let (mut last_us, mut given, mut refused) = (0, 0, 0);
@@ -191,18 +191,19 @@ async fn a_draw_is_the_same_to_both() {
             RefillPolicy::InFlight(1),
             RefillPolicy::Queue,
         ];
-        for n in 0..DRAWS {
+        for n in 0..ACQUIRES {
             let (key, quota) = (random.below(7), random.pick(&[slow(), quick()]));
             let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
             let lease_us = random.pick(&[1_000, 4_000, 30_000]);
             let claim = |_| Claim::of(random.below(4), random.below(3), random.pick(&[0, 1, 3, 30]));
             let claims = (0..n % 3).map(claim).collect();
             let refill_policy = refill_policies[usize::try_from(key).unwrap()];
-            let draw = AcquireRequest { id: id(b"a"), quota, lease_us, refill_policy, window: None, claims };
+            let acquire =
+                AcquireRequest { id: id(b"a"), quota, lease_us, refill_policy, window: None, claims };
             let mut call = script.key(format!("weir:strict:{{{seed}:{key}}}"));
-            tell(&mut call, pop, &draw);
-            let row: Result<DrawRow, u64> = invoke(&mut call, bounds, &mut connection).await;
-            let (deficit_us, rest_ns, outstanding, drawn, now_us, _, charged, waits, _) = match row {
+            tell(&mut call, pop, &acquire);
+            let row: Result<AcquireRow, u64> = invoke(&mut call, bounds, &mut connection).await;
+            let (deficit_us, rest_ns, outstanding, acquired, now_us, _, charged, waits, _) = match row {
                 Ok(row) => row,
                 Err(now_us) => {
                     assert_eq!(bounds.at(now_us), None, "seed {seed}, call {n}");
@@ -211,12 +212,12 @@ async fn a_draw_is_the_same_to_both() {
                 }
             };
             let time = bounds.at(now_us).expect("it was not refused");
-            let expected = references.entry(key).or_default().acquire(time, pop, &draw);
-            let is = (draw.told_ns(deficit_us * 1_000 + rest_ns), outstanding, drawn);
+            let expected = references.entry(key).or_default().acquire(time, pop, &acquire);
+            let is = (acquire.told_ns(deficit_us * 1_000 + rest_ns), outstanding, acquired);
             assert_eq!(
                 is,
                 (expected.deficit_ns, expected.outstanding, expected.given),
-                "seed {seed}, call {n}: {draw:?}"
+                "seed {seed}, call {n}: {acquire:?}"
             );
             let (leased, wait): (Vec<_>, Vec<_>) = expected
                 .leases
@@ -225,10 +226,10 @@ async fn a_draw_is_the_same_to_both() {
                     (if lease.lease_ms > 0 { lease.charged.cast_signed() } else { -1 }, lease.wait_ms)
                 })
                 .unzip();
-            assert_eq!((charged, waits), (leased, wait), "seed {seed}, call {n}: {draw:?}");
-            (last_us, given) = (now_us, given + drawn);
+            assert_eq!((charged, waits), (leased, wait), "seed {seed}, call {n}: {acquire:?}");
+            (last_us, given) = (now_us, given + acquired);
         }
-        assert!(given > 30 && refused > DRAWS / 4, "seed {seed} gave {given}: it tests too little");
+        assert!(given > 30 && refused > ACQUIRES / 4, "seed {seed} gave {given}: it tests too little");
     }
 }
 
@@ -237,7 +238,7 @@ async fn a_draw_is_the_same_to_both() {
 #[tokio::test]
 async fn a_window_steps_with_the_clock_for_both() {
     let redis = Redis::start().await;
-    let (mut connection, script) = (redis.connection().await, Script::new(&draw_script()));
+    let (mut connection, script) = (redis.connection().await, Script::new(&acquire_script()));
     let (minute, step_us) = (Calendar::every(60, 7), 3_610_000_000);
     let refill_policies =
         [RefillPolicy::Window(minute), RefillPolicy::Sliding(minute), RefillPolicy::Window(Calendar::Day)];
@@ -276,50 +277,50 @@ async fn a_window_steps_with_the_clock_for_both() {
         let () =
             connection.hset(&key, format!("holder:{:016x}:a", 1), format!("6 0 {until_us}")).await.unwrap();
         for (epoch, ahead) in [(1, 9), (2, 30), (1, 0), (3, 1)] {
-            let (draw, mut call) = (of(epoch, ahead), script.key(&key));
-            tell(&mut call, "a", &draw);
+            let (acquire, mut call) = (of(epoch, ahead), script.key(&key));
+            tell(&mut call, "a", &acquire);
             let bounds = Bounds { latest_us: COUNT_MAX, jump: Jump { seen_us: now_us, length_us } };
-            let row: DrawRow = invoke(&mut call, bounds, &mut connection).await.unwrap();
-            let expected = reference.acquire(bounds.at(row.4).unwrap(), "a", &draw);
+            let row: AcquireRow = invoke(&mut call, bounds, &mut connection).await.unwrap();
+            let expected = reference.acquire(bounds.at(row.4).unwrap(), "a", &acquire);
             let wait_ms = expected.leases[0].wait_ms;
             assert_eq!(
                 (row.2, row.3, row.7),
                 (expected.outstanding, expected.given, vec![wait_ms]),
-                "{draw:?}"
+                "{acquire:?}"
             );
             let written_us: u64 = connection.hget(&key, "end_us").await.unwrap();
-            assert_eq!(Some(written_us), reference.window_ends_us(), "{draw:?}");
+            assert_eq!(Some(written_us), reference.window_ends_us(), "{acquire:?}");
             assert!(
                 refill_policy == RefillPolicy::Window(Calendar::Day) || written_us < row.4 + 120_000_000,
-                "it did not step: {draw:?}"
+                "it did not step: {acquire:?}"
             );
         }
     }
 }
 
-/// What the script is told of a draw.
-fn tell(call: &mut ScriptInvocation<'_>, pop: &str, draw: &AcquireRequest) {
-    call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
-    call.arg(draw.leased_us()).arg(draw.held_us());
-    call.arg(match draw.refill_policy {
+/// What the script is told of an acquire.
+fn tell(call: &mut ScriptInvocation<'_>, pop: &str, acquire: &AcquireRequest) {
+    call.arg(pop).arg(acquire.token_ns() / 1_000).arg(acquire.token_ns() % 1_000).arg(acquire.quota.burst());
+    call.arg(acquire.leased_us()).arg(acquire.held_us());
+    call.arg(match acquire.refill_policy {
         RefillPolicy::Continuous => "steady",
         RefillPolicy::Window(_) => "window",
         RefillPolicy::Sliding(_) => "sliding",
         RefillPolicy::Log(_) | RefillPolicy::InFlight(_) => "log",
         RefillPolicy::Queue => "turns",
     });
-    let even = draw.refill_policy.windows().and_then(Calendar::even);
+    let even = acquire.refill_policy.windows().and_then(Calendar::even);
     let (length_s, phase_us) =
         even.map_or((0, -1), |(length_s, phase_s)| (length_s, i64::from(phase_s) * 1_000_000));
     let window_us = u64::from(length_s) * 1_000_000;
-    call.arg(draw.refill_policy.counts_us().unwrap_or(window_us)).arg(phase_us).arg(&[0; 3]);
-    call.arg(draw.ask_again_us()).arg(draw.kept_us());
-    for claim in &draw.claims {
+    call.arg(acquire.refill_policy.counts_us().unwrap_or(window_us)).arg(phase_us).arg(&[0; 3]);
+    call.arg(acquire.ask_again_us()).arg(acquire.kept_us());
+    for claim in &acquire.claims {
         call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead).arg(&[0; 2]);
     }
 }
 
-type DrawRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
+type AcquireRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
 
 fn slow() -> Quota {
     quota(7, Period::Minute, 20)

@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::effect::LocalReply;
 use super::host::Host;
-use crate::buckets::BucketStatus;
-use crate::decide::{Beside, QuotaStatus};
+use crate::algorithms::BucketStatus;
+use crate::check::{Beside, QuotaStatus};
+use crate::engine::effects::LocalReply;
 use crate::response::{
     BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, LimitedStatus, PreparedResponses,
     blocked_headers, is_grpc,

@@ -6,14 +6,16 @@ use alloc::vec::Vec;
 
 use super::answers::{Blocked, GrpcSigns, RuleReplies};
 use super::clock::WorkerClock;
-use super::effect::{Effect, EngineCall, LogLevel};
-use super::holding::Holding;
 use super::host::{Host, HostRules};
 use super::reports;
 use super::shared::SharedValue;
 use super::state::{Engine, Pace, PushedRules, texts};
+use crate::engine::effects::{Effect, EngineCall, LogLevel};
+use crate::engine::state::Holding;
+use crate::key::Reporter;
 use crate::key::name_hash;
-use crate::limiter::{Limiter, Reporter};
+use crate::limiter::Limiter;
+use crate::sync::{hurry, leave};
 use crate::table::slot::slots_for;
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::time::Time;
@@ -69,7 +71,7 @@ impl Engine {
         let mut engine = Self::of(config, reporter, clock, host, turn.site);
         engine.take_shared_rules(&mut turn);
         engine.end_conditions(&mut turn);
-        let (ticks, generation) = (engine.ticks_per_interval(), engine.limiter.generation());
+        let (ticks, generation) = (engine.ticks_per_interval(), engine.limiter.rules.generation);
         engine.pace = Pace { ticks_per_interval: ticks, before: ticks, generation, ..engine.pace };
         turn.effects.push(Effect::SetTimer(engine.pace.interval_ms / ticks));
         Ok((engine, turn.effects))
@@ -85,10 +87,10 @@ impl Engine {
         let answers = config.rules.rules().iter().map(RuleReplies::of).collect();
         let pushed = PushedRules { next_end_ms: config.rules.next_end_ms(), ..PushedRules::default() };
         let mut limiter = Limiter::new(config.rules, site.identity(), reporter);
-        if let Some(sync) = &config.sync {
-            limiter.hide_keys_with(sync.key_secret);
-            limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
-            limiter.time_out_after(u64::from(sync.timeout_ms) * 1_000_000);
+        if let (Some(sync), Some(client)) = (&config.sync, &mut limiter.sync) {
+            let ns = |ms: u32| u64::from(ms) * 1_000_000;
+            client.set_times(ns(sync.fallback_after_ms), ns(sync.timeout_ms));
+            limiter.rules.hide_keys_with(sync.key_secret);
             if host.has_heirs {
                 site.open_value(SharedValue::Parted);
             }
@@ -144,7 +146,7 @@ impl Engine {
     #[inline(never)]
     pub fn leave(&mut self, site: &mut dyn Host) {
         if self.host.has_heirs && self.sync.is_some() {
-            site.leave(&mut |left| self.limiter.leave(left));
+            site.leave(&mut |left| leave(&mut self.limiter, left));
         }
     }
 
@@ -159,7 +161,7 @@ impl Engine {
     pub fn part(&mut self, site: &mut dyn Host, now: Time) -> Vec<Effect> {
         let now = self.clock.time(site, now);
         let mut turn = EngineCall::new(site, now);
-        self.limiter.hurry();
+        hurry(&mut self.limiter);
         self.report(&mut turn);
         turn.effects.push(Effect::Flush);
         turn.effects
@@ -167,7 +169,7 @@ impl Engine {
 
     /// Sets the timer to the interval that the rules in force need.
     pub(super) fn keep_pace(&mut self, turn: &mut EngineCall<'_>) {
-        if self.limiter.generation() == self.pace.generation {
+        if self.limiter.rules.generation == self.pace.generation {
             return;
         }
         let (ticks, before) = (self.ticks_per_interval(), self.pace.ticks_per_interval);
@@ -175,7 +177,7 @@ impl Engine {
         if ticks < before && !self.holding.is_empty() {
             return;
         }
-        self.pace.generation = self.limiter.generation();
+        self.pace.generation = self.limiter.rules.generation;
         if ticks != before {
             (self.pace.ticks_per_interval, self.pace.before) = (ticks, before);
             turn.effects.push(Effect::SetTimer(self.pace.interval_ms / ticks));

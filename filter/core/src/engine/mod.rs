@@ -39,50 +39,31 @@
 //! }
 //! assert_eq!(statuses, [200, 200, 429]);
 //! ```
-//!
-//! ```text
-//! lifetime.rs  configuration, ticks, the end; state.rs, the fields of an engine
-//! requests.rs  request in, decision out; actions until the request ends
-//! answers.rs   responses to refused clients, packed for the host
-//! holding.rs   requests that wait for their turn
-//! reports.rs   reports and their replies; the worker's connectivity
-//! gather.rs    one engine that reports for all workers of a program
-//! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
-//! booking.rs   costs of requests that are over, for hosts next to the store
-//! host.rs      the program around an engine; shared.rs, values that its workers share; local.rs, a host in memory
-//! clock.rs     the time, which goes on where the host's clock steps back
-//! effect.rs    actions for the host; calls.rs, a call over HTTP
-//! ```
 
 mod answers;
-#[cfg(feature = "takes")]
-mod booking;
-mod calls;
 mod clock;
-mod effect;
-mod gather;
-mod holding;
+mod drive;
+mod effects;
 mod host;
 mod lifetime;
-mod local;
 mod pushed;
 mod reports;
 mod requests;
+mod responses;
 mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "takes")]
-pub use crate::decide::Booking;
-#[cfg(feature = "takes")]
-pub use crate::fleet::{Consume, ConsumeReply};
-pub use calls::{Caller, answered, no_answer};
-pub use effect::{
-    AccessLogNote, CallResult, Effect, LocalReply, LogLevel, RequestDecision, RequestStep, SyncCall, Unread,
+pub use crate::check::Booking;
+pub use crate::sync::{Consume, ConsumeReply};
+pub use drive::{Progress, Proxy};
+pub use effects::{
+    ANSWER_BYTES_MAX, AccessLogNote, CallResult, Caller, Effect, LocalReply, LogLevel, RequestDecision,
+    RequestStep, SyncCall, Unread, answered, no_answer,
 };
-pub use host::{Host, HostRules, reported_in_turn};
-pub use local::LocalHost;
-pub use requests::{OpenRequest, UpstreamResponse};
+pub use host::{Host, HostRules, LocalHost, reported_in_turn};
+pub use requests::OpenRequest;
+pub use responses::UpstreamResponse;
 pub use shared::{RulesMessage, SharedState, SharedValue, SharedValues, SyncContact};
-pub use state::{ANSWER_BYTES_MAX, Engine};
+pub use state::Engine;

@@ -11,12 +11,13 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::answers::RuleReplies;
-use super::effect::{CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
+use super::effects::{ANSWER_BYTES_MAX, CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
 use super::host::Host;
 use super::reports::too_large;
 use super::shared::RulesMessage;
-use super::state::{ANSWER_BYTES_MAX, Engine, texts};
+use super::state::{Engine, texts};
 use crate::counters::Counters;
+use crate::sync::CallPurpose;
 use weir_protocol::messages::{REFUSAL_MAX, RULES_PATH, RunningRules};
 use weir_rules::RuleSet;
 use weir_rules::document;
@@ -47,19 +48,19 @@ impl Engine {
     pub(super) fn follow_rules(&mut self, turn: &mut EngineCall<'_>) {
         self.take_shared_rules(turn);
         self.end_conditions(turn);
-        let (version, now) = (self.limiter.rule_set_wanted(), turn.now);
+        let (Some(client), now) = (&mut self.limiter.sync, turn.now) else { return };
+        let version = client.versions.wanted;
         let RunningRules { version: running, refused } = self.pushed.running;
-        let since = self.limiter.fetching_since();
+        let since = client.calls.fetching_since();
         let is_fetching = since.is_some_and(|since| now.nanos_since(since) < FETCH_NS_MAX);
         if version == 0 || version == running || version == refused || is_fetching {
             return;
         }
-        if turn.site.is_my_turn_to_fetch(FETCH_NS_MAX, now)
-            && let Some(number) = self.limiter.begin_fetch(version, now)
-        {
+        if turn.site.is_my_turn_to_fetch(FETCH_NS_MAX, now) {
+            let number = client.begin_fetch(version, now);
             self.pushed.began_at = now;
             // A reply that takes twice as long as usual is still waited for.
-            let answers_ms = self.limiter.answers_take_ns().map_or(0, |ns| ns / 1_000_000);
+            let answers_ms = client.answers_take_ns.map_or(0, |ns| ns / 1_000_000);
             let first_ms = answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2);
             let timeout_ms = doubled_ms(first_ms, self.pushed.failed.saturating_sub(1));
             let path = format!("{RULES_PATH}?version={version}");
@@ -96,7 +97,9 @@ impl Engine {
     }
 
     fn take(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut EngineCall<'_>) {
-        self.limiter.record_wanted_rule_set(version);
+        if let Some(client) = &mut self.limiter.sync {
+            client.record_wanted_rule_set(version);
+        }
         self.put_in_force(version, rules, turn);
     }
 
@@ -108,7 +111,11 @@ impl Engine {
         answer: CallResult,
         turn: &mut EngineCall<'_>,
     ) {
-        self.limiter.end_fetch(number, version);
+        let mut wanted = 0;
+        if let Some(client) = &mut self.limiter.sync {
+            client.calls.end(number, CallPurpose::Rules(version));
+            wanted = client.versions.wanted;
+        }
         let document = match answer {
             Ok(document) => document,
             Err(Unread::Failed(trouble) | Unread::NotMade(trouble)) => {
@@ -126,7 +133,7 @@ impl Engine {
         });
         match parsed {
             // Another worker was faster.
-            Ok(_) if self.pushed.running.version == self.limiter.rule_set_wanted() => {}
+            Ok(_) if self.pushed.running.version == wanted => {}
             Ok(rules) => {
                 turn.site.keep_parsed(version, &rules);
                 self.put_in_force(version, rules, turn);
@@ -187,7 +194,9 @@ impl Engine {
 
     fn record_running(&mut self, running: RunningRules, turn: &mut EngineCall<'_>) {
         self.pushed.running = running;
-        self.limiter.record_running(running, turn.now);
+        if let Some(client) = &mut self.limiter.sync {
+            client.versions.run(running, turn.now);
+        }
         turn.effects.push(Effect::Running(running));
     }
 }

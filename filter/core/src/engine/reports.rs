@@ -4,13 +4,14 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::effect::{CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
-use super::host::{Host, turns_of};
-use super::shared::{SharedValue, SyncContact};
-use super::state::Engine;
-use crate::fleet::CallPurpose;
-use crate::fleet::connectivity::{Connectivity, ConnectivityState};
+use crate::engine::effects::{CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
+use crate::engine::host::{Host, turns_of};
+use crate::engine::shared::{SharedValue, SyncContact};
+use crate::engine::state::Engine;
 use crate::limiter::Limiter;
+use crate::sync::connectivity::Connectivity;
+use crate::sync::{CallPurpose, gather, inherit};
+use crate::table::slot::Tag;
 use weir_protocol::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, StatusReport};
 use weir_protocol::time::Time;
 
@@ -24,7 +25,7 @@ impl Engine {
         let (site, now) = (&mut *turn.site, turn.now);
         record_reply(&mut self.limiter, site);
         if let Some(parted) = site.take_parted() {
-            self.limiter.inherit(&parted, site, now);
+            inherit(&mut self.limiter, &parted, site, now);
         }
         let (interval_ms, timeout_ms) = (sync.interval_ms, sync.timeout_ms);
         let greeted = site.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
@@ -59,12 +60,12 @@ impl Engine {
     pub fn answer(&mut self, number: u64, answer: CallResult, site: &mut dyn Host, now: Time) -> Vec<Effect> {
         let now = self.clock.time(site, now);
         let mut turn = EngineCall::new(site, now);
-        match self.limiter.purpose(number) {
+        match self.limiter.sync.as_ref().and_then(|client| client.purpose(number)) {
             None => {}
             Some(CallPurpose::Report) => self.reported(number, answer, &mut turn),
             Some(CallPurpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
             // Replies to such calls go to `answer_request`. Here there is no request to decide.
-            Some(CallPurpose::Draw) => self.limiter.draw_failed(number, turn.site, now),
+            Some(CallPurpose::Acquire) => self.limiter.acquire_failed(number, turn.site, now),
         }
         self.keep_pace(&mut turn);
         turn.effects
@@ -99,17 +100,16 @@ impl Engine {
     }
 
     pub(super) fn share_what_was_heard(&self, site: &mut dyn Host) {
-        let connectivity = self.limiter.connectivity();
-        let heard_at = connectivity
-            .and_then(|connectivity| Some((connectivity.is_guessing(), connectivity.heard_at()?)));
-        if let Some((pops, (is_guess, at))) = self.limiter.pops().zip(heard_at) {
-            site.set_heard(&SyncContact { pops, is_guess, at });
+        let Some(client) = &self.limiter.sync else { return };
+        if let Some(at) = client.connectivity.heard_at() {
+            let is_guess = client.connectivity.is_guessing();
+            site.set_heard(&SyncContact { pops: client.pops, is_guess, at });
         }
     }
 
     /// The worker's connectivity at a [time](Engine::time) of the POP; none without weir-sync.
     pub fn connectivity(&self, now: Time) -> Option<Connectivity> {
-        self.limiter.connectivity().map(|connectivity| connectivity.step(now))
+        self.limiter.sync.as_ref().map(|client| client.connectivity.step(now))
     }
 
     /// Logs the worker's connectivity, if that has changed.
@@ -118,7 +118,7 @@ impl Engine {
         if self.step.replace(step).is_none_or(|before| before == step) {
             return;
         }
-        let is_guessing = self.limiter.connectivity().is_some_and(ConnectivityState::is_guessing);
+        let is_guessing = self.limiter.sync.as_ref().is_some_and(|client| client.connectivity.is_guessing());
         let (level, text) = match step {
             Connectivity::Fresh => (LogLevel::Info, "in touch with weir-sync"),
             Connectivity::Stale if is_guessing => (
@@ -143,10 +143,11 @@ pub(super) fn call(number: u64, body: Vec<u8>, timeout_ms: u32) -> SyncCall {
 
 /// Applies the last reply, or failure, of any other worker.
 pub(super) fn record_reply(limiter: &mut Limiter, site: &mut dyn Host) {
+    let Some(client) = &mut limiter.sync else { return };
     if let Some(SyncContact { pops, is_guess, at }) = site.heard() {
-        limiter.record_reply(pops, is_guess, at);
+        client.observe(pops, is_guess, at);
     }
-    limiter.record_miss(site.time(SharedValue::Missed).0);
+    client.connectivity.miss(site.time(SharedValue::Missed).0);
 }
 
 /// The body of a reply to a report, or the reason why there is none.
@@ -162,4 +163,42 @@ pub(super) fn reply(answer: CallResult) -> Result<Vec<u8>, String> {
 
 pub(super) fn too_large(size: usize, most: usize) -> String {
     format!("weir-sync's answer has {size} bytes, expected at most {most}")
+}
+
+// One engine that reports for all workers of a program, where these share its memory.
+//
+// Its host creates it beside those of the workers, and gives it no request. Before each of its ticks that
+// [reports](Engine::is_about_to_report), it [gathers](Engine::gather) from each worker. Then the workers tick,
+// and right before that it gathers once more: the demand in between is for its next report. After each of
+// its ticks and replies, the workers [drop](Engine::forget_denials) the cached refusals of the [keys that
+// changed](Engine::take_forgotten).
+
+impl Engine {
+    /// Makes this the reporter.
+    pub fn become_reporter(&mut self) {
+        self.limiter.local_cache.record_forgotten();
+    }
+
+    /// True if its next tick reports.
+    pub fn is_about_to_report(&self) -> bool {
+        self.pace.ticks.wrapping_add(1).is_multiple_of(self.pace.ticks_per_interval.max(1))
+    }
+
+    /// Takes over the unreported keys of this worker. Keys that find no room, and those of strict rules, are
+    /// reported at the worker's own tick.
+    pub fn gather(&mut self, worker: &mut Self, now: Time) {
+        gather(&mut self.limiter, &mut worker.limiter, self.clock.peek(now));
+    }
+
+    /// Takes the keys whose state was changed by replies to the reporter.
+    pub fn take_forgotten(&mut self) -> Vec<Tag> {
+        self.limiter.local_cache.take_forgotten()
+    }
+
+    /// Drops this worker's cached refusals of these keys.
+    pub fn forget_denials(&mut self, tags: &[Tag]) {
+        for tag in tags {
+            self.limiter.local_cache.forget(*tag);
+        }
+    }
 }

@@ -5,26 +5,22 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use super::answers::{LimitedClient, RuleReplies, policies, unix_ns_for};
-use super::effect::{AccessLogNote, CallResult, RequestDecision, RequestStep, Unread};
-use super::host::Host;
-use super::reports;
-use super::state::Engine;
 use crate::RuleIndex;
-use crate::decide::FastPath;
-use crate::decide::{Decision, EndAction, EndActionKind, LimitReason, QuotaStatus, ReservedTokens};
-#[cfg(feature = "takes")]
-use crate::fleet::{Consume, ConsumeReply};
-use crate::limiter::AcquireState;
-use crate::response::{HeaderLine, STATED};
+use crate::check::AcquireState;
+use crate::check::{
+    Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
+};
+use crate::engine::answers::{LimitedClient, RuleReplies};
+use crate::engine::effects::{AccessLogNote, CallResult, RequestDecision, RequestStep, Unread};
+use crate::engine::host::Host;
+use crate::engine::reports;
+use crate::engine::state::Engine;
+use crate::sync::{Consume, ConsumeReply, decide_taken, let_take};
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
 use weir_rules::Rule;
-use weir_rules::after::After;
 use weir_rules::request::Request;
 
-/// The header that names the rules in shadow that would have refused a request.
-const SHADOW: &str = "x-weir-shadow";
 /// Most waits of a request. It waits once, unless the rules were replaced meanwhile, the lease of its tokens
 /// had ended on arrival, or its epoch ended while the call failed. Where replies take a tenth of a millisecond,
 /// the last millisecond of a window takes some more.
@@ -36,13 +32,12 @@ pub struct OpenRequest {
     /// The host's number for the request.
     id: u32,
     /// Headers for the response, if the request was allowed and the rules ask for any.
-    told: Option<Box<HeadersToAdd>>,
+    pub(super) told: Option<Box<HeadersToAdd>>,
     /// Actions for the end of the request; each is to be done once.
     pub(super) afterwards: Vec<EndAction>,
     /// The call for tokens that it waits for.
-    draw: Option<Box<AcquireCall>>,
+    pub(super) acquire: Option<Box<AcquireCall>>,
     /// Tokens that it consumes, and the generation of rules.
-    #[cfg(feature = "takes")]
     take: Option<(u32, Box<Consume>)>,
     /// Number of times it has waited, and the latest end of its wait.
     waits: u8,
@@ -50,9 +45,9 @@ pub struct OpenRequest {
 }
 
 /// A call for tokens under way.
-struct AcquireCall {
+pub(super) struct AcquireCall {
     /// Its number in the limiter.
-    number: u64,
+    pub(super) number: u64,
     /// The generation of rules under which it was made.
     generation: u32,
     /// The report to send once more if the call fails early.
@@ -60,11 +55,11 @@ struct AcquireCall {
 }
 
 /// Contents of the headers in the response of an allowed request.
-struct HeadersToAdd {
+pub(super) struct HeadersToAdd {
     /// Its quota status, and the generation of rules that it is from.
-    status: Option<(u32, Box<QuotaStatus>)>,
+    pub(super) status: Option<(u32, Box<QuotaStatus>)>,
     /// Names of the rules in shadow that would have refused it and state that in a header.
-    shadow: String,
+    pub(super) shadow: String,
     /// Names of all rules in shadow that would have refused it, until [`OpenRequest::take_shadow`].
     logged: String,
 }
@@ -76,8 +71,7 @@ impl OpenRequest {
             id,
             told: None,
             afterwards: Vec::new(),
-            draw: None,
-            #[cfg(feature = "takes")]
+            acquire: None,
             take: None,
             waits: 0,
             waits_until: Time::ZERO,
@@ -91,11 +85,7 @@ impl OpenRequest {
 
     /// True if it has no pending actions.
     pub fn is_done(&self) -> bool {
-        #[cfg(feature = "takes")]
-        if self.take.is_some() {
-            return false;
-        }
-        self.told.is_none() && self.draw.is_none() && self.afterwards.is_empty()
+        self.told.is_none() && self.acquire.is_none() && self.take.is_none() && self.afterwards.is_empty()
     }
 
     /// Takes the names of the rules in shadow that would have refused it, separated by commas, for access logs in
@@ -112,38 +102,6 @@ impl OpenRequest {
     /// True if its response may state a cost, or its end releases something.
     pub fn awaits_cost(&self) -> bool {
         !self.afterwards.is_empty()
-    }
-}
-
-/// The response to a request that was let through.
-pub trait UpstreamResponse {
-    /// Its status; 0 if unknown.
-    fn status(&mut self) -> u16;
-
-    /// The lines of the header of this name, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK) between
-    /// them; none if it has no such header.
-    fn header(&mut self, name: &str) -> Option<Vec<u8>>;
-
-    /// The lines of its headers of these names, each with its name's place. Empty if the host cannot read
-    /// them.
-    fn lines(&mut self, _names: &[&str]) -> Vec<HeaderLine> {
-        Vec::new()
-    }
-
-    /// Removes all lines of the header of this name.
-    fn remove(&mut self, _name: &str) {}
-
-    /// Adds a header. One that the host rejects is left out.
-    fn add(&mut self, name: &str, value: &str);
-
-    /// Its size in bytes, once it is complete; 0 if unknown.
-    fn bytes(&mut self) -> u64 {
-        0
-    }
-
-    /// The text of the metadata under this namespace and these names, once the response is complete.
-    fn metadata(&mut self, _path: &[String]) -> Option<Vec<u8>> {
-        None
     }
 }
 
@@ -165,22 +123,23 @@ impl Engine {
         now: Time,
     ) -> RequestDecision<'_> {
         let now = self.clock.time(site, now);
-        match self.limiter.try_fast_path(request, site, now) {
+        match try_fast_path(&mut self.limiter, request, site, now) {
             FastPath::Passed => {
-                let is_untold = !(self.notes_decisions || self.host.hears_decisions || self.limiter.is_told);
+                let is_untold =
+                    !(self.notes_decisions || self.host.hears_decisions || self.limiter.rules.is_told);
                 if is_untold {
                     return RequestDecision::CONTINUE;
                 }
-                let decision = self.limiter.passed(now);
+                let decision = passed(&self.limiter, now);
                 return self.carry_out(decision, Asking { open, request, site, now });
             }
             FastPath::Refused(rule, denial) => {
-                let decision = self.limiter.refused_quickly(rule, denial, now);
+                let decision = refused_quickly(&mut self.limiter, rule, denial, now);
                 return self.carry_out(decision, Asking { open, request, site, now });
             }
             FastPath::Left => {}
         }
-        let decision = self.limiter.decide_generally(request, site, now);
+        let decision = self.limiter.decide_at(AcquireState::NotYet, request, site, now);
         self.carry_out(decision, Asking { open, request, site, now })
     }
 
@@ -194,14 +153,15 @@ impl Engine {
         site: &mut dyn Host,
         now: Time,
     ) -> Option<RequestDecision<'_>> {
-        let draw = open.draw.take_if(|draw| draw.number == number)?;
+        let acquire = open.acquire.take_if(|acquire| acquire.number == number)?;
         let now = self.clock.time(site, now);
-        self.limiter.may_hold = self.holding.has_room();
-        let has_other_rules = draw.generation != self.limiter.generation();
+        self.limiter.current.may_hold = self.holding.has_room();
+        let has_other_rules = acquire.generation != self.limiter.rules.generation;
         let is_made = !matches!(answer, Err(Unread::NotMade(_)));
         let mut is_over = false;
-        let drawn = reports::reply(answer).ok().map(|body| self.limiter.drawn(number, &body, site, now));
-        let answered = if let Some(Ok(answered)) = drawn {
+        let acquired =
+            reports::reply(answer).ok().map(|body| self.limiter.acquired(number, &body, site, now));
+        let answered = if let Some(Ok(answered)) = acquired {
             self.share_what_was_heard(site);
             answered
         } else {
@@ -209,14 +169,14 @@ impl Engine {
             // A host that has just failed to make a call would fail again.
             if is_made
                 && !is_over
-                && let Some(again) = self.draw_again(draw, open, now)
+                && let Some(again) = self.acquire_again(acquire, open, now)
             {
                 return Some(again);
             }
-            self.limiter.draw_failed(number, site, now);
+            self.limiter.acquire_failed(number, site, now);
             false
         };
-        is_over |= answered && self.limiter.is_draw_over();
+        is_over |= answered && self.limiter.current.is_acquire_over();
         // The tokens were acquired for the previous rules, and new ones may need others. Tokens held here are
         // used first.
         let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
@@ -232,14 +192,12 @@ impl Engine {
 
     /// Lets requests consume tokens of strict rules directly where that is cheaper than to lease them, in a
     /// host next to the store.
-    #[cfg(feature = "takes")]
     pub fn let_take(&mut self) {
-        self.limiter.let_take();
+        let_take(&mut self.limiter);
     }
 
     /// Decides the request of `open` again, with the budget's answer to its [`RequestStep::Take`]; `taken` is none
     /// if the budget is out of reach.
-    #[cfg(feature = "takes")]
     pub fn taken(
         &mut self,
         open: &mut OpenRequest,
@@ -251,8 +209,8 @@ impl Engine {
         let (generation, take) = open.take.take()?;
         let now = self.clock.time(site, now);
         // Tokens consumed under other rules are spent.
-        let decision = if generation == self.limiter.generation() {
-            self.limiter.decide_taken(&take, taken, request, site, now)
+        let decision = if generation == self.limiter.rules.generation {
+            decide_taken(&mut self.limiter, &take, taken, request, site, now)
         } else if taken.is_some() && open.waits < WAITS_MAX {
             self.limiter.decide(request, site, now)
         } else {
@@ -264,143 +222,7 @@ impl Engine {
     /// Sets whether the next requests are peeks. A peek is never held, and its refusal does not count for a
     /// penalty. The host gives back the tokens of those that were let through, by [`Engine::take_back`].
     pub fn only_asks(&mut self, only_asks: bool) {
-        self.limiter.only_asks = only_asks;
-    }
-
-    /// Gives back the tokens of the last request, which was let through, for a host that only peeked. No
-    /// other worker may have been called since it was decided.
-    pub fn take_back(&mut self, open: &mut OpenRequest, site: &mut dyn Host, now: Time) {
-        let now = self.clock.time(site, now);
-        for done in mem::take(&mut open.afterwards) {
-            if let EndActionKind::Charge { reserved: ReservedTokens { epoch: Some(epoch), .. }, .. } =
-                done.what
-            {
-                self.limiter.settle_own(epoch, 0);
-            }
-        }
-        self.limiter.take_back(site, now);
-    }
-
-    /// Sets whether the next requests reserve their tokens, because the host states their cost later, to
-    /// [`Engine::settle`]. A host in which some do calls this before each request, at every worker.
-    pub fn reserves(&mut self, is_reserving: bool) {
-        (self.limiter.is_reserving, self.limiter.may_reserve) = (is_reserving, true);
-    }
-
-    /// Keeps the reserved tokens of the request of `open` charged, because its cost will not be stated.
-    pub fn keep_estimates(&mut self, open: &mut OpenRequest, site: &mut dyn Host, now: Time) {
-        let now = self.clock.time(site, now);
-        for done in mem::take(&mut open.afterwards) {
-            match done.what {
-                EndActionKind::Charge { reserved, .. } => {
-                    self.limiter.charge(done, reserved.tokens, site, now);
-                }
-                EndActionKind::Release { .. } => open.afterwards.push(done),
-            }
-        }
-    }
-
-    /// Handles the response's headers. Not to be called if `open` is done.
-    pub fn response(
-        &mut self,
-        open: &mut OpenRequest,
-        response: &mut dyn UpstreamResponse,
-        site: &mut dyn Host,
-        now: Time,
-    ) {
-        if !open.afterwards.is_empty() {
-            let status = response.status();
-            let cost = |after: &After, reserved| match after {
-                After::Header { name, .. } => after.of_text(response.header(name).as_deref(), reserved),
-                _ => after.of_status(status),
-            };
-            self.charge(open, cost, site, now);
-        }
-        self.add_headers(open, response, site);
-    }
-
-    /// Adds the quota headers, and the header of rules in shadow, to the response of a request that was let
-    /// through; once, and as far as the rules ask for them.
-    pub fn add_headers(
-        &self,
-        open: &mut OpenRequest,
-        response: &mut dyn UpstreamResponse,
-        site: &mut dyn Host,
-    ) {
-        let Some(told) = open.told.take() else { return };
-        let HeadersToAdd { status, shadow, .. } = *told;
-        if !shadow.is_empty() {
-            response.add(SHADOW, &shadow);
-        }
-        let status = status.filter(|(generation, _)| *generation == self.limiter.generation());
-        let Some((_, status)) = status else { return };
-        let index = usize::from(status.rule);
-        let rule = self.limiter.rules().rules().get(index).zip(self.answers.get(index));
-        let Some((rule, RuleReplies { answers, .. })) = rule else { return };
-        let lines = response.lines(&STATED);
-        let unix_ns = if lines.is_empty() { unix_ns_for(rule, site) } else { site.unix_ns() };
-        let policies = policies(&self.answers, rule.response.headers.ratelimit, &status);
-        let headers = answers.quota(rule, (&status.standing, status.partition(), policies), &lines, unix_ns);
-        // These replace the upstream's, so that the response has one set.
-        for name in lines.iter().filter_map(|(place, _)| STATED.get(*place)) {
-            response.remove(name);
-        }
-        for (name, value) in headers {
-            response.add(name, &value);
-        }
-    }
-
-    /// Handles the end of the response, complete or not: charges the costs from its size or its metadata. If
-    /// it never began, a cost that its status or a header would have stated stays as reserved.
-    pub fn response_sent(
-        &mut self,
-        open: &mut OpenRequest,
-        response: &mut dyn UpstreamResponse,
-        site: &mut dyn Host,
-        now: Time,
-    ) {
-        if open.afterwards.iter().any(|done| matches!(done.what, EndActionKind::Charge { .. })) {
-            let cost = |after: &After, reserved| match after {
-                After::Bytes { .. } => after.of_bytes(response.bytes()),
-                After::Metadata { path, .. } => after.of_text(response.metadata(path).as_deref(), reserved),
-                _ => None,
-            };
-            self.charge(open, cost, site, now);
-        }
-    }
-
-    /// Ends the request, whether answered, reset or timed out. Releases what it holds, keeps reserved tokens
-    /// charged if no cost was stated, and ends its wait for a call.
-    pub fn end(&mut self, open: &mut OpenRequest, site: &mut dyn Host, read: Time) {
-        let now = self.clock.time(site, read);
-        if let Some(draw) = open.draw.take() {
-            self.limiter.draw_abandoned(draw.number, site, now);
-        }
-        self.keep_estimates(open, site, read);
-        for done in mem::take(&mut open.afterwards) {
-            self.limiter.release(done, site, now);
-        }
-    }
-
-    /// Charges the request's costs that are known now; the others stay.
-    fn charge(
-        &mut self,
-        open: &mut OpenRequest,
-        mut cost_of: impl FnMut(&After, u32) -> Option<u32>,
-        site: &mut dyn Host,
-        now: Time,
-    ) {
-        let now = self.clock.time(site, now);
-        for done in mem::take(&mut open.afterwards) {
-            let cost = match &done.what {
-                EndActionKind::Charge { after: Some(after), reserved } => cost_of(after, reserved.tokens),
-                _ => None,
-            };
-            match cost {
-                Some(cost) => self.limiter.charge(done, cost, site, now),
-                None => open.afterwards.push(done),
-            }
-        }
+        self.limiter.current.only_asks = only_asks;
     }
 
     fn carry_out(&mut self, decision: Decision, mut asking: Asking<'_>) -> RequestDecision<'_> {
@@ -417,10 +239,9 @@ impl Engine {
                 self.let_through(rule, hold_ns, asking.open, asking.now)
             }
             Decision::Wait(report) => self.wait(&report, asking.open, asking.now),
-            #[cfg(feature = "takes")]
             Decision::Take(take) => {
                 asking.open.waits = asking.open.waits.saturating_add(1);
-                asking.open.take = Some((self.limiter.generation(), take.clone()));
+                asking.open.take = Some((self.limiter.rules.generation, take.clone()));
                 RequestDecision { step: RequestStep::Take(take), ..RequestDecision::CONTINUE }
             }
             Decision::Block => {
@@ -436,7 +257,7 @@ impl Engine {
     #[inline(never)]
     fn told(&self, told: Option<Box<QuotaStatus>>, shadow: &[RuleIndex]) -> HeadersToAdd {
         HeadersToAdd {
-            status: told.map(|told| (self.limiter.generation(), told)),
+            status: told.map(|told| (self.limiter.rules.generation, told)),
             shadow: self.names(shadow, |rule| rule.response.on_shadow),
             logged: self.names(shadow, |_| true),
         }
@@ -450,7 +271,8 @@ impl Engine {
         now: Time,
     ) -> RequestDecision<'_> {
         let Some(index) = strictest else { return RequestDecision::CONTINUE };
-        let is_held = hold_ns > 0 && !self.limiter.only_asks && self.holding.hold(open.id, now + hold_ns);
+        let is_held =
+            hold_ns > 0 && !self.limiter.current.only_asks && self.holding.hold(open.id, now + hold_ns);
         let step = if is_held { RequestStep::Hold } else { RequestStep::Continue };
         RequestDecision { step, note: self.note("allow", Some(index)) }
     }
@@ -467,11 +289,13 @@ impl Engine {
         let left_ms = u32::try_from(rest_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
         // A reply that takes a third longer than the longest of late is still waited for. Before the first reply
         // the usual time is unknown.
-        let is_quick = self.limiter.answers_take_ns().is_some_and(|ns| ns <= rest_ns / 8 * 3);
+        let usual_ns = self.limiter.sync.as_ref().and_then(|client| client.answers_take_ns);
+        let is_quick = usual_ns.is_some_and(|ns| ns <= rest_ns / 8 * 3);
         let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some(body.clone());
-        open.draw = Some(Box::new(AcquireCall { number, generation: self.limiter.generation(), again }));
+        open.acquire =
+            Some(Box::new(AcquireCall { number, generation: self.limiter.rules.generation, again }));
         RequestDecision {
             step: RequestStep::Call(reports::call(number, body, first_ms)),
             ..RequestDecision::CONTINUE
@@ -481,18 +305,18 @@ impl Engine {
     /// Sends a failed call once more, in the time that is left, because another weir-sync may reply. The
     /// report names the epoch and all tokens that it is to have, so the budget is debited only for the
     /// missing ones.
-    fn draw_again(
+    fn acquire_again(
         &mut self,
-        mut draw: Box<AcquireCall>,
+        mut acquire: Box<AcquireCall>,
         open: &mut OpenRequest,
         now: Time,
     ) -> Option<RequestDecision<'static>> {
-        let body = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
+        let body = acquire.again.take().filter(|_| acquire.generation == self.limiter.rules.generation)?;
         let rest_ns = open.waits_until.nanos_since(now);
         let left_ms = u32::try_from(rest_ns / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
-        self.limiter.draw_sent_again(draw.number);
-        let call = reports::call(draw.number, body, left_ms);
-        open.draw = Some(draw);
+        self.limiter.acquire_sent_again(acquire.number);
+        let call = reports::call(acquire.number, body, left_ms);
+        open.acquire = Some(acquire);
         Some(RequestDecision { step: RequestStep::Call(call), ..RequestDecision::CONTINUE })
     }
 

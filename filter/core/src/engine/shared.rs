@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::limiter::TableIdentity;
+use crate::key::TableIdentity;
 use crate::table::{ReadError, Version, WriteError};
 use weir_protocol::messages::REFUSAL_MAX;
 use weir_protocol::time::Time;

@@ -1,7 +1,7 @@
 //! An engine without a host: configured, asked, ticked and answered by hand.
 
+mod acquires;
 mod clock;
-mod draws;
 mod gather;
 mod pushed;
 #[cfg(feature = "takes")]
@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use weir_protocol::messages::{Allowance, Message, REPORT_PATH, Reply, Report, Settled};
+use weir_protocol::messages::{Allowance, Message, Reply, Report, Settled};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::{Attribute, Request};
 
@@ -113,21 +113,6 @@ fn answered(
 }
 
 #[test]
-fn an_answer_to_a_call_that_is_not_under_way_changes_nothing() {
-    let mut site = site();
-    let (mut engine, _) = configured(r#""rate": "1/h", "burst": 2"#, true, &mut site);
-    let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a greeting");
-    let good = reply(&call, &Allowance::Warm, 0);
-    assert!(engine.answer(call.number + 1, Ok(good.clone()), &mut site, T0).is_empty());
-    assert_eq!(site.heard(), None);
-    engine.answer(call.number, Ok(good.clone()), &mut site, T0);
-    assert_eq!(site.heard(), Some(SyncContact { pops: 1, is_guess: false, at: T0 }));
-    // Once is enough.
-    engine.answer(call.number, Ok(good), &mut site, T0 + SECOND_NS);
-    assert_eq!(site.heard().map(|heard| heard.at), Some(T0));
-}
-
-#[test]
 fn trouble_is_logged_when_it_begins_and_when_it_ends() {
     let mut site = site();
     let (mut engine, _) = configured(r#""rate": "1/h""#, true, &mut site);
@@ -140,18 +125,6 @@ fn trouble_is_logged_when_it_begins_and_when_it_ends() {
         log.extend(logged(&engine.answer(call.number, answer, &mut site, now)).iter().map(|&s| s.to_owned()));
     }
     assert_eq!(log, ["no route; requests are decided locally until it works", "weir-sync answers again"]);
-}
-
-#[test]
-fn one_worker_greets_for_all() {
-    let mut site = site();
-    let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
-    let greets = |engine: &mut Engine, site: &mut LocalHost, now| calls(engine.tick(site, now)).len();
-    assert_eq!(greets(&mut first, &mut site, T0), 1);
-    assert_eq!(greets(&mut second, &mut site, T0 + INTERVAL_NS / 2), 0);
-    assert_eq!(greets(&mut first, &mut site, T0 + INTERVAL_NS), 1);
-    // A clock that went back does not silence the POP until it has caught up.
-    assert_eq!(greets(&mut second, &mut site, Time::from_nanos(1)), 1);
 }
 
 #[test]
@@ -185,23 +158,6 @@ fn every_rule_is_said_in_turn() {
         }
         assert!((0..turns).all(|turn| said(turn, rules).len() <= 64) && said(turns, rules) == said(0, rules));
     }
-}
-
-#[test]
-fn a_worker_that_ends_leaves_its_keys_to_the_next() {
-    let mut site = site();
-    // A key that takes more than its fair share is reported.
-    site.set_heard(&SyncContact { pops: 3, is_guess: false, at: T0 });
-    let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
-    for _ in 0..10 {
-        asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0);
-    }
-    engine.leave(&mut site);
-    let (mut next, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
-    let [call] = calls(next.tick(&mut site, T0)).try_into().expect("a report");
-    let report = Report::decode(&call.body).expect("a report");
-    assert_eq!(report.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [10]);
-    assert_eq!(site.take_parted(), None, "it is taken once");
 }
 
 #[test]

@@ -5,9 +5,6 @@ mod in_a_fleet;
 mod keys;
 mod lists;
 mod local_burst;
-mod own;
-mod panics;
-mod parting;
 mod quick;
 mod quota;
 mod regexes;
@@ -17,23 +14,19 @@ mod reserve;
 mod rollback;
 mod rule_model;
 mod several_rules;
-mod status;
 mod strict;
 mod strict_workers;
-#[cfg(feature = "takes")]
-mod takes;
 mod tiers;
 mod turns;
-mod unwatched;
 mod workers;
 
 use super::*;
 use crate::RuleIndex;
-use crate::buckets::{Bucket, BucketStatus};
+use crate::algorithms::{Bucket, BucketStatus};
+use crate::check::{Decision, DecisionKind, EndAction};
 use crate::counters::CountedEvent;
-use crate::decide::{Decision, DecisionKind, EndAction};
-use crate::fleet::{CallPurpose, REPORTS_MAX};
 use crate::key::HashSecret;
+use crate::sync::CallPurpose;
 use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use alloc::vec::Vec;
@@ -75,7 +68,7 @@ fn one_rule(rate: &str, burst: u32) -> RuleSet {
     rules(&json!([{"name": "r", "key": ["client_address"], "rate": rate, "burst": burst}]))
 }
 
-fn limiter(rules: impl Into<std::sync::Arc<RuleSet>>, worker: Option<u64>) -> Limiter {
+fn limiter(rules: impl Into<Arc<RuleSet>>, worker: Option<u64>) -> Limiter {
     let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id: 9 };
     Limiter::new(rules, identity, worker.map(|worker| Reporter { pop: "a".into(), worker }))
 }
@@ -93,8 +86,8 @@ fn waiting_for(decision: Decision) -> (Report, u64) {
 }
 
 /// How many requests wait.
-fn drawing(limiter: &Limiter) -> usize {
-    limiter.exchange.as_ref().map_or(0, |exchange| exchange.calls.of(CallPurpose::Draw).count())
+fn acquiring(limiter: &Limiter) -> usize {
+    limiter.sync.as_ref().map_or(0, |exchange| exchange.calls.of(CallPurpose::Acquire).count())
 }
 
 /// What is left to do when a request that was let through ends.
@@ -259,7 +252,7 @@ fn lose(limiter: &mut Limiter, slots: &mut dyn Slots, now: Time) {
 }
 
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
-    Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, parts: 1, lease_ms: 2_000 }
+    Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, divisor: 1, lease_ms: 2_000 }
 }
 
 /// A limiter with one watched key that has used up its burst of four.

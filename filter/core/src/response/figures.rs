@@ -2,7 +2,7 @@
 
 use alloc::string::{String, ToString};
 
-use crate::buckets::BucketStatus;
+use crate::algorithms::BucketStatus;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::time::SECOND_NS;
 use weir_rules::after::After;

@@ -30,7 +30,7 @@ pub use self::grpc::{GRPC_HTTP_STATUS, grpc_status};
 use self::grpc::{base64, grpc_headers, grpc_refusal};
 use self::stated::{Forms, Stated};
 pub use self::stated::{HeaderLine, STATED};
-use crate::buckets::BucketStatus;
+use crate::algorithms::BucketStatus;
 use weir_protocol::time::SECOND_NS;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Response, Rule};

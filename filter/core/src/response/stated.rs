@@ -115,11 +115,11 @@ pub(super) fn merged<'a>(
     for policy in split(&ours, b',') {
         add(&mut policies, policy);
     }
-    let mut strictest = own;
-    let mut is_unnamed = false;
+    let (mut strictest, mut is_unnamed) = (None, false);
+    // Without a limit, what is left is compared: that may be stricter than another's, and not than one's own.
     let mut consider = |other: Stated, is_without_name| {
-        if other.is_stricter(&strictest) {
-            (strictest, is_unnamed) = (other, is_without_name);
+        if other.is_stricter(&own) && strictest.as_ref().is_none_or(|known| other.is_stricter(known)) {
+            (strictest, is_unnamed) = (Some(other), is_without_name);
         }
     };
     forms.ratelimit |= lines.iter().any(|(place, _)| *place == STATUS);
@@ -146,6 +146,7 @@ pub(super) fn merged<'a>(
             consider(Stated::unnamed(limit, remaining, more_s, reset.into()), true);
         }
     }
+    let strictest = strictest.unwrap_or(own);
     if let Some(limit) = strictest.limit.filter(|_| is_unnamed) {
         add(&mut policies, &format!("{UNNAMED};q={limit}"));
     }

@@ -338,6 +338,13 @@ fn an_upstream_may_say_it_in_lines_and_forms_of_its_own() {
         merged(&[("ratelimit-policy", OWN), ("ratelimit", "\"r-1\";r=2;t=1")])[..2],
         [OWN, "\"r-1\";r=2;t=1"]
     );
+    // Neither in 8 of an unknown number, where another's 10 of 15 are less than one's own 7 of 10.
+    let told = merged(&[
+        ("ratelimit", "\"b\";r=10"),
+        ("ratelimit", "\"a\";r=8"),
+        ("ratelimit-policy", "\"b\";q=15"),
+    ]);
+    assert_eq!(told[1..4], ["\"b\";r=10", "15", "10"]);
     // What cannot be read.
     let own = [OWN, "\"r-1\";r=7;t=1", "10", "7", "2"];
     for value in ["lots", "", "-1", "99999999999999999999", "\"a", "\u{0}"] {

@@ -5,8 +5,8 @@
 //! `until:word` in decimal and hexadecimal.
 
 use serde_json::Value;
-use weir_limiter::buckets::BucketStatus;
-use weir_limiter::buckets::algorithm::{self, Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
+use weir_limiter::algorithms::BucketStatus;
+use weir_limiter::algorithms::{self, Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
 use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
 use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, WindowLimit};
@@ -43,23 +43,23 @@ impl Key {
 
     fn does(&mut self, what: &str, now: Time, n: u32) -> String {
         match what {
-            "take" => match algorithm::take(&self.algorithm, &mut self.cells, self.hash, n, now) {
+            "take" => match algorithms::take(&self.algorithm, &mut self.cells, self.hash, n, now) {
                 Admission::Taken(taken) if taken.hold_ns == 0 => self.took(taken.receipt),
                 Admission::Taken(taken) => format!("held {} {}", taken.hold_ns, self.took(taken.receipt)),
                 Admission::Short { wait_ns: NEVER_NS } => "never".into(),
                 Admission::Short { wait_ns } => format!("short {wait_ns}"),
             },
             "charge" => {
-                let receipt = algorithm::charge(&self.algorithm, &mut self.cells, self.hash, n, now);
+                let receipt = algorithms::charge(&self.algorithm, &mut self.cells, self.hash, n, now);
                 self.took(receipt)
             }
             "give_back" => {
-                algorithm::give_back(&self.algorithm, &mut self.cells, self.receipt, n, now);
+                algorithms::give_back(&self.algorithm, &mut self.cells, self.receipt, n, now);
                 self.took(self.receipt)
             }
             "standing" => {
                 let BucketStatus { remaining, more_ns, full_ns } =
-                    algorithm::standing(&self.algorithm, &self.cells, now);
+                    algorithms::standing(&self.algorithm, &self.cells, now);
                 format!("{remaining} {more_ns} {full_ns}")
             }
             other => panic!("{other}"),

@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::coding::{Message, WireError, expect};
-use super::limits::{KEYS_MAX, POPS_MAX, RULES_MAX};
+use super::coding::{KEYS_MAX, Message, POPS_MAX, RULES_MAX, WireError, expect};
 use super::report::{Ban, check_bans};
 use crate::quota::Quota;
 
@@ -154,8 +153,8 @@ pub struct Grant {
     /// Maximum number of tokens in the POP's bucket while the grant is valid.
     pub burst: u32,
     /// Rate divisor: while the grant is valid, the POP's bucket refills at the rate divided by this. Values
-    /// above [`super::PARTS_MAX`] count as that.
-    pub parts: u32,
+    /// above [`super::DIVISOR_MAX`] count as that.
+    pub divisor: u32,
     /// Validity of the grant, in milliseconds from its arrival.
     pub lease_ms: u32,
 }

@@ -2,7 +2,6 @@
 
 pub mod fleet_secret;
 mod parse;
-mod put;
 mod spec;
 #[cfg(test)]
 mod tests;

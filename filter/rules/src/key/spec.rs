@@ -4,8 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::fleet_secret::{FleetSecret, PartsHash};
-use super::put::{Among, PartSink};
-use super::value::KeyValue;
+use super::value::{Among, KeyValue, PartSink};
 use crate::matching::{Holds, Texts, test_of};
 use crate::request::address::Prefixes;
 use crate::request::{
@@ -87,11 +86,6 @@ pub enum Missing {
 }
 
 impl KeySpec {
-    /// The key of a rule that counts by the client's address alone.
-    pub fn of_address(prefixes: Prefixes) -> Self {
-        Self { address: Some(prefixes), ..Self::default() }
-    }
-
     /// Prefixes that the client's address is cut to, if it is a part.
     pub fn prefixes(&self) -> Option<Prefixes> {
         self.address

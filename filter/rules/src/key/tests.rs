@@ -175,60 +175,6 @@ fn another_fleet_secret_is_another_key() {
     assert_ne!(of(&SECRET), of(&FleetSecret::UNKEYED));
 }
 
-// I1
-#[test]
-fn every_error_has_its_place() {
-    let kinds = "client_address, header, cookie, query, path_segments, jwt_claim";
-    let cases = [
-        (json!([]), "rules[0].key: expected a list of 1 to 8 items, found 0"),
-        (json!(7), "rules[0].key: expected an object, found 7"),
-        (
-            json!(["host", "all"]),
-            "rules[0].key: expected all to be the only part: it is one bucket for every request",
-        ),
-        (
-            json!(["all", "all"]),
-            "rules[0].key: expected all to be the only part: it is one bucket for every request",
-        ),
-        (json!(["host", "host"]), "rules[0].key[1]: expected each part once"),
-        (json!([{"header": "A"}, {"header": "a"}]), "rules[0].key[1]: expected each part once"),
-        (
-            json!(["client_address", {"client_address": {"ipv4": 24}}]),
-            "rules[0].key[1]: expected client_address once: also_by_prefix counts by more prefixes of it",
-        ),
-        (
-            json!([{"header": ":path"}]),
-            "rules[0].key[0].header: expected a header's name, as in x-api-key, found \":path\"",
-        ),
-        (
-            json!([{"cookie": "a b"}]),
-            "rules[0].key[0].cookie: expected a cookie's name, as in sid, found \"a b\"",
-        ),
-        (json!([{"query": ""}]), "rules[0].key[0].query: expected text of 1 to 128 bytes, found \"\""),
-        (
-            json!([{"path_segments": 17}]),
-            "rules[0].key[0].path_segments: expected a whole number from 1 to 16, found 17",
-        ),
-        (json!([{"jwt_claim": ["a\0b"]}]), "rules[0].key[0].jwt_claim[0]: expected a name without NUL"),
-        (json!([{"jwt_claim": []}]), "rules[0].key[0].jwt_claim: expected a list of 1 to 8 items, found 0"),
-        (
-            json!([{"header": "a", "cookie": "b"}]),
-            "rules[0].key[0]: expected one part, as in {header: x-api-key}",
-        ),
-        (json!([{}]), "rules[0].key[0]: expected one part, as in {header: x-api-key}"),
-        (json!([7]), "rules[0].key[0]: expected an object, found 7"),
-        (
-            json!([{"client_address": {"ipv4": 33}}]),
-            "rules[0].key[0].client_address.ipv4: expected a whole number from 1 to 32, found 33",
-        ),
-    ];
-    for (key, error) in cases {
-        assert_eq!(parsed(&key).unwrap_err(), [error], "{key}");
-    }
-    let unknown = parsed(&json!([{"head": "a"}])).unwrap_err();
-    assert_eq!(unknown, [std::format!("rules[0].key[0].head: unknown field: expected {kinds}")]);
-}
-
 /// A part of this kind and name as it is written, and the attribute that has its value.
 fn written(kind: u8, name: &str) -> (Value, Attribute) {
     match kind {

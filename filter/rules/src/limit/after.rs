@@ -152,7 +152,6 @@ mod tests {
     use crate::reading::ErrorCollector;
     use serde_json::{Value, json};
     use std::string::ToString;
-    use std::vec;
 
     fn read(value: &Value) -> Result<After, Vec<String>> {
         let errors = ErrorCollector::default();
@@ -210,31 +209,5 @@ mod tests {
         }
         let free = read(&json!({"metadata": ["llm", "total_tokens"], "default": 0, "max": 900})).unwrap();
         assert_eq!([None, Some(&b"901"[..])].map(|said| free.of_text(said, 500)), [Some(0), Some(900)]);
-    }
-
-    #[test]
-    fn it_is_one_form() {
-        let one =
-            "after: expected one of status, header, metadata and response_bytes_per, as in {status: [401]}";
-        assert_eq!(read(&json!({})).unwrap_err(), vec![one]);
-        assert_eq!(read(&json!({"status": [401], "header": "x"})).unwrap_err(), vec![one]);
-        assert_eq!(
-            read(&json!({"status": [401, 99], "max": 4})).unwrap_err(),
-            [
-                "after.status[1]: expected a whole number from 100 to 599, found 99",
-                "after.max: expected only with header or metadata"
-            ]
-        );
-        assert_eq!(
-            read(&json!({"metadata": ["llm"]})).unwrap_err(),
-            ["after.metadata: expected a namespace and a key, as in [llm, total_tokens]"]
-        );
-        assert_eq!(
-            read(&json!({"metadata": ["llm", "a\0b", ""]})).unwrap_err(),
-            [
-                "after.metadata[1]: expected a name without NUL",
-                "after.metadata[2]: expected text of 1 to 128 bytes, found \"\""
-            ]
-        );
     }
 }

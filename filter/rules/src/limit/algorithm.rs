@@ -1,8 +1,6 @@
 //! The algorithms that a rule may count by, with checked parameters. The state of a key under each, and its
 //! changes, are in the crate that decides.
 
-use core::fmt;
-
 use weir_protocol::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
 use weir_protocol::refill_policy;
 
@@ -80,12 +78,15 @@ pub struct WindowLimit {
 }
 
 impl WindowLimit {
-    /// A window of `length_ns`, 1 to [`LENGTH_NS_MAX`], with a limit of 1 to [`TOKENS_MAX`].
-    pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, TOKENS_MAX, length_ns) {
-            Ok(()) => Ok(Self { limit, length_ns }),
-            Err(error) => Err(error),
-        }
+    /// A window of `length_ns`, 1 to [`LENGTH_NS_MAX`], with a limit of 1 to [`TOKENS_MAX`]; `None` beyond these
+    /// bounds.
+    pub fn new(limit: u32, length_ns: u64) -> Option<Self> {
+        Self::within(limit, TOKENS_MAX, length_ns)
+    }
+
+    fn within(limit: u32, most: u32, length_ns: u64) -> Option<Self> {
+        let fits = (1..=most).contains(&limit) && (1..=LENGTH_NS_MAX).contains(&length_ns);
+        fits.then_some(Self { limit, length_ns })
     }
 
     /// Length of the window, in nanoseconds.
@@ -105,20 +106,15 @@ impl WindowLimit {
 pub struct SlidingLog(WindowLimit);
 
 impl SlidingLog {
-    /// A log in a POP, with a limit of 1 to [`LOG_MAX`] in `length_ns`, up to [`LENGTH_NS_MAX`].
-    pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, LOG_MAX, length_ns) {
-            Ok(()) => Ok(Self(WindowLimit { limit, length_ns })),
-            Err(error) => Err(error),
-        }
+    /// A log in a POP, with a limit of 1 to [`LOG_MAX`] in `length_ns`, up to [`LENGTH_NS_MAX`]; `None` beyond these
+    /// bounds.
+    pub fn new(limit: u32, length_ns: u64) -> Option<Self> {
+        WindowLimit::within(limit, LOG_MAX, length_ns).map(Self)
     }
 
     /// A log in the fleet's budget, with a limit of 1 to [`refill_policy::LOG_MAX`].
-    pub const fn of_fleet(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, refill_policy::LOG_MAX, length_ns) {
-            Ok(()) => Ok(Self(WindowLimit { limit, length_ns })),
-            Err(error) => Err(error),
-        }
+    pub fn of_fleet(limit: u32, length_ns: u64) -> Option<Self> {
+        WindowLimit::within(limit, refill_policy::LOG_MAX, length_ns).map(Self)
     }
 
     /// Limit and length.
@@ -181,12 +177,9 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// A limit of 1 to [`TOKENS_MAX`], and an expiry of up to [`LENGTH_NS_MAX`].
-    pub const fn new(limit: u32, expires_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, TOKENS_MAX, expires_ns) {
-            Ok(()) => Ok(Self { limit, expires_ns }),
-            Err(error) => Err(error),
-        }
+    /// A limit of 1 to [`TOKENS_MAX`], and an expiry of 1 to [`LENGTH_NS_MAX`]; `None` beyond these bounds.
+    pub fn new(limit: u32, expires_ns: u64) -> Option<Self> {
+        WindowLimit::new(limit, expires_ns).map(|_| Self { limit, expires_ns })
     }
 
     /// The fair share of one of `pops` POPs, with at least one request.
@@ -206,40 +199,6 @@ impl Concurrency {
     }
 }
 
-/// Error of a parameter out of bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BoundsError {
-    /// The limit is not in the range 1 to `most`.
-    Limit {
-        /// Highest limit of the algorithm.
-        most: u32,
-    },
-    /// The length or the expiry is not in the range of 1 to [`LENGTH_NS_MAX`] nanoseconds.
-    Length,
-}
-
-impl fmt::Display for BoundsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limit { most } => write!(f, "expected a limit from 1 to {most}"),
-            Self::Length => f.write_str("expected a time of more than zero and at most 400 days"),
-        }
-    }
-}
-
-impl core::error::Error for BoundsError {}
-
-/// Checks the bounds of a limit and a length.
-const fn checked(limit: u32, most: u32, length_ns: u64) -> Result<(), BoundsError> {
-    if limit == 0 || limit > most {
-        return Err(BoundsError::Limit { most });
-    }
-    if length_ns == 0 || length_ns > LENGTH_NS_MAX {
-        return Err(BoundsError::Length);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,14 +206,18 @@ mod tests {
 
     #[test]
     fn bounds_are_kept() {
-        let limit = Err(BoundsError::Limit { most: TOKENS_MAX });
-        assert_eq!(WindowLimit::new(0, 1), limit);
-        assert_eq!(WindowLimit::new(TOKENS_MAX + 1, 1), limit);
-        assert_eq!(WindowLimit::new(1, 0), Err(BoundsError::Length));
-        assert_eq!(WindowLimit::new(1, LENGTH_NS_MAX + 1), Err(BoundsError::Length));
-        assert!(WindowLimit::new(TOKENS_MAX, LENGTH_NS_MAX).is_ok());
-        assert_eq!(SlidingLog::new(LOG_MAX + 1, 1), Err(BoundsError::Limit { most: LOG_MAX }));
-        assert_eq!(Concurrency::new(1, 0), Err(BoundsError::Length));
+        for (limit, length_ns, fits) in [
+            (1, 1, true),
+            (TOKENS_MAX, LENGTH_NS_MAX, true),
+            (0, 1, false),
+            (TOKENS_MAX + 1, 1, false),
+            (1, 0, false),
+            (1, LENGTH_NS_MAX + 1, false),
+        ] {
+            assert_eq!(WindowLimit::new(limit, length_ns).is_some(), fits, "{limit} {length_ns}");
+            assert_eq!(Concurrency::new(limit, length_ns).is_some(), fits, "{limit} {length_ns}");
+        }
+        assert_eq!([LOG_MAX, LOG_MAX + 1].map(|limit| SlidingLog::new(limit, 1).is_some()), [true, false]);
         assert!(LeakyBucket::new(SECOND_NS, 0).is_ok());
         assert!(LeakyBucket::new(SECOND_NS, TOKENS_MAX - 1).is_ok());
         assert!(LeakyBucket::new(SECOND_NS, TOKENS_MAX).is_err());

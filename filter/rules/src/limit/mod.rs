@@ -4,13 +4,12 @@ pub mod after;
 pub mod algorithm;
 pub(crate) mod calendar;
 pub mod cost;
-pub mod penalty;
-mod utc_offset;
 
 use self::algorithm::{Algorithm, Concurrency, LOG_MAX, LeakyBucket, SlidingLog, WindowLimit};
 use crate::reading::Fields;
-use weir_protocol::calendar::Calendar;
-use weir_protocol::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
+use weir_protocol::calendar::{Calendar, EAST_MIN_MAX};
+use weir_protocol::messages::BAN_MS_MAX;
+use weir_protocol::quota::{Quota, QuotaError, Rate, Span, TOKENS_MAX};
 use weir_protocol::refill_policy::{self, RefillPolicy};
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::SECOND_NS;
@@ -102,19 +101,19 @@ impl Limit {
         let algorithm = match self.algorithm {
             Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),
             Algorithm::FixedWindow(window) => {
-                WindowLimit::new(limit, window.length_ns()).ok().map(Algorithm::FixedWindow)
+                WindowLimit::new(limit, window.length_ns()).map(Algorithm::FixedWindow)
             }
             Algorithm::SlidingWindow(window) => {
-                WindowLimit::new(limit, window.length_ns()).ok().map(Algorithm::SlidingWindow)
+                WindowLimit::new(limit, window.length_ns()).map(Algorithm::SlidingWindow)
             }
             Algorithm::SlidingLog(log) => {
-                SlidingLog::new(limit, log.window().length_ns()).ok().map(Algorithm::SlidingLog)
+                SlidingLog::new(limit, log.window().length_ns()).map(Algorithm::SlidingLog)
             }
             Algorithm::LeakyBucket(_) => {
                 LeakyBucket::new(token_ns, limit.saturating_sub(1)).ok().map(Algorithm::LeakyBucket)
             }
             Algorithm::Concurrency(concurrency) => {
-                Concurrency::new(limit, concurrency.expires_ns()).ok().map(Algorithm::Concurrency)
+                Concurrency::new(limit, concurrency.expires_ns()).map(Algorithm::Concurrency)
             }
         };
         let rate = self.rate.and_then(|rate| rate.times(times));
@@ -122,11 +121,58 @@ impl Limit {
     }
 }
 
+/// A penalty: conditions and duration of a ban, at every POP, of a client that is limited repeatedly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Penalty {
+    /// Counts a key's limited requests. The request that reaches the limit bans the key.
+    pub strikes: WindowLimit,
+    /// Duration of the ban, in milliseconds.
+    pub deny_for_ms: u32,
+}
+
+impl Penalty {
+    /// Number of limited requests after which a key is banned.
+    pub fn after(&self) -> u32 {
+        self.strikes.limit()
+    }
+
+    /// Interval in which limited requests are counted, in nanoseconds.
+    pub fn within_ns(&self) -> u64 {
+        self.strikes.length_ns()
+    }
+
+    /// Duration of the ban, in nanoseconds.
+    pub fn deny_for_ns(&self) -> u64 {
+        u64::from(self.deny_for_ms) * 1_000_000
+    }
+
+    /// Reads the field `penalty`.
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let penalty = fields.take("penalty")?;
+        let mut fields = penalty.fields()?;
+        let after = fields.require("after", "a number of limited requests");
+        let after = after.and_then(|after| after.number(1..=TOKENS_MAX));
+        let [within, deny_for] =
+            ["within", "deny_for"].map(|name| fields.require(name, "a time, as in 15m")?.parsed::<Span>());
+        let deny_for_ms = deny_for.and_then(|span| u32::try_from(span.nanos() / 1_000_000).ok());
+        let deny_for_ms = deny_for_ms.filter(|ms| *ms <= BAN_MS_MAX);
+        if deny_for.is_some() && deny_for_ms.is_none() {
+            fields.record_at("deny_for", "expected at most 7d");
+        }
+        let strikes = after.zip(within).map(|(after, span)| WindowLimit::new(after, span.nanos()));
+        if let Some(None) = strikes {
+            fields.record_at("within", "expected at most 400d");
+        }
+        fields.finish();
+        Some(Self { strikes: strikes??, deny_for_ms: deny_for_ms? })
+    }
+}
+
 /// Reads `algorithm`, and the fields that concern all limits of that algorithm.
 pub(crate) fn kind(fields: &mut Fields<'_>) -> AlgorithmName {
     let kind = fields.choice("algorithm", &KINDS).unwrap_or(AlgorithmName::TokenBucket);
     let is_quota = matches!(kind, AlgorithmName::Quota(_));
-    let east = utc_offset::east(fields, is_quota);
+    let east = utc_offset(fields, is_quota);
     match kind {
         AlgorithmName::Quota(_) => AlgorithmName::Quota(east),
         // The fleet's budget keeps longer logs than a POP.
@@ -135,6 +181,31 @@ pub(crate) fn kind(fields: &mut Fields<'_>) -> AlgorithmName {
         }
         kind => kind,
     }
+}
+
+/// Reads the field `utc_offset`: the minutes that local time is ahead of UTC. Only a quota has one.
+fn utc_offset(fields: &mut Fields<'_>, is_quota: bool) -> i32 {
+    let Some(item) = fields.take("utc_offset") else { return 0 };
+    if !is_quota {
+        item.record("expected only with algorithm: quota");
+        return 0;
+    }
+    let minutes = item.value().as_str().and_then(minutes);
+    if minutes.is_none() {
+        item.record_unexpected("a time zone's offset from UTC, as in \"+02:00\"");
+    }
+    minutes.unwrap_or(0)
+}
+
+fn minutes(text: &str) -> Option<i32> {
+    let [sign @ (b'+' | b'-'), digits @ .., b':', tens, ones] = text.as_bytes() else { return None };
+    let number = |tens: &u8, ones: &u8| {
+        let digit = |byte: &u8| byte.is_ascii_digit().then_some(i32::from(byte & 15));
+        Some(10 * digit(tens)? + digit(ones)?)
+    };
+    let [hour_tens, hour_ones] = digits else { return None };
+    let minutes = number(tens, ones).filter(|minutes| *minutes < 60)? + 60 * number(hour_tens, hour_ones)?;
+    (minutes <= EAST_MIN_MAX).then_some(if *sign == b'-' { -minutes } else { minutes })
 }
 
 /// Reads the fields `rate`, `burst`, `queue`, `limit` and `expires_after_s`, as far as `kind` has them.
@@ -155,7 +226,7 @@ pub(crate) fn read(kind: AlgorithmName, fields: &mut Fields<'_>) -> Option<Limit
     let rate: Rate = item.parsed()?;
     item.is_text_for(&rate);
     let (count, length_ns) = (rate.count(), rate.span().nanos());
-    let window = |of: fn(WindowLimit) -> Algorithm| WindowLimit::new(count, length_ns).ok().map(of);
+    let window = |of: fn(WindowLimit) -> Algorithm| WindowLimit::new(count, length_ns).map(of);
     let algorithm = match kind {
         AlgorithmName::TokenBucket | AlgorithmName::Concurrency | AlgorithmName::Quota(_) => {
             return token_bucket(fields, rate, burst);
@@ -170,9 +241,7 @@ pub(crate) fn read(kind: AlgorithmName, fields: &mut Fields<'_>) -> Option<Limit
             ));
             return None;
         }
-        AlgorithmName::SlidingLog(_) => {
-            SlidingLog::of_fleet(count, length_ns).ok().map(Algorithm::SlidingLog)
-        }
+        AlgorithmName::SlidingLog(_) => SlidingLog::of_fleet(count, length_ns).map(Algorithm::SlidingLog),
     };
     let limit = algorithm.zip(Quota::new(rate, count).ok());
     if limit.is_none() {
@@ -213,7 +282,7 @@ fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32) -> Option<Limit> {
 
 fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {
     let length_ns = u64::from(expires_s) * SECOND_NS;
-    let concurrency = Concurrency::new(limit, length_ns).ok()?;
+    let concurrency = Concurrency::new(limit, length_ns)?;
     let quota = Quota::from_token_ns((length_ns / u64::from(limit)).max(1_000), limit).ok()?;
     Some(Limit { algorithm: Algorithm::Concurrency(concurrency), quota, rate: None })
 }

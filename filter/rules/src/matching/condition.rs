@@ -131,6 +131,12 @@ impl Condition {
             .and(|| all_hold(&self.all.dear, request))
     }
 
+    /// True if it holds for every request.
+    pub(crate) fn is_open(&self) -> bool {
+        let has_tests = self.all.tests().next().is_some() || !self.any.is_empty() || self.not.is_some();
+        !has_tests && self.end.is_never()
+    }
+
     /// True if any of its tests is expensive.
     pub fn is_dear(&self) -> bool {
         let clauses = core::iter::once(&self.all).chain(&self.any).chain(self.not.as_deref());

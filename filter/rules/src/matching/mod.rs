@@ -4,7 +4,6 @@
 //! request can meet.
 
 mod addresses;
-mod bits;
 mod condition;
 mod glob;
 mod holds;
@@ -17,12 +16,11 @@ mod tests;
 mod value;
 
 pub use addresses::{AddressSet, AddressSetError, Range};
-pub use bits::Bits;
 pub use condition::{Clause, Condition, End, Test};
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
 pub use holds::Holds;
 pub use hosts::Hosts;
-pub use index::Index;
+pub use index::{Bits, Index};
 pub use parse::CONDITIONS_MAX;
 pub(crate) use parse::{condition, conditions, long_texts};
 pub use path::{PathMatch, Written};

@@ -18,8 +18,8 @@ use crate::request::{Fetched, Folding};
 pub struct PathMatch {
     written: Written,
     sure: Form,
-    /// The form with the open differences folded away too; equal to `sure` if none is open.
-    open: Form,
+    /// The form with the open differences folded away too; `None` if none is open.
+    open: Option<Form>,
 }
 
 /// The test as it was written.
@@ -65,7 +65,9 @@ impl PathMatch {
     #[inline(never)]
     pub fn new(written: Written, sure: Folding, open: Folding) -> Option<Self> {
         let form = |folding| Some(Form { folding, kind: Kind::new(&written, folding)? });
-        Some(Self { sure: form(sure)?, open: form(sure.with(open))?, written })
+        let all = sure.with(open);
+        let open = if all == sure { None } else { Some(form(all)?) };
+        Some(Self { sure: form(sure)?, open, written })
     }
 
     /// The test as it was written.
@@ -83,25 +85,28 @@ impl PathMatch {
         // In a path written with parameters they count without an explicit statement.
         let unsaid =
             if self.written.text().as_bytes().contains(&b';') { Folding::PARAMETERS } else { Folding::NONE };
-        Folding::ALL.without(self.open.folding).without(unsaid)
+        Folding::ALL.without(self.open().folding).without(unsaid)
     }
 
     pub(super) fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         // Some upstreams resolve `/public/..;/login` to `/login`.
-        if request.has_dot_segments(self.open.folding) {
+        if request.has_dot_segments(self.open().folding) {
             return Holds::Unsure;
         }
-        let sure = self.sure.holds(request);
-        if sure == Holds::No && self.open != self.sure && self.open.holds(request).may() {
-            return Holds::Unsure;
+        match (self.sure.holds(request), &self.open) {
+            (Holds::No, Some(open)) if open.holds(request).may() => Holds::Unsure,
+            (sure, _) => sure,
         }
-        sure
+    }
+
+    fn open(&self) -> &Form {
+        self.open.as_ref().unwrap_or(&self.sure)
     }
 
     /// True if this test holds for each path that `narrow` holds for, and may hold for each that `narrow` may
     /// hold for. `false` may be wrong.
     pub fn contains(&self, narrow: &Self) -> bool {
-        self.sure.contains(&narrow.sure) && self.open.contains(&narrow.open)
+        self.sure.contains(&narrow.sure) && self.open().contains(narrow.open())
     }
 }
 

@@ -43,7 +43,7 @@ pub enum ValueTest {
 impl ValueTest {
     /// Tests one value; `None` stands for an absent one.
     fn holds(&self, value: Option<&[u8]>, work: &mut SearchWork) -> Holds {
-        let Some(value) = value else { return Holds::of(*self == Self::Present(false)) };
+        let Some(value) = value else { return Holds::of(matches!(self, Self::Present(false))) };
         Holds::of(match self {
             Self::In(texts) => texts.contains(value),
             Self::Prefix(prefix) => value.starts_with(prefix.as_bytes()),

@@ -1,4 +1,4 @@
-//! The errors of a document, and its short forms.
+//! State that all parts of a document share while it is read: its errors, its short forms, its attributes.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -6,6 +6,8 @@ use core::cell::RefCell;
 use core::fmt;
 
 use serde_json::Value;
+
+use crate::request::Attributes;
 
 /// Maximum number of errors of one document. The last one states that more errors follow.
 pub const ERRORS_MAX: usize = 50;
@@ -100,4 +102,15 @@ impl ErrorCollector {
             _ => Err(noted),
         }
     }
+}
+
+/// State that all parts of a rule set share: its attributes, and the limits that hold for their sum.
+#[derive(Default)]
+pub(crate) struct Reader {
+    /// The attributes that the rules read.
+    pub(crate) attributes: Attributes,
+    /// Size of all compiled regular expressions so far, in bytes.
+    pub(crate) programs_bytes: usize,
+    /// Number of wildcards in all globs so far.
+    pub(crate) wildcards: usize,
 }

@@ -16,7 +16,8 @@ use serde_json::{Map, Value};
 
 use super::errors::ErrorCollector;
 use super::meant;
-use super::number::whole_number;
+use super::struct_value::whole_number;
+use weir_protocol::messages::RULE_NAME_MAX;
 
 /// Maximum number of characters of a found value that an error repeats.
 const FOUND_CHARS_MAX: usize = 60;
@@ -278,6 +279,20 @@ impl<'a> Fields<'a> {
         item
     }
 
+    /// Takes the required field `name`, the name of a rule or a tier. If it is missing, the error names `expected`.
+    pub(crate) fn rule_name(&mut self, expected: &str) -> Option<String> {
+        let item = self.require("name", expected)?;
+        let fits = |name: &&str| {
+            let is_of_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+            (1..=RULE_NAME_MAX).contains(&name.len()) && name.bytes().all(is_of_name)
+        };
+        let name = item.value.as_str().filter(fits);
+        if name.is_none() {
+            item.record_unexpected(format_args!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _"));
+        }
+        name.map(ToOwned::to_owned)
+    }
+
     /// Takes the field `name`, a whole number within `range`.
     pub fn number(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         self.take(name)?.number(range)
@@ -295,7 +310,7 @@ impl<'a> Fields<'a> {
 
     /// True if the field `name` is present and `true`.
     pub(crate) fn is_true(&mut self, name: &'static str) -> bool {
-        self.take(name).is_some_and(|item| item.value == &Value::Bool(true))
+        self.take(name).is_some_and(|item| item.value.as_bool() == Some(true))
     }
 
     /// Takes the field `name`, text of 1 to `bytes_max` bytes.

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 
 use serde_json::{Map, Value};
 
-use super::number::whole_number;
+use super::struct_value::whole_number;
 use weir_protocol::quota::{Period, Rate, Span};
 use weir_protocol::time::SECOND_NS;
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::query::unescaped;
+use super::encodings::unescaped;
 
 /// A set of differences between paths that are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

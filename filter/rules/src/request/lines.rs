@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::attribute::LINE_BREAK;
-use super::credentials::normalise_credentials;
+use super::encodings::normalise_credentials;
 
 /// The lines of a header.
 #[derive(Clone, Debug, Default)]

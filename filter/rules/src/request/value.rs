@@ -1,15 +1,13 @@
 //! Named values of a request: headers, cookies, query parameters and claims.
 
-use alloc::borrow::ToOwned;
+use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::attribute::{ATTRIBUTES_MAX, Attribute, AttributeId, Attributes};
-use super::cookie::cookies;
-use super::duplicates::{Duplicates, OneOf, Repeated, of_header};
+use super::encodings::{OneOf, cookies, normalise_credentials, parameters};
 use super::fetched::Fetched;
 use super::lines::Lines;
-use super::query::parameters;
 use crate::reading::{Fields, Item, is_token};
 
 /// Maximum number of names in the path to a claim.
@@ -29,6 +27,56 @@ pub enum Source {
     Cookie(AttributeId, String),
     /// The query parameter of this name, decoded.
     Query(String),
+}
+
+/// Selects the value that counts if there are several of one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Duplicates {
+    /// Not configured. A condition evaluates each value; for a header these are its lines, and all lines
+    /// joined by commas. A key takes the first cookie or parameter, and the joined text of a header.
+    #[default]
+    Unsaid,
+    /// The first value.
+    First,
+    /// The last value.
+    Last,
+    /// No value: there is no key, and tests are unsure.
+    Limit,
+}
+
+/// Error of a request that has several values where it may have only one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Repeated;
+
+impl Duplicates {
+    /// The names in configuration.
+    pub(crate) const NAMES: [(&'static str, Self); 3] =
+        [("first", Self::First), ("last", Self::Last), ("limit", Self::Limit)];
+
+    /// Selects the value that counts.
+    #[inline(never)]
+    pub(crate) fn pick<'a>(
+        self,
+        values: &mut dyn Iterator<Item = OneOf<'a>>,
+    ) -> Result<Option<OneOf<'a>>, Repeated> {
+        let Some(first) = values.next() else { return Ok(None) };
+        match self {
+            Self::Last => Ok(values.last().or(Some(first))),
+            Self::Limit if values.next().is_some() => Err(Repeated),
+            _ => Ok(Some(first)),
+        }
+    }
+}
+
+/// The values in a header's lines, joined by commas (RFC 9110, 5.3). Credentials are normalised.
+pub(crate) fn of_header(joined: &[u8], are_credentials: bool) -> impl Iterator<Item = OneOf<'_>> {
+    joined.split(|&b| b == b',').map(move |value| {
+        let mut value = Cow::Borrowed(value.trim_ascii());
+        if are_credentials {
+            normalise_credentials(value.to_mut());
+        }
+        Some(value)
+    })
 }
 
 /// A value of a request, which may occur several times.

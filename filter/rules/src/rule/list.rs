@@ -6,18 +6,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Rule;
+use super::derived::{expanded, tiers, variants, wider};
 use super::mode::Enforcement;
-use super::tier::{tiers, variants};
 use super::variant::Variant;
-use super::wider_prefix::{expanded, wider};
 use crate::key::{Missing, key};
 use crate::limit::after::After;
 use crate::limit::calendar;
 use crate::limit::cost::cost;
-use crate::limit::penalty::Penalty;
-use crate::limit::{self, AlgorithmName};
+use crate::limit::{self, AlgorithmName, Limit, Penalty};
 use crate::matching::{Condition, condition};
-use crate::reading::{Fields, Item, Reader, meant, rule_name};
+use crate::reading::{Fields, Item, Reader, meant};
 use crate::response::Response;
 use weir_protocol::messages::RULES_MAX;
 use weir_protocol::quota::{Quota, TOKENS_MAX};
@@ -74,7 +72,7 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
 /// it. Adds their number to `found`; `None` if that exceeds the maximum.
 fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<Rule>> {
     let mut fields = item.fields()?;
-    let name = rule_name(&mut fields, "the rule's name");
+    let name = fields.rule_name("the rule's name");
     let matches = match fields.take("match") {
         Some(item) => condition(&item, reader),
         None => Some(Condition::default()),
@@ -113,31 +111,40 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     }
     let object = fields.object();
     fields.finish_with(&|name, value| meant::of_rule(object, name, value));
+    let all = (name, matches, key, cost, limit, sharing, response);
+    let (Some(name), Some(matches), Some(key), Some(cost), Some(limit), Some(sharing), Some(response)) = all
+    else {
+        return None;
+    };
+    let Limit { algorithm, quota, rate } = limit;
     let rule = Rule {
-        name: name?,
-        matches: Arc::new(matches?),
-        key: key?,
+        name,
+        matches: Arc::new(matches),
+        key,
         missing,
-        cost: cost?,
-        algorithm: limit?.algorithm,
-        quota: quota?,
-        rate: limit?.rate,
+        cost,
+        algorithm,
+        quota,
+        rate,
         after: after.map(Arc::new),
         // A strict rule debits its tokens beforehand, so it always reserves some.
         reserves: reserves.is_some_and(|reserves| reserves || is_strict),
         variant: Variant::default(),
         enforcement,
         penalty,
-        sharing: sharing?,
+        sharing,
         on_sync_loss,
-        response: response?,
+        response,
     };
     *found += (tiers.len() + 1) * (wider.len() + 1);
     if *found > RULES_MAX {
         return None;
     }
-    let variants = variants(&rule, tiers, item);
-    Some(variants.iter().flat_map(|rule| expanded(rule, &wider, item)).collect())
+    let mut rules = Vec::new();
+    for variant in variants(&rule, tiers, item) {
+        rules.append(&mut expanded(&variant, &wider, item));
+    }
+    Some(rules)
 }
 
 /// Notes an error for a rule that gives out turns or counts requests in flight: it cannot charge a cost that

@@ -1,10 +1,9 @@
 //! A single rule, checked and compiled.
 
+mod derived;
 pub(crate) mod list;
 pub mod mode;
-mod tier;
 pub mod variant;
-mod wider_prefix;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -19,11 +18,10 @@ use weir_protocol::sharing::{OnSyncLoss, Sharing};
 use self::mode::Enforcement;
 use self::variant::Variant;
 use crate::key::{KeySpec, Missing};
-use crate::limit::Limit;
 use crate::limit::after::After;
 use crate::limit::algorithm::{Algorithm, Concurrency, LeakyBucket};
 use crate::limit::cost::Cost;
-use crate::limit::penalty::Penalty;
+use crate::limit::{Limit, Penalty};
 use crate::matching::{Condition, Holds};
 use crate::request::Fetched;
 use crate::response::Response;
@@ -92,8 +90,7 @@ impl Rule {
 
     /// Limit and expiry of requests in flight, if the fleet counts them.
     pub fn in_flight(&self) -> Option<Concurrency> {
-        let expires_ns = self.sharing.refill_policy.expires_us() * 1_000;
-        if expires_ns > 0 { Concurrency::new(self.quota.burst(), expires_ns).ok() } else { None }
+        Concurrency::new(self.quota.burst(), self.sharing.refill_policy.expires_us() * 1_000)
     }
 
     /// Algorithm of a POP's cells if the fleet gives out turns or counts requests in flight. These cells

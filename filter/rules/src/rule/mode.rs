@@ -1,7 +1,5 @@
 //! Enforcement of a rule's decisions.
 
-use serde_json::Value;
-
 use crate::key::KeyValue;
 use crate::key::fleet_secret::FleetSecret;
 use crate::reading::Fields;
@@ -40,7 +38,7 @@ impl Enforcement {
     pub(super) fn read(fields: &mut Fields<'_>) -> Self {
         let modes = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
         // YAML 1.1 reads a bare `off` as false.
-        let is_off = fields.take("mode").is_some_and(|mode| mode.value() == &Value::Bool(false));
+        let is_off = fields.take("mode").is_some_and(|mode| mode.value().as_bool() == Some(false));
         let mode = if is_off { Mode::Off } else { fields.choice("mode", &modes).unwrap_or_default() };
         let percent = fields.number("enforced_percent", 0..=100);
         Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }

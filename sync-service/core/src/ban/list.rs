@@ -9,8 +9,8 @@ use core::str::FromStr;
 use weir_protocol::messages::{BAN_MS_MAX, RULE_NAME_MAX};
 
 use crate::budget::BudgetId;
+use crate::id::{Hex, TextError, value_of};
 use crate::push::LOST_NS;
-use crate::text::{Hex, TextError, value_of};
 
 /// Maximum number of keys on a list; beyond it, those that end soonest are dropped first.
 pub const BANS_KEPT_MAX: usize = 10_000;
@@ -87,16 +87,14 @@ impl FromStr for BannedKey {
 #[derive(Debug, Default)]
 pub struct BanList {
     stands: BTreeMap<BudgetId, BanEntry>,
-    /// Ends of the keys that are not in `kept`, soonest first, then by text.
+    /// Ends of the keys: those that are not in `kept`, soonest first, then by text; and then those in `kept`.
     by_end: BTreeSet<End>,
-    /// Ends of the keys in `kept`.
-    kept_by_end: BTreeSet<End>,
     /// Keys that are not dropped in favour of others.
     kept: BTreeSet<BudgetId>,
 }
 
-/// End of an entry, and the rule and value of its key.
-type End = (u64, String, Vec<u8>);
+/// True if the key of an entry is kept; its end; and the rule and value of its key.
+type End = (bool, u64, String, Vec<u8>);
 
 /// An entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +142,7 @@ impl BanList {
     pub fn put(&mut self, id: &BudgetId, until_us: u64, is_forgotten: bool, now_us: u64) -> Vec<BudgetId> {
         self.remove(id);
         self.stands.insert(id.clone(), BanEntry { until_us, is_forgotten });
-        self.ends_of(id).insert(end_of(until_us, id));
+        self.by_end.insert(self.end_of(until_us, id));
         let mut gone = self.expire(now_us);
         while self.stands.len() > BANS_KEPT_MAX {
             let Some(first) = self.pop_first() else { break };
@@ -156,9 +154,11 @@ impl BanList {
     /// Drops the entries that have ended at `now_us`, and returns their keys.
     pub fn expire(&mut self, now_us: u64) -> Vec<BudgetId> {
         let mut gone = Vec::new();
-        let first_of =
-            |ends: &BTreeSet<End>| ends.first().filter(|(until_us, ..)| *until_us <= now_us).map(id_of);
-        while let Some(id) = first_of(&self.by_end).or_else(|| first_of(&self.kept_by_end)) {
+        let first = |ends: &BTreeSet<End>, is_kept| {
+            let mut ends = ends.range((is_kept, 0, String::new(), Vec::new())..);
+            ends.next().filter(|end| end.0 == is_kept && end.1 <= now_us).map(id_of)
+        };
+        while let Some(id) = first(&self.by_end, false).or_else(|| first(&self.by_end, true)) {
             self.remove(&id);
             gone.push(id);
         }
@@ -182,47 +182,37 @@ impl BanList {
 
     /// Sets the keys that are not dropped in favour of others.
     pub(super) fn keep(&mut self, kept: BTreeSet<BudgetId>) {
-        let before = core::mem::take(&mut self.kept);
-        let moved: Vec<_> =
-            before.symmetric_difference(&kept).filter_map(|id| Some((id, self.stands(id)?))).collect();
-        for (id, BanEntry { until_us, .. }) in moved {
-            let end = end_of(until_us, id);
-            let (from, to) = if kept.contains(id) {
-                (&mut self.by_end, &mut self.kept_by_end)
-            } else {
-                (&mut self.kept_by_end, &mut self.by_end)
-            };
-            from.remove(&end);
-            to.insert(end);
-        }
+        let moved: Vec<_> = self.kept.symmetric_difference(&kept).cloned().collect();
         self.kept = kept;
+        for id in moved {
+            let Some(known) = self.stands(&id) else { continue };
+            let (is_kept, until_us, rule, value) = self.end_of(known.until_us, &id);
+            self.by_end.remove(&(!is_kept, until_us, rule.clone(), value.clone()));
+            self.by_end.insert((is_kept, until_us, rule, value));
+        }
     }
 
     /// Drops the ban that ends first, or the first reset if there are no bans. Keys in `kept` are dropped last.
     fn pop_first(&mut self) -> Option<BudgetId> {
         let is_ban = |id: &BudgetId| self.until_us(id).is_some();
-        let ban = self.by_end.iter().map(id_of).find(is_ban);
-        let first = ban.or_else(|| self.by_end.first().or_else(|| self.kept_by_end.first()).map(id_of))?;
+        let ban = self.by_end.iter().take_while(|(is_kept, ..)| !is_kept).map(id_of).find(is_ban);
+        let first = ban.or_else(|| self.by_end.first().map(id_of))?;
         self.remove(&first);
         Some(first)
     }
 
     fn remove(&mut self, id: &BudgetId) {
         if let Some(known) = self.stands.remove(id) {
-            self.ends_of(id).remove(&end_of(known.until_us, id));
+            self.by_end.remove(&self.end_of(known.until_us, id));
         }
     }
 
-    fn ends_of(&mut self, id: &BudgetId) -> &mut BTreeSet<End> {
-        if self.kept.contains(id) { &mut self.kept_by_end } else { &mut self.by_end }
+    fn end_of(&self, until_us: u64, id: &BudgetId) -> End {
+        (self.kept.contains(id), until_us, id.rule.clone(), id.value.clone())
     }
 }
 
-fn end_of(until_us: u64, id: &BudgetId) -> End {
-    (until_us, id.rule.clone(), id.value.clone())
-}
-
-fn id_of((_, rule, value): &End) -> BudgetId {
+fn id_of((.., rule, value): &End) -> BudgetId {
     BudgetId::new(rule.clone(), value.clone())
 }
 

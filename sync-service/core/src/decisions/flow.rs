@@ -1,8 +1,9 @@
-//! Conversion of counts that arrive in lumps to a rate.
+//! Request counts by decision, and their conversion from lumps to a rate.
 
+use weir_protocol::messages::RuleCounts;
 use weir_protocol::time::{SECOND_NS, Time};
 
-use super::counts::DecisionCounts;
+use crate::scaled;
 
 /// Length of the window over which rates are measured, in seconds.
 pub const WINDOW_S: u64 = 5;
@@ -77,4 +78,49 @@ impl Flow {
 #[allow(clippy::cast_possible_truncation, reason = "below the number of seconds that are kept")]
 fn index(second: u64) -> usize {
     (second % SECONDS as u64) as usize
+}
+
+/// Request counts by decision; or rates, in thousandths of a request per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecisionCounts {
+    /// Let through.
+    pub allowed: u64,
+    /// Limited.
+    pub limited: u64,
+    /// Let through by a rule in shadow, which would have limited them.
+    pub shadow: u64,
+    /// Refused because the POP had no contact with weir-sync.
+    pub denied: u64,
+}
+
+impl DecisionCounts {
+    /// Combines each count with the same count of `other`.
+    pub(super) fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            allowed: each(self.allowed, other.allowed),
+            limited: each(self.limited, other.limited),
+            shadow: each(self.shadow, other.shadow),
+            denied: each(self.denied, other.denied),
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_sub)
+    }
+
+    /// Scales all counts by `part / whole`.
+    pub(super) fn part(self, part: u64, whole: u64) -> Self {
+        self.with(self, |count, _| scaled(count, part, whole))
+    }
+}
+
+impl From<&RuleCounts> for DecisionCounts {
+    fn from(counts: &RuleCounts) -> Self {
+        let [allowed, limited, denied, shadow] = counts.decided;
+        Self { allowed, limited, shadow, denied }
+    }
 }

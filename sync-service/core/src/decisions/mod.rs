@@ -11,7 +11,6 @@
 //!
 //! [`StatusReport`]: weir_protocol::messages::StatusReport
 
-mod counts;
 mod flow;
 
 use alloc::collections::BTreeMap;
@@ -21,9 +20,8 @@ use alloc::vec::Vec;
 use weir_protocol::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
 use weir_protocol::time::{SECOND_NS, Time};
 
-pub use self::counts::DecisionCounts;
 use self::flow::Flow;
-pub use self::flow::WINDOW_S;
+pub use self::flow::{DecisionCounts, WINDOW_S};
 use crate::divide::region_of;
 
 /// Maximum number of rules of all POPs together whose last counts are remembered.

@@ -59,26 +59,6 @@ fn a_report_that_is_repeated_or_late_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn weir_syncs_that_hear_a_pop_in_turn_count_it_once() {
-    let mut both = [Decisions::default(), Decisions::default()];
-    // As a random balancer does it.
-    let (mut random, mut shown) = (1_u64, vec![]);
-    for second in 0..400_u64 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let ms = second * 1_000;
-        observe(&mut both[usize::from(random >> 40 & 1 == 1)], ms, &report("fra1", 1, ms, ms / 10, 0));
-        let said = [("fra/a", &both[0]), ("fra/b", &both[1])];
-        let said = said.map(|(member, here)| (member, here.rates(at(ms + 900))));
-        if let Some(of) = together(said).first().filter(|_| second > 10) {
-            assert!(of.pops <= 1, "{of:?}");
-            shown.push(of.milli.allowed);
-        }
-    }
-    let mean = shown.iter().sum::<u64>() / shown.len() as u64;
-    assert!(is_near(mean, 100_000, 5), "{mean}");
-}
-
-#[test]
 fn pops_that_speak_to_many_weir_syncs_are_all_counted() {
     let mut members = [(); 4].map(|()| Decisions::default());
     let mut random = 1_u64;
@@ -92,34 +72,6 @@ fn pops_that_speak_to_many_weir_syncs_are_all_counted() {
     let said = ["fra/a", "fra/b", "fra/c", "fra/d"].into_iter().zip(&members);
     let of = together(said.map(|(member, here)| (member, here.rates(at(59_900))))).remove(0);
     assert!((48..=50).contains(&of.pops), "{of:?}");
-}
-
-#[test]
-fn a_rule_that_is_said_once_in_minutes_is_counted() {
-    let mut decisions = Decisions::default();
-    for turn in 0..4_u64 {
-        let mut report = report("fra1", 1, turn * 63_000, turn * 630, 0);
-        report.status.as_mut().unwrap().every_ms = 63_000;
-        observe(&mut decisions, turn * 63_000, &report);
-        // It speaks of other rules.
-        report.status.as_mut().unwrap().rules.clear();
-        for after in [30_000, 61_000] {
-            observe(&mut decisions, turn * 63_000 + after, &report);
-        }
-    }
-    assert_eq!(decisions.news()[0].1.allowed, 3 * 630);
-}
-
-#[test]
-fn a_process_that_begins_anew_takes_nothing_back_and_two_may_speak_at_once() {
-    let mut decisions = Decisions::default();
-    for second in 0..10_u64 {
-        let ms = second * 1_000;
-        observe(&mut decisions, ms, &report("fra1", 1, ms, 1_000_000 + second * 10, 0));
-        observe(&mut decisions, ms, &report("fra1", 2, ms, second * 10, 0));
-    }
-    assert_eq!(decisions.news()[0].1.allowed, 180);
-    assert_eq!(rates(&decisions, 9_500).2, 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Draws on a strict budget, and their results.
+//! Acquires from a strict budget, and their results.
 
 use alloc::vec::Vec;
 
@@ -35,7 +35,7 @@ const WINDOW_KEPT_US: (u64, u64) = (60_000_000, 3_600_000_000);
 /// Name of a strict budget in a store. A rule whose refill policy changes gets another budget.
 pub type EscrowId = (RefillPolicy, BudgetId);
 
-/// A report's draw on one strict budget.
+/// A report's acquire from one strict budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
     /// The budget's name.
@@ -47,8 +47,8 @@ pub struct AcquireRequest {
     pub lease_us: u64,
     /// Its refill policy.
     pub refill_policy: RefillPolicy,
-    /// Current window by the clock of the weir-sync that draws. Needed for months only; without it nothing is
-    /// drawn on these.
+    /// Current window by the clock of the weir-sync that acquires. Needed for months only; without it nothing is
+    /// acquired from these.
     pub window: Option<Window>,
     /// A claim for each of the POP's epochs, usually one; or claims that lease nothing.
     pub claims: Vec<Claim>,
@@ -84,7 +84,7 @@ pub enum ClaimKind {
     Refund,
 }
 
-/// State of a strict budget after a draw.
+/// State of a strict budget after an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireResult {
     /// Nanoseconds of refill until full. For queues, the time until the last turn is over; under a policy of
@@ -92,9 +92,9 @@ pub struct AcquireResult {
     pub deficit_ns: u64,
     /// Tokens that are leased and not known to be spent.
     pub outstanding: u64,
-    /// Tokens that this draw debited.
+    /// Tokens that this acquire debited.
     pub given: u64,
-    /// The store's clock at the draw, in microseconds.
+    /// The store's clock at the acquire, in microseconds.
     pub now_us: u64,
     /// A result for each claim, in order.
     pub leases: Vec<Leased>,

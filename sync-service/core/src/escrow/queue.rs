@@ -14,13 +14,18 @@ impl Escrow {
     ///
     /// The result contains the wait for the turn, or for places, rounded up to a millisecond. For a claim of
     /// zero tokens it is the wait that a turn would have.
-    pub(super) fn take_turn(&mut self, draw: &AcquireRequest, claim: Claim, lease: Lease) -> (Leased, u64) {
+    pub(super) fn take_turn(
+        &mut self,
+        acquire: &AcquireRequest,
+        claim: Claim,
+        lease: Lease,
+    ) -> (Leased, u64) {
         if claim.spent() > 0 {
             return (NO_LEASE, 0);
         }
         let tokens = u64::from(claim.ahead);
-        let ends_ns = self.deficit_ns.saturating_add(price_ns(tokens, draw.token_ns()));
-        let beyond_ns = ends_ns.saturating_sub(full_ns(draw));
+        let ends_ns = self.deficit_ns.saturating_add(price_ns(tokens, acquire.token_ns()));
+        let beyond_ns = ends_ns.saturating_sub(full_ns(acquire));
         if tokens > 0 && beyond_ns > 0 {
             return (Leased { wait_ms: beyond_ns.div_ceil(MS_NS), ..Leased::of(0, lease.ms) }, 0);
         }

@@ -11,8 +11,8 @@ use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
 
 use super::tracked::Tracked;
+use crate::divide::Weight;
 use crate::push::PushState;
-use crate::watch_level::Weight;
 
 /// Maximum number of bytes of pushed keys sent to a POP in a second, and at once.
 pub const PUSH_BYTES_PER_S: u64 = 40_000;

@@ -13,8 +13,8 @@ use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::{FLOORS_MAX, Floor, Sharing};
 
 use crate::budget::BudgetId;
-use crate::text::{Hex, TextError, value_of};
-use crate::watch_level::RANK_MAX;
+use crate::divide::RANK_MAX;
+use crate::id::{Hex, TextError, value_of};
 
 /// Maximum number of hot keys of a region; beyond it, keys that rest are dropped first, then those with the
 /// lowest weight.

@@ -21,18 +21,17 @@ use weir_protocol::time::{SECOND_NS, Time};
 use held_grants::HeldGrants;
 use tracked::Tracked;
 
-pub use crate::watch_level::RANK_MAX;
+pub use crate::divide::RANK_MAX;
 pub use held_grants::PUSH_BYTES_PER_S;
 pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
-pub use tracked::RESTING_NS;
+pub use tracked::{RESTING_NS, RESTING_NS_MAX};
 
 use crate::budget::BudgetId;
-pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
+use crate::divide::WatchLevel;
 use crate::id::ByBudget;
 use crate::plan::PlanEntry;
 use crate::push::{PushStates, index_of};
-use crate::watch_level::WatchLevel;
 
 /// Number of keys from which the one to replace is chosen.
 const NEIGHBOURS_MAX: usize = 8;
@@ -58,7 +57,7 @@ pub struct HotKeys {
 impl HotKeys {
     /// Updates a key from its budget's newest account: a hot or resting key is kept, a warm one dropped.
     pub fn record(&mut self, entry: &PlanEntry, division: &Division, now: Time) {
-        if division.heat == WatchLevel::Warm {
+        if division.watch_level == WatchLevel::Warm {
             self.forget(&entry.id);
         } else if let Some(known) = self.get_mut(&entry.id) {
             known.renew(entry, division, now);
@@ -145,7 +144,7 @@ impl HotKeys {
     /// Rule names and grants to push to the sender of `report` beside the keys it `asked` for. A key that its
     /// POP has demand for is left out while all requests are let through: the last reply for it is more
     /// precise.
-    pub(crate) fn pushes<'a>(
+    pub fn pushes<'a>(
         &mut self,
         now: Time,
         report: &Report,

@@ -7,14 +7,14 @@ use weir_protocol::time::{SECOND_NS, Time};
 
 use super::list::HotKey;
 use crate::budget::BudgetId;
-use crate::clock::RESTING_NS_MAX;
-use crate::divide::Division;
+use crate::divide::{Division, WatchLevel};
 use crate::plan::PlanEntry;
-use crate::watch_level::WatchLevel;
 
 /// Interval after which a region first reads the budget of a key that has come to rest, in nanoseconds, and
 /// lists the key for the other regions. The interval doubles each time, up to [`RESTING_NS_MAX`].
 pub const RESTING_NS: u64 = 2 * SECOND_NS;
+/// Longest such interval, in nanoseconds.
+pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
 /// Time for which a key counts as reported, in nanoseconds: hot keys are reported every interval.
 const REPORTED_NS: u64 = SECOND_NS;
 /// Time without a new account after its budget was due to be read, in nanoseconds, until a key is forgotten.
@@ -66,7 +66,7 @@ impl Tracked {
         } else if entry.quota != self.quota && self.is_reported(now) {
             return;
         }
-        if division.heat == WatchLevel::Hot {
+        if division.watch_level == WatchLevel::Hot {
             self.look_ns = RESTING_NS;
         } else if self.is_to_be_looked_at(now) {
             self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
@@ -82,7 +82,7 @@ impl Tracked {
 
     /// True if it has no demand.
     fn rests(&self) -> bool {
-        self.division.heat != WatchLevel::Hot
+        self.division.watch_level != WatchLevel::Hot
     }
 
     /// True if a POP of this region reported it recently; its quota is then its rule's.

@@ -6,31 +6,27 @@
 //! state of its budget.
 //!
 //! There is room for [`KEYS_MAX`] keys. Two weights decide which ones are kept, one of limited and one of
-//! admitted tokens ([`weights`]), and a few places are for budgets in debt. [`fleet`] has the messages between
+//! admitted tokens ([`meter`]), and a few places are for budgets in debt. [`fleet`] has the messages between
 //! weir-syncs, and merges them.
 
-pub mod budget_state;
 pub mod fleet;
 mod meter;
-mod weights;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use weir_protocol::quota::Quota;
 use weir_protocol::time::{SECOND_NS, Time};
 
-use self::budget_state::level_milli;
 use self::fleet::{ReplicaTopKeys, TopKey};
-use self::meter::KeyMeter;
-pub use self::meter::{KeyRates, WINDOW_NS};
-pub use self::weights::{HALF_NS, KEPT};
-use self::weights::{Worn, weight};
+pub use self::meter::{HALF_NS, KEPT, KeyRates, WINDOW_NS};
+use self::meter::{KeyMeter, Worn, weight};
 use crate::budget::BudgetId;
 pub use crate::demand::TokenCounts;
 use crate::id::ByBudget;
+use crate::offline::LastState;
 use crate::report_limits::{FLOOD_PER_S, demand_milli_max};
-use crate::unfilled::LastState;
 
 /// Maximum number of keys.
 pub const KEYS_MAX: usize = 4 * KEPT;
@@ -242,6 +238,13 @@ impl Known {
             pops,
         }
     }
+}
+
+/// Level of a budget with a deficit of `deficit_ns`, in thousandths of a token; negative if it is in debt.
+pub fn level_milli(quota: Quota, deficit_ns: u64) -> i64 {
+    let lacks = u128::from(deficit_ns) * 1_000 / u128::from(quota.token_ns());
+    let lacks = i64::try_from(lacks).unwrap_or(i64::MAX);
+    (i64::from(quota.burst()) * 1_000).saturating_sub(lacks)
 }
 
 #[cfg(test)]

@@ -1,4 +1,3 @@
-use std::format;
 use std::vec;
 
 use super::fleet::{FleetTopKey, Sort, Unseen, sort, together};
@@ -92,18 +91,6 @@ fn a_few_of_those_that_owe_most_stay_when_nobody_asks_for_them() {
 }
 
 #[test]
-fn a_key_that_moves_has_the_pops_where_it_is_asked_for_most() {
-    let mut top_keys = TopKeys::default();
-    for ms in (1_000..9_000).step_by(250) {
-        top_keys.observe(at(ms), "big", &id(1), &said(ms, 50, 1, 1));
-        let pop = format!("p{ms}");
-        top_keys.observe(at(ms), &pop, &id(1), &said(ms, 1, 1, 1));
-    }
-    let known = top_keys.get(at(9_000), &id(1)).unwrap();
-    assert!(known.pops.len() <= POPS_MAX && known.pops[0].0 == "big", "{known:?}");
-}
-
-#[test]
 fn what_regions_say_is_put_together() {
     let key = |asked_milli: u64, admitted_milli: u64, age_ms, level_milli, pop: &str| TopKey {
         id: id(1),
@@ -129,44 +116,4 @@ fn what_regions_say_is_put_together() {
     assert_eq!((fra.rates.asked_milli, fra.askers, fra.pops.len()), (150, 3, 1));
     assert_eq!(fra.pops[0].1.asked_milli, 150);
     assert_eq!(key.regions["iad"].pops[0].0, "iad1");
-}
-
-#[test]
-fn what_is_not_told_is_said() {
-    let mut top_keys = TopKeys::default();
-    for ms in (1_000..6_000).step_by(250) {
-        for value in 0..20 {
-            top_keys.observe(at(ms), "fra1", &id(value), &said(ms, 20 + value, 5, 1));
-        }
-    }
-    let told = top_keys.said(at(6_000), 4);
-    assert!(told.keys.len() < 20, "{}", told.keys.len());
-    let least = told.keys.iter().map(|key| key.rates.limited_milli() / 20).max().unwrap();
-    assert!(told.unseen.limited_milli > 0 && told.unseen.limited_milli <= least);
-    assert!(top_keys.said(at(6_000), 100).unseen == Unseen::default());
-}
-
-/// `cargo test --release -p weir-budget what_it_costs -- --ignored --nocapture`
-#[test]
-#[ignore = "prints times"]
-fn what_it_costs_to_hear_of_a_key() {
-    for (what, keys, comes_once) in
-        [("20 keys", 20, false), ("1,200 keys", 1_200, false), ("each once", 1_200, true)]
-    {
-        let (mut top_keys, mut heard, mut once) = (TopKeys::default(), 0_u64, 1 << 32);
-        let began = std::time::Instant::now();
-        for ms in (1_000..26_000).step_by(250) {
-            for key in 0..keys {
-                once += 1;
-                top_keys.observe(
-                    at(ms),
-                    "fra1",
-                    &id(if comes_once { once } else { key }),
-                    &said(ms, 9, 3, 3),
-                );
-                heard += 1;
-            }
-        }
-        std::println!("{what}: {} ns", began.elapsed().as_nanos() / u128::from(heard));
-    }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use weir_budget::escrow::{Claim, DRIFT_PART, ENDED_KEPT_US, Escrow, HELD_US_MAX, NO_LEASE};
+use weir_budget::escrow::{Claim, DRIFT_PART, Escrow, NO_LEASE};
 use weir_protocol::calendar::Calendar;
 use weir_protocol::messages::Leased;
-use weir_protocol::quota::{Period, Quota, TOKENS_MAX};
+use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::{LEASE_US, SECOND_US, acquire, quota};
@@ -17,12 +17,12 @@ const HOLD_US: u64 = 60 * SECOND_US;
 /// When what was held at 0 counts as spent.
 const HELD_US: u64 = HOLD_US + HOLD_US / DRIFT_PART;
 
-fn drawn(epoch: u64, tokens: u32) -> Claim {
+fn acquired(epoch: u64, tokens: u32) -> Claim {
     Claim::of(epoch, 0, tokens)
 }
 
 fn held(epoch: u64, tokens: u32) -> Claim {
-    Claim { held_us: Some(HOLD_US), ..drawn(epoch, tokens) }
+    Claim { held_us: Some(HOLD_US), ..acquired(epoch, tokens) }
 }
 
 fn settled(epoch: u64, cost: u64) -> Claim {
@@ -47,10 +47,10 @@ fn lacking(store: &Escrow, quota: Quota) -> u64 {
 #[test]
 fn what_a_request_did_not_cost_can_be_given_again() {
     let (quota, mut store) = (slow(), Escrow::default());
-    assert_eq!(say(&mut store, 0, quota, drawn(1, 80)), Leased { left: 20, ..Leased::of(80, 2_000) });
+    assert_eq!(say(&mut store, 0, quota, acquired(1, 80)), Leased { left: 20, ..Leased::of(80, 2_000) });
     assert_eq!(say(&mut store, SECOND_US, quota, held(1, 80)), Leased { left: 20, ..Leased::of(80, 60_000) });
     assert_eq!(
-        say(&mut store, 30 * SECOND_US, quota, drawn(2, 80)).charged,
+        say(&mut store, 30 * SECOND_US, quota, acquired(2, 80)).charged,
         20,
         "it may still cost all of it"
     );
@@ -59,27 +59,27 @@ fn what_a_request_did_not_cost_can_be_given_again() {
         assert_eq!(say(&mut store, 30 * SECOND_US, quota, settled(1, 30)), NO_LEASE);
         assert_eq!(lacking(&store, quota), 30, "once, however often it is said");
     }
-    assert_eq!(say(&mut store, 30 * SECOND_US, quota, drawn(3, 80)).charged, 70);
+    assert_eq!(say(&mut store, 30 * SECOND_US, quota, acquired(3, 80)).charged, 70);
 }
 
 #[test]
 fn what_is_held_holds_up_its_refill_and_nothing_else() {
     let (quota, mut store) = (quota(10, Period::Second, 100), Escrow::default());
-    say(&mut store, 0, quota, drawn(1, 30));
+    say(&mut store, 0, quota, acquired(1, 30));
     say(&mut store, 0, quota, held(1, 30));
     say(&mut store, 0, quota, Claim::of(2, 0, 70));
     say(&mut store, 0, quota, Claim::of(2, 70, 0));
-    let later = say(&mut store, 20 * SECOND_US, quota, drawn(3, 100));
+    let later = say(&mut store, 20 * SECOND_US, quota, acquired(3, 100));
     assert_eq!(later.charged, 70);
     say(&mut store, 20 * SECOND_US, quota, settled(3, 0));
     say(&mut store, 20 * SECOND_US, quota, settled(1, 5));
-    assert_eq!(say(&mut store, 20 * SECOND_US, quota, drawn(4, 100)).charged, 95);
+    assert_eq!(say(&mut store, 20 * SECOND_US, quota, acquired(4, 100)).charged, 95);
 }
 
 #[test]
 fn a_request_that_says_nothing_more_costs_its_estimate() {
     let (quota, mut store) = (slow(), Escrow::default());
-    say(&mut store, 0, quota, drawn(1, 60));
+    say(&mut store, 0, quota, acquired(1, 60));
     say(&mut store, 0, quota, held(1, 60));
     assert_eq!(say(&mut store, HELD_US - 1, quota, settled(9, 0)), NO_LEASE, "unknown");
     assert_eq!(store.acquire(HELD_US - 1, "b", &acquire(quota, &[])).outstanding, 60);
@@ -91,19 +91,19 @@ fn a_request_that_says_nothing_more_costs_its_estimate() {
 #[test]
 fn what_a_request_costs_beyond_its_estimate_is_debt_and_is_paid_first() {
     let (quota, mut store) = (quota(10, Period::Second, 100), Escrow::default());
-    say(&mut store, 0, quota, drawn(1, 40));
+    say(&mut store, 0, quota, acquired(1, 40));
     for _ in 0..3 {
         say(&mut store, 0, quota, settled(1, 250));
         assert_eq!(lacking(&store, quota), 250, "once, however often it is said");
     }
-    let short = say(&mut store, 0, quota, drawn(2, 1));
+    let short = say(&mut store, 0, quota, acquired(2, 1));
     assert_eq!(
         (short.charged, short.wait_ms),
         (0, 15_100),
         "until the debt of 150 is paid, and one more refilled"
     );
-    assert_eq!(say(&mut store, 15_099_999, quota, drawn(2, 1)).charged, 0);
-    assert_eq!(say(&mut store, 15_100_000, quota, drawn(2, 1)).charged, 1);
+    assert_eq!(say(&mut store, 15_099_999, quota, acquired(2, 1)).charged, 0);
+    assert_eq!(say(&mut store, 15_100_000, quota, acquired(2, 1)).charged, 1);
 }
 
 /// Otherwise a POP that says ever more of one epoch would owe without end, and a log would grow by each word of it.
@@ -111,44 +111,13 @@ fn what_a_request_costs_beyond_its_estimate_is_debt_and_is_paid_first() {
 fn what_a_request_cost_is_said_once() {
     let (quota, mut store) = (slow(), Escrow::default());
     for (epoch, first, lacks) in [(1, 50, 50), (2, 5, 55), (3, 10, 65)] {
-        say(&mut store, 0, quota, drawn(epoch, 10));
+        say(&mut store, 0, quota, acquired(epoch, 10));
         say(&mut store, 0, quota, settled(epoch, first));
         for more in [60, 70] {
             assert_eq!(say(&mut store, 0, quota, settled(epoch, more)), NO_LEASE);
         }
         assert_eq!(lacking(&store, quota), lacks);
     }
-}
-
-#[test]
-fn debt_is_charged_after_the_lease_too_while_the_epoch_is_on_record() {
-    let (quota, mut store) = (slow(), Escrow::default());
-    say(&mut store, 0, quota, drawn(1, 40));
-    let end_us = LEASE_US + LEASE_US / DRIFT_PART;
-    say(&mut store, end_us + ENDED_KEPT_US - 1, quota, settled(1, 50));
-    assert_eq!(lacking(&store, quota), 50);
-    say(&mut store, end_us + ENDED_KEPT_US, quota, settled(1, 60));
-    assert_eq!(lacking(&store, quota), 50, "forgotten: it may have been charged");
-}
-
-#[test]
-fn one_request_is_charged_so_much_at_most_and_not_for_longer_than_is_told() {
-    let (quota, mut store) = (slow(), Escrow::default());
-    say(&mut store, 0, quota, drawn(1, 1));
-    let debited = store.acquire(0, "a", &acquire(quota, &[settled(1, u64::MAX)]));
-    assert_eq!(debited.given, TOKENS_MAX.into());
-    let long = Claim { held_us: Some(u64::MAX), ..drawn(2, 1) };
-    let mut store = Escrow::default();
-    assert_eq!(say(&mut store, 0, quota, long).lease_ms, u32::try_from(HELD_US_MAX / 1_000).unwrap());
-}
-
-#[test]
-fn only_a_request_that_held_its_epoch_costs_more_than_was_debited() {
-    let (quota, mut store) = (slow(), Escrow::default());
-    say(&mut store, 0, quota, drawn(1, 40));
-    assert_eq!(say(&mut store, 0, quota, Claim::of(1, 50, 0)), NO_LEASE);
-    assert_eq!(say(&mut store, 0, quota, Claim { held_us: Some(HOLD_US), ..Claim::of(1, 50, 5) }), NO_LEASE);
-    assert_eq!((lacking(&store, quota), store.acquire(0, "a", &acquire(quota, &[])).outstanding), (40, 40));
 }
 
 /// What a request holds when a window begins counts in that window, and what it did not cost comes back to it.
@@ -161,15 +130,15 @@ fn what_is_held_when_a_window_begins_counts_in_it() {
     };
     let (mut store, begin_us) = (Escrow::default(), 1_000 * SECOND_US);
     let mut say = |ms: u64, claim| store.acquire(begin_us + ms * 1_000, "a", &by_window(claim));
-    assert_eq!(say(900, drawn(1, 60)).given, 60);
+    assert_eq!(say(900, acquired(1, 60)).given, 60);
     let lease = say(910, held(1, 60)).leases[0];
     assert_eq!((lease.charged, lease.lease_ms), (60, 60_000), "longer than the window");
-    assert_eq!(say(1_500, drawn(2, 100)).given, 40);
+    assert_eq!(say(1_500, acquired(2, 100)).given, 40);
     assert_eq!(say(1_600, settled(1, 15)).leases, [NO_LEASE]);
-    assert_eq!(say(1_600, drawn(2, 100)).given, 45);
+    assert_eq!(say(1_600, acquired(2, 100)).given, 45);
     // In the last moment of a window nothing is leased, but what is held is still held, and settled.
     assert_eq!(say(1_600, settled(2, 0)).given, 0);
-    assert_eq!(say(1_600, drawn(3, 10)).given, 10);
+    assert_eq!(say(1_600, acquired(3, 10)).given, 10);
     assert_eq!(say(1_600, held(3, 10)).leases[0].lease_ms, 60_000);
     let last = store.acquire(begin_us + 2_000_000 - 500, "a", &by_window(held(3, 10)));
     assert_eq!((last.leases[0].charged, last.leases[0].lease_ms), (10, 60_000));
@@ -185,13 +154,13 @@ fn what_was_held_in_a_window_before_slides_out_of_it() {
     let slides = |claim| weir_budget::escrow::AcquireRequest { refill_policy, ..acquire(hundred, &[claim]) };
     let begin_us = 1_000 * SECOND_US;
     let (mut store, at_us) = (Escrow::default(), |s: u64| begin_us + s * SECOND_US);
-    assert_eq!(store.acquire(at_us(95), "a", &slides(drawn(1, 100))).given, 100);
+    assert_eq!(store.acquire(at_us(95), "a", &slides(acquired(1, 100))).given, 100);
     store.acquire(at_us(95), "a", &slides(held(1, 100)));
     // It was held until 156 s, in the second window, and may have been spent then.
     let (mut early, mut late) = (store.clone(), store.clone());
-    assert_eq!(early.acquire(at_us(201), "b", &slides(drawn(2, 100))).given, 1);
-    assert_eq!(late.acquire(at_us(250), "b", &slides(drawn(2, 100))).given, 50);
-    assert_eq!(store.acquire(at_us(300), "b", &slides(drawn(2, 100))).given, 100);
+    assert_eq!(early.acquire(at_us(201), "b", &slides(acquired(2, 100))).given, 1);
+    assert_eq!(late.acquire(at_us(250), "b", &slides(acquired(2, 100))).given, 50);
+    assert_eq!(store.acquire(at_us(300), "b", &slides(acquired(2, 100))).given, 100);
 }
 
 /// What happens next to one of the requests, or to a message: each may be delivered late, many times, in any order, or
@@ -246,7 +215,7 @@ proptest! {
                 Step::Wait { us } => { now_us = (now_us + us).min(LEASE_US - 1); None }
                 Step::Begin { pop, tokens } => {
                     epochs += 1;
-                    let lease = store.acquire(now_us, names[pop], &acquire(quota, &[drawn(epochs, tokens)])).leases[0];
+                    let lease = store.acquire(now_us, names[pop], &acquire(quota, &[acquired(epochs, tokens)])).leases[0];
                     let given = lease.charged;
                     let used: u64 = charged.values().sum();
                     prop_assert!(given <= 100_u64.saturating_sub(used), "{given} of what is left of {used}");

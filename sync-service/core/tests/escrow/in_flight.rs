@@ -1,4 +1,4 @@
-//! What one draw on places in flight does.
+//! What one acquire from places in flight does.
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_protocol::messages::Leased;
@@ -16,7 +16,7 @@ fn claim(epoch: u64, given_back: u64, ahead: u32) -> Claim {
     Claim::of(epoch, given_back, ahead)
 }
 
-/// Draws on five places.
+/// Acquires from five places.
 fn ask(store: &mut Escrow, at_us: u64, pop: &str, claims: &[Claim]) -> AcquireResult {
     let quota = Quota::from_token_ns(12_000_000_000, 5).unwrap();
     store.acquire(
@@ -47,8 +47,8 @@ fn reports_that_are_overtaken_or_repeated_free_nothing_that_is_in_use() {
     ask(&mut store, 0, "a", &[claim(1, 0, 5)]);
     ask(&mut store, 1, "a", &[claim(1, 3, 2)]);
     for (given_back, ahead) in [(3, 2), (0, 5), (1, 4), (3, 2)] {
-        let drawn = ask(&mut store, 2, "a", &[claim(1, given_back, ahead)]);
-        assert_eq!((drawn.given, drawn.outstanding, drawn.leases[0].charged), (0, 2, 5));
+        let acquired = ask(&mut store, 2, "a", &[claim(1, given_back, ahead)]);
+        assert_eq!((acquired.given, acquired.outstanding, acquired.leases[0].charged), (0, 2, 5));
     }
     // One that wants more than it did later gets it, and so holds it.
     assert_eq!(ask(&mut store, 3, "a", &[claim(1, 2, 5)]).outstanding, 4);

@@ -1,6 +1,6 @@
-//! What one draw on a log does.
+//! What one acquire from a log does.
 
-use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, Escrow};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::Period;
 use weir_protocol::refill_policy::RefillPolicy;
@@ -16,13 +16,13 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
     Claim::of(epoch, admitted, ahead)
 }
 
-/// Draws on five a minute.
+/// Acquires from five a minute.
 fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> AcquireResult {
-    let draw = AcquireRequest {
+    let acquire = AcquireRequest {
         refill_policy: RefillPolicy::Log(60),
         ..acquire(quota(5, Period::Minute, 5), claims)
     };
-    store.acquire(NOW + at_us, "a", &draw)
+    store.acquire(NOW + at_us, "a", &acquire)
 }
 
 #[test]
@@ -48,14 +48,6 @@ fn what_may_have_been_spent_until_its_lease_ended_counts_from_then_on() {
 }
 
 #[test]
-fn what_is_given_back_unspent_does_not_count() {
-    let mut store = Escrow::default();
-    ask(&mut store, 0, &[claim(1, 0, 5)]);
-    let drawn = ask(&mut store, 1, &[claim(1, 2, 0), claim(2, 0, 9)]);
-    assert_eq!((drawn.given, drawn.outstanding), (3, 3));
-}
-
-#[test]
 fn it_says_when_the_first_of_its_tokens_comes_back() {
     let mut store = Escrow::default();
     let all = ask(&mut store, 0, &[claim(1, 0, 9)]);
@@ -66,15 +58,6 @@ fn it_says_when_the_first_of_its_tokens_comes_back() {
 }
 
 #[test]
-fn it_is_kept_until_nothing_counts() {
-    let mut store = Escrow::default();
-    ask(&mut store, 0, &[claim(1, 0, 1)]);
-    let least = NOW + HELD + LENGTH;
-    assert!((least..least + 9).contains(&store.full_us()), "{}", store.full_us());
-    assert_eq!(store.expires_us(), store.full_us() + ENDED_KEPT_US);
-}
-
-#[test]
 fn a_clock_that_steps_back_makes_nothing_come_back_early_or_much_later() {
     let mut store = Escrow::default();
     ask(&mut store, 0, &[claim(1, 0, 5)]);
@@ -82,11 +65,11 @@ fn a_clock_that_steps_back_makes_nothing_come_back_early_or_much_later() {
     let hour = 3_600 * SECOND_US;
     let back = |us| us - hour;
     let ask = |store: &mut Escrow, at_us: u64, epoch| {
-        let draw = AcquireRequest {
+        let acquire = AcquireRequest {
             refill_policy: RefillPolicy::Log(60),
             ..acquire(quota(5, Period::Minute, 5), &[claim(epoch, 0, 5)])
         };
-        store.acquire(back(NOW + at_us), "a", &draw).given
+        store.acquire(back(NOW + at_us), "a", &acquire).given
     };
     assert_eq!(
         [ask(&mut store, 0, 2), ask(&mut store, LENGTH - 1, 3), ask(&mut store, LENGTH, 4)],

@@ -1,7 +1,7 @@
-//! Strict budgets: what a draw does, that no more than the quota is ever spent, and that what there is
+//! Strict budgets: what an acquire does, that no more than the quota is ever spent, and that what there is
 //! can be spent.
 
-mod drawing;
+mod acquiring;
 mod held;
 mod in_flight;
 mod liveness;

@@ -68,7 +68,7 @@ enum Step {
     Take {
         tokens: u32,
     },
-    /// A request draws for itself.
+    /// A request acquires for itself.
     Begin {
         pop: usize,
         tokens: u32,
@@ -263,13 +263,13 @@ impl World {
         }
     }
 
-    /// Has a request draw, or else say what it holds, which is nothing any more if it has ended; and hear the answer.
+    /// Has a request acquire, or else say what it holds, which is nothing any more if it has ended; and hear the answer.
     fn ask(&mut self, which: usize, tokens: Option<u32>, held_us: Option<u64>) {
         let (now_us, epoch) = (self.clock(self.requests[which].pop), self.new_epoch());
         let Request { pop, ref mut key, has_ended } = self.requests[which];
         // No report says what it has taken before it has ended.
         let admitted = if has_ended { key.admitted } else { 0 };
-        let ahead = tokens.unwrap_or(if has_ended { 0 } else { key.drawn() });
+        let ahead = tokens.unwrap_or(if has_ended { 0 } else { key.acquired() });
         let claim = Claim { held_us, ..Claim::of(key.epoch, admitted, ahead) };
         self.reports.push((pop, Report { claim, made_us: now_us }));
         self.deliver(self.reports.len() - 1);
@@ -289,8 +289,8 @@ impl World {
         if self.store.full_us() <= now_us {
             self.store = Escrow::default();
         }
-        let draw = AcquireRequest { refill_policy: self.refill_policy, ..acquire(self.quota, &[claim]) };
-        self.store.acquire(now_us, NAMES[pop], &draw).leases[0]
+        let acquire = AcquireRequest { refill_policy: self.refill_policy, ..acquire(self.quota, &[claim]) };
+        self.store.acquire(now_us, NAMES[pop], &acquire).leases[0]
     }
 
     fn observe(&mut self, which: usize) {
@@ -352,10 +352,10 @@ proptest! {
             now_us = if kind == 0 { now_us - us } else { now_us + us };
             let ahead = if kind == 1 { 0 } else { ahead };
             let claim = if kind == 2 { Claim::take(ahead % 40) } else { Claim::of(epoch, admitted, ahead) };
-            let drawn = store.acquire(now_us, "a", &acquire(quota, &[claim]));
-            prop_assert!(drawn.outstanding * quota.token_ns() <= drawn.deficit_ns);
-            prop_assert!(drawn.deficit_ns <= quota.fill_ns());
-            prop_assert_eq!(drawn.deficit_ns, store.deficit_ns());
+            let acquired = store.acquire(now_us, "a", &acquire(quota, &[claim]));
+            prop_assert!(acquired.outstanding * quota.token_ns() <= acquired.deficit_ns);
+            prop_assert!(acquired.deficit_ns <= quota.fill_ns());
+            prop_assert_eq!(acquired.deficit_ns, store.deficit_ns());
         }
     }
 }

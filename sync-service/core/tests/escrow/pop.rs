@@ -31,7 +31,7 @@ impl Pop {
     }
 
     /// What was debited for its epoch, as far as it knows.
-    pub(crate) fn drawn(&self) -> u32 {
+    pub(crate) fn acquired(&self) -> u32 {
         u32::try_from(self.charged).unwrap()
     }
 

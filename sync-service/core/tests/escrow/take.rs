@@ -1,7 +1,7 @@
 //! Takes: all or nothing, spent at once, by every law but that of requests in flight.
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind, Escrow, NO_LEASE};
-use weir_protocol::calendar::{Calendar, Window};
+use weir_protocol::calendar::Calendar;
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
@@ -106,9 +106,9 @@ fn what_is_outstanding_is_not_refunded() {
     {
         let both =
             [Claim::of(1, 0, 6), Claim::at_once(ClaimKind::Refund, 10), Claim::take(5), Claim::take(4)];
-        let drawn = ask(&mut store, 0, refill_policy, quota, &both);
+        let acquired = ask(&mut store, 0, refill_policy, quota, &both);
         assert_eq!(
-            drawn.leases.iter().map(|lease| lease.charged).collect::<Vec<_>>(),
+            acquired.leases.iter().map(|lease| lease.charged).collect::<Vec<_>>(),
             [6, 10, 0, 4],
             "{refill_policy:?}"
         );
@@ -132,36 +132,6 @@ fn turns_and_places_in_flight_are_not_refunded_and_a_place_is_not_charged() {
     let mut store = Escrow::default();
     assert_eq!(at_once(&mut store, 0, RefillPolicy::Queue, ClaimKind::Charge, 15).charged, 15);
     assert_eq!(take(&mut store, 0, RefillPolicy::Queue, 1).charged, 0);
-}
-
-#[test]
-fn what_is_too_much_for_the_budget_takes_nothing() {
-    let mut store = Escrow::default();
-    for refill_policy in [
-        RefillPolicy::Continuous,
-        RefillPolicy::Window(MINUTE),
-        RefillPolicy::Sliding(MINUTE),
-        RefillPolicy::Log(5),
-    ] {
-        assert_eq!(take(&mut store, 0, refill_policy, 11).charged, 0, "{refill_policy:?}");
-        assert_eq!(take(&mut store, 0, refill_policy, u32::MAX).charged, 0, "{refill_policy:?}");
-        assert_eq!(store, Escrow::default(), "nothing that is worth a record");
-    }
-}
-
-#[test]
-fn leases_and_takes_share_one_budget() {
-    let (mut store, refill_policy, quota) =
-        (Escrow::default(), RefillPolicy::Continuous, quota(1, Period::Second, 10));
-    let both =
-        ask(&mut store, 0, refill_policy, quota, &[Claim::of(1, 0, 6), Claim::take(5), Claim::take(4)]);
-    assert_eq!(both.leases.iter().map(|lease| lease.charged).collect::<Vec<_>>(), [6, 0, 4]);
-    assert_eq!((both.given, both.outstanding), (10, 6));
-    assert_eq!(take(&mut store, 0, refill_policy, 9).wait_ms, 9_000, "whatever may be given back");
-    // Only what is outstanding holds the refill up.
-    let back =
-        ask(&mut store, 60_000, refill_policy, quota, &[Claim::of(1, 0, 0), Claim::take(6), Claim::take(1)]);
-    assert_eq!(back.leases[1..], [Leased::of(6, 0), Leased { wait_ms: 940, ..NO_LEASE }]);
 }
 
 #[test]
@@ -203,19 +173,6 @@ fn a_take_is_told_when_a_window_has_room_for_all_of_it() {
 }
 
 #[test]
-fn nothing_is_taken_where_the_window_is_unknown() {
-    let (mut store, refill_policy) = (Escrow::default(), RefillPolicy::Window(Calendar::Month));
-    let unknown =
-        AcquireRequest { refill_policy, ..acquire(quota(1, Period::Second, 10), &[Claim::take(1)]) };
-    assert_eq!(store.acquire(5, "a", &unknown).leases, [NO_LEASE]);
-    let window = Window { calendar: Calendar::Month, start_us: 0, end_us: 6, next_end_us: 9 };
-    assert_eq!(
-        store.acquire(5, "a", &AcquireRequest { window: Some(window), ..unknown }).leases[0].charged,
-        1
-    );
-}
-
-#[test]
 fn a_log_counts_a_take_from_then_on() {
     let (mut store, refill_policy) = (Escrow::default(), RefillPolicy::Log(5));
     assert_eq!(take(&mut store, SECOND_US, refill_policy, 6).charged, 6);
@@ -224,9 +181,4 @@ fn a_log_counts_a_take_from_then_on() {
     assert_eq!((refused.charged, refused.wait_ms), (0, 3_000));
     assert_eq!(take(&mut store, 6 * SECOND_US, refill_policy, 6).charged, 6);
     assert_eq!(store.log_len(), 2);
-}
-
-#[test]
-fn a_place_in_flight_cannot_be_taken() {
-    assert_eq!(take(&mut Escrow::default(), 0, RefillPolicy::InFlight(60), 1), NO_LEASE);
 }

@@ -1,4 +1,4 @@
-//! What draws on turns do, and that it is what a queue does which sees all requests of all POPs at once.
+//! What acquires from turns do, and that it is what a queue does which sees all requests of all POPs at once.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ fn turns(quota: Quota, claims: &[Claim]) -> AcquireRequest {
     AcquireRequest { refill_policy: RefillPolicy::Queue, ..acquire(quota, claims) }
 }
 
-/// Draws on a turn each 100 ms, and a queue of three.
+/// Acquires from a turn each 100 ms, and a queue of three.
 fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> AcquireResult {
     store.acquire(NOW + at_us, "a", &turns(quota(10, Period::Second, 4), claims))
 }
@@ -25,9 +25,9 @@ fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> AcquireResult {
 /// Turns for a request that wants `n`: none, and how long to wait for places, or all, how long until they come, and
 /// places left.
 fn wants(store: &mut Escrow, at_us: u64, n: u32) -> (u64, u64, u32) {
-    let drawn = ask(store, at_us, &[Claim::of(at_us, 0, n)]);
-    let lease = drawn.leases[0];
-    assert_eq!((drawn.given, drawn.outstanding, lease.lease_ms), (lease.charged, 0, 2_000));
+    let acquired = ask(store, at_us, &[Claim::of(at_us, 0, n)]);
+    let lease = acquired.leases[0];
+    assert_eq!((acquired.given, acquired.outstanding, lease.lease_ms), (lease.charged, 0, 2_000));
     (lease.charged, lease.wait_ms, lease.left)
 }
 
@@ -53,16 +53,16 @@ fn a_request_gets_a_turn_as_long_as_it_wants_or_none() {
 #[test]
 fn nothing_is_on_record_but_how_long_the_turns_take() {
     let mut store = Escrow::default();
-    let drawn = ask(&mut store, 0, &[Claim::of(1, 0, 1), Claim::of(1, 0, 1), Claim::of(2, 0, 9)]);
-    assert_eq!((drawn.given, drawn.deficit_ns, store.holders_len()), (2, 200_000_000, 0));
+    let acquired = ask(&mut store, 0, &[Claim::of(1, 0, 1), Claim::of(1, 0, 1), Claim::of(2, 0, 9)]);
+    assert_eq!((acquired.given, acquired.deficit_ns, store.holders_len()), (2, 200_000_000, 0));
     // What is said to be spent, given back or held changes nothing.
     let held = Claim { held_us: Some(1), ..Claim::of(3, 7, 0) };
-    let drawn = ask(&mut store, 0, &[Claim::of(1, 1, 1), held]);
-    assert_eq!((drawn.given, drawn.deficit_ns, drawn.leases), (0, 200_000_000, vec![NO_LEASE; 2]));
+    let acquired = ask(&mut store, 0, &[Claim::of(1, 1, 1), held]);
+    assert_eq!((acquired.given, acquired.deficit_ns, acquired.leases), (0, 200_000_000, vec![NO_LEASE; 2]));
     // What wants nothing is told how things stand.
-    let drawn = ask(&mut store, 50_000, &[Claim::of(1, 0, 0)]);
-    assert_eq!((drawn.given, drawn.deficit_ns), (0, 150_000_000));
-    assert_eq!(drawn.leases[0], Leased { wait_ms: 150, left: 2, ..Leased::of(0, 2_000) });
+    let acquired = ask(&mut store, 50_000, &[Claim::of(1, 0, 0)]);
+    assert_eq!((acquired.given, acquired.deficit_ns), (0, 150_000_000));
+    assert_eq!(acquired.leases[0], Leased { wait_ms: 150, left: 2, ..Leased::of(0, 2_000) });
     assert_eq!((store.full_us(), store.expires_us()), (NOW + 200_000, NOW + 200_000 + ENDED_KEPT_US));
     ask(&mut store, SECOND_US, &[]);
     assert_eq!(store.deficit_ns(), 0);
@@ -76,7 +76,7 @@ fn a_clock_that_steps_leaves_the_queue_as_it_was() {
     let (quota, claims) = (quota(10, Period::Second, 4), [Claim::of(9, 0, 1)]);
     let back = store.acquire(NOW - hour, "a", &turns(quota, &claims));
     assert_eq!((back.given, back.leases[0].wait_ms), (0, 100));
-    // It jumps ahead, as the one that draws has seen.
+    // It jumps ahead, as the one that acquires has seen.
     let mut clock = StoreClock::new(NOW - hour, 0);
     clock.observe(0, 0, NOW - hour);
     assert_eq!(clock.observe(0, 0, NOW + hour), Some(2 * hour));
@@ -123,8 +123,8 @@ proptest! {
             if store.full_us() <= NOW + at_us {
                 store = Escrow::default();
             }
-            let drawn = store.acquire(NOW + at_us, "a", &turns(quota, &[Claim::of(at_us, 0, n)]));
-            let Leased { charged, wait_ms, left, .. } = drawn.leases[0];
+            let acquired = store.acquire(NOW + at_us, "a", &turns(quota, &[Claim::of(at_us, 0, n)]));
+            let Leased { charged, wait_ms, left, .. } = acquired.leases[0];
             if let Some(begins_ns) = queue.take(at_us * 1_000, n.into()) {
                 prop_assert_eq!(charged, u64::from(n));
                 prop_assert_eq!(wait_ms, (begins_ns - at_us * 1_000).div_ceil(1_000_000));

@@ -197,21 +197,21 @@ impl World {
         }
         let by_us = self.now_us.saturating_add_signed(SKEWS_US[skew]);
         let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
-        let draw = AcquireRequest {
+        let acquire = AcquireRequest {
             lease_us: LEASE_US,
             refill_policy: self.refill_policy,
             window,
             ..acquire(self.quota, &[report.claim])
         };
-        let drawn = self.store.acquire(now_us, NAMES[pop], &draw);
-        // A draw that is refused enters a window, too.
+        let acquired = self.store.acquire(now_us, NAMES[pop], &acquire);
+        // An acquire that is refused enters a window, too.
         if let Some(ends_us) = self.store.window_ends_us() {
             self.entered_day = self.entered_day.max(ends_us / DAY_US - 1);
         }
         let used = self.store.deficit_ns() / WINDOW_TOKEN_NS;
         assert!(used <= u64::from(self.quota.burst()));
-        assert!(drawn.outstanding <= used);
-        self.answers.push((pop, report, drawn.leases[0]));
+        assert!(acquired.outstanding <= used);
+        self.answers.push((pop, report, acquired.leases[0]));
     }
 
     fn observe(&mut self, which: usize) {
@@ -294,10 +294,10 @@ proptest! {
     }
 }
 
-/// A window that a refused draw has entered is the next day's, also where the store's clock steps back behind
+/// A window that a refused acquire has entered is the next day's, also where the store's clock steps back behind
 /// its begin.
 #[test]
-fn a_window_that_a_refused_draw_entered_is_no_second_one_of_the_day_before() {
+fn a_window_that_a_refused_acquire_entered_is_no_second_one_of_the_day_before() {
     let mut world = World::of_days(1);
     let exchange = |pop, ahead| Step::Exchange { pop, ahead, skew: 0 };
     world.run(&Step::ToMidnight { us: -1_016 });

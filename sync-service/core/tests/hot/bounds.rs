@@ -78,7 +78,7 @@ fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTre
     let (mut bytes, mut told) = (0, BTreeMap::<_, Vec<u64>>::new());
     for ms in (0..1_000 * seconds).step_by(250) {
         region.grant(at(BEGIN + ms), &hot, accounts);
-        let (rules, pushed) = region.pushes(at(BEGIN + ms), &report("pop", 1), false);
+        let (rules, pushed) = region.pushes(at(BEGIN + ms), &report("pop", 1));
         for key in &pushed {
             told.entry(key.value.clone()).or_default().push(ms);
         }
@@ -148,7 +148,7 @@ fn notes_are_bounded_under_ever_new_names() {
             region.grant(at(BEGIN + ms), &hot, &vec![account(10, 0); HOT_MAX]);
         }
         ms += 1;
-        region.pushes(at(BEGIN + ms), report, false);
+        region.pushes(at(BEGIN + ms), report);
         region.hot.told_len()
     };
     let most = (0..1_500).map(|n| hear(&mut region, &report(&format!("pop-{n}"), 1))).max().unwrap_or(0);

@@ -232,24 +232,3 @@ pub fn article(span: &str) -> String {
     let article = if span == "hour" { "an" } else { "a" };
     if span.contains(' ') { span.into() } else { format!("{article} {span}") }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_of_time_have_the_largest_unit_that_fits() {
-        for (ns, words) in [
-            (SECOND_NS, "second"),
-            (90 * SECOND_NS, "90 seconds"),
-            (60 * SECOND_NS, "minute"),
-            (900 * SECOND_NS, "15 minutes"),
-            (7_200 * SECOND_NS, "2 hours"),
-            (86_400 * SECOND_NS, "day"),
-            (SECOND_NS / 2, "0.5 s"),
-            (2_500_000_000, "2.5 s"),
-        ] {
-            assert_eq!(span(ns), words);
-        }
-    }
-}

@@ -1,5 +1,7 @@
 //! Conditions in words.
 
+use weir_rules::address::Prefixes;
+use weir_rules::key::{KeyPart, KeySpec, Missing, Part};
 use weir_rules::matching::{Clause, Condition, PathMatch, Test, ValueTest, Written};
 use weir_rules::request::{Attribute, Attributes, Duplicates, Folding, Source, ValueOf};
 
@@ -120,75 +122,39 @@ pub fn named(items: impl Iterator<Item = String>, or: &str) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::document::{Document, Form};
-    use serde_json::{Value, json};
-
-    fn in_words(condition: &Value) -> String {
-        let rule = json!({"name": "a", "match": condition, "key": ["all"], "rate": "1/s"});
-        let document = Document::read(json!({"rules": [rule]}).to_string().as_bytes(), Form::Json).unwrap();
-        requests(&document.rules().rules()[0].matches, document.rules().attributes())
+/// Description of a rule's key.
+pub fn key(key: &KeySpec, attributes: &Attributes) -> String {
+    if key.is_all() {
+        return "in one bucket".into();
     }
+    // All parts, of which there are at most eight.
+    let parts: Vec<_> = key.parts().map(|one| part(one, attributes)).collect();
+    format!("by {}", parts.join(" and "))
+}
 
-    #[test]
-    fn every_field_has_its_words() {
-        for (condition, words) in [
-            (json!({}), "every request"),
-            (json!({"methods": ["GET", "HEAD"]}), "requests with the method GET or HEAD"),
-            (
-                json!({"hosts": ["a.example", "*.b.example"]}),
-                "requests for the host a.example or *.b.example",
-            ),
-            (json!({"path": {"exact": "/x"}}), "requests with the path /x"),
-            (
-                json!({"path": {"prefix": "/x", "case": "ignore", "slashes": "ignore", "encoding": "exact"}}),
-                "requests with a path that begins with /x (whatever its case and slashes, to the letter in encoding)",
-            ),
-            (
-                json!({"cookies": [{"name": "a", "equals": "b", "duplicates": "last"}]}),
-                "requests whose last cookie a is \"b\"",
-            ),
-            (
-                json!({"paths": [{"prefix": "/x/"}, {"glob": "/u/*"}]}),
-                "requests with a path that begins with /x/ or a path of the form /u/*",
-            ),
-            (json!({"headers": [{"name": "x-a", "equals": "b c"}]}), "requests whose header x-a is \"b c\""),
-            (
-                json!({"query": [{"name": "q", "in": ["a", "b"]}, {"name": "r", "prefix": "c"}]}),
-                "requests whose query parameter q is \"a\" or \"b\" and whose query parameter r begins with \"c\"",
-            ),
-            (json!({"headers": [{"name": "x", "regex": "^a+$"}]}), "requests whose header x matches /^a+$/"),
-            (
-                json!({"headers": [{"name": "x", "present": true}, {"name": "y", "present": false}]}),
-                "requests with the header x and without the header y",
-            ),
-            (
-                json!({"cookies": [{"name": "sid", "prefix": "a"}, {"name": "b", "present": false}]}),
-                "requests whose cookie sid begins with \"a\" and without the cookie b",
-            ),
-            (
-                json!({"claims": [{"name": ["payload", "plan"], "in": ["gold", "vip"]}]}),
-                "requests whose JWT claim payload.plan is \"gold\" or \"vip\"",
-            ),
-            (json!({"addresses": ["10.0.0.0/8", "::1"]}), "requests from 10.0.0.0/8 or ::1"),
-            (json!({"routes": ["main"]}), "requests on the route main"),
-            (
-                json!({"methods": ["GET"], "any": [{"routes": ["a"]}, {"routes": ["b"], "hosts": ["c"]}],
-                       "not": {"hosts": ["d"], "path": {"exact": "/"}}}),
-                "requests with the method GET and that are (on the route a) or (for the host c and on the route b) \
-                 and that are not (with the path / and for the host d)",
-            ),
-        ] {
-            assert_eq!(in_words(&condition), words, "{condition}");
+/// Effect of a request that lacks a part of the key.
+pub fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
+    let of = if key.parts().count() == 1 { "without it" } else { "without one of these" };
+    let does = match missing {
+        Missing::Skip => format!("A request {of} is not counted."),
+        Missing::Share => format!("All requests {of} share one bucket."),
+        Missing::Limit => format!("A request {of} is limited at once."),
+    };
+    (!key.is_all()).then_some(does)
+}
+
+/// Description of a part.
+pub fn part(part: KeyPart<'_>, attributes: &Attributes) -> String {
+    match part {
+        KeyPart::ClientAddress(Prefixes { ipv4, ipv6 }) => {
+            format!("client address (IPv4 /{ipv4}, IPv6 /{ipv6})")
         }
-    }
-
-    #[test]
-    fn a_long_list_is_cut_short() {
-        let list = |n: usize| named((1..=n).map(|i| i.to_string()), "or");
-        assert_eq!((list(0), list(1), list(6)), (String::new(), "1".into(), "1, 2, 3, 4, 5 or 6".into()));
-        assert_eq!(list(7), "1, 2, 3, 4, 5 or 2 more");
+        KeyPart::Other(part) => match part {
+            Part::Value(value) => value_of(value, attributes),
+            Part::Host => "host".into(),
+            Part::Path => "path".into(),
+            Part::PathSegments(1) => "the first segment of the path".into(),
+            Part::PathSegments(n) => format!("the first {n} segments of the path"),
+        },
     }
 }

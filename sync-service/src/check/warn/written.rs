@@ -1,10 +1,13 @@
-//! Texts in conditions that no request can have.
+//! Warnings about single conditions: texts that no request can have, and other spellings that evade a rule.
 
+use std::fmt;
+
+use serde::Serialize;
+use weir_rules::key::{KeyPart, KeySpec, Part};
 use weir_rules::matching::{Clause, Condition, PathMatch, Test, Written};
-use weir_rules::request::Attributes;
+use weir_rules::request::{Attributes, Duplicates, Folding, Source};
 
 use super::contradiction;
-use super::warning::Warning;
 
 /// Warns of texts in a condition and in its nested conditions that no request can have. `at` returns the place
 /// of a field, which begins with a dot.
@@ -76,4 +79,82 @@ fn of_pattern(written: &Written) -> Option<String> {
         ));
     }
     path.contains('*').then(|| format!("{path:?} is compared to the letter: did you mean {{glob: {path}}}?"))
+}
+
+/// Part of a valid rule set that cannot be intended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// Its place, such as `rules[0].match`.
+    pub place: String,
+    /// Name of the rule that contains it; none outside of rules.
+    pub rule: Option<String>,
+    /// Description of the problem.
+    pub problem: String,
+}
+
+impl Warning {
+    pub(super) fn at(place: String, problem: impl Into<String>) -> Self {
+        Self { place, rule: None, problem: problem.into() }
+    }
+
+    /// The same warning, in this rule.
+    pub(super) fn of_rule(self, name: &str) -> Self {
+        Self { rule: Some(name.to_owned()), ..self }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, rule, problem } = self;
+        match rule {
+            Some(rule) => write!(f, "{place} ({rule}): {problem}"),
+            None => write!(f, "{place}: {problem}"),
+        }
+    }
+}
+
+/// Another spelling of `/login` for each of [`Folding::NAMES`].
+const SPELLINGS: [&str; 4] = ["/LOGIN", "/login/", "/login;a", "/%6Cogin"];
+
+/// Warns of each path that is refused or counted in one spelling only. Paths in `not` are exempt from the rule,
+/// and are not checked.
+pub(super) fn of_spellings(condition: &Condition, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
+    let mut warnings = clause_spellings(&condition.all, at);
+    for (i, clause) in condition.any.iter().enumerate() {
+        warnings.extend(clause_spellings(clause, &|field| at(&format!(".any[{i}]{field}"))));
+    }
+    warnings
+}
+
+fn clause_spellings(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
+    let paths =
+        clause.tests().find_map(|test| if let Test::Paths(paths) = test { Some(paths) } else { None });
+    let paths = paths.map_or(&[][..], Vec::as_slice);
+    let mut warnings = Vec::new();
+    for (i, path) in paths.iter().enumerate() {
+        let place = if paths.len() == 1 { ".path".to_owned() } else { format!(".paths[{i}]") };
+        for ((field, folding), spelled) in Folding::NAMES.iter().zip(SPELLINGS) {
+            if path.tells_apart().has(*folding) {
+                let problem = format!(
+                    "a client gets past it with another spelling, as {spelled} is of /login, unless the upstream tells them \
+                     apart: remove {field}, or set it to ignore"
+                );
+                warnings.push(Warning::at(at(&format!("{place}.{field}")), problem));
+            }
+        }
+    }
+    warnings
+}
+
+/// Warns of each credential in a key that a client may send twice, which makes another key.
+pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
+    let is_open = |part: KeyPart<'_>| {
+        let KeyPart::Other(Part::Value(value)) = part else { return false };
+        let Source::Attribute(id) = value.source else { return false };
+        value.duplicates == Duplicates::Unsaid && attributes.is_credentials(id)
+    };
+    let open = key.parts().enumerate().filter(|(_, part)| is_open(*part));
+    let problem = "a client that sends it twice has another bucket for each pair: expected duplicates: limit, or the one that \
+                   the upstream takes";
+    open.map(|(i, _)| Warning::at(at(&format!("key[{i}]")), problem)).collect()
 }

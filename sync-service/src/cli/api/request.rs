@@ -25,7 +25,6 @@ impl<'a> ApiRequest<'a> {
         Self { method, path, query: Vec::new(), headers: Vec::new(), body: Bytes::new() }
     }
 
-    /// `GET` request.
     pub(crate) fn get(path: &'a [&'a str]) -> Self {
         Self::new(Method::GET, path)
     }
@@ -139,12 +138,5 @@ mod tests {
         ] {
             assert_eq!(by(method, path), Some(format!("weir-sync {command}").as_str()), "{path:?}");
         }
-    }
-
-    #[test]
-    fn a_comment_is_one_line() {
-        let comment = |text: String| ApiRequest::get(&[]).comment(Some(&text)).is_ok();
-        assert!(comment("r\u{fc}ckg\u{e4}ngig".into()) && comment("x".repeat(500)));
-        assert!(!comment("x".repeat(501)) && !comment("a\r\nb: c".into()));
     }
 }

@@ -7,9 +7,8 @@ use rustls::{CertificateError, Error as TlsError};
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::output::Failure;
-use crate::cli::table::shown;
-use crate::http_client::ClientError;
+use super::client::ClientError;
+use crate::cli::output::{Failure, shown};
 
 /// Maximum number of weir-sync's error lines that are repeated.
 const ERRORS_MAX: usize = 100;
@@ -139,11 +138,11 @@ mod tests {
     /// The sources whose texts an operator's commands may be refused with.
     const SOURCES: [&str; 6] = [
         include_str!("../../problem.rs"),
+        include_str!("../../rules/change.rs"),
         include_str!("../../keys/which.rs"),
         include_str!("../../keys/name.rs"),
         include_str!("../../overrides/request.rs"),
-        include_str!("../../routes/top_keys.rs"),
-        include_str!("../../routes/reset.rs"),
+        include_str!("../../routes/keys.rs"),
     ];
 
     #[test]

@@ -5,12 +5,10 @@ use clap::{Arg, ArgMatches};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use super::held::{current, lines};
-use super::put::{File, require_none, warnings};
+use super::put::{File, current, lines, require_none, warnings};
 use crate::cli::api::{Api, ApiRequest, ApiResponse, ApiResult};
 use crate::cli::names::{Names, given_version};
-use crate::cli::output::{CommandOutput, CommandResult, Failure};
-use crate::cli::table::shown;
+use crate::cli::output::{CommandOutput, CommandResult, Failure, shown};
 
 /// Path of the canary below `/v1`.
 const PATH: [&str; 2] = ["rules", "canary"];
@@ -32,7 +30,6 @@ pub(super) fn is_for_some(matches: &ArgMatches) -> bool {
     matches.contains_id("pops") || matches.contains_id("region")
 }
 
-/// Begins a canary.
 pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches)?;
     let version = current(api).await?;
@@ -73,7 +70,6 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::done(page + &lines(&tried)).with_note(warnings.join("\n")))
 }
 
-/// Shows the canary.
 pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
     let canary = match api.try_ask(ApiRequest::get(&PATH)).await? {
         ApiResult::Done(ApiResponse { body, .. }) => body,

@@ -9,13 +9,11 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::held::{current, lines};
-use crate::cli::api::{Api, ApiRequest, ApiResult};
+use crate::cli::api::{Api, ApiRequest, ApiResponse, ApiResult};
 use crate::cli::fleet;
 use crate::cli::names::{Names, given_version};
-use crate::cli::output::{self, CommandOutput, CommandResult, Failure};
-use crate::cli::table::shown;
-use crate::input;
+use crate::cli::output::{self, CommandOutput, CommandResult, Failure, shown};
+use crate::document::source;
 
 /// Media types of a rule set.
 const JSON: &str = "application/json";
@@ -175,7 +173,7 @@ impl Tried {
 impl<'a> File<'a> {
     pub(super) fn read(matches: &'a ArgMatches) -> Result<Self, Failure> {
         let path = matches.get_one::<String>("file").map_or("", String::as_str);
-        let bytes = input::read(path, input::FILE_BYTES_MAX);
+        let bytes = source::read_file(path, source::FILE_BYTES_MAX);
         let bytes = bytes.map_err(|error| Failure::unusable(format!("{path}: cannot be read: {error}")))?;
         let is_json = path.to_ascii_lowercase().ends_with(".json");
         Ok(Self { path, media_type: if is_json { JSON } else { YAML }, bytes: bytes.into() })
@@ -206,4 +204,31 @@ pub(super) fn warnings(answer: &Value) -> Vec<String> {
         format!("warning: {}{rule}: {}", text("place"), text("problem"))
     };
     answer["warnings"].as_array().into_iter().flatten().map(warning).collect()
+}
+
+pub(super) async fn kept(api: &Api, version: u64) -> Result<ApiResponse, Failure> {
+    api.ask(ApiRequest::get(&["rules"]).query("version", &version)).await
+}
+
+/// Differences between a kept version and the current one.
+pub(super) async fn differences(api: &Api, to: u64) -> Result<Value, Failure> {
+    Ok(api.ask(ApiRequest::get(&["rules", "diff"]).query("to", &to)).await?.body)
+}
+
+/// Lines of an answer that describe differences.
+pub(super) fn lines(answer: &Value) -> String {
+    let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    lines.map(|line| shown(line) + "\n").collect()
+}
+
+/// Version of the current rule set; 0 if there is none.
+pub(super) async fn current(api: &Api) -> Result<u64, Failure> {
+    match api.try_ask(ApiRequest::get(&["rules"])).await? {
+        ApiResult::Done(ApiResponse { version: Some(version), .. }) => Ok(version),
+        ApiResult::Done(_) => {
+            Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer")))
+        }
+        ApiResult::Refused(StatusCode::NOT_FOUND, _) => Ok(0),
+        ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
+    }
 }

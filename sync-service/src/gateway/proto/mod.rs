@@ -1,5 +1,5 @@
 //! Messages of Envoy's rate limit service, generated from the protos beside this file. `make proto` regenerates
-//! them, and tests/tests/protos.rs verifies that they are up to date.
+//! them, and tests/tests/rls/protos.rs verifies that they are up to date.
 
 #![allow(
     clippy::all,
@@ -13,7 +13,7 @@
 
 include!("generated.rs");
 
-pub mod unknown;
+pub(super) mod unknown;
 
-/// Encoded descriptors of the protos, for reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");
+/// Encoded descriptors of the protos, which name their fields.
+const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");

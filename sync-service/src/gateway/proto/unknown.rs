@@ -32,7 +32,7 @@ struct Field {
 
 /// Refuses `bytes`, a message of type `name`, if it has a field that is not in the protos, at any depth.
 /// Invalid messages pass: their decoder reports the error.
-pub fn refuse(name: &str, bytes: &[u8]) -> Result<(), Status> {
+pub(in crate::gateway) fn refuse(name: &str, bytes: &[u8]) -> Result<(), Status> {
     let schema = &*SCHEMA;
     let found = schema.places.get(name).and_then(|place| schema.find(*place, bytes));
     let Some((place, number)) = found else { return Ok(()) };

@@ -41,7 +41,6 @@ pub(super) enum QuotaDecision {
 /// Checks that are due for a bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
-    /// A request of the bucket.
     pub(super) ask: CheckRequest,
     /// Number of requests.
     pub(super) count: u32,
@@ -51,7 +50,6 @@ pub(super) struct Due {
     pub(super) of: BTreeMap<u64, f64>,
 }
 
-/// Result of a [`Due`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct DueResult {
     /// Requests checked, and requests allowed.
@@ -64,7 +62,6 @@ pub(super) struct DueResult {
 #[derive(Debug)]
 pub(super) struct QuotaBucket {
     pub(super) id: BucketId,
-    /// A request of the bucket.
     ask: CheckRequest,
     /// Clients by the number of their stream.
     pub(super) holders: BTreeMap<u64, Holder>,

@@ -19,7 +19,6 @@ mod book;
 mod bucket;
 mod holder;
 pub(super) mod service;
-mod texts;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -59,12 +58,6 @@ pub(super) struct Quotas {
     /// Notified on each report.
     reported: Notify,
     started: Instant,
-}
-
-impl std::fmt::Debug for Quotas {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Quotas").field("counts", &self.book().counts()).finish_non_exhaustive()
-    }
 }
 
 impl Quotas {

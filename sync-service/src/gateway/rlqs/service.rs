@@ -1,23 +1,20 @@
 //! Streams of clients: reports in, assignments out.
 
-use std::convert::Infallible;
-use std::future::{Future, Ready, ready};
+use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::stream::{Stream, unfold};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::sleep;
 use tonic::body::Body;
-use tonic::codegen::Service;
-use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Quotas;
+use super::asking::LenientCodec;
 use super::book::StreamItem;
-use super::texts::LenientCodec;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
@@ -34,7 +31,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Caller on a stream.
 #[derive(Clone)]
 pub(in crate::gateway) struct Asker {
-    /// Name of its token.
     pub(in crate::gateway) token: String,
     /// Checks that the token is still valid.
     pub(in crate::gateway) may_ask: Arc<dyn Fn() -> Result<(), Status> + Send + Sync>,
@@ -68,6 +64,12 @@ impl Streams {
         Self { quotas, message_bytes_max }
     }
 
+    /// Response to a request for a stream: as the generated server's, with another codec.
+    pub(in crate::gateway) async fn serve(&self, request: hyper::Request<Body>) -> hyper::Response<Body> {
+        let mut server = Grpc::new(LenientCodec).max_decoding_message_size(self.message_bytes_max);
+        server.streaming(self.clone(), request).await
+    }
+
     fn begin(
         &self,
         mut request: Request<Streaming<RateLimitQuotaUsageReports>>,
@@ -80,32 +82,6 @@ impl Streams {
         tokio::spawn(listen(open, asker, request.into_inner(), sender));
         let sent = unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
         Ok(Response::new(Box::pin(sent)))
-    }
-}
-
-impl NamedService for Streams {
-    const NAME: &'static str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
-}
-
-/// Same as the generated server, with another codec.
-impl Service<hyper::Request<Body>> for Streams {
-    type Response = hyper::Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: hyper::Request<Body>) -> Self::Future {
-        let streams = self.clone();
-        Box::pin(async move {
-            if request.uri().path() != QUOTAS_PATH {
-                return Ok(Status::unimplemented(format!("expected {QUOTAS_PATH}")).into_http());
-            }
-            let mut server = Grpc::new(LenientCodec).max_decoding_message_size(streams.message_bytes_max);
-            Ok(server.streaming(streams, request).await)
-        })
     }
 }
 

@@ -17,7 +17,7 @@ const POLICY: &str = "ratelimit-policy";
 
 /// Response to a request, from the decisions on its descriptors in their order. Fails if no descriptor is
 /// refused and one could not be checked; the caller then decides (Envoy's `failure_mode_deny`).
-pub fn response(mut verdicts: Vec<CheckReply>) -> Result<RateLimitResponse, Status> {
+pub(crate) fn response(mut verdicts: Vec<CheckReply>) -> Result<RateLimitResponse, Status> {
     let is_over = verdicts.iter().any(is_refused);
     let unchecked = verdicts.iter().find(|verdict| verdict.decision == CheckDecision::Deny);
     let unsupported = |(index, verdict): (usize, &CheckReply)| Some((index, verdict.unsupported.clone()?));

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use prost::Message;
 use tonic::Status;
 use weir_protocol::calendar::LENGTH_S_MAX;
 use weir_protocol::quota::TOKENS_MAX;
@@ -10,33 +11,34 @@ use weir_rules::request::address::parse;
 
 use crate::gateway::descriptor::{ADDRESS, Descriptor, part, push_escaped};
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
 use crate::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::gateway::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::gateway::{CheckPurpose, CheckRequest, PerUnit};
 
 /// Maximum number of descriptors in a request, and of entries in a descriptor.
-pub const DESCRIPTORS_MAX: usize = 64;
+pub(crate) const DESCRIPTORS_MAX: usize = 64;
 /// Maximum length of the domain and of an entry's key, in bytes.
-pub const NAME_BYTES_MAX: usize = 256;
+pub(crate) const NAME_BYTES_MAX: usize = 256;
 /// Maximum length of an entry's value, in bytes. By default, Envoy accepts no header longer than that. The
 /// limit matters because a longer value fails the whole request, and Envoy may then let it through.
-pub const VALUE_BYTES_MAX: usize = 65_536;
+pub(crate) const VALUE_BYTES_MAX: usize = 65_536;
 
 /// Maximum length of a value that could be an address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 64;
 
 /// Check of a descriptor.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Check {
-    /// By the rules.
+pub(crate) enum Check {
     Rules(Box<CheckRequest>),
     /// By the descriptor's own limit.
     Own(PerUnit),
 }
 
 /// Checks for the descriptors of `request`, in their order. An error states what is invalid and where.
-pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
+pub(crate) fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
     name("domain", &request.domain)?;
     count("descriptors", request.descriptors.len())?;
     for (index, descriptor) in request.descriptors.iter().enumerate() {
@@ -166,6 +168,65 @@ fn count(place: impl Display, count: usize) -> Result<(), Status> {
 
 fn wrong(place: impl Display, expected: &str) -> Status {
     Status::invalid_argument(format!("{place}: {expected}"))
+}
+
+/// [`RateLimitRequest`] with values as bytes.
+///
+/// A header may have any bytes, and Envoy copies them into a descriptor. If that made the request invalid, a
+/// client could evade its limit wherever Envoy lets through what could not be checked. So invalid bytes are
+/// replaced by question marks.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RawRequest {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RawDescriptor>,
+    #[prost(uint32, tag = "3")]
+    hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<RawEntry>,
+    #[prost(message, optional, tag = "2")]
+    limit: Option<RateLimitOverride>,
+    #[prost(message, optional, tag = "3")]
+    hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawEntry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+impl RawRequest {
+    /// Converts the values to text.
+    pub(super) fn read(self) -> RateLimitRequest {
+        let entry = |RawEntry { key, value }| Entry { key, value: text(&value) };
+        let descriptor = |RawDescriptor { entries, limit, hits_addend, is_negative_hits }| {
+            let entries = entries.into_iter().map(entry).collect();
+            RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
+        };
+        let Self { domain, descriptors, hits_addend } = self;
+        let descriptors = descriptors.into_iter().map(descriptor).collect();
+        RateLimitRequest { domain, descriptors, hits_addend }
+    }
+}
+
+/// Text with each invalid byte replaced, so that it is no longer than `bytes`.
+fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    text
 }
 
 #[cfg(test)]

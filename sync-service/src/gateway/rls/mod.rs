@@ -2,17 +2,13 @@
 //! the gateway. The same port serves the quota service ([`super::rlqs`]).
 //!
 //! [`asking`] converts descriptors into checks, [`answering`] converts decisions into a response, and
-//! [`health`] publishes the health of the port.
+//! [`port`] publishes the health of the port.
 
-pub mod answering;
-pub mod asking;
-mod health;
-mod kept;
+pub(crate) mod answering;
+pub(crate) mod asking;
 mod port;
-mod raw;
-mod reflection;
 mod service;
 mod unary;
 
-pub use port::Port;
-pub use service::RequestLimits;
+pub(crate) use port::Port;
+pub(crate) use service::RequestLimits;

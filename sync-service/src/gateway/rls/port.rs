@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
 
-use super::health::Health;
 use super::service::{RequestLimits, Service};
 use crate::connections::{Connections, GO_ELSEWHERE};
 use crate::gateway::Gateway;
@@ -17,8 +19,7 @@ use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 
 /// Services of the port, with its connections.
-#[derive(Debug)]
-pub struct Port {
+pub(crate) struct Port {
     service: Arc<Service>,
     connections: Connections,
     quotas: Arc<Quotas>,
@@ -29,7 +30,7 @@ pub struct Port {
 
 impl Port {
     /// Port for `gateway` over `connections`.
-    pub async fn new(
+    pub(crate) async fn new(
         gateway: Arc<Gateway>,
         connections: Connections,
         secrets: Arc<Secrets>,
@@ -43,7 +44,7 @@ impl Port {
     }
 
     /// Serves `listener` until the task is aborted. Requests in progress then continue.
-    pub async fn accept(&self, listener: TcpListener) {
+    pub(crate) async fn accept(&self, listener: TcpListener) {
         let (service, is_draining) = (Arc::clone(&self.service), Arc::clone(&self.is_draining));
         let answer = move |request, peer| {
             let (service, is_draining) = (Arc::clone(&service), Arc::clone(&is_draining));
@@ -60,7 +61,7 @@ impl Port {
     }
 
     /// Publishes the health, unless the port is draining.
-    pub async fn set_ready(&self, is_ready: bool) {
+    pub(crate) async fn set_ready(&self, is_ready: bool) {
         if !self.is_draining.load(Ordering::Relaxed) {
             self.health.set_ready(is_ready).await;
         }
@@ -69,7 +70,7 @@ impl Port {
     /// Asks callers to go elsewhere: through the health service and with each response, by ending quota
     /// streams, and by closing each existing connection when its requests are finished. New connections are
     /// still served.
-    pub async fn send_away(&self) {
+    pub(crate) async fn send_away(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
         self.health.set_ready(false).await;
         // These streams would keep their connections open.
@@ -78,13 +79,53 @@ impl Port {
     }
 
     /// Number of connections.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.connections.count()
     }
 
     /// Waits for requests in progress. Returns false if some did not finish within `limit`.
-    pub async fn drain(&self, limit: Duration) -> bool {
+    pub(crate) async fn drain(&self, limit: Duration) -> bool {
         self.health.end().await;
         self.connections.drain(limit).await
+    }
+}
+
+/// Names that clients may query: the whole server, and each service.
+const NAMES: [&str; 3] = [
+    "",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
+];
+
+/// Health as clients see it.
+#[derive(Debug)]
+pub(super) struct Health(HealthReporter);
+
+impl Health {
+    /// Health that is not serving yet, and the gRPC service that publishes it.
+    pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
+        let reporter = HealthReporter::new();
+        let service = HealthService::from_health_reporter(reporter.clone());
+        let health = Self(reporter);
+        health.set_status(ServingStatus::NotServing).await;
+        (health, HealthServer::new(service))
+    }
+
+    /// Publishes the health.
+    pub(super) async fn set_ready(&self, is_ready: bool) {
+        self.set_status(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+    }
+
+    /// Ends the streams of clients that watch the health, because they keep connections open.
+    pub(super) async fn end(&self) {
+        for name in NAMES {
+            self.0.clone().clear_service_status(name).await;
+        }
+    }
+
+    async fn set_status(&self, status: ServingStatus) {
+        for name in NAMES {
+            self.0.set_service_status(name, status).await;
+        }
     }
 }

@@ -1,45 +1,36 @@
 //! gRPC entry point: authorizes requests and dispatches them to services.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr};
-use std::pin::{Pin, pin};
+use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{FutureExt as _, join_all};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use prost::Message as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::Service as Call;
+use tonic::codegen::Service as _;
 use tonic::metadata::MetadataValue;
-use tonic::server::NamedService;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::asking::Check;
-use super::kept::{bare, compact, shown};
-use super::raw::RawRequest;
-use super::unary::UnaryBody;
-use super::{answering, asking, reflection, unary};
+use super::answering;
+use super::asking::{self, Check, RawRequest};
+use super::unary::{self, UnaryBody, bare, compact, shown};
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis};
-use crate::access::{Refused, bearer};
+use crate::access::{AllowedHosts, EXPECTED_HOST, Refused, bearer};
 use crate::connections::{Arriving, FIELDS_MAX, LASTING_MAX, Peer};
 use crate::gateway::Gateway;
-use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
 use crate::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::gateway::proto::unknown;
 use crate::gateway::rlqs::Quotas;
 use crate::gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
-use crate::hosts::{self, AllowedHosts};
 use crate::metrics::Metrics;
 use crate::refusals::told;
 use crate::secrets::Secrets;
@@ -50,16 +41,11 @@ const CHECK_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRat
 /// Type of its requests.
 const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
 
-/// Path prefix of methods whose clients send several messages on one stream.
-const CONVERSATIONS: &str = "/grpc.reflection.";
-/// Path of the method whose response is an endless stream.
+/// Prefix of the methods of the health service, and its method whose response is an endless stream.
+const HEALTH: &str = "/grpc.health.v1.Health/";
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
 /// Maximum number of bytes from a client in a single message to a method that needs no token.
 const SAID_BYTES_MAX: usize = 1_024;
-/// Maximum number of bytes from a client on a stream of reflection.
-const CONVERSATION_BYTES_MAX: usize = 64 * 1_024;
-/// Maximum number of reflection streams of all clients without a token.
-const CONVERSATIONS_MAX: usize = 32;
 /// Maximum length of a method's path, in bytes.
 const PATH_BYTES_MAX: usize = 256;
 /// Limit for the incomplete messages of all clients without a token, in blocks. Each message takes at least
@@ -75,15 +61,14 @@ const ENCODING: &str = "grpc-encoding";
 /// Value of [`ENCODING`] for uncompressed messages.
 const PLAIN: &str = "identity";
 
-/// Limits of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestLimits {
+pub(crate) struct RequestLimits {
     /// Host names that it may use for this weir-sync.
-    pub hosts: AllowedHosts,
+    pub(crate) hosts: AllowedHosts,
     /// Time limit for its message.
-    pub body_timeout: Duration,
+    pub(crate) body_timeout: Duration,
     /// Maximum length of a message, in bytes.
-    pub body_bytes_max: usize,
+    pub(crate) body_bytes_max: usize,
 }
 
 /// Handler of all gRPC requests.
@@ -91,18 +76,11 @@ pub(super) struct Service {
     secrets: Arc<Secrets>,
     metrics: Arc<Metrics>,
     limits: RequestLimits,
-    checks: Arc<Checks>,
-    services: Vec<(&'static str, Box<dyn Serve>)>,
-    conversations: Arc<Semaphore>,
+    gateway: Arc<Gateway>,
+    streams: Streams,
+    health: HealthServer<HealthService>,
     /// Room for incomplete messages.
     blocks: Semaphore,
-}
-
-impl std::fmt::Debug for Service {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<_> = self.services.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Service").field("services", &names).finish_non_exhaustive()
-    }
 }
 
 impl Service {
@@ -115,20 +93,9 @@ impl Service {
         metrics: Arc<Metrics>,
         limits: RequestLimits,
     ) -> Self {
-        let checks =
-            Arc::new(Checks { gateway, metrics: Arc::clone(&metrics), secrets: Arc::clone(&secrets) });
-        let server = RateLimitServiceServer::from_arc(Arc::clone(&checks));
-        let mut services = vec![
-            served(server.max_decoding_message_size(limits.body_bytes_max)),
-            served(Streams::new(quotas, limits.body_bytes_max)),
-            served(health.max_decoding_message_size(limits.body_bytes_max)),
-        ];
-        // This fails only for invalid descriptors, and these are compiled into the program.
-        services.extend(reflection::present().map(served));
-        services.extend(reflection::before().map(served));
-        let (conversations, blocks) =
-            (Arc::new(Semaphore::new(CONVERSATIONS_MAX)), Semaphore::new(BLOCKS_MAX));
-        Self { secrets, metrics, limits, checks, services, conversations, blocks }
+        let streams = Streams::new(quotas, limits.body_bytes_max);
+        let health = health.max_decoding_message_size(limits.body_bytes_max);
+        Self { secrets, metrics, limits, gateway, streams, health, blocks: Semaphore::new(BLOCKS_MAX) }
     }
 
     /// Responds to `request` of `peer`. Errors become gRPC statuses.
@@ -138,7 +105,7 @@ impl Service {
         peer: Arc<Peer>,
     ) -> Response<UnaryBody> {
         if !self.limits.hosts.are_own(request.uri(), request.headers()) {
-            let mut response = Status::failed_precondition(hosts::EXPECTED).into_http();
+            let mut response = Status::failed_precondition(EXPECTED_HOST).into_http();
             *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
             return response.map(UnaryBody::Any);
         }
@@ -153,7 +120,8 @@ impl Service {
         }
         if request.uri().path() != CHECK_PATH {
             // Boxed, so that the future of a check stays small.
-            return Box::pin(self.respond_to_other(request, peer)).await.map(UnaryBody::Any);
+            let answered = Box::pin(self.respond_to_other(request, &peer)).await;
+            return answered.unwrap_or_else(Status::into_http).map(UnaryBody::Any);
         }
         let checked = self.check(request, &peer).await;
         checked.unwrap_or_else(|status| status.into_http().map(UnaryBody::Any))
@@ -163,62 +131,34 @@ impl Service {
     async fn respond_to_other(
         self: Arc<Self>,
         request: Request<Arriving>,
-        peer: Arc<Peer>,
-    ) -> Response<Body> {
+        peer: &Arc<Peer>,
+    ) -> Result<Response<Body>, Status> {
         let path = request.uri().path();
-        let name = path.strip_prefix('/').and_then(|rest| rest.split('/').next()).unwrap_or_default();
-        let service = self.services.iter().find(|(known, _)| *known == name);
-        let Some((_, service)) = service else {
-            let names: Vec<_> = self.services.iter().map(|(name, _)| *name).collect();
-            let expected = format!("expected a method of {}, found {path}", names.join(", "));
-            return Status::unimplemented(expected).into_http();
-        };
-        let is_unary = !Self::lasts(path) && path != QUOTAS_PATH;
-        let lasting = match Self::lasts(path).then(|| self.lasting(path, &peer)).transpose() {
-            Ok(lasting) => lasting,
-            Err(status) => return status.into_http(),
-        };
-        let request = if path == QUOTAS_PATH {
-            Arc::clone(&self).begin(request, &peer)
-        } else if path.starts_with(CONVERSATIONS) {
-            Ok(bare(request.map(|body| Body::new(Limited::new(body, CONVERSATION_BYTES_MAX)))))
-        } else {
-            self.read(request, &peer).await
-        };
-        let response = match request {
-            Ok(request) => service.serve(request).await,
-            Err(status) => return status.into_http(),
-        };
-        if is_unary {
-            return compact(response).await;
+        if path == QUOTAS_PATH {
+            let request = Arc::clone(&self).begin(request, peer)?;
+            return Ok(self.streams.serve(request).await);
         }
-        let Some(lasting) = lasting else { return response };
-        response.map(|body| {
+        if !path.starts_with(HEALTH) {
+            let expected =
+                format!("expected {CHECK_PATH}, {QUOTAS_PATH} or a method of {HEALTH}, found {path}");
+            return Err(Status::unimplemented(expected));
+        }
+        let lasting = (path == WATCH_PATH).then(|| peer.lasting()).transpose().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "expected at most {LASTING_MAX} streams of health on a connection"
+            ))
+        })?;
+        let (head, body) = bare(request).into_parts();
+        let message = self.whole(body, SAID_BYTES_MAX, peer).await?;
+        let request = Request::from_parts(head, Body::new(Full::new(message)));
+        let Ok(response) = self.health.clone().call(request).await;
+        let Some(lasting) = lasting else { return Ok(compact(response).await) };
+        Ok(response.map(|body| {
             Body::new(body.map_frame(move |frame| {
                 let _lasts = &lasting;
                 frame
             }))
-        })
-    }
-
-    /// True for methods whose response does not end by itself.
-    fn lasts(path: &str) -> bool {
-        path.starts_with(CONVERSATIONS) || path == WATCH_PATH
-    }
-
-    /// Permits for such a response. Fails if there are too many.
-    fn lasting(&self, path: &str, peer: &Peer) -> Result<[Option<OwnedSemaphorePermit>; 2], Status> {
-        let own = peer.lasting().map_err(|_| {
-            let expected = "streams of health and reflection on a connection";
-            Status::resource_exhausted(format!("expected at most {LASTING_MAX} {expected}"))
-        })?;
-        let is_shared = path.starts_with(CONVERSATIONS) && !peer.is_known();
-        let shared = is_shared.then(|| Arc::clone(&self.conversations).try_acquire_owned()).transpose();
-        let shared = shared.map_err(|_| {
-            let expected = "streams of reflection at a time without a token";
-            Status::resource_exhausted(format!("expected at most {CONVERSATIONS_MAX} {expected}"))
-        })?;
-        Ok([Some(own), shared])
+        }))
     }
 
     /// Answers a rate limit check.
@@ -233,14 +173,7 @@ impl Service {
             .or_else(|wrong| RawRequest::decode(message.clone()).map(RawRequest::read).map_err(|_| wrong))
             .map_err(|wrong| Status::internal(wrong.to_string()))?;
         unknown::refuse(REQUEST, &message)?;
-        Ok(unary::answer(&self.checks.answer(asked, &shown, peer.address.ip()).await?))
-    }
-
-    /// Request with its complete message.
-    async fn read(&self, request: Request<Arriving>, peer: &Peer) -> Result<Request<Body>, Status> {
-        let (head, body) = bare(request).into_parts();
-        let body = self.whole(body, SAID_BYTES_MAX, peer).await?;
-        Ok(Request::from_parts(head, Body::new(Full::new(body))))
+        Ok(unary::answer(&self.answer(asked, &shown, peer.address.ip()).await?))
     }
 
     /// Reads a complete message.
@@ -304,23 +237,7 @@ impl Service {
         }
         Ok(asker)
     }
-}
 
-/// Status for a request with compressed messages.
-fn not_compressed(found: &HeaderValue) -> Status {
-    let mut status = Status::unimplemented(format!("{ENCODING}: expected `{PLAIN}`, found {found:?}"));
-    status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static(PLAIN));
-    status
-}
-
-/// Implementation of the rate limit method.
-struct Checks {
-    gateway: Arc<Gateway>,
-    metrics: Arc<Metrics>,
-    secrets: Arc<Secrets>,
-}
-
-impl Checks {
     /// Response to a request of `caller` with these `headers`.
     async fn answer(
         &self,
@@ -361,41 +278,9 @@ impl Checks {
     }
 }
 
-/// Registers the method names. Requests to this method are answered before they reach tonic.
-#[tonic::async_trait]
-impl RateLimitService for Checks {
-    async fn should_rate_limit(
-        &self,
-        request: tonic::Request<RateLimitRequest>,
-    ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        let (metadata, _, asked) = request.into_parts();
-        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        self.answer(asked, metadata.as_ref(), nobody).await.map(tonic::Response::new)
-    }
-}
-
-/// Service of any type.
-trait Serve: Send + Sync {
-    fn serve(&self, request: Request<Body>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
-}
-
-impl<S> Serve for S
-where
-    S: Call<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send,
-{
-    fn serve(&self, request: Request<Body>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> {
-        let mut service = self.clone();
-        Box::pin(async move {
-            match service.call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            }
-        })
-    }
-}
-
-/// Service with its name.
-fn served<S: Serve + NamedService + 'static>(service: S) -> (&'static str, Box<dyn Serve>) {
-    (S::NAME, Box::new(service))
+/// Status for a request with compressed messages.
+fn not_compressed(found: &HeaderValue) -> Status {
+    let mut status = Status::unimplemented(format!("{ENCODING}: expected `{PLAIN}`, found {found:?}"));
+    status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static(PLAIN));
+    status
 }

@@ -3,15 +3,16 @@
 //! tonic reads and writes streams of messages, and allocates two buffers of eight kilobytes per call. A check
 //! has a few dozen bytes in each direction, and there are very many of them.
 
+use std::future::ready;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures_util::FutureExt as _;
-use http_body_util::BodyExt as _;
-use hyper::Response;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Response};
 use prost::Message;
 use tonic::Status;
 use tonic::body::Body;
@@ -142,12 +143,35 @@ impl MessageWithTrailers {
     }
 }
 
+/// Headers with only the token of a request.
+pub(super) fn shown(headers: &HeaderMap) -> HeaderMap {
+    headers.get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()
+}
+
+/// Response whose message uses only as much memory as it needs until its client reads it. A buffer of tonic has
+/// eight kilobytes.
+pub(super) async fn compact(response: Response<Body>) -> Response<Body> {
+    let (head, body) = response.into_parts();
+    let Ok(body) = body.collect().await else {
+        return Status::internal("the answer broke off").into_http();
+    };
+    let trailers = body.trailers().cloned().map(Ok);
+    let message = Full::new(Bytes::copy_from_slice(&body.to_bytes()));
+    Response::from_parts(head, Body::new(message.with_trailers(ready(trailers))))
+}
+
+/// Request without its headers, for methods that need none.
+pub(super) fn bare<B>(request: Request<B>) -> Request<B> {
+    let (mut head, body) = request.into_parts();
+    head.headers = HeaderMap::new();
+    Request::from_parts(head, body)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use futures_util::stream::iter;
     use http_body_util::{Full, StreamBody};
-
-    use super::*;
 
     #[tokio::test]
     async fn an_answer_is_a_message_and_a_status() {

@@ -1,5 +1,6 @@
 //! Background task of a link: opens a connection, probes it, and opens another when it fails.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::episode::Episode;
-use super::eviction;
-use super::place::LinkTarget;
-use super::probe::{judge, probe};
-use super::round_trips::RoundTrips;
-use super::state::{LinkState, OpenConnection};
+use super::place::{LinkState, LinkTarget, OpenConnection};
+use super::probe::{judge, probe, warn_of_eviction};
 use crate::store::StoreError;
 use crate::store::address::Node;
 use crate::store::dial::connect;
@@ -103,7 +101,7 @@ impl Keeper {
                     self.generation += 1;
                     self.round_trips.note(round_trip, opened);
                     self.rise(&connection);
-                    is_memory_seen = is_memory_seen || eviction::look(&connection, self.limit()).await;
+                    is_memory_seen = is_memory_seen || warn_of_eviction(&connection, self.limit()).await;
                     let reason = self.watch(connection, named).await;
                     patience = self.patience();
                     if opened.elapsed() > BACKOFF_MAX {
@@ -213,5 +211,52 @@ impl Keeper {
                 self.rise(&connection);
             }
         }
+    }
+}
+
+/// Time for which the shortest round trip counts as the distance. A store that moved farther away may seem slow
+/// for this time.
+const KEPT: Duration = Duration::from_mins(1);
+
+/// Recent round trips that are shorter than all later ones: the first is the shortest.
+#[derive(Default)]
+struct RoundTrips(VecDeque<(Instant, Duration)>);
+
+impl RoundTrips {
+    fn note(&mut self, took: Duration, at: Instant) {
+        while self.0.back().is_some_and(|(_, known)| *known >= took) {
+            self.0.pop_back();
+        }
+        self.0.push_back((at, took));
+        while self.0.front().is_some_and(|(noted, _)| at.duration_since(*noted) > KEPT) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Shortest recent round trip; zero if none is known.
+    fn shortest(&self) -> Duration {
+        self.0.front().map_or(Duration::ZERO, |(_, took)| *took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_redis_is_no_distant_one() {
+        let (mut trips, begin) = (RoundTrips::default(), Instant::now());
+        let ms = Duration::from_millis;
+        assert_eq!(trips.shortest(), Duration::ZERO);
+        for (at_s, took_ms, shortest_ms) in
+            [(0, 80, 80), (1, 20, 20), (2, 1_500, 20), (30, 900, 20), (40, 1_500, 20), (61, 1_500, 20)]
+        {
+            trips.note(ms(took_ms), begin + Duration::from_secs(at_s));
+            assert_eq!(trips.shortest(), ms(shortest_ms), "at {at_s} s");
+        }
+        // A store that has moved away for good is a distant one.
+        trips.note(ms(1_500), begin + KEPT + Duration::from_secs(2));
+        assert_eq!(trips.shortest(), ms(900));
+        assert!(trips.0.len() <= 3);
     }
 }

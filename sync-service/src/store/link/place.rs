@@ -1,8 +1,10 @@
-//! Target of a link.
+//! Target of a link, and the state of its connection.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
 
 use crate::store::StoreError;
 use crate::store::address::Node;
@@ -72,6 +74,42 @@ impl fmt::Display for LinkTarget {
         match self {
             Self::Only(dialer) => dialer.address().fmt(f),
             Self::Node(_, node, _) => node.fmt(f),
+        }
+    }
+}
+
+/// A good connection.
+#[derive(Clone)]
+pub struct OpenConnection {
+    /// The connection itself.
+    pub connection: MultiplexedConnection,
+    /// Time limit of an answer: the store's time-out and the round trip.
+    pub limit: Duration,
+    /// Number of the connection.
+    pub generation: u64,
+}
+
+impl OpenConnection {
+    /// Creates it for a connection that belongs to no link.
+    pub fn new(connection: MultiplexedConnection, limit: Duration) -> Self {
+        Self { connection, limit, generation: 0 }
+    }
+}
+
+/// State of a connection.
+#[derive(Clone)]
+pub(super) enum LinkState {
+    Opening,
+    Up { open: OpenConnection, refused: Option<StoreError> },
+    Down(StoreError),
+}
+
+impl fmt::Debug for LinkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opening => f.write_str("Opening"),
+            Self::Up { .. } => f.write_str("Up"),
+            Self::Down(reason) => f.debug_tuple("Down").field(reason).finish(),
         }
     }
 }

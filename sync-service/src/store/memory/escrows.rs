@@ -22,28 +22,28 @@ impl Escrows {
         Self { by_id: HashMap::new(), full: BTreeSet::new(), max }
     }
 
-    pub(super) fn acquire(&mut self, now_us: u64, pop: &str, draw: &AcquireRequest) -> AcquireResult {
+    pub(super) fn acquire(&mut self, now_us: u64, pop: &str, acquire: &AcquireRequest) -> AcquireResult {
         self.forget_expired(now_us);
-        let Some((id, mut escrow)) = self.take(now_us, draw) else {
-            let leases = vec![NO_LEASE; draw.claims.len()];
+        let Some((id, mut escrow)) = self.take(now_us, acquire) else {
+            let leases = vec![NO_LEASE; acquire.claims.len()];
             return AcquireResult {
-                deficit_ns: draw.quota.fill_ns(),
+                deficit_ns: acquire.quota.fill_ns(),
                 outstanding: 0,
                 given: 0,
                 now_us,
                 leases,
             };
         };
-        let drawn = escrow.acquire(now_us, pop, draw);
+        let acquired = escrow.acquire(now_us, pop, acquire);
         self.full.insert((escrow.full_us(), Arc::clone(&id)));
         self.by_id.insert(id, escrow);
-        drawn
+        acquired
     }
 
     /// Takes the strict budget of `acquire` out of the store, or creates it. None if there is no room for a new
     /// one.
-    fn take(&mut self, now_us: u64, draw: &AcquireRequest) -> Option<(Arc<EscrowId>, Escrow)> {
-        let id = draw.escrow();
+    fn take(&mut self, now_us: u64, acquire: &AcquireRequest) -> Option<(Arc<EscrowId>, Escrow)> {
+        let id = acquire.escrow();
         if let Some((id, escrow)) = self.by_id.remove_entry(&id) {
             self.full.remove(&(escrow.full_us(), Arc::clone(&id)));
             return Some((id, escrow));
@@ -88,7 +88,7 @@ mod tests {
     const LEASE_US: u64 = 640_000;
     const HELD_US: u64 = 650_000;
 
-    /// Draws 3 tokens of 5, which refill in a second each; returns what it got.
+    /// Acquires 3 tokens of 5, which refill in a second each; returns what it got.
     fn acquire(escrows: &mut Escrows, now_us: u64, value: u8) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
         let id = BudgetId::new("r".into(), vec![value]);

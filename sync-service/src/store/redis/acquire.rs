@@ -1,9 +1,9 @@
-//! Strict budgets in Redis: one hash each, drawn on by one script.
+//! Strict budgets in Redis: one hash each, acquired from by one script.
 
 use std::time::Duration;
 
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
-use weir_budget::escrow::sliding::STEP_US;
+use weir_budget::escrow::STEP_US;
 use weir_budget::escrow::{
     AcquireRequest, AcquireResult, Claim, ClaimKind, DRIFT_PART, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN,
     NO_LEASE, longer_us,
@@ -45,26 +45,26 @@ pub fn script() -> String {
     with_maxima(&maxima, include_str!("../acquire.lua"))
 }
 
-/// Creates a call of the script for a draw.
-pub(super) fn call(script: &Lua, keys: &RedisKeys, pop: &str, draw: &AcquireRequest) -> RoutedCommand {
-    let mut call = RoutedCommand::of(script, &[keys.escrow(draw.refill_policy, &draw.id)]);
-    call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
-    call.arg(draw.leased_us()).arg(draw.held_us());
-    call.arg(match draw.refill_policy {
+/// Creates a call of the script for an acquire.
+pub(super) fn call(script: &Lua, keys: &RedisKeys, pop: &str, acquire: &AcquireRequest) -> RoutedCommand {
+    let mut call = RoutedCommand::of(script, &[keys.escrow(acquire.refill_policy, &acquire.id)]);
+    call.arg(pop).arg(acquire.token_ns() / 1_000).arg(acquire.token_ns() % 1_000).arg(acquire.quota.burst());
+    call.arg(acquire.leased_us()).arg(acquire.held_us());
+    call.arg(match acquire.refill_policy {
         RefillPolicy::Continuous => "steady",
         RefillPolicy::Window(_) => "window",
         RefillPolicy::Sliding(_) => "sliding",
         RefillPolicy::Log(_) | RefillPolicy::InFlight(_) => "log",
         RefillPolicy::Queue => "turns",
     });
-    call.arg(length_us(draw.refill_policy));
+    call.arg(length_us(acquire.refill_policy));
     let phase_s =
-        draw.refill_policy.windows().and_then(Calendar::even).map(|(_, phase_s)| i64::from(phase_s));
+        acquire.refill_policy.windows().and_then(Calendar::even).map(|(_, phase_s)| i64::from(phase_s));
     call.arg(phase_s.map_or(-1, |phase_s| phase_s * 1_000_000));
     let boundaries =
-        draw.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
-    call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(draw.ask_again_us()).arg(draw.kept_us());
-    for claim in &draw.claims {
+        acquire.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
+    call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(acquire.ask_again_us()).arg(acquire.kept_us());
+    for claim in &acquire.claims {
         let epoch = match claim.kind {
             ClaimKind::Lease => format!("{:016x}", claim.epoch),
             ClaimKind::Take => "take".into(),
@@ -83,27 +83,27 @@ fn length_us(refill_policy: RefillPolicy) -> u64 {
     refill_policy.windows().map(Calendar::longest_us).or(refill_policy.counts_us()).unwrap_or(0)
 }
 
-/// Maximum time for which Redis keeps the budget without another draw.
-pub(super) fn kept(draw: &AcquireRequest, drawn: &AcquireResult) -> Duration {
+/// Maximum time for which Redis keeps the budget without another acquire.
+pub(super) fn kept(acquire: &AcquireRequest, acquired: &AcquireResult) -> Duration {
     let held_us =
-        draw.claims.iter().filter_map(Claim::leased_us).map(longer_us).fold(draw.held_us(), u64::max);
-    let us = match draw.refill_policy.windows() {
+        acquire.claims.iter().filter_map(Claim::leased_us).map(longer_us).fold(acquire.held_us(), u64::max);
+    let us = match acquire.refill_policy.windows() {
         None => {
-            let full_us = draw.refill_policy.counts_us().unwrap_or(drawn.deficit_ns.div_ceil(1_000));
+            let full_us = acquire.refill_policy.counts_us().unwrap_or(acquired.deficit_ns.div_ceil(1_000));
             held_us + full_us.saturating_mul(4) + 2 * ENDED_KEPT_US
         }
         Some(calendar) => {
-            let ends_us = calendar.window(drawn.now_us).next_end_us.saturating_sub(drawn.now_us);
-            ends_us.max(held_us) + draw.kept_us()
+            let ends_us = calendar.window(acquired.now_us).next_end_us.saturating_sub(acquired.now_us);
+            ends_us.max(held_us) + acquire.kept_us()
         }
     };
     Duration::from_micros(us.min(COUNT_MAX))
 }
 
-/// Result of a draw from the script's answer.
-pub(super) fn drawn(draw: &AcquireRequest, row: &AcquireRow) -> Result<AcquireResult, StoreError> {
+/// Result of an acquire from the script's answer.
+pub(super) fn acquired(acquire: &AcquireRequest, row: &AcquireRow) -> Result<AcquireResult, StoreError> {
     let (deficit_us, rest_ns, outstanding, given, now_us, left, charged, waits, leases) = row;
-    if [charged.len(), waits.len(), leases.len()] != [draw.claims.len(); 3] {
+    if [charged.len(), waits.len(), leases.len()] != [acquire.claims.len(); 3] {
         return Err(StoreError::Invalid("another number of leases"));
     }
     let lease = |((charged, wait_ms), lease_ms): ((&i64, &u64), &u32)| match u64::try_from(*charged) {
@@ -111,9 +111,9 @@ pub(super) fn drawn(draw: &AcquireRequest, row: &AcquireRow) -> Result<AcquireRe
         Err(_) => Leased { wait_ms: *wait_ms, ..NO_LEASE },
     };
     let mut leases: Vec<_> = charged.iter().zip(waits).zip(leases).map(lease).collect();
-    draw.record_returns(&mut leases, *outstanding);
+    acquire.record_returns(&mut leases, *outstanding);
     Ok(AcquireResult {
-        deficit_ns: draw.told_ns(deficit(*deficit_us, *rest_ns)?),
+        deficit_ns: acquire.told_ns(deficit(*deficit_us, *rest_ns)?),
         outstanding: *outstanding,
         given: *given,
         now_us: *now_us,

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use weir_budget::budget::{
     Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US,
-    KEPT_US_MAX, LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX,
-    STEP_KEPT_US, STEP_US, keep_us,
+    KEPT_US_MAX, LENIENCE_US, MEMBER_IDLE_US, MEMBERS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX,
+    STEP_KEPT_US, keep_us,
 };
-use weir_budget::fan_out::{
-    AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
-};
+use weir_budget::id::Hex;
 use weir_budget::plan::PlanEntry;
-use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
-use weir_budget::text::Hex;
-use weir_budget::unused_refill::{SPILL_KEPT_US, SPILLS_MAX};
+use weir_budget::records::{
+    AGAIN_MIN, FAN_OUT_DEBT_US_MAX, FAN_OUT_KEPT_US, FAN_OUT_MAX, FAN_OUT_MOMENT_US, fill_us,
+};
+use weir_budget::records::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
+use weir_budget::records::{SPILL_KEPT_US, SPILLS_MAX};
 use weir_protocol::quota::Quota;
 
 use super::exchange::RoutedCommand;
@@ -25,7 +25,7 @@ use crate::store::StoreError;
 use crate::store::clock::{DOUBLE, TOLD, add_doubles, doubles, whole};
 
 /// Length of a budget's head in bytes (see the script).
-pub const HEAD_BYTES: usize = 117;
+pub const HEAD_BYTES: usize = 109;
 
 /// Maximum time by which Redis may keep a budget shorter than requested, in microseconds, so that its expiry
 /// need not be set at each charge.
@@ -44,7 +44,7 @@ pub fn script() -> String {
 }
 
 /// Limits of weir-budget for the script.
-fn maxima() -> [(&'static str, u64); 24] {
+fn maxima() -> [(&'static str, u64); 22] {
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     [
         ("HEAD_BYTES", HEAD_BYTES as u64),
@@ -57,8 +57,6 @@ fn maxima() -> [(&'static str, u64); 24] {
         ("GRACE_US", GRACE_US),
         ("KEPT_US_MAX", KEPT_US_MAX),
         ("KEPT_SLACK_US", KEPT_SLACK_US),
-        ("STEP_US", STEP_US),
-        ("LOOK_US", LOOK_US),
         ("STEP_KEPT_US", STEP_KEPT_US),
         ("SPILL_KEPT_US", SPILL_KEPT_US),
         ("SPILLS_MAX", SPILLS_MAX as u64),
@@ -66,11 +64,11 @@ fn maxima() -> [(&'static str, u64); 24] {
         ("FORGOTTEN_US_MAX", FORGOTTEN_US_MAX),
         ("LENIENCE_US", LENIENCE_US),
         ("PACE_US", PACE_US),
-        ("SPREAD_KEPT_US", SPREAD_KEPT_US),
+        ("FAN_OUT_KEPT_US", FAN_OUT_KEPT_US),
         ("AGAIN_MIN", u64::from(AGAIN_MIN)),
-        ("SPREAD_MAX", u64::from(SPREAD_MAX)),
-        ("SPREAD_MOMENT_US", SPREAD_MOMENT_US),
-        ("SPREAD_DEBT_US_MAX", SPREAD_DEBT_US_MAX),
+        ("FAN_OUT_MAX", u64::from(FAN_OUT_MAX)),
+        ("FAN_OUT_MOMENT_US", FAN_OUT_MOMENT_US),
+        ("FAN_OUT_DEBT_US_MAX", FAN_OUT_DEBT_US_MAX),
     ]
 }
 
@@ -251,21 +249,21 @@ fn read_budget(
     let account = |(n, (row, demand)): (usize, (&[u8], Demand))| {
         let mut numbers = row.chunks_exact(DOUBLE).map(whole);
         let (whole_us, rest_ns) = (numbers.next()??, numbers.next()??);
-        let (spread, charged) = (numbers.next()??, numbers.next()??);
+        let (fan_out, charged) = (numbers.next()??, numbers.next()??);
         let mut members = if n == last { mem::take(&mut members) } else { members.clone() };
         if let Some(own) = own.and_then(|own| members.get_mut(own)) {
             own.demand = demand;
         }
         let deficit_ns = deficit(whole_us, rest_ns).ok()?;
-        Some(Account { deficit_ns, spread: u32::try_from(spread).ok()?, charged, now_us, members })
+        Some(Account { deficit_ns, fan_out: u32::try_from(fan_out).ok()?, charged, now_us, members })
     };
     rows.chunks_exact(4 * DOUBLE).zip(demands).enumerate().map(account).collect()
 }
 
 /// Maximum time for which Redis keeps the budget without another charge.
 pub(super) fn kept(entry: &PlanEntry, account: &Account) -> Duration {
-    let is_remembered = account.spread > 0 || account.deficit_ns > entry.quota.fill_ns();
-    let longer_us = if is_remembered { SPREAD_KEPT_US + STEP_KEPT_US } else { 0 };
+    let is_remembered = account.fan_out > 0 || account.deficit_ns > entry.quota.fill_ns();
+    let longer_us = if is_remembered { FAN_OUT_KEPT_US + STEP_KEPT_US } else { 0 };
     Duration::from_micros(keep_us(account.deficit_ns).saturating_add(longer_us).min(KEPT_US_MAX))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_budget::budget::Account;
-use weir_budget::hashed::Hashed;
+use weir_budget::id::Hashed;
 
 use super::charge::{Charging, accounts};
 use super::script::Lua;

@@ -14,9 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use super::exchange::{RoutedCommand, error_kind};
 use super::nodes::Nodes;
-use super::reach::Reach;
 use super::script::Lua;
-use super::server::{Manner, Server};
+use super::server::{Manner, Reach, Server};
 use crate::store::address::Node;
 use crate::store::link::OpenConnection;
 use crate::store::{Master, StoreError};
@@ -159,7 +158,7 @@ impl Cluster {
         self.nodes.ping()
     }
 
-    /// Masters in reach, with the result of their last confirmation by a replica, if draws wait for one.
+    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
         self.nodes.masters()
     }

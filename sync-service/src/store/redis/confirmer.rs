@@ -1,9 +1,9 @@
-//! Draws that count only once a replica has them.
+//! Acquires that count only once a replica has them.
 //!
-//! `WAIT` blocks its connection until a replica has everything that was sent over it before. So these draws
-//! have a connection of their own. Draws that arrive while it is blocked are collected, and go as one pipeline
-//! with one `WAIT` at its end. After a second without draws a probe is sent instead, so that a missing replica
-//! is found before a draw needs it.
+//! `WAIT` blocks its connection until a replica has everything that was sent over it before. So these acquires
+//! have a connection of their own. Acquires that arrive while it is blocked are collected, and go as one pipeline
+//! with one `WAIT` at its end. After a second without acquires a probe is sent instead, so that a missing replica
+//! is found before an acquire needs it.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::script::Lua;
 use crate::store::link::{Episode, Link, OpenConnection};
 use crate::store::{Master, StoreError};
 
-/// Maximum number of reports whose draws wait to be sent.
+/// Maximum number of reports whose acquires wait to be sent.
 const ASKED_MAX: usize = 256;
-/// A pipeline with this number of draws takes no more reports: a server executes it in a small part of its
-/// time-out. If all draws after an outage were sent at once, all of them might be late.
+/// A pipeline with this number of acquires takes no more reports: a server executes it in a small part of its
+/// time-out. If all acquires after an outage were sent at once, all of them might be late.
 const CALLS_MAX: usize = 2_000;
-/// Time without draws after which a probe is sent.
+/// Time without acquires after which a probe is sent.
 const IDLE: Duration = Duration::from_secs(1);
 /// Time by which Redis may exceed the time of a `WAIT`: it checks ten times a second which ones have ended.
 const LATE: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Results of one report's calls, or the reason why there are none.
 type Came = Result<Vec<Value>, StoreError>;
 
-/// Sends draws to one server. The background task ends when this is dropped.
+/// Sends acquires to one server. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Confirmer {
     wait: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Confirmer {
     task: JoinHandle<()>,
 }
 
-/// Draws of one report.
+/// Acquires of one report.
 struct Asked {
     calls: Vec<RoutedCommand>,
     answer: oneshot::Sender<Came>,
@@ -116,7 +116,7 @@ struct Work {
 }
 
 impl Work {
-    /// Handles draws until the task is aborted.
+    /// Handles acquires until the task is aborted.
     async fn run(mut self) {
         loop {
             let mut asked = self.gather().await;
@@ -136,7 +136,7 @@ impl Work {
         }
     }
 
-    /// Collects the draws that are sent together now; none if a probe is due.
+    /// Collects the acquires that are sent together now; none if a probe is due.
     async fn gather(&mut self) -> Vec<Asked> {
         let mut next = tokio::select! {
             next = self.asked.recv() => next,

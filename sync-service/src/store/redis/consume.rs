@@ -70,47 +70,47 @@ impl Taker {
         Self { trips, keys }
     }
 
-    /// Sends `draws`, for all of which [`is_known`] is true; returns their results in order. None if a draw
+    /// Sends `acquires`, for all of which [`is_known`] is true; returns their results in order. None if an acquire
     /// needs the general script.
     pub(super) async fn take(
         &self,
-        draws: &[&AcquireRequest],
+        acquires: &[&AcquireRequest],
     ) -> Vec<Result<Option<AcquireResult>, StoreError>> {
-        let mut waiting = Vec::with_capacity(draws.len());
-        for draw in draws {
+        let mut waiting = Vec::with_capacity(acquires.len());
+        for acquire in acquires {
             let (answer, answered) = oneshot::channel();
-            if let Some(wants) = wants(draw) {
+            if let Some(wants) = wants(acquire) {
                 self.trips
-                    .ask(Asked { key: self.keys.escrow(draw.refill_policy, &draw.id), wants, answer })
+                    .ask(Asked { key: self.keys.escrow(acquire.refill_policy, &acquire.id), wants, answer })
                     .await;
             }
             waiting.push(answered);
         }
-        let mut given = Vec::with_capacity(draws.len());
-        for (draw, answered) in draws.iter().zip(waiting) {
+        let mut given = Vec::with_capacity(acquires.len());
+        for (acquire, answered) in acquires.iter().zip(waiting) {
             let said = answered.await.unwrap_or(Err(StoreError::Connecting));
-            given.push(said.map(|said| said.is_taken.map(|is_taken| drawn(draw, &said, is_taken))));
+            given.push(said.map(|said| said.is_taken.map(|is_taken| acquired(acquire, &said, is_taken))));
         }
         given
     }
 }
 
-/// True if the draw is one consumption, under a refill policy that the script implements.
-pub(super) fn is_known(draw: &AcquireRequest) -> bool {
-    wants(draw).is_some()
+/// True if the acquire is one consumption, under a refill policy that the script implements.
+pub(super) fn is_known(acquire: &AcquireRequest) -> bool {
+    wants(acquire).is_some()
 }
 
 /// The script's arguments for `acquire`; none if it is not one consumption of a kind that the script implements.
-fn wants(draw: &AcquireRequest) -> Option<[u64; 4]> {
-    let [claim] = draw.claims.as_slice() else { return None };
-    let token_ns = match draw.refill_policy {
-        RefillPolicy::Continuous => draw.token_ns(),
+fn wants(acquire: &AcquireRequest) -> Option<[u64; 4]> {
+    let [claim] = acquire.claims.as_slice() else { return None };
+    let token_ns = match acquire.refill_policy {
+        RefillPolicy::Continuous => acquire.token_ns(),
         RefillPolicy::Window(_) => 0,
         RefillPolicy::Sliding(_) | RefillPolicy::Log(_) | RefillPolicy::InFlight(_) | RefillPolicy::Queue => {
             return None;
         }
     };
-    let wants = [claim.ahead.into(), draw.quota.burst().into(), token_ns / 1_000, token_ns % 1_000];
+    let wants = [claim.ahead.into(), acquire.quota.burst().into(), token_ns / 1_000, token_ns % 1_000];
     (claim.kind == ClaimKind::Take).then_some(wants)
 }
 
@@ -156,17 +156,17 @@ fn said(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
 }
 
 /// Converts the result of `acquire`.
-fn drawn(draw: &AcquireRequest, said: &ConsumeRow, is_taken: bool) -> AcquireResult {
-    let given = draw.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
-    let full_ns = draw.token_ns().saturating_mul(draw.quota.burst().into());
-    let left = full_ns.saturating_sub(said.deficit_ns) / draw.token_ns();
+fn acquired(acquire: &AcquireRequest, said: &ConsumeRow, is_taken: bool) -> AcquireResult {
+    let given = acquire.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
+    let full_ns = acquire.token_ns().saturating_mul(acquire.quota.burst().into());
+    let left = full_ns.saturating_sub(said.deficit_ns) / acquire.token_ns();
     let lease = Leased {
         wait_ms: if is_taken { 0 } else { said.refills_us.div_ceil(1_000) },
         left: u32::try_from(left).unwrap_or(u32::MAX),
         ..Leased::of(given, 0)
     };
     AcquireResult {
-        deficit_ns: draw.told_ns(said.deficit_ns),
+        deficit_ns: acquire.told_ns(said.deficit_ns),
         outstanding: said.outstanding,
         given,
         now_us: said.now_us,

@@ -13,8 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::confirmer::patience;
-use super::reach::Reach;
-use super::server::Server;
+use super::server::{Reach, Server};
 use super::slots::{SlotMap, View, slot_of};
 use crate::store::address::Node;
 use crate::store::dial::connect;
@@ -79,7 +78,7 @@ impl Nodes {
         Err(reason)
     }
 
-    /// Masters in reach, with the result of their last confirmation by a replica, if draws wait for one.
+    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
         let shards = self.shards();
         let masters = shards.slots.nodes();
@@ -219,12 +218,11 @@ impl Nodes {
                 return;
             }
         }
-        let tags = slots.tags();
+        let tags: Vec<_> = slots.nodes().into_iter().map(|node| (node.clone(), slots.tag_of(node))).collect();
         let mut shards = self.shards();
-        for (node, tag) in &tags {
-            shards.links.entry((*node).clone()).or_insert_with(|| self.connect(node, tag)).tag.set(tag);
+        for (node, tag) in tags {
+            shards.links.entry(node.clone()).or_insert_with(|| self.connect(&node, &tag)).tag.set(&tag);
         }
-        drop(tags);
         (shards.slots, shards.trouble) = (slots, StoreError::Connecting);
     }
 

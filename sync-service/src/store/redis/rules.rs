@@ -1,33 +1,34 @@
-//! Rule sets and the canary in Redis: one hash, written by one script.
-
-use std::sync::Arc;
+//! Rule sets, the canary and overrides in Redis: a hash and one beside it, each changed by one script.
 
 use super::exchange::RoutedCommand;
-use super::script::{Lua, with_maxima};
-use super::servers::Servers;
+use super::script::script;
+use super::servers::Caller;
 use crate::store::StoreError;
-use crate::store::canary::{self, CanaryChange, CanaryResult};
-use crate::store::keys::RedisKeys;
+use crate::store::rules::{CanaryChange, CanaryResult, StoredCanary};
+use crate::store::rules::{
+    Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
+};
 use crate::store::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
 /// Name of the rule sets' hash.
-pub(super) const RULES: &str = "rules";
+const RULES: &str = "rules";
 
-/// The script, preceded by its limit.
-pub(super) fn script() -> String {
-    with_maxima(&[("VERSIONS_KEPT", VERSIONS_KEPT as u64)], include_str!("../rules.lua"))
+/// Answer of the script of overrides.
+type OverridesRow = (u64, u64, u64, u64, u64, Vec<(String, String)>);
+
+pub(super) fn rules_script() -> String {
+    script(&[("VERSIONS_KEPT", VERSIONS_KEPT as u64)], include_str!("../rules.lua"))
 }
 
-pub(super) async fn put(
-    servers: &Servers,
-    script: &Arc<Lua>,
-    keys: &RedisKeys,
-    put: &NewVersion<'_>,
-) -> Result<Stored, StoreError> {
-    let mut call = RoutedCommand::of(script, &[keys.one(RULES)]);
+pub(super) fn overrides_script() -> String {
+    script(&[("OVERRIDES_MAX", OVERRIDES_MAX as u64)], include_str!("../overrides.lua"))
+}
+
+pub(super) async fn put(caller: &Caller, put: &NewVersion<'_>) -> Result<Stored, StoreError> {
+    let mut call = caller.call(&[caller.keys.one(RULES)]);
     call.arg("put").arg(put.document).arg(or_empty(put.expected));
     call.arg(put.note).arg(u8::from(put.from_file)).arg("");
-    match servers.send_one(call, script).await? {
+    match caller.send(call).await? {
         (1, version) => Ok(Stored::New(version)),
         (0, version) => Ok(Stored::Same(version)),
         (-1, version) => Ok(Stored::Conflict(version)),
@@ -37,12 +38,10 @@ pub(super) async fn put(
 }
 
 pub(super) async fn change_canary(
-    servers: &Servers,
-    script: &Arc<Lua>,
-    keys: &RedisKeys,
+    caller: &Caller,
     change: &CanaryChange<'_>,
 ) -> Result<CanaryResult, StoreError> {
-    let mut call = RoutedCommand::of(script, &[keys.one(RULES)]);
+    let mut call = caller.call(&[caller.keys.one(RULES)]);
     match *change {
         CanaryChange::Begin { document, text, expected } => {
             call.arg("begin").arg(document).arg(or_empty(expected)).arg(text).arg(0).arg("");
@@ -57,7 +56,7 @@ pub(super) async fn change_canary(
             call.arg("put over").arg(document).arg(expected).arg(note).arg(0).arg("");
         }
     }
-    match servers.send_one(call, script).await? {
+    match caller.send(call).await? {
         (1, version) => Ok(CanaryResult::Put(version)),
         (2, id) => Ok(CanaryResult::Begun(id)),
         (3, id) => Ok(CanaryResult::Withdrawn(id)),
@@ -68,69 +67,98 @@ pub(super) async fn change_canary(
     }
 }
 
-pub(super) async fn canary(
-    servers: &Servers,
-    script: &Arc<Lua>,
-    keys: &RedisKeys,
-) -> Result<Option<canary::StoredCanary>, StoreError> {
-    let rules = keys.one(RULES);
+/// Reads fields of the rule sets' hash at one moment.
+async fn fields<T: redis::FromRedisValue>(caller: &Caller, fields: &[String]) -> Result<T, StoreError> {
+    let rules = caller.keys.one(RULES);
     let mut call = RoutedCommand::new("HMGET", &rules);
-    call.arg(&rules).arg("canary").arg("canary:note").arg("canary:document");
-    let row: (Option<u64>, Option<String>, Option<String>) = servers.send_one(call, script).await?;
+    call.arg(&rules).arg(fields);
+    caller.send(call).await
+}
+
+pub(super) async fn canary(caller: &Caller) -> Result<Option<StoredCanary>, StoreError> {
+    let names = ["canary", "canary:note", "canary:document"].map(String::from);
+    let row: (Option<u64>, Option<String>, Option<String>) = fields(caller, &names).await?;
     let (Some(id), Some(note), Some(document)) = row else { return Ok(None) };
     let (at_ms, text) = note.split_once(' ').unwrap_or_default();
     let at_ms = at_ms.parse().map_err(|_| StoreError::Invalid("a canary without a time"))?;
-    Ok(Some(canary::StoredCanary { id, at_ms, text: text.to_owned(), document }))
+    Ok(Some(StoredCanary { id, at_ms, text: text.to_owned(), document }))
+}
+
+pub(super) async fn document(caller: &Caller, version: u64) -> Result<Option<String>, StoreError> {
+    let (document,) = fields(caller, &[format!("document:{version}")]).await?;
+    Ok(document)
+}
+
+pub(super) async fn kept(caller: &Caller) -> Result<Vec<StoredVersion>, StoreError> {
+    let Some(current) = current(caller).await?.version else { return Ok(Vec::new()) };
+    let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
+    let names = versions.clone().map(|version| format!("note:{version}"));
+    let names: Vec<String> = [String::from("first")].into_iter().chain(names).collect();
+    let mut fields = fields::<Vec<Option<String>>>(caller, &names).await?.into_iter();
+    let first = fields.next().flatten().and_then(|first| first.parse().ok());
+    let kept = |(version, note): (u64, Option<String>)| {
+        let (at_s, note) = note.as_deref()?.split_once(' ')?;
+        Some(StoredVersion { version, short: 0, at_s: at_s.parse().ok()?, note: note.to_owned() })
+    };
+    let mut kept: Vec<StoredVersion> = versions.zip(fields).filter_map(kept).collect();
+    // Versions are numbered from the first; if that is not known, from the first that is kept.
+    let first = first.or(kept.last().map(|oldest| oldest.version)).unwrap_or(current);
+    for known in &mut kept {
+        known.short = known.version.saturating_sub(first) + 1;
+    }
+    Ok(kept)
+}
+
+/// Reads version and numbers at one moment.
+pub(super) async fn current(caller: &Caller) -> Result<Current, StoreError> {
+    let names = ["current", "overrides", "canary"].map(String::from);
+    let (version, overrides, canary): (Option<u64>, Option<u64>, Option<u64>) =
+        fields(caller, &names).await?;
+    Ok(Current { version, overrides: overrides.unwrap_or_default(), canary: canary.unwrap_or_default() })
+}
+
+pub(super) async fn change_overrides(
+    caller: &Caller,
+    change: Option<&OverrideChange<'_>>,
+) -> Result<StoredOverrides, StoreError> {
+    // In one cluster slot.
+    let names = [caller.keys.one(RULES), caller.keys.beside(RULES, "overrides")];
+    let mut call = caller.call(&names);
+    match change {
+        None => drop(call.arg("").arg("").arg("").arg("").arg("")),
+        Some(OverrideChange::Drop(name)) => drop(call.arg("drop").arg(*name).arg("").arg("").arg("")),
+        Some(OverrideChange::Put { name, text, until }) => {
+            call.arg("put").arg(*name).arg(*text);
+            match until {
+                Until::In(for_ms) => call.arg(*for_ms).arg(""),
+                Until::At(until_ms) => call.arg("").arg(*until_ms),
+            };
+        }
+    }
+    let row: OverridesRow = caller.send(call).await?;
+    let (version, overrides, canary, now_ms, outcome, rows) = row;
+    let outcome = match outcome {
+        0 => OverrideResult::Done,
+        1 => OverrideResult::Full,
+        2 => OverrideResult::Missing,
+        _ => return Err(StoreError::Invalid("another outcome of a change of overrides")),
+    };
+    // Overrides that cannot be parsed are from another program.
+    let mut kept: Vec<_> =
+        rows.into_iter().filter_map(|(name, value)| stored_override(name, &value)).collect();
+    kept.sort_by_key(|order| order.id);
+    let current = Current { version: Some(version).filter(|version| *version > 0), overrides, canary };
+    Ok(StoredOverrides { current, now_ms, outcome, kept })
+}
+
+fn stored_override(name: String, value: &str) -> Option<StoredOverride> {
+    let mut words = value.splitn(4, ' ');
+    let mut number = || words.next()?.parse().ok();
+    let (id, at_ms, until_ms) = (number()?, number()?, number()?);
+    Some(StoredOverride { name, id, at_ms, until_ms, text: words.next()?.to_owned() })
 }
 
 /// A number as text; empty if there is none.
 fn or_empty(number: Option<u64>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
-}
-
-pub(super) async fn version(
-    servers: &Servers,
-    script: &Arc<Lua>,
-    keys: &RedisKeys,
-) -> Result<Option<u64>, StoreError> {
-    let rules = keys.one(RULES);
-    let mut call = RoutedCommand::new("HGET", &rules);
-    call.arg(&rules).arg("current");
-    servers.send_one(call, script).await
-}
-
-pub(super) async fn document(
-    servers: &Servers,
-    script: &Arc<Lua>,
-    keys: &RedisKeys,
-    version: u64,
-) -> Result<Option<String>, StoreError> {
-    let rules = keys.one(RULES);
-    let mut call = RoutedCommand::new("HGET", &rules);
-    call.arg(&rules).arg(format!("document:{version}"));
-    servers.send_one(call, script).await
-}
-
-pub(super) async fn kept(
-    servers: &Servers,
-    script: &Arc<Lua>,
-    keys: &RedisKeys,
-) -> Result<Vec<StoredVersion>, StoreError> {
-    let Some(current) = version(servers, script, keys).await? else { return Ok(Vec::new()) };
-    let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
-    let rules = keys.one(RULES);
-    let mut call = RoutedCommand::new("HMGET", &rules);
-    call.arg(&rules).arg("first");
-    for version in versions.clone() {
-        call.arg(format!("note:{version}"));
-    }
-    let fields: Vec<Option<String>> = servers.send_one(call, script).await?;
-    let mut fields = fields.into_iter();
-    let first = fields.next().flatten().and_then(|first| first.parse().ok()).unwrap_or(current);
-    let kept = |(version, note): (u64, Option<String>)| {
-        let (at_s, note) = note.as_deref()?.split_once(' ')?;
-        let short = version.checked_sub(first)? + 1;
-        Some(StoredVersion { version, short, at_s: at_s.parse().ok()?, note: note.to_owned() })
-    };
-    Ok(versions.zip(fields).filter_map(kept).collect())
 }

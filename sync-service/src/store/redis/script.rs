@@ -44,6 +44,11 @@ impl Lua {
     }
 }
 
+/// A script's text, preceded by these limits as constants and by what all scripts share.
+pub(super) fn script(maxima: &[(&str, u64)], text: &str) -> String {
+    with_maxima(maxima, &format!("{}{text}", include_str!("../common.lua")))
+}
+
 /// A script's text, preceded by these limits as constants.
 pub(super) fn with_maxima(maxima: &[(&str, u64)], text: &str) -> String {
     let lines = maxima.iter().map(|(name, value)| format!("local {name} = {value}\n"));

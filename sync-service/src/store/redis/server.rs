@@ -1,6 +1,7 @@
-//! One server: the connection that its calls share, and that of the draws that wait for a replica.
+//! One server: its scripts, the connection that its calls share, and that of the acquires that wait for a replica.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{RedisError, Value};
 use tokio::time::{Instant, timeout};
@@ -8,15 +9,46 @@ use tokio::time::{Instant, timeout};
 use super::confirmer::Confirmer;
 use super::exchange::{RoutedCommand, exchange};
 use super::script::Lua;
-use crate::store::link::{Link, OpenConnection};
+use crate::store::clock::{Clocks, ServerClock};
+use crate::store::dial::Dialer;
+use crate::store::keys::RedisKeys;
+use crate::store::link::{Link, LinkTarget, OpenConnection};
 use crate::store::trouble::explain;
 use crate::store::{Master, StoreError};
+
+/// Settings for reaching servers.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    pub(super) dialer: Arc<Dialer>,
+    /// Names of the keys there.
+    pub(super) keys: RedisKeys,
+    /// Time-out of an answer, in addition to the round trip.
+    pub(super) response_timeout: Duration,
+    /// Scripts that are loaded on each new connection.
+    pub(super) scripts: Arc<[String]>,
+    /// Script of the calls that count only once a replica has their effects, and the time that may take; none
+    /// if no call waits for a replica.
+    pub(super) confirmed: Option<(Arc<Lua>, Duration)>,
+    pub(super) clocks: Arc<Clocks>,
+}
+
+impl Reach {
+    /// Creates a server at `place`, and starts connecting. Must be called inside a tokio runtime.
+    pub(super) fn server(&self, place: LinkTarget) -> Server {
+        let clock = ServerClock::new(Arc::clone(&self.clocks));
+        let (keys, scripts) = (self.keys.clone(), Arc::clone(&self.scripts));
+        let link = Arc::new(Link::new(place, keys, self.response_timeout, scripts, clock));
+        let waiting = self.confirmed.clone();
+        let confirmer = waiting.map(|(script, wait)| Confirmer::new(Arc::clone(&link), script, wait));
+        Server { link, confirmer }
+    }
+}
 
 /// A server, or those that take over from each other under one name.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) link: Arc<Link>,
-    /// If there is none, no draw waits for a replica.
+    /// If there is none, no acquire waits for a replica.
     pub(super) confirmer: Option<Confirmer>,
 }
 
@@ -78,7 +110,7 @@ impl Server {
         Err(reason)
     }
 
-    /// Result of the last confirmation by a replica; none if draws do not wait for one, or the server itself is
+    /// Result of the last confirmation by a replica; none if acquires do not wait for one, or the server itself is
     /// out of reach.
     pub(super) fn master(&self) -> Option<Master> {
         let confirmer = self.confirmer.as_ref().filter(|_| !self.link.is_down())?;

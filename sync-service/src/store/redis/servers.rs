@@ -6,10 +6,10 @@ use redis::{FromRedisValue, Value};
 
 use super::cluster::Cluster;
 use super::exchange::RoutedCommand;
-use super::reach::Reach;
 use super::script::Lua;
-use super::server::{Manner, Server};
+use super::server::{Manner, Reach, Server};
 use crate::store::address::Discovery;
+use crate::store::keys::RedisKeys;
 use crate::store::link::LinkTarget;
 use crate::store::{Master, StoreError};
 
@@ -69,15 +69,6 @@ impl Servers {
         }
     }
 
-    /// Sends one call; returns its result.
-    pub(super) async fn send_one<T: FromRedisValue>(
-        &self,
-        call: RoutedCommand,
-        script: &Arc<Lua>,
-    ) -> Result<T, StoreError> {
-        self.send(vec![call], script).await.pop().unwrap_or(Err(StoreError::Invalid("no answer")))
-    }
-
     /// Succeeds if a server is in reach.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         match self {
@@ -86,7 +77,7 @@ impl Servers {
         }
     }
 
-    /// Masters in reach, with the result of their last confirmation by a replica, if draws wait for one.
+    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
         match self {
             Self::One(server) => server.master().into_iter().collect(),
@@ -97,4 +88,25 @@ impl Servers {
 
 fn read<T: FromRedisValue>(answer: Result<Value, StoreError>) -> Result<T, StoreError> {
     T::from_redis_value(answer?).map_err(|_| StoreError::Invalid("another type"))
+}
+
+/// Calls of one script.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) servers: Arc<Servers>,
+    pub(super) keys: RedisKeys,
+    pub(super) script: Arc<Lua>,
+}
+
+impl Caller {
+    /// Creates a call of the script on `names`, which are all in one slot.
+    pub(super) fn call(&self, names: &[String]) -> RoutedCommand {
+        RoutedCommand::of(&self.script, names)
+    }
+
+    /// Sends one call; returns its result.
+    pub(super) async fn send<T: FromRedisValue>(&self, call: RoutedCommand) -> Result<T, StoreError> {
+        let mut results = self.servers.send(vec![call], &self.script).await;
+        results.pop().unwrap_or(Err(StoreError::Invalid("no answer")))
+    }
 }

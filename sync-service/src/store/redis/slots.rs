@@ -1,6 +1,6 @@
 //! Map from keys to the nodes of a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use redis::Value;
 
@@ -84,21 +84,10 @@ impl SlotMap {
         self.0.iter().map(|range| &range.node).collect()
     }
 
-    /// For each master, a hash tag whose slot it serves.
-    pub(super) fn tags(&self) -> BTreeMap<&Node, String> {
-        let mut tags: BTreeMap<_, _> = self.0.iter().map(|range| (&range.node, None)).collect();
-        let mut missing = tags.len();
-        for name in (0..NAMES_MAX).map(|number| format!("probe:{number}")) {
-            if missing == 0 {
-                break;
-            }
-            let node = self.node_of(slot_of(&name));
-            if let Some(tag @ None) = node.and_then(|node| tags.get_mut(node)) {
-                *tag = Some(name);
-                missing -= 1;
-            }
-        }
-        tags.into_iter().map(|(node, tag)| (node, tag.unwrap_or_else(|| "probe".into()))).collect()
+    /// A hash tag whose slot `node` serves.
+    pub(super) fn tag_of(&self, node: &Node) -> String {
+        let mut names = (0..NAMES_MAX).map(|number| format!("probe:{number}"));
+        names.find(|name| self.node_of(slot_of(name)) == Some(node)).unwrap_or_else(|| "probe".into())
     }
 }
 
@@ -149,9 +138,8 @@ mod tests {
                 "{slot}"
             );
         }
-        let tags = slots.tags();
-        assert_eq!(tags.keys().map(|node| node.port).collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(tags.iter().all(|(node, tag)| slots.node_of(slot_of(tag)) == Some(node)), "{tags:?}");
+        assert_eq!(slots.nodes().iter().map(|node| node.port).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(slots.nodes().iter().all(|node| slots.node_of(slot_of(&slots.tag_of(node))) == Some(node)));
         assert_eq!(SlotMap::read(&Value::Array(vec![]), "a"), None);
         assert_eq!(SlotMap::read(&Value::Array(vec![Value::Nil]), "a"), None);
     }

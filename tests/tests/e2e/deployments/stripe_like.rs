@@ -13,29 +13,17 @@ fn write(key: &str) -> Ask {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_reads_and_writes_apart() {
+async fn a_key_reads_and_writes_apart_less_in_test_mode_and_made_up_ones_are_stopped_at_their_address() {
     let edge = Edge::start("stripe-like").await;
-    let (key, other) = ("Bearer sk_live_one", "Bearer sk_live_two");
-    edge.assert_limited_after(&read(key), 100, 100.0).await;
-    edge.assert_limited_after(&write(key), 100, 100.0).await;
-    for ask in [read(other), write(other)] {
+    for (key, burst, per_second) in [("Bearer sk_live_one", 100, 100.0), ("Bearer sk_test_one", 25, 25.0)] {
+        edge.assert_limited_after(&read(key), burst, per_second).await;
+        edge.assert_limited_after(&write(key), burst, per_second).await;
+    }
+    for ask in [read("Bearer sk_live_two"), write("Bearer sk_live_two")] {
         let answer = edge.envoy.client().send(&ask).await;
         assert_eq!(answer.status, 200, "another key at the same address: {answer:?}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_of_the_test_mode_has_less() {
-    let edge = Edge::start("stripe-like").await;
-    edge.assert_limited_after(&read("Bearer sk_test_one"), 25, 25.0).await;
-    edge.assert_limited_after(&write("Bearer sk_test_one"), 25, 25.0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_makes_keys_up_is_stopped_at_its_address() {
-    let edge = Edge::start("stripe-like").await;
-    let mut client = edge.envoy.client();
-    let mut tally = Tally::default();
+    let (mut client, mut tally) = (edge.envoy.client(), Tally::default());
     for n in 0..40 {
         let made_up = read(&format!("Bearer sk_live_made_up_{n}")).header("x-say", "401");
         tally.add(client.send(&made_up).await.status);

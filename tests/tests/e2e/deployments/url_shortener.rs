@@ -54,17 +54,6 @@ async fn an_account_shortens_1000_a_day_from_all_addresses_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_premium_account_shortens_10000_a_day() {
-    away_from_midnight().await;
-    let edge = Edge::start("url-shortener").await;
-    let premium = |ask: Ask| ask.header("x-account-id", "acme").header("x-plan", "premium");
-    let tally = shortened(&edge, "203.0.113", premium, 1_200).await;
-    assert_eq!(tally.admitted(), 1_200, "{tally:?}");
-    let more = shortened(&edge, "198.51.100", premium, 10_000 - 1_200 + 200).await;
-    assert_eq!(more.admitted(), 10_000 - 1_200, "{more:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_are_followed_though_nobody_counts_accounts() {
     away_from_midnight().await;
     let mut edge = Edge::start("url-shortener").await;

@@ -3,7 +3,7 @@
 //! The load is an open loop: each request is sent when it is due, to any of the three. Each client asks for two and
 //! a half times its quota all the time, so what it gets is what its budget gives. A master that dies has passed
 //! nothing on for its last second, so what it did in that is forgotten. One rule is like most rules; the other is
-//! strict, and its draws wait for a replica, so that none of them is forgotten; half of its clients come only in
+//! strict, and its acquires wait for a replica, so that none of them is forgotten; half of its clients come only in
 //! that second. What is judged is the whole load, from the first request to the last.
 
 mod cluster;
@@ -42,7 +42,7 @@ const OFFERED: f64 = 2.5;
 const LASTS: Duration = Duration::from_secs(28);
 /// When something happens to the store, from the beginning of the load.
 const AT: Duration = Duration::from_secs(8);
-/// How long a draw waits for a replica.
+/// How long an acquire waits for a replica.
 const WAIT_MS: &str = "100";
 
 /// A rule of the load.

@@ -5,7 +5,6 @@
 //! measures the same for longer.
 
 mod outages;
-mod shapes;
 mod steady;
 
 use std::time::Duration;
@@ -18,7 +17,7 @@ use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::{HEAD, Run};
 use weir_tests::fleet::scenario::Scenario;
 use weir_tests::fleet::schedule::Arrival;
-use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, Shape, TIMEOUT};
+use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, TIMEOUT};
 
 /// What the rule admits per second.
 const RATE: u32 = 50;
@@ -41,11 +40,7 @@ pub(crate) async fn measuring() -> SemaphorePermit<'static> {
 
 /// A fleet for one test.
 async fn fleet() -> (SemaphorePermit<'static>, Fleet) {
-    fleet_of(Shape::of(RATE, BURST)).await
-}
-
-async fn fleet_of(shape: Shape) -> (SemaphorePermit<'static>, Fleet) {
-    (measuring().await, Fleet::start(shape).await)
+    (measuring().await, Fleet::start(RATE, BURST).await)
 }
 
 /// What each scenario's client asks for.

@@ -143,7 +143,7 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     let given = BURST + RATE * LASTS.as_secs_f64();
     let all = count(&by_filter) + count(&by_module) + count(&by_check);
     assert!(all >= 0.8 * given, "{all} of {given}");
-    // Their parts of a budget that all draw on differ, but none is left out.
+    // Their parts of a budget that all acquire from differ, but none is left out.
     for (door, admitted) in [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)] {
         assert!(count(&admitted) > 0.1 * given, "{door}: {} of {given}", admitted.len());
     }

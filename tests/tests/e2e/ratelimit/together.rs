@@ -1,7 +1,7 @@
 //! All doors at once: what goes through Envoy's own filter, through Weir's module and past `/v1/check` is one quota.
 //!
 //! Each of the three asks for the same client all the time, and for many times its quota. The rule is strict, and
-//! its draws wait for a replica, so the quota holds at every moment from the first request on, whatever happens to
+//! its acquires wait for a replica, so the quota holds at every moment from the first request on, whatever happens to
 //! the store.
 
 use std::time::Duration;

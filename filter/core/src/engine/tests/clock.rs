@@ -54,47 +54,12 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
 }
 
 #[test]
-fn out_of_touch_the_time_goes_on_too() {
-    let mut site = site();
-    let (mut engine, _) = configured(r#""rate": "1/h", "burst": 2, "on_sync_loss": "deny""#, true, &mut site);
-    let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a greeting");
-    engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
-    assert_eq!(
-        engine.connectivity(engine.time(read(MS, STEP_NS))),
-        Some(crate::fleet::connectivity::Connectivity::Fresh)
-    );
-    assert!(passes(&mut engine, &mut site, read(MS, STEP_NS)));
-    assert!(!passes(&mut engine, &mut site, read(100 * SECOND_NS, STEP_NS)), "its lease has ended");
-}
-
-#[test]
 fn a_clock_that_is_hardly_behind_has_not_stepped() {
     let mut site = site();
     let (mut engine, _) = configured(r#""rate": "10/s", "burst": 10"#, false, &mut site);
     assert!(passes(&mut engine, &mut site, read(SECOND_NS, 0)));
     assert!(passes(&mut engine, &mut site, read(SECOND_NS, 50 * MS)));
     assert_eq!(engine.time(read(2 * SECOND_NS, 0)), read(2 * SECOND_NS, 0));
-}
-
-#[test]
-fn a_worker_that_rests_meanwhile_loses_no_time_and_a_clock_that_returns_gives_none() {
-    let mut site = site();
-    let mut engines = [0, 1].map(|_| configured(r#""rate": "1/s", "burst": 3"#, false, &mut site).0);
-    let admits =
-        |engine: &mut Engine, site: &mut LocalHost, now| (0..5).filter(|_| passes(engine, site, now)).count();
-    assert_eq!(admits(&mut engines[0], &mut site, read(0, 0)), 3);
-    assert_eq!(admits(&mut engines[0], &mut site, read(0, STEP_NS)), 0);
-    for worker in [1, 0] {
-        assert_eq!(admits(&mut engines[worker], &mut site, read(2 * SECOND_NS, STEP_NS)), 2 * worker);
-    }
-    assert_eq!(admits(&mut engines[0], &mut site, read(100 * SECOND_NS, STEP_NS)), 3, "after a long rest");
-    engines[1].tick(&mut site, read(100 * SECOND_NS, STEP_NS));
-    for worker in [1, 0] {
-        assert_eq!(admits(&mut engines[worker], &mut site, read(101 * SECOND_NS, 0)), 0, "it is back");
-    }
-    for worker in [1, 0] {
-        assert_eq!(admits(&mut engines[worker], &mut site, read(102 * SECOND_NS, 0)), worker, "and goes on");
-    }
 }
 
 /// The time between the last reading and the step back is not given when the clock returns.

@@ -80,7 +80,7 @@ fn reports_of_one_pop_say_a_key_once() {
     let asked = key.asked;
     assert!(others.is_empty(), "workers have nothing to say: {others:?}");
 
-    let grant = Grant { ratio: AdmitRatio::ONE, level_milli: 2_000, burst: 10, parts: 1, lease_ms: 10_000 };
+    let grant = Grant { ratio: AdmitRatio::ONE, level_milli: 2_000, burst: 10, divisor: 1, lease_ms: 10_000 };
     let hot = Reply { pops: 4, grants: vec![Allowance::Hot(grant)], ..greeted(&report) };
     program.answer(&call, &hot, T0 + 2 * INTERVAL_NS);
     program.ask([1, 0, 1], T0 + 2 * INTERVAL_NS);
@@ -112,10 +112,10 @@ fn the_keys_of_strict_rules_stay_with_their_workers() {
     let mut open = OpenRequest::new(1);
     let call = waiting(&mut program.workers[0], &mut open, &mut program.site);
     let lease = Allowance::Leased(weir_protocol::messages::Leased::of(2, 60_000));
-    let drawn = Ok(reply(&call, &lease, 0));
+    let acquired = Ok(reply(&call, &lease, 0));
     let worker = &mut program.workers[0];
     assert_eq!(
-        answered(worker, &mut open, &call, drawn, &mut program.site, T0).ok().as_deref(),
+        answered(worker, &mut open, &call, acquired, &mut program.site, T0).ok().as_deref(),
         Some("continue")
     );
     let [first, others] = program.tick(T0 + 10 * INTERVAL_NS);

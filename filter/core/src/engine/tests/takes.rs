@@ -73,16 +73,7 @@ fn a_key_that_is_asked_for_often_gets_a_lease_and_a_few_tokens_ahead() {
 }
 
 #[test]
-fn a_key_that_is_asked_for_now_and_then_takes() {
-    let mut site = site();
-    let mut engine = taking(WIDE, &mut site);
-    for n in 0..20 {
-        assert_eq!(taken(&mut engine, &mut site, T0 + n * INTERVAL_NS / 4, got(900)), "continue");
-    }
-}
-
-#[test]
-fn where_little_is_left_nothing_is_drawn_ahead() {
+fn where_little_is_left_nothing_is_acquired_ahead() {
     let mut site = site();
     let mut engine = taking(WIDE, &mut site);
     for _ in 0..20 {
@@ -107,27 +98,11 @@ fn a_request_that_another_rule_may_refuse_does_not_take() {
     assert_eq!(
         asked(&mut both(WIDE), &mut OpenRequest::new(5), &mut site, T0),
         "call",
-        "both are drawn on at once"
+        "both are acquired from at once"
     );
     let mut engine = both(r#""rate": "1/d", "burst": 1"#);
     assert_eq!(taken(&mut engine, &mut site, T0, got(1)), "continue");
     assert_eq!(asked(&mut engine, &mut OpenRequest::new(5), &mut site, T0), "429");
-}
-
-#[test]
-fn what_is_taken_is_not_refused_for_what_another_request_found() {
-    let mut site = site();
-    let mut engine = taking(STRICT, &mut site);
-    let (mut first, mut second) = (OpenRequest::new(5), OpenRequest::new(6));
-    for open in [&mut first, &mut second] {
-        assert_eq!(asked(&mut engine, open, &mut site, T0), "take 1");
-    }
-    let mut given = |open: &mut OpenRequest, taken| {
-        let decided = engine.taken(open, Some(taken), &mut client(), &mut site, T0);
-        shown(&decided.expect("it waited").step)
-    };
-    assert_eq!(given(&mut second, ConsumeReply { is_taken: false, left: 0, wait_ms: 500 }), "429");
-    assert_eq!(given(&mut first, got(0)), "continue");
 }
 
 #[test]
@@ -137,19 +112,6 @@ fn what_is_taken_lets_its_request_through_though_weir_sync_was_silent_for_too_lo
     let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a greeting");
     engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
     assert_eq!(taken(&mut engine, &mut site, T0 + (5 * SECOND_NS - 500_000), got(0)), "continue");
-}
-
-#[test]
-fn what_was_taken_counts_where_the_rule_decides_without_its_budget() {
-    for on_sync_loss in ["local", "share"] {
-        let mut site = site();
-        let fields = format!(r#""rate": "2/h", "strict": true, "on_sync_loss": "{on_sync_loss}""#);
-        let mut engine = taking(&fields, &mut site);
-        for left in [1, 0] {
-            assert_eq!(taken(&mut engine, &mut site, T0, got(left)), "continue");
-        }
-        assert_eq!(taken(&mut engine, &mut site, T0, None::<ConsumeReply>), "429", "{on_sync_loss}");
-    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! More keys that owe something than the table has places for.
 
 use super::*;
-use crate::buckets::TakeResult;
-use crate::table::NamedKey;
+use crate::algorithms::TakeResult;
 use std::collections::BTreeMap;
 use std::string::ToString as _;
 use weir_protocol::messages::Leased;
+use weir_rules::key::KeyValue;
 
 const LEASE_MS: u32 = 2_000;
 
@@ -34,8 +34,8 @@ fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time
     if decision.outcome() != DecisionKind::Wait {
         return decision.outcome();
     }
-    let (report, draw) = waiting_for(decision);
-    let answered = limiter.drawn(draw, &answer_all(&report), slots, now + MS).unwrap();
+    let (report, acquire) = waiting_for(decision);
+    let answered = limiter.acquired(acquire, &answer_all(&report), slots, now + MS).unwrap();
     limiter.decide_again(answered, &mut client(n), slots, now + MS).outcome()
 }
 
@@ -44,7 +44,7 @@ fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time
 #[test]
 fn a_slow_flood_locks_no_newcomer_out() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(64));
-    limiter.record_reply(1, false, T0);
+    limiter.sync.as_mut().unwrap().observe(1, false, T0);
     let every_ns = SECOND_NS * 64 / 2_000;
     let (mut refused, mut reported, newcomers) = (0, T0, 180 * 2_000 / 64);
     for n in 0..newcomers {
@@ -60,112 +60,6 @@ fn a_slow_flood_locks_no_newcomer_out() {
     assert_eq!(refused, 0, "of {newcomers}");
 }
 
-/// A slot without a free place: every key in it has tokens that it may still spend.
-fn crowded() -> (Limiter, LocalSlots) {
-    let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
-    limiter.record_reply(1, false, T0);
-    for n in 0..100 {
-        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, T0), DecisionKind::Allow, "{n}");
-    }
-    (limiter, slots)
-}
-
-fn leased(report: &Report, charged: u64) -> Vec<u8> {
-    let lease = |key: &weir_protocol::messages::Key| match key.ahead {
-        0 => Leased::NONE,
-        _ => Leased::of(charged, LEASE_MS),
-    };
-    let grants = report.keys.iter().map(|key| Allowance::Leased(lease(key))).collect();
-    Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
-}
-
-// I6
-#[test]
-fn a_key_without_a_place_draws_for_each_request_by_itself() {
-    let (mut limiter, mut slots) = crowded();
-    let mut epochs = vec![];
-    for (charged, expected) in [(1, DecisionKind::Allow), (1, DecisionKind::Allow), (0, DecisionKind::Limit)]
-    {
-        let (report, draw) = waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
-        let key = report.keys.last().unwrap();
-        assert_eq!((key.admitted, key.ahead), (0, 1));
-        epochs.push(key.epoch);
-        assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
-        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), expected);
-    }
-    // The next request is refused at once until a token may have come.
-    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome(), DecisionKind::Limit);
-    epochs.sort_unstable();
-    epochs.dedup();
-    assert_eq!(epochs.len(), 3, "what was leased to one is never asked for again");
-}
-
-/// A hundred keys of one slot ask at the same time, and are answered one after the other.
-// I6
-#[test]
-fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
-    let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
-    limiter.record_reply(1, false, T0);
-    let mut waiting = vec![];
-    for n in 0..100 {
-        waiting.push(waiting_for(limiter.decide(&mut client(n), &mut slots, T0)));
-    }
-    for (n, (report, draw)) in (0..).zip(waiting) {
-        let answered = limiter.drawn(draw, &answer_all(&report), &mut slots, T0 + MS).unwrap();
-        let decision = limiter.decide_again(answered, &mut client(n), &mut slots, T0 + MS);
-        assert_eq!(decision.outcome(), DecisionKind::Allow, "{n}");
-    }
-}
-
-#[test]
-fn a_key_keeps_its_place_for_as_long_as_its_request_may_wait() {
-    let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
-    limiter.time_out_after(5 * SECOND_NS);
-    limiter.record_reply(1, false, T0);
-    let (report, draw) = waiting_for(limiter.decide(&mut client(0), &mut slots, T0));
-    let late = T0 + 4_500 * MS;
-    for n in 1..=100 {
-        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, late), DecisionKind::Allow, "{n}");
-    }
-    let grants = vec![Allowance::Leased(Leased::of(1, 2 * 4_500))];
-    let reply =
-        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
-    let answered = limiter.drawn(draw, &reply.encode(), &mut slots, late).unwrap();
-    assert_eq!(
-        limiter.decide_again(answered, &mut client(0), &mut slots, late).outcome(),
-        DecisionKind::Allow
-    );
-}
-
-#[test]
-fn a_place_is_free_again_once_its_lease_is_over() {
-    let (mut limiter, mut slots) = crowded();
-    for (n, expected, now) in [(200, false, T0 + 1_900 * MS), (201, true, T0 + 2_000 * MS)] {
-        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, now), DecisionKind::Allow);
-        let value = weir_rules::key::KeyValue::of_address(
-            core::net::Ipv4Addr::from_bits(n).into(),
-            weir_rules::address::Prefixes { ipv4: 32, ipv6: 64 },
-        );
-        let NamedKey { place, .. } = limiter.find("login", value.as_bytes(), 1).unwrap();
-        let mut slot = Slot::empty();
-        slots.read(0, &mut slot).unwrap();
-        assert_eq!(slot.is_watched(place.tag), expected, "client {n}");
-    }
-}
-
-#[test]
-fn what_one_request_did_not_get_refuses_none_that_got_it() {
-    let (mut limiter, mut slots) = crowded();
-    let mut wait = |limiter: &mut Limiter| waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
-    let waiting = [wait(&mut limiter), wait(&mut limiter)];
-    for ((report, draw), (charged, expected)) in
-        waiting.into_iter().zip([(0, DecisionKind::Limit), (1, DecisionKind::Allow)])
-    {
-        assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
-        assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), expected);
-    }
-}
-
 /// Reports whatever is due and has it all charged; returns what the report said of `n`.
 fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Option<(u64, u64)> {
     let report = limiter.report(slots, true, now)?;
@@ -173,7 +67,7 @@ fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) 
     let reply =
         Reply { sequence: report.sequence, pops: 5, settled: Settled::All, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
-    let value = weir_rules::key::KeyValue::of_address(
+    let value = KeyValue::of_address(
         core::net::Ipv4Addr::from_bits(n).into(),
         weir_rules::address::Prefixes { ipv4: 32, ipv6: 64 },
     );
@@ -184,7 +78,7 @@ fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) 
 #[test]
 fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(1));
-    limiter.record_reply(5, false, T0);
+    limiter.sync.as_mut().unwrap().observe(5, false, T0);
     let take = |limiter: &mut Limiter, slots: &mut LocalSlots, n, tokens| {
         for _ in 0..tokens {
             assert_eq!(limiter.decide(&mut client(n), slots, T0).outcome(), DecisionKind::Allow, "{n}");
@@ -199,66 +93,6 @@ fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
     take(&mut limiter, &mut slots, 1, 3);
     let (_, unconfirmed) = report_all(&mut limiter, &mut slots, 1, T0 + 2 * SECOND_NS).unwrap();
     assert!((3..=5).contains(&unconfirmed), "of 3 tokens, and a fair share of two: {unconfirmed}");
-}
-
-// I6
-#[test]
-fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
-    let (mut limiter, mut slots) = crowded();
-    let mut wait = |limiter: &mut Limiter, n| waiting_for(limiter.decide(&mut client(n), &mut slots, T0));
-    let (first, its_draw) = wait(&mut limiter, 200);
-    let (second, other_draw) = wait(&mut limiter, 200);
-    let (third, late_draw) = wait(&mut limiter, 201);
-    assert_ne!(first.keys.last().unwrap().epoch, second.keys.last().unwrap().epoch);
-    let mut again = |limiter: &mut Limiter, report: &Report, draw, n, now| {
-        assert!(limiter.drawn(draw, &leased(report, 1), &mut slots, now).unwrap());
-        let outcome = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome();
-        let next = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome();
-        (outcome, next)
-    };
-    let once = (DecisionKind::Allow, DecisionKind::Limit);
-    assert_eq!(again(&mut limiter, &second, other_draw, 200, T0), once);
-    assert_eq!(again(&mut limiter, &first, its_draw, 200, T0 + 1_999 * MS), once);
-    let refused = (DecisionKind::Limit, DecisionKind::Limit);
-    assert_eq!(again(&mut limiter, &third, late_draw, 201, T0 + 2_000 * MS), refused, "its lease is over");
-}
-
-// I6
-#[test]
-fn what_a_key_without_a_place_has_drawn_is_told_and_what_is_left_given_back() {
-    let (mut limiter, mut slots) = crowded();
-    let said_of = |report: &Report, epoch: u32| {
-        let key = report.keys.iter().find(|key| key.epoch == epoch);
-        key.map(|key| (key.admitted, key.ahead))
-    };
-    for (n, charged, answered, said) in
-        [(200, 1, true, Some((1, 0))), (201, 1, false, Some((0, 0))), (202, 0, true, None)]
-    {
-        let (report, draw) = waiting_for(limiter.decide(&mut client(n), &mut slots, T0));
-        let epoch = report.keys.last().unwrap().epoch;
-        assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
-        limiter.decide_again(answered, &mut client(n), &mut slots, T0);
-        let next = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
-        assert_eq!(said_of(&next, epoch), said);
-        let after = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
-        assert_eq!(said_of(&after, epoch), None, "once");
-        for report in [next, after] {
-            limiter.report_failed(report.sequence, T0 + 500 * MS);
-        }
-    }
-}
-
-// I6
-#[test]
-fn what_a_key_without_a_place_has_drawn_is_its_own_under_other_rules() {
-    let (mut limiter, mut slots) = crowded();
-    let (report, draw) = waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
-    limiter.replace_rules(rules(&json!([
-        {"name": "wide", "key": ["client_address"], "rate": "9/s"},
-        {"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true},
-    ])));
-    assert!(limiter.drawn(draw, &leased(&report, 1), &mut slots, T0).unwrap());
-    assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), DecisionKind::Allow);
 }
 
 /// A part of the default table, and of what comes to it.
@@ -280,7 +114,9 @@ fn refused_of_newcomers(
     let (mut newcomers, mut refused) = (0, 0);
     for n in 0..per_second * seconds / PART {
         let now = T0 + u64::from(n) * every_ns;
-        limiter.record_reply(pops.unwrap_or(1), false, now);
+        if let Some(sync) = &mut limiter.sync {
+            sync.observe(pops.unwrap_or(1), false, now);
+        }
         let is_newcomer = n % 20 == 0;
         let who = if is_newcomer { n | 1 << 31 } else { n % (addresses / PART) };
         let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome();
@@ -330,7 +166,8 @@ fn past_what_it_can_tell_apart_as_many_pass_as_before() {
 fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
     let rule_set = rules(&json!([
         {"name": "slow", "match": {"addresses": ["10.0.0.0/8"]}, "key": ["client_address"], "rate": "5/m", "burst": 5},
-        {"name": "fast", "match": {"addresses": ["192.0.2.0/24"]}, "key": ["client_address"], "rate": "50/s", "burst": 50},
+        {"name": "fast", "key": ["client_address"], "rate": "50/s", "burst": 50,
+         "match": {"addresses": ["192.0.2.0/24"]}},
     ]));
     let (mut limiter, mut slots) = (limiter(rule_set, None), LocalSlots::new(1));
     let (mut flood, mut through) = (0, 0);

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::format;
-use weir_protocol::messages::{Ban, Leased};
+use weir_protocol::messages::Ban;
 
 const CLIENT: &str = "192.0.2.1";
 const HOUR_MS: u32 = 3_600_000;
@@ -58,55 +58,6 @@ fn a_key_that_lost_its_place_owes_nothing_once_it_is_forgotten() {
     assert_eq!(limiter.entry(0, &value(1), &mut slots), None);
     told(&mut limiter, &mut slots, 1, 0, T0);
     assert!(admitted(&mut limiter, &mut slots, CLIENT, 10, T0) > 1);
-}
-
-#[test]
-fn other_workers_follow_within_half_a_second() {
-    let rule_set = one(&json!({}));
-    let (mut a, mut b) = (limiter(rule_set.clone(), Some(1)), limiter(rule_set, Some(2)));
-    let mut slots = LocalSlots::new(4);
-    assert_eq!(admitted(&mut a, &mut slots, CLIENT, 12, T0), 10);
-    assert!(!allows(&mut b, &mut slots, CLIENT, T0), "which it remembers");
-    told(&mut a, &mut slots, 1, 0, T0);
-    assert!(!allows(&mut b, &mut slots, CLIENT, T0 + 400 * MS));
-    assert!(allows(&mut b, &mut slots, CLIENT, T0 + 500 * MS));
-}
-
-#[test]
-fn what_was_said_of_a_key_before_it_was_forgotten_changes_nothing() {
-    let (mut limiter, mut slots) = (limiter(one(&json!({})), Some(1)), LocalSlots::new(4));
-    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 20, T0), 10);
-    let before = limiter.report(&mut slots, true, T0).unwrap();
-    assert_eq!((before.keys.len(), before.keys[0].admitted), (1, 10));
-    told(&mut limiter, &mut slots, 1, 0, T0 + 250 * MS);
-    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 3, T0 + 300 * MS), 3);
-    // In debt, and nothing is to be let through.
-    answer(&mut limiter, &mut slots, &before, 2, grant(0, 1, -50_000), T0 + 310 * MS);
-    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 20, T0 + 320 * MS), 7);
-    let after = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
-    assert_eq!((after.keys[0].admitted, after.keys[0].unconfirmed), (10, 10));
-    assert!(after.keys[0].asked_recently <= 23, "{:?}", after.keys[0]);
-    assert_ne!(after.keys[0].epoch, before.keys[0].epoch);
-}
-
-#[test]
-fn a_strict_rules_key_that_is_barred_asks_again_once_it_is_forgotten() {
-    let (mut limiter, mut slots) =
-        (limiter(one(&json!({"rate": "1/h", "strict": true})), Some(1)), LocalSlots::new(4));
-    limiter.record_reply(1, false, T0);
-    let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, CLIENT, T0));
-    let leased = Leased { wait_ms: u64::from(HOUR_MS), ..Leased::of(0, 2_000) };
-    let grants = vec![Allowance::Leased(leased)];
-    let reply =
-        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
-    limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap();
-    let refused = limiter.decide_again(true, &mut Client(CLIENT.into()), &mut slots, T0);
-    assert_eq!(refused.outcome(), DecisionKind::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, CLIENT, T0 + 10 * MS).outcome(), DecisionKind::Limit);
-    told(&mut limiter, &mut slots, 1, 0, T0 + 20 * MS);
-    let (again, _) = waiting_for(ask(&mut limiter, &mut slots, CLIENT, T0 + 30 * MS));
-    assert_eq!((again.keys[0].admitted, again.keys[0].ahead), (0, 1));
-    assert_ne!(again.keys[0].epoch, report.keys[0].epoch);
 }
 
 #[test]

@@ -102,27 +102,6 @@ fn a_rule_that_lacks_a_part_leaves_the_others_alone() {
 }
 
 #[test]
-fn an_address_that_no_rule_counts_by_is_never_asked_for() {
-    let by_key = json!([
-        {"name": "a", "key": [{"header": "key"}], "rate": "1/m"},
-        {"name": "b", "key": ["all"], "rate": "9/m"},
-        {"name": "c", "match": {"hosts": ["other"]}, "key": ["client_address"], "rate": "9/m"},
-    ]);
-    let mut requests = [asks("10.0.0.1", "a"), asks("10.0.0.2", "a")];
-    let (outcomes, _) = outcomes(&by_key, &mut requests);
-    assert_eq!(outcomes, [DecisionKind::Allow, DecisionKind::Limit]);
-    assert_eq!(requests.map(|request| request.addresses_asked), [0, 0]);
-    // If rules need it, it is asked for once.
-    let by_address = json!([
-        {"name": "a", "key": ["client_address"], "rate": "9/m", "also_by_prefix": [{"ipv4": 24, "times": 2}]},
-        {"name": "b", "key": ["client_address", {"header": "key"}], "rate": "9/m"},
-    ]);
-    let mut requests = [asks("10.0.0.1", "a")];
-    assert_eq!(self::outcomes(&by_address, &mut requests).0, [DecisionKind::Allow]);
-    assert_eq!(requests[0].addresses_asked, 1);
-}
-
-#[test]
 fn all_is_one_bucket_for_everybody() {
     let all = json!([{"name": "r", "key": ["all"], "missing": "limit", "rate": "1/m", "burst": 2}]);
     let (outcomes, _) = outcomes(&all, &mut [asks("10.0.0.1", "a"), asks("10.0.0.2", "b"), Asks::default()]);
@@ -206,7 +185,8 @@ fn what_is_wrong_with_wider_is_said_where_it_is() {
     );
     assert_eq!(long, [expected]);
     let errors = ErrorCollector::default();
-    let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s", "also_by_prefix": [{"ipv4": 8, "times": 2}]}]);
+    let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s",
+        "also_by_prefix": [{"ipv4": 8, "times": 2}]}]);
     RuleSet::parse(&fast, "rules", &errors);
     let noted = errors.into_result::<()>(None).unwrap_err();
     assert_eq!(

@@ -6,9 +6,7 @@ use crate::table::{ChangeFn, EntryChange, SharedSlots, SlotsHandle};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::format;
-use std::string::ToString;
 use weir_protocol::messages::Ban;
-use weir_rules::config::PluginConfig;
 
 /// Slots that are shared memory, with the quick path or without, and how often each path wrote.
 struct Seen {
@@ -61,22 +59,6 @@ impl Slots for Seen {
     }
 }
 
-#[test]
-fn a_cold_key_is_changed_where_it_is() {
-    for (count, worker) in [(1, None), (4, None), (1, Some(1)), (4, Some(1))] {
-        let rule =
-            |i| json!({"name": format!("r{i}"), "key": ["client_address"], "rate": "100/s", "burst": 100});
-        let (mut limiter, mut slots) =
-            (limiter(rules(&(0..count).map(rule).collect()), worker), Seen::new(4, true));
-        limiter.record_reply(1, false, T0);
-        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 1, T0), 1);
-        assert_eq!((slots.changed, slots.written), (0, 1), "a newcomer");
-        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:6", 50, T0 + MS), 50);
-        assert_eq!((slots.changed, slots.written), (50, 1), "{count} rules, {worker:?}");
-        assert_eq!(limiter.counters().take_rule(count - 1).allowed, 51);
-    }
-}
-
 /// A client with an API key, or without one.
 struct Caller(String, Option<String>);
 
@@ -87,76 +69,6 @@ impl Request for Caller {
             Attribute::Header(name) if name == "x-api-key" => self.1.clone().map(String::into_bytes),
             _ => None,
         }
-    }
-}
-
-#[test]
-fn keys_of_several_slots_are_changed_where_they_are_or_the_general_way() {
-    for (keys, is_plain) in [
-        (json!([["client_address"], [{"header": "x-api-key"}]]), true),
-        (json!([[{"header": "x-api-key"}], ["all"], ["client_address", {"header": "x-api-key"}]]), true),
-        (
-            json!([["client_address"], ["all"], ["client_address", {"header": "x-api-key"}], [{"client_address": {"ipv4": 24, "ipv6": 48}}]]),
-            true,
-        ),
-        (
-            json!([["client_address"], ["all"], ["client_address", {"header": "x-api-key"}], [{"client_address": {"ipv4": 24, "ipv6": 48}}], [{"header": "x-api-key"}]]),
-            false,
-        ),
-    ] {
-        // Two rules for each key.
-        let rule = |(i, key)| json!({"name": format!("r{i}"), "key": key, "rate": "100/s", "burst": 100});
-        let each = keys.as_array().unwrap().iter();
-        let list: Vec<_> = each.clone().chain(each).enumerate().map(rule).collect();
-        let count = u32::try_from(list.len()).unwrap();
-        let (mut limiter, mut slots) =
-            (limiter(rules(&Value::Array(list)), Some(1)), Seen::new(1 << 12, true));
-        limiter.record_reply(1, false, T0);
-        let mut asks = |api_key: Option<&str>, n: u32| {
-            let mut caller = Caller("192.0.2.1:5".into(), api_key.map(ToString::to_string));
-            let admitted = (0..n).filter(|_| {
-                limiter.decide(&mut caller, &mut slots, T0 + MS).outcome() == DecisionKind::Allow
-            });
-            (admitted.count(), slots.changed, slots.written / (count / 2))
-        };
-        assert_eq!(asks(Some("one"), 1), (1, 0, 1), "newcomers: {keys}");
-        let (changed, written) = if is_plain { (49, 1) } else { (0, 50) };
-        assert_eq!(asks(Some("one"), 49), (49, changed, written), "{keys}");
-        assert_eq!(asks(None, 1).1, changed, "it lacks a key: {keys}");
-    }
-}
-
-/// Unless its requests are thinned, or it is on another worker's list.
-#[test]
-fn a_watched_key_is_changed_where_it_is() {
-    for (ratio, is_thinned) in [(1_000, false), (400, true)] {
-        let (mut limiter, mut slots) = (limiter(one_rule("100/s", 100), Some(1)), Seen::new(4, true));
-        // Of 40 POPs: what is taken beyond a fair share is reported.
-        limiter.record_reply(40, false, T0);
-        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 10, T0), 10);
-        let report = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
-        assert_eq!(report.keys.len(), 1, "it is watched");
-        answer(&mut limiter, &mut slots, &report, 40, grant(ratio, 1_000, 100_000), T0 + 250 * MS);
-        let (changed, written) = (slots.changed, slots.written);
-        let now = T0 + 300 * MS;
-        let admitted = admitted(&mut limiter, &mut slots, "192.0.2.1:5", 20, now);
-        let in_place = slots.changed - changed;
-        assert_eq!(
-            (admitted < 20, in_place, slots.written > written),
-            (is_thinned, if is_thinned { 0 } else { 20 }, is_thinned)
-        );
-        let told = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
-        assert_eq!(
-            (told.keys[0].admitted, told.keys[0].asked),
-            (10 + admitted as u64, 30),
-            "each is counted once"
-        );
-        // One that another worker watches is not on this one's list.
-        let mut other = super::limiter(one_rule("100/s", 100), Some(2));
-        other.record_reply(40, false, T0 + 500 * MS);
-        let changed = slots.changed;
-        assert!(allows(&mut other, &mut slots, "192.0.2.1:5", T0 + 600 * MS));
-        assert_eq!(slots.changed, changed);
     }
 }
 
@@ -207,45 +119,6 @@ fn a_general_writer_gets_its_turn_beside_quick_ones() {
     );
 }
 
-#[test]
-fn what_is_not_plain_goes_the_general_way() {
-    for fields in [
-        json!({"algorithm": "sliding_window"}),
-        json!({"match": {"path": {"prefix": "/"}}}),
-        json!({"key": [{"header": "x"}], "tiers": [{"name": "gold", "keys": ["a"], "times": 5}]}),
-        json!({"mode": "shadow"}),
-        json!({"strict": true}),
-        json!({"penalty": {"after": 5, "within": "1s", "deny_for": "1m"}}),
-        json!({"cost": {"header": "x"}}),
-        json!({"cost": {"after": {"status": [401]}}}),
-        json!({"tiers": [{"name": "gold", "when": {"query": [{"name": "plan", "equals": "gold"}]}, "times": 5}]}),
-        json!({"algorithm": "leaky_bucket", "queue": 3}),
-        json!({"algorithm": "concurrency", "rate": null, "limit": 2}),
-        json!({"algorithm": "quota", "rate": "5/day"}),
-        json!({"enforced_percent": 50}),
-    ] {
-        let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "100/s"});
-        let is_plain = |rule: &Value| limiter(rules(&json!([rule])), None).plain.is_some();
-        assert!(is_plain(&rule));
-        let rule_fields = rule.as_object_mut().unwrap();
-        rule_fields.extend(fields.as_object().unwrap().clone());
-        rule_fields.retain(|_, value| !value.is_null());
-        assert!(!is_plain(&rule), "{fields}");
-    }
-    for fields in [
-        json!({"enforce": false}),
-        json!({"allow": [{"path": {"prefix": "/"}}]}),
-        json!({"deny": [{"path": {"prefix": "/"}}]}),
-    ] {
-        let mut whole = json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "100/s"}]});
-        whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        assert!(
-            limiter(PluginConfig::parse(whole.to_string().as_bytes()).unwrap().rules, None).plain.is_none(),
-            "{fields}"
-        );
-    }
-}
-
 /// One of two worlds in which the same happens.
 struct World {
     limiter: Limiter,
@@ -294,7 +167,7 @@ impl World {
                 let api_key = (client % 7 != 6).then(|| format!("key {}", client % 4));
                 let decision = limiter.decide(&mut Caller(address, api_key), slots, now);
                 told = format!("{decision:?}");
-                if limiter.only_asks && decision.outcome() == DecisionKind::Allow {
+                if limiter.current.only_asks && decision.outcome() == DecisionKind::Allow {
                     limiter.take_back(slots, now);
                 }
             }
@@ -317,7 +190,7 @@ impl World {
                 }
             }
             Step::Replace => limiter.replace_rules(rules.clone()),
-            Step::OnlyAsks(only_asks) => limiter.only_asks = *only_asks,
+            Step::OnlyAsks(only_asks) => limiter.current.only_asks = *only_asks,
         }
         let counted: Vec<_> =
             (0..limiter.rules().rules().len()).map(|i| limiter.counters().take_rule(i)).collect();
@@ -346,7 +219,8 @@ fn plain_rule() -> impl Strategy<Value = Value> {
     (key, 1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY, 0u32..4).prop_map(
         |((key, missing), rate, burst, cost, unsynced, local, tells, jitter_s)| {
             json!({"key": key, "missing": missing, "rate": format!("{rate}/s"), "burst": burst, "cost": cost,
-                "on_sync_loss": unsynced, "local_burst": local.clamp(cost, burst), "response": {"on_allowed": tells, "retry_after_jitter_s": jitter_s}})
+                "on_sync_loss": unsynced, "local_burst": local.clamp(cost, burst),
+                "response": {"on_allowed": tells, "retry_after_jitter_s": jitter_s}})
         },
     )
 }
@@ -379,7 +253,8 @@ proptest! {
     // I3
     #[test]
     fn both_paths_come_to_the_same(
-        (first, second) in (rule_set(), rule_set()), worker in prop::option::of(Just(1u64)), slots in prop::sample::select(vec![1u32, 2, 3, 64]),
+        (first, second) in (rule_set(), rule_set()), worker in prop::option::of(Just(1u64)),
+        slots in prop::sample::select(vec![1u32, 2, 3, 64]),
         steps in prop::collection::vec((step(), -3i64..60), 1..200),
     ) {
         let [mut quick, mut general] =

@@ -21,7 +21,8 @@ impl Request for WithHeader<'_> {
 fn with(lists: &Value) -> Limiter {
     let mut document = json!({"rules": [
         {"name": "all", "key": ["client_address"], "rate": "1/h", "burst": 2},
-        {"name": "some", "match": {"headers": [{"name": "x", "regex": "^a"}]}, "key": [{"header": "y"}], "rate": "1/h", "burst": 9},
+        {"name": "some", "match": {"headers": [{"name": "x", "regex": "^a"}]}, "key": [{"header": "y"}],
+         "rate": "1/h", "burst": 9},
     ]});
     document.as_object_mut().unwrap().extend(lists.as_object().unwrap().clone());
     let errors = ErrorCollector::default();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::RuleIndex;
-use weir_protocol::messages::{Leased, PushedGrant, RunningRules};
+use weir_protocol::messages::Leased;
 
 fn rule(name: &str, rate: &str, burst: u32) -> Value {
     json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst})
@@ -15,16 +15,12 @@ fn strict(name: &str, rate: &str) -> Value {
 /// A worker among 101 POPs: every key is watched from its first request.
 fn in_a_fleet(set: &Value) -> (Limiter, LocalSlots) {
     let mut limiter = limiter(rules(set), Some(1));
-    limiter.record_reply(101, false, T0);
+    limiter.sync.as_mut().unwrap().observe(101, false, T0);
     (limiter, LocalSlots::new(4))
 }
 
 fn answer(sequence: u64, grants: Vec<Allowance>) -> Vec<u8> {
     Reply { sequence, pops: 101, settled: Settled::All, grants, ..Reply::default() }.encode()
-}
-
-fn nothing() -> Allowance {
-    Allowance::Hot(Grant { ratio: AdmitRatio::ZERO, level_milli: 0, burst: 9, parts: 1, lease_ms: 60_000 })
 }
 
 fn said(report: &Report) -> Vec<(&str, u64)> {
@@ -54,7 +50,9 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
 /// `before`, and the fleet may have said that it owes a burst.
 fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] {
     let (mut limiter, mut slots) = (limiter(rules(&json!([before])), owes.then_some(1)), LocalSlots::new(4));
-    limiter.record_reply(101, false, T0);
+    if let Some(sync) = &mut limiter.sync {
+        sync.observe(101, false, T0);
+    }
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", taken, T0), taken as usize);
     if owes {
         let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
@@ -63,13 +61,13 @@ fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] 
             ratio: AdmitRatio::ONE,
             level_milli,
             burst: 100,
-            parts: 1,
+            divisor: 1,
             lease_ms: 60_000,
         });
         limiter.apply(sequence, &answer(sequence, vec![owing]), &mut slots, T0).unwrap();
     }
     limiter.replace_rules(rules(&json!([after])));
-    let fill_ns = limiter.rule(RuleIndex::new(0)).expect("the rule").quota.fill_ns();
+    let fill_ns = limiter.rules.get(RuleIndex::new(0)).expect("the rule").quota.fill_ns();
     [T0, T0 + fill_ns].map(|now| admitted(&mut limiter, &mut slots, "192.0.2.1", 200, now))
 }
 
@@ -112,7 +110,7 @@ fn a_grant_goes_on_for_the_same_part_of_a_changed_rate() {
     let [small, large] = [("100/s", 100), ("1000/s", 1_000)].map(|(rate, burst)| rule("a", rate, burst));
     let granted = |part: u64| {
         let ratio = AdmitRatio::of(1, part);
-        Allowance::Hot(Grant { ratio, level_milli: 1_000_000, burst: 1_000, parts: 1, lease_ms: 60_000 })
+        Allowance::Hot(Grant { ratio, level_milli: 1_000_000, burst: 1_000, divisor: 1, lease_ms: 60_000 })
     };
     for (before, after, part, expected) in [(&large, &small, 2, 5), (&small, &large, 20, 50)] {
         let (mut limiter, mut slots) = in_a_fleet(&json!([before]));
@@ -138,45 +136,6 @@ fn unreported_counts_of_unchanged_rules_are_reported_and_others_dropped() {
     assert_eq!(report.keys[0].unconfirmed, 3);
 }
 
-#[test]
-fn an_answer_under_way_counts_for_unchanged_rules_alone() {
-    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("old", "1/h", 90), rule("kept", "1/h", 50)]));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!(report.keys.len(), 2);
-    // The rule at the index of the one that is gone must not be granted anything.
-    limiter.replace_rules(rules(&json!([rule("new", "1/h", 90), rule("kept", "1/h", 50)])));
-    let kept = said(&report).iter().position(|(name, _)| *name == "kept").unwrap();
-    let grants = (0..2).map(|i| if i == kept { Allowance::Warm } else { nothing() }).collect();
-    limiter.apply(report.sequence, &answer(report.sequence, grants), &mut slots, T0 + MS).unwrap();
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 2 * MS), 1);
-    let next = limiter.report(&mut slots, false, T0 + 3_000 * MS).unwrap();
-    assert_eq!(next.sequence, 2);
-    for key in &next.keys {
-        let expected = if next.rules[usize::from(key.rule)].name == "kept" { (4, 1) } else { (1, 1) };
-        assert_eq!((key.admitted, key.unconfirmed), expected);
-    }
-    // The rule that stays is thinned.
-    let grants = vec![nothing(); next.keys.len()];
-    limiter.replace_rules(rules(&json!([rule("kept", "1/h", 50)])));
-    limiter.apply(2, &answer(2, grants), &mut slots, T0 + 3_001 * MS).unwrap();
-    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 3_002 * MS));
-}
-
-#[test]
-fn a_rule_that_comes_back_takes_no_answer_from_its_first_life() {
-    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 90)]));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 30, T0), 30);
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    limiter.replace_rules(rules(&json!([rule("b", "1/h", 90)])));
-    limiter.replace_rules(rules(&json!([rule("a", "1/h", 90)])));
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS));
-    limiter.apply(1, &answer(1, vec![Allowance::Warm]), &mut slots, T0 + 2 * MS).unwrap();
-    let next = limiter.report(&mut slots, false, T0 + 3 * MS).unwrap();
-    assert_eq!((next.keys[0].admitted, next.keys[0].asked_recently), (31, 1));
-    assert_eq!(report.keys[0].admitted, 30);
-}
-
 fn leased(sequence: u64, charged: u64) -> Vec<u8> {
     answer(sequence, vec![Allowance::Leased(Leased::of(charged, 2_000))])
 }
@@ -186,62 +145,15 @@ fn wait(limiter: &mut Limiter, slots: &mut LocalSlots) -> (Report, u64) {
 }
 
 #[test]
-fn a_strict_rules_lease_survives() {
-    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
-    let (report, draw) = wait(&mut limiter, &mut slots);
-    limiter.drawn(draw, &leased(report.sequence, 3), &mut slots, T0).unwrap();
-    limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99), strict("login", "5/m")])));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), DecisionKind::Wait);
-}
-
-#[test]
-fn a_client_refused_while_its_rule_was_strict_is_not_refused_from_memory() {
-    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
-    let (report, draw) = wait(&mut limiter, &mut slots);
-    limiter.drawn(draw, &leased(report.sequence, 0), &mut slots, T0).unwrap();
-    let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
-    assert_eq!(decision.outcome(), DecisionKind::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), DecisionKind::Limit);
-    limiter.replace_rules(rules(&json!([rule("login", "5/m", 5)])));
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
-}
-
-#[test]
 fn a_request_that_waits_spends_its_token_where_its_rule_is_unchanged() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
-    let (report, draw) = wait(&mut limiter, &mut slots);
+    let (report, acquire) = wait(&mut limiter, &mut slots);
     limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99), strict("login", "5/m")])));
-    assert!(limiter.drawn(draw, &leased(report.sequence, 1), &mut slots, T0).unwrap());
+    assert!(limiter.acquired(acquire, &leased(report.sequence, 1), &mut slots, T0).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
     assert_eq!(decision.outcome(), DecisionKind::Allow);
-    assert_eq!(drawing(&limiter), 0);
+    assert_eq!(acquiring(&limiter), 0);
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), DecisionKind::Wait);
-}
-
-#[test]
-fn a_request_that_waits_for_a_rule_that_is_gone_is_decided_by_those_there_are() {
-    let others = [
-        (json!([rule("wide", "9/s", 99)]), DecisionKind::Allow),
-        // The quota is another one: what the call brought is not for it, and this request does not ask again.
-        (json!([strict("login", "6/m")]), DecisionKind::Limit),
-    ];
-    for (others, expected) in others {
-        let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
-        let (report, draw) = wait(&mut limiter, &mut slots);
-        limiter.replace_rules(rules(&others));
-        assert!(limiter.drawn(draw, &leased(report.sequence, 1), &mut slots, T0).unwrap());
-        let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
-        assert_eq!(decision.outcome(), expected);
-        assert_eq!(drawing(&limiter), 0);
-    }
-    // One draw fails, and the client of the other leaves.
-    let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
-    let ((_, failed), (_, left)) = (wait(&mut limiter, &mut slots), wait(&mut limiter, &mut slots));
-    limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99)])));
-    limiter.draw_failed(failed, &mut slots, T0);
-    limiter.draw_abandoned(left, &mut slots, T0);
-    assert_eq!(drawing(&limiter), 0);
 }
 
 #[test]
@@ -252,63 +164,6 @@ fn counts_go_with_the_rules_name() {
     limiter.replace_rules(rules(&json!([rule("c", "1/h", 9), rule("b", "1/h", 8), rule("a", "1/h", 2)])));
     let counts = [0, 1, 2].map(|i| limiter.counters().take_rule(i));
     assert_eq!(counts.map(|counts| (counts.allowed, counts.limited)), [(0, 0), (1, 0), (1, 1)]);
-}
-
-#[test]
-fn reports_say_what_runs_and_answers_what_is_to_run() {
-    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
-    let report = limiter.report(&mut slots, true, T0).unwrap();
-    assert_eq!((report.running, limiter.rule_set_wanted()), (RunningRules::default(), 0));
-    let reply = Reply { sequence: 1, pops: 1, settled: Settled::All, rule_set: 7, ..Reply::default() };
-    limiter.apply(1, &reply.encode(), &mut slots, T0).unwrap();
-    assert_eq!(limiter.rule_set_wanted(), 7);
-    let running = RunningRules { version: 7, refused: 6 };
-    limiter.record_running(running, T0);
-    assert_eq!(limiter.report(&mut slots, true, T0).unwrap().running, running);
-}
-
-#[test]
-fn a_push_names_a_rule_of_those_in_force() {
-    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
-    let report = limiter.report(&mut slots, true, T0).unwrap();
-    limiter.replace_rules(rules(&json!([rule("b", "1/h", 9)])));
-    let quota = limiter.rules().rules()[0].quota;
-    let Allowance::Hot(grant) = nothing() else { return };
-    let value = vec![4, 32, 192, 0, 2, 1];
-    let reply = Reply {
-        sequence: report.sequence,
-        pops: 1,
-        settled: Settled::All,
-        rules: vec!["a".into(), "b".into()],
-        pushed: vec![PushedGrant { rule: 0, value: value.clone(), quota, grant }],
-        ..Reply::default()
-    };
-    limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
-    let report = limiter.report(&mut slots, true, T0).unwrap();
-    let (sequence, pushed) = (report.sequence, vec![PushedGrant { rule: 1, value, quota, grant }]);
-    let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
-    let reply = Reply { sequence, grants, pushed, ..reply };
-    limiter.apply(sequence, &reply.encode(), &mut slots, T0).unwrap();
-}
-
-#[test]
-fn a_push_of_another_quota_means_nothing() {
-    let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
-    let old = limiter.rules().rules()[0].quota;
-    limiter.replace_rules(rules(&json!([rule("a", "1/h", 90)])));
-    let new = limiter.rules().rules()[0].quota;
-    let Allowance::Hot(grant) = nothing() else { return };
-    for (quota, is_held) in [(old, false), (new, true)] {
-        let report = limiter.report(&mut slots, true, T0).unwrap();
-        let pushed = vec![PushedGrant { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }];
-        let (sequence, rules) = (report.sequence, vec!["a".into()]);
-        let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
-        let reply =
-            Reply { sequence, pops: 1, settled: Settled::All, grants, rules, pushed, ..Reply::default() };
-        limiter.apply(sequence, &reply.encode(), &mut slots, T0).unwrap();
-        assert_eq!(allows(&mut limiter, &mut slots, "192.0.2.1", T0), !is_held, "{quota:?}");
-    }
 }
 
 proptest! {

@@ -21,31 +21,6 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
 
 // I7
 #[test]
-fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
-    let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(1));
-    limiter.record_reply(4, false, T0);
-    // A slot keeps so many watched keys.
-    for other in 1..=6 {
-        assert_eq!(admitted(&mut limiter, &mut slots, &std::format!("198.51.100.{other}"), 6, T0), 6);
-    }
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 7, T0), 7);
-    assert_eq!(limiter.counters().take_event(CountedEvent::SyncDropped), 2);
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!(report.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [6; 6]);
-    // The others are charged, and make room.
-    let grants = vec![Allowance::Warm; 6];
-    let reply =
-        Reply { sequence: report.sequence, pops: 4, settled: Settled::All, grants, ..Reply::default() };
-    limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
-    let later = T0 + 61 * SECOND_NS;
-    limiter.record_reply(4, false, later);
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", later));
-    let report = limiter.report(&mut slots, false, later).unwrap();
-    assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (8, 8));
-}
-
-// I7
-#[test]
 fn counts_are_said_again_until_they_are_confirmed() {
     let (mut limiter, mut slots) = watching();
     let first = limiter.report(&mut slots, false, T0).unwrap();
@@ -98,29 +73,6 @@ fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
 }
 
 #[test]
-fn the_workers_of_a_pop_share_what_it_may_report() {
-    let (mut limiter, mut slots) = (limiter(one_rule("100/s", 4), Some(1)), LocalSlots::new(512));
-    limiter.record_reply(101, false, T0);
-    let mut said = |workers: u32, at: Time| {
-        for n in 0..600 {
-            allows(&mut limiter, &mut slots, &std::format!("10.0.{}.{}", n / 250, n % 250), at);
-        }
-        let report = limiter.report(&mut slots, true, at).unwrap();
-        let grants = vec![Allowance::Warm; report.keys.len()];
-        let (sequence, pops) = (report.sequence, 101);
-        let reply = Reply { sequence, pops, settled: Settled::All, grants, workers, ..Reply::default() };
-        limiter.apply(sequence, &reply.encode(), &mut slots, at).unwrap();
-        report.keys.len()
-    };
-    let alone = said(4, T0);
-    assert!(alone > 500, "{alone}");
-    let shared = said(0, T0 + 10 * SECOND_NS);
-    assert!((300..=400).contains(&shared), "{shared} in a quarter of 40 KB");
-    assert!(said(1, T0 + 11 * SECOND_NS) <= 400, "nothing else was said");
-    assert!(said(1, T0 + 20 * SECOND_NS) > 500);
-}
-
-#[test]
 fn nonsense_changes_nothing_and_is_a_failed_report() {
     let (mut limiter, mut slots) = watching();
     let report = limiter.report(&mut slots, false, T0).unwrap();
@@ -142,63 +94,6 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
     assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
     limiter.report_failed(again.sequence, T0);
     assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);
-}
-
-#[test]
-fn an_answer_that_never_comes_is_given_up() {
-    let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, false, T0).unwrap();
-    let again = limiter.report(&mut slots, false, T0 + 10 * SECOND_NS).unwrap();
-    // It has the same counts, and the time since which they are unheard.
-    let waiting = weir_protocol::messages::Key { span_ms: 10_000, ..first.keys[0].clone() };
-    assert_eq!(again.keys, [waiting]);
-    assert_eq!(limiter.counters().take_event(CountedEvent::SyncFailed), 1);
-}
-
-#[test]
-fn a_report_that_is_not_answered_is_not_waited_for() {
-    let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, false, T0).unwrap();
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS));
-    let second = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!((second.keys[0].admitted, second.keys[0].unconfirmed), (5, 5));
-    // The first report's receiver is told what was asked for; the second's is not told it again.
-    assert_eq!((second.keys[0].span_ms, second.keys[0].asked, second.keys[0].asked_recently), (250, 6, 1));
-    // Either answer is applied, in any order; what both reports said counts once.
-    answer(&mut limiter, &mut slots, &second, 1, grant(1, 1, 4_000), T0 + 300 * MS);
-    answer(&mut limiter, &mut slots, &first, 1, grant(1, 1, 4_000), T0 + 310 * MS);
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 400 * MS));
-    let third = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
-    assert_eq!((third.keys[0].unconfirmed, third.keys[0].asked_recently), (1, 1));
-    // Only so many reports may be under way; then none is made.
-    let more = (0..9).filter(|_| limiter.report(&mut slots, true, T0 + 600 * MS).is_some()).count();
-    assert_eq!(more, REPORTS_MAX - 1);
-}
-
-#[test]
-fn a_grant_thins_until_its_lease_ends() {
-    let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    answer(&mut limiter, &mut slots, &report, 2, grant(1, 4, 4_000), T0);
-    let during =
-        (1..=100).filter(|i| allows(&mut limiter, &mut slots, "192.0.2.1", T0 + i * 19 * MS)).count();
-    assert!((24..=26).contains(&during), "{during} of 100 at a ratio of 1/4");
-    let after = T0 + 3 * SECOND_NS;
-    let after =
-        (1..=100).filter(|i| allows(&mut limiter, &mut slots, "192.0.2.1", after + i * 19 * MS)).count();
-    assert_eq!(after, 100);
-}
-
-#[test]
-fn a_key_in_debt_is_told_when_the_debt_is_paid() {
-    let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    answer(&mut limiter, &mut slots, &report, 2, grant(0, 1, -996_000), T0);
-    // Ten seconds for 1,000 tokens at 100/s, and one more token's time.
-    let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap().1;
-    assert_eq!(refused.more_ns, 10 * SECOND_NS - 30 * MS);
-    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + (refused.more_ns - MS)));
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + refused.more_ns));
 }
 
 #[test]
@@ -262,27 +157,4 @@ proptest! {
         let told = last.and_then(|report| report.keys.first().map(|key| key.admitted));
         prop_assert!(told.is_none_or(|told| told <= admitted), "{:?} told of {}", told, admitted);
     }
-}
-
-/// A report says which replies are lost, so that weir-sync pushes again what was in them, and no reply still under way.
-#[test]
-fn a_report_says_which_replies_are_awaited_no_more_and_which_came_to_nothing() {
-    let (mut limiter, mut slots) = watching();
-    let mut next = |limiter: &mut Limiter| {
-        let report = limiter.report(&mut slots, true, T0).unwrap();
-        (report.sequence, report.replies.done, report.replies.lost)
-    };
-    assert_eq!(
-        [next(&mut limiter), next(&mut limiter), next(&mut limiter)],
-        [(1, 0, 0), (2, 0, 0), (3, 0, 0)]
-    );
-    limiter.report_failed(2, T0);
-    assert_eq!(next(&mut limiter), (4, 0, 2), "the first may still come");
-    let reply = Reply { sequence: 1, pops: 1, ..Reply::default() };
-    limiter.apply(1, &reply.encode(), &mut LocalSlots::new(1), T0).unwrap();
-    assert_eq!(next(&mut limiter), (5, 2, 2));
-    for ended in [3, 4, 5, 1] {
-        limiter.report_failed(ended, T0);
-    }
-    assert_eq!(next(&mut limiter), (6, 5, 5));
 }

@@ -1,7 +1,7 @@
 //! Tokens that a request reserves until its response tells what it cost.
 
 use super::*;
-use crate::decide::EndActionKind;
+use crate::check::EndActionKind;
 use crate::table::EntryPlace;
 use alloc::format;
 use weir_protocol::quota::Quota;
@@ -82,20 +82,6 @@ fn a_response_that_costs_more_than_there_is_leaves_a_debt() {
     assert!(allows(&mut limiter, &mut slots, ADDRESS, T0 + 9_000 * MS));
 }
 
-/// No worker may go on refusing for as long as the tokens would have taken to refill.
-#[test]
-fn what_comes_back_is_there_at_once_for_every_worker() {
-    let (mut limiter, mut slots) = alone();
-    let (mut other, _) = alone();
-    let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
-    assert!(!allows(&mut other, &mut slots, ADDRESS, T0) && !allows(&mut limiter, &mut slots, ADDRESS, T0));
-    for done in open {
-        limiter.charge(done, 0, &mut slots, T0 + MS);
-    }
-    assert!(allows(&mut other, &mut slots, ADDRESS, T0 + MS));
-    assert!(allows(&mut limiter, &mut slots, ADDRESS, T0 + MS));
-}
-
 #[test]
 fn every_algorithm_that_charges_afterwards_reserves() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
@@ -116,107 +102,6 @@ fn every_algorithm_that_charges_afterwards_reserves() {
         limiter.charge(third, 5, &mut slots, T0 + 6 * MS);
         assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0 + 7 * MS), "{algorithm}");
     }
-}
-
-/// A rule that takes nothing before the response is charged all of what its host says.
-#[test]
-fn a_host_that_settles_reserves_nothing_of_a_rule_that_takes_nothing_beforehand() {
-    for algorithm in ["token_bucket", "fixed_window"] {
-        let rule = json!({"name": "r", "key": ["client_address"], "rate": "100/h", "algorithm": algorithm,
-                          "cost": {"after": {"header": "x-tokens"}}});
-        let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), None), LocalSlots::new(1));
-        (limiter.is_reserving, limiter.may_reserve) = (true, true);
-        let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
-        for (done, cost) in open.into_iter().zip([60, 0, 1]) {
-            assert_eq!(reserved(&done), 0, "{algorithm}");
-            limiter.charge(done, cost, &mut slots, T0);
-        }
-        let (_, standing) = ask(&mut limiter, &mut slots, ADDRESS, T0).strictest().unwrap();
-        assert_eq!(standing.remaining, 38, "{algorithm}: 61 are charged, and this request fits");
-    }
-}
-
-/// I3: what is held does not refill, whoever asks.
-#[test]
-fn in_a_host_that_settles_other_requests_leave_what_is_held_and_get_what_comes_back() {
-    let rule = json!([{"name": "r", "key": ["client_address"], "rate": "10/s", "burst": 100, "cost": 30}]);
-    let (mut limiter, mut slots) = (limiter(rules(&rule), None), LocalSlots::new(1));
-    (limiter.is_reserving, limiter.may_reserve) = (true, true);
-    let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
-    limiter.is_reserving = false;
-    let now = T0 + 9 * SECOND_NS;
-    assert!(!allows(&mut limiter, &mut slots, ADDRESS, now), "ninety are held");
-    for done in open {
-        limiter.charge(done, 0, &mut slots, now);
-    }
-    assert_eq!(admitted(&mut limiter, &mut slots, ADDRESS, 9, now), 3, "the refusal is not remembered");
-}
-
-#[test]
-fn a_request_that_another_rule_refuses_reserves_nothing() {
-    let other = json!({"name": "o", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 1});
-    let both = rules(&json!([reserving(&json!({})), other]));
-    let (mut limiter, mut slots) = (limiter(both, None), LocalSlots::new(64));
-    assert_eq!(admitted(&mut limiter, &mut slots, ADDRESS, 9, T0), 1);
-    let (mut alone, _) = alone();
-    assert_eq!(admitted(&mut alone, &mut slots, ADDRESS, 9, T0), 2, "seventy are left");
-}
-
-#[test]
-fn a_rule_in_shadow_reserves_too() {
-    let rule = reserving(&json!({"mode": "shadow"}));
-    let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), None), LocalSlots::new(1));
-    let open: Vec<_> = (0..9).flat_map(|_| afterwards(ask(&mut limiter, &mut slots, ADDRESS, T0))).collect();
-    assert_eq!((open.len(), limiter.counters().take_rule(0).shadow_limited), (3, 6));
-    for done in open {
-        limiter.charge(done, 0, &mut slots, T0);
-    }
-    assert_eq!(afterwards(ask(&mut limiter, &mut slots, ADDRESS, T0)).len(), 1);
-}
-
-/// The budget keeps the highest count that it heard, so what came back pays for what the POP admits next.
-#[test]
-fn in_a_fleet_what_comes_back_pays_for_the_next_requests() {
-    let (mut limiter, mut slots) =
-        (limiter(rules(&json!([reserving(&json!({}))])), Some(1)), LocalSlots::new(1));
-    limiter.record_reply(100, false, T0);
-    let done = begun(&mut limiter, &mut slots, T0);
-    let told = |limiter: &mut Limiter, slots: &mut LocalSlots, now| {
-        let report = limiter.report(slots, true, now).unwrap();
-        let grants = vec![Allowance::Warm; report.keys.len()];
-        let reply =
-            Reply { sequence: report.sequence, pops: 100, settled: Settled::All, grants, ..Reply::default() };
-        limiter.apply(reply.sequence, &reply.encode(), slots, now).unwrap();
-        report.keys.first().map(|key| (key.admitted, key.unconfirmed))
-    };
-    assert_eq!(told(&mut limiter, &mut slots, T0 + MS), Some((30, 30)));
-    limiter.charge(done, 10, &mut slots, T0 + 2 * MS);
-    let next: Vec<_> = (0..2).map(|_| begun(&mut limiter, &mut slots, T0 + 3 * MS)).collect();
-    // Ten, and twice thirty, of which the budget has thirty.
-    let heard = told(&mut limiter, &mut slots, T0 + 3 * SECOND_NS).unwrap();
-    assert_eq!(heard.0, 70);
-    for done in next {
-        limiter.charge(done, 60, &mut slots, T0 + 3 * SECOND_NS + MS);
-    }
-    assert_eq!(told(&mut limiter, &mut slots, T0 + 6 * SECOND_NS).unwrap().0, 130, "what is more is debt");
-}
-
-/// An answer that was under way when tokens came back says what the budget had without them.
-#[test]
-fn in_a_fleet_what_came_back_since_the_report_is_not_capped_by_its_answer() {
-    let (mut limiter, mut slots) =
-        (limiter(rules(&json!([reserving(&json!({}))])), Some(1)), LocalSlots::new(1));
-    limiter.record_reply(100, false, T0);
-    let done = begun(&mut limiter, &mut slots, T0);
-    let place = done.place;
-    let report = limiter.report(&mut slots, true, T0).unwrap();
-    assert_eq!(report.keys[0].admitted, 30);
-    limiter.charge(done, 10, &mut slots, T0);
-    let grants = vec![Allowance::Hot(Grant { burst: 100, ..grant(1, 1, 70_000) })];
-    let reply =
-        Reply { sequence: report.sequence, pops: 100, settled: Settled::All, grants, ..Reply::default() };
-    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
-    assert_eq!(bucket_of(place, &mut slots, T0).tokens(&quota(), T0), 90);
 }
 
 /// A step of a client among several, and of the clock.

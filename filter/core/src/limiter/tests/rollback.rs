@@ -38,50 +38,6 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
     assert_eq!(mine.counters().take_rule(0).allowed, 0);
 }
 
-#[test]
-fn what_a_later_slot_refuses_is_not_held_in_an_earlier_one() {
-    let rule_set = || {
-        let cost = json!({"after": {"header": "x-tokens"}, "reserve": 1});
-        rules(&json!([
-            {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/m", "burst": 5, "cost": cost},
-            {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 5},
-        ]))
-    };
-    let (mut mine, mut slots) = (limiter(rule_set(), None), LocalSlots::new(1_024));
-    refused_by_the_net(&mut mine, limiter(rule_set(), None), &mut slots);
-    let later = T0 + 300 * SECOND_NS;
-    assert_eq!(admitted(&mut limiter(rule_set(), None), &mut slots, "192.0.2.1", 9, later), 5);
-}
-
-#[test]
-fn nor_if_it_is_the_host_that_reserves() {
-    let settles = |mut limiter: Limiter| {
-        limiter.may_reserve = true;
-        limiter
-    };
-    let (mut mine, mut slots) = (settles(limiter(host_and_net(), None)), LocalSlots::new(1_024));
-    mine.is_reserving = true;
-    refused_by_the_net(&mut mine, limiter(host_and_net(), None), &mut slots);
-    let (mut other, later) = (settles(limiter(host_and_net(), None)), T0 + 300 * SECOND_NS);
-    assert_eq!(admitted(&mut other, &mut slots, "192.0.2.1", 9, later), 5);
-}
-
-/// I7: no request was admitted, so none is charged.
-#[test]
-fn what_a_later_slot_refuses_is_not_reported() {
-    let rule_set = with_host_rate("1/h");
-    let (mut mine, mut slots) = (limiter(rule_set.clone(), Some(1)), LocalSlots::new(1_024));
-    refused_by_the_net(&mut mine, limiter(rule_set, None), &mut slots);
-    // The net has three tokens again; with nine POPs the third takes the host past its fair share.
-    let later = T0 + 180 * SECOND_NS;
-    assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 2, later), 2);
-    mine.record_reply(9, false, later);
-    assert!(allows(&mut mine, &mut slots, "192.0.2.1", later));
-    let report = mine.report(&mut slots, false, later).unwrap();
-    let of_host = report.keys.iter().find(|key| report.rules[usize::from(key.rule)].name == "host");
-    assert_eq!(of_host.unwrap().admitted, 3);
-}
-
 /// Slots that fail at the first write; another worker writes before the second.
 struct Failing<'a> {
     slots: &'a mut LocalSlots,

@@ -1,10 +1,9 @@
 //! What a rule may have besides a rate: other algorithms, shadow, a penalty, costs that the response tells.
 
 use super::*;
-use crate::decide::EndActionKind;
+use crate::check::EndActionKind;
 use crate::table::slot::Slot;
 use std::format;
-use weir_protocol::messages::Ban;
 
 fn one(fields: &Value) -> Limiter {
     limiter(rules(&json!([with(fields)])), None)
@@ -39,17 +38,6 @@ fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
             "{algorithm}"
         );
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", back), "{algorithm}");
-    }
-}
-
-// I3
-#[test]
-fn workers_share_the_cells_of_every_algorithm() {
-    for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
-        let (mut a, mut b) = (one(&json!({"algorithm": algorithm})), one(&json!({"algorithm": algorithm})));
-        let mut slots = LocalSlots::new(4);
-        let both = through(&mut a, &mut slots, 7, T0) + through(&mut b, &mut slots, 7, T0);
-        assert_eq!(both, 10, "{algorithm}");
     }
 }
 
@@ -156,13 +144,6 @@ fn a_rule_in_shadow_takes_nothing_of_a_request_that_is_refused() {
 }
 
 #[test]
-fn a_rule_that_is_off_is_not_looked_at() {
-    let (mut limiter, mut slots) = (one(&json!({"mode": "off"})), LocalSlots::new(4));
-    assert_eq!(through(&mut limiter, &mut slots, 50, T0), 50);
-    assert_eq!(limiter.counters().take_rule(0).allowed, 0);
-}
-
-#[test]
 fn a_percentage_of_keys_is_enforced_always_the_same() {
     let (mut limiter, mut slots) =
         (one(&json!({"enforced_percent": 30, "rate": "1/d"})), LocalSlots::new(1_024));
@@ -201,30 +182,6 @@ fn a_client_limited_again_and_again_is_banned() {
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 601 * SECOND_NS));
 }
 
-// I4
-#[test]
-fn a_client_banned_elsewhere_is_banned_here() {
-    let (mut limiter, mut slots) = (limiter(rules(&json!([penalized()])), Some(1)), LocalSlots::new(4));
-    let report = limiter.report(&mut slots, true, T0).unwrap();
-    let bans = vec![
-        Ban { rule: 0, value: vec![4, 32, 192, 0, 2, 1], for_ms: 60_000 },
-        Ban { rule: 1, value: vec![4, 32, 192, 0, 2, 2], for_ms: 60_000 },
-    ];
-    let names = vec!["r".into(), "unknown".into()];
-    let reply = Reply {
-        sequence: report.sequence,
-        pops: 1,
-        settled: Settled::All,
-        rules: names,
-        bans,
-        ..Reply::default()
-    };
-    limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
-    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 59 * SECOND_NS));
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0));
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 61 * SECOND_NS));
-}
-
 // I3
 #[test]
 fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
@@ -248,71 +205,6 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
 }
 
 #[test]
-fn a_cost_charged_afterwards_reaches_the_report() {
-    let fields = json!({"cost": {"after": {"status": [401]}}});
-    let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
-    limiter.record_reply(100, false, T0);
-    for n in 0..3 {
-        let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS)).remove(0);
-        limiter.charge(done, 1, &mut slots, T0 + n * MS);
-    }
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 4 * MS));
-    let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!(report.keys[0].admitted, 3);
-}
-
-/// weir-sync hears of token buckets only: a refusal must not turn another algorithm's cells into a watched key.
-#[test]
-fn what_a_pop_counts_for_itself_it_goes_on_counting_when_it_reports() {
-    for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
-        let rule = with(&json!({"algorithm": algorithm, "rate": "5/h"}));
-        let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), Some(1)), LocalSlots::new(4));
-        limiter.record_reply(3, false, T0);
-        let admitted: usize =
-            (0..5).map(|round| through(&mut limiter, &mut slots, 20, T0 + round * 2 * SECOND_NS)).sum();
-        assert_eq!(admitted, 5, "{algorithm}");
-        assert!(
-            limiter.report(&mut slots, true, T0 + 11 * SECOND_NS).unwrap().keys.is_empty(),
-            "{algorithm}"
-        );
-    }
-}
-
-#[test]
-fn a_rule_in_shadow_releases_and_charges_too() {
-    let mut rule = with(&json!({"algorithm": "concurrency", "limit": 2, "mode": "shadow"}));
-    rule.as_object_mut().unwrap().remove("rate");
-    let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
-    for n in 0..10 {
-        for done in afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS)) {
-            limiter.release(done, &mut slots, T0 + n * MS);
-        }
-    }
-    assert_eq!(limiter.counters().take_rule(0).shadow_limited, 0);
-    let fields = json!({"mode": "shadow", "cost": {"after": {"status": [401]}}, "rate": "3/h"});
-    let (mut limiter, mut slots) = (one(&fields), LocalSlots::new(4));
-    for n in 0..10 {
-        for done in afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS)) {
-            limiter.charge(done, 1, &mut slots, T0 + n * MS);
-        }
-    }
-    assert_eq!(limiter.counters().take_rule(0).shadow_limited, 7);
-}
-
-/// A cost that the response tells after the key's last report is reported, too.
-#[test]
-fn a_late_charge_is_reported() {
-    let fields = json!({"cost": {"after": {"header": "x-tokens"}}, "rate": "1000/s"});
-    let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
-    limiter.record_reply(100, false, T0);
-    let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
-    limiter.report(&mut slots, true, T0 + MS).unwrap();
-    limiter.charge(done, 900, &mut slots, T0 + 500 * MS);
-    let report = limiter.report(&mut slots, true, T0 + 501 * MS).unwrap();
-    assert_eq!(report.keys.first().map(|key| key.admitted), Some(900));
-}
-
-#[test]
 fn a_log_stays_with_its_cells_whatever_fills_the_slot() {
     let log = with(&json!({"algorithm": "sliding_log", "rate": "10/h"}));
     let many = json!({"name": "many", "key": ["client_address"], "rate": "1/h"});
@@ -323,16 +215,4 @@ fn a_log_stays_with_its_cells_whatever_fills_the_slot() {
     (0..100).for_each(|n| _ = allows(&mut other, &mut slots, &format!("10.0.0.{n}"), T0 + MS));
     let later = through(&mut limiter, &mut slots, 50, T0 + 2 * MS);
     assert!(admitted + later <= 10, "{admitted} and {later}");
-}
-
-#[test]
-fn a_client_whose_ban_is_over_may_be_banned_again() {
-    let rule = with(&json!({"rate": "1/h", "penalty": {"after": 3, "within": "1h", "deny_for": "1m"}}));
-    let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
-    for minute in 0..3 {
-        let now = T0 + minute * 100 * SECOND_NS;
-        through(&mut limiter, &mut slots, 10, now);
-        let wait = ask(&mut limiter, &mut slots, "192.0.2.1", now + SECOND_NS).strictest().unwrap().1.more_ns;
-        assert_eq!(wait, 59 * SECOND_NS, "{minute}");
-    }
 }

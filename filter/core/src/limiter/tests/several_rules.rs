@@ -1,7 +1,7 @@
 //! Requests that several rules count, by two keys: what one worker decides, and what several let through together.
 
 use super::*;
-use crate::buckets::TakeResult;
+use crate::algorithms::TakeResult;
 use weir_protocol::quota::Quota;
 
 /// A client on a path, with a key but for [`KEYLESS`].
@@ -25,7 +25,8 @@ fn three() -> RuleSet {
     rules(&json!([
         {"name": "quick", "key": ["client_address"], "rate": "1000/s", "burst": 300},
         {"name": "slow", "key": [{"header": "x"}], "rate": "300/s", "burst": 700, "cost": 2},
-        {"name": "some", "key": ["client_address"], "rate": "500/s", "burst": 300, "match": {"path": {"prefix": "/some"}}},
+        {"name": "some", "key": ["client_address"], "rate": "500/s", "burst": 300,
+         "match": {"path": {"prefix": "/some"}}},
     ]))
 }
 

@@ -17,7 +17,7 @@ struct Workers {
 struct Waiting {
     worker: usize,
     report: Report,
-    draw: u64,
+    acquire: u64,
 }
 
 impl Workers {
@@ -37,8 +37,8 @@ impl Workers {
     }
 
     fn wait(&mut self, worker: usize, now: Time) -> Waiting {
-        let (report, draw) = waiting_for(ask(&mut self.limiters[worker], &mut self.slots, ADDRESS, now));
-        Waiting { worker, report, draw }
+        let (report, acquire) = waiting_for(ask(&mut self.limiters[worker], &mut self.slots, ADDRESS, now));
+        Waiting { worker, report, acquire }
     }
 
     /// The budget is debited for the most that was wanted of the one epoch.
@@ -51,10 +51,10 @@ impl Workers {
             .encode()
     }
 
-    /// What becomes of a request whose draw is answered.
+    /// What becomes of a request whose acquire is answered.
     fn answered(&mut self, waiting: &Waiting, reply: &[u8], now: Time) -> DecisionKind {
         let limiter = &mut self.limiters[waiting.worker];
-        let answered = limiter.drawn(waiting.draw, reply, &mut self.slots, now).unwrap();
+        let answered = limiter.acquired(waiting.acquire, reply, &mut self.slots, now).unwrap();
         limiter.decide_again(answered, &mut Client(ADDRESS.into()), &mut self.slots, now).outcome()
     }
 
@@ -90,23 +90,6 @@ fn requests_that_wait_at_several_workers_each_want_a_token() {
 
 // I6
 #[test]
-fn only_what_the_budget_does_not_have_is_refused() {
-    for count in [2, 4] {
-        let mut workers = Workers::new(count, 25);
-        let waiting: Vec<_> = (0..40).map(|n| workers.wait(n % count, T0)).collect();
-        let outcomes = waiting.iter().map(|waiting| workers.end(waiting, T0));
-        assert_eq!(outcomes.filter(|outcome| *outcome == DecisionKind::Allow).count(), 25, "{count} workers");
-        let next = workers.wait(0, T0 + 1_990 * MS);
-        assert_eq!(
-            (next.report.keys[0].admitted, ahead(&next)),
-            (25, 1),
-            "those that were refused want no more"
-        );
-    }
-}
-
-// I6
-#[test]
 fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
     let mut workers = Workers::new(2, 1_000);
     let (first, second) = (workers.wait(0, T0), workers.wait(1, T0));
@@ -121,43 +104,6 @@ fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
 
 // I6
 #[test]
-fn what_is_not_waited_for_any_more_is_for_whoever_comes() {
-    let mut workers = Workers::new(2, 1_000);
-    let waiting = [0, 0, 0, 1].map(|worker| workers.wait(worker, T0));
-    let [failed, left, unsettled, last] = waiting;
-    workers.limiters[0].draw_failed(failed.draw, &mut workers.slots, T0);
-    workers.limiters[0].draw_abandoned(left.draw, &mut workers.slots, T0);
-    let reply = Reply { sequence: unsettled.report.sequence, pops: 1, ..Reply::default() }.encode();
-    assert_eq!(workers.answered(&unsettled, &reply, T0), DecisionKind::Deny);
-    assert_eq!(workers.end(&last, T0), DecisionKind::Allow);
-    // The budget was debited for all four.
-    for worker in [0, 1, 1] {
-        assert_eq!(workers.ask(worker, T0), DecisionKind::Allow);
-    }
-    assert_eq!(ahead(&workers.wait(0, T0)), 1);
-}
-
-/// For example if another rule refuses the request that waited.
-// I6
-#[test]
-fn what_a_refused_request_waited_for_is_for_whoever_comes() {
-    let rule = json!([
-        {"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true},
-        {"name": "net", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 1}
-    ]);
-    let mut workers = Workers::new(2, 1_000);
-    workers.limiters = vec![limiter(rules(&rule), Some(1)), limiter(rules(&rule), Some(2))];
-    let first = workers.wait(0, T0);
-    let net = ask(&mut limiter(rules(&json!([rule[1]])), None), &mut workers.slots, "192.9.9.9", T0);
-    assert_eq!(net.outcome(), DecisionKind::Allow);
-    assert_eq!(workers.end(&first, T0), DecisionKind::Limit);
-    let entry = workers.limiters[0].entry(0, &[4, 32, 192, 0, 2, 1], &mut workers.slots);
-    let Some(crate::table::slot::Entry::Watched(watched)) = entry else { panic!("gone") };
-    assert_eq!((watched.on_hand(T0), watched.awaited(SECOND_NS, T0)), (1, 0));
-}
-
-// I6
-#[test]
 fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
     let mut workers = Workers::new(2, 1_000);
     let (lost, other) = (workers.wait(0, T0), workers.wait(1, T0));
@@ -166,34 +112,6 @@ fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
     let next = workers.wait(1, T0 + 1_900 * MS);
     assert_eq!(ahead(&next), 2, "it is believed to wait yet");
     assert_eq!(workers.end(&next, T0 + 1_900 * MS), DecisionKind::Allow);
-    workers.limiters[1].record_reply(1, false, T0 + 3_920 * MS);
+    workers.limiters[1].sync.as_mut().unwrap().observe(1, false, T0 + 3_920 * MS);
     assert_eq!(workers.ask(1, T0 + 3_920 * MS), DecisionKind::Allow);
-}
-
-#[test]
-fn what_a_request_waits_for_is_kept_for_it_for_as_long_as_it_may_wait() {
-    let mut workers = Workers::new(2, 1_000);
-    workers.limiters.iter_mut().for_each(|limiter| limiter.time_out_after(5 * SECOND_NS));
-    let (first, late) = (workers.wait(0, T0), T0 + 4_500 * MS);
-    let other = workers.wait(1, late);
-    assert_eq!(ahead(&other), 2, "the first waits yet");
-    assert_eq!(workers.end(&other, late), DecisionKind::Allow);
-    assert_eq!(workers.end(&first, late), DecisionKind::Allow);
-    assert_eq!(workers.debited, 2);
-}
-
-// I6
-#[test]
-fn a_worker_gives_nothing_back_while_requests_wait_at_another() {
-    // Of so small a burst, each token that is spent is said.
-    let mut workers = Workers::of_burst(60, 2, 60);
-    let first = workers.wait(0, T0);
-    assert_eq!(workers.end(&first, T0), DecisionKind::Allow);
-    let other = workers.wait(1, T0 + 240 * MS);
-    let report = workers.limiters[0].report(&mut workers.slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!(report.keys[0].epoch, other.report.keys[0].epoch);
-    assert!(report.keys[0].ahead > 0);
-    assert_eq!(workers.end(&other, T0 + 300 * MS), DecisionKind::Allow);
-    let report = workers.limiters[1].report(&mut workers.slots, false, T0 + 500 * MS).unwrap();
-    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (2, 0), "but once nobody waits");
 }

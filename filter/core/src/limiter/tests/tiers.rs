@@ -152,8 +152,8 @@ fn what_is_no_tier_is_refused_at_its_place() {
         (json!({"when": when, "times": 2}), "rules[0].tiers[0].name: missing: expected the tier's name"),
         (
             json!({"name": "a", "times": 2}),
-            "rules[0].tiers[0]: missing: expected when, a condition, as in {headers: [{name: x-plan, equals: gold}]}, or \
-             keys, a list of the key's values, or both",
+            "rules[0].tiers[0]: missing: expected when, a condition, as in {headers: [{name: x-plan, equals: gold}]}, \
+             or keys, a list of the key's values, or both",
         ),
         (
             json!({"name": "a", "keys": ["b"], "times": 2}),
@@ -165,7 +165,8 @@ fn what_is_no_tier_is_refused_at_its_place() {
         ),
         (
             json!({"name": "a", "when": when, "rate": "9"}),
-            "rules[0].tiers[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\", found \"9\"",
+            "rules[0].tiers[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \
+             \"50/s\" or \"5/15m\", found \"9\"",
         ),
         (
             json!({"name": "a", "when": when, "rate": "2/s"}),

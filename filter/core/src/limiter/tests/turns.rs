@@ -1,4 +1,4 @@
-//! A strict leaky bucket: each request draws its turn from the fleet's queue, and is held until it comes.
+//! A strict leaky bucket: each request acquires its turn from the fleet's queue, and is held until it comes.
 //!
 //! Tests of I6.
 
@@ -18,7 +18,7 @@ fn leaky(fields: &Value) -> Value {
 
 fn with(fields: &Value) -> (Limiter, LocalSlots) {
     let mut limiter = limiter(rules(&json!([leaky(fields)])), Some(1));
-    limiter.record_reply(1, false, T0);
+    limiter.sync.as_mut().unwrap().observe(1, false, T0);
     (limiter, LocalSlots::new(4))
 }
 
@@ -30,15 +30,15 @@ fn told(report: &Report, (charged, wait_ms, left): (u64, u64, u32)) -> Vec<u8> {
     Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
-/// Asks and draws; returns what was asked for, and what is decided once the answer has come.
-fn draws(
+/// Asks and acquires; returns what was asked for, and what is decided once the answer has come.
+fn acquires(
     limiter: &mut Limiter,
     slots: &mut dyn Slots,
     answer: (u64, u64, u32),
     now: Time,
 ) -> (Report, Decision) {
-    let (report, draw) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
-    assert!(limiter.drawn(draw, &told(&report, answer), slots, now).unwrap());
+    let (report, acquire) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
+    assert!(limiter.acquired(acquire, &told(&report, answer), slots, now).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
     (report, decision)
 }
@@ -50,11 +50,11 @@ fn held(decision: &Decision) -> (Option<u64>, BucketStatus) {
 }
 
 #[test]
-fn each_request_draws_its_turn_and_is_held_until_it_comes() {
+fn each_request_acquires_its_turn_and_is_held_until_it_comes() {
     let (mut limiter, mut slots) = with(&json!({}));
     let mut epochs = Vec::new();
     for (wait_ms, left) in [(0, 3), (100, 2), (250, 1)] {
-        let (report, decision) = draws(&mut limiter, &mut slots, (1, wait_ms, left), T0);
+        let (report, decision) = acquires(&mut limiter, &mut slots, (1, wait_ms, left), T0);
         assert_eq!(report.rules[0].sharing.refill_policy, RefillPolicy::Queue);
         assert_eq!(report.keys.len(), 1, "nothing is said of the turns before");
         let key = &report.keys[0];
@@ -72,22 +72,11 @@ fn each_request_draws_its_turn_and_is_held_until_it_comes() {
 }
 
 #[test]
-fn a_request_without_a_place_is_told_when_there_is_one_and_so_are_the_next() {
-    let (mut limiter, mut slots) = with(&json!({}));
-    let (_, decision) = draws(&mut limiter, &mut slots, (0, 130, 0), T0);
-    let (hold_ms, standing) = held(&decision);
-    assert_eq!((hold_ms, standing.more_ns), (None, 130 * MS));
-    let next = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS);
-    assert_eq!(next.strictest().unwrap().1.more_ns, 30 * MS);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 130 * MS).outcome(), DecisionKind::Wait);
-}
-
-#[test]
-fn a_dear_request_wants_as_many_turns_at_once_and_one_that_never_fits_draws_none() {
+fn a_dear_request_wants_as_many_turns_at_once_and_one_that_never_fits_acquires_none() {
     let (mut limiter, mut slots) = with(&json!({"cost": 3}));
-    let (report, decision) = draws(&mut limiter, &mut slots, (3, 100, 0), T0);
+    let (report, decision) = acquires(&mut limiter, &mut slots, (3, 100, 0), T0);
     assert_eq!((report.keys[0].ahead, held(&decision).0), (3, Some(100)));
-    let (_, decision) = draws(&mut limiter, &mut slots, (0, 300, 0), T0);
+    let (_, decision) = acquires(&mut limiter, &mut slots, (0, 300, 0), T0);
     let standing = held(&decision).1;
     assert_eq!(standing.more_ns, 300 * MS);
     let two = limiter.decide(&mut Two, &mut slots, T0 + 500 * MS);
@@ -112,8 +101,8 @@ fn a_peek_asks_for_no_turn_and_is_told_when_one_would_come() {
     for (wait_ms, left, hold_ms, remaining) in [(0, 4, Some(0), 3), (150, 2, Some(150), 1), (350, 0, None, 0)]
     {
         let (mut limiter, mut slots) = with(&json!({}));
-        limiter.only_asks = true;
-        let (report, decision) = draws(&mut limiter, &mut slots, (0, wait_ms, left), T0);
+        limiter.current.only_asks = true;
+        let (report, decision) = acquires(&mut limiter, &mut slots, (0, wait_ms, left), T0);
         assert_eq!(report.keys[0].ahead, 0);
         let (hold, standing) = held(&decision);
         assert_eq!((hold, standing.remaining), (hold_ms, remaining));
@@ -121,85 +110,11 @@ fn a_peek_asks_for_no_turn_and_is_told_when_one_would_come() {
     }
 }
 
-#[test]
-fn what_cannot_be_held_until_its_turn_is_refused() {
-    let (mut limiter, mut slots) = with(&json!({}));
-    limiter.may_hold = false;
-    assert_eq!(held(&draws(&mut limiter, &mut slots, (1, 0, 3), T0).1).0, Some(0));
-    let (_, decision) = draws(&mut limiter, &mut slots, (1, 100, 2), T0);
-    assert_eq!(held(&decision).1.more_ns, 100 * MS);
-    assert_eq!(decision.outcome(), DecisionKind::Limit);
-}
-
-/// Slots that cannot be read or written.
-struct Gone;
-
-impl Slots for Gone {
-    fn read(&mut self, _: u32, _: &mut Slot) -> Result<Version, ReadError> {
-        Err(ReadError::Unavailable)
-    }
-
-    fn write(&mut self, _: u32, _: &mut Slot, _: Version) -> Result<(), WriteError> {
-        Err(WriteError::Unavailable)
-    }
-
-    fn count(&self) -> u32 {
-        4
-    }
-}
-
-#[test]
-fn a_turn_needs_no_slot() {
-    let (mut limiter, _) = with(&json!({}));
-    assert_eq!(held(&draws(&mut limiter, &mut Gone, (1, 200, 1), T0).1).0, Some(200));
-    assert_eq!(draws(&mut limiter, &mut Gone, (0, 100, 0), T0).1.outcome(), DecisionKind::Limit);
-}
-
-#[test]
-fn what_is_reserved_is_taken_for_good_as_a_turn_cannot_come_back() {
-    let (mut limiter, mut slots) = with(&json!({}));
-    (limiter.is_reserving, limiter.may_reserve) = (true, true);
-    let (report, decision) = draws(&mut limiter, &mut slots, (1, 100, 2), T0);
-    assert_eq!((report.held.len(), held(&decision).0), (0, Some(100)));
-    assert!(afterwards(decision).is_empty());
-    assert!(limiter.report(&mut slots, true, T0 + 300 * MS).unwrap().keys.is_empty());
-}
-
-#[test]
-fn of_several_rules_none_is_drawn_on_while_another_refuses_and_the_latest_turn_counts() {
-    let other = json!({"name": "other", "key": ["client_address"], "rate": "1/h"});
-    let slow = leaky(&json!({"name": "slow"}));
-    let rules = rules(&json!([leaky(&json!({})), slow, other]));
-    let (mut limiter, mut slots) = (limiter(rules, Some(1)), LocalSlots::new(4));
-    limiter.record_reply(1, false, T0);
-    let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
-    let turn = |wait_ms| Allowance::Leased(Leased { wait_ms, ..Leased::of(1, 2_000) });
-    let grants = vec![turn(100), turn(300)];
-    let reply =
-        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
-    assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
-    let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
-    assert!(matches!(decision, Decision::Allow { hold_ns, .. } if hold_ns == 300 * MS), "{decision:?}");
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MS).outcome(), DecisionKind::Limit);
-    assert_eq!(drawing(&limiter), 0);
-}
-
-#[test]
-fn a_rule_in_shadow_counts_for_this_pop_alone_and_nobody_waits_for_it() {
-    let (mut limiter, mut slots) = with(&json!({"mode": "shadow"}));
-    for _ in 0..6 {
-        let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-        assert!(matches!(decision, Decision::Allow { hold_ns: 0, .. }), "{decision:?}");
-    }
-    let counts = limiter.counters().take_rule(0);
-    assert_eq!((counts.allowed, counts.shadow_limited), (4, 2));
-}
-
 /// Out of touch from the beginning: how long each of so many requests is held, in milliseconds, that come together.
 fn alone(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Vec<Option<u64>> {
     let decided = (0..n).map(|_| {
-        let (_, draw) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
-        limiter.draw_failed(draw, slots, now);
+        let (_, acquire) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
+        limiter.acquire_failed(acquire, slots, now);
         let decision = limiter.decide_again(false, &mut Client("192.0.2.1".into()), slots, now);
         if let Decision::Allow { hold_ns, .. } = decision { Some(hold_ns / MS) } else { None }
     });
@@ -212,11 +127,11 @@ fn out_of_touch_the_rule_says_whose_turns_count() {
     assert_eq!(alone(&mut limiter, &mut slots, 4, T0), [Some(0), Some(100), Some(200), Some(300)]);
     assert_eq!(alone(&mut limiter, &mut slots, 1, T0), [None]);
     let (mut limiter, mut slots) = with(&json!({"on_sync_loss": "share"}));
-    limiter.record_reply(2, false, T0);
+    limiter.sync.as_mut().unwrap().observe(2, false, T0);
     assert_eq!(alone(&mut limiter, &mut slots, 3, T0), [Some(0), Some(200), None]);
     let (mut limiter, mut slots) = with(&json!({}));
-    let (_, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
-    limiter.draw_failed(draw, &mut slots, T0);
+    let (_, acquire) = waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
+    limiter.acquire_failed(acquire, &mut slots, T0);
     let decision = limiter.decide_again(false, &mut Client("192.0.2.1".into()), &mut slots, T0);
     assert_eq!(decision.outcome(), DecisionKind::Deny);
 }

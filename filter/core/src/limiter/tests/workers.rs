@@ -12,7 +12,7 @@ const CLIENT: &str = "192.0.2.1";
 fn workers<const N: usize>(rules: &RuleSet, pops: u32) -> [Limiter; N] {
     core::array::from_fn(|id| {
         let mut limiter = limiter(rules.clone(), Some(id as u64));
-        limiter.record_reply(pops, false, T0);
+        limiter.sync.as_mut().unwrap().observe(pops, false, T0);
         limiter
     })
 }
@@ -29,7 +29,7 @@ fn a_burst_is_let_through_whole_however_it_is_spread_over_workers() {
         for n in 0..10 * 118 {
             let now = T0 + n / 118 * 3 * SECOND_NS + n % 118 * 400_000;
             for worker in &mut all {
-                worker.record_reply(pops, false, now);
+                worker.sync.as_mut().unwrap().observe(pops, false, now);
             }
             let worker = usize::try_from(n / run % 8).unwrap();
             assert!(allows(&mut all[worker], &mut slots, CLIENT, now), "{n}, {pops} POPs, runs of {run}");
@@ -148,7 +148,7 @@ proptest! {
         for (i, (worker, client, step_ms)) in steps.into_iter().enumerate() {
             now += step_ms * MS;
             for worker in &mut all {
-                worker.record_reply(pops, false, now);
+                worker.sync.as_mut().unwrap().observe(pops, false, now);
             }
             if i % 16 == 15 && crowd > 30 {
                 for n in 0..crowd {

@@ -12,7 +12,7 @@
 
 use super::atomics::{AtomicU64, Ordering};
 use crate::FIBONACCI;
-use crate::table::slot::words::{
+use crate::table::slot::{
     BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
 };
 use crate::table::slot::{KEYS_PER_SLOT as UNITS, Slot, Tag, WATCHED_WORDS};

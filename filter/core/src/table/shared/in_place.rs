@@ -4,7 +4,7 @@ use super::atomics::{Ordering, fence, spin_loop};
 use super::buffer::{SlotBuffer, watched_words};
 use super::head::Head;
 use super::{LOOKS_MAX, SlotsHandle};
-use crate::buckets::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, EvenShare};
 use crate::table::slot::{Cold, Entry, Watched};
 use crate::table::slots::{ChangeFn, EntryChange};
 use weir_protocol::time::Time;

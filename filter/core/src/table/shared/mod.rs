@@ -17,8 +17,8 @@
 //! second time. Under a watched entry they are also counted twice. All words that others read meanwhile are
 //! whole.
 //!
-//! **A writer that keeps losing holds the slot** from its next read to its write ([`hold`]). Changes in place
-//! are so much quicker than copies that it would never succeed otherwise.
+//! **A writer that keeps losing holds the slot** from its next read to its write ([`SlotsHandle::hold`]).
+//! Changes in place are so much quicker than copies that it would never succeed otherwise.
 //!
 //! So a holder that lost its processor delays others by some microseconds at most, and no change that was
 //! reported as done is lost.
@@ -30,14 +30,11 @@ use super::slot::Slot;
 use super::slots::{CHANGED_MAX, ChangeFn, EntryChange, ReadError, Slots, Version, WriteError};
 use atomics::{AtomicU32, Ordering, fence, spin_loop, tries};
 use buffer::SlotBuffer;
-use head::{Head, HeadState};
-use held::{HeldSlot, Losses};
+use head::{Head, HeadState, HeldSlot, Losses};
 
 mod atomics;
 mod buffer;
 mod head;
-mod held;
-mod hold;
 mod in_place;
 #[cfg(test)]
 mod tests;
@@ -210,5 +207,61 @@ impl Slots for SlotsHandle {
     fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
         self.release();
         self.change(indices, changes, judge)
+    }
+}
+
+impl SlotsHandle {
+    /// Reads slot `index`, and holds it for the next write. None if others hold it all the time.
+    #[cold]
+    pub(super) fn hold(&mut self, index: u32, into: &mut Slot) -> Option<Version> {
+        let head = self.slots.head(index)?;
+        let mut looks = 0;
+        for _ in 0..READS_MAX {
+            let seen = head.state();
+            if seen.is_held() {
+                looks += 1;
+                if looks > LOOKS_MAX {
+                    return None;
+                }
+                spin_loop();
+                continue;
+            }
+            let begun = seen.begun();
+            if head.replace(seen, begun) {
+                // Nobody changes this buffer now. A thread that overtakes leaves it to this handle.
+                self.slots.buffer(begun)?.read(into);
+                self.held = Some(HeldSlot { index, state: begun });
+                return Some(Version(begun.version));
+            }
+        }
+        None
+    }
+
+    /// Records that a write of slot `index` came too late.
+    #[cold]
+    pub(super) fn lost(&mut self, index: u32) -> WriteError {
+        let mut losses = self.losses;
+        self.release();
+        losses.add(index);
+        self.losses = losses;
+        WriteError::Conflict
+    }
+
+    /// Releases the held slot, if it was not written.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.held.is_some() {
+            self.let_go();
+        }
+    }
+
+    #[cold]
+    fn let_go(&mut self) {
+        let Some(HeldSlot { index, state }) = self.held.take() else { return };
+        self.losses = Losses::default();
+        if !self.slots.head(index).is_some_and(|head| head.replace(state, state.next())) {
+            // Overtaken: no slot refers to this buffer any more.
+            self.slots.put_back(state.buffer);
+        }
     }
 }

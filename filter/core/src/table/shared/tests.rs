@@ -1,7 +1,7 @@
 //! Slots that threads share.
 
 use super::*;
-use crate::buckets::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, EvenShare};
 use crate::table::slot::{Cold, Entry, Tag, Unheard, Watched};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,7 @@ fn say(slot: &mut Slot, keys: u64, n: u64) {
 /// A watched entry of which one token is admitted, and charged.
 fn watched() -> Watched {
     let quota = Quota::from_token_ns(1_000, 100).unwrap();
-    let mut entry = Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, parts: 1 }, 1, NOW);
+    let mut entry = Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, divisor: 1 }, 1, NOW);
     entry.confirm(1, NOW + 1);
     entry
 }

@@ -20,11 +20,12 @@
 //! 16 groups keep a flood on one rule apart from another's clients, which owe less if it is faster. A debt
 //! too long to store is cut to [`DEBT_NS_MAX`].
 
-use super::debt::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
-use super::layout::{DEBTS_MAX, Slot};
-use super::tag::Tag;
-use crate::buckets::Bucket;
 use core::cmp::Reverse;
+
+use crate::algorithms::Bucket;
+use crate::table::slot::layout::{DEBTS_MAX, Slot};
+use crate::table::slot::moment::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
+use crate::table::slot::tag::Tag;
 use weir_protocol::time::Time;
 
 /// Number of groups of rules.
@@ -160,8 +161,8 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::debt::STEP_BITS_MIN;
     use super::*;
+    use crate::table::slot::moment::STEP_BITS_MIN;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use weir_protocol::time::SECOND_NS;

@@ -1,9 +1,9 @@
 //! The entries of a slot: the local state of keys.
 
 use super::moment::{Moment, epoch_of, stepped};
-use crate::buckets::algorithm::Cell;
-use crate::buckets::{Bucket, EvenShare};
-use weir_protocol::messages::{AdmitRatio, Grant, PARTS_MAX};
+use crate::algorithms::Cell;
+use crate::algorithms::{Bucket, EvenShare};
+use weir_protocol::messages::{AdmitRatio, DIVISOR_MAX, Grant};
 use weir_protocol::quota::{Quota, TOKENS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -90,15 +90,15 @@ pub enum Hold {
         ratio: AdmitRatio,
         /// Most tokens that the bucket may hold.
         burst: u32,
-        /// Rate divisor, 1 to [`PARTS_MAX`].
-        parts: u32,
+        /// Rate divisor, 1 to [`DIVISOR_MAX`].
+        divisor: u32,
     },
     /// No grant. While the POP was offline, one request of `cost` tokens took more than a fair share of the
     /// burst from a full bucket, which was charged `cost` once for each of `pops`.
     Share {
         /// Tokens that the request cost.
         cost: u32,
-        /// Number of POPs that shared the quota, 2 to [`PARTS_MAX`].
+        /// Number of POPs that shared the quota, 2 to [`DIVISOR_MAX`].
         pops: u32,
     },
 }
@@ -124,7 +124,7 @@ pub struct Unheard {
     /// Most tokens that a bucket holds.
     pub local_burst: u32,
     /// Rate divisor of a cold key.
-    pub parts: u32,
+    pub divisor: u32,
 }
 
 impl Unheard {
@@ -143,7 +143,7 @@ impl Unheard {
     /// A bit to tell the two apart would halve the precision of the debt's time, or cost each slot two of its
     /// debts.
     pub fn share_of_debt(&self, owed: Bucket, now: Time) -> EvenShare {
-        let unsaid_max = self.quota.burst().div_ceil(self.parts.max(1));
+        let unsaid_max = self.quota.burst().div_ceil(self.divisor.max(1));
         let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
         EvenShare::used(given.min(unsaid_max), now)
     }
@@ -171,8 +171,8 @@ impl Watched {
     /// Its unreported tokens are reported now. Their number is in the share, because the bucket may lack
     /// more: a POP may not give the whole burst by itself, or the key started with other keys' debts.
     pub fn begin(cold: &Cold, unheard: &Unheard, taking: u32, now: Time) -> Self {
-        let Unheard { quota, parts, .. } = unheard;
-        let used = cold.share.tokens_used(quota, *parts, now);
+        let Unheard { quota, divisor, .. } = unheard;
+        let used = cold.share.tokens_used(quota, *divisor, now);
         // Tokens that the bucket no longer lacks have refilled since they were admitted.
         let refilled = u64::from(used).saturating_sub(unheard.missing(cold.bucket, now));
         let since = now.as_nanos().saturating_sub(quota.token_ns().saturating_mul(refilled));
@@ -187,7 +187,7 @@ impl Watched {
                 // The worker counts the request itself.
                 asked: used,
                 unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
-                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 },
+                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), divisor: 1 },
             }),
         }
     }
@@ -195,7 +195,7 @@ impl Watched {
     /// The key's first entry after its rule's quota changed from `before`, with its new `bucket`: its grant goes on for
     /// the same part of the rate and of the burst. None without a grant.
     pub(crate) fn under(&self, quota: &Quota, before: &Quota, bucket: Bucket, now: Time) -> Option<Self> {
-        let (ratio, burst, parts) = self.grant_at(now)?;
+        let (ratio, burst, divisor) = self.grant_at(now)?;
         let bits = u128::from(ratio.bits()) * u128::from(before.token_ns()) / u128::from(quota.token_ns());
         let ratio = match u32::try_from(bits) {
             Ok(bits) if ratio != AdmitRatio::ONE => AdmitRatio::from_bits(bits),
@@ -203,7 +203,7 @@ impl Watched {
         };
         let burst = u64::from(burst) * u64::from(quota.burst()) / u64::from(before.burst().max(1));
         let burst = u32::try_from(burst).unwrap_or(TOKENS_MAX).clamp(1, TOKENS_MAX);
-        let (unheard_since, hold) = (Moment::of(now), Hold::Grant { ratio, burst, parts });
+        let (unheard_since, hold) = (Moment::of(now), Hold::Grant { ratio, burst, divisor });
         let kind = SharingState::Bounded(Bounded { asked: 0, unheard_since, hold });
         Some(Self { bucket, until: self.until, epoch: epoch_of(now), admitted: 0, charged: 0, kind })
     }
@@ -215,7 +215,7 @@ impl Watched {
             SharingState::Strict(Strict { noted_at, .. }) => Bounded {
                 asked: self.admitted,
                 unheard_since: noted_at,
-                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: TOKENS_MAX, parts: 1 },
+                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: TOKENS_MAX, divisor: 1 },
             },
         }
     }
@@ -230,7 +230,7 @@ impl Watched {
     /// Records that its full bucket gave `cost` tokens while the POP was offline, and was charged that for
     /// each of `pops`.
     pub fn owe_share(&mut self, cost: u32, pops: u32) {
-        let hold = Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) };
+        let hold = Hold::Share { cost, pops: pops.clamp(1, DIVISOR_MAX) };
         (self.until, self.kind) = (Time::ZERO, SharingState::Bounded(Bounded { hold, ..self.bounded() }));
     }
 
@@ -240,15 +240,15 @@ impl Watched {
             && let Hold::Share { cost, pops } = *hold
         {
             self.bucket = self.bucket.give_back(quota, pops.saturating_sub(1).saturating_mul(cost));
-            *hold = Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), parts: 1 };
+            *hold = Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), divisor: 1 };
         }
     }
 
     /// Applies `grant` from `now` on, with the bucket capped at `level_milli` thousandths of a token.
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
         self.forgive_share(quota);
-        let (burst, parts) = (grant.burst.min(TOKENS_MAX), grant.parts.clamp(1, PARTS_MAX));
-        let hold = Hold::Grant { ratio: grant.ratio, burst, parts };
+        let (burst, divisor) = (grant.burst.min(TOKENS_MAX), grant.divisor.clamp(1, DIVISOR_MAX));
+        let hold = Hold::Grant { ratio: grant.ratio, burst, divisor };
         self.kind = SharingState::Bounded(Bounded { hold, ..self.bounded() });
         self.until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);
         self.bucket = self.bucket.capped(quota, level_milli, now);
@@ -266,7 +266,7 @@ impl Watched {
 
     /// Most tokens that the bucket may hold at `now`, and its rate divisor; none without a grant.
     pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
-        self.grant_at(now).map(|(_, burst, parts)| (burst, parts))
+        self.grant_at(now).map(|(_, burst, divisor)| (burst, divisor))
     }
 
     /// True if it admits every request that its bucket has tokens for, and stays in its epoch: it owes no
@@ -278,10 +278,10 @@ impl Watched {
 
     fn grant_at(&self, now: Time) -> Option<(AdmitRatio, u32, u32)> {
         match self.kind {
-            SharingState::Bounded(Bounded { hold: Hold::Grant { ratio, burst, parts }, .. })
+            SharingState::Bounded(Bounded { hold: Hold::Grant { ratio, burst, divisor }, .. })
                 if now < self.until =>
             {
-                Some((ratio, burst, parts))
+                Some((ratio, burst, divisor))
             }
             _ => None,
         }

@@ -18,14 +18,14 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use xxhash_rust::xxh64::xxh64;
-
-use super::debt::Debt;
-use super::entry::{Cold, Watched};
-use super::tag::Tag;
-use crate::buckets::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, EvenShare};
+use crate::table::slot::entry::{Cold, Watched};
+use crate::table::slot::moment::Debt;
+use crate::table::slot::tag::Tag;
 use weir_protocol::time::Time;
+use xxhash_rust::xxh64::xxh64;
 
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;
@@ -284,4 +284,62 @@ const fn watched_offset(i: usize) -> usize {
 /// Cold entries fill the units from their end.
 const fn cold_offset(i: usize) -> usize {
     (UNITS_END - UNIT_BYTES).saturating_sub(i * UNIT_BYTES)
+}
+
+/// Number of words in a slot, and the positions of its parts.
+pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD_BYTES;
+pub(crate) const COUNTS_WORD: usize = 0;
+pub(crate) const BASE_WORD: usize = BASE / WORD_BYTES;
+pub(crate) const UNITS_WORD: usize = HEADER_BYTES / WORD_BYTES;
+pub(crate) const DEBT_WORDS: Range<usize> = DEBTS_OFFSET / WORD_BYTES..SLOT_WORDS;
+/// Words in a unit.
+pub(crate) const UNIT_WORDS: usize = UNIT_BYTES / WORD_BYTES;
+
+const _: () = assert!(UNITS_WORD * WORD_BYTES == HEADER_BYTES && UNIT_WORDS * WORD_BYTES == UNIT_BYTES);
+const _: () = assert!(DEBT_WORDS.start == UNITS_WORD + UNITS * UNIT_WORDS);
+
+/// Numbers of entries of each kind in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryCounts {
+    pub(crate) watched_units: usize,
+    pub(crate) cold: usize,
+    pub(crate) debt_words: usize,
+    /// True if a key of the slot was ever banned.
+    pub(crate) has_bans: bool,
+}
+
+impl EntryCounts {
+    /// Decodes the word at [`COUNTS_WORD`].
+    #[inline]
+    pub(crate) fn of(word: u64) -> Self {
+        let count = |at: usize| (word >> (8 * at) & 0xff) as usize;
+        Self {
+            watched_units: count(WATCHED_COUNT) * WATCHED_UNITS,
+            cold: count(COLD_COUNT),
+            debt_words: (count(DEBTS_COUNT) * DEBT_BYTES).div_ceil(WORD_BYTES),
+            has_bans: count(BANS) != 0,
+        }
+    }
+}
+
+impl Slot {
+    /// Numbers of its entries of each kind.
+    pub(crate) fn counts(&self) -> EntryCounts {
+        EntryCounts::of(self.word_at(COUNTS_WORD))
+    }
+
+    /// The word `i`.
+    pub(crate) fn word_at(&self, i: usize) -> u64 {
+        self.word(i * WORD_BYTES)
+    }
+
+    /// Replaces the word `i`.
+    pub(crate) fn set_word_at(&mut self, i: usize, word: u64) {
+        self.write(i * WORD_BYTES, word.to_le_bytes());
+    }
+
+    /// The tag of the `i`-th cold entry. If there are fewer, that of no entry.
+    pub(crate) fn tag_of_cold(&self, i: usize) -> Tag {
+        self.cold_tag(i)
+    }
 }

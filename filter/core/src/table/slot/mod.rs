@@ -15,7 +15,6 @@
 //! room stays cold. Keys whose cells find no room share their rule's overflow cell; a few units are reserved
 //! for these.
 
-mod debt;
 mod debts;
 mod entry;
 mod layout;
@@ -25,19 +24,21 @@ mod strict;
 mod tag;
 #[cfg(test)]
 mod tests;
-pub(crate) mod words;
 
 pub use entry::{Bounded, Cold, Entry, Hold, SharingState, Strict, Unheard, Watched};
+pub(crate) use layout::{
+    BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
+};
 pub use layout::{SLOT_BYTES, Slot};
 pub use moment::Moment;
 pub(crate) use packed::WATCHED_WORDS;
 pub use strict::BAR_STEP_NS;
 pub use tag::Tag;
 
-use crate::buckets::Bucket;
+use crate::algorithms::Bucket;
 use core::cmp::Reverse;
 use debts::OwedDebts;
-use layout::{UNITS, WATCHED_UNITS};
+use layout::UNITS;
 use weir_protocol::time::Time;
 
 /// Most cold keys with an entry in one slot.

@@ -8,17 +8,17 @@
 //!          epoch     32 b
 //!       3  charged   32 b
 //!          count     32 b  asked of a bounded rule, awaited of a strict one
-//!       4  parts     12 b  rate divisor; of a strict rule, the rest of until, in steps of 2^10 ns
+//!       4  divisor   12 b  rate divisor; of a strict rule, the rest of until, in steps of 2^10 ns
 //!          tokens    20 b
 //!          ratio     32 b  admit ratio, or a marker above all ratios
 //! ```
 //!
 //! The fields of a word are listed from its upper bits to its lower.
 
-use super::entry::{Bounded, Hold, SharingState, Strict, Watched};
-use super::moment::{FINE_BITS, MOMENT_BITS, Moment, STEP_BITS};
-use crate::buckets::Bucket;
-use weir_protocol::messages::{AdmitRatio, PARTS_MAX};
+use crate::algorithms::Bucket;
+use crate::table::slot::entry::{Bounded, Hold, SharingState, Strict, Watched};
+use crate::table::slot::moment::{FINE_BITS, MOMENT_BITS, Moment, STEP_BITS};
+use weir_protocol::messages::{AdmitRatio, DIVISOR_MAX};
 use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::time::Time;
 
@@ -29,10 +29,10 @@ pub(crate) const WATCHED_WORDS: usize = 5;
 const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
 const LEASE: u32 = SHARE + 1;
 const BAR: u32 = LEASE + 1;
-/// Bits of an entry's tokens; the rest of that half holds its parts.
+/// Bits of an entry's tokens; the rest of that half holds its rate divisor.
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
-const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
+const _: () = assert!(TOKENS_MAX <= BURST_MASK && DIVISOR_MAX <= u32::MAX >> BURST_BITS);
 /// Number of steps of a strict rule's times in one step of the others.
 const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
 const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
@@ -45,19 +45,19 @@ impl Watched {
     /// Decodes an entry.
     pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {
         let (moment, count) = (Moment::from_bits(low(times)), low(charged));
-        let (tokens, parts) = (high(hold) & BURST_MASK, high(hold) >> BURST_BITS);
+        let (tokens, divisor) = (high(hold) & BURST_MASK, high(hold) >> BURST_BITS);
         let steps = times >> MOMENT_BITS << STEP_BITS;
         let bounded = |hold| SharingState::Bounded(Bounded { asked: count, unheard_since: moment, hold });
         let (until, kind) = match low(hold) {
             stands @ (LEASE | BAR) => {
                 let is_barred = stands == BAR;
                 let strict = Strict { awaited: count, noted_at: moment, is_barred, left: tokens };
-                (steps | u64::from(parts) << FINE_BITS, SharingState::Strict(strict))
+                (steps | u64::from(divisor) << FINE_BITS, SharingState::Strict(strict))
             }
-            SHARE => (steps, bounded(Hold::Share { cost: tokens, pops: parts.max(1) })),
+            SHARE => (steps, bounded(Hold::Share { cost: tokens, pops: divisor.max(1) })),
             ratio => {
-                let (ratio, parts) = (AdmitRatio::from_bits(ratio), parts.max(1));
-                (steps, bounded(Hold::Grant { ratio, burst: tokens, parts }))
+                let (ratio, divisor) = (AdmitRatio::from_bits(ratio), divisor.max(1));
+                (steps, bounded(Hold::Grant { ratio, burst: tokens, divisor }))
             }
         };
         Self {
@@ -72,12 +72,12 @@ impl Watched {
 
     /// Encodes the entry.
     pub(crate) fn to_words(self) -> [u64; WATCHED_WORDS] {
-        let (moment, count, ratio, parts) = match self.kind {
+        let (moment, count, ratio, divisor) = match self.kind {
             SharingState::Bounded(Bounded {
                 asked,
                 unheard_since,
-                hold: Hold::Grant { ratio, parts, .. },
-            }) => (unheard_since, asked, ratio.bits(), parts),
+                hold: Hold::Grant { ratio, divisor, .. },
+            }) => (unheard_since, asked, ratio.bits(), divisor),
             SharingState::Bounded(Bounded { asked, unheard_since, hold: Hold::Share { pops, .. } }) => {
                 (unheard_since, asked, SHARE, pops)
             }
@@ -91,7 +91,7 @@ impl Watched {
             self.until.as_nanos() >> STEP_BITS << MOMENT_BITS | u64::from(moment.bits()),
             word(self.admitted, self.epoch),
             word(self.charged, count),
-            word(parts << BURST_BITS | self.kind.tokens() & BURST_MASK, ratio),
+            word(divisor << BURST_BITS | self.kind.tokens() & BURST_MASK, ratio),
         ]
     }
 }

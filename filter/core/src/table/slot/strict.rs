@@ -87,7 +87,6 @@ impl Watched {
     }
 
     /// Ends the bar, because tokens were given back to the budget.
-    #[cfg(feature = "takes")]
     pub fn unbar(&mut self) {
         if self.strict().is_barred {
             self.until = Time::ZERO;
@@ -175,7 +174,7 @@ mod tests {
 
     fn begun() -> Watched {
         let quota = Quota::from_token_ns(SECOND_NS, 100).unwrap();
-        Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, parts: 1 }, 0, T0)
+        Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, divisor: 1 }, 0, T0)
     }
 
     // I6
@@ -206,27 +205,6 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_lease_has_nothing_and_is_not_barred() {
-        let mut key = begun();
-        key.await_lease(T0 + 10 * SECOND_NS);
-        assert_eq!((key.on_hand(T0), key.barred_ns(T0), key.is_over(T0)), (0, 0, false));
-        assert!(!Entry::Watched(key).is_spent(T0) && Entry::Watched(key).is_spent(T0 + 10 * SECOND_NS));
-        key.lease(1, T0 + 2 * SECOND_NS);
-        assert_eq!([1, 3].map(|s| key.on_hand(T0 + s * SECOND_NS)), [1, 0], "no longer than it was leased");
-        key.await_lease(T0 + 10 * SECOND_NS);
-        assert_eq!(key.on_hand(T0 + 3 * SECOND_NS), 0, "nor prolonged");
-    }
-
-    #[test]
-    fn a_bar_that_has_ended_does_not_bar_what_waits_for_its_lease() {
-        let mut key = begun();
-        key.bar(T0 + SECOND_NS, T0);
-        let later = T0 + 2 * SECOND_NS;
-        key.await_lease(later + SECOND_NS);
-        assert_eq!((key.barred_ns(later), key.on_hand(later)), (0, 0));
-    }
-
-    #[test]
     fn a_bar_is_told_to_the_step_and_ends_none_too_early() {
         let until = T0 + 1_000_000_007;
         let mut key = begun();
@@ -239,40 +217,5 @@ mod tests {
         key.bar(until, T0);
         key.begin_epoch(until);
         assert_eq!(key.barred_ns(T0), 0);
-    }
-
-    #[test]
-    fn how_long_it_is_barred_is_never_taken_for_less_than_a_minute_again() {
-        let mut key = begun();
-        key.bar(T0 + 30 * 86_400 * SECOND_NS, T0);
-        assert!(key.noted_since_ns(T0 + 59 * SECOND_NS) < 60 * SECOND_NS);
-        for hours in 1..19 {
-            let since = key.noted_since_ns(T0 + hours * 3_600 * SECOND_NS);
-            assert!(since > 60 * SECOND_NS, "{hours} h: {since}");
-        }
-    }
-
-    #[test]
-    fn what_is_on_hand_is_not_barred() {
-        let mut key = begun();
-        key.lease(1, T0 + SECOND_NS);
-        key.bar(T0 + 9 * SECOND_NS, T0);
-        assert_eq!((key.on_hand(T0), key.barred_ns(T0)), (1, 0));
-    }
-
-    #[test]
-    fn a_barred_key_is_in_its_slot_until_there_may_be_tokens() {
-        let (mut slot, tag) = (Slot::empty(), Tag::of_key(1, 0));
-        let mut key = begun();
-        key.bar(T0 + 3_600 * SECOND_NS, T0);
-        slot.put(tag, &Entry::Watched(key), T0).unwrap();
-        let sealed = slot.sealed().to_vec();
-        assert!(slot.unseal(sealed));
-        for n in 2..200 {
-            let now = T0 + 3_000 * SECOND_NS + n;
-            let _ = slot.put(Tag::of_key(n, 0), &Entry::Watched(begun()), now);
-        }
-        let Some(Entry::Watched(found)) = slot.get(tag) else { panic!("gone") };
-        assert_eq!(found.barred_ns(T0), key.barred_ns(T0));
     }
 }

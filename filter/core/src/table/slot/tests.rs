@@ -1,7 +1,7 @@
 use super::entry::{COUNT_MAX, UNCONFIRMED_NS_MAX};
 use super::moment::{STEP_BITS, epoch_of};
 use super::*;
-use crate::buckets::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, EvenShare};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_protocol::messages::AdmitRatio;
@@ -29,7 +29,7 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
         kind: SharingState::Bounded(Bounded {
             asked: unconfirmed + 5,
             unheard_since: Moment::of(T0),
-            hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, parts: 3 },
+            hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, divisor: 3 },
         }),
     })
 }
@@ -163,14 +163,6 @@ fn cells_keep_their_places_and_leave_some_for_overflow_cells() {
     assert_eq!(owes_s(&slot, 0), 5);
 }
 
-#[test]
-fn a_full_bucket_makes_room() {
-    let mut slot = indebted(5);
-    let later = T0 + 5 * SECOND_NS;
-    assert_eq!(slot.put(tag(99), &cold(9), later), Some(1));
-    assert_eq!((slot.get(tag(99)), slot.debts_at(T0)), (Some(cold(9)), 0));
-}
-
 // I7
 #[test]
 fn a_lease_or_an_unreported_count_keeps_an_entry() {
@@ -217,9 +209,9 @@ fn of_full_buckets_the_one_idle_for_longest_goes_first() {
 }
 
 /// 10/s with a burst of 10, cut into so many parts.
-fn unheard(parts: u32) -> Unheard {
+fn unheard(divisor: u32) -> Unheard {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    Unheard { quota, local_burst: 10, parts }
+    Unheard { quota, local_burst: 10, divisor }
 }
 
 // I7
@@ -246,18 +238,6 @@ fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
     };
     // Seven of nine tokens: what the POP withholds of its burst was never admitted.
     assert_eq!([since(2, 10), since(9, 10), since(10, 10), since(8, 4)], [69, 0, 0, 69]);
-}
-
-#[test]
-fn watching_a_key_keeps_its_bucket_or_its_place() {
-    let mut slot = indebted(5);
-    assert_eq!(slot.put(tag(1), &watched(5, 0, 1), T0), Some(0));
-    assert_eq!(slot.get(tag(1)), Some(watched(5, 0, 1)));
-    assert_eq!(slot.debts_at(T0), 1, "it takes two units");
-    let mut full = leased();
-    full.put(tag(9), &cold(5), T0);
-    assert_eq!(full.put(tag(9), &watched(5, 0, 1), T0), None);
-    assert_eq!(full.get(tag(9)), Some(cold(5)));
 }
 
 // I7

@@ -129,15 +129,6 @@ fn a_bucket_that_cannot_be_counted_leaves_the_others() {
 }
 
 #[test]
-fn a_domain_is_no_longer_than_those_of_checks() {
-    let (mut book, (sender, _receiver)) = (Book::default(), channel(1));
-    let stream = book.open(sender, "edge", Duration::ZERO).unwrap();
-    let long = Reports { domain: "x".repeat(257), bucket_quota_usages: Vec::new() };
-    let refused = book.report(stream, long, SECOND).unwrap_err();
-    assert_eq!(refused.message(), "domain: expected a text of 1 to 256 bytes, found 257");
-}
-
-#[test]
 fn a_client_that_takes_nothing_in_is_not_told_and_gets_it_later() {
     let (mut book, _, mut receiver) = reported([usage("a", 5)]);
     let (sender, mut other) = channel(1);

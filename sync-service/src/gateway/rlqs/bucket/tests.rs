@@ -63,7 +63,6 @@ struct Client {
     level: f64,
     admitted: u64,
     refused: u64,
-    /// In all.
     total: u64,
     asked: u64,
 }

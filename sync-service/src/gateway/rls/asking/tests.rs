@@ -204,3 +204,28 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
     }
     assert_eq!(asks(&request(many(64))).unwrap().len(), 64);
 }
+
+#[test]
+fn what_is_no_text_is_question_marks_and_all_else_is_as_it_was() {
+    let entry = |value: &str| Entry { key: "x-user".into(), value: value.into() };
+    let limit = Some(RateLimitOverride { requests_per_unit: 3, unit: 1, unit_multiplier: Some(10) });
+    let asked = |value| RateLimitRequest {
+        domain: "shop".into(),
+        descriptors: vec![
+            RateLimitDescriptor {
+                entries: vec![entry(value)],
+                limit,
+                hits_addend: Some(0),
+                is_negative_hits: true,
+            },
+            RateLimitDescriptor { entries: vec![entry("ada")], ..RateLimitDescriptor::default() },
+        ],
+        hits_addend: 7,
+    };
+    let mut bytes = asked("a\u{e9}$$").encode_to_vec();
+    let at = bytes.windows(2).position(|pair| pair == b"$$").expect("the value");
+    bytes[at..at + 2].copy_from_slice(&[0xff, 0xc3]);
+    assert!(RateLimitRequest::decode(&bytes[..]).is_err());
+    let read = RawRequest::decode(&bytes[..]).expect("a request").read();
+    assert_eq!(read, asked("a\u{e9}??"));
+}

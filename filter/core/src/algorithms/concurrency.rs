@@ -1,0 +1,226 @@
+//! Concurrency: the number of requests in flight.
+//!
+//! A request counts from the time it is let through until it is released. One that is never released, because
+//! its worker ended, would count for ever. So requests are counted in generations, each as long as the
+//! expiry, and only the current generation and the previous one count: a request in flight expires after one
+//! to two expiries.
+
+use crate::algorithms::BucketStatus;
+use crate::algorithms::cell::{Admission, Cell, NEVER_NS, Pair};
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::algorithm::Concurrency;
+
+/// The generation of a request in flight, needed to release it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation(pub(super) Time);
+
+/// A request that was put in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acquired {
+    /// The new state.
+    pub after: Cell,
+    /// The generation to release it with.
+    pub generation: Generation,
+}
+
+/// Wait for a refused request, in nanoseconds. A request in flight may end at any time, so there may be room
+/// at once, and a refusal must not be cached.
+pub const RETRY_NS: u64 = SECOND_NS;
+
+/// Puts a request that counts for `n` in flight at `now`, if there is room, for a key that hashes to `hash`.
+/// Without room, the wait is [`RETRY_NS`], or [`NEVER_NS`] if the request never fits.
+pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Acquired> {
+    let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
+    if sum(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
+        return Admission::Taken(acquired(pair.plus(n)));
+    }
+    Admission::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
+}
+
+/// Puts a request in flight at `now`, even without room.
+#[must_use]
+pub fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Acquired {
+    acquired(Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n))
+}
+
+/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired.
+#[must_use]
+pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n: u32, now: Time) -> Cell {
+    if cell.is_spent(now) {
+        return cell;
+    }
+    let left = Pair::stored(cell).minus(n, generation.0, concurrency.expires_ns());
+    match (left.previous, left.current) {
+        // Nothing is in flight, so there is nothing to keep.
+        (0, 0) => Cell::NEW,
+        // With nothing in the current generation, the cell is spent as soon as the previous one is.
+        (previous, 0) => {
+            let until = left.ends(concurrency.expires_ns());
+            Pair { until, previous: 0, current: previous }.cell()
+        }
+        _ => left.cell(),
+    }
+}
+
+/// The quota status at `now`. The time of the next free place is unknown: both times are [`RETRY_NS`] while
+/// anything is in flight.
+pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
+    let in_flight = in_flight(concurrency, cell, now);
+    let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
+    BucketStatus {
+        remaining: concurrency.limit().saturating_sub(in_flight),
+        more_ns: back_ns,
+        full_ns: back_ns,
+    }
+}
+
+/// Sum of the counts of requests in flight at `now`.
+pub fn in_flight(concurrency: &Concurrency, cell: Cell, now: Time) -> u32 {
+    let in_flight = Pair::live(cell, concurrency.expires_ns(), now).map_or(0, sum);
+    u32::try_from(in_flight).unwrap_or(u32::MAX)
+}
+
+fn sum(pair: Pair) -> u64 {
+    u64::from(pair.previous) + u64::from(pair.current)
+}
+
+fn acquired(pair: Pair) -> Acquired {
+    Acquired { after: pair.cell(), generation: Generation(pair.until) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const T0: Time = Time::from_nanos(1_000);
+
+    fn begin(concurrency: &Concurrency, cell: &mut Cell, n: u32, now: Time) -> Option<Generation> {
+        let Admission::Taken(acquired) = acquire(concurrency, *cell, 0, n, now) else { return None };
+        *cell = acquired.after;
+        Some(acquired.generation)
+    }
+
+    #[test]
+    fn a_release_makes_room_and_the_last_leaves_nothing() {
+        let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
+        let first = begin(&concurrency, &mut cell, 1, T0).unwrap();
+        let second = begin(&concurrency, &mut cell, 1, T0 + 120).unwrap();
+        let short = Admission::Short { wait_ns: RETRY_NS };
+        assert_eq!(acquire(&concurrency, cell, 0, 1, T0 + 120), short);
+        assert_eq!(acquire(&concurrency, cell, 0, 3, T0), Admission::Short { wait_ns: NEVER_NS });
+        assert_eq!(standing(&concurrency, cell, T0 + 120).remaining, 0);
+        cell = release(&concurrency, cell, second, 1, T0 + 130);
+        // Only the older request is left; the cell is spent when that one expires.
+        assert_eq!(cell, Cell { until: T0 + 200, word: 1 });
+        assert_eq!(standing(&concurrency, cell, T0 + 130).remaining, 1);
+        assert_eq!(release(&concurrency, cell, first, 1, T0 + 130), Cell::NEW);
+        let full = BucketStatus { remaining: 2, more_ns: 0, full_ns: 0 };
+        assert_eq!(standing(&concurrency, Cell::NEW, T0), full);
+    }
+
+    #[test]
+    fn the_release_of_what_was_forgotten_is_harmless() {
+        let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
+        let first = begin(&concurrency, &mut cell, 2, T0).unwrap();
+        assert_eq!(begin(&concurrency, &mut cell, 1, T0 + 199), None);
+        begin(&concurrency, &mut cell, 2, T0 + 200).unwrap();
+        let before = cell;
+        cell = release(&concurrency, cell, first, 2, T0 + 200);
+        assert_eq!(cell, before);
+        assert_eq!(release(&concurrency, cell, first, 2, T0 + 900), before);
+    }
+
+    #[test]
+    fn a_charge_goes_beyond_the_limit_and_saturates() {
+        let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
+        for _ in 0..3 {
+            cell = charge(&concurrency, cell, 0, u32::MAX, T0).after;
+        }
+        assert_eq!(Pair::stored(cell).current, u32::MAX);
+        cell = charge(&concurrency, cell, 0, u32::MAX, T0 + 100).after;
+        assert_eq!(standing(&concurrency, cell, T0 + 100).remaining, 0);
+    }
+
+    proptest! {
+        /// The exact model: every request in flight, with when it began and its generation's number.
+        // I3
+        #[test]
+        fn agrees_with_a_list_of_what_is_in_flight(
+            limit in 1u32..12, expires in 1u64..60, hash: u64,
+            steps in prop::collection::vec((0u64..25, 1u32..5, 0..8, 0usize..50), 1..200),
+        ) {
+            let concurrency = Concurrency::new(limit, expires).unwrap();
+            let offset = u64::try_from((u128::from(hash) * u128::from(expires)) >> 64).unwrap();
+            let (mut cell, mut now) = (Cell::NEW, 1_000);
+            let mut flight = Vec::<(u64, u32, Generation)>::new();
+            for (step, n, act, which) in steps {
+                now += step;
+                let (at, number) = (Time::from_nanos(now), |at: u64| (at + offset) / expires);
+                cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
+                let counts = |began: u64| number(began) + 2 > number(now);
+                if act < 3 {
+                    // Any request may be released, even one that is forgotten already.
+                    if !flight.is_empty() {
+                        let (_, n, generation) = flight.remove(which % flight.len());
+                        cell = release(&concurrency, cell, generation, n, at);
+                    }
+                } else {
+                    let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
+                    match acquire(&concurrency, cell, hash, n, at) {
+                        Admission::Taken(acquired) => {
+                            prop_assert!(busy + n <= limit);
+                            cell = acquired.after;
+                            flight.push((now, n, acquired.generation));
+                        }
+                        Admission::Short { .. } if act == 7 => {
+                            let acquired = charge(&concurrency, cell, hash, n, at);
+                            cell = acquired.after;
+                            flight.push((now, n, acquired.generation));
+                        }
+                        Admission::Short { .. } => prop_assert!(busy + n > limit),
+                    }
+                }
+                let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
+                prop_assert_eq!(standing(&concurrency, cell, at).remaining, limit.saturating_sub(busy));
+                prop_assert_eq!(cell.is_spent(at), busy == 0);
+                for &(began, ..) in &flight {
+                    let age = now - began;
+                    let keeps_time = if counts(began) { age < 2 * expires } else { age > expires };
+                    prop_assert!(keeps_time, "{} after {}", counts(began), age);
+                }
+            }
+        }
+
+        /// I8: while none is in flight for longer than the expiry, however the clock steps, the limit holds
+        /// and every release is heard.
+        #[test]
+        fn a_clock_that_steps_back_gives_nothing(
+            limit in 1u32..12, hash: u64,
+            steps in prop::collection::vec((-60i64..60, 1u32..5, any::<bool>(), 0usize..50), 1..200),
+        ) {
+            let concurrency = Concurrency::new(limit, 100_000).unwrap();
+            let (mut cell, mut now) = (Cell::NEW, Time::from_nanos(1_000_000));
+            let mut flight = Vec::<(u32, Generation)>::new();
+            for (step, n, begins, which) in steps {
+                let before = standing(&concurrency, cell, now).remaining;
+                now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
+                if step < 0 {
+                    prop_assert!(standing(&concurrency, cell, now).remaining <= before);
+                }
+                if begins {
+                    if let Admission::Taken(acquired) = acquire(&concurrency, cell, hash, n, now) {
+                        cell = acquired.after;
+                        flight.push((n, acquired.generation));
+                    }
+                } else if !flight.is_empty() {
+                    let (n, generation) = flight.remove(which % flight.len());
+                    cell = release(&concurrency, cell, generation, n, now);
+                }
+                let busy: u32 = flight.iter().map(|f| f.0).sum();
+                prop_assert_eq!(standing(&concurrency, cell, now).remaining, limit - busy);
+            }
+        }
+    }
+}

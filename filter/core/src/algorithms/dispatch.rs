@@ -1,0 +1,206 @@
+//! One interface for every algorithm: a key's cells, and a receipt for what was taken.
+//!
+//! A bucket is the `until` of its cell; the cell's word is not touched.
+
+use crate::algorithms::cell::{Admission, Cell, NEVER_NS, Receipt};
+use crate::algorithms::concurrency::Generation;
+use crate::algorithms::{
+    Bucket, BucketStatus, TakeResult, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window,
+};
+use weir_protocol::time::Time;
+use weir_rules::algorithm::Algorithm;
+
+/// The record of a request that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Receipt to give it back with; under [`Algorithm::Concurrency`], to release it with.
+    pub receipt: Receipt,
+    /// Nanoseconds to hold the request. Zero except under [`Algorithm::LeakyBucket`] and for turns of the
+    /// fleet's queue.
+    pub hold_ns: u64,
+}
+
+/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`. `cells` has the length
+/// [`Algorithm::cells`]. Without room, they are unchanged.
+pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Admission<Admitted> {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::take(log, cells, n, now)
+            .map(|back_at| Admitted { receipt: Receipt(back_at), hold_ns: 0 });
+    }
+    let Some(cell) = cells.first_mut() else { return Admission::Short { wait_ns: NEVER_NS } };
+    let taken = take_from(algorithm, *cell, hash, n, now);
+    taken.map(|(after, hold_ns)| {
+        *cell = after;
+        Admitted { receipt: Receipt(after.until), hold_ns }
+    })
+}
+
+/// Takes `n` at `now` even without room, for a cost that is known only afterwards.
+pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return Receipt(sliding_log::charge(log, cells, n, now));
+    }
+    let Some(cell) = cells.first_mut() else { return Receipt::NONE };
+    let bucket = Bucket::full_at(cell.until);
+    *cell = match algorithm {
+        Algorithm::TokenBucket(quota) => Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell },
+        Algorithm::FixedWindow(window) => fixed_window::charge(window, *cell, hash, n, now),
+        Algorithm::SlidingWindow(window) => sliding_window::charge(window, *cell, hash, n, now),
+        Algorithm::LeakyBucket(leaky) => {
+            Cell { until: leaky_bucket::charge(leaky, bucket, n, now).refilled(), ..*cell }
+        }
+        Algorithm::Concurrency(concurrency) => concurrency::charge(concurrency, *cell, hash, n, now).after,
+        Algorithm::SlidingLog(_) => *cell,
+    };
+    Receipt(cell.until)
+}
+
+/// Gives back at `now` the `n` of a take or charge. This also releases a request in flight.
+pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::give_back(log, cells, receipt.0, n);
+    }
+    let Some(cell) = cells.first_mut() else { return };
+    let (bucket, taken) = (Bucket::full_at(cell.until), Cell { until: receipt.0, word: 0 });
+    *cell = match algorithm {
+        Algorithm::TokenBucket(quota) => Cell { until: bucket.give_back(quota, n).refilled(), ..*cell },
+        Algorithm::FixedWindow(_) => fixed_window::give_back(*cell, taken, n),
+        Algorithm::SlidingWindow(window) => sliding_window::give_back(window, *cell, taken, n),
+        Algorithm::LeakyBucket(leaky) => {
+            let after = leaky_bucket::give_back(leaky, bucket, Bucket::full_at(receipt.0), n);
+            Cell { until: after.refilled(), ..*cell }
+        }
+        Algorithm::Concurrency(concurrency) => {
+            concurrency::release(concurrency, *cell, Generation(receipt.0), n, now)
+        }
+        Algorithm::SlidingLog(_) => *cell,
+    };
+}
+
+/// Gives back `n` of what counts at `now`, from any take or charge. Does nothing for places in flight and in
+/// queues.
+pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::refund(log, cells, n);
+    }
+    let Some(cell) = cells.first_mut() else { return };
+    let latest = Receipt(cell.until);
+    if !matches!(algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_)) && !cell.is_spent(now) {
+        give_back(algorithm, cells, latest, n, now);
+    }
+}
+
+/// The quota status at `now`.
+pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> BucketStatus {
+    let cell = cells.first().copied().unwrap_or(Cell::NEW);
+    let bucket = Bucket::full_at(cell.until);
+    match algorithm {
+        Algorithm::TokenBucket(quota) => BucketStatus::allowed(bucket, quota, now),
+        Algorithm::FixedWindow(window) => fixed_window::standing(window, cell, now),
+        Algorithm::SlidingWindow(window) => sliding_window::standing(window, cell, now),
+        Algorithm::SlidingLog(log) => sliding_log::standing(log, cells, now),
+        Algorithm::LeakyBucket(leaky) => leaky_bucket::standing(leaky, bucket, now),
+        Algorithm::Concurrency(concurrency) => concurrency::standing(concurrency, cell, now),
+    }
+}
+
+/// The cell after `n` are taken from it, and the nanoseconds to hold the request.
+fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<(Cell, u64)> {
+    let bucket = Bucket::full_at(cell.until);
+    match algorithm {
+        Algorithm::TokenBucket(quota) => match bucket.take(quota, n, now) {
+            TakeResult::Taken(after) => Admission::Taken((Cell { until: after.refilled(), ..cell }, 0)),
+            TakeResult::Short { .. } if n > quota.burst() => Admission::Short { wait_ns: NEVER_NS },
+            TakeResult::Short { wait_ns } => Admission::Short { wait_ns },
+        },
+        Algorithm::FixedWindow(window) => {
+            fixed_window::take(window, cell, hash, n, now).map(|after| (after, 0))
+        }
+        Algorithm::SlidingWindow(window) => {
+            sliding_window::take(window, cell, hash, n, now).map(|after| (after, 0))
+        }
+        Algorithm::LeakyBucket(leaky) => leaky_bucket::take(leaky, bucket, n, now)
+            .map(|turn| (Cell { until: turn.after.refilled(), ..cell }, turn.hold_ns)),
+        Algorithm::Concurrency(concurrency) => {
+            concurrency::acquire(concurrency, cell, hash, n, now).map(|acquired| (acquired.after, 0))
+        }
+        Algorithm::SlidingLog(_) => Admission::Short { wait_ns: NEVER_NS },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_protocol::quota::Quota;
+    use weir_protocol::time::SECOND_NS;
+    use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, WindowLimit};
+
+    const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+    const LIMIT: u32 = 10;
+
+    /// Each algorithm with a limit of ten, which comes back within a second, one by one or all together.
+    fn all() -> [Algorithm; 6] {
+        [
+            Algorithm::TokenBucket(Quota::new("10/s".parse().unwrap(), LIMIT).unwrap()),
+            Algorithm::FixedWindow(WindowLimit::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::SlidingWindow(WindowLimit::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::SlidingLog(SlidingLog::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::LeakyBucket(LeakyBucket::new(SECOND_NS / 10, LIMIT - 1).unwrap()),
+            Algorithm::Concurrency(Concurrency::new(LIMIT, SECOND_NS).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn each_gives_its_limit_and_takes_back_what_it_gave() {
+        for algorithm in all() {
+            let mut cells = std::vec![Cell::NEW; algorithm.cells()];
+            assert_eq!(algorithm.limit(), LIMIT);
+            let asks = |cells: &mut [Cell], n| match take(&algorithm, cells, 7, n, T0) {
+                Admission::Taken(taken) => Some(taken.receipt),
+                Admission::Short { .. } => None,
+            };
+            asks(&mut cells, 6).unwrap();
+            let receipt = asks(&mut cells, 4).unwrap();
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
+            assert_eq!(asks(&mut cells, 1), None, "{algorithm:?}");
+            give_back(&algorithm, &mut cells, receipt, 4, T0);
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 4, "{algorithm:?}");
+            let never = take(&algorithm, &mut cells, 7, LIMIT + 1, T0);
+            assert_eq!(never, Admission::Short { wait_ns: NEVER_NS }, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn each_charges_beyond_its_limit_and_forgets_within_a_day_or_two_windows() {
+        for algorithm in all() {
+            let mut cells = std::vec![Cell::NEW; algorithm.cells()];
+            for _ in 0..3 {
+                charge(&algorithm, &mut cells, 7, u32::MAX, T0);
+            }
+            assert_eq!(standing(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
+            let later = T0 + 86_400 * SECOND_NS + SECOND_NS;
+            assert!(cells.iter().all(|cell| cell.is_spent(later)), "{algorithm:?}");
+            assert_eq!(standing(&algorithm, &cells, later).remaining, LIMIT, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_leaves_the_word_beside_it_alone() {
+        for algorithm in [all()[0], all()[4]] {
+            let mut cells = [Cell { word: 42, ..Cell::NEW }];
+            take(&algorithm, &mut cells, 0, 1, T0);
+            let receipt = charge(&algorithm, &mut cells, 0, 1, T0);
+            give_back(&algorithm, &mut cells, receipt, 1, T0);
+            assert_eq!(cells, [Cell { until: T0 + SECOND_NS / 10, word: 42 }]);
+        }
+    }
+
+    #[test]
+    fn without_a_cell_there_is_no_room() {
+        for algorithm in all() {
+            let never = Admission::Short { wait_ns: NEVER_NS };
+            assert_eq!(take(&algorithm, &mut [], 0, 1, T0), never);
+            give_back(&algorithm, &mut [], charge(&algorithm, &mut [], 0, 1, T0), 1, T0);
+        }
+    }
+}

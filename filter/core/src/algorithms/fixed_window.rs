@@ -1,0 +1,154 @@
+//! The fixed window: a count that starts again with every window.
+//!
+//! A cell's `until` is the end of its window, and its word is the count in it. Around the boundary of two
+//! windows, up to twice the limit can go through at once.
+
+use crate::algorithms::BucketStatus;
+use crate::algorithms::cell::{Admission, Cell, NEVER_NS, window_end};
+use weir_protocol::time::Time;
+use weir_rules::algorithm::WindowLimit;
+
+/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
+pub fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
+    let taken = charge(window, cell, hash, n, now);
+    if taken.word <= u64::from(window.limit()) {
+        return Admission::Taken(taken);
+    }
+    let wait_ns = if n > window.limit() { NEVER_NS } else { taken.until.nanos_since(now) };
+    Admission::Short { wait_ns }
+}
+
+/// Takes `n` at `now` even without room. An excess is dropped when the window ends.
+#[must_use]
+pub fn charge(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+    if cell.is_spent(now) {
+        return Cell { until: window_end(window.length_ns(), hash, now), word: u64::from(n) };
+    }
+    Cell { until: cell.until, word: cell.word.saturating_add(u64::from(n)) }
+}
+
+/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window is over.
+#[must_use]
+pub fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
+    let given = if cell.until == taken.until { u64::from(n) } else { 0 };
+    Cell { word: cell.word.saturating_sub(given), ..cell }
+}
+
+/// The quota status at `now`.
+pub fn standing(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
+    let used = if cell.is_spent(now) { 0 } else { cell.word };
+    let used = u32::try_from(used).unwrap_or(u32::MAX);
+    let back_ns = if used == 0 { 0 } else { cell.until.nanos_since(now) };
+    BucketStatus { remaining: window.limit().saturating_sub(used), more_ns: back_ns, full_ns: back_ns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::taken;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const T0: Time = Time::from_nanos(1_000);
+
+    #[test]
+    fn gives_its_limit_and_again_in_the_next_window() {
+        let window = WindowLimit::new(5, 100).unwrap();
+        let cell = taken(take(&window, Cell::NEW, 0, 5, T0));
+        assert_eq!(take(&window, cell, 0, 1, T0 + 30), Admission::Short { wait_ns: 70 });
+        assert_eq!(standing(&window, cell, T0 + 30), BucketStatus { remaining: 0, more_ns: 70, full_ns: 70 });
+        let again = taken(take(&window, cell, 0, 5, T0 + 100));
+        assert_eq!(again, Cell { until: T0 + 200, word: 5 });
+        assert_eq!(take(&window, Cell::NEW, 0, 6, T0), Admission::Short { wait_ns: NEVER_NS });
+    }
+
+    #[test]
+    fn a_charge_goes_beyond_the_limit_and_saturates() {
+        let window = WindowLimit::new(5, 100).unwrap();
+        let mut cell = Cell::NEW;
+        for _ in 0..3 {
+            cell = charge(&window, cell, 0, u32::MAX, T0);
+        }
+        assert_eq!(standing(&window, cell, T0), BucketStatus { remaining: 0, more_ns: 100, full_ns: 100 });
+        cell.word = u64::MAX;
+        assert_eq!(charge(&window, cell, 0, 1, T0).word, u64::MAX);
+        assert_eq!(take(&window, cell, 0, 1, T0), Admission::Short { wait_ns: 100 });
+    }
+
+    #[test]
+    fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
+        let window = WindowLimit::new(5, 100).unwrap();
+        let first = taken(take(&window, Cell::NEW, 0, 3, T0));
+        assert_eq!(give_back(first, first, 3).word, 0);
+        let next = taken(take(&window, first, 0, 5, T0 + 100));
+        assert_eq!(give_back(next, first, 3), next);
+    }
+
+    proptest! {
+        /// The exact model: a count for each window there ever was.
+        // I3
+        #[test]
+        fn agrees_with_a_count_for_each_window(
+            limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,
+            steps in prop::collection::vec((0u64..50, 0u32..22, 0..4), 1..200),
+        ) {
+            let window = WindowLimit::new(limit, length).unwrap();
+            let offset = u64::try_from((u128::from(hash) * u128::from(length)) >> 64).unwrap();
+            let (mut cell, mut now, mut used) = (Cell::NEW, start, BTreeMap::<u64, u64>::new());
+            for (step, n, act) in steps {
+                now += step;
+                let (index, at) = ((now + offset) / length, Time::from_nanos(now));
+                let count = used.entry(index).or_default();
+                let left_ns = (index + 1) * length - offset - now;
+                // A table may drop it once it is spent.
+                cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
+                if act == 0 {
+                    cell = charge(&window, cell, hash, n, at);
+                    *count += u64::from(n);
+                } else {
+                    let fits = *count + u64::from(n) <= u64::from(limit);
+                    match take(&window, cell, hash, n, at) {
+                        Admission::Taken(after) => {
+                            prop_assert!(fits);
+                            cell = if act == 1 { give_back(after, after, n) } else { after };
+                            *count += if act == 1 { 0 } else { u64::from(n) };
+                        }
+                        Admission::Short { wait_ns } => {
+                            prop_assert!(!fits);
+                            prop_assert_eq!(wait_ns, if n > limit { NEVER_NS } else { left_ns });
+                        }
+                    }
+                }
+                let standing = standing(&window, cell, at);
+                prop_assert_eq!(u64::from(standing.remaining), u64::from(limit).saturating_sub(*count));
+                prop_assert_eq!(standing.full_ns, if *count == 0 { 0 } else { left_ns });
+            }
+        }
+
+        /// I8: however the clock steps, no window gives more than its limit, and an earlier time has no
+        /// more room than a later one.
+        #[test]
+        fn a_clock_that_steps_back_gives_nothing(
+            limit in 1u32..20, length in 1u64..60, hash: u64,
+            steps in prop::collection::vec((-80i64..100, 1u32..8, any::<bool>()), 1..200),
+        ) {
+            let window = WindowLimit::new(limit, length).unwrap();
+            let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
+            let (mut earliest, mut latest) = (now, now);
+            for (step, n, gives_back) in steps {
+                let before = standing(&window, cell, now).remaining;
+                now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
+                if step < 0 {
+                    prop_assert!(standing(&window, cell, now).remaining <= before);
+                }
+                (earliest, latest) = (earliest.min(now), latest.max(now));
+                if let Admission::Taken(after) = take(&window, cell, hash, n, now) {
+                    cell = if gives_back { give_back(after, after, n) } else { after };
+                    admitted += if gives_back { 0 } else { u64::from(n) };
+                }
+                let windows = latest.nanos_since(earliest).div_ceil(length) + 1;
+                prop_assert!(admitted <= u64::from(limit) * windows);
+            }
+        }
+    }
+}

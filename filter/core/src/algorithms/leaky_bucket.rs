@@ -1,0 +1,170 @@
+//! The leaky bucket as a queue: requests leave at a steady rate, and a limited number wait for their turn.
+//!
+//! The state is a [`Bucket`] that is full when the queue is empty: the time at which the last turn is over
+//! (the virtual scheduling algorithm, ITU-T I.371, annex A). The wait for a request's turn follows from it,
+//! so the queue itself is not stored.
+
+use crate::algorithms::cell::{Admission, NEVER_NS};
+use crate::algorithms::{Bucket, BucketStatus};
+use weir_protocol::time::Time;
+use weir_rules::algorithm::LeakyBucket;
+
+/// A request's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueTurn {
+    /// The bucket after the turn is taken.
+    pub after: Bucket,
+    /// Nanoseconds until the turn comes; 0 if it comes at once.
+    pub hold_ns: u64,
+}
+
+/// Takes a turn of `n` times the usual length at `now`, if there is a place.
+pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Admission<QueueTurn> {
+    if n > leaky.places() {
+        return Admission::Short { wait_ns: NEVER_NS };
+    }
+    let begins = bucket.refilled().max(now);
+    let ends = begins + leaky.quota().token_ns().saturating_mul(u64::from(n));
+    match ends.nanos_since(now + leaky.quota().fill_ns()) {
+        0 => Admission::Taken(QueueTurn { after: Bucket::full_at(ends), hold_ns: begins.nanos_since(now) }),
+        wait_ns => Admission::Short { wait_ns },
+    }
+}
+
+/// Takes `n` turns at `now` even without free places, at most as far ahead as a bucket's debt may go.
+#[must_use]
+pub fn charge(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Bucket {
+    bucket.charged(leaky.quota(), n, now)
+}
+
+/// Gives back a turn of `n` that led to the state `taken`. If another turn was taken after it, it is lost:
+/// giving it back would make the next request share a turn.
+#[must_use]
+pub fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
+    if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
+}
+
+/// The quota status at `now`: the places left.
+pub fn standing(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> BucketStatus {
+    BucketStatus::allowed(bucket, leaky.quota(), now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const T0: Time = Time::from_nanos(1_000);
+    const TURN_NS: u64 = 1_000;
+
+    fn turn(answer: Admission<QueueTurn>) -> QueueTurn {
+        let Admission::Taken(turn) = answer else { panic!("{answer:?}") };
+        turn
+    }
+
+    #[test]
+    fn one_goes_at_once_and_the_queue_one_by_one() {
+        let (leaky, mut bucket) = (LeakyBucket::new(TURN_NS, 3).unwrap(), Bucket::FULL);
+        for hold_ns in [0, 1_000, 2_000, 3_000] {
+            let turn = turn(take(&leaky, bucket, 1, T0));
+            assert_eq!(turn.hold_ns, hold_ns);
+            bucket = turn.after;
+        }
+        assert_eq!(take(&leaky, bucket, 1, T0 + 1), Admission::Short { wait_ns: 999 });
+        assert_eq!(take(&leaky, bucket, 5, T0), Admission::Short { wait_ns: NEVER_NS });
+        let expected = BucketStatus { remaining: 0, more_ns: 999, full_ns: 3_999 };
+        assert_eq!(standing(&leaky, bucket, T0 + 1), expected);
+        assert_eq!(turn(take(&leaky, bucket, 1, T0 + 1_000)).hold_ns, 3_000);
+    }
+
+    #[test]
+    fn without_a_queue_nobody_waits() {
+        let leaky = LeakyBucket::new(TURN_NS, 0).unwrap();
+        let first = turn(take(&leaky, Bucket::FULL, 1, T0));
+        assert_eq!(take(&leaky, first.after, 1, T0 + 400), Admission::Short { wait_ns: 600 });
+        assert_eq!(turn(take(&leaky, first.after, 1, T0 + TURN_NS)).hold_ns, 0);
+    }
+
+    #[test]
+    fn a_turn_is_given_back_only_by_the_last() {
+        let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
+        let first = turn(take(&leaky, Bucket::FULL, 1, T0)).after;
+        let second = turn(take(&leaky, first, 2, T0)).after;
+        assert_eq!(give_back(&leaky, second, first, 1), second);
+        assert_eq!(give_back(&leaky, second, second, 2), first);
+        assert_eq!(turn(take(&leaky, give_back(&leaky, first, first, 1), 1, T0)).hold_ns, 0);
+    }
+
+    #[test]
+    fn a_charge_goes_beyond_the_queue() {
+        let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
+        let charged = charge(&leaky, Bucket::FULL, 6, T0);
+        assert_eq!(take(&leaky, charged, 1, T0), Admission::Short { wait_ns: 3_000 });
+        let expected = BucketStatus { remaining: 0, more_ns: 3_000, full_ns: 6_000 };
+        assert_eq!(standing(&leaky, charged, T0), expected);
+    }
+
+    proptest! {
+        /// The exact model: a queue of those that have not left, each with the time it leaves.
+        // I3
+        #[test]
+        fn agrees_with_a_queue_that_is_served_in_order(
+            queue in 0u32..8, steps in prop::collection::vec((0u64..3_000, 1u32..10), 1..200),
+        ) {
+            let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();
+            let (mut bucket, mut now) = (Bucket::FULL, T0);
+            // The times at which turns end; a token waits or has its turn until then.
+            let mut ends = VecDeque::<Time>::new();
+            for (step, n) in steps {
+                now += step;
+                let busy_ns = |now: Time| ends.back().map_or(0, |end| end.nanos_since(now));
+                let fits = |now: Time| {
+                    busy_ns(now) + u64::from(n) * TURN_NS <= u64::from(queue + 1) * TURN_NS
+                };
+                match take(&leaky, bucket, n, now) {
+                    Admission::Taken(turn) => {
+                        prop_assert!(fits(now));
+                        prop_assert_eq!(turn.hold_ns, busy_ns(now));
+                        bucket = turn.after;
+                        let begins = now + turn.hold_ns;
+                        ends.extend((1..=u64::from(n)).map(|k| begins + k * TURN_NS));
+                    }
+                    Admission::Short { wait_ns: NEVER_NS } => prop_assert!(n > queue + 1),
+                    Admission::Short { wait_ns } => {
+                        prop_assert!(fits(now + wait_ns) && !fits(now + (wait_ns - 1)));
+                    }
+                }
+                ends.retain(|end| *end > now);
+                // A place is free unless a token that is not done takes it.
+                let places = usize::try_from(queue + 1).unwrap();
+                let standing = standing(&leaky, bucket, now);
+                prop_assert_eq!(usize::try_from(standing.remaining).unwrap(), places - ends.len());
+                prop_assert_eq!(standing.more_ns, ends.front().map_or(0, |end| end.nanos_since(now)));
+                prop_assert_eq!(standing.full_ns, ends.back().map_or(0, |end| end.nanos_since(now)));
+            }
+        }
+
+        /// I8, and the rate: however the clock steps, no two requests leave closer than a turn, and an
+        /// earlier time has no more room than a later one.
+        #[test]
+        fn nobody_leaves_before_the_turn_ahead_is_over(
+            queue in 0u32..8, steps in prop::collection::vec((-2_000i64..3_000, 1u32..4), 1..200),
+        ) {
+            let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();
+            let (mut bucket, mut now, mut over) = (Bucket::FULL, T0 + 1_000_000, Time::ZERO);
+            for (step, n) in steps {
+                let before = standing(&leaky, bucket, now).remaining;
+                now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
+                if step < 0 {
+                    prop_assert!(standing(&leaky, bucket, now).remaining <= before);
+                }
+                if let Admission::Taken(turn) = take(&leaky, bucket, n, now) {
+                    let leaves = now + turn.hold_ns;
+                    prop_assert!(leaves >= over);
+                    (over, bucket) = (leaves + u64::from(n) * TURN_NS, turn.after);
+                }
+            }
+        }
+    }
+}

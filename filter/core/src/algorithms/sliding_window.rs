@@ -1,0 +1,265 @@
+//! The sliding window: the count of the current window, plus the part of the previous one's count that a
+//! window ending now still covers (Cloudflare, "How we built rate limiting capable of scaling to millions of
+//! domains", 2017).
+//!
+//! It assumes that the previous window's requests were evenly spread, and is exact if they were. If not, up
+//! to twice the limit may go through within a window's length, but only for a client that spent the previous
+//! window's limit at its end. Counts are compared without rounding.
+
+use crate::algorithms::BucketStatus;
+use crate::algorithms::cell::{Admission, Cell, NEVER_NS, Pair};
+use weir_protocol::time::Time;
+use weir_rules::algorithm::WindowLimit;
+
+/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
+pub fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
+    let pair = Pair::at(cell, window.length_ns(), hash, now);
+    match wait_ns(window, pair, n, now) {
+        0 => Admission::Taken(pair.plus(n).cell()),
+        wait_ns => Admission::Short { wait_ns },
+    }
+}
+
+/// Takes `n` at `now` even without room. An excess is dropped with its window.
+#[must_use]
+pub fn charge(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+    Pair::at(cell, window.length_ns(), hash, now).plus(n).cell()
+}
+
+/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window no longer
+/// counts.
+#[must_use]
+pub fn give_back(window: &WindowLimit, cell: Cell, taken: Cell, n: u32) -> Cell {
+    Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
+}
+
+/// The quota status at `now`.
+pub fn standing(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
+    let Some(pair) = Pair::live(cell, window.length_ns(), now) else {
+        return BucketStatus { remaining: window.limit(), more_ns: 0, full_ns: 0 };
+    };
+    let covered_ns = u128::from(pair.ends(window.length_ns()).nanos_since(now).min(window.length_ns()));
+    let weighted = (u128::from(pair.previous) * covered_ns).div_ceil(u128::from(window.length_ns()));
+    let used = weighted + u128::from(pair.current);
+    let remaining = window.limit().saturating_sub(u32::try_from(used).unwrap_or(u32::MAX));
+    BucketStatus {
+        remaining,
+        more_ns: if remaining < window.limit() { wait_ns(window, pair, remaining + 1, now) } else { 0 },
+        full_ns: wait_ns(window, pair, window.limit(), now),
+    }
+}
+
+/// Nanoseconds from `now` until `n` fit.
+fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
+    let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
+    // They fit once the previous window has faded enough. If the current one is too full, once it is the
+    // previous one and has faded.
+    let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
+        Some(room) => (pair.ends(window.length_ns()), pair.previous, room),
+        None => (pair.until, pair.current, room_without),
+    };
+    let room_ns = u128::from(room) * u128::from(window.length_ns());
+    let covered_ns = fades_until.nanos_since(now).min(window.length_ns());
+    if u128::from(count) * u128::from(covered_ns) <= room_ns {
+        return 0;
+    }
+    // Less than the length, because the count is greater than the room.
+    let fits_before_ns = u64::try_from(room_ns / u128::from(count.max(1))).unwrap_or(0);
+    fades_until.nanos_since(now + fits_before_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::taken;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use weir_protocol::quota::TOKENS_MAX;
+    use weir_rules::algorithm::LENGTH_NS_MAX;
+
+    const T0: Time = Time::from_nanos(1_000);
+
+    #[test]
+    fn the_window_before_fades() {
+        let window = WindowLimit::new(10, 100).unwrap();
+        let cell = taken(take(&window, Cell::NEW, 0, 10, T0 + 90));
+        // The current window does not fade before it has ended; then a tenth of it fades every 10 ns.
+        assert_eq!(take(&window, cell, 0, 1, T0 + 90), Admission::Short { wait_ns: 20 });
+        assert_eq!(
+            standing(&window, cell, T0 + 130),
+            BucketStatus { remaining: 3, more_ns: 10, full_ns: 70 }
+        );
+        let cell = taken(take(&window, cell, 0, 3, T0 + 130));
+        assert_eq!(take(&window, cell, 0, 1, T0 + 130), Admission::Short { wait_ns: 10 });
+        assert_eq!(take(&window, cell, 0, 10, T0 + 130), Admission::Short { wait_ns: 170 });
+        assert_eq!(take(&window, cell, 0, 11, T0 + 130), Admission::Short { wait_ns: NEVER_NS });
+    }
+
+    #[test]
+    fn a_charge_goes_beyond_the_limit_and_saturates() {
+        let window = WindowLimit::new(TOKENS_MAX, 100).unwrap();
+        let mut cell = Cell::NEW;
+        for _ in 0..3 {
+            cell = charge(&window, cell, 0, u32::MAX, T0);
+        }
+        assert_eq!(cell, Cell { until: T0 + 200, word: u64::from(u32::MAX) });
+        assert_eq!(standing(&window, cell, T0).remaining, 0);
+        assert_eq!(take(&window, cell, 0, TOKENS_MAX, T0), Admission::Short { wait_ns: 200 });
+    }
+
+    #[test]
+    fn the_longest_window_and_the_highest_limit_do_not_overflow() {
+        let window = WindowLimit::new(TOKENS_MAX, LENGTH_NS_MAX).unwrap();
+        let cell = taken(take(&window, Cell::NEW, u64::MAX, TOKENS_MAX, T0));
+        let Admission::Short { wait_ns } = take(&window, cell, 0, 1, T0) else { panic!("full") };
+        assert!(matches!(take(&window, cell, 0, 1, T0 + (wait_ns - 1)), Admission::Short { wait_ns: 1 }));
+        assert!(matches!(take(&window, cell, 0, 1, T0 + wait_ns), Admission::Taken(_)));
+    }
+
+    #[test]
+    fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
+        let window = WindowLimit::new(10, 100).unwrap();
+        let first = taken(take(&window, Cell::NEW, 0, 4, T0));
+        let second = taken(take(&window, first, 0, 5, T0 + 150));
+        assert_eq!(give_back(&window, second, first, 4).word, 5);
+        assert_eq!(give_back(&window, second, second, 5).word, 4 << 32);
+        let third = taken(take(&window, second, 0, 5, T0 + 250));
+        assert_eq!(give_back(&window, third, first, 4), third);
+    }
+
+    #[test]
+    fn a_time_before_the_windows_of_a_cell_is_the_beginning_of_its_current_one() {
+        let window = WindowLimit::new(10, 100).unwrap();
+        let first = taken(take(&window, Cell::NEW, 0, 4, T0));
+        let second = taken(take(&window, first, 0, 2, T0 + 100));
+        for back_ns in [0, 1, 250] {
+            let now = Time::from_nanos(T0.as_nanos() + 100 - back_ns);
+            assert_eq!(standing(&window, second, now).remaining, 4, "{back_ns}");
+            assert!(matches!(take(&window, second, 0, 4, now), Admission::Taken(_)), "{back_ns}");
+            // 25 ns into the window, one of the four has faded.
+            assert_eq!(take(&window, second, 0, 5, now), Admission::Short { wait_ns: back_ns + 25 });
+        }
+    }
+
+    /// The exact model: a count for each window there ever was, and the formula as it is written.
+    struct Model {
+        limit: u32,
+        length: u64,
+        offset: u64,
+        counts: BTreeMap<u64, u64>,
+    }
+
+    impl Model {
+        fn fits(&self, n: u32, now: u64) -> bool {
+            let (index, length) = ((now + self.offset) / self.length, u128::from(self.length));
+            let elapsed = u128::from((now + self.offset) % self.length);
+            let count = |index: u64| u128::from(self.counts.get(&index).copied().unwrap_or(0));
+            let before = if index == 0 { 0 } else { count(index - 1) };
+            before * (length - elapsed) + (count(index) + u128::from(n)) * length
+                <= u128::from(self.limit) * length
+        }
+
+        fn wait(&self, n: u32, now: u64) -> u64 {
+            let wait = (0..=2 * self.length).find(|wait| self.fits(n, now + wait));
+            if n > self.limit { NEVER_NS } else { wait.unwrap() }
+        }
+    }
+
+    proptest! {
+        // I3
+        #[test]
+        fn agrees_with_the_formula_to_the_nanosecond(
+            limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,
+            steps in prop::collection::vec((0u64..50, 0u32..22, 0..6), 1..60),
+        ) {
+            let window = WindowLimit::new(limit, length).unwrap();
+            let offset = u64::try_from((u128::from(hash) * u128::from(length)) >> 64).unwrap();
+            let mut model = Model { limit, length, offset, counts: BTreeMap::new() };
+            let (mut cell, mut now) = (Cell::NEW, start);
+            for (step, n, act) in steps {
+                now += step;
+                let (at, index) = (Time::from_nanos(now), (now + offset) / length);
+                // A table may drop it once it is spent.
+                cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
+                if act == 0 {
+                    cell = charge(&window, cell, hash, n, at);
+                    *model.counts.entry(index).or_default() += u64::from(n);
+                } else {
+                    match take(&window, cell, hash, n, at) {
+                        Admission::Taken(after) if act == 1 => {
+                            prop_assert!(model.fits(n, now));
+                            cell = give_back(&window, after, after, n);
+                        }
+                        Admission::Taken(after) => {
+                            prop_assert!(model.fits(n, now));
+                            cell = after;
+                            *model.counts.entry(index).or_default() += u64::from(n);
+                        }
+                        Admission::Short { wait_ns } => prop_assert_eq!(wait_ns, model.wait(n, now)),
+                    }
+                }
+                let remaining = (1..=limit).rev().find(|&n| model.fits(n, now)).unwrap_or(0);
+                let more_ns = if remaining < limit { model.wait(remaining + 1, now) } else { 0 };
+                let expected = BucketStatus { remaining, more_ns, full_ns: model.wait(limit, now) };
+                prop_assert_eq!(standing(&window, cell, at), expected);
+            }
+        }
+
+        /// So the fleet's token bucket of the same rate can stand in for a window that only a POP counts
+        /// (docs/budgets.md).
+        #[test]
+        fn a_token_bucket_of_the_same_rate_lets_no_less_through(
+            limit in 1u32..20, length in 1u64..60, hash: u64,
+            steps in prop::collection::vec((0u64..50, 1u32..22), 1..100),
+        ) {
+            let window = WindowLimit::new(limit, length).unwrap();
+            // What the bucket lacks, in parts of a token: a token is `length` of them, and `limit` refill each
+            // nanosecond.
+            let (mut cell, mut now, mut lacks) = (Cell::NEW, T0, 0u64);
+            for (step, n) in steps {
+                now += step;
+                lacks = lacks.saturating_sub(step * u64::from(limit));
+                if let Admission::Taken(after) = take(&window, cell, hash, n, now) {
+                    cell = after;
+                    lacks += u64::from(n) * length;
+                }
+                prop_assert!(lacks <= u64::from(limit) * length);
+            }
+        }
+
+        /// I8: however the clock steps, no window gives more than the limit, an earlier time has no more
+        /// room than a later one, and a wait is true from there too.
+        #[test]
+        fn a_clock_that_steps_back_gives_nothing(
+            limit in 1u32..20, length in 1u64..60, hash: u64,
+            steps in prop::collection::vec((-80i64..100, 1u32..20, any::<bool>()), 1..200),
+        ) {
+            let window = WindowLimit::new(limit, length).unwrap();
+            let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
+            let (mut earliest, mut latest) = (now, now);
+            for (step, n, gives_back) in steps {
+                let before = standing(&window, cell, now).remaining;
+                now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
+                if step < 0 {
+                    prop_assert!(standing(&window, cell, now).remaining <= before);
+                }
+                (earliest, latest) = (earliest.min(now), latest.max(now));
+                match take(&window, cell, hash, n, now) {
+                    Admission::Taken(after) => {
+                        cell = if gives_back { give_back(&window, after, after, n) } else { after };
+                        admitted += if gives_back { 0 } else { u64::from(n) };
+                    }
+                    Admission::Short { wait_ns: NEVER_NS } => prop_assert!(n > limit),
+                    Admission::Short { wait_ns } => {
+                        let sooner = take(&window, cell, hash, n, now + (wait_ns - 1));
+                        prop_assert_eq!(sooner, Admission::Short { wait_ns: 1 });
+                        let then = take(&window, cell, hash, n, now + wait_ns);
+                        prop_assert!(matches!(then, Admission::Taken(_)));
+                    }
+                }
+                let windows = latest.nanos_since(earliest).div_ceil(length) + 1;
+                prop_assert!(admitted <= u64::from(limit) * windows);
+            }
+        }
+    }
+}

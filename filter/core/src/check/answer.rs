@@ -1,0 +1,229 @@
+//! Making a decision from judged hits.
+
+use alloc::vec::Vec;
+
+use crate::RuleIndex;
+use crate::algorithms::{Admission, BucketStatus, Cell, fixed_window};
+use crate::check::Denial;
+use crate::check::decision::{DecisionKind, PendingDecision};
+use crate::check::evaluate::{BAN, banned_until, count_watched};
+use crate::check::hit::{Hit, HitDecision};
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::table::slot::{Cold, Entry, Slot, Tag, Watched};
+use crate::table::{LoadedSlot, Slots, Updated};
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::Rule;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::limit::Penalty;
+
+/// Wait for clients that are refused because the POP is offline, in nanoseconds.
+const DENIED_WAIT_NS: u64 = SECOND_NS;
+
+impl Limiter {
+    /// Lets the request of `hits` through. `written` are the slots that were committed for it.
+    pub(crate) fn allow(&mut self, hits: &[Hit], written: &[LoadedSlot], now: Time) -> PendingDecision {
+        let mut strictest: Option<(RuleIndex, BucketStatus)> = None;
+        let mut hold_ns = 0;
+        for hit in hits {
+            self.counters.count(hit.rule, |counts| &mut counts.allowed);
+            self.counters.add(CountedEvent::Evicted, hit.judged.evicted);
+            self.counters.add(CountedEvent::Overflowed, u32::from(hit.judged.is_shared));
+            self.record_end_action(hit, written, now);
+            hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
+            let HitDecision::Fits(standing) = hit.judged.verdict else { continue };
+            if strictest.is_none_or(|(other, s)| self.rules.is_stricter((hit.rule, standing), (other, s))) {
+                strictest = Some((hit.rule, standing));
+            }
+        }
+        PendingDecision { hold_ns, ..PendingDecision::of(DecisionKind::Allow, strictest) }
+    }
+
+    /// Refuses the request for the rule with the longest wait, and puts keys without tokens into the local
+    /// cache.
+    pub(crate) fn refuse(
+        &mut self,
+        hits: &[Hit],
+        slots: &mut dyn Slots,
+        rooms: &mut Vec<Slot>,
+        now: Time,
+    ) -> PendingDecision {
+        let mut longest: Option<(RuleIndex, BucketStatus)> = None;
+        let (mut unpaid, mut banned_by) = (None, None);
+        for hit in hits {
+            let wait_ns = match hit.judged.verdict {
+                HitDecision::Fits(_) => continue,
+                HitDecision::Unpaid => {
+                    unpaid.get_or_insert(hit.rule);
+                    continue;
+                }
+                HitDecision::Denied => return self.denied(hit.rule),
+                HitDecision::Banned { wait_ns } => {
+                    let until = now + wait_ns;
+                    self.local_cache.remember(hit.tag, Denial::ban(until), now);
+                    longest = longer(longest, hit.rule, wait_ns);
+                    banned_by = longest.filter(|(rule, _)| *rule == hit.rule).or(banned_by);
+                    continue;
+                }
+                HitDecision::Thinned { wait_ns } => wait_ns,
+                HitDecision::Short { wait_ns } => {
+                    if self.may_remember(hit.rule) {
+                        let denial = Denial { cost: hit.cost, is_ban: false, until: now + wait_ns };
+                        self.local_cache.remember(hit.tag, denial, now);
+                    }
+                    self.counters.add(CountedEvent::Overflowed, u32::from(hit.judged.is_shared));
+                    wait_ns
+                }
+            };
+            if !hit.watched && hit.judged.tag == hit.tag {
+                self.watch_refused(hit, slots, rooms, now);
+            }
+            if let Some(penalty) = self
+                .rules
+                .get(hit.rule)
+                .and_then(|rule| rule.penalty)
+                .filter(|_| !(self.current.only_asks || self.current.is_booking))
+            {
+                self.strike(hit, &penalty, slots, now);
+            }
+            longest = longer(longest, hit.rule, wait_ns);
+        }
+        match (longest, unpaid) {
+            (Some((rule, standing)), _) => {
+                let is_banned = banned_by.is_some_and(|(by, _)| by == rule);
+                PendingDecision { is_banned, ..self.refused(rule, standing) }
+            }
+            (None, Some(rule)) => {
+                PendingDecision::refused(DecisionKind::Wait, rule, BucketStatus::refused(0))
+            }
+            (None, None) => PendingDecision::UNCOUNTED,
+        }
+    }
+
+    /// True if the local cache may repeat this rule's refusal until the wait is over. Not for rules that
+    /// count requests in flight, because these may end at any time; not if reserved tokens may come back; and
+    /// not for rules with a penalty, which counts refusals.
+    fn may_remember(&self, rule: RuleIndex) -> bool {
+        let rule = self.rules.get(rule);
+        rule.is_some_and(|rule| {
+            let is_reserved = (rule.reserves || self.current.may_reserve) && !rule.sharing.strict;
+            let comes_back = is_reserved || matches!(rule.algorithm, Algorithm::Concurrency(_));
+            !comes_back && rule.penalty.is_none()
+        })
+    }
+
+    fn denied(&mut self, rule: RuleIndex) -> PendingDecision {
+        self.counters.count(rule, |counts| &mut counts.denied);
+        PendingDecision::refused(DecisionKind::Deny, rule, BucketStatus::refused(DENIED_WAIT_NS))
+    }
+
+    pub(crate) fn refused(&mut self, rule: RuleIndex, standing: BucketStatus) -> PendingDecision {
+        self.counters.count(rule, |counts| &mut counts.limited);
+        PendingDecision::refused(DecisionKind::Limit, rule, standing)
+    }
+}
+
+/// The refusal with the longer wait.
+fn longer(
+    known: Option<(RuleIndex, BucketStatus)>,
+    rule: RuleIndex,
+    wait_ns: u64,
+) -> Option<(RuleIndex, BucketStatus)> {
+    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, BucketStatus::refused(wait_ns))))
+}
+
+impl Limiter {
+    /// Makes a refused key watched: a refusal means that it is past its fair share.
+    pub(crate) fn watch_refused(
+        &mut self,
+        hit: &Hit,
+        slots: &mut dyn Slots,
+        rooms: &mut Vec<Slot>,
+        now: Time,
+    ) {
+        // Only token buckets and quotas are shared by the fleet.
+        let is_heard = self.sync.is_some() && self.rules.get(hit.rule).is_some_and(Rule::is_shared);
+        let Some(unheard) = self.unheard(hit.rule).filter(|_| is_heard) else { return };
+        let mut loaded = self.load(slots, hit.slot, rooms);
+        let mut lodging = loaded.slot.find_or_new(hit.tag, now);
+        let has_place = lodging.has_place();
+        if let Some(terms) = self.rules.terms_of(hit.rule) {
+            terms.carry_over(&mut lodging, &loaded.slot, now);
+        }
+        let watched = match lodging.entry {
+            Entry::Cold(cold) if has_place => Entry::Watched(Watched::begin(&cold, &unheard, 0, now)),
+            // It goes on under the grant that it had before its rule changed.
+            Entry::Watched(_) if !has_place => lodging.entry,
+            _ => return,
+        };
+        // On a conflict, the next refusal tries again.
+        if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
+            let name = self.rules.named(hit);
+            count_watched(&mut self.watch, &mut self.counters, &name, hit.cost, now);
+        }
+    }
+}
+
+// Penalties: counting a key's limited requests, and banning it for a time.
+//
+// Both are cells beside the key's own entry, in the same slot: all workers share the count, and no eviction
+// ends a ban. A key that is banned here is named in reports until one of them is answered; weir-sync sends
+// the ban to all POPs.
+
+/// Number of the cell, beside a key's own, that counts limited requests. Lower numbers are a log's cells.
+const STRIKES: u8 = 8;
+
+/// Bans the key `tag` until `until`, even if a longer ban is known, and changes nothing else. None if the slot has
+/// no room.
+pub(crate) fn replace_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
+    slot.remove(tag.beside(BAN));
+    put_ban(slot, tag, until, now)
+}
+
+/// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no
+/// room.
+pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
+    let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
+    let cell = Cell { until, word: 0 };
+    slot.record_ban();
+    slot.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
+}
+
+/// Removes all cells and entries of the key `tag`, so that it starts anew.
+pub(crate) fn forget(slot: &mut Slot, tag: Tag) {
+    slot.forget(tag, BAN);
+}
+
+impl Limiter {
+    /// Counts a limited request of a key whose rule has a penalty, and bans the key once its strikes are used
+    /// up.
+    pub(crate) fn strike(&mut self, hit: &Hit, penalty: &Penalty, slots: &mut dyn Slots, now: Time) {
+        let until = now + penalty.deny_for_ns();
+        let changed = self.change_slot(hit.slot, slots, |slot| {
+            let tag = hit.tag.beside(STRIKES);
+            let known = slot.get(tag).map_or(Cell::NEW, |entry| entry_cell(&entry));
+            let Admission::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now)
+            else {
+                return None;
+            };
+            let is_over = fixed_window::standing(&penalty.strikes, after, now).remaining == 0;
+            // After the ban the count starts again at zero.
+            let after = if is_over { Cell::NEW } else { after };
+            slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
+            if is_over {
+                put_ban(slot, hit.tag, until, now)?;
+            }
+            Some(is_over)
+        });
+        if matches!(changed, Updated::Written(true)) {
+            self.counters.add(CountedEvent::Banned, 1);
+            if let Some(sync) = &mut self.sync {
+                sync.tell_of_ban(hit.rule, *self.rules.keys.value(hit.key), until);
+            }
+        }
+    }
+}
+
+fn entry_cell(entry: &Entry) -> Cell {
+    if let Entry::Cold(cold) = entry { cold.cell() } else { Cell::NEW }
+}

@@ -1,0 +1,222 @@
+//! The steps of a decision: look up, judge, commit.
+
+use alloc::boxed::Box;
+
+use crate::RuleIndex;
+use crate::algorithms::BucketStatus;
+use crate::check::current::{AcquireState, ConnectivityReading};
+use crate::check::decision::{Decision, DecisionKind, LimitReason, PendingDecision};
+use crate::check::evaluate::Evaluation;
+use crate::check::fast_path::{FastPath, passed, refused_quickly, try_fast_path};
+use crate::check::hit::{Hit, HitDecision, Scratch};
+use crate::check::matching::{MatchContext, MatchResult};
+use crate::check::status::allowed;
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::sync::connectivity::Connectivity;
+use crate::table::Slots;
+use weir_protocol::time::Time;
+use weir_rules::request::Request;
+
+impl Limiter {
+    /// Decides one request at `now`.
+    pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        match try_fast_path(self, request, slots, now) {
+            FastPath::Passed => return passed(self, now),
+            FastPath::Refused(rule, denial) => return refused_quickly(self, rule, denial, now),
+            FastPath::Left => {}
+        }
+        self.decide_at(AcquireState::NotYet, request, slots, now)
+    }
+
+    /// [`Limiter::decide`] without the quick path, for a request whose tokens are acquired as far as `acquired`.
+    pub(crate) fn decide_at(
+        &mut self,
+        acquired: AcquireState,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Decision {
+        self.current.touch.acquired = acquired;
+        self.current.would_refuse.clear();
+        // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let met = self.find_matches(request, &mut scratch, slots.count(), now);
+        let ruling = if let MatchResult::Blocked = met {
+            PendingDecision::BLOCKED
+        } else if let MatchResult::Lacking(rule) = met {
+            self.refused_for_lacking(rule)
+        } else if scratch.hits.is_empty() {
+            PendingDecision::UNCOUNTED
+        } else if let Some(refused) = self.remembered(&scratch.hits, now) {
+            refused
+        } else {
+            self.settle(&mut scratch, slots, now)
+        };
+        let is_allowed = ruling.outcome == DecisionKind::Allow;
+        if is_allowed {
+            if !scratch.shadow.is_empty() && !self.current.only_asks {
+                self.evaluate_shadows(&mut scratch, slots, now);
+            }
+            for rule in &scratch.unlimited {
+                self.counters.count(*rule, |counts| &mut counts.allowed);
+            }
+        }
+        if !self.current.in_hand.is_empty() {
+            self.end_in_hand(&scratch.hits, is_allowed, slots, now);
+        }
+        self.current.in_vain.clear();
+        let PendingDecision { outcome, strictest, hold_ns, is_banned } = ruling;
+        let decision = match (outcome, strictest) {
+            (DecisionKind::Allow, _) => {
+                let told = if self.rules.is_told {
+                    self.rules.status_of_allowed(allowed(&scratch.hits))
+                } else {
+                    None
+                };
+                let afterwards = core::mem::take(&mut self.current.afterwards);
+                let shadow = match self.current.would_refuse.as_slice() {
+                    [] => Box::default(),
+                    rules => rules.into(),
+                };
+                Decision::Allow { strictest, told, shadow, hold_ns, afterwards }
+            }
+            (DecisionKind::Limit | DecisionKind::Deny, Some((rule, standing))) => {
+                let reason = match outcome {
+                    DecisionKind::Deny => LimitReason::Deny,
+                    _ if is_banned => LimitReason::Ban,
+                    _ => LimitReason::Limit,
+                };
+                let hits = &scratch.hits;
+                let tag = || hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
+                let jitter_s = self.rules.jitter_s(rule, tag);
+                let counted = hits.iter().map(|hit| (hit.rule, hit.key));
+                Decision::Refuse { reason, status: self.rules.status(rule, standing, counted), jitter_s }
+            }
+            // A request that has waited must not wait again: its verdicts are final then, and this makes sure of it.
+            (DecisionKind::Wait, Some(_)) if self.current.touch.may_acquire() => {
+                self.scratch = Some(scratch);
+                return self.wait(request, slots, now);
+            }
+            _ => Decision::Block,
+        };
+        self.scratch = Some(scratch);
+        decision
+    }
+
+    /// Finds the rules that count the request, and fills `scratch` with a hit for each.
+    pub(crate) fn find_matches(
+        &mut self,
+        request: &mut dyn Request,
+        scratch: &mut Scratch,
+        slot_count: u32,
+        now: Time,
+    ) -> MatchResult {
+        let Self { rules, local_cache: cache, counters, current, .. } = self;
+        rules.find_matches(request, scratch, MatchContext { cache, counters, current, slot_count, now })
+    }
+
+    /// Limits a request that lacks a part of the rule's key, or has it more than once. The wait is the time
+    /// of one token.
+    pub(crate) fn refused_for_lacking(&mut self, rule: RuleIndex) -> PendingDecision {
+        let wait_ns = self.rules.get(rule).map_or(0, |rule| rule.quota.token_ns());
+        self.refused(rule, BucketStatus::refused(wait_ns))
+    }
+
+    /// Reads the POP's connectivity before a request is judged.
+    pub(crate) fn read_connectivity(&mut self, now: Time) {
+        let acquired = self.current.touch.acquired;
+        let connectivity = self.sync.as_ref().map(|sync| &sync.connectivity);
+        let is_lost =
+            connectivity.is_none_or(|connectivity| connectivity.step(now) == Connectivity::Fallback);
+        let is_lost_for_strict = acquired == AcquireState::InVain
+            || connectivity.is_none_or(|connectivity| !connectivity.may_ask(now));
+        self.current.touch = ConnectivityReading { is_lost, is_lost_for_strict, acquired };
+    }
+
+    /// The refusal with the longest wait among those that the local cache has for these hits.
+    fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<PendingDecision> {
+        let denials =
+            hits.iter().filter_map(|hit| Some((hit, self.local_cache.get(hit.tag, hit.cost, now)?)));
+        let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
+        for hit in hits {
+            self.watch.touch_known(hit.tag, hit.cost, now);
+        }
+        self.counters.add(CountedEvent::LocalCacheHits, 1);
+        let refused = self.refused(hit.rule, BucketStatus::refused(denial.until.nanos_since(now)));
+        Some(PendingDecision { is_banned: denial.is_ban, ..refused })
+    }
+
+    /// Judges the hits on the table, and commits the tokens they take.
+    fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> PendingDecision {
+        self.read_connectivity(now);
+        let Scratch { hits, loaded, rooms, .. } = scratch;
+        while let Some(loaded) = loaded.pop() {
+            rooms.push(loaded.slot);
+        }
+        for i in 0..hits.len() {
+            let Some(index) = hits.get(i).map(|hit| hit.slot) else { break };
+            if !loaded.iter().any(|l| l.index == index) {
+                loaded.push(self.load(slots, index, rooms));
+            }
+        }
+        let mut fits = true;
+        for loaded in loaded.iter_mut() {
+            fits &= Evaluation::of(self).evaluate_slot(loaded, hits, now);
+        }
+        if fits {
+            for i in 0..loaded.len() {
+                let Some((done, [next, ..])) = loaded.split_at_mut_checked(i) else { break };
+                if !self.commit(next, hits, slots, rooms, now) {
+                    self.give_back(done, hits, slots, rooms, now);
+                    fits = false;
+                    break;
+                }
+            }
+        }
+        for hit in hits.iter().filter(|hit| hit.thinned) {
+            self.watch.settle(hit.tag, fits);
+        }
+        if !fits {
+            return self.refuse(hits, slots, rooms, now);
+        }
+        self.allow(hits, loaded, now)
+    }
+}
+
+// Rules in shadow, which are judged one by one after the decision.
+
+impl Limiter {
+    /// Judges an allowed request by the rules in shadow. The result changes neither the decision nor the
+    /// buckets of other rules.
+    pub(crate) fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
+        self.read_connectivity(now);
+        let Scratch { shadow, rooms, .. } = scratch;
+        for i in 0..shadow.len() {
+            let Some(one) = shadow.get_mut(i..=i) else { break };
+            let Some(index) = one.first().map(|hit| hit.slot) else { break };
+            let mut loaded = self.load(slots, index, rooms);
+            let fits = Evaluation::of(self).evaluate_slot(&mut loaded, one, now)
+                && self.commit(&mut loaded, one, slots, rooms, now);
+            let written = [loaded];
+            let Some(hit) = one.first() else { break };
+            if hit.thinned {
+                self.watch.settle(hit.tag, fits);
+            }
+            if fits {
+                self.counters.count(hit.rule, |counts| &mut counts.allowed);
+                self.record_end_action(hit, &written, now);
+            }
+            rooms.extend(written.map(|loaded| loaded.slot));
+            if fits {
+                continue;
+            }
+            self.counters.count(hit.rule, |counts| &mut counts.shadow_limited);
+            self.current.would_refuse.push(hit.rule);
+            if !hit.watched && hit.judged.tag == hit.tag && !matches!(hit.judged.verdict, HitDecision::Denied)
+            {
+                self.watch_refused(hit, slots, rooms, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Judging hits on a copy of a slot, and taking their tokens there.
+
+use crate::algorithms::{Admitted, Bucket, BucketStatus, Cell, TakeResult, reserved};
+use crate::check::cells::{Cells, evaluate_cells};
+use crate::check::current::CurrentRequest;
+use crate::check::hit::{Hit, HitDecision, HitResult};
+use crate::check::rules::CompiledRules;
+use crate::check::terms::RuleTerms;
+use crate::counters::{CountedEvent, Counters};
+use crate::limiter::Limiter;
+use crate::sync::{SyncClient, WatchList, evaluate_consumed};
+use crate::table::slot::{Cold, Entry, Placement, Slot, Tag, Unheard, Watched};
+use crate::table::{LoadedSlot, NamedKey};
+use weir_protocol::messages::AdmitRatio;
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::algorithm::Algorithm;
+use weir_rules::cost::Cost;
+
+/// Wait added for a key that its admit ratio refuses, in nanoseconds: until its demand has left the measuring
+/// window (0.5 s) and the next grant has arrived (0.25 s).
+const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
+/// Longest wait for a key that finds no room to be watched, in nanoseconds; by then there may be room.
+const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
+
+/// The parts of a limiter that evaluate hits.
+pub(super) struct Evaluation<'a> {
+    pub(super) rules: &'a CompiledRules,
+    pub(super) sync: Option<&'a SyncClient>,
+    pub(super) current: &'a CurrentRequest,
+    watch: &'a mut WatchList,
+    counters: &'a mut Counters,
+    /// A spare slot.
+    room: &'a mut Option<Slot>,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn of(limiter: &'a mut Limiter) -> Self {
+        let Limiter { rules, sync, current, watch, counters, room, .. } = limiter;
+        Self { rules, sync: sync.as_ref(), current, watch, counters, room }
+    }
+
+    /// Evaluates the hits whose buckets are in `loaded`, and takes their tokens from the copy. Returns true if
+    /// all fit. If not, the copy must not be written.
+    pub(super) fn evaluate_slot(&mut self, loaded: &mut LoadedSlot, hits: &mut [Hit], now: Time) -> bool {
+        let (mut fits, rules) = (true, self.rules);
+        for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
+            let Some(terms) = rules.terms_of(hit.rule) else { continue };
+            // Most slots have no watched key and no ban.
+            let is_plain = loaded.slot.is_plain();
+            if !is_plain {
+                // For a key that is watched already. The call below is for one that just became watched.
+                self.count_if_watched(hit, &loaded.slot, now);
+            }
+            // An operator may ban a key of any rule.
+            let may_be_banned = terms.has_penalty || !is_plain && loaded.slot.has_bans();
+            let until = if may_be_banned { banned_until(&loaded.slot, hit.tag, now) } else { None };
+            match until {
+                Some(until) => {
+                    let wait_ns = until.nanos_since(now);
+                    hit.judged = HitResult::refused(HitDecision::Banned { wait_ns }, hit.tag);
+                }
+                // The response states the cost: evaluate a copy, so that nothing is taken yet.
+                None if terms.is_charged_after => {
+                    let mut copy = self.room.take().unwrap_or_default();
+                    copy.copy_from(&loaded.slot);
+                    self.evaluate(hit, terms, &mut copy, now);
+                    *self.room = Some(copy);
+                }
+                None if terms.reserves || self.current.may_reserve && terms.may_reserve() => {
+                    self.evaluate_reserving(hit, terms, &mut loaded.slot, now);
+                }
+                None => self.evaluate(hit, terms, &mut loaded.slot, now),
+            }
+            self.count_if_watched(hit, &loaded.slot, now);
+            fits &= matches!(hit.judged.verdict, HitDecision::Fits(_));
+        }
+        fits
+    }
+
+    /// Counts the request on the watch list, once, if its key is watched.
+    fn count_if_watched(&mut self, hit: &mut Hit, slot: &Slot, now: Time) {
+        if !hit.watched && slot.is_watched(hit.tag) {
+            hit.watched = true;
+            let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if now < w.until);
+            let name = self.rules.named(hit);
+            // The drop of a key was counted already, be it this one or the one that it displaces.
+            if !count_watched(self.watch, self.counters, &name, hit.cost, now)
+                && is_hot(slot)
+                && self.watch.push_out_for(hit.tag)
+            {
+                self.watch.touch(&name, hit.cost, now);
+            }
+        }
+    }
+
+    /// Evaluates a hit on a bucket of which requests may have reserved tokens. Reserves what the hit takes, if
+    /// its rule or its host asks for that.
+    fn evaluate_reserving(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
+        let cell = hold(slot, hit.tag, &terms.quota, now);
+        self.evaluate(hit, terms, slot, now);
+        let is_reserving = terms.reserves || self.current.is_reserving;
+        if !is_reserving || !matches!(hit.judged.verdict, HitDecision::Fits(_)) {
+            return;
+        }
+        let divisor = rate_divisor_of(&slot.find_or_new(hit.tag, now).entry, hit.cost, now);
+        let (cell, receipt) = reserved::begin(cell, hit.tag.bits(), hit.cost.saturating_mul(divisor), now);
+        // Without room for the cell, the tokens stay taken.
+        let is_stored = Cells::one(hit.tag.beside(1), cell).store(slot, now).is_some();
+        hit.judged.taken = is_stored.then_some(Admitted { receipt, hold_ns: 0 });
+    }
+
+    /// Last known number of live POPs.
+    pub(super) fn pops(&self) -> u32 {
+        self.sync.map_or(1, |sync| sync.pops)
+    }
+
+    /// The rule's `on_sync_loss`, if the POP is offline for it.
+    fn alone(&self, hit: &Hit, terms: &RuleTerms) -> Option<OnSyncLoss> {
+        // A rule in shadow must not make a request wait.
+        if terms.is_strict && hit.is_shadow {
+            return Some(OnSyncLoss::Local);
+        }
+        let is_lost = if terms.is_strict {
+            self.current.touch.is_lost_for_strict || self.current.in_vain.contains(&hit.tag)
+        } else {
+            self.current.touch.is_lost
+        };
+        is_lost.then_some(terms.on_sync_loss)
+    }
+
+    #[inline]
+    pub(super) fn evaluate(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
+        if !matches!(terms.algorithm, Algorithm::TokenBucket(_)) {
+            hit.judged = evaluate_cells(hit, terms, &terms.algorithm, slot, now);
+            return;
+        }
+        let quota = &terms.quota;
+        let mut lodging = slot.find_or_new(hit.tag, now);
+        if terms.before.is_some() {
+            terms.carry_over(&mut lodging, slot, now);
+        }
+        let unheard = self.sync.map(|sync| terms.unheard(sync.cold_rate_divisor()));
+        if let (Some(unheard), Entry::Cold(cold), false) =
+            (&unheard, &mut lodging.entry, lodging.owed.is_full(now))
+        {
+            cold.share = unheard.share_of_debt(lodging.owed, now);
+        }
+        let judged = |hit: &mut Hit, verdict| {
+            hit.judged =
+                HitResult { is_shared: lodging.is_shared, ..HitResult::refused(verdict, lodging.tag) };
+        };
+        // The tokens were consumed from the budget, so they count whatever has been received since.
+        if terms.is_strict
+            && let Some(taken) = self.current.taken_for(hit.tag)
+        {
+            hit.judged = evaluate_consumed(hit, taken, terms, (&lodging, slot), now);
+            return;
+        }
+        if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
+            return judged(hit, HitDecision::Short { wait_ns });
+        }
+        let alone = self.alone(hit, terms);
+        if alone == Some(OnSyncLoss::Deny) {
+            return judged(hit, HitDecision::Denied);
+        }
+        if terms.is_strict && alone.is_none() {
+            hit.judged = self.spend(hit, lodging, terms, slot, now);
+            return;
+        }
+        let is_share = alone == Some(OnSyncLoss::Share);
+        if terms.is_strict
+            && let Some(judged) = self.evaluate_alone(hit, &lodging, terms, is_share, slot, now)
+        {
+            hit.judged = judged;
+            return;
+        }
+        if let Entry::Watched(watched) = &mut lodging.entry
+            && !is_share
+            && !terms.is_strict
+        {
+            watched.forgive_share(quota);
+        }
+        let dearest = if matches!(terms.cost, Cost::Header { .. }) {
+            self.watch.dearest(hit.tag).max(hit.cost)
+        } else {
+            hit.cost
+        };
+        let burst = most_of(&lodging.entry, dearest, terms, now);
+        let divisor = rate_divisor_of(&lodging.entry, hit.cost, now);
+        let bucket = lodging.entry.bucket().held_to(quota, burst, now);
+        let taken = match alone {
+            Some(OnSyncLoss::Share) => bucket.take_share(quota, hit.cost, self.pops(), now),
+            _ => bucket.take_slowly(quota, hit.cost, divisor, now),
+        };
+        // A strict rule's entry holds no admit ratio.
+        let ratio = if terms.is_strict { None } else { self.thins(hit, &lodging.entry, now) };
+        if let Some(ratio) = ratio {
+            // The wait covers the bucket's debt, too.
+            let debt_ns = if let TakeResult::Short { wait_ns } = taken { wait_ns } else { 0 };
+            return judged(hit, HitDecision::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)) });
+        }
+        let after = match taken {
+            TakeResult::Taken(after) => after,
+            // A request for more than the burst is told when the bucket is full.
+            TakeResult::Short { .. } if hit.cost > quota.burst() => {
+                return judged(hit, HitDecision::Short { wait_ns: bucket.fill_ns(now) });
+            }
+            TakeResult::Short { wait_ns } => return judged(hit, HitDecision::Short { wait_ns }),
+        };
+        let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
+        if is_share && let Entry::Watched(watched) = &mut entry {
+            self.record_share(watched, hit.cost, terms);
+        }
+        let put = slot.put_back(&lodging, &entry, now).ok_or(0);
+        let evicted =
+            match put.or_else(|_| self.crowd(&lodging, &entry, unheard.as_ref(), hit.cost, slot, now)) {
+                Ok(evicted) => evicted,
+                Err(wait_ns) => return judged(hit, HitDecision::Short { wait_ns }),
+            };
+        let standing = BucketStatus::allowed(after, quota, now);
+        judged(hit, HitDecision::Fits(standing));
+        hit.judged.evicted = evicted;
+    }
+
+    /// Records a charge of more than a burst to a fair share. It is owed only while the POP is offline.
+    fn record_share(&self, watched: &mut Watched, cost: u32, terms: &RuleTerms) {
+        let pops = self.pops();
+        if !terms.is_strict && u64::from(pops) * u64::from(cost) > u64::from(terms.quota.burst()) {
+            watched.owe_share(cost, pops);
+        }
+    }
+
+    /// Takes tokens for a key that should become `watched` but finds no room in its slot. Within its fair
+    /// share it stays cold. Beyond that, it replaces a watched key with less to report. Returns the number of
+    /// evicted entries, or the wait in nanoseconds if there is no such key.
+    fn crowd(
+        &mut self,
+        lodging: &Placement,
+        watched: &Entry,
+        unheard: Option<&Unheard>,
+        cost: u32,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Result<u32, u64> {
+        self.counters.add(CountedEvent::SyncDropped, 1);
+        let Entry::Watched(watched) = watched else { return Ok(0) };
+        let cold = match lodging.entry {
+            Entry::Cold(cold) => cold,
+            // It was watched before its rule changed.
+            Entry::Watched(Watched { bucket, .. }) => Cold { bucket, ..Cold::NEW },
+        };
+        let Some(Unheard { quota, divisor, .. }) = unheard else { return Ok(0) };
+        match cold.share.take_unheard(quota, cost, *divisor, now) {
+            Ok(share) => {
+                let entry = Entry::Cold(Cold { bucket: watched.bucket, share });
+                Ok(slot.put(lodging.tag, &entry, now).unwrap_or(0))
+            }
+            Err(wait_ns) => {
+                slot.watch_instead(lodging.tag, watched, now).ok_or(wait_ns.min(CROWDED_WAIT_NS_MAX))
+            }
+        }
+    }
+
+    /// The key's admit ratio, if that refuses this request.
+    fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
+        let Entry::Watched(watched) = entry else { return None };
+        let ratio = watched.ratio_at(now);
+        // A request that is judged again after a conflict has used its credit already.
+        if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
+            return None;
+        }
+        (!self.watch.is_due(hit.tag, ratio)).then_some(ratio)
+    }
+}
+
+/// The entry after `cost` tokens are taken. A cold key that exceeds its fair share becomes watched. Without
+/// `unheard`, nothing is ever reported, and keys stay cold.
+#[inline]
+pub(crate) fn after_taking(
+    entry: Entry,
+    after: Bucket,
+    unheard: Option<&Unheard>,
+    cost: u32,
+    now: Time,
+) -> Entry {
+    match entry {
+        Entry::Watched(watched) => Entry::Watched(watched_after_taking(watched, after, cost, now)),
+        Entry::Cold(cold) => match (cold_after_taking(cold, after, unheard, cost, now), unheard) {
+            (None, Some(unheard)) => {
+                let begun = Watched::begin(&cold, unheard, cost, now);
+                Entry::Watched(Watched { bucket: after, ..begun })
+            }
+            (still_cold, _) => Entry::Cold(still_cold.unwrap_or(cold)),
+        },
+    }
+}
+
+/// [`after_taking`] for a cold key; none if it becomes watched.
+#[inline]
+pub(super) fn cold_after_taking(
+    cold: Cold,
+    after: Bucket,
+    unheard: Option<&Unheard>,
+    cost: u32,
+    now: Time,
+) -> Option<Cold> {
+    let share = match unheard {
+        Some(unheard) => cold.share.take(&unheard.quota, cost, unheard.divisor, now)?,
+        None => cold.share,
+    };
+    Some(Cold { bucket: after, share })
+}
+
+/// [`after_taking`] for a watched key.
+pub(super) fn watched_after_taking(mut watched: Watched, after: Bucket, cost: u32, now: Time) -> Watched {
+    watched.bucket = after;
+    watched.count_admitted(cost, now);
+    watched
+}
+
+/// Nanoseconds for which a calendar quota is known to have no tokens for this key; none if it may have some.
+fn barred_ns(entry: &Entry, terms: &RuleTerms, now: Time) -> Option<u64> {
+    let Entry::Watched(watched) = entry else { return None };
+    Some(watched.barred_ns(now)).filter(|wait_ns| terms.is_calendar && *wait_ns > 0)
+}
+
+/// Most tokens that the entry's bucket may hold at `now`. If that is not zero, it is at least the cost of the
+/// `dearest` request: otherwise divided bursts would never let that one through.
+pub(super) fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
+    let held = entry.hold_at(now).filter(|_| !terms.is_strict);
+    let burst = held.map_or(terms.local_burst, |(burst, _)| burst);
+    if burst == 0 { 0 } else { burst.max(dearest) }
+}
+
+/// Rate divisor for a request of `cost` tokens. It is smaller for a dear request, which so waits as long as a
+/// request of one token, or as long as at the whole rate if that is longer.
+pub(crate) fn rate_divisor_of(entry: &Entry, cost: u32, now: Time) -> u32 {
+    entry.hold_at(now).map_or(1, |(_, divisor)| (divisor / cost.max(1)).max(1))
+}
+
+/// Wait in nanoseconds for a key with this admit ratio that is not in debt. If its client stops, the budget
+/// admits everything again by then. A budget makes up a surplus or lack over one second, so a ratio near 0
+/// needs that whole second and one near 1 hardly any of it.
+fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
+    let missing = u64::from(AdmitRatio::ONE.bits() - ratio.bits());
+    THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())
+}
+
+/// Counts a request of `cost` tokens on the watch list; false if the list has no room.
+pub(super) fn count_watched(
+    watch: &mut WatchList,
+    counters: &mut Counters,
+    key: &NamedKey,
+    cost: u32,
+    now: Time,
+) -> bool {
+    let has_room = watch.touch(key, cost, now);
+    counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
+    has_room
+}
+
+/// Number of the cell that holds a key's ban; the last one.
+pub(super) const BAN: u8 = 9;
+
+/// End of the ban of the key `tag`; none if it is not banned at `now`.
+// Rarely called, so it is kept out of line.
+#[inline(never)]
+pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
+    let until = slot.get(tag.beside(BAN))?.bucket().refilled();
+    (now < until).then_some(until)
+}
+
+/// Keeps the reserved part of the key's bucket from refilling. Call it before any other change of the bucket.
+/// Returns the cell that counts the reservations.
+pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell {
+    let cell = Cells::at(slot, tag.beside(1), 1).first();
+    let held = reserved::held(cell, now);
+    if held > 0 {
+        let mut lodging = slot.find_or_new(tag, now);
+        let least = Bucket::full_at(now + quota.token_ns().saturating_mul(held));
+        let bucket = lodging.entry.bucket_mut();
+        *bucket = least.max(*bucket);
+        // Always fits: a slot has room for any cold bucket, and a watched entry exists already.
+        let _ = slot.put_back(&lodging, &lodging.entry, now);
+    }
+    cell
+}

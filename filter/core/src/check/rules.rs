@@ -1,0 +1,198 @@
+//! The rules in force, compiled: what decisions, reports and grants ask of them.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::RuleIndex;
+use crate::check::hit::{Hit, slot_of};
+use crate::check::keys::KeyCache;
+use crate::check::plain::Plain;
+use crate::check::terms::RuleTerms;
+use crate::key::HashSecret;
+use crate::table::slot::{Tag, Unheard};
+use crate::table::{EntryPlace, NamedKey};
+use weir_protocol::messages::BudgetRule;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_rules::algorithm::Concurrency;
+use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::key::KeyValue;
+use weir_rules::sorting::sorted;
+use weir_rules::{NO_RULE, Rule, RuleSet};
+
+/// The rules in force.
+pub(crate) struct CompiledRules {
+    /// The rule set; all limiters of a process may share it.
+    pub(crate) set: Arc<RuleSet>,
+    /// The terms of each rule, in rule order.
+    pub(crate) terms: Vec<RuleTerms>,
+    pub(crate) keys: KeyCache,
+    /// State of the quick path; none if the rules are not plain.
+    pub(crate) plain: Option<Box<Plain>>,
+    pub(crate) secret: HashSecret,
+    /// Secret that hides the parts of keys that leave the POP.
+    pub(crate) fleet_secret: FleetSecret,
+    /// True if a rule sends allowed clients their quota status.
+    pub(crate) is_told: bool,
+    /// True if a quota status may have [more](crate::check::Beside) than its rule's policy.
+    pub(crate) tells_more: bool,
+    /// Number of rule sets that were in force. A rule's index is valid in one of them only.
+    pub(crate) generation: u32,
+    /// Number from which the last jitter was computed.
+    pub(crate) dealt: u64,
+    is_in_fleet: bool,
+}
+
+/// The new indices of the rules before a replacement.
+pub(crate) struct Replacement {
+    /// Of unchanged rules.
+    unchanged: Vec<Option<RuleIndex>>,
+    /// Of rules whose name stays.
+    named: Vec<Option<RuleIndex>>,
+}
+
+impl Replacement {
+    /// The new index of the rule that was `rule`, if it is unchanged.
+    pub(crate) fn unchanged(&self, rule: RuleIndex) -> Option<RuleIndex> {
+        self.unchanged.get(usize::from(rule)).copied().flatten()
+    }
+
+    /// The new place of the rule that was at `place`, if its name stays.
+    pub(crate) fn named(&self, place: usize) -> Option<usize> {
+        self.named.get(place).copied().flatten().map(usize::from)
+    }
+}
+
+impl CompiledRules {
+    /// Compiles `set`. Keys are hidden with this process's secret, or hashed without one in a fleet, until
+    /// [`CompiledRules::hide_keys_with`] sets the fleet's.
+    pub(crate) fn new(set: Arc<RuleSet>, secret: HashSecret, is_in_fleet: bool) -> Self {
+        let (keys, terms) = RuleTerms::of(&set, &secret, is_in_fleet);
+        Self {
+            plain: Plain::of(&set, &terms),
+            is_told: terms.iter().any(|terms| terms.is_told),
+            tells_more: RuleTerms::tell_more(&terms),
+            fleet_secret: if is_in_fleet { FleetSecret::UNKEYED } else { secret.on_its_own() },
+            set,
+            terms,
+            keys,
+            secret,
+            generation: 0,
+            dealt: 0,
+            is_in_fleet,
+        }
+    }
+
+    /// Sets the secret for the parts of keys, which is the same at every POP. Call it before any decision.
+    pub(crate) fn hide_keys_with(&mut self, secret: FleetSecret) {
+        self.fleet_secret = secret;
+        self.keys.forget();
+    }
+
+    /// Puts `set` in force.
+    pub(crate) fn replace(&mut self, set: Arc<RuleSet>) -> Replacement {
+        let mut new = Self::new(set, self.secret, self.is_in_fleet);
+        let of_salt = Indices::of(new.terms.iter().map(|terms| terms.salt));
+        let of_name = Indices::of(new.set.rules().iter().map(|rule| rule.name.as_str()));
+        let moved = Replacement {
+            unchanged: self.terms.iter().map(|terms| of_salt.get(&terms.salt)).collect(),
+            named: self.set.rules().iter().map(|rule| of_name.get(&rule.name.as_str())).collect(),
+        };
+        for (place, (rule, known)) in self.set.rules().iter().zip(&self.terms).enumerate() {
+            let Some(same) = moved.named(place) else { continue };
+            if new.set.rules().get(same).is_some_and(|new| new.key.identity().eq(rule.key.identity()))
+                && let Some(terms) = new.terms.get_mut(same)
+            {
+                terms.follow(known);
+            }
+        }
+        let generation = self.generation.wrapping_add(1);
+        *self = Self { generation, dealt: self.dealt, fleet_secret: self.fleet_secret, ..new };
+        moved
+    }
+
+    pub(crate) fn get(&self, rule: RuleIndex) -> Option<&Rule> {
+        self.set.rules().get(usize::from(rule))
+    }
+
+    pub(crate) fn terms_of(&self, rule: RuleIndex) -> Option<&RuleTerms> {
+        self.terms.get(usize::from(rule))
+    }
+
+    /// The rule as reports have it.
+    pub(crate) fn reported(&self, rule: RuleIndex) -> Option<BudgetRule> {
+        let rule = self.get(rule)?;
+        Some(BudgetRule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() })
+    }
+
+    /// Maximum number and duration of requests in flight under `rule`, if the fleet counts them.
+    pub(crate) fn flight(&self, rule: RuleIndex) -> Option<Concurrency> {
+        self.terms_of(rule)?.in_flight
+    }
+
+    /// True if each request under this rule acquires its own turn.
+    pub(crate) fn has_turns(&self, rule: RuleIndex) -> bool {
+        self.terms_of(rule).is_some_and(|terms| terms.has_turns)
+    }
+
+    /// True if requests under this rule acquire tokens for themselves and hold them, because their cost is known
+    /// only at the end. `is_reserving` is true if the host states the request's cost.
+    pub(crate) fn reserves(&self, rule: RuleIndex, is_reserving: bool) -> bool {
+        let may = |rule: &Rule| rule.sharing.strict && rule.sharing.refill_policy != RefillPolicy::Queue;
+        self.get(rule).is_some_and(|rule| may(rule) && (is_reserving || rule.after.is_some()))
+    }
+
+    /// The quota of a rule that is shared and not strict.
+    pub(crate) fn bounded(&self, rule: RuleIndex) -> Option<Quota> {
+        self.get(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
+    }
+
+    /// The POP's limits for a key of `rule` without a grant, at the rate divisor `divisor`.
+    pub(crate) fn unheard(&self, rule: RuleIndex, divisor: u32) -> Option<Unheard> {
+        self.terms_of(rule).map(|terms| terms.unheard(divisor))
+    }
+
+    /// The rule with this salt; none if it is not in force or the POP does not report.
+    pub(crate) fn with_salt(&self, salt: u64) -> Option<RuleIndex> {
+        let rule = self.terms.iter().position(|terms| terms.salt == salt);
+        rule.and_then(RuleIndex::of).filter(|_| self.is_in_fleet)
+    }
+
+    /// The name of the hit's key: its rule, value and place.
+    #[inline(never)]
+    pub(crate) fn named(&self, hit: &Hit) -> NamedKey {
+        NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
+    }
+
+    /// The key with these canonical bytes under the rule of this name. None if the rule is not in force, or
+    /// if the bytes are not a key's.
+    pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
+        let index = self.set.rules().iter().position(|rule| rule.name == name)?;
+        self.find_at(index, value, slot_count)
+    }
+
+    /// [`CompiledRules::find`] by the rule's place.
+    pub(crate) fn find_at(&self, index: usize, value: &[u8], slot_count: u32) -> Option<NamedKey> {
+        let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
+        let hash = self.secret.hash(value.as_bytes());
+        let place =
+            EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot: slot_of(hash.place, slot_count) };
+        Some(NamedKey { place, rule: RuleIndex::of(index)?, value })
+    }
+}
+
+/// A map from rules' salts or names to their indices.
+struct Indices<T>(Vec<(T, RuleIndex)>);
+
+impl<T: Ord> Indices<T> {
+    /// From the rules' salts or names, in rule order.
+    fn of(rules: impl Iterator<Item = T>) -> Self {
+        Self(sorted(rules.zip((0..NO_RULE).map(RuleIndex::new)).collect()))
+    }
+
+    fn get(&self, what: &T) -> Option<RuleIndex> {
+        let at = self.0.binary_search_by(|(known, _)| known.cmp(what)).ok()?;
+        self.0.get(at).map(|(_, rule)| *rule)
+    }
+}

@@ -1,0 +1,268 @@
+//! The end of a request: releases and charges.
+
+use crate::algorithms;
+use crate::algorithms::{Bucket, Cell, Receipt, reserved};
+use crate::check::cells::{Cells, algorithm_at};
+use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
+use crate::check::evaluate::{after_taking, hold, rate_divisor_of};
+use crate::check::hit::Hit;
+use crate::check::strict::{cell_of, free};
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::table::slot::{Cold, Entry, Slot, Tag, Unheard, Watched};
+use crate::table::{EntryPlace, LoadedSlot, NamedKey, Slots, Updated};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
+use weir_rules::algorithm::Algorithm;
+
+impl Limiter {
+    /// Records the action for the end of the request of `hit`, which fits. Its slot is among `written`.
+    pub(crate) fn record_end_action(&mut self, hit: &Hit, written: &[LoadedSlot], now: Time) {
+        let Some(rule) = self.rules.get(hit.rule) else { return };
+        let algorithm = rule.in_cells().unwrap_or(rule.algorithm);
+        let what = match (algorithm, hit.judged.taken, &rule.after) {
+            (Algorithm::Concurrency(_), Some(taken), _) => {
+                EndActionKind::Release { receipt: taken.receipt, cost: hit.cost }
+            }
+            (Algorithm::LeakyBucket(_), ..) => return,
+            (.., after) if after.is_some() || self.current.is_reserving => {
+                let acquired =
+                    if self.reserves(hit.rule) { self.current.acquired_for(hit.tag) } else { None };
+                let reserved = if acquired.is_some() {
+                    ReservedTokens { tokens: hit.cost, epoch: acquired, ..ReservedTokens::NOTHING }
+                } else if rule.reserves || self.current.is_reserving && after.is_none() {
+                    ReservedTokens::by(hit, written, now)
+                } else {
+                    ReservedTokens::NOTHING
+                };
+                EndActionKind::Charge { after: after.clone(), reserved }
+            }
+            _ => return,
+        };
+        let Some(terms) = self.rules.terms_of(hit.rule) else { return };
+        self.current.afterwards.push(EndAction {
+            what,
+            algorithm,
+            place: EntryPlace { tag: hit.judged.tag, slot: hit.slot },
+            value: *self.rules.keys.value(hit.key),
+            salt: terms.salt,
+        });
+    }
+
+    /// Releases the place in flight of `done`, if it is a release.
+    #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
+    pub fn release(&mut self, done: EndAction, slots: &mut dyn Slots, now: Time) {
+        let EndActionKind::Release { receipt, cost } = done.what else { return };
+        let (place, algorithm) = (done.place, &done.algorithm);
+        // A token bucket's key has such a cell only if the fleet counts its requests in flight.
+        let is_shared = !place.tag.is_cell();
+        let released = self.change_slot(place.slot, slots, |slot| {
+            let mut cells = Cells::at(slot, if is_shared { cell_of(place.tag) } else { place.tag }, 1);
+            let free_before = algorithms::standing(algorithm, cells.all(), now).remaining;
+            algorithms::give_back(algorithm, cells.all_mut(), receipt, cost, now);
+            if is_shared {
+                let free_now = algorithms::standing(algorithm, cells.all(), now).remaining;
+                free(slot, place.tag, free_now.saturating_sub(free_before), now);
+            }
+            cells.store(slot, now)
+        });
+        if matches!(released, Updated::Failed) {
+            // The place is freed when it expires.
+            self.counters.add(CountedEvent::Unreleased, 1);
+        }
+        // A report may now give the place back to the budget.
+        if is_shared && let Some(rule) = self.rules.with_salt(done.salt) {
+            self.local_cache.forget(place.tag);
+            self.learn_of(&NamedKey { place, rule, value: done.value }, now);
+        }
+    }
+
+    /// Records the cost of the request that holds `epoch`.
+    pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) {
+        let is_settled = self.sync.as_mut().is_some_and(|sync| sync.settle_own(epoch, cost));
+        self.counters.add(CountedEvent::Uncharged, u32::from(!is_settled));
+    }
+
+    /// Charges `cost` tokens to the bucket of `done`, if it is a charge, even into debt. Reserved tokens
+    /// count towards the cost; if more were reserved, the rest is given back.
+    #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
+    pub fn charge(&mut self, done: EndAction, cost: u32, slots: &mut dyn Slots, now: Time) {
+        let EndActionKind::Charge { reserved, .. } = done.what else { return };
+        if let Some(epoch) = reserved.epoch {
+            return self.settle_own(epoch, cost);
+        }
+        let is_bucket = matches!(done.algorithm, Algorithm::TokenBucket(_));
+        if cost == reserved.tokens && (reserved.receipt.is_none() || !is_bucket) {
+            return;
+        }
+        let rule = self.rules.with_salt(done.salt);
+        let unheard = rule.and_then(|rule| self.unheard(rule));
+        let charged = self.change_slot(done.place.slot, slots, |slot| match &done.algorithm {
+            Algorithm::TokenBucket(quota) => {
+                settle_bucket(&done, reserved, unheard.as_ref(), cost, quota, slot, now)
+            }
+            _ => settle_cells(&done, reserved, cost, slot, now).map(|_| false),
+        });
+        match charged {
+            // A report may have been made before this charge, so the key is to be reported again.
+            Updated::Written(is_watched) => {
+                if let Some(rule) = rule.filter(|_| is_watched) {
+                    self.learn_of(&NamedKey { place: done.place, rule, value: done.value }, now);
+                }
+            }
+            Updated::Gone | Updated::Failed => self.counters.add(CountedEvent::Uncharged, 1),
+        }
+    }
+}
+
+/// Charges a token bucket `cost` tokens less the reserved ones, or gives back the rest. Returns true if the
+/// key is watched and has more to report; none if there is no room.
+fn settle_bucket(
+    done: &EndAction,
+    reserved: ReservedTokens,
+    unheard: Option<&Unheard>,
+    cost: u32,
+    quota: &Quota,
+    slot: &mut Slot,
+    now: Time,
+) -> Option<bool> {
+    let tag = done.place.tag;
+    let cell = hold(slot, tag, quota, now);
+    let ended = reserved
+        .receipt
+        .map_or(0, |receipt| end(cell, slot, tag, (receipt, reserved.tokens, reserved.divisor), now));
+    match cost.checked_sub(reserved.tokens) {
+        Some(0) => Some(false),
+        Some(more) => charge_bucket(done, unheard, more, slot, now),
+        None => {
+            let rest = ended.min(reserved.tokens.saturating_sub(cost));
+            return_to_bucket(done, reserved, rest, quota, slot, now).map(|_| false)
+        }
+    }
+}
+
+/// Charges a token bucket. Returns true if the key is watched; none if there is no room.
+fn charge_bucket(
+    done: &EndAction,
+    unheard: Option<&Unheard>,
+    cost: u32,
+    slot: &mut Slot,
+    now: Time,
+) -> Option<bool> {
+    let known = slot.find_or_new(done.place.tag, now).entry;
+    // Under a lease the bucket refills more slowly, which is done by charging a multiple.
+    let times = rate_divisor_of(&known, cost, now);
+    let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
+    algorithms::charge(&done.algorithm, &mut cells, done.place.tag.bits(), cost.saturating_mul(times), now);
+    let [cell] = cells;
+    let after = Bucket::full_at(cell.until);
+    let entry = after_taking(known, after, unheard, cost, now);
+    if slot.put(done.place.tag, &entry, now).is_some() {
+        return Some(matches!(entry, Entry::Watched(_)));
+    }
+    // Without room to be watched, the key counts this as overdrawn share and reports it once there is room.
+    let (Entry::Cold(cold), Some(unheard)) = (known, unheard) else { return None };
+    let share = cold.share.overdraw(&unheard.quota, cost, unheard.divisor, now);
+    slot.put(done.place.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)
+}
+
+/// Gives back `n` tokens of `receipt` to the cells of `done`.
+fn return_to_cells(done: &EndAction, receipt: Receipt, n: u32, slot: &mut Slot, now: Time) -> Option<u32> {
+    let algorithm = algorithm_at(done.place.tag, &done.algorithm);
+    let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
+    algorithms::give_back(&algorithm, cells.all_mut(), receipt, n, now);
+    cells.store(slot, now)
+}
+
+/// Charges cells `cost` tokens less the reserved ones, or gives back the rest.
+fn settle_cells(
+    done: &EndAction,
+    reserved: ReservedTokens,
+    cost: u32,
+    slot: &mut Slot,
+    now: Time,
+) -> Option<u32> {
+    if let Some(rest) = reserved.tokens.checked_sub(cost) {
+        return return_to_cells(done, reserved.receipt?, rest, slot, now);
+    }
+    let algorithm = algorithm_at(done.place.tag, &done.algorithm);
+    let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
+    algorithms::charge(&algorithm, cells.all_mut(), done.place.tag.bits(), cost - reserved.tokens, now);
+    cells.store(slot, now)
+}
+
+// Tokens that a request reserves until its cost is known.
+//
+// The bucket is charged at once. A cell beside it counts the reserved tokens, and that part of the bucket
+// does not refill meanwhile. Otherwise the bucket could refill first and get the tokens back afterwards, and
+// then admit more than a burst at once (I3). Keys that are counted in cells need none of this, because
+// windows and logs record what they still hold.
+
+impl ReservedTokens {
+    /// The reservation of `hit`; nothing if its slot is not among those `written`.
+    pub(super) fn by(hit: &Hit, written: &[LoadedSlot], now: Time) -> Self {
+        let is_written = |loaded: &&LoadedSlot| loaded.index == hit.slot && loaded.is_known();
+        written.iter().find(is_written).map_or(Self::NOTHING, |loaded| {
+            let divisor = rate_divisor_of(&loaded.slot.find_or_new(hit.judged.tag, now).entry, hit.cost, now);
+            Self {
+                tokens: hit.cost,
+                divisor,
+                receipt: hit.judged.taken.map(|taken| taken.receipt),
+                epoch: None,
+            }
+        })
+    }
+}
+
+/// Releases a reservation of `tokens`, charged at the rate divisor `divisor`, from the cell `cell` of the key
+/// `tag`. Returns the number of tokens that were still reserved.
+pub(super) fn end(
+    cell: Cell,
+    slot: &mut Slot,
+    tag: Tag,
+    (receipt, tokens, divisor): (Receipt, u32, u32),
+    now: Time,
+) -> u32 {
+    let after = reserved::end(cell, receipt, tokens.saturating_mul(divisor), now);
+    // Always fits: the cell exists already.
+    let _ = Cells::one(tag.beside(1), after).store(slot, now);
+    let ended = reserved::held(cell, now).saturating_sub(reserved::held(after, now));
+    u32::try_from(ended / u64::from(divisor.max(1))).unwrap_or(u32::MAX)
+}
+
+/// Gives `tokens` of the reservation of `done` back to its bucket.
+pub(super) fn return_to_bucket(
+    done: &EndAction,
+    reserved: ReservedTokens,
+    tokens: u32,
+    quota: &Quota,
+    slot: &mut Slot,
+    now: Time,
+) -> Option<u32> {
+    let mut lodging = slot.find_or_new(done.place.tag, now);
+    give_back_tokens(&mut lodging.entry, quota, tokens, reserved.divisor, |_| 0);
+    if let Entry::Watched(watched) = &mut lodging.entry {
+        // Otherwise `charged - admitted` tokens would count as leased if the rule became strict.
+        watched.charged = watched.charged.min(watched.admitted);
+    }
+    slot.put_back(&lodging, &lodging.entry, now)
+}
+
+/// Gives back `tokens` that were taken from an entry at the rate divisor `divisor`. A watched key's admitted
+/// count goes down accordingly, but not below `least`. Budgets keep the highest count of an epoch, so if it
+/// falls below the charged count, the key pays the difference with what it admits next.
+pub(super) fn give_back_tokens(
+    entry: &mut Entry,
+    quota: &Quota,
+    tokens: u32,
+    divisor: u32,
+    least: impl FnOnce(&Watched) -> u32,
+) {
+    *entry.bucket_mut() = entry.bucket().give_back(quota, divisor.saturating_mul(tokens));
+    match entry {
+        Entry::Cold(cold) => cold.share = cold.share.give_back(tokens),
+        Entry::Watched(watched) => {
+            watched.admitted = watched.admitted.saturating_sub(tokens).max(least(watched));
+        }
+    }
+}

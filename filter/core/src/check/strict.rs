@@ -1,0 +1,219 @@
+//! Spending a strict rule's tokens, which the budget was debited for beforehand.
+
+use crate::algorithms::concurrency::RETRY_NS;
+use crate::algorithms::{Admitted, Bucket, BucketStatus, Receipt, concurrency};
+use crate::check::cells::{Cells, take_cells};
+use crate::check::current::AcquireState;
+use crate::check::evaluate::Evaluation;
+use crate::check::hit::{Hit, HitDecision, HitResult};
+use crate::check::terms::RuleTerms;
+use crate::table::slot::{BAR_STEP_NS, Entry, Placement, Slot, Tag};
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket};
+
+/// Longest wait, in nanoseconds, for a client whose key got no tokens from weir-sync and no time for the
+/// next. The wait is the refill time of its tokens, up to this.
+const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
+/// Time in nanoseconds after which weir-sync is asked again about a strict rule's key without tokens, so that
+/// a manual change of its budget takes effect. A calendar quota is not asked about again before its window
+/// ends.
+const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
+
+impl Evaluation<'_> {
+    /// Spends leased tokens if there are enough. Otherwise the verdict is to acquire some, or to wait.
+    pub(crate) fn spend(
+        &self,
+        hit: &Hit,
+        lodging: Placement,
+        terms: &RuleTerms,
+        slot: &mut Slot,
+        now: Time,
+    ) -> HitResult {
+        if terms.has_turns {
+            return self.take_turn(hit, terms, now);
+        }
+        let (quota, cost) = (&terms.quota, hit.cost);
+        let refused = |verdict| HitResult::refused(verdict, hit.tag);
+        let timeout_ns = self.sync.map_or(0, |sync| sync.timeout_ns);
+        // A request in flight may last until its epoch ends, so it must begin that long before.
+        let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
+        let in_hand =
+            self.current.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && begins_by < in_hand.until);
+        // A request that reserves does not spend shared tokens, because they could not be given back
+        // separately.
+        let (on_hand, elsewhere, awaited) = match lodging.entry {
+            Entry::Watched(w) if !self.rules.reserves(hit.rule, self.current.is_reserving) => {
+                // Tokens that other requests wait for are reserved. A request that has waited finds enough
+                // for all that were answered.
+                let acquired = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
+                let reserved = if acquired.is_some() { 0 } else { w.awaited(timeout_ns, now) };
+                let on_hand = w.on_hand(begins_by).saturating_sub(reserved);
+                (on_hand, w.left(), acquired.map_or(0, |acquired| acquired.told.awaited))
+            }
+            _ => (0, in_hand.map_or(0, |in_hand| in_hand.left), 0),
+        };
+        // Clients are told the sum of the tokens held here and those that the budget had at the last reply.
+        let told = |left: u32| {
+            let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
+            refused(HitDecision::Fits(BucketStatus::allowed(bucket, quota, now)))
+        };
+        if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
+            watched.spend(cost, now);
+            watched.end_waiting(awaited);
+            // The bucket is used only while the POP is offline, by `on_sync_loss`. The entry stays in its
+            // slot until the bucket is full, which could take a month for a calendar quota.
+            if terms.on_sync_loss != OnSyncLoss::Deny && !terms.is_calendar && terms.in_flight.is_none() {
+                watched.bucket = watched.bucket.charged(quota, cost, now);
+            }
+            // Always fits: the entry exists already.
+            let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
+            let left = watched.on_hand(begins_by).saturating_sub(watched.awaited(timeout_ns, now));
+            return match &terms.in_flight {
+                Some(flight) => {
+                    let left = left.saturating_add(elsewhere);
+                    begin(hit, &Algorithm::Concurrency(*flight), left, slot, now)
+                }
+                None => told(left),
+            };
+        }
+        let acquired = in_hand.map_or(0, |in_hand| in_hand.tokens);
+        // Tokens that a request acquired for itself are given back if it acquires again.
+        let is_over = self.current.touch.acquired == AcquireState::Over;
+        if acquired >= cost && !is_over {
+            return told(0);
+        }
+        let (barred_ns, since_ns) = match lodging.entry {
+            Entry::Watched(watched) => (watched.barred_ns(now), watched.noted_since_ns(now)),
+            Entry::Cold(_) => (0, 0),
+        };
+        if self.current.touch.may_acquire() && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
+            return refused(HitDecision::Unpaid);
+        }
+        let refill_ns = |tokens: u32| quota.token_ns().saturating_mul(tokens.into());
+        // Missing tokens refill one after another, but those of a window all at once.
+        let missing_ns =
+            |tokens: u32| if terms.is_calendar { 0 } else { refill_ns(tokens.saturating_sub(1)) };
+        let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
+        let wait_ns = match in_hand.map_or(told_ns, |acquired| acquired.more_at.nanos_since(now)) {
+            0 => refill_ns(cost).min(UNPAID_WAIT_NS_MAX),
+            more_ns => {
+                let lacks = cost.saturating_sub(on_hand).saturating_sub(acquired).min(quota.burst());
+                more_ns.saturating_add(missing_ns(lacks))
+            }
+        };
+        refused(HitDecision::Short { wait_ns })
+    }
+}
+
+// Turns in a queue that the fleet's budget keeps: a strict leaky bucket.
+//
+// Each request acquires its own turn. Nothing about it is stored in the key's slot. A turn that is not used
+// is lost, because no other request could use it.
+
+impl Evaluation<'_> {
+    /// Uses the turn that was acquired for the request, if it got one and can be held until then.
+    pub(super) fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> HitResult {
+        let (quota, cost) = (&terms.quota, hit.cost);
+        let refused = |verdict| HitResult::refused(verdict, hit.tag);
+        if cost > quota.burst() {
+            return refused(HitDecision::Short { wait_ns: quota.fill_ns() });
+        }
+        let turn_ns = quota.token_ns().saturating_mul(cost.into());
+        let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());
+        let acquired = self.current.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag);
+        // A peek returns when its turn would come, but takes none.
+        let (fits, left, wait_ns, short_ns) = match acquired {
+            // The lease had ended when the reply arrived, and the turn with it.
+            _ if self.current.touch.acquired == AcquireState::Over => return refused(HitDecision::Unpaid),
+            None if self.current.touch.may_acquire() => return refused(HitDecision::Unpaid),
+            None => (false, 0, turn_ns, turn_ns),
+            Some(acquired) => {
+                let wait_ns = acquired.more_at.nanos_since(now);
+                if self.current.only_asks {
+                    (acquired.left >= cost, acquired.left.saturating_sub(cost), wait_ns, beyond(wait_ns))
+                } else {
+                    (acquired.tokens >= cost, acquired.left, wait_ns, wait_ns)
+                }
+            }
+        };
+        if fits && (wait_ns == 0 || self.current.may_hold || self.current.only_asks) {
+            let bucket = Bucket::FULL.held_to(quota, left, now);
+            let fits = HitDecision::Fits(BucketStatus::allowed(bucket, quota, now));
+            return HitResult {
+                taken: Some(Admitted { receipt: Receipt::NONE, hold_ns: wait_ns }),
+                ..refused(fits)
+            };
+        }
+        refused(HitDecision::Short { wait_ns: short_ns })
+    }
+}
+
+// Requests in flight under a rule that the whole fleet counts.
+//
+// A key's entry holds the POP's places. `charged - admitted` places are free. The `admitted` ones are taken
+// by requests in flight or were given back. A cell beside the entry counts the requests in flight, as for a
+// rule that each POP counts by itself, so a request whose end is never seen expires. A report states the
+// difference between `admitted` and that cell: the places given back.
+
+/// Tag of the cell that counts the requests in flight of the key `tag`.
+pub(crate) const fn cell_of(tag: Tag) -> Tag {
+    tag.beside(1)
+}
+
+/// Number of requests of the key `tag` in flight.
+pub(crate) fn in_flight(slot: &Slot, tag: Tag, flight: &Concurrency, now: Time) -> u32 {
+    let Some(Entry::Cold(cold)) = slot.get(cell_of(tag)) else { return 0 };
+    concurrency::in_flight(flight, cold.cell(), now)
+}
+
+/// Frees the places of `ended` requests of the key `tag`.
+pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
+    if let Some(Entry::Watched(mut watched)) = slot.get(tag) {
+        watched.admitted = watched.admitted.saturating_sub(ended);
+        // Always fits: the entry exists already.
+        let _ = slot.put(tag, &Entry::Watched(watched), now);
+    }
+}
+
+impl Evaluation<'_> {
+    /// Judges a hit while the POP is offline, under a rule whose queue or requests in flight the fleet
+    /// counts. Uses this POP's own count against the whole limit, or against its fair share of it if
+    /// `is_share`. None for other rules.
+    #[inline(never)]
+    pub(super) fn evaluate_alone(
+        &self,
+        hit: &Hit,
+        lodging: &Placement,
+        terms: &RuleTerms,
+        is_share: bool,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Option<HitResult> {
+        let pops = if is_share { self.pops() } else { 1 };
+        let algorithm = match terms.in_flight {
+            _ if terms.has_turns => Algorithm::LeakyBucket(LeakyBucket::of(terms.quota).shared_by(pops)),
+            flight => Algorithm::Concurrency(flight?.shared_by(pops)),
+        };
+        if let Entry::Watched(mut watched) = lodging.entry {
+            watched.spend(hit.cost, now);
+            // Always fits: the entry exists already.
+            let _ = slot.put_back(lodging, &Entry::Watched(watched), now);
+        }
+        Some(begin(hit, &algorithm, u32::MAX, slot, now))
+    }
+}
+
+/// Puts the request of `hit` in flight, or gives it a turn. Its place is taken already, and `left` places
+/// are free after that.
+fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time) -> HitResult {
+    let cells = Cells::at(slot, cell_of(hit.tag), 1);
+    let begun = take_cells(cells, hit, algorithm, slot, now);
+    let no_room = HitDecision::Short { wait_ns: RETRY_NS };
+    let mut judged = begun.unwrap_or(HitResult::refused(no_room, hit.tag));
+    judged.tag = hit.tag;
+    if let HitDecision::Fits(standing) = &mut judged.verdict {
+        *standing = BucketStatus { remaining: left.min(standing.remaining), ..*standing };
+    }
+    judged
+}

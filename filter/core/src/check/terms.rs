@@ -1,0 +1,166 @@
+//! The fields of a rule that decisions read, in one small struct. Rules are large, and cold in the CPU's
+//! caches.
+
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+use crate::algorithms::Bucket;
+use crate::check::keys::{KeyCache, KeyId};
+use crate::key::HashSecret;
+use crate::table::slot::{Entry, Placement, Slot, Tag, Unheard};
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::Time;
+use weir_rules::algorithm::{Algorithm, Concurrency};
+use weir_rules::cost::Cost;
+use weir_rules::mode::{Enforcement, Mode};
+use weir_rules::{Rule, RuleSet};
+
+/// A rule before its quota changed.
+pub(crate) struct Before {
+    salt: u64,
+    quota: Quota,
+    /// Time of the first request since the change; zero until then. What a bucket lacked then refills at the new rate.
+    at: Cell<Time>,
+}
+
+/// The fields of a rule that are needed to find and judge hits.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
+pub(crate) struct RuleTerms {
+    pub(crate) key: KeyId,
+    /// Salt that keeps the rule's buckets apart from those of other rules.
+    pub(crate) salt: u64,
+    pub(crate) overflow: Tag,
+    pub(crate) enforcement: Enforcement,
+    pub(crate) cost: Cost,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) quota: Quota,
+    /// Most tokens that a bucket holds before the fleet has a grant for its key.
+    pub(crate) local_burst: u32,
+    pub(crate) is_strict: bool,
+    /// Maximum number and duration of requests in flight, if the fleet counts them.
+    pub(crate) in_flight: Option<Concurrency>,
+    /// Each request acquires its own turn in the fleet's queue.
+    pub(crate) has_turns: bool,
+    /// The budget refills only at the end of a window.
+    pub(crate) is_calendar: bool,
+    pub(crate) has_penalty: bool,
+    /// Requests take nothing until the response states their cost.
+    pub(crate) is_charged_after: bool,
+    /// Requests reserve tokens of a bucket until the response states their cost.
+    pub(crate) reserves: bool,
+    /// The rule has no limit and only counts requests.
+    pub(crate) is_unlimited: bool,
+    pub(crate) on_sync_loss: OnSyncLoss,
+    /// True if responses of allowed requests carry the quota status.
+    pub(crate) is_told: bool,
+    /// True if `RateLimit-Policy` names the rule.
+    pub(crate) tells_policy: bool,
+    /// True if a part of the key may be disclosed.
+    pub(crate) is_clear: bool,
+    /// Most seconds that a refusal adds to its `Retry-After`.
+    pub(crate) retry_after_jitter_s: u32,
+    /// What the rule was before its quota changed.
+    pub(crate) before: Option<Before>,
+}
+
+impl RuleTerms {
+    /// The terms of each rule, in rule order, and the keys that the rules count by.
+    pub(crate) fn of(rules: &RuleSet, secret: &HashSecret, is_in_fleet: bool) -> (KeyCache, Vec<Self>) {
+        let (keys, ids) = KeyCache::of(rules, secret);
+        let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
+        let all = rules.rules().iter().zip(ids).map(of).collect();
+        (keys, all)
+    }
+
+    /// Records that the rule was `other` before, one change back. A changed quota keeps the part of a burst that a
+    /// client has left.
+    pub(crate) fn follow(&mut self, other: &Self) {
+        let is_bucket =
+            |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
+        let has_changed = self.salt != other.salt && is_bucket(self) && is_bucket(other);
+        self.before =
+            has_changed.then(|| Before { salt: other.salt, quota: other.quota, at: Cell::new(Time::ZERO) });
+    }
+
+    /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst. A
+    /// grant that it had holds until the next one, for the same part of the rate.
+    pub(crate) fn carry_over(&self, lodging: &mut Placement, slot: &Slot, now: Time) {
+        let Some(before) = self.before.as_ref().filter(|_| !lodging.has_place()) else { return };
+        if before.at.get() == Time::ZERO {
+            before.at.set(now);
+        }
+        let at = before.at.get();
+        let known = slot.find_or_new(lodging.tag.under(self.salt, before.salt), now);
+        let bucket = if known.has_place() { known.entry.bucket() } else { known.owed };
+        let before_ns = u128::from(before.quota.fill_ns().max(1));
+        let lacked_ns = u128::from(bucket.fill_ns(at)) * u128::from(self.quota.fill_ns()) / before_ns;
+        lodging.owe(Bucket::full_at(at + u64::try_from(lacked_ns).unwrap_or(u64::MAX)));
+        if let Entry::Watched(watched) = known.entry
+            && let Some(going_on) = watched.under(&self.quota, &before.quota, lodging.entry.bucket(), now)
+        {
+            lodging.entry = Entry::Watched(going_on);
+        }
+    }
+
+    /// The POP's limits for a key without a grant, at the rate divisor `divisor`.
+    #[inline]
+    pub(crate) fn unheard(&self, divisor: u32) -> Unheard {
+        Unheard { quota: self.quota, local_burst: self.local_burst, divisor }
+    }
+
+    /// True if the rule is enforced for all keys.
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.enforcement == Enforcement::default() && !self.is_unlimited
+    }
+
+    /// True if a host may reserve tokens under the rule.
+    pub(crate) fn may_reserve(&self) -> bool {
+        matches!(self.algorithm, Algorithm::TokenBucket(_)) && !self.is_strict
+    }
+
+    /// True if the rule never looks at a bucket.
+    pub(crate) fn is_off(&self) -> bool {
+        self.enforcement.mode == Mode::Off || self.is_unlimited
+    }
+
+    /// True if a quota status of these rules may contain more than its rule's own policy.
+    pub(crate) fn tell_more(all: &[Self]) -> bool {
+        let is_beside_another = all.len() > 1;
+        all.iter().any(|terms| terms.is_clear || is_beside_another && terms.tells_policy)
+    }
+
+    fn of_rule(rule: &Rule, key: KeyId, salt: u64, is_in_fleet: bool) -> Self {
+        Self {
+            key,
+            salt,
+            overflow: Tag::of_overflow(salt),
+            enforcement: rule.enforcement,
+            cost: rule.cost.clone(),
+            algorithm: rule.algorithm,
+            quota: rule.quota,
+            local_burst: if is_in_fleet { rule.sharing.local_burst } else { rule.quota.burst() },
+            is_strict: rule.sharing.strict,
+            in_flight: rule.in_flight(),
+            has_turns: rule.sharing.refill_policy == RefillPolicy::Queue,
+            is_calendar: rule.sharing.refill_policy.is_window(),
+            has_penalty: rule.penalty.is_some(),
+            is_charged_after: rule.after.is_some() && !rule.reserves,
+            reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
+            is_unlimited: rule.variant.is_unlimited(),
+            on_sync_loss: rule.on_sync_loss,
+            is_told: rule.response.is_told(),
+            tells_policy: rule.response.headers.ratelimit,
+            is_clear: rule.key.is_clear(),
+            retry_after_jitter_s: rule.response.retry_after_jitter_s,
+            before: None,
+        }
+    }
+}
+
+/// Salt for tags: keeps the buckets of one key under several rules apart.
+fn salt(rule: &Rule, secret: &HashSecret) -> u64 {
+    let is_cell = !matches!(rule.algorithm, Algorithm::TokenBucket(_));
+    Tag::salt(secret.hash(&rule.identity()).tag, is_cell)
+}

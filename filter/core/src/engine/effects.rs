@@ -1,0 +1,229 @@
+//! Actions for the host of an engine.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
+use crate::counters::Counters;
+use crate::engine::host::Host;
+use crate::sync::Consume;
+use weir_protocol::messages::{CONTENT_TYPE, RunningRules};
+use weir_protocol::time::Time;
+use weir_rules::config::SyncConfig;
+use weir_rules::document::DOCUMENT_BYTES_MAX;
+
+/// Most bytes of a reply that a host must read.
+pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
+
+/// The next action for a request, and a note for access logs.
+pub struct RequestDecision<'a> {
+    /// The next action.
+    pub step: RequestStep<'a>,
+    /// The decision for access logs, if the configuration asks for it.
+    pub note: Option<AccessLogNote<'a>>,
+}
+
+impl RequestDecision<'_> {
+    pub(super) const CONTINUE: Self = Self { step: RequestStep::Continue, note: None };
+}
+
+/// The next action for a request.
+pub enum RequestStep<'a> {
+    /// Let it go on.
+    Continue,
+    /// Hold it until [`Effect::Resume`] names it.
+    Hold,
+    /// Make this call, and hold the request until the reply: [`super::Engine::answer_request`].
+    Call(SyncCall),
+    /// Consume this from the budget, and hold the request meanwhile: [`super::Engine::taken`].
+    Take(Box<Consume>),
+    /// Answer the client in place of the upstream. If the host cannot, the request goes on.
+    Answer(LocalReply<'a>),
+}
+
+/// A response to a client.
+#[derive(Debug)]
+pub struct LocalReply<'a> {
+    /// The status.
+    pub status: u16,
+    /// The reason in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    pub details: &'a str,
+    /// The headers, made by [`super::Host::pack`].
+    pub headers: &'a [u8],
+    /// The body; for a gRPC client, its message.
+    pub body: &'a str,
+}
+
+/// A decision for access logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessLogNote<'a> {
+    /// `allow`, `limit`, `deny` or `block`.
+    pub decision: &'static str,
+    /// The rule that decided; empty if none did.
+    pub rule: &'a str,
+}
+
+/// A call to weir-sync: a POST if it has a body, else a GET.
+#[derive(Debug)]
+pub struct SyncCall {
+    /// Number among the calls of this engine; the reply is passed back with it.
+    pub number: u64,
+    /// The path, with its query.
+    pub path: String,
+    /// The body, a report ([`weir_protocol::messages::CONTENT_TYPE`]).
+    pub body: Vec<u8>,
+    /// Time-out of the call, in milliseconds.
+    pub timeout_ms: u32,
+}
+
+/// The reason why a call has no usable body.
+#[derive(Debug)]
+pub enum Unread {
+    /// There was no good reply; carries a description.
+    Failed(String),
+    /// The host made no call; carries a description.
+    NotMade(String),
+    /// The body has this many bytes, more than [`super::ANSWER_BYTES_MAX`].
+    TooLarge(usize),
+}
+
+/// The result of a call: the body of a good reply, or the reason why there is none.
+pub type CallResult = Result<Vec<u8>, Unread>;
+
+/// An action for the host after a tick or a reply, to be done in the order given.
+pub enum Effect {
+    /// Resume this held request; it may have ended meanwhile.
+    Resume(u32),
+    /// Make this call. Pass its reply, or the failure to make it, to [`super::Engine::answer`].
+    Call(SyncCall),
+    /// Tick at this interval from now on, in milliseconds. A host that cannot calls
+    /// [`super::Engine::has_no_timer`].
+    SetTimer(u32),
+    /// Write this to the log.
+    Log(LogLevel, String),
+    /// Take [`super::Engine::counters`] now.
+    Flush,
+    /// Use the new rules from [`super::Engine::rules`]. The counts are those of the previous rules.
+    NewRules(Counters),
+    /// Record the pushed rule set in force, and the one that was refused.
+    Running(RunningRules),
+}
+
+/// The severity of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// The operator must act.
+    Error,
+    /// The operator may have to act.
+    Warn,
+    /// No action is needed.
+    Info,
+}
+
+/// One call of the engine by its host: the host, the time, and the effects so far.
+pub(super) struct EngineCall<'a> {
+    pub(super) site: &'a mut dyn Host,
+    pub(super) now: Time,
+    pub(super) effects: Vec<Effect>,
+}
+
+impl<'a> EngineCall<'a> {
+    pub(super) fn new(site: &'a mut dyn Host, now: Time) -> Self {
+        Self { site, now, effects: Vec::new() }
+    }
+
+    pub(super) fn log(&mut self, level: LogLevel, text: impl Into<String>) {
+        self.effects.push(Effect::Log(level, text.into()));
+    }
+
+    pub(super) fn call(&mut self, call: SyncCall) {
+        self.effects.push(Effect::Call(call));
+    }
+}
+
+/// The cluster and the credentials for calls to weir-sync.
+pub struct Caller {
+    cluster: String,
+    authorization: Option<String>,
+}
+
+impl Caller {
+    /// From the configuration.
+    pub fn new(config: &SyncConfig) -> Self {
+        Self {
+            cluster: config.cluster.clone(),
+            authorization: config.token.as_ref().map(|token| format!("Bearer {token}")),
+        }
+    }
+
+    /// The cluster to send calls to.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// The headers of a call.
+    pub fn headers<'a>(&'a self, call: &'a SyncCall) -> Vec<(&'a str, &'a str)> {
+        let method = if call.body.is_empty() { "GET" } else { "POST" };
+        let mut headers = vec![(":method", method), (":path", &call.path), (":authority", self.cluster())];
+        if !call.body.is_empty() {
+            headers.push(("content-type", CONTENT_TYPE));
+        }
+        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
+        headers
+    }
+}
+
+/// Most bytes of a refusal that are logged.
+const REFUSAL_BYTES_MAX: usize = 300;
+
+/// The result of a call without a reply.
+pub fn no_answer() -> Unread {
+    Unread::Failed("weir-sync did not answer (no connection, or too late)".to_owned())
+}
+
+/// The result of a reply with this status and `size` bytes, which `body` reads.
+pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> CallResult {
+    if status != 200 {
+        let body = if size > ANSWER_BYTES_MAX { Vec::new() } else { body().unwrap_or_default() };
+        let trouble = if is_gateways(status) && !body.starts_with(b"{") {
+            // weir-sync's own refusals are JSON.
+            format!(
+                "weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)"
+            )
+        } else {
+            let text = body.get(..REFUSAL_BYTES_MAX).unwrap_or(&body);
+            format!("weir-sync refused what it was asked: status {status} {}", String::from_utf8_lossy(text))
+        };
+        return Err(Unread::Failed(trouble));
+    }
+    if size > ANSWER_BYTES_MAX {
+        return Err(Unread::TooLarge(size));
+    }
+    body()
+}
+
+/// True if a proxy answers with this status when its upstream does not.
+fn is_gateways(status: u16) -> bool {
+    matches!(status, 502..=504)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_proxy_says_itself_is_not_taken_for_weir_syncs_word() {
+        let trouble = |status, body: &str| match answered(status, body.len(), || Ok(body.as_bytes().to_vec()))
+        {
+            Err(Unread::Failed(trouble)) => trouble,
+            _ => panic!("{status} is a failure"),
+        };
+        let own = trouble(503, "no healthy upstream");
+        assert!(own.starts_with("weir-sync did not answer: the proxy did, with status 503"), "{own}");
+        for (status, body) in [(503, r#"{"detail": "the store is out of reach"}"#), (403, "")] {
+            assert!(trouble(status, body).starts_with("weir-sync refused what it was asked"), "{body}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A request after its decision: its response, its costs, its end.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem;
+
+use crate::RuleIndex;
+use crate::check::{Booking, EndAction, EndActionKind, ReservedTokens, believe_again, book, book_beyond};
+use crate::engine::answers::{RuleReplies, policies, unix_ns_for};
+use crate::engine::host::Host;
+use crate::engine::requests::{HeadersToAdd, OpenRequest};
+use crate::engine::state::Engine;
+use crate::response::{HeaderLine, STATED};
+use crate::sync::Consume;
+use weir_protocol::time::Time;
+use weir_rules::after::After;
+use weir_rules::request::Request;
+
+/// The header that names the rules in shadow that would have refused a request.
+const SHADOW: &str = "x-weir-shadow";
+
+/// The response to a request that was let through.
+pub trait UpstreamResponse {
+    /// Its status; 0 if unknown.
+    fn status(&mut self) -> u16;
+
+    /// The lines of the header of this name, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK) between
+    /// them; none if it has no such header.
+    fn header(&mut self, name: &str) -> Option<Vec<u8>>;
+
+    /// The lines of its headers of these names, each with its name's place. Empty if the host cannot read
+    /// them.
+    fn lines(&mut self, _names: &[&str]) -> Vec<HeaderLine> {
+        Vec::new()
+    }
+
+    /// Removes all lines of the header of this name.
+    fn remove(&mut self, _name: &str) {}
+
+    /// Adds a header. One that the host rejects is left out.
+    fn add(&mut self, name: &str, value: &str);
+
+    /// Its size in bytes, once it is complete; 0 if unknown.
+    fn bytes(&mut self) -> u64 {
+        0
+    }
+
+    /// The text of the metadata under this namespace and these names, once the response is complete.
+    fn metadata(&mut self, _path: &[String]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+impl Engine {
+    /// Gives back the tokens of the last request, which was let through, for a host that only peeked. No
+    /// other worker may have been called since it was decided.
+    pub fn take_back(&mut self, open: &mut OpenRequest, site: &mut dyn Host, now: Time) {
+        let now = self.clock.time(site, now);
+        for done in mem::take(&mut open.afterwards) {
+            if let EndActionKind::Charge { reserved: ReservedTokens { epoch: Some(epoch), .. }, .. } =
+                done.what
+            {
+                self.limiter.settle_own(epoch, 0);
+            }
+        }
+        self.limiter.take_back(site, now);
+    }
+
+    /// Sets whether the next requests reserve their tokens, because the host states their cost later, to
+    /// [`Engine::settle`]. A host in which some do calls this before each request, at every worker.
+    pub fn reserves(&mut self, is_reserving: bool) {
+        (self.limiter.current.is_reserving, self.limiter.current.may_reserve) = (is_reserving, true);
+    }
+
+    /// Keeps the reserved tokens of the request of `open` charged, because its cost will not be stated.
+    pub fn keep_estimates(&mut self, open: &mut OpenRequest, site: &mut dyn Host, now: Time) {
+        let now = self.clock.time(site, now);
+        for done in mem::take(&mut open.afterwards) {
+            match done.what {
+                EndActionKind::Charge { reserved, .. } => {
+                    self.limiter.charge(done, reserved.tokens, site, now);
+                }
+                EndActionKind::Release { .. } => open.afterwards.push(done),
+            }
+        }
+    }
+
+    /// Handles the response's headers. Not to be called if `open` is done.
+    pub fn response(
+        &mut self,
+        open: &mut OpenRequest,
+        response: &mut dyn UpstreamResponse,
+        site: &mut dyn Host,
+        now: Time,
+    ) {
+        if !open.afterwards.is_empty() {
+            let status = response.status();
+            let cost = |after: &After, reserved| match after {
+                After::Header { name, .. } => after.of_text(response.header(name).as_deref(), reserved),
+                _ => after.of_status(status),
+            };
+            self.charge(open, cost, site, now);
+        }
+        self.add_headers(open, response, site);
+    }
+
+    /// Adds the quota headers, and the header of rules in shadow, to the response of a request that was let
+    /// through; once, and as far as the rules ask for them.
+    pub fn add_headers(
+        &self,
+        open: &mut OpenRequest,
+        response: &mut dyn UpstreamResponse,
+        site: &mut dyn Host,
+    ) {
+        let Some(told) = open.told.take() else { return };
+        let HeadersToAdd { status, shadow, .. } = *told;
+        if !shadow.is_empty() {
+            response.add(SHADOW, &shadow);
+        }
+        let status = status.filter(|(generation, _)| *generation == self.limiter.rules.generation);
+        let Some((_, status)) = status else { return };
+        let index = usize::from(status.rule);
+        let rule = self.limiter.rules().rules().get(index).zip(self.answers.get(index));
+        let Some((rule, RuleReplies { answers, .. })) = rule else { return };
+        let lines = response.lines(&STATED);
+        let unix_ns = if lines.is_empty() { unix_ns_for(rule, site) } else { site.unix_ns() };
+        let policies = policies(&self.answers, rule.response.headers.ratelimit, &status);
+        let headers = answers.quota(rule, (&status.standing, status.partition(), policies), &lines, unix_ns);
+        // These replace the upstream's, so that the response has one set.
+        for name in lines.iter().filter_map(|(place, _)| STATED.get(*place)) {
+            response.remove(name);
+        }
+        for (name, value) in headers {
+            response.add(name, &value);
+        }
+    }
+
+    /// Handles the end of the response, complete or not: charges the costs from its size or its metadata. If
+    /// it never began, a cost that its status or a header would have stated stays as reserved.
+    pub fn response_sent(
+        &mut self,
+        open: &mut OpenRequest,
+        response: &mut dyn UpstreamResponse,
+        site: &mut dyn Host,
+        now: Time,
+    ) {
+        if open.afterwards.iter().any(|done| matches!(done.what, EndActionKind::Charge { .. })) {
+            let cost = |after: &After, reserved| match after {
+                After::Bytes { .. } => after.of_bytes(response.bytes()),
+                After::Metadata { path, .. } => after.of_text(response.metadata(path).as_deref(), reserved),
+                _ => None,
+            };
+            self.charge(open, cost, site, now);
+        }
+    }
+
+    /// Ends the request, whether answered, reset or timed out. Releases what it holds, keeps reserved tokens
+    /// charged if no cost was stated, and ends its wait for a call.
+    pub fn end(&mut self, open: &mut OpenRequest, site: &mut dyn Host, read: Time) {
+        let now = self.clock.time(site, read);
+        if let Some(acquire) = open.acquire.take() {
+            self.limiter.give_up_acquire(acquire.number, site, now);
+        }
+        self.keep_estimates(open, site, read);
+        for done in mem::take(&mut open.afterwards) {
+            self.limiter.release(done, site, now);
+        }
+    }
+
+    /// Charges the request's costs that are known now; the others stay.
+    fn charge(
+        &mut self,
+        open: &mut OpenRequest,
+        mut cost_of: impl FnMut(&After, u32) -> Option<u32>,
+        site: &mut dyn Host,
+        now: Time,
+    ) {
+        let now = self.clock.time(site, now);
+        for done in mem::take(&mut open.afterwards) {
+            let cost = match &done.what {
+                EndActionKind::Charge { after: Some(after), reserved } => cost_of(after, reserved.tokens),
+                _ => None,
+            };
+            match cost {
+                Some(cost) => self.limiter.charge(done, cost, site, now),
+                None => open.afterwards.push(done),
+            }
+        }
+    }
+
+    /// Sets whether the next requests have happened already. Their refusals do not count for a penalty; a
+    /// refused one is to be booked ([`Engine::book`]).
+    pub fn books(&mut self, is_booking: bool) {
+        self.limiter.current.is_booking = is_booking;
+    }
+
+    /// Books the cost of `request` under each rule that counts it, as a charge or a refund, even if too few
+    /// tokens are left. Returns the amounts that the host is to book to the budgets of strict rules. Fails
+    /// with a rule that cannot refund; nothing is booked then.
+    pub fn book(
+        &mut self,
+        booking: Booking,
+        request: &mut dyn Request,
+        site: &mut dyn Host,
+        now: Time,
+    ) -> Result<Vec<Consume>, RuleIndex> {
+        let now = self.clock.time(site, now);
+        book(&mut self.limiter, booking, request, site, now)
+    }
+
+    /// Drops cached refusals of the keys of `request`, whose tokens were refunded at another worker.
+    pub fn given_back(&mut self, request: &mut dyn Request, site: &mut dyn Host, now: Time) {
+        let now = self.clock.time(site, now);
+        believe_again(&mut self.limiter, request, site, now);
+    }
+
+    /// The tokens that the request of `open` cost beyond those it had acquired, under strict rules, by number
+    /// for [`Engine::settle`]. A host next to the store books them to the budgets first.
+    pub fn beyond(&self, open: &OpenRequest, cost: u32, times: u32) -> Vec<(usize, Consume)> {
+        let beyond = |(number, done): (usize, &EndAction)| {
+            let EndActionKind::Charge { reserved, .. } = &done.what else { return None };
+            let tokens = cost_of(&done.what, cost, times).checked_sub(reserved.tokens)?;
+            let take = book_beyond(&self.limiter, done, tokens).filter(|_| reserved.epoch.is_some())?;
+            Some((number, take))
+        };
+        open.afterwards.iter().enumerate().filter_map(beyond).collect()
+    }
+
+    /// Settles the request of `open`, which is over. It stood for `times` requests, and cost as much as
+    /// `cost` of them. A rule whose responses state the cost is charged `cost` tokens. The numbers in
+    /// `booked` are those for which the cost beyond the acquired tokens is booked already.
+    pub fn settle(
+        &mut self,
+        open: &mut OpenRequest,
+        (cost, times): (u32, u32),
+        booked: &[usize],
+        site: &mut dyn Host,
+        now: Time,
+    ) {
+        let now = self.clock.time(site, now);
+        for (number, done) in mem::take(&mut open.afterwards).into_iter().enumerate() {
+            let cost = match done.what {
+                EndActionKind::Charge { reserved, .. } if booked.contains(&number) => reserved.tokens,
+                _ => cost_of(&done.what, cost, times),
+            };
+            match done.what {
+                EndActionKind::Charge { .. } => self.limiter.charge(done, cost, site, now),
+                EndActionKind::Release { .. } => self.limiter.release(done, site, now),
+            }
+        }
+    }
+}
+
+/// Cost of a request that stood for `times` requests and cost as much as `cost` of them; `cost` tokens under
+/// a rule whose responses state the cost.
+fn cost_of(what: &EndActionKind, cost: u32, times: u32) -> u32 {
+    match what {
+        EndActionKind::Charge { after: None, reserved } => part(reserved.tokens, cost, times),
+        _ => cost,
+    }
+}
+
+/// Cost of `cost` requests, if `times` of them took `tokens`; rounded up.
+fn part(tokens: u32, cost: u32, times: u32) -> u32 {
+    let all = u64::from(tokens) * u64::from(cost);
+    u32::try_from(all.div_ceil(u64::from(times.max(1)))).unwrap_or(u32::MAX)
+}

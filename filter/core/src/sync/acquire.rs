@@ -1,0 +1,326 @@
+//! Acquiring tokens of strict rules, while the request waits.
+//!
+//! A POP spends only tokens that the budget was debited for beforehand. If it holds none, the request waits
+//! for one exchange, bounded by a time-out, and is then decided again. If the exchange fails early, the same
+//! report is sent once more in the time that is left.
+//!
+//! Acquired tokens go into the key's entry, for any request. If the slot has no room for the entry, the
+//! request acquires tokens for itself alone. So a slot full of keys with debt locks no newcomer out.
+
+use alloc::boxed::Box;
+use core::cell::Cell;
+
+use crate::check::AcquireState;
+use crate::check::{Decision, Hit, HitDecision};
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::sync::acquired::OwnEpoch;
+use crate::sync::calls::{CallPurpose, KeyContents, ReportBuilder, ReportedKey};
+use crate::sync::client::SyncClient;
+use crate::sync::consume::{chunk_beside, take};
+use crate::sync::demand::chunk_of;
+use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
+use crate::table::{LoadedSlot, Slots, Updated};
+use crate::{NEXT_TO_STORE, RuleIndex};
+use weir_protocol::messages::{Message, Reply, Report, Settled, WireError};
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::request::Request;
+
+/// Time for which an epoch is given back whose lease is unknown, in nanoseconds.
+const UNHEARD_NS: u64 = 60 * SECOND_NS;
+
+impl Limiter {
+    /// The report for a request that must acquire tokens. None if weir-sync cannot be asked.
+    fn acquire(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
+        if !self.sync.as_ref()?.calls.have_room(CallPurpose::Acquire) {
+            return None;
+        }
+        let scratch = self.scratch.take()?;
+        let mut saying = ReportBuilder::default();
+        let unpaid = || scratch.hits.iter().filter(|hit| hit.judged.verdict == HitDecision::Unpaid);
+        for hit in unpaid() {
+            self.give_back_spare(hit, slots, now);
+        }
+        let lost = self.sync.as_mut()?.report_own_epochs(&mut saying, &self.rules, true, now);
+        self.counters.add(CountedEvent::Uncharged, lost);
+        let own = saying.len();
+        for hit in unpaid() {
+            self.want(hit, &mut saying, slots, now);
+        }
+        self.scratch = Some(scratch);
+        if saying.len() == own {
+            return None;
+        }
+        self.counters.add(CountedEvent::Paused, 1);
+        self.say(saying, CallPurpose::Acquire, now)
+    }
+
+    /// Asks for the tokens of this request and of all requests that wait for the key already, at any worker.
+    /// Under a calendar quota, also for a few in advance.
+    fn want(&mut self, hit: &Hit, saying: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
+        let Some(unheard) = self.unheard(hit.rule) else { return };
+        let is_window = self.rules.get(hit.rule).is_some_and(|rule| rule.sharing.refill_policy.is_window());
+        let (place, timeout_ns) = (hit.place(), self.timeout_ns());
+        let is_again = self.current.touch.acquired == AcquireState::Over;
+        let told = ReportedKey { awaited: hit.cost, is_again, ..ReportedKey::of(place, hit.rule, now) };
+        if self.is_for_itself(hit.rule) {
+            return self.want_unplaced(hit, told, &unheard, saying, now);
+        }
+        let (flight, busy) = (self.rules.flight(hit.rule), Cell::new(0));
+        let updated = self.update_counted(place, flight, Some(unheard), slots, now, &|watched, in_flight| {
+            // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with
+            // them.
+            let is_overspent = match flight {
+                Some(_) => watched.admitted < in_flight,
+                None => watched.admitted > watched.charged,
+            };
+            // A barred key that gets a request again has spent its epoch, and so has one whose window has ended.
+            let is_spent = watched.barred_ns(now) > 0 || is_window && watched.is_barred();
+            if watched.is_over(now) || is_spent || is_overspent {
+                watched.begin_epoch(now);
+            }
+            watched.await_lease(now + timeout_ns);
+            // The new epoch also acquires the places of the requests in flight.
+            watched.admitted = watched.admitted.max(in_flight);
+            busy.set(in_flight);
+            watched.await_tokens(hit.cost, timeout_ns, now);
+        });
+        let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
+        if placed.is_some() && !hit.watched {
+            self.watch.touch(&self.rules.named(hit), hit.cost, now);
+        }
+        let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
+            if let Some(watched) = placed {
+                self.end_waiting(&ReportedKey { epoch: watched.epoch, ..told }, slots, now);
+            }
+            return self.want_unplaced(hit, told, &unheard, saying, now);
+        };
+        let watched = Watched { admitted: watched.admitted.saturating_sub(busy.get()), ..watched };
+        let told = ReportedKey { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
+        let chunk = if is_window { chunk_of(unheard.quota) } else { busy.get() };
+        let is_bucket = !is_window && flight.is_none();
+        let chunk = if NEXT_TO_STORE && is_bucket { chunk_beside(self, unheard.quota) } else { chunk };
+        let ahead = watched.awaited(timeout_ns, now).saturating_add(chunk);
+        let value = self.rules.keys.value(hit.key).as_bytes();
+        saying.add(hit.rule, told, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
+    }
+
+    /// True if each request under this rule acquires tokens for itself alone.
+    fn is_for_itself(&self, rule: RuleIndex) -> bool {
+        self.reserves(rule) || self.rules.has_turns(rule)
+    }
+
+    /// Gives back what the budget may have been debited for the key's epoch in `told`, whose call failed, if no
+    /// reply has named its tokens and no request waits for it any more.
+    fn give_back_unheard(&mut self, told: &ReportedKey, slots: &mut dyn Slots, now: Time) {
+        if told.awaited == 0 {
+            return;
+        }
+        let (timeout_ns, unheard) = (self.timeout_ns(), Cell::new(None));
+        let updated = self.update_watched(told.place, None, slots, now, &|watched| {
+            let is_unheard = watched.epoch == told.epoch
+                && watched.admitted.max(watched.charged) == 0
+                && watched.awaited(timeout_ns, now) == 0;
+            unheard.set(is_unheard.then_some(*watched));
+            if is_unheard {
+                watched.end_epoch(now);
+            }
+        });
+        if let (Updated::Written(_), Some(watched)) = (updated, unheard.get())
+            && let Some(name) = self.watch.get_mut(told.place.tag.bits()).map(|key| key.name)
+            && let Some(sync) = &mut self.sync
+        {
+            sync.keep_giving_back(&name, &Watched { until: now + UNHEARD_NS, ..watched }, 0);
+        }
+    }
+
+    /// Gives back the unused tokens of the hit's key, if its request acquires tokens for itself alone. Places of
+    /// other requests in flight are of the same epoch, so they stay.
+    fn give_back_spare(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
+        if !self.is_for_itself(hit.rule) || self.rules.flight(hit.rule).is_some() {
+            return;
+        }
+        let (timeout_ns, spare) = (self.timeout_ns(), Cell::new(None));
+        let updated = self.update_watched(hit.place(), None, slots, now, &|watched| {
+            let is_spare = watched.on_hand(now) > 0 && watched.awaited(timeout_ns, now) == 0;
+            spare.set(is_spare.then_some(*watched));
+            if is_spare {
+                watched.end_epoch(now);
+            }
+        });
+        if let (Updated::Written(_), Some(watched)) = (updated, spare.get()) {
+            let name = self.rules.named(hit);
+            if let Some(sync) = &mut self.sync {
+                sync.keep_giving_back(&name, &watched, 0);
+            }
+        }
+    }
+
+    /// Asks for tokens for this request alone, under an epoch of their own: the request reserves them, or its
+    /// key has no room in its slot or on the watch list.
+    fn want_unplaced(
+        &mut self,
+        hit: &Hit,
+        told: ReportedKey,
+        unheard: &Unheard,
+        saying: &mut ReportBuilder,
+        now: Time,
+    ) {
+        let Some(epoch) = self.sync.as_mut().map(SyncClient::epoch_of_its_own) else { return };
+        let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
+        let told = ReportedKey { epoch, awaited: 0, is_unplaced: true, ..told };
+        let value = self.rules.keys.value(hit.key).as_bytes();
+        // A peek asks when its turn would come, and takes none.
+        let ahead = if self.current.only_asks && self.rules.has_turns(hit.rule) { 0 } else { hit.cost };
+        saying.add(hit.rule, told, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
+    }
+
+    /// Ends the use of acquired tokens after their request was decided again. Its `hits` spent them if it
+    /// `is_allowed`.
+    pub(crate) fn end_in_hand(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
+        while let Some(in_hand) = self.current.in_hand.pop() {
+            let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
+            // If it was allowed, spending the tokens has ended the wait.
+            if !is_allowed || hit.is_none() {
+                self.end_waiting(&in_hand.told, slots, now);
+            }
+            // A request in flight keeps its place until the lease ends, unless its host reports its end.
+            let keeps = |hit: &&Hit| {
+                let is_in_flight =
+                    is_allowed && self.rules.flight(hit.rule).is_some() && !self.reserves(hit.rule);
+                // A turn is spent when it is given.
+                is_in_flight || self.rules.has_turns(hit.rule)
+            };
+            if let Some(hit) = hit.filter(|hit| in_hand.tokens > 0 && !keeps(hit)) {
+                let cost = if is_allowed { in_hand.tokens } else { 0 };
+                let goes_on = is_allowed && self.reserves(hit.rule);
+                let own = OwnEpoch {
+                    rule: hit.rule,
+                    value: *self.rules.keys.value(hit.key),
+                    epoch: in_hand.told.epoch,
+                    tokens: in_hand.tokens,
+                    cost: if goes_on { None } else { Some(cost) },
+                    until: in_hand.until,
+                    said: 0,
+                    again_at: Time::ZERO,
+                };
+                if let Some(sync) = &mut self.sync {
+                    sync.keep_own(own);
+                }
+            }
+        }
+    }
+
+    /// Ends the wait of the request of `told`: its tokens are for any request from now on.
+    fn end_waiting(&mut self, told: &ReportedKey, slots: &mut dyn Slots, now: Time) {
+        if told.awaited > 0 {
+            self.update_watched(told.place, None, slots, now, &|watched| {
+                if watched.epoch == told.epoch {
+                    watched.end_waiting(told.awaited);
+                }
+            });
+        }
+    }
+
+    /// Applies the reply to call `number`, which acquires tokens. Returns false if weir-sync asked no budget;
+    /// the request is then to be decided as offline. On an error nothing changed, and the call is still under
+    /// way.
+    pub fn acquired(
+        &mut self,
+        number: u64,
+        bytes: &[u8],
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<bool, WireError> {
+        let reply = Reply::decode(bytes)?;
+        let acquire = self.end_answered(number, CallPurpose::Acquire, &reply)?;
+        // A call that was sent again says nothing about the usual delay.
+        if let Some(sync) = self.sync.as_mut().filter(|sync| sync.lost < number) {
+            sync.took(now.nanos_since(acquire.sent_at));
+        }
+        self.observe(&reply, &acquire.told, acquire.sent_at, slots, now);
+        for (at, told) in acquire.told.iter().enumerate() {
+            if !self.current.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
+                self.end_waiting(told, slots, now);
+            }
+            if !reply.settled.covers(at) && told.rule != RuleIndex::NONE {
+                self.current.in_vain.push(told.place.tag);
+                self.give_back_unheard(told, slots, now);
+            }
+        }
+        Ok(!matches!(reply.settled, Settled::None))
+    }
+
+    /// True if tokens that call `number` could still acquire would never be spent: the epoch it is for has ended,
+    /// or its budget is known to have none.
+    pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
+        let acquire = self.sync.as_ref().and_then(|sync| sync.calls.get(number));
+        let told = acquire.into_iter().flat_map(|acquire| &acquire.told).filter(|told| told.awaited > 0);
+        let mut found = told.map(|told| {
+            let (loaded, _) = LoadedSlot::read(slots, told.place.slot, Slot::default());
+            (told, loaded.slot.get(told.place.tag))
+        });
+        found.any(|(told, entry)| match entry {
+            Some(Entry::Watched(watched)) => watched.epoch != told.epoch || watched.barred_ns(now) > 0,
+            _ => false,
+        })
+    }
+
+    /// Records that call `number` failed and that its report is sent once more. The first reply may still
+    /// have been sent, so the grants pushed with it count as lost.
+    pub(crate) fn acquire_sent_again(&mut self, number: u64) {
+        self.counters.add(CountedEvent::SyncFailed, 1);
+        if let Some(sync) = &mut self.sync {
+            sync.lost = sync.lost.max(number);
+        }
+    }
+
+    /// Ends call `number`, which failed at `now`.
+    pub fn acquire_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
+        let sent_at = self.give_up_acquire(number, slots, now);
+        self.counters.add(CountedEvent::SyncFailed, 1);
+        if let (Some(sent_at), Some(sync)) = (sent_at, &mut self.sync) {
+            sync.miss(sent_at, now);
+        }
+    }
+
+    /// Ends call `number`, for which no request waits any more, and returns the time at which it was sent, if it was
+    /// under way. The next report asks for the acquired tokens, or gives them back.
+    pub(crate) fn give_up_acquire(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
+        let acquire = self.sync.as_mut()?.give_up(number, CallPurpose::Acquire)?;
+        for told in &acquire.told {
+            self.end_waiting(told, slots, now);
+            self.give_back_unheard(told, slots, now);
+        }
+        Some(acquire.sent_at)
+    }
+
+    /// Decides a request that has waited. `answered` is true if weir-sync asked the budgets. The request
+    /// never waits again.
+    pub fn decide_again(
+        &mut self,
+        answered: bool,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Decision {
+        self.decide_at(
+            if answered { AcquireState::Answered } else { AcquireState::InVain },
+            request,
+            slots,
+            now,
+        )
+    }
+
+    /// Acquires tokens for a request whose decision is to wait. Call it before any other request is decided.
+    #[inline(never)]
+    pub(crate) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        if NEXT_TO_STORE && let Some(take) = take(self, now) {
+            return Decision::Take(Box::new(take));
+        }
+        match self.acquire(slots, now) {
+            Some(report) => Decision::Wait(Box::new(report)),
+            None => self.decide_again(false, request, slots, now),
+        }
+    }
+}

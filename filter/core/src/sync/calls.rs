@@ -1,0 +1,209 @@
+//! Calls to weir-sync under way, each with its purpose.
+
+use alloc::vec::Vec;
+
+use crate::RuleIndex;
+use crate::table::EntryPlace;
+use crate::table::slot::Watched;
+use weir_protocol::messages;
+use weir_protocol::messages::{Ban, HeldEpoch};
+use weir_protocol::time::Time;
+
+/// Most reports of a worker under way at once; the next waits until one ends.
+pub const REPORTS_MAX: usize = 4;
+
+/// Most requests of one worker that wait at once. Any beyond are decided without asking weir-sync.
+pub const ACQUIRES_MAX: usize = 1_000;
+
+/// The purpose of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallPurpose {
+    /// Reports counts.
+    Report,
+    /// Acquires tokens that a request waits for.
+    Acquire,
+    /// Fetches the document of the rule set of this version.
+    Rules(u64),
+}
+
+/// A call under way.
+pub(crate) struct PendingCall {
+    /// Number of the call, which this worker never reuses: a late reply matches its own call or none. A
+    /// report's number is its sequence.
+    pub(crate) number: u64,
+    pub(crate) purpose: CallPurpose,
+    pub(crate) sent_at: Time,
+    /// Record of each key in the report, in the same order.
+    pub(crate) told: Vec<ReportedKey>,
+}
+
+/// The calls under way, ordered by number: at most [`REPORTS_MAX`] reports, [`ACQUIRES_MAX`] calls that acquire
+/// tokens, and one fetch of rules.
+#[derive(Default)]
+pub(crate) struct Calls(Vec<PendingCall>);
+
+impl Calls {
+    /// True if one more call for `purpose` may start. A fetch replaces the previous one.
+    pub(crate) fn have_room(&self, purpose: CallPurpose) -> bool {
+        let most = match purpose {
+            CallPurpose::Report => REPORTS_MAX,
+            CallPurpose::Acquire => ACQUIRES_MAX,
+            CallPurpose::Rules(_) => return true,
+        };
+        self.of(purpose).count() < most
+    }
+
+    pub(crate) fn begin(&mut self, call: PendingCall) {
+        if let CallPurpose::Rules(_) = call.purpose {
+            self.0.retain(|other| !matches!(other.purpose, CallPurpose::Rules(_)));
+        }
+        self.0.push(call);
+    }
+
+    /// Removes call `number`, if it is under way for `purpose`.
+    pub(crate) fn end(&mut self, number: u64, purpose: CallPurpose) -> Option<PendingCall> {
+        let at = self.place(number)?;
+        self.0.get(at).filter(|call| call.purpose == purpose)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Removes every call for `purpose`.
+    pub(crate) fn end_all(&mut self, purpose: CallPurpose) -> impl Iterator<Item = PendingCall> {
+        self.0.extract_if(.., move |call| call.purpose == purpose)
+    }
+
+    /// The lowest number under way.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.0.first().map(|call| call.number)
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&PendingCall> {
+        self.0.get(self.place(number)?)
+    }
+
+    /// The calls for `purpose`, in the order they were sent.
+    pub(crate) fn of(&self, purpose: CallPurpose) -> impl Iterator<Item = &PendingCall> {
+        self.0.iter().filter(move |call| call.purpose == purpose)
+    }
+
+    /// The records of all keys in calls under way.
+    pub(crate) fn told_mut(&mut self) -> impl Iterator<Item = &mut ReportedKey> {
+        self.0.iter_mut().flat_map(|call| &mut call.told)
+    }
+
+    /// Start time of the fetch of rules under way.
+    pub(crate) fn fetching_since(&self) -> Option<Time> {
+        let is_fetch = |call: &&PendingCall| matches!(call.purpose, CallPurpose::Rules(_));
+        self.0.iter().find(is_fetch).map(|call| call.sent_at)
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        self.0.binary_search_by_key(&number, |call| call.number).ok()
+    }
+}
+
+/// The record of one key in a report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReportedKey {
+    pub(crate) place: EntryPlace,
+    /// Index of the rule; [`RuleIndex::NONE`] if it is no longer in force, or if the reply is to change
+    /// nothing.
+    pub(crate) rule: RuleIndex,
+    pub(crate) epoch: u32,
+    pub(crate) admitted: u32,
+    /// Tokens that this worker was asked for in total, and the part of them that no earlier report contained.
+    pub(crate) asked: u64,
+    pub(crate) asked_recently: u64,
+    /// Tokens that the request waits for, in a call for tokens.
+    pub(crate) awaited: u32,
+    /// True for an epoch that one request acquired for itself alone.
+    pub(crate) is_unplaced: bool,
+    /// True if the request acquires again, because the lease of its first reply had ended.
+    pub(crate) is_again: bool,
+    pub(crate) dirty_since: Time,
+}
+
+impl ReportedKey {
+    /// A record for the key at `place` under `rule`, with something to report since `dirty_since`. All counts
+    /// are zero.
+    pub(crate) fn of(place: EntryPlace, rule: RuleIndex, dirty_since: Time) -> Self {
+        Self {
+            place,
+            rule,
+            epoch: 0,
+            admitted: 0,
+            asked: 0,
+            asked_recently: 0,
+            awaited: 0,
+            is_unplaced: false,
+            is_again: false,
+            dirty_since,
+        }
+    }
+}
+
+/// A report under construction.
+#[derive(Default)]
+pub(crate) struct ReportBuilder {
+    /// The rules that the keys refer to.
+    pub(crate) rules: Vec<RuleIndex>,
+    pub(crate) keys: Vec<messages::Key>,
+    pub(crate) told: Vec<ReportedKey>,
+    pub(crate) bans: Vec<Ban>,
+    /// The keys that are epochs which a request holds, or held.
+    pub(crate) held: Vec<HeldEpoch>,
+}
+
+/// The contents of a report about one key.
+pub(crate) struct KeyContents<'a> {
+    pub(crate) value: &'a [u8],
+    pub(crate) watched: &'a Watched,
+    /// Tokens that a warm key's bucket lacks.
+    pub(crate) missing: u64,
+    /// Tokens that the key wants in advance.
+    pub(crate) ahead: u32,
+}
+
+impl ReportBuilder {
+    /// Adds a key under `rule` with its entry's counts. `told` may name another rule for the reply.
+    pub(crate) fn add(&mut self, rule: RuleIndex, told: ReportedKey, said: &KeyContents<'_>, now: Time) {
+        let &KeyContents { value, watched, missing, ahead } = said;
+        let Some(rule) = self.refer(rule) else { return };
+        let admitted = u64::from(watched.admitted);
+        // `asked` is added up only when workers report, `admitted` at once.
+        let asked = u64::from(watched.asked()).max(admitted);
+        let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
+        // Another worker may have admitted tokens before this one had anything to report.
+        let span_ns = now.nanos_since(told.dirty_since).max(watched.unheard_ns(now));
+        self.keys.push(messages::Key {
+            rule,
+            value: value.to_vec(),
+            epoch: watched.epoch,
+            admitted,
+            unconfirmed,
+            span_ms: u32::try_from(span_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX),
+            missing: u32::try_from(missing.min(unconfirmed)).unwrap_or(u32::MAX),
+            asked,
+            asked_recently: told.asked_recently.min(asked),
+            ahead,
+        });
+        self.told.push(told);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The report's index for a rule of the limiter. Adds the rule if it is new.
+    pub(crate) fn refer(&mut self, rule: RuleIndex) -> Option<u16> {
+        let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
+            self.rules.push(rule);
+            self.rules.len() - 1
+        });
+        u16::try_from(index).ok()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}

@@ -1,0 +1,276 @@
+//! A worker's exchange with weir-sync: calls under way, the report budget in bytes, and connectivity.
+
+use alloc::vec::Vec;
+
+use crate::RuleIndex;
+use crate::check::CompiledRules;
+use crate::key::Reporter;
+use crate::sync::acquired::OwnEpoch;
+use crate::sync::calls::{CallPurpose, Calls, PendingCall};
+use crate::sync::connectivity::{ConnectivityState, FALLBACK_NS, Versions};
+use weir_protocol::messages;
+use weir_protocol::messages::{BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::key::KeyValue;
+
+/// Most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
+const REPORT_BYTES_PER_S: u64 = 40_000;
+/// A failure this long after the call's time-out does not count against weir-sync, in nanoseconds: this POP
+/// stood still.
+const LATE_NS: u64 = SECOND_NS / 2;
+/// Default time-out of a request that waits, in nanoseconds.
+const TIMEOUT_NS: u64 = SECOND_NS;
+/// 2^32 divided by the golden ratio, rounded to an odd number. Multiples of it are spread evenly.
+const FIBONACCI_HALF: u32 = 0x9e37_79b1;
+
+/// A key that was banned here, and that no answered report has named yet.
+#[derive(Clone, Debug)]
+pub(crate) struct BannedHere {
+    rule: RuleIndex,
+    value: KeyValue,
+    until: Time,
+    /// Number of the first report that may name it.
+    first_said: u64,
+}
+
+/// The state of one worker's exchange with weir-sync.
+pub struct SyncClient {
+    reporter: Reporter,
+    table_id: u32,
+    /// Number of the latest call.
+    pub(crate) sequence: u64,
+    /// Last number of live POPs from weir-sync, known or guessed; at least 1.
+    pub(crate) pops: u32,
+    /// The last number of live POPs that weir-sync knew for certain; 0 before the first.
+    known_pops: u32,
+    pub(crate) connectivity: ConnectivityState,
+    pub(crate) versions: Versions,
+    pub(crate) calls: Calls,
+    /// Number of the latest report, or call for tokens, that was given up.
+    pub(crate) lost: u64,
+    /// Number of this POP's workers that report keys, from weir-sync's last reply; at least 1.
+    workers: u32,
+    /// Recent time to a reply, in nanoseconds: the longest, decayed with each reply. None before the first.
+    pub(crate) answers_take_ns: Option<u64>,
+    /// Time-out of a request that waits, in nanoseconds.
+    pub(crate) timeout_ns: u64,
+    /// Bytes of keys that may be reported, as of `refilled_at`.
+    bytes: u64,
+    refilled_at: Time,
+    /// Keys that were banned here; at most [`messages::BANS_MAX`].
+    pub(crate) bans: Vec<BannedHere>,
+    /// Number of epochs acquired for single requests.
+    epochs: u32,
+    /// Epochs that one request acquired for itself: the request holds them, or weir-sync has not confirmed
+    /// their end.
+    pub(super) own: Vec<OwnEpoch>,
+}
+
+impl SyncClient {
+    pub(crate) fn new(reporter: Reporter, table_id: u32) -> Self {
+        let connectivity = ConnectivityState::new(FALLBACK_NS);
+        Self {
+            reporter,
+            table_id,
+            sequence: 0,
+            pops: 1,
+            known_pops: 0,
+            connectivity,
+            versions: Versions::default(),
+            calls: Calls::default(),
+            lost: 0,
+            workers: 1,
+            answers_take_ns: None,
+            timeout_ns: TIMEOUT_NS,
+            bytes: REPORT_BYTES_PER_S,
+            refilled_at: Time::ZERO,
+            bans: Vec::new(),
+            epochs: 0,
+            own: Vec::new(),
+        }
+    }
+
+    /// Applies a reply's number of live POPs, received at `at`. A guess never lowers a number that was known.
+    pub fn observe(&mut self, pops: u32, is_guess: bool, at: Time) {
+        let pops = pops.clamp(1, POPS_MAX);
+        self.connectivity.observe(at);
+        if !is_guess {
+            self.known_pops = pops;
+        }
+        self.pops = if is_guess { self.known_pops.max(pops) } else { pops };
+        self.connectivity.guess(self.known_pops == 0);
+    }
+
+    /// Applies a reply's number of reporting workers of this POP; 0 changes nothing.
+    pub(crate) fn set_workers(&mut self, workers: u32) {
+        if workers > 0 {
+            self.workers = workers.min(WORKERS_MAX);
+        }
+    }
+
+    /// Sets the time without a reply after which each rule's `on_sync_loss` applies, and the time-out of requests
+    /// that wait, in nanoseconds. For that time a waiting request's key keeps its place, and acquired tokens are
+    /// kept for it.
+    pub(crate) fn set_times(&mut self, fallback_ns: u64, timeout_ns: u64) {
+        (self.connectivity, self.timeout_ns) = (ConnectivityState::new(fallback_ns), timeout_ns);
+    }
+
+    /// Records that a call sent at `sent_at` failed. Returns true if weir-sync is to blame.
+    pub(crate) fn miss(&mut self, sent_at: Time, now: Time) -> bool {
+        let is_to_blame = now.nanos_since(sent_at) < self.timeout_ns + LATE_NS;
+        if is_to_blame {
+            self.connectivity.miss(now);
+        }
+        is_to_blame
+    }
+
+    /// The purpose of call `number`, if it is under way.
+    pub(crate) fn purpose(&self, number: u64) -> Option<CallPurpose> {
+        self.calls.get(number).map(|call| call.purpose)
+    }
+
+    /// Applies the version of the rule set that another worker received. It is newer than the replies to this
+    /// worker's reports so far.
+    pub(crate) fn record_wanted_rule_set(&mut self, version: u64) {
+        self.versions.observe_version(version, self.sequence);
+    }
+
+    /// Starts the fetch of a rule set, and returns its number. An earlier fetch under way is given up.
+    pub(crate) fn begin_fetch(&mut self, version: u64, now: Time) -> u64 {
+        let number = self.next_number();
+        let purpose = CallPurpose::Rules(version);
+        self.calls.begin(PendingCall { number, purpose, sent_at: now, told: Vec::new() });
+        number
+    }
+
+    /// Gives the rules new indices after a replacement, and drops what refers to rules without one.
+    pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>, rules: &CompiledRules) {
+        for told in self.calls.told_mut() {
+            told.rule = to(told.rule).unwrap_or(RuleIndex::NONE);
+        }
+        self.bans.retain_mut(|ban| to(ban.rule).map(|rule| ban.rule = rule).is_some());
+        // Requests hold epochs only under strict rules; weir-sync refuses a report that names any other.
+        let is_strict = |rule: &RuleIndex| rules.terms_of(*rule).is_some_and(|terms| terms.is_strict);
+        let strict = |rule| to(rule).filter(is_strict);
+        self.own.retain_mut(|own| strict(own.rule).map(|rule| own.rule = rule).is_some());
+    }
+
+    /// Records the time to a reply, in nanoseconds.
+    pub(crate) fn took(&mut self, ns: u64) {
+        self.answers_take_ns = self.answers_take_ns.map(|known| ns.max(known / 8 * 7)).or(Some(ns));
+    }
+
+    /// Rate divisor for cold keys: two for each POP. The other half of the quota is left for warm keys,
+    /// because weir-sync lets half a quota pass without a grant.
+    pub(crate) fn cold_rate_divisor(&self) -> u32 {
+        if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
+    }
+
+    /// Bytes of keys that may be reported at `now`.
+    pub(crate) fn bytes_at(&mut self, now: Time) -> u64 {
+        let since_us = now.nanos_since(core::mem::replace(&mut self.refilled_at, now)) / 1_000;
+        let part = REPORT_BYTES_PER_S / u64::from(self.workers.max(1));
+        let more = since_us.saturating_mul(part) / 1_000_000;
+        self.bytes = self.bytes.saturating_add(more).min(part);
+        self.bytes
+    }
+
+    /// Debits `said` reported bytes.
+    pub(crate) fn spend_bytes(&mut self, said: u64) {
+        self.bytes = self.bytes.saturating_sub(said);
+    }
+
+    /// Returns a new epoch that is in no entry. This worker never repeats one. The first is random, so that
+    /// two workers do not use the same epoch for a key during the seconds in which the budget remembers it.
+    pub(crate) fn epoch_of_its_own(&mut self) -> u32 {
+        self.epochs = self.epochs.wrapping_add(1);
+        let worker = self.reporter.worker;
+        #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
+        let begin = (worker ^ worker >> 32) as u32;
+        // The factor is odd, so all values come once before any repeats.
+        begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
+    }
+
+    /// Takes the number of the next call. For a report, this is its sequence.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.sequence = self.next_sequence();
+        self.sequence
+    }
+
+    /// The number that the next call will have.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence + 1
+    }
+
+    /// Ends call `number`, if it is under way for `purpose`. Its reply will be ignored.
+    pub(crate) fn give_up(&mut self, number: u64, purpose: CallPurpose) -> Option<PendingCall> {
+        let call = self.calls.end(number, purpose)?;
+        self.lost = self.lost.max(number);
+        Some(call)
+    }
+
+    /// Builds the next report.
+    pub(crate) fn next(
+        &mut self,
+        rules: Vec<messages::BudgetRule>,
+        keys: Vec<messages::Key>,
+        bans: Vec<Ban>,
+        now: Time,
+    ) -> Report {
+        let Reporter { pop, worker } = self.reporter.clone();
+        let done = self.calls.first().map_or(self.sequence, |first| first.saturating_sub(1));
+        Report {
+            pop,
+            worker,
+            sequence: self.next_number(),
+            table: self.table_id,
+            made_ms: now.as_nanos() / 1_000_000,
+            pops: self.known_pops,
+            running: self.versions.running,
+            replies: Replies { done, lost: self.lost },
+            rules,
+            keys,
+            bans,
+            held: Vec::new(),
+            status: None,
+        }
+    }
+
+    pub(crate) fn tell_of_ban(&mut self, rule: RuleIndex, value: KeyValue, until: Time) {
+        if self.bans.len() < BANS_MAX {
+            let first_said = self.sequence + 1;
+            self.bans.push(BannedHere { rule, value, until, first_said });
+        }
+    }
+
+    /// Takes over keys that were banned at another worker. `to` maps its rules to the rules here. Bans that
+    /// find no room stay there.
+    pub(crate) fn take_over_bans(&mut self, other: &mut Self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
+        let first_said = self.sequence + 1;
+        other.bans.retain(|ban| match to(ban.rule).filter(|_| self.bans.len() < BANS_MAX) {
+            Some(rule) => {
+                self.bans.push(BannedHere { rule, first_said, ..ban.clone() });
+                false
+            }
+            None => true,
+        });
+    }
+
+    /// Drops the banned keys that report `sequence` named, which was answered.
+    pub(crate) fn bans_told(&mut self, sequence: u64) {
+        self.bans.retain(|ban| ban.first_said > sequence);
+    }
+
+    /// The banned keys for a report made at `now`. `refer` maps a rule to its index in the report.
+    pub(crate) fn bans(&mut self, now: Time, mut refer: impl FnMut(RuleIndex) -> Option<u16>) -> Vec<Ban> {
+        self.bans.retain(|ban| now < ban.until);
+        let say = |ban: &BannedHere| {
+            Some(Ban {
+                rule: refer(ban.rule)?,
+                value: ban.value.as_bytes().to_vec(),
+                for_ms: u32::try_from(ban.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
+            })
+        };
+        self.bans.iter().filter_map(say).collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! Consuming a strict rule's tokens directly from the budget, in hosts that are next to the store.
+//!
+//! A lease suits a key in frequent demand. For any other key it costs two exchanges, one to acquire and one
+//! to report the spent tokens, and an entry here that is rarely used again. A host that is one step from the
+//! store can have its requests *consume* instead: the budget debits and spends the tokens in one step, and
+//! nothing is kept or reported here.
+//!
+//! A request consumes only if nothing else is missing: its one strict rule holds no token at all for it, and
+//! all other rules have enough. Consumed tokens cannot be given back. If another rule refuses after all,
+//! because another request was quicker, they are lost to the client.
+
+use alloc::boxed::Box;
+
+use crate::RuleIndex;
+use crate::algorithms::{Bucket, BucketStatus};
+use crate::check::AcquireState;
+use crate::check::{Decision, Hit, HitDecision, HitResult, RuleTerms, Scratch};
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::sync::demand::{Consume, ConsumeReply, INTERVAL_NS, unreported_of};
+use crate::table::Slots;
+use crate::table::slot::{Cold, Entry, Placement, Slot, Watched};
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::request::Request;
+
+/// A key consumes while its budget has less than one part in this many left, because others need the rest.
+const LOW_PART: u32 = 4;
+/// Wait of a client if the budget named none, in nanoseconds.
+const UNKNOWN_WAIT_NS: u64 = SECOND_NS;
+
+/// Lets requests consume from now on where that is cheaper. The host passes the answers to
+/// [`decide_taken`].
+pub(crate) fn let_take(limiter: &mut Limiter) {
+    limiter.takes = Some(Box::default());
+}
+
+/// The tokens to consume for the current request, which must wait; none if acquiring them is better.
+pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
+    let takes = limiter
+        .takes
+        .as_mut()
+        .filter(|_| limiter.current.touch.acquired == AcquireState::NotYet && !limiter.current.only_asks)?;
+    let scratch = limiter.scratch.take()?;
+    let lacking = |hit: &&Hit| !matches!(hit.judged.verdict, HitDecision::Fits(_));
+    let mut lacks = scratch.hits.iter().filter(lacking);
+    let take = match (lacks.next(), lacks.next()) {
+        (Some(hit), None) if hit.judged.verdict == HitDecision::Unpaid => {
+            let is_often = takes.recent(hit.tag).is_some_and(|recent| recent.is_often(now));
+            let is_leased = is_often || has_some(&scratch, hit, now);
+            let value = *limiter.rules.keys.value(hit.key);
+            let take = Consume { rule: hit.rule, value, tokens: hit.cost, tag: hit.tag };
+            let is_alone =
+                !scratch.hits.iter().any(|other| other.tag != hit.tag && is_strict(limiter, other.rule));
+            Some(take).filter(|take| !is_leased && is_alone && may_consume(limiter, take.rule))
+        }
+        _ => None,
+    };
+    limiter.scratch = Some(scratch);
+    limiter.counters.add(CountedEvent::Paused, u32::from(take.is_some()));
+    take
+}
+
+fn is_strict(limiter: &Limiter, rule: RuleIndex) -> bool {
+    limiter.rules.get(rule).is_some_and(|rule| rule.sharing.strict)
+}
+
+/// True if tokens of the rule are spent at once. Tokens that are held until the request ends cannot be
+/// consumed, nor can turns.
+fn may_consume(limiter: &Limiter, rule: RuleIndex) -> bool {
+    let is_spent = |refill_policy| {
+        matches!(
+            refill_policy,
+            RefillPolicy::Continuous
+                | RefillPolicy::Window(_)
+                | RefillPolicy::Sliding(_)
+                | RefillPolicy::Log(_)
+        )
+    };
+    !limiter.reserves(rule)
+        && limiter.rules.get(rule).is_some_and(|rule| is_spent(rule.sharing.refill_policy))
+}
+
+/// Tokens that a token bucket's key acquires beyond its need: few, because they are outstanding for a
+/// while.
+pub(crate) fn chunk_beside(limiter: &Limiter, quota: Quota) -> u32 {
+    let refilled = u32::try_from(INTERVAL_NS / quota.token_ns().max(1)).unwrap_or(u32::MAX);
+    if limiter.takes.is_some() { unreported_of(RefillPolicy::Continuous, quota).min(refilled) } else { 0 }
+}
+
+/// Decides a request again after the budget's answer `taken` to `take`; none if the budget is out of
+/// reach.
+pub(crate) fn decide_taken(
+    limiter: &mut Limiter,
+    take: &Consume,
+    taken: Option<ConsumeReply>,
+    request: &mut dyn Request,
+    slots: &mut dyn Slots,
+    now: Time,
+) -> Decision {
+    let Some(known) = limiter.takes.as_mut() else {
+        return limiter.decide_again(false, request, slots, now);
+    };
+    let burst = limiter.rules.set.rules().get(usize::from(take.rule)).map_or(0, |rule| rule.quota.burst());
+    if let (Some(taken), Some(recent)) = (taken, known.recent(take.tag)) {
+        recent.is_low = taken.left < burst / LOW_PART;
+    }
+    if taken.is_some_and(|taken| taken.is_taken) {
+        // Another request may have been refused meanwhile.
+        limiter.local_cache.forget(take.tag);
+    }
+    limiter.current.consumed = taken.map(|taken| (take.tag, taken));
+    let decision = limiter.decide_again(taken.is_some(), request, slots, now);
+    limiter.current.consumed = None;
+    decision
+}
+
+/// Judges `hit` by the budget's answer.
+pub(crate) fn evaluate_consumed(
+    hit: &Hit,
+    taken: ConsumeReply,
+    terms: &RuleTerms,
+    (lodging, slot): (&Placement, &mut Slot),
+    now: Time,
+) -> HitResult {
+    let quota = &terms.quota;
+    let mut evicted = 0;
+    let verdict = if taken.is_taken {
+        evicted = charge_bucket(hit.cost, terms, lodging, slot, now);
+        let bucket = Bucket::FULL.held_to(quota, taken.left, now);
+        HitDecision::Fits(BucketStatus::allowed(bucket, quota, now))
+    } else {
+        let wait_ns = match taken.wait_ms.saturating_mul(1_000_000) {
+            0 => UNKNOWN_WAIT_NS,
+            // A request for more than the burst is told when the bucket is full.
+            _ if hit.cost > quota.burst() && !terms.is_calendar => {
+                quota.token_ns().saturating_mul(quota.burst().saturating_sub(taken.left).into())
+            }
+            known_ns => known_ns,
+        };
+        HitDecision::Short { wait_ns }
+    };
+    HitResult { evicted, ..HitResult::refused(verdict, hit.tag) }
+}
+
+/// Also charges the bucket by which `on_sync_loss` decides, as spending leased tokens does. Returns the
+/// number of entries that were evicted for it.
+fn charge_bucket(cost: u32, terms: &RuleTerms, lodging: &Placement, slot: &mut Slot, now: Time) -> u32 {
+    if terms.on_sync_loss == OnSyncLoss::Deny || terms.is_calendar {
+        return 0;
+    }
+    let bucket = lodging.entry.bucket().charged(&terms.quota, cost, now);
+    let entry = match lodging.entry {
+        Entry::Watched(watched) => Entry::Watched(Watched { bucket, ..watched }),
+        Entry::Cold(cold) => Entry::Cold(Cold { bucket, ..cold }),
+    };
+    // Always fits: a slot has room for any cold bucket, and a watched entry exists already.
+    slot.put_back(lodging, &entry, now).unwrap_or(0)
+}
+
+/// True if a lease left some tokens, though too few. The request then acquires the rest.
+fn has_some(scratch: &Scratch, hit: &Hit, now: Time) -> bool {
+    let loaded = scratch.loaded.iter().find(|loaded| loaded.index == hit.slot);
+    let entry = loaded.map(|loaded| loaded.slot.find_or_new(hit.tag, now).entry);
+    matches!(entry, Some(Entry::Watched(watched)) if watched.on_hand(now) > 0)
+}

@@ -1,0 +1,342 @@
+//! Applying weir-sync's replies.
+
+use core::cell::Cell;
+
+use crate::RuleIndex;
+use crate::check::{forget, put_ban, replace_ban};
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::sync::WatchList;
+use crate::sync::acquired::AcquiredTokens;
+use crate::sync::calls::{CallPurpose, PendingCall, ReportedKey};
+use crate::sync::demand::rest_until;
+use crate::table::slot::{BAR_STEP_NS, Watched};
+use crate::table::{EntryPlace, NamedKey, Slots, Updated};
+use weir_protocol::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WireError};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
+
+/// Longest wait for tokens that is accepted, in milliseconds: longer than any month.
+const WAIT_MS_MAX: u64 = 32 * 86_400_000;
+/// Longest wait for tokens that other requests have reserved, in milliseconds.
+const RETURNS_MS: u64 = 1_000;
+
+impl Limiter {
+    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report is
+    /// still under way. A report that was given up before is an error, too.
+    pub fn apply(
+        &mut self,
+        sequence: u64,
+        bytes: &[u8],
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<(), WireError> {
+        let reply = Reply::decode(bytes)?;
+        let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
+        if let Some(sync) = &mut self.sync {
+            sync.bans_told(sequence);
+            sync.took(now.nanos_since(sent.sent_at));
+        }
+        self.observe(&reply, &sent.told, sent.sent_at, slots, now);
+        if reply.grants.is_empty() {
+            take_back(&mut self.watch, &sent.told);
+        }
+        Ok(())
+    }
+
+    /// Ends call `number` if `reply` matches it: it must cover all of the call's keys, or none.
+    pub(crate) fn end_answered(
+        &mut self,
+        number: u64,
+        purpose: CallPurpose,
+        reply: &Reply,
+    ) -> Result<PendingCall, WireError> {
+        let calls = self.sync.as_mut().map(|sync| &mut sync.calls);
+        let fits = |sent: &PendingCall| reply.grants.is_empty() || reply.grants.len() == sent.told.len();
+        let sent = calls.filter(|calls| reply.sequence == number && calls.get(number).is_some_and(fits));
+        sent.and_then(|calls| calls.end(number, purpose)).ok_or(WireError::Limit("sequence or grants"))
+    }
+
+    /// Applies a reply to a report or a call for tokens that was sent at `sent_at` with the keys `told`.
+    pub(crate) fn observe(
+        &mut self,
+        reply: &Reply,
+        told: &[ReportedKey],
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        if let Some(sync) = self.sync.as_mut() {
+            sync.observe(reply.pops, reply.is_guess, now);
+            sync.set_workers(reply.workers);
+            sync.versions.observe(reply.rule_set, reply.sequence, now);
+        }
+        self.counters
+            .add(if reply.settled.is_all() { CountedEvent::Answered } else { CountedEvent::Partial }, 1);
+        for pushed in &reply.pushed {
+            if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
+                self.learn(rule, pushed, slots, now);
+            }
+        }
+        self.apply_bans(reply, slots, now);
+        let said = told.iter().zip(&reply.grants).enumerate();
+        for (at, (told, allowance)) in said {
+            let is_settled = reply.settled.covers(at);
+            let is_over = matches!(allowance, Allowance::Leased(leased) if leased.lease_ms == 0);
+            if is_settled
+                && (is_over || told.rule == RuleIndex::NONE)
+                && let Some(sync) = &mut self.sync
+            {
+                sync.observe_own_epoch(told.epoch, reply.sequence, allowance, sent_at);
+            }
+            if told.rule == RuleIndex::NONE {
+                continue;
+            }
+            match allowance {
+                Allowance::Hot(grant) => self.hold(told, Some(grant), is_settled, sent_at, slots, now),
+                Allowance::Warm => self.hold(told, None, is_settled, sent_at, slots, now),
+                Allowance::Leased(leased) if is_settled => self.lease(told, leased, sent_at, slots, now),
+                Allowance::Leased(_) => {}
+            }
+            if told.is_unplaced {
+                continue;
+            }
+            let quota = self.rules.get(told.rule).map(|rule| rule.quota);
+            let warm_burst = quota.filter(|_| *allowance == Allowance::Warm).map(Quota::burst);
+            let is_report = told.awaited == 0;
+            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
+                if is_report {
+                    key.reported(told.asked);
+                }
+                key.answered(told.asked, told.dirty_since, sent_at, warm_burst);
+                if is_report && !is_settled {
+                    key.mark_changed(told.dirty_since);
+                }
+            }
+        }
+    }
+
+    /// Applies the grant in the reply to a report sent at `sent_at`. Its level is reduced by the tokens
+    /// admitted since and raised by the refill since. Without a grant, ends the grant that the key holds.
+    fn hold(
+        &mut self,
+        told: &ReportedKey,
+        grant: Option<&Grant>,
+        is_settled: bool,
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        let Some(quota) = self.rules.bounded(told.rule) else { return };
+        let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
+        let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
+        self.update_watched(told.place, None, slots, now, &|watched| {
+            if watched.epoch != told.epoch {
+                return;
+            }
+            if is_settled {
+                watched.confirm(told.admitted, sent_at);
+            }
+            let Some(grant) = grant else { return watched.release(now) };
+            // Negative if reserved tokens came back meanwhile, because the budget was charged for them.
+            let since = i64::from(watched.admitted) - i64::from(told.admitted);
+            let level_milli = grant.level_milli.saturating_add(refilled_milli);
+            watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
+        });
+        self.local_cache.forget(told.place.tag);
+    }
+
+    /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time the report
+    /// was made, so it ends here before it ends at weir-sync.
+    fn lease(
+        &mut self,
+        told: &ReportedKey,
+        leased: &Leased,
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
+        let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
+        let sharing = self.rules.get(told.rule).map(|rule| &rule.sharing);
+        let (is_strict, is_calendar) =
+            sharing.map_or((false, false), |sharing| (sharing.strict, sharing.refill_policy.is_window()));
+        let (is_acquire, is_late) =
+            (told.awaited > 0 || told.is_unplaced, leased.lease_ms > 0 && until <= now);
+        // The budget counts a lease that has ended as spent.
+        if !is_strict || is_late && !is_acquire {
+            return;
+        }
+        let charged = if is_late { 0 } else { u32::try_from(leased.charged).unwrap_or(u32::MAX) };
+        let wait_ms = leased.wait_ms.min(WAIT_MS_MAX);
+        // Reserved tokens come back when a request ends, which is sooner than a refill.
+        let returns = leased.may_return && self.reserves(told.rule);
+        let more_at = now + if returns { wait_ms.min(RETURNS_MS) } else { wait_ms } * 1_000_000;
+        // Not later than the start of the next window: the budget measured the wait after `sent_at`, and
+        // rounded it up.
+        let bar_at = if is_calendar { sent_at + wait_ms.saturating_sub(1) * 1_000_000 } else { more_at };
+        let got_none = leased.lease_ms == 0 && (wait_ms > 0 || is_calendar || !told.is_again);
+        let has_window_ended = is_calendar && wait_ms > 0 && bar_at <= now;
+        let is_over = is_acquire && (is_late || got_none || has_window_ended);
+        // The budget had no tokens, and that answer is valid until its window ends.
+        let is_of_the_end =
+            is_calendar && leased.charged == 0 && wait_ms > 0 && (leased.lease_ms == 0 || bar_at <= now);
+        // Another request for the key may have been refused meanwhile.
+        self.local_cache.forget(told.place.tag);
+        let tokens = if told.is_unplaced { charged } else { 0 };
+        let in_hand = AcquiredTokens {
+            tag: told.place.tag,
+            told: *told,
+            tokens,
+            until,
+            more_at,
+            left: leased.left,
+            is_over,
+        };
+        if told.is_unplaced {
+            return self.current.in_hand.push(in_hand);
+        }
+        let (flight, is_other) = (self.rules.flight(told.rule), Cell::new(false));
+        let updated = self.update_counted(told.place, flight, None, slots, now, &|watched, in_flight| {
+            is_other.set(watched.epoch != told.epoch);
+            if is_other.get() {
+                return;
+            }
+            let has_ended = watched.charged == 0 || watched.until <= now;
+            if is_of_the_end && !watched.is_over(now) {
+                // The next window may have given this epoch tokens, in replies that came before or are under way.
+                watched.end_waiting(told.awaited);
+            } else if leased.lease_ms == 0 || is_late && has_ended {
+                // For the budget, this epoch is over.
+                watched.begin_epoch(now);
+                watched.admitted = in_flight;
+            } else {
+                watched.lease(charged, until);
+                // The request is going to be refused.
+                if watched.on_hand(now) < told.awaited {
+                    watched.end_waiting(told.awaited);
+                }
+                watched.record_left(leased.left);
+                // A shorter wait is not recorded, because the epoch would end with it. Nor is one that tokens given
+                // back may end early.
+                if wait_ms > 0 && (is_calendar || more_at > until && !leased.may_return) {
+                    // A client that returns on time must not find the key still barred.
+                    watched.bar(Time::from_nanos(bar_at.as_nanos().saturating_sub(BAR_STEP_NS)), now);
+                }
+            }
+        });
+        if told.awaited > 0 {
+            let is_refused =
+                |w: &Watched| is_of_the_end || w.epoch != told.epoch || w.on_hand(now) < told.awaited;
+            let has_ended = matches!(&updated, Updated::Written(watched) if is_refused(watched));
+            let awaited = if has_ended { 0 } else { told.awaited };
+            let is_over = is_over || is_other.get();
+            self.current.in_hand.push(AcquiredTokens {
+                told: ReportedKey { awaited, ..*told },
+                is_over,
+                ..in_hand
+            });
+        }
+        // Unused tokens are given back with the next report, or with a later one for a calendar quota.
+        if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
+            && watched.on_hand(now) > 0
+        {
+            key.mark_changed(now);
+            if is_calendar {
+                // If the request spends all of them, the next report states so, because other POPs may wait
+                // for tokens.
+                let is_spent = watched.on_hand(now) <= told.awaited;
+                key.rest(if is_spent { now } else { rest_until(watched.until) }, now);
+            }
+        }
+    }
+
+    /// Applies a pushed grant. The key may be new at this POP.
+    fn learn(&mut self, rule: &str, pushed: &PushedGrant, slots: &mut dyn Slots, now: Time) {
+        let Some(key) = self.rules.find(rule, &pushed.value, slots.count()) else { return };
+        let NamedKey { place, rule, .. } = key;
+        let Some(quota) = self.rules.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
+        let unheard = self.unheard(rule);
+        let updated = self.update_watched(place, unheard, slots, now, &|watched| {
+            watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
+        });
+        // Without room in the slot, the key stays as it was.
+        let Updated::Written(watched) = updated else { return };
+        self.local_cache.forget(place.tag);
+        if watched.admitted > watched.charged {
+            self.learn_of(&key, now);
+        }
+        if let Some(key) = self.watch.get_mut(place.tag.bits()) {
+            key.mark_hot();
+        }
+    }
+
+    /// Applies bans from other POPs. A ban of zero length resets the key. Right before another ban of the same
+    /// key, it means that the other one replaces a longer ban.
+    pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
+        let mut bans = reply.bans.iter().peekable();
+        while let Some(ban) = bans.next() {
+            let is_instead = |next: &&Ban| {
+                ban.for_ms == 0 && next.for_ms > 0 && (next.rule, &next.value) == (ban.rule, &ban.value)
+            };
+            let instead = bans.next_if(is_instead);
+            let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
+            let Some(NamedKey { place: EntryPlace { tag, slot }, .. }) =
+                self.rules.find(name, &ban.value, slots.count())
+            else {
+                continue;
+            };
+            let until = |ban: &Ban| now + u64::from(ban.for_ms) * 1_000_000;
+            // If the slot has no room for a ban, this POP bans the key once it is limited too often here.
+            let _ = self.change_slot(slot, slots, |slot| match instead {
+                Some(instead) => replace_ban(slot, tag, until(instead), now),
+                None if ban.for_ms == 0 => {
+                    forget(slot, tag);
+                    Some(())
+                }
+                None => put_ban(slot, tag, until(ban), now),
+            });
+            self.local_cache.forget(tag);
+        }
+    }
+
+    /// Puts the key on the watch list to be reported, if there is room.
+    pub(crate) fn learn_of(&mut self, key: &NamedKey, now: Time) {
+        let has_room = self.watch.learn(key, now);
+        self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
+    }
+
+    /// Ends report `sequence`, which failed at `now`. Its keys are reported again. Returns true if weir-sync
+    /// is to blame.
+    pub fn report_failed(&mut self, sequence: u64, now: Time) -> bool {
+        let sent_at = self.report_again(sequence);
+        sent_at.zip(self.sync.as_mut()).is_some_and(|(sent_at, sync)| sync.miss(sent_at, now))
+    }
+
+    /// Ends report `sequence`, and marks its keys to be reported again. Returns the time it was sent, if it
+    /// was under way.
+    pub(crate) fn report_again(&mut self, sequence: u64) -> Option<Time> {
+        let sent = self.sync.as_mut()?.give_up(sequence, CallPurpose::Report)?;
+        self.counters.add(CountedEvent::SyncFailed, 1);
+        take_back(&mut self.watch, &sent.told);
+        Some(sent.sent_at)
+    }
+}
+
+/// Marks these keys to be reported again.
+pub(crate) fn unreport(watch: &mut WatchList, keys: &[ReportedKey]) {
+    for told in keys {
+        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
+            key.mark_changed(told.dirty_since);
+        }
+    }
+}
+
+/// Undoes a report of these keys, as if it had never been made.
+fn take_back(watch: &mut WatchList, keys: &[ReportedKey]) {
+    unreport(watch, keys);
+    for told in keys {
+        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
+            key.unreport_asked(told.asked.wrapping_sub(told.asked_recently));
+        }
+    }
+}

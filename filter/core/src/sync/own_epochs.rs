@@ -1,0 +1,150 @@
+//! Epochs that are in no entry: those that one request acquired for itself alone, because its slot has no room
+//! for its key or because its cost is known only at its end, and those that are given back.
+//!
+//! The request holds its epoch until it ends. Reports renew the lease of its tokens meanwhile, and count none
+//! of them as spent. After the end, a report states the cost; the budget gets back the rest, or is debited
+//! for the difference. That is repeated until a reply confirms it or the lease has ended. Once the lease has
+//! ended, the budget counts exactly the acquired tokens as spent. So a worker that traps costs the tokens
+//! that its requests had acquired.
+//!
+//! A key's epoch is given back by one report. If that is lost, the tokens would be lost to the fleet: for the
+//! rest of a window, or for the length of a log. So it is repeated in the same way.
+
+use crate::RuleIndex;
+use crate::check::CompiledRules;
+use crate::sync::acquired::OwnEpoch;
+use crate::sync::calls::{KeyContents, ReportBuilder, ReportedKey};
+use crate::sync::client::SyncClient;
+use crate::table::slot::{Cold, Tag, Watched};
+use crate::table::{EntryPlace, NamedKey};
+use weir_protocol::messages::{Allowance, HeldEpoch, KEYS_MAX};
+use weir_protocol::time::{SECOND_NS, Time};
+
+/// Most epochs of a worker that requests hold or whose end is not confirmed. Tokens acquired beyond that
+/// count as spent.
+pub const OWN_MAX: usize = 2_048;
+/// Most of these epochs that one call for tokens names.
+const SAID_MAX: usize = KEYS_MAX / 2;
+/// Lease that a report asks for while a request goes on, in milliseconds. It is renewed when half of that is
+/// left.
+const HOLD_MS: u32 = 60_000;
+const RENEWED_NS: u64 = 30 * SECOND_NS;
+/// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
+const WAITS_NS: u64 = 5 * SECOND_NS;
+
+impl SyncClient {
+    /// Keeps an epoch, to name it in reports. Drops it if there are [`OWN_MAX`].
+    pub(crate) fn keep_own(&mut self, own: OwnEpoch) {
+        if self.own.len() < OWN_MAX {
+            self.own.push(own);
+        }
+    }
+
+    /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `said`
+    /// does so already. Half of the places are left to requests.
+    pub(crate) fn keep_giving_back(&mut self, name: &NamedKey, watched: &Watched, said: u64) {
+        if self.own.len() < OWN_MAX / 2 {
+            self.own.push(OwnEpoch {
+                rule: name.rule,
+                value: name.value,
+                epoch: watched.epoch,
+                tokens: watched.admitted,
+                cost: Some(watched.admitted),
+                until: watched.until,
+                said,
+                again_at: Time::ZERO,
+            });
+        }
+    }
+
+    /// Records the cost of the request that holds `epoch`. False if its lease has ended: the acquired tokens stay
+    /// spent.
+    pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) -> bool {
+        let own = self.own.iter_mut().find(|own| own.epoch == epoch);
+        own.map(|own| (own.cost, own.said) = (Some(cost), 0)).is_some()
+    }
+
+    /// Adds epochs that have ended to `saying`; in a report, also those whose leases must be renewed. A call
+    /// for tokens can give back, but not state that more was spent. Returns the number of epochs whose lease ended
+    /// before their cost was confirmed.
+    pub(crate) fn report_own_epochs(
+        &mut self,
+        saying: &mut ReportBuilder,
+        rules: &CompiledRules,
+        is_acquire: bool,
+        now: Time,
+    ) -> u32 {
+        let mut lost = 0;
+        self.own.retain(|own| {
+            let is_lost = own.until <= now && own.cost.is_some_and(|cost| cost != own.tokens);
+            lost += u32::from(is_lost);
+            now < own.until
+        });
+        let most = if is_acquire { SAID_MAX } else { KEYS_MAX };
+        let (next, divisor) = (self.next_sequence(), self.cold_rate_divisor());
+        for at in 0..self.own.len() {
+            if saying.len() >= most {
+                break;
+            }
+            let Some(own) = self.own.get(at).copied() else { break };
+            let is_beyond = own.cost.is_some_and(|cost| cost > own.tokens);
+            let is_due = match own.cost {
+                Some(_) => own.again_at <= now && !(is_acquire && is_beyond),
+                None => !is_acquire && own.until.nanos_since(now) < RENEWED_NS,
+            };
+            if !is_due || own.said == next || self.calls.get(own.said).is_some() {
+                continue;
+            }
+            let Some(unheard) = rules.unheard(own.rule, divisor) else { continue };
+            let (admitted, ahead) = own.cost.map_or((0, own.tokens), |cost| (cost, 0));
+            let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
+            let watched = Watched { epoch: own.epoch, admitted, charged: admitted, ..begun };
+            let nowhere = EntryPlace { tag: Tag::from_bits(0), slot: 0 };
+            let told = ReportedKey {
+                epoch: own.epoch,
+                is_unplaced: true,
+                ..ReportedKey::of(nowhere, RuleIndex::NONE, now)
+            };
+            let key = saying.len();
+            saying.add(
+                own.rule,
+                told,
+                &KeyContents { value: own.value.as_bytes(), watched: &watched, missing: 0, ahead },
+                now,
+            );
+            // An epoch that only gives back needs no statement about its request.
+            if let (false, true, Ok(key)) = (is_acquire, own.cost.is_none() || is_beyond, u16::try_from(key))
+            {
+                saying.held.push(HeldEpoch { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
+            }
+            if let Some(own) = self.own.get_mut(at) {
+                own.said = next;
+            }
+        }
+        lost
+    }
+
+    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch`. A lease in the
+    /// reply means that the epoch goes on, or that its cost has to wait.
+    pub(crate) fn observe_own_epoch(
+        &mut self,
+        epoch: u32,
+        number: u64,
+        allowance: &Allowance,
+        sent_at: Time,
+    ) {
+        let is_it = |own: &OwnEpoch| own.epoch == epoch && own.said == number;
+        let Some(at) = self.own.iter().position(is_it) else { return };
+        let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
+        match self.own.get_mut(at).filter(|_| lease_ms > 0) {
+            Some(own) => {
+                own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000);
+                if own.cost.is_some() {
+                    own.again_at = sent_at + WAITS_NS;
+                }
+            }
+            // The budget has closed the epoch.
+            None => drop(self.own.swap_remove(at)),
+        }
+    }
+}

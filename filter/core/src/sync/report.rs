@@ -1,0 +1,170 @@
+//! Making reports: admitted tokens and demand of the POP's keys.
+//!
+//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers.
+//! Nothing waits for a reply: if none has come by the next tick, the next report repeats the counts, and late
+//! replies are still applied.
+
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::sync::calls::{CallPurpose, KeyContents, PendingCall, ReportBuilder, ReportedKey};
+use crate::sync::demand::{Want, Wish, chunk_of, unreported_of};
+use crate::sync::grants::unreport;
+use crate::sync::watched_key::bytes_of;
+use crate::table::slot::Watched;
+use crate::table::{NamedKey, Slots, Updated};
+use weir_protocol::messages::Report;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::{SECOND_NS, Time};
+
+/// Time after which a report without reply or failure is given up, in nanoseconds.
+const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
+/// Additional weight of a key's wait for each burst of demand in that time.
+const BURST_WEIGHT: u64 = 1_000;
+
+/// Weight of each nanosecond since the key was last reported. It grows with the demand since then that
+/// exceeds the key's fair share, measured in bursts.
+fn weight(quota: Quota, divisor: u32, unsaid: u64, waits_ns: u64) -> u64 {
+    let share = waits_ns / quota.token_ns().saturating_mul(divisor.max(1).into());
+    1 + unsaid.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
+}
+
+impl Limiter {
+    /// The report to send now. None if [`crate::sync::REPORTS_MAX`] are under way, or if there is nothing to report
+    /// and no need to `greet`. A greeting keeps the POP among the live ones, and its reply brings pushed
+    /// grants; one worker of a POP sends it each interval.
+    ///
+    /// The caller sends the report, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
+    pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
+        if !self.may_report(now) {
+            return None;
+        }
+        self.watch.forget_idle(now);
+        let sync = self.sync.as_mut()?;
+        let (bytes, divisor, rules) = (sync.bytes_at(now), sync.cold_rate_divisor(), &self.rules);
+        let tags = self.watch.due(bytes, now, |rule, unsaid, waits_ns| {
+            rules.terms_of(rule).map_or(1, |terms| weight(terms.quota, divisor, unsaid, waits_ns))
+        });
+        let mut saying = ReportBuilder::default();
+        for tag in tags {
+            self.add_key(tag, &mut saying, slots, now);
+        }
+        let lost = self.sync.as_mut()?.report_own_epochs(&mut saying, &self.rules, false, now);
+        self.counters.add(CountedEvent::Uncharged, lost);
+        saying.bans = self.sync.as_mut()?.bans(now, |rule| saying.refer(rule));
+        if saying.is_empty() && saying.bans.is_empty() && !greet {
+            return None;
+        }
+        let report = self.say(saying, CallPurpose::Report, now)?;
+        let said: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
+        self.sync.as_mut()?.spend_bytes(said);
+        Some(report)
+    }
+
+    /// True if one more report may be sent. Marks the keys of unanswered reports to be reported again.
+    fn may_report(&mut self, now: Time) -> bool {
+        let Some(sync) = &self.sync else { return false };
+        let is_over = |sent: &&PendingCall| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
+        let over = sync.calls.of(CallPurpose::Report).filter(is_over);
+        for number in over.map(|sent| sent.number).collect::<Vec<_>>() {
+            self.report_again(number);
+        }
+        let Some(sync) = &self.sync else { return false };
+        for sent in sync.calls.of(CallPurpose::Report) {
+            unreport(&mut self.watch, &sent.told);
+        }
+        sync.calls.have_room(CallPurpose::Report)
+    }
+
+    /// Builds a report, which is under way from now on.
+    pub(crate) fn say(&mut self, saying: ReportBuilder, purpose: CallPurpose, now: Time) -> Option<Report> {
+        let rules = saying.rules.iter().filter_map(|&rule| self.rules.reported(rule)).collect();
+        let sync = self.sync.as_mut()?;
+        let mut report = sync.next(rules, saying.keys, saying.bans, now);
+        report.held = saying.held;
+        let (number, told) = (report.sequence, saying.told);
+        sync.calls.begin(PendingCall { number, purpose, sent_at: now, told });
+        self.counters.add(CountedEvent::Reported, 1);
+        Some(report)
+    }
+
+    /// Adds this worker's demand for the key to the shared entry, and the entry's counts to the report.
+    pub(super) fn add_key(&mut self, tag: u64, saying: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
+        let Some(key) = self.watch.get_mut(tag) else { return };
+        let NamedKey { place, rule, value } = key.name;
+        let unadded = key.asked_unadded;
+        let (asked, unanswered) = (key.asked, key.asked_recently());
+        let asked_since_report = key.asked_since_report();
+        let is_crowded = self.watch.is_crowded();
+        let strict = self.rules.get(rule).filter(|rule| rule.sharing.strict);
+        let wish = strict.map(|rule| Wish {
+            asked: if rule.sharing.refill_policy.is_window() { unanswered } else { asked_since_report },
+            usual_cost: rule.cost.usual(),
+            is_crowded,
+            chunk: rule.sharing.refill_policy.is_window().then(|| chunk_of(rule.quota)),
+            unsaid: unreported_of(rule.sharing.refill_policy, rule.quota),
+            in_flight: None,
+            timeout_ns: self.timeout_ns(),
+        });
+        let is_strict = wish.is_some();
+        let told = Cell::new(None);
+        let flight = self.rules.flight(rule);
+        let updated = self.update_counted(place, flight, None, slots, now, &|watched, in_flight| {
+            let wish = wish.map(|wish| Wish { in_flight: flight.map(|_| in_flight), ..wish });
+            // A strict rule's budget does not need this count, and counting would turn the key into a bounded
+            // rule's.
+            if !is_strict {
+                watched.count_asked(unadded, now);
+            }
+            if let Some(free) = wish.and_then(|wish| wish.free(watched, now)) {
+                watched.keep(free, now);
+            }
+            let said = Watched { admitted: watched.admitted.saturating_sub(in_flight), ..*watched };
+            told.set(Some((said, wish.map(|wish| wish.of(&said, now)))));
+            if wish.is_some_and(|wish| wish.ends(&said, now)) {
+                watched.end_epoch(now);
+                watched.admitted = in_flight;
+            }
+        });
+        let (watched, want) = match (updated, told.get()) {
+            (Updated::Written(_), Some(told)) => told,
+            (Updated::Gone, _) => return self.watch.remove(tag),
+            // The key stays dirty, and is reported next time.
+            _ => return,
+        };
+        let Some(key) = self.watch.get_mut(tag) else { return };
+        (key.asked_unadded, key.dirty) = (0, false);
+        let (dirty_since, is_warm) = (key.dirty_since, key.is_warm());
+        let asked_recently = key.report_asked();
+        let ahead = match want {
+            None => 0,
+            Some(Want::Ahead(ahead)) => ahead,
+            Some(Want::Nothing) => return key.reported(asked),
+            Some(Want::Later(at)) => return key.rest(at, now),
+        };
+        if let Some(sync) = self.sync.as_mut().filter(|_| is_strict && ahead == 0) {
+            let said = sync.next_sequence();
+            sync.keep_giving_back(&NamedKey { place, rule, value }, &watched, said);
+        }
+        let (epoch, admitted) = (watched.epoch, watched.admitted);
+        let told = ReportedKey {
+            epoch,
+            admitted,
+            asked,
+            asked_recently,
+            ..ReportedKey::of(place, rule, dirty_since)
+        };
+        // Only for warm keys. Others are reported every interval, and a grant may have lowered their bucket
+        // by more than was admitted.
+        let unheard = self.unheard(rule).filter(|_| is_warm);
+        let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
+        saying.add(
+            rule,
+            told,
+            &KeyContents { value: value.as_bytes(), watched: &watched, missing, ahead },
+            now,
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! One watched key on a worker's list: its demand, the reported part of that, and the time of its next
+//! report.
+
+use crate::table::NamedKey;
+use crate::table::slot::Tag;
+use weir_protocol::messages::AdmitRatio;
+use weir_protocol::time::{SECOND_NS, Time};
+
+/// Bytes of a key in a report besides its value, close to the maximum: an epoch and counts.
+const KEY_BYTES: u64 = 20;
+
+/// Interval of reports of a warm key, in nanoseconds.
+const WARM_NS: u64 = 2 * SECOND_NS;
+/// A warm key is reported early once the demand since its last report exceeds this part of its burst: an
+/// eighth.
+const LUMP_PART: u32 = 8;
+/// Shortest span over which a rate is measured, in nanoseconds.
+const SPAN_NS_MIN: u64 = SECOND_NS / 4;
+
+/// A watched key on one worker's list.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedKey {
+    pub(crate) name: NamedKey,
+    /// Demand in tokens that is not yet added to the shared entry's `asked`.
+    pub(crate) asked_unadded: u32,
+    /// Demand in tokens at this worker; wraps.
+    pub(crate) asked: u64,
+    /// Value of `asked` in the latest answered report or call for tokens.
+    answered: u64,
+    /// Value of `asked` in the latest report, answered or not, unless that failed.
+    said: u64,
+    /// Value of `asked` in the latest answered report, whether or not the report had to name the key.
+    reported: u64,
+    /// Value of `asked` when the list was last searched for keys that are due.
+    looked: u64,
+    /// Cost of the latest request.
+    cost: u32,
+    /// Cost of the dearest request.
+    pub(super) dearest: u32,
+    /// True if something happened that no report contains.
+    pub(crate) dirty: bool,
+    /// Time since which it is dirty.
+    pub(crate) dirty_since: Time,
+    pub(crate) touched_at: Time,
+    /// Time at which it was last put into a report, or added to the list.
+    pub(super) said_at: Time,
+    /// True if weir-sync last called it hot, or gave it a lease.
+    pub(super) is_hot: bool,
+    /// Demand at the time when weir-sync last called it warm; none if it is not warm.
+    warm: Option<Warm>,
+    /// Time before which it has nothing to report, unless it is asked for.
+    rests_until: Time,
+    /// Error diffusion: the admitted fraction of a request carried over, in steps of the admit ratio.
+    pub(super) credit: u32,
+}
+
+/// A key that weir-sync called warm: far from its quota.
+#[derive(Clone, Copy, Debug)]
+struct Warm {
+    /// Time of the report whose reply called it warm.
+    since: Time,
+    /// Demand until then, in thousandths of a token per second.
+    milli: u64,
+    /// Demand in tokens above which it is reported early.
+    lump: u32,
+    /// True if its demand has grown much since.
+    has_grown: bool,
+}
+
+impl WatchedKey {
+    /// A key without demand so far.
+    pub(super) fn new(name: &NamedKey, now: Time) -> Self {
+        Self {
+            name: *name,
+            asked_unadded: 0,
+            asked: 0,
+            answered: 0,
+            said: 0,
+            reported: 0,
+            looked: 0,
+            cost: 1,
+            dearest: 1,
+            dirty: false,
+            dirty_since: now,
+            touched_at: now,
+            said_at: now,
+            is_hot: false,
+            warm: None,
+            rests_until: Time::ZERO,
+            credit: first_credit(name.place.tag),
+        }
+    }
+
+    /// True if it is to be reported now. A warm key is due at its interval, and at once if its demand has
+    /// doubled since it was called warm or exceeds a good part of its burst.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        if now < self.rests_until && self.asked_recently() == 0 {
+            return false;
+        }
+        let Some(warm) = self.warm else { return true };
+        let since_ns = now.nanos_since(warm.since);
+        since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > u64::from(warm.lump)
+    }
+
+    /// Makes it due as soon as it has something to report.
+    pub(super) fn hurry(&mut self) {
+        (self.warm, self.rests_until) = (None, Time::ZERO);
+    }
+
+    /// Records the demand of the last `since_ns` nanoseconds.
+    pub(super) fn look(&mut self, since_ns: u64) {
+        let asked = self.asked.wrapping_sub(core::mem::replace(&mut self.looked, self.asked));
+        if let Some(warm) = &mut self.warm {
+            let expected_milli = u128::from(warm.milli) * u128::from(since_ns) / u128::from(SECOND_NS);
+            // Two more requests do not count as growth.
+            let slack_milli = 2_000 * u128::from(self.cost);
+            warm.has_grown |= u128::from(asked) * 1_000 > 2 * expected_milli + slack_milli;
+        }
+    }
+
+    /// Demand since this worker's latest answered report or call for tokens.
+    pub(crate) fn asked_recently(&self) -> u64 {
+        self.asked.wrapping_sub(self.answered)
+    }
+
+    /// Demand that no report of this worker contains.
+    pub(super) fn unreported(&self) -> u64 {
+        self.asked.wrapping_sub(self.said)
+    }
+
+    /// Returns the demand that no report contains, and counts it as reported from now on.
+    pub(crate) fn report_asked(&mut self) -> u64 {
+        self.asked.wrapping_sub(core::mem::replace(&mut self.said, self.asked))
+    }
+
+    /// Approximate bytes of this key in a report.
+    pub(super) fn bytes(&self) -> u64 {
+        bytes_of(self.name.value.as_bytes())
+    }
+
+    /// Undoes a failed report, which was the first to contain the demand after `said`.
+    pub(crate) fn unreport_asked(&mut self, said: u64) {
+        let (unsaid, known) = (self.asked.wrapping_sub(said), self.asked.wrapping_sub(self.said));
+        // Not if even more is unreported already, or if the key was dropped and added again.
+        if (known..u64::MAX / 2).contains(&unsaid) {
+            self.said = said;
+        }
+    }
+
+    /// Demand since its latest answered report. Calls for tokens do not count here, so the result is the
+    /// key's demand however quickly these are answered.
+    pub(crate) fn asked_since_report(&self) -> u64 {
+        self.asked.wrapping_sub(self.reported)
+    }
+
+    /// Records that a report with the demand `asked` was answered, or did not need to name the key.
+    pub(crate) fn reported(&mut self, asked: u64) {
+        let is_late = asked.wrapping_sub(self.reported) > self.asked_since_report();
+        if !is_late {
+            self.reported = asked;
+        }
+    }
+
+    /// Applies the reply to a report made at `sent_at`. The report contained the demand `asked`, the new part
+    /// of it since `since`. `warm_burst` is the burst of the key's rule if the reply calls the key warm.
+    /// Replies may come out of order.
+    pub(crate) fn answered(&mut self, asked: u64, since: Time, sent_at: Time, warm_burst: Option<u32>) {
+        let new = asked.wrapping_sub(self.answered);
+        // `new` also exceeds the demand if the key was dropped since, and added again.
+        let is_late = new > self.asked_recently();
+        if is_late {
+            return;
+        }
+        self.answered = asked;
+        self.is_hot = warm_burst.is_none();
+        let span_ns = sent_at.nanos_since(self.warm.map_or(since, |warm| warm.since));
+        let milli = u128::from(new) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
+        let milli = u64::try_from(milli).unwrap_or(u64::MAX);
+        self.warm =
+            warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART, has_grown: false });
+    }
+
+    /// True if weir-sync last called it warm.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm.is_some()
+    }
+
+    /// Makes it hot.
+    pub(crate) fn mark_hot(&mut self) {
+        (self.warm, self.is_hot) = (None, true);
+    }
+
+    pub(super) fn count(&mut self, cost: u32, now: Time) {
+        self.asked_unadded = self.asked_unadded.saturating_add(cost);
+        self.asked = self.asked.wrapping_add(u64::from(cost));
+        (self.cost, self.dearest) = (cost, cost.max(self.dearest));
+        self.mark_changed(now);
+        self.touched_at = now;
+    }
+
+    /// Takes over the unreported demand of `other`, the same key at another worker.
+    pub(super) fn take_over(&mut self, other: &mut Self) {
+        let unadded = core::mem::take(&mut other.asked_unadded);
+        self.asked_unadded = self.asked_unadded.saturating_add(unadded);
+        self.asked = self.asked.wrapping_add(other.report_asked());
+        (other.answered, other.reported) = (other.asked, other.asked);
+        (self.cost, self.dearest) = (other.cost, other.dearest.max(self.dearest));
+        self.touched_at = self.touched_at.max(other.touched_at);
+        self.mark_changed(other.dirty_since);
+    }
+
+    /// Gives it nothing to report until `until`, unless it is asked for. After that it is due.
+    pub(crate) fn rest(&mut self, until: Time, now: Time) {
+        self.mark_changed(now);
+        self.rests_until = until;
+    }
+
+    /// Marks it as having something to report that began at `since`.
+    pub(crate) fn mark_changed(&mut self, since: Time) {
+        self.dirty_since = if self.dirty { self.dirty_since.min(since) } else { since };
+        self.dirty = true;
+    }
+}
+
+/// The first credit, from the key's hash. POPs have different secrets and so different hashes, which keeps
+/// them from admitting their first requests all at once.
+fn first_credit(tag: Tag) -> u32 {
+    #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
+    let bits = (tag.bits() >> 20) as u32;
+    bits % AdmitRatio::ONE.bits()
+}
+
+/// Approximate bytes of the key with this value in a report.
+pub(crate) fn bytes_of(value: &[u8]) -> u64 {
+    KEY_BYTES + value.len() as u64
+}

@@ -1,0 +1,381 @@
+//! The module's hooks, called as Envoy calls them, with the functions below in place of Envoy's.
+#![allow(unsafe_code, reason = "Envoy's side of the ABI")]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ptr::null_mut;
+
+use super::*;
+use crate::http::read_answer;
+use weir_limiter::engine::Unread;
+
+/// A handle of Envoy's, or of the module's.
+type Ptr = *mut c_void;
+
+/// What Envoy has for requests, and what the module did, on a test's thread.
+#[derive(Default)]
+struct Envoy {
+    address: Option<&'static str>,
+    /// Lines of headers.
+    headers: BTreeMap<&'static str, Vec<&'static str>>,
+    log: Vec<String>,
+    responses: Vec<String>,
+    metrics: Vec<String>,
+    counts: BTreeMap<String, u64>,
+    /// A request that ends within the call that answers it.
+    ends: Option<Ptr>,
+}
+
+thread_local!(static ENVOY: RefCell<Envoy> = RefCell::default());
+
+fn text(bytes: Bytes) -> String {
+    String::from_utf8_lossy(bytes.get()).into_owned()
+}
+
+fn list<T>(first: *const T, count: usize) -> &'static [T] {
+    // SAFETY: the module passes `count` items, and no test keeps them.
+    if count == 0 { &[] } else { unsafe { slice::from_raw_parts(first, count) } }
+}
+
+fn write<T>(to: *mut T, value: Option<T>) -> bool {
+    let is_there = value.is_some();
+    if let Some(value) = value {
+        // SAFETY: the module passes a pointer to a value of its own.
+        unsafe { *to = value }
+    }
+    is_there
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_log(_: u32, line: Bytes) {
+    ENVOY.with_borrow_mut(|envoy| envoy.log.push(text(line)));
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_get_concurrency() -> u32 {
+    1
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_header(
+    _: Ptr,
+    _: Headers,
+    name: Bytes,
+    value: *mut Bytes,
+    index: usize,
+    count: *mut usize,
+) -> bool {
+    let lines =
+        ENVOY.with_borrow(|envoy| envoy.headers.get(text(name).as_str()).cloned()).unwrap_or_default();
+    write(count, Some(lines.len()));
+    write(value, lines.get(index).map(|line| Bytes::of(line.as_bytes())))
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_add_header(_: Ptr, _: Headers, _: Bytes, _: Bytes) -> bool {
+    true
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_set_header(_: Ptr, _: Headers, _: Bytes, _: Bytes) -> bool {
+    true
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_send_response(
+    _: Ptr,
+    status: u32,
+    headers: *const EnvoyHeader,
+    count: usize,
+    body: Bytes,
+    details: Bytes,
+) {
+    let header = |header: &EnvoyHeader| format!(" {}={}", text(header.name), text(header.value));
+    let headers: String = list(headers, count).iter().map(header).collect();
+    let response = format!("{status} {}{headers} {} bytes", text(details), body.get().len());
+    let ends = ENVOY.with_borrow_mut(|envoy| {
+        envoy.responses.push(response);
+        envoy.ends.take()
+    });
+    if let Some(request) = ends {
+        // SAFETY: the request is one of the module's, and ends once.
+        unsafe { envoy_dynamic_module_on_http_filter_destroy(request) }
+    }
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_metadata_string(
+    _: Ptr,
+    _: Source,
+    _: Bytes,
+    _: Bytes,
+    _: *mut Bytes,
+) -> bool {
+    false
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_metadata_number(
+    _: Ptr,
+    _: Source,
+    namespace: Bytes,
+    key: Bytes,
+    value: *mut f64,
+) -> bool {
+    write(value, (text(namespace) == "llm" && text(key) == "tokens").then_some(7.5))
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_get_metadata_bool(
+    _: Ptr,
+    _: Source,
+    _: Bytes,
+    key: Bytes,
+    value: *mut bool,
+) -> bool {
+    write(value, (text(key) == "is_free").then_some(true))
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_set_filter_state_bytes(_: Ptr, _: Bytes, _: Bytes) -> bool {
+    true
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
+    _: Ptr,
+    _: EnvoyAttribute,
+    value: *mut Bytes,
+) -> bool {
+    write(value, ENVOY.with_borrow(|envoy| envoy.address).map(|address| Bytes::of(address.as_bytes())))
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_get_attribute_int(
+    _: Ptr,
+    _: EnvoyAttribute,
+    _: *mut u64,
+) -> bool {
+    false
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_get_worker_index(_: Ptr) -> u32 {
+    0
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_continue_decoding(_: Ptr) {}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_http_callout(
+    _: Ptr,
+    _: *mut u64,
+    _: Bytes,
+    _: *const EnvoyHeader,
+    _: usize,
+    _: Bytes,
+    _: u64,
+) -> u32 {
+    2
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_http_callout(
+    _: Ptr,
+    _: *mut u64,
+    _: Bytes,
+    _: *const EnvoyHeader,
+    _: usize,
+    _: Bytes,
+    _: u64,
+) -> u32 {
+    2
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_scheduler_new(_: Ptr) -> Ptr {
+    null_mut()
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_scheduler_commit(_: Ptr, _: u64) {}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_scheduler_delete(_: Ptr) {}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_scheduler_new(_: Ptr) -> Ptr {
+    null_mut()
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_scheduler_commit(_: Ptr, _: u64) {}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_scheduler_delete(_: Ptr) {}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_define_counter(
+    _: Ptr,
+    name: Bytes,
+    _: *const Bytes,
+    _: usize,
+    id: *mut usize,
+) -> u32 {
+    ENVOY.with_borrow_mut(|envoy| {
+        write(id, Some(envoy.metrics.len()));
+        envoy.metrics.push(text(name));
+    });
+    0
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_define_gauge(
+    _: Ptr,
+    _: Bytes,
+    _: *const Bytes,
+    _: usize,
+    _: *mut usize,
+) -> u32 {
+    1
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_increment_counter(
+    _: Ptr,
+    id: usize,
+    labels: *const Bytes,
+    count: usize,
+    by: u64,
+) -> u32 {
+    let labels: Vec<String> = list(labels, count).iter().map(|label| text(*label)).collect();
+    ENVOY.with_borrow_mut(|envoy| {
+        let name = format!("{}{labels:?}", envoy.metrics[id]);
+        *envoy.counts.entry(name).or_default() += by;
+    });
+    0
+}
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_set_gauge(
+    _: Ptr,
+    _: usize,
+    _: *const Bytes,
+    _: usize,
+    _: u64,
+) -> u32 {
+    0
+}
+
+// As Envoy declares them.
+unsafe extern "C" {
+    safe fn envoy_dynamic_module_on_program_init() -> *const std::ffi::c_char;
+    fn envoy_dynamic_module_on_http_filter_config_new(_: Ptr, name: Bytes, bytes: Bytes) -> Ptr;
+    fn envoy_dynamic_module_on_http_filter_config_scheduled(_: Ptr, config: Ptr, _: u64);
+    fn envoy_dynamic_module_on_http_filter_config_destroy(config: Ptr);
+    fn envoy_dynamic_module_on_http_filter_new(config: Ptr, _: Ptr) -> Ptr;
+    fn envoy_dynamic_module_on_http_filter_request_headers(_: Ptr, request: Ptr, _: bool) -> u32;
+    fn envoy_dynamic_module_on_http_filter_stream_complete(_: Ptr, request: Ptr);
+    fn envoy_dynamic_module_on_http_filter_destroy(request: Ptr);
+}
+
+/// A configuration of the module with one rule, which has these fields too.
+struct Config(Ptr);
+
+impl Config {
+    fn new(fields: &str) -> Self {
+        let text = format!(r#"{{"rules": [{{"name": "a", "rate": "1/h", "burst": 2, {fields}}}]}}"#);
+        // SAFETY: both texts live until the call returns.
+        Self(unsafe {
+            envoy_dynamic_module_on_http_filter_config_new(
+                null_mut(),
+                Bytes::of(b"weir"),
+                Bytes::of(text.as_bytes()),
+            )
+        })
+    }
+
+    /// Begins a request and passes its headers; returns it with the module's status.
+    fn headers(&self) -> (Ptr, u32) {
+        // SAFETY: the configuration has not ended.
+        unsafe {
+            let request = envoy_dynamic_module_on_http_filter_new(self.0, null_mut());
+            (request, envoy_dynamic_module_on_http_filter_request_headers(null_mut(), request, true))
+        }
+    }
+
+    /// The status of a request that has ended.
+    fn status(&self) -> u32 {
+        let (request, status) = self.headers();
+        // SAFETY: the request ends once.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_stream_complete(null_mut(), request);
+            envoy_dynamic_module_on_http_filter_destroy(request);
+        }
+        status
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        // SAFETY: the configuration ends once, after its requests.
+        unsafe { envoy_dynamic_module_on_http_filter_config_destroy(self.0) }
+    }
+}
+
+#[test]
+fn requests_continue_until_the_quota_is_spent_and_are_counted() {
+    ENVOY.with_borrow_mut(|envoy| envoy.address = Some("192.0.2.1:80"));
+    let config = Config::new(r#""key": ["client_address"]"#);
+    assert_eq!([(); 3].map(|()| config.status()), [0, 0, 1]);
+    let responses = ENVOY.with_borrow(|envoy| envoy.responses.clone());
+    assert_eq!(responses.len(), 1);
+    assert!(
+        responses[0].starts_with("429 weir_limited:a ") && responses[0].contains("retry-after="),
+        "{responses:?}"
+    );
+    // SAFETY: the configuration has not ended.
+    unsafe { envoy_dynamic_module_on_http_filter_config_scheduled(null_mut(), config.0, 0) };
+    let count = |name: &str| ENVOY.with_borrow(|envoy| envoy.counts.get(name).copied());
+    assert_eq!(count(r#"weir.rule.allowed["a"]"#), Some(2));
+    assert_eq!(count(r#"weir.rule.limited["a"]"#), Some(1));
+}
+
+#[test]
+fn each_line_of_a_header_is_read() {
+    let config = Config::new(r#""key": [{"header": "x-key", "duplicates": "last"}]"#);
+    for (lines, expected) in
+        [(&["a", "b"][..], 0), (&["c", "b"], 0), (&["a", "b"], 1), (&["b"], 1), (&[""], 0), (&[], 0)]
+    {
+        ENVOY.with_borrow_mut(|envoy| envoy.headers.insert("x-key", lines.to_vec()));
+        assert_eq!(config.status(), expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_request_may_end_within_the_call_that_answers_it() {
+    ENVOY.with_borrow_mut(|envoy| envoy.address = Some("192.0.2.2:80"));
+    let config = Config::new(r#""key": ["client_address"]"#);
+    assert_eq!([config.status(), config.status()], [0, 0]);
+    // SAFETY: the configuration has not ended; the request ends within the hook.
+    let status = unsafe {
+        let request = envoy_dynamic_module_on_http_filter_new(config.0, null_mut());
+        ENVOY.with_borrow_mut(|envoy| envoy.ends = Some(request));
+        envoy_dynamic_module_on_http_filter_request_headers(null_mut(), request, true)
+    };
+    assert_eq!((status, ENVOY.with_borrow(|envoy| envoy.ends.is_none())), (1, true));
+}
+
+#[test]
+fn a_bad_configuration_is_refused_with_its_errors_and_no_pointer_means_none() {
+    let config = Config::new(r#""key": [], "brust": 1"#);
+    assert!(config.0.is_null());
+    let log = ENVOY.with_borrow(|envoy| envoy.log.join("\n"));
+    assert!(log.starts_with("weir: rules[0].key: expected a list of 1 to 8 items, found 0\n"), "{log}");
+    assert!(log.contains("\nweir: rules[0].brust: unknown field: did you mean burst?\n"), "{log}");
+    // Without a configuration, and without a request, everything continues.
+    assert_eq!(config.status(), 0);
+    // SAFETY: the hook accepts no request.
+    assert_eq!(
+        unsafe { envoy_dynamic_module_on_http_filter_request_headers(null_mut(), null_mut(), true) },
+        0
+    );
+    assert!(!envoy_dynamic_module_on_program_init().is_null());
+}
+
+#[test]
+fn what_envoy_passes_is_read_in_every_form() {
+    assert_eq!(Bytes::default().get(), b"");
+    let stream = StreamHandle(null_mut());
+    assert!(matches!(stream.metadata("llm", "tokens"), Some(Metadata::Number(7.5))));
+    assert!(matches!(stream.metadata("llm", "is_free"), Some(Metadata::Bool(true))));
+    assert!(stream.metadata("llm", "other").is_none());
+    let answer = |status: &str, body: &[&str], result: u32| {
+        let headers = [EnvoyHeader::of(b":status", status.as_bytes())];
+        let body: Vec<Bytes> = body.iter().map(|part| Bytes::of(part.as_bytes())).collect();
+        let (headers, body) = (Many::of(headers.as_ptr(), 1), Many::of(body.as_ptr(), body.len()));
+        read_answer(result, &CalloutResponse::of(&headers, &body))
+    };
+    assert!(matches!(answer("200", &["ab", "", "c"], CALLOUT_ANSWERED), Ok(body) if body == b"abc"));
+    assert!(matches!(answer("200", &[], CALLOUT_ANSWERED), Ok(body) if body.is_empty()));
+    assert!(
+        matches!(answer("503", &["{}"], CALLOUT_ANSWERED), Err(Unread::Failed(why)) if why.contains("503"))
+    );
+    assert!(matches!(answer("200", &["ab"], 1), Err(Unread::Failed(_))));
+}

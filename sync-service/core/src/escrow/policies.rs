@@ -1,0 +1,125 @@
+//! Parts of single refill policies: the log of spent tokens, and the arithmetic of the sliding window.
+
+use alloc::collections::VecDeque;
+
+use weir_protocol::calendar::LENGTH_S_MAX;
+use weir_protocol::quota::TOKENS_MAX;
+
+/// Counted tokens, sorted by the time at which they expire, in microseconds of the store's clock.
+///
+/// They are added in that order: spent tokens are reported in the order of the acquires, and tokens that count as
+/// spent because their lease ended are added before the acquire that finds it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Log {
+    ends: VecDeque<(u64, u64)>,
+}
+
+impl Log {
+    /// Adds `tokens` that count until `end_us`.
+    pub(super) fn add(&mut self, end_us: u64, tokens: u64) {
+        if tokens > 0 {
+            self.ends.push_back((end_us, tokens));
+        }
+    }
+
+    /// Drops the tokens that have expired at `now_us`; returns their number.
+    pub(super) fn fade(&mut self, now_us: u64) -> u64 {
+        let mut faded = 0;
+        while let Some((_, tokens)) = self.ends.pop_front_if(|(end_us, _)| *end_us <= now_us) {
+            faded += tokens;
+        }
+        faded
+    }
+
+    /// Removes up to `tokens` of those that were spent last; returns the number removed.
+    pub(super) fn remove(&mut self, tokens: u64) -> u64 {
+        let mut rest = tokens;
+        while rest > 0
+            && let Some((_, last)) = self.ends.back_mut()
+        {
+            let removed = rest.min(*last);
+            (rest, *last) = (rest - removed, *last - removed);
+            if *last == 0 {
+                self.ends.pop_back();
+            }
+        }
+        tokens - rest
+    }
+
+    /// Time at which the next of them expires.
+    pub(super) fn first_us(&self) -> Option<u64> {
+        self.ends.front().map(|(end_us, _)| *end_us)
+    }
+
+    /// All times, to shift them.
+    pub(super) fn times_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+        self.ends.iter_mut().map(|(end_us, _)| end_us)
+    }
+
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+}
+
+/// Times of sliding windows are in steps of four milliseconds, of which any window has a whole number, so that the
+/// products in the Redis script, which counts in doubles, are exact.
+pub const STEP_US: u64 = 4_000;
+
+const _: () = assert!(LENGTH_S_MAX as u64 * (1_000_000 / STEP_US) * TOKENS_MAX as u64 <= 1 << 53);
+
+/// Weight of `before` tokens of the previous window, if the current one lasts for another `left_us` of its
+/// `length_us`.
+pub(super) fn weighed(before: u64, left_us: u64, length_us: u64) -> u64 {
+    let left = left_us.min(length_us).div_ceil(STEP_US);
+    (before * left).div_ceil(length_us / STEP_US)
+}
+
+/// Remaining time of a window of `length_us` at which `before` tokens of the previous one start to weigh `room`
+/// or less, in microseconds.
+pub(super) fn room_at_us(before: u64, room: u64, length_us: u64) -> u64 {
+    match (room * (length_us / STEP_US)).checked_div(before) {
+        Some(left) => left.saturating_mul(STEP_US).min(length_us),
+        None => length_us,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND_US: u64 = 1_000_000;
+
+    #[test]
+    fn the_window_before_fades_to_nothing() {
+        let weigh = |left_us| weighed(10, left_us, SECOND_US);
+        assert_eq!([SECOND_US, 500_000, 499_999, 100_000, 1, 0].map(weigh), [10, 5, 5, 1, 1, 0]);
+        assert_eq!(weigh(u64::MAX), 10, "a clock that has stepped back");
+    }
+
+    proptest! {
+        /// It never counts for less than it does by the formula, and for more by what fades in a step, and a token.
+        #[test]
+        fn it_is_the_formula_rounded_up(
+            before in 0..=u64::from(TOKENS_MAX), seconds in 1..=u64::from(LENGTH_S_MAX), part in 0.0..1.0_f64,
+        ) {
+            let length = seconds * SECOND_US;
+            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "any time")]
+            let left = (length as f64 * part) as u64;
+            let exact = |left: u64| u64::try_from((u128::from(before) * u128::from(left)).div_ceil(u128::from(length))).unwrap();
+            let found = weighed(before, left, length);
+            prop_assert!((exact(left)..=exact((left + STEP_US).min(length))).contains(&found));
+        }
+
+        #[test]
+        fn there_is_room_from_the_time_on_that_it_says_and_not_before(
+            before in 0..=u64::from(TOKENS_MAX), seconds in 1..=u64::from(LENGTH_S_MAX), room in 0..=u64::from(TOKENS_MAX),
+        ) {
+            let length = seconds * SECOND_US;
+            let at = room_at_us(before, room, length);
+            prop_assert!(weighed(before, at, length) <= room);
+            prop_assert!(at == length || weighed(before, at + 1, length) > room);
+        }
+    }
+}

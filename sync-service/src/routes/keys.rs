@@ -1,0 +1,210 @@
+//! Routes for operators: top keys, single keys, and the decisions of rules.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use weir_budget::budget::BudgetId;
+use weir_rules::fleet_secret::FleetSecret;
+
+use super::rules::{JSON, judge_query};
+use super::{Answered, HttpRequest, Routes};
+use crate::access::credentials::Role;
+use crate::audit::event::ChangeEvent;
+use crate::connections::Peer;
+use crate::gateway::CheckRequest;
+use crate::gateway::json::asks;
+use crate::keys::name;
+use crate::keys::page::{self, KeyState, TopKeysPage};
+use crate::keys::query::{self, KEY_PATH, TopKeysQuery};
+use crate::keys::request::{self, RequestKey, RequestKeys, summary};
+use crate::keys::which::{self, WhichError};
+use crate::moment;
+use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideState, Subject};
+use crate::problem::{Problem, json as response};
+use crate::rules::ChangeError;
+
+impl Routes {
+    /// Lists the top keys of the fleet.
+    pub(super) async fn top_keys(&self, request: &HttpRequest) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        let asked =
+            TopKeysQuery::read(request.uri().query().unwrap_or_default()).map_err(Problem::malformed)?;
+        let top_keys = self.exchange.top_keys().await;
+        let (keys, found) = asked.choose(top_keys.keys);
+        let banned_ms = self.exchange.banned_ms(&keys);
+        let top_keys = TopKeysPage { keys, ..top_keys };
+        let answer = page::list(&top_keys, found, moment::now_ms(), &banned_ms);
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// Returns the decisions per second of each rule.
+    pub(super) async fn rates(&self, request: &HttpRequest) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        Ok(response(StatusCode::OK, JSON, &self.exchange.pops_say().await.0.answer()))
+    }
+
+    /// Returns the state of a request's keys. The body has the same form as for a check.
+    pub(super) async fn keys_of(&self, request: HttpRequest) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        let body = self.json(request).await?;
+        let asks = asks(&body).map_err(|errors| {
+            Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
+        })?;
+        let [ask] =
+            <[CheckRequest; 1]>::try_from(asks).map_err(|_| Problem::malformed("expected one request"))?;
+        let address = ask.address;
+        let rule_sets = self.exchange.rules.in_force().await?;
+        if rule_sets.is_empty() {
+            let detail =
+                "there is no rule set: POPs run their own configuration's, of which nothing is known here";
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        }
+        let secret =
+            self.secrets.gateway_key.as_ref().map(|key| FleetSecret::derive(key.expose().as_bytes()));
+        let mut ask = ask;
+        let mut found = RequestKeys::default();
+        for (at, rule_set) in rule_sets.iter().enumerate() {
+            let of_one = request::keys(rule_set, &mut ask, secret.as_ref());
+            if at == 0 {
+                found = of_one;
+                continue;
+            }
+            // Add the keys that only a canary has.
+            let is_new = |key: &RequestKey| !found.keys.contains(key);
+            let more: Vec<_> = of_one.keys.into_iter().filter(is_new).collect();
+            found.keys.extend(more);
+        }
+        let RequestKeys { list, keys, others } = found;
+        let others: Vec<_> =
+            others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
+        let id = |key: &RequestKey| {
+            let value = key.value.clone().filter(|_| key.why.is_none())?;
+            Some(BudgetId::new(key.rule.clone(), value))
+        };
+        let ids: Vec<_> = keys.iter().filter_map(id).collect();
+        let overrides = self.overrides_known().await;
+        let mut known = self.exchange.keys(&ids).await.into_iter();
+        let row = |RequestKey { rule, value, why, lacks_key, enforced_percent }: RequestKey| {
+            let one = if value.is_some() && why.is_none() { known.next().flatten() } else { None };
+            let shown = value.as_deref().map(name::show);
+            let mut row = match one {
+                Some(one) => told(&one, &overrides),
+                None => {
+                    json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")})
+                }
+            };
+            (row["enforced_percent"], row["lacks_key"]) = (enforced_percent.into(), lacks_key.into());
+            row
+        };
+        let rows: Vec<_> = keys.into_iter().map(row).collect();
+        let about = address.map(|address| query::of_address(&overrides, address)).unwrap_or_default();
+        let becomes = summary(list, &rows);
+        let answer =
+            json!({"summary": becomes, "list": list, "keys": rows, "others": others, "overrides": about});
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// Returns the state of one key.
+    pub(super) async fn one_key(&self, request: &HttpRequest) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        let (rule, key) = named(request.uri().path())?;
+        let ids = match self.ids(&rule, &key).await {
+            Err(problem) if problem.status == StatusCode::BAD_REQUEST => return Err(problem),
+            // No rule set has a rule of this name, or none can be read. POPs may have reported it.
+            Err(_) => which::unknown(&rule, &key)?,
+            Ok(ids) => ids,
+        };
+        let known = self.exchange.keys(&ids).await.into_iter().flatten();
+        let (mut own, tiers): (Vec<_>, Vec<_>) = known.partition(|one| one.id.rule == rule);
+        let one = own.pop().ok_or_else(|| {
+            let detail = format!(
+                "no POP has reported keys of the rule `{rule}` of late, and no rule set that is kept has it: GET /v1/keys lists \
+                 keys with the names of their rules"
+            );
+            Problem::new(StatusCode::NOT_FOUND, detail)
+        })?;
+        let overrides = self.overrides_known().await;
+        let mut answer = told(&one, &overrides);
+        // Keys of tiers are counted separately.
+        answer["tiers"] =
+            own.iter().chain(&tiers).map(|one| told(one, &overrides)).collect::<Vec<_>>().into();
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// Overrides in force; none while the store is out of reach.
+    async fn overrides_known(&self) -> Vec<OverrideState> {
+        self.exchange.rules.overrides().await.unwrap_or_default()
+    }
+}
+
+/// A key, with the overrides about it.
+fn told(one: &KeyState, overrides: &[OverrideState]) -> Value {
+    let mut told = page::one(one, moment::now_ms());
+    told["overrides"] = query::of_key(overrides, &one.id).into();
+    told
+}
+
+impl Routes {
+    /// Resets a key everywhere: its budget, and its state at POPs.
+    pub(super) async fn forget_key(&self, request: &HttpRequest, peer: &Peer) -> Answered {
+        let change = self.change(request.headers(), peer, "")?;
+        judge_query(request)?;
+        let (rule, value) = named(request.uri().path())?;
+        let ids = self.ids(&rule, &value).await?;
+        let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
+        let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.told("reset") };
+        let forgotten = self.exchange.forget_keys(&ids).await;
+        forgotten.inspect_err(|error| self.exchange.audit_log.change_failed(error, told.clone()))?;
+        tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");
+        self.exchange.audit_log.change(told);
+        // The reset lifts the key's ban, so its override is dropped, too.
+        let banned = OverrideSelector::About(Subject::Key { rule: rule.clone(), key: key.clone() });
+        match self.exchange.rules.lift_override(OverrideKind::Ban, &banned, &change).await {
+            Ok(_) | Err(ChangeError::NoOverride) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let answer = json!({"rule": rule, "key": key, "reset": true});
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// Keys with the text `value` under `rule` and its tiers, of which there is at least one.
+    pub(super) async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
+        // Including the tiers that overrides add.
+        let rule_sets = self.exchange.rules.in_force().await?;
+        let mut each = rule_sets.iter().map(|rule_set| which::keys(rule_set, rule, value));
+        // POPs may run the rules of their own configuration, which are unknown here.
+        let Some(first) = each.next() else { return Ok(which::unknown(rule, value)?) };
+        let (mut ids, mut error) = (Vec::new(), None);
+        for found in each.chain([first]) {
+            match found {
+                Ok(found) => ids.extend(found),
+                Err(why) => error = Some(why),
+            }
+        }
+        ids.sort();
+        ids.dedup();
+        // A rule may be in only one of the rule sets.
+        error.filter(|_| ids.is_empty()).map_or(Ok(ids), |error| Err(error.into()))
+    }
+}
+
+/// Rule and key in a path. The last part may contain a slash, which belongs to a network.
+pub(super) fn named(path: &str) -> Result<(String, String), Problem> {
+    let parts = path.strip_prefix(KEY_PATH).and_then(|rest| rest.split_once('/'));
+    let text = |part: &str| name::from_path(part).filter(|text| !text.is_empty());
+    let named = parts.and_then(|(rule, value)| Some((text(rule)?, text(value)?)));
+    named.ok_or_else(|| {
+        let detail =
+            "expected /v1/keys/RULE/VALUE, each percent-encoded, as in /v1/keys/per-address/192.0.2.0%2F24";
+        Problem::malformed(detail)
+    })
+}
+
+impl From<WhichError> for Problem {
+    fn from(error: WhichError) -> Self {
+        let status = match error {
+            WhichError::Rule(_) => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, error.to_string())
+    }
+}

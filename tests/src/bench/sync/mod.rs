@@ -1,0 +1,122 @@
+//! What weir-sync costs, measured at the real binary: reports over HTTP as the filter sends them, with the
+//! memory store and with a real Redis, on loopback.
+//!
+//! Only ratios of one run are worth comparing between machines. CPU time is what the kernel says each thread
+//! was given, so a busy machine makes a figure slower by the wall and leaves it nearly alone by the core.
+
+mod captured;
+mod fleets;
+mod floods;
+mod lists;
+mod memory;
+mod pop;
+
+use std::time::Duration;
+
+use super::cpu::Meter;
+use super::machine;
+use super::page::Part;
+use super::stats::Spread;
+use super::summary::Target;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Rounds of what is compared, interleaved.
+    rounds: usize,
+    /// How long a round floods weir-sync, or Redis.
+    round: Duration,
+    /// How many reports of 1,000 keys are timed.
+    large_reports: usize,
+    /// How long the fleet of simulated POPs reports.
+    fleet: Duration,
+}
+
+impl Plan {
+    /// For a look, at most a minute; or for figures to keep, about four minutes.
+    pub fn of(is_quick: bool) -> Self {
+        let (rounds, round, large_reports, fleet) = if is_quick { (5, 1, 200, 4) } else { (9, 4, 1_000, 20) };
+        let [round, fleet] = [round, fleet].map(Duration::from_secs);
+        Self { rounds, round, large_reports, fleet }
+    }
+}
+
+/// The parts of a run, in order.
+const PARTS: [&str; 9] = ["memory", "redis", "shared", "cluster", "large", "hot", "lists", "fleet", "fleets"];
+
+/// Measures `parts` (none is all of [`PARTS`]); progress, and each figure as it comes, go to standard error.
+pub async fn run(plan: Plan, parts: &[&str]) -> Result<Part, String> {
+    if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(part)) {
+        return Err(format!("expected parts of {PARTS:?}, found {unknown:?}"));
+    }
+    let text = format!(
+        "{} {} rounds of {} s; median, and quartiles in brackets.",
+        machine::name(),
+        plan.rounds,
+        plan.round.as_secs()
+    );
+    let mut figures = Figures(Part::begin(&text, &["reached"]));
+    for part in PARTS.into_iter().filter(|part| parts.is_empty() || parts.contains(part)) {
+        match part {
+            "memory" => floods::memory(plan, &mut figures).await,
+            "redis" => floods::redis(plan, &mut figures).await,
+            "shared" => floods::shared(plan, &mut figures).await,
+            "cluster" => floods::cluster(plan, &mut figures).await,
+            "large" => fleets::large(plan, &mut figures).await,
+            "hot" => memory::run(&mut figures).await,
+            "lists" => lists::run(plan, &mut figures).await,
+            "fleet" => fleets::run(plan, &mut figures).await,
+            _ => fleets::grow(&mut figures).await,
+        }
+    }
+    Ok(figures.0)
+}
+
+/// Says what is being measured.
+fn progress(text: &str) {
+    eprintln!("bench-sync: {text}");
+}
+
+/// CPU time of these processes so far.
+fn cpu(processes: &[u32]) -> Duration {
+    let read = Meter::of(processes).read();
+    Duration::from_nanos(read.unwrap_or_else(|e| panic!("no CPU time: {e}")))
+}
+
+/// The spread of some rounds; panics where one came to no number.
+fn spread(rounds: impl IntoIterator<Item = f64>) -> Spread {
+    let rounds: Vec<f64> = rounds.into_iter().collect();
+    let are_numbers = !rounds.is_empty() && rounds.iter().all(|round| round.is_finite());
+    assert!(are_numbers, "bench-sync: a round came to no number: {rounds:?}");
+    Spread::of(rounds)
+}
+
+/// What was measured so far.
+struct Figures(Part);
+
+impl Figures {
+    /// A figure that nothing is asked of.
+    fn row(&mut self, figure: &str, reached: &str) {
+        self.line(figure, None, reached.to_owned());
+    }
+
+    /// The same of several rounds, with so many digits behind the point.
+    fn spread(&mut self, figure: &str, reached: Spread, digits: usize) {
+        self.line(figure, None, format!("{reached:.digits$}"));
+    }
+
+    /// A figure that has a must.
+    fn target(&mut self, target: Target, figure: &str, reached: Spread, digits: usize) {
+        self.line(figure, Some((target, reached.median)), format!("{reached:.digits$}"));
+    }
+
+    fn line(&mut self, figure: &str, target: Option<(Target, f64)>, reached: String) {
+        // What a division by nothing gives.
+        let is_number = !reached
+            .split(|letter: char| !letter.is_alphanumeric())
+            .any(|word| matches!(word, "inf" | "NaN"));
+        assert!(is_number, "bench-sync: \"{figure}\" came to no number: {reached}");
+        progress(&format!("{figure}: {reached}"));
+        self.0.figure(figure, target, &[reached]);
+    }
+}

@@ -1,0 +1,278 @@
+//! Rule sets that weir-sync pushes: fetched by one worker, shared, put in force while requests are under way.
+
+use serde_json::{Value, json};
+use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, RunningRules, Settled};
+use weir_rules::document::DOCUMENT_BYTES_MAX;
+use weir_tests::mock_host::{Answer, CallAnswer, Decision, Host, HttpCall, Script, SharedData, Worker};
+
+use crate::harness::{client, plugin, rule, shared, synced, with};
+
+fn set(rules: &[Value]) -> Vec<u8> {
+    json!({ "rules": rules }).to_string().into_bytes()
+}
+
+fn named(name: &str, rate: &str, burst: u32) -> Value {
+    with(rule(rate, burst), "name", json!(name))
+}
+
+/// The reply to `report` of a fleet that is to run `version`.
+fn word(report: &Report, version: u64) -> CallAnswer {
+    let leased = Allowance::Leased(Leased::of(0, 2_000));
+    let allowance = |key: &weir_protocol::messages::Key| {
+        if report.rules[usize::from(key.rule)].sharing.strict { leased } else { Allowance::Warm }
+    };
+    let grants = report.keys.iter().map(allowance).collect();
+    let (sequence, pops, settled, rule_set) = (report.sequence, 1, Settled::All, version);
+    CallAnswer::new("200", Reply { sequence, pops, settled, grants, rule_set, ..Reply::default() }.encode())
+}
+
+/// A tick after an interval, whose report, if there is one, is answered so; the fetches that are under way.
+fn tick(worker: &mut Worker, version: u64) -> Vec<HttpCall> {
+    worker.advance_ms(250);
+    worker.tick();
+    let calls = worker.host().http_calls.clone();
+    let (reports, fetches): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| !call.body.is_empty());
+    for call in reports {
+        let report = Report::decode(&call.body).expect("weir-sync could not read this report");
+        worker.answer_call(call.token, word(&report, version));
+    }
+    fetches
+}
+
+/// The same, expecting a fetch after the word was heard; the call.
+fn fetch(worker: &mut Worker, version: u64) -> HttpCall {
+    tick(worker, version);
+    let fetches = tick(worker, version);
+    let [call] = fetches.as_slice() else { panic!("expected one fetch: {fetches:?}") };
+    assert_eq!(call.path(), format!("/v1/rules?version={version}"));
+    call.clone()
+}
+
+/// Fetches `document` as `version`.
+fn push(worker: &mut Worker, version: u64, document: Vec<u8>) {
+    let call = fetch(worker, version);
+    worker.answer_call(call.token, CallAnswer::new("200", document));
+}
+
+/// What the worker's next report says of rule sets.
+fn running(worker: &mut Worker) -> RunningRules {
+    worker.advance_ms(2_500);
+    worker.tick();
+    let call =
+        worker.host().http_calls.iter().find(|call| !call.body.is_empty()).cloned().expect("no report");
+    worker.answer_call(call.token, CallAnswer::timeout());
+    Report::decode(&call.body).expect("weir-sync could not read this report").running
+}
+
+/// One proxy has one clock: `worker` has no less of it than `other`.
+fn at_the_time_of(other: &Worker, worker: &mut Worker) {
+    let now = other.host().monotonic_ns.max(worker.host().monotonic_ns);
+    worker.host_mut().monotonic_ns = now;
+}
+
+fn worker(shared: &SharedData) -> Worker {
+    Worker::configured(shared, &synced(&rule("1/h", 5)))
+}
+
+#[test]
+fn a_new_version_is_fetched_and_enforced() {
+    let mut worker = worker(&shared());
+    assert_eq!(running(&mut worker), RunningRules::default());
+    let call = fetch(&mut worker, 7);
+    let headers = [
+        (":method", "GET"),
+        (":path", "/v1/rules?version=7"),
+        (":authority", "weir-sync"),
+        ("authorization", "Bearer secret"),
+    ];
+    assert_eq!(call.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!((call.upstream.as_str(), call.timeout_ms), ("weir-sync", 500));
+    assert_eq!(worker.allowed_of(1, &client(1)), 1, "decided by the rules there are");
+    let document = set(&[named("other", "1/h", 2)]);
+    worker.answer_call(call.token, CallAnswer::new("200", document));
+    assert_eq!(worker.allowed_of(9, &client(1)), 2);
+    let answer = worker.request(&client(1)).answer().clone();
+    assert_eq!(answer.header("ratelimit-policy"), "\"other\";q=2;w=7200");
+    assert!(answer.body.contains("[\"other\"]"));
+    assert_eq!(worker.counted("weir.rule.per-address.allowed"), 1);
+    assert_eq!(worker.counted("weir.rule.other.limited"), 8);
+    assert_eq!(worker.counted("weir.rule_set.running"), 7);
+    assert_eq!(running(&mut worker), RunningRules { version: 7, refused: 0 });
+    assert!(tick(&mut worker, 7).is_empty() && tick(&mut worker, 7).is_empty(), "it is fetched once");
+    // Nobody knows of any: what ran last runs on.
+    assert!(tick(&mut worker, 0).is_empty() && tick(&mut worker, 0).is_empty());
+    assert_eq!(running(&mut worker).version, 7);
+}
+
+#[test]
+fn the_other_workers_take_it_from_shared_data_without_a_fetch() {
+    let shared = shared();
+    let (mut first, mut second) = (worker(&shared), worker(&shared));
+    push(&mut first, 7, set(&[rule("1/h", 2)]));
+    assert_eq!(second.allowed_of(1, &client(1)), 1);
+    at_the_time_of(&first, &mut second);
+    assert!(tick(&mut second, 7).is_empty());
+    assert_eq!(second.allowed_of(9, &client(2)), 2);
+    assert!(tick(&mut second, 7).is_empty() && tick(&mut second, 7).is_empty());
+    // And one that starts later, or again, at once.
+    let mut third = worker(&shared);
+    at_the_time_of(&second, &mut third);
+    assert_eq!(third.allowed_of(9, &client(3)), 2);
+    assert_eq!(running(&mut third).version, 7);
+    assert!(tick(&mut third, 7).is_empty());
+    // Of another version, one key is enough.
+    let keys = shared.keys();
+    at_the_time_of(&third, &mut second);
+    push(&mut second, 8, set(&[rule("1/h", 3)]));
+    tick(&mut first, 8);
+    assert_eq!(first.allowed_of(9, &client(4)), 3);
+    assert_eq!(shared.keys(), keys);
+}
+
+#[test]
+fn without_shared_data_each_worker_fetches_for_itself() {
+    for function in ["proxy_get_shared_data", "proxy_set_shared_data"] {
+        let shared = shared();
+        let mut workers = [1, 2].map(|_| {
+            let script = Script::always(function, Answer::Status(12));
+            Worker::configured_on(Host::new(&shared).with(script), &synced(&rule("1/h", 5)))
+        });
+        for worker in &mut workers {
+            push(worker, 7, set(&[rule("1/h", 2)]));
+            assert_eq!(worker.allowed_of(9, &client(1)), 2);
+            assert!(tick(worker, 7).is_empty());
+        }
+    }
+}
+
+#[test]
+fn nonsense_in_shared_data_is_fetched_anew() {
+    // Of the document, its version, and the word of it.
+    for (is_word, at) in [(false, 8), (false, 2), (true, 0)] {
+        let shared = shared();
+        push(&mut worker(&shared), 7, set(&[rule("1/h", 2)]));
+        shared.tamper(b"weir.rules", |value| {
+            if is_word == (value.len() == 16) && value.len() > 8 {
+                value[at] ^= 0x55;
+            }
+        });
+        let mut late = worker(&shared);
+        late.advance_ms(60_000);
+        assert_eq!(late.allowed_of(9, &client(1)), 5);
+        push(&mut late, 7, set(&[rule("1/h", 2)]));
+        assert_eq!(late.allowed_of(9, &client(2)), 2);
+        assert_eq!(worker(&shared).allowed_of(9, &client(3)), 2);
+    }
+}
+
+// I2
+#[test]
+fn a_thousand_rules_in_a_mebibyte_are_taken() {
+    let rules: Vec<_> = (0..999)
+        .map(|i| {
+            with(named(&format!("r{i}"), "1/h", 9), "match", json!({"path": {"exact": format!("/{i}")}}))
+        })
+        .chain([rule("1/h", 2)])
+        .collect();
+    let mut document = set(&rules);
+    document.resize(DOCUMENT_BYTES_MAX, b' ');
+    let shared = shared();
+    let mut worker = worker(&shared);
+    push(&mut worker, 7, document);
+    assert_eq!(worker.allowed_of(9, &client(1)), 2);
+    assert_eq!(shared.size_of(b"weir.rules"), Some(DOCUMENT_BYTES_MAX + 8));
+    assert_eq!(self::worker(&shared).allowed_of(9, &client(2)), 2);
+    assert_eq!(running(&mut worker).version, 7);
+}
+
+// I2
+#[test]
+fn pushed_sets_cost_no_memory_and_few_metrics() {
+    let shared = shared();
+    let mut worker = worker(&shared);
+    let mut sizes = Vec::new();
+    for version in 1..=40 {
+        let rules: Vec<_> = (0..600).map(|i| named(&format!("v{version}-{i}"), "1/h", 9)).collect();
+        push(&mut worker, version, set(&rules));
+        sizes.push((worker.memory_bytes(), worker.host().metric_names().len()));
+    }
+    // The allocator may take a few pages more for the same once in a while, not for each: a set takes seven.
+    assert!(sizes[39].0 - sizes[19].0 <= 3 * 65_536, "{sizes:?}");
+    // Four for each of 4,000 rules, and those that are always there.
+    assert!((16_000..16_100).contains(&sizes[39].1), "{sizes:?}");
+    assert_eq!(worker.host().logged("rules have no metrics"), 34);
+    assert_eq!(running(&mut worker).version, 40);
+}
+
+#[test]
+fn the_pushed_set_rules_where_the_plugins_own_changes() {
+    let shared = shared();
+    let mut worker = worker(&shared);
+    push(&mut worker, 7, set(&[rule("1/h", 2)]));
+    assert!(worker.update(synced(&rule("1/h", 50)).to_string()));
+    assert_eq!(worker.allowed_of(9, &client(1)), 2);
+    assert_eq!(running(&mut worker).version, 7);
+    // Without weir-sync there is no fleet whose rules they were.
+    assert!(worker.update(plugin(&rule("1/h", 4)).to_string()));
+    assert_eq!(worker.allowed_of(9, &client(2)), 4);
+}
+
+// I1
+#[test]
+fn requests_that_wait_across_the_switch_are_decided() {
+    let strict = |name: &str| {
+        let rule = with(named(name, "5/m", 5), "strict", json!(true));
+        with(rule, "response", json!({"on_allowed": true}))
+    };
+    let mut worker = Worker::configured(&shared(), &synced(&strict("login")));
+    let leased = |call: &HttpCall, charged| {
+        let report = Report::decode(&call.body).expect("weir-sync could not read this report");
+        let lease = Allowance::Leased(Leased::of(charged, 2_000));
+        let (sequence, grants) = (report.sequence, vec![lease; report.keys.len()]);
+        let reply =
+            Reply { sequence, pops: 1, settled: Settled::All, grants, rule_set: 7, ..Reply::default() };
+        CallAnswer::new("200", reply.encode())
+    };
+    // It waits across the switch; its rule is unchanged, and moved: the token that came is spent.
+    let waiting = worker.held(&client(1));
+    let gone = worker.held(&client(2));
+    let call = {
+        worker.advance_ms(250);
+        worker.tick();
+        let calls = worker.host().http_calls.clone();
+        let own = [waiting.call.token, gone.call.token];
+        for call in calls.into_iter().filter(|call| !own.contains(&call.token)) {
+            let report = Report::decode(&call.body).expect("weir-sync could not read this report");
+            worker.answer_call(call.token, word(&report, 7));
+        }
+        worker.advance_ms(250);
+        worker.tick();
+        worker.host().http_calls.iter().find(|call| call.body.is_empty()).cloned().expect("no fetch")
+    };
+    let wide = named("wide", "1/h", 99);
+    worker.answer_call(call.token, CallAnswer::new("200", set(&[wide, strict("login")])));
+    let served = worker.answer_waiting(&waiting, leased(&waiting.call, 1));
+    assert_eq!(served.decision, Decision::Continue);
+    assert!(served.added_headers.iter().any(|(_, value)| value.contains("\"login\"")), "{served:?}");
+    // Its token did not come: it asks once more, under the rules that are in force now, and no third time.
+    let again = worker.answer_and_hold(&gone, leased(&gone.call, 0));
+    let served = worker.answer_waiting(&again, leased(&again.call, 0));
+    assert_eq!(served.answer().status, 429);
+}
+
+// I1
+#[test]
+fn a_response_under_way_says_nothing_of_a_rule_that_was_replaced() {
+    let told = with(rule("1/h", 5), "response", json!({"on_allowed": true}));
+    for is_replaced in [false, true] {
+        let mut worker = Worker::configured(&shared(), &synced(&told));
+        let call = fetch(&mut worker, 7);
+        let begun = worker.passing(&client(1));
+        if is_replaced {
+            let document = set(&[with(told.clone(), "name", json!("other"))]);
+            worker.answer_call(call.token, CallAnswer::new("200", document));
+        }
+        let served = worker.respond(begun);
+        assert_eq!(served.added_headers.is_empty(), is_replaced, "{served:?}");
+    }
+}
