@@ -2,10 +2,10 @@
 //!
 //! | anomaly | comparison |
 //! |---|---|
-//! | [`AnomalyKind::Rate`] | a rule's limited requests with its usual number at that hour ([`rate`]) |
-//! | [`AnomalyKind::Pop`] | the same at one POP, corrected for the trend of all POPs ([`pops`]) |
-//! | [`AnomalyKind::TopKey`] | the key that a rule limits most with the top keys of the last day ([`top_key`]) |
-//! | [`AnomalyKind::Share`] | a rule's limited requests with its demand ([`share`]) |
+//! | [`AnomalyKind::Rate`] | a rule's limited requests with its usual number at that hour |
+//! | [`AnomalyKind::Pop`] | the same at one POP, corrected for the trend of all POPs |
+//! | [`AnomalyKind::TopKey`] | the key that a rule limits most with the top keys of the last day |
+//! | [`AnomalyKind::Share`] | a rule's limited requests with its demand |
 //!
 //! Counts are compared as logarithms, so a band is a factor. The usual value is a median by hour of the week,
 //! and the width of the band comes from the median of absolute deviations (MAD): a few strange minutes move
