@@ -185,7 +185,7 @@ stores-valkey: cargo cc redis-server valkey python3
 e2e: cargo cc redis-server envoy urllib3 wasm module ## run the end-to-end tests in real Envoys
 	$(call suite,e2e binary) --no-run
 	$(call suite,e2e)
-# A part of them in the other releases of Envoy, and all with the dynamic module (envoy/lab/releases.py).
+# A part of them in the other releases of Envoy, and all with the dynamic module (envoy/lab/trials.py).
 e2e-envoys: cargo cc redis-server envoys urllib3 wasm
 	$(call suite,e2e binary) --no-run
 	@exec $(LAB) releases smoke $(call suite,e2e)

@@ -7,11 +7,11 @@
 //! ```text
 //! request.rs      requests to be checked; descriptor.rs, in the form of a descriptor; reply.rs, decisions
 //! json.rs     both as JSON
-//! limit.rs    caller-defined limits, consumed check by check, with limits.rs; per_unit.rs, those of descriptors
+//! limit.rs    caller-defined limits, consumed check by check, and those of descriptors
 //! reservations.rs  allowed requests whose cost is not known yet
 //! worker.rs   an engine under a lock; site.rs, state that workers share
-//! taking.rs   tokens consumed from the store by requests of strict rules; booking.rs, charges and refunds
-//! calls.rs    calls of an engine, answered in this process; patience.rs, their time limits; counts.rs, metrics
+//! booking.rs  charges and refunds
+//! calls.rs    calls of an engine, answered in this process, and their time limits; counts.rs, metrics
 //! rls/        Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
 //! ```
 

@@ -2,11 +2,10 @@
 //!
 //! ```text
 //! network.rs   an address or a network
-//! until.rs     durations, as operators write them
-//! request.rs       requests, as JSON
-//! spec.rs     an override, as the store keeps it and as operators read it
+//! request.rs   requests, as JSON, and durations, as operators write them
+//! path.rs      paths of the HTTP API
+//! spec.rs      an override, as the store keeps it and as operators read it
 //! tier.rs      the tiers that overrides add
-//! banned.rs    the keys that overrides ban
 //! compose.rs   the rule set that POPs run: the operator's with its overrides
 //! ```
 //!

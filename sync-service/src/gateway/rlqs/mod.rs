@@ -6,7 +6,7 @@
 //! rules allow.
 //!
 //! ```text
-//! service.rs      streams of reports and assignments; texts.rs, their decoder
+//! service.rs      streams of reports and assignments
 //! asking.rs       a report; the check for a bucket
 //! book.rs         all buckets and streams; bucket.rs, one bucket, divided among its clients
 //! holder.rs       account of one client in a bucket
