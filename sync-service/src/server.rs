@@ -36,7 +36,7 @@ use crate::store::address::NodeMap;
 use crate::store::dial::{DialError, LoginFiles};
 use crate::store::keys::RedisKeys;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{Options, Redis};
+use crate::store::redis::{Options, Redis, Wait};
 use crate::store::stream::StreamSettings;
 use crate::store::{Master, Store, StoreError};
 
@@ -478,7 +478,8 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     };
     let files = store_files(config);
     let (response_timeout, pop_ttl) = (config.store_timeout, config.pop_ttl);
-    let wait = (!config.store_wait.is_zero()).then_some(config.store_wait);
+    let wait = Wait { replicas: config.store_wait_replicas, limit: config.store_wait };
+    let wait = (!wait.limit.is_zero()).then_some(wait);
     let (nodes, keys_max) = (config.store_nodes.clone(), config.store_keys_max);
     let prefix = config.store_prefix.clone();
     let options = Options { response_timeout, pop_ttl, files, nodes, wait, keys_max, prefix };

@@ -201,11 +201,13 @@ impl Redis {
         redis::Client::open(url)?.get_multiplexed_async_connection().await
     }
 
-    /// True if a replica confirms what this server writes (`WAIT`). A server that is made a replica hangs up.
-    pub async fn is_confirmed(&self) -> bool {
+    /// True if this number of replicas confirms what this server writes (`WAIT`). A server that is made a replica hangs
+    /// up.
+    pub async fn is_confirmed_by(&self, replicas: u32) -> bool {
         let Ok(mut connection) = self.try_operator().await else { return false };
         let mut wait = redis::cmd("WAIT");
-        wait.arg(1).arg(100).query_async::<u32>(&mut connection).await.is_ok_and(|replicas| replicas > 0)
+        let confirmed = wait.arg(replicas).arg(100).query_async::<u32>(&mut connection).await;
+        confirmed.is_ok_and(|confirmed| confirmed >= replicas)
     }
 
     /// A connection of the test's own, to look at what is stored. Not over TLS.

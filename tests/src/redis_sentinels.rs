@@ -131,7 +131,7 @@ impl Sentinels {
     /// True if the master that the sentinels name, another than `gone`, has a replica that confirms what it writes.
     pub async fn is_in_step(&self, gone: usize) -> bool {
         match self.master().await.filter(|master| *master != gone) {
-            Some(master) => self.servers[master].is_confirmed().await,
+            Some(master) => self.servers[master].is_confirmed_by(1).await,
             None => false,
         }
     }

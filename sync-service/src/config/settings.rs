@@ -118,9 +118,13 @@ settings! {
     /// Time limit for an answer of the store, on top of the round trip to it (which is measured, up to 2000). After
     /// that a report is answered from the region's own share of each quota.
     store_timeout: Duration as "store_timeout_ms" "MS" "500" = |text| values::millis(text, 1, 60_000);
-    /// Time limit for a replica of the store to confirm an acquire of a strict rule (`WAIT 1`); without that, nothing
-    /// is given. 0 does not wait: then a fail-over may forget acquires, and tokens are given twice.
+    /// Time limit for replicas of the store to confirm an acquire of a strict rule (`WAIT`); without that, nothing is
+    /// given. 0 does not wait: then a fail-over may forget acquires, and tokens are given twice.
     store_wait: Duration as "store_wait_ms" "MS" "0" = |text| values::millis(text, 0, 60_000);
+    /// Number of replicas that confirm. With all that a master has, nothing is forgotten even where a master that
+    /// lives is replaced; but without one of them strict rules get nothing.
+    store_wait_replicas: u32 as "store_wait_replicas" "N" "1" =
+        |text| values::count(text, 1, 100).map(|replicas| u32::try_from(replicas).unwrap_or(100));
     /// Maximum number of keys of one rule that this weir-sync keeps alive in Redis, so that a flood of made-up keys
     /// does not fill it. Keys beyond it get the region's own share of their quota, as if the store were out of reach.
     store_keys_max: usize as "store_keys_max" "N" "500000" = |text| values::count(text, 1, 100_000_000);

@@ -161,10 +161,10 @@ pub enum StoreError {
     /// There was no answer within this time, in milliseconds.
     #[error("the store did not answer within {0} ms")]
     Slow(u128),
-    /// The acquire was made, but no replica confirmed it within this time, in milliseconds.
+    /// The acquire was made, but too few replicas confirmed it within this time, in milliseconds.
     #[error(
-        "no replica has confirmed an acquire within {0} ms; see that the server has a replica, and that it is in step (INFO \
-         replication), or raise store_wait_ms"
+        "too few replicas have confirmed an acquire within {0} ms; see that the server has store_wait_replicas of them, in \
+         step (INFO replication), or raise store_wait_ms"
     )]
     Unconfirmed(u128),
     /// The store returned an error.

@@ -108,6 +108,15 @@ pub struct Redis {
     ceiling: Ceiling,
 }
 
+/// Confirmation by replicas that acquires of strict rules wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// Number of replicas.
+    pub replicas: u32,
+    /// Their time limit.
+    pub limit: Duration,
+}
+
 /// Options of a [`Redis`] store.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -119,8 +128,8 @@ pub struct Options {
     pub files: LoginFiles,
     /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
-    /// Time limit for a replica to confirm an acquire of a strict rule; if none is given, acquires are not confirmed.
-    pub wait: Option<Duration>,
+    /// Confirmation of acquires of strict rules; if none is given, they are not confirmed.
+    pub wait: Option<Wait>,
     /// Maximum number of live keys per rule that this weir-sync keeps there.
     pub keys_max: usize,
     /// Prefix of all keys.

@@ -206,7 +206,7 @@ fn a_store_whose_acquires_wait_for_a_replica_is_not_good_without_one() {
     let output = place.command("sh", &["-c", &line]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for part in [place.here("10.0.0.1:6379: no replica").as_str(), "store_wait_ms"] {
+    for part in [place.here("10.0.0.1:6379: too few replicas").as_str(), "store_wait_ms"] {
         assert!(said.contains(part), "no `{part}` in: {said}");
     }
     let replica = place.here("replicaof 10.0.0.1 6379");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use weir_budget::escrow::AcquireResult;
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::store::redis::{Options, Redis as RedisStore, escrow_key};
+use weir_sync::store::redis::{Options, Redis as RedisStore, Wait, escrow_key};
 use weir_sync::store::{Store, StoreError};
 use weir_tests::link::Link;
 use weir_tests::redis::{Redis, Setup};
@@ -58,7 +58,7 @@ fn settings(all: &[&str]) -> Setup {
 
 /// A store at `url` whose acquires wait for a replica, once all of its masters have one.
 async fn waiting_at(url: &str) -> Arc<RedisStore> {
-    waiting_with(url, Options { wait: Some(WAIT), ..options() }).await
+    waiting_with(url, Options { wait: Some(Wait { replicas: 1, limit: WAIT }), ..options() }).await
 }
 
 /// The same with these options.
@@ -162,6 +162,18 @@ async fn a_charge_does_not_wait_for_a_replica() {
 }
 
 #[tokio::test]
+async fn as_many_replicas_confirm_as_the_option_has() {
+    let group = Sentinels::start_with(2).await;
+    let wait = Wait { replicas: 2, limit: WAIT };
+    let store = waiting_with(&group.url(), Options { wait: Some(wait), ..options() }).await;
+    tokens(&*store, b"a", 1, 1).await.expect("both have it");
+    group.servers[1].freeze().await;
+    let denied = tokens(&*store, b"b", 1, 1).await.expect_err("only one has it");
+    assert_eq!(denied.kind(), "unconfirmed");
+    group.servers[1].thaw();
+}
+
+#[tokio::test]
 async fn a_replica_that_does_not_answer_is_told_before_a_acquire_needs_it() {
     let (log, _guard) = Log::start();
     let mut pair = Pair::start(Duration::ZERO).await;
@@ -174,9 +186,8 @@ async fn a_replica_that_does_not_answer_is_told_before_a_acquire_needs_it() {
     };
     assert_eq!((metric("store_up").await, metric("store_masters_unreplicated").await), (1, 0));
     // A replica that has only just joined may have been late: that must be over for the next warning to be another one.
-    let late = log.lines(" WARN ", "no replica").len();
-    let is_over =
-        async || (log.lines(" INFO ", "confirms acquired tokens again").len() == late).then_some(());
+    let late = log.lines(" WARN ", "too few replicas").len();
+    let is_over = async || (log.lines(" INFO ", "confirm acquired tokens again").len() == late).then_some(());
     until("the start to be over", is_over).await;
     pair.link.silence();
     until("it to be no longer ready", async || (server.page("/readyz").await.status == 503).then_some(()))
@@ -186,7 +197,7 @@ async fn a_replica_that_does_not_answer_is_told_before_a_acquire_needs_it() {
     // It asks again and again, and says it once.
     let before = pair.waits().await;
     until("some more tries", async || (pair.waits().await >= before + 2).then_some(())).await;
-    let said = log.lines(" WARN ", "no replica").split_off(late);
+    let said = log.lines(" WARN ", "too few replicas").split_off(late);
     let address = pair.master.address().to_string();
     assert!(said.len() == 1 && said[0].contains(&address) && said[0].contains("store_wait_ms"), "{said:#?}");
     pair.link.heal().await;

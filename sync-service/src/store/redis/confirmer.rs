@@ -1,6 +1,6 @@
-//! Acquires that count only once a replica has them.
+//! Acquires that count only once replicas have them.
 //!
-//! `WAIT` blocks its connection until a replica has everything that was sent over it before. So these acquires
+//! `WAIT` blocks its connection until replicas have everything that was sent over it before. So these acquires
 //! have a connection of their own. Acquires that arrive while it is blocked are collected, and go as one pipeline
 //! with one `WAIT` at its end. After a second without acquires a probe is sent instead, so that a missing replica
 //! is found before an acquire needs it.
@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Wait;
 use super::exchange::{RoutedCommand, add_wait, confirmed, exchange};
 use super::script::Lua;
 use crate::store::link::{Episode, Link, OpenConnection};
@@ -38,7 +39,7 @@ type Came = Result<Vec<Value>, StoreError>;
 /// Sends acquires to one server. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Confirmer {
-    wait: Duration,
+    wait: Wait,
     asked: mpsc::Sender<Asked>,
     master: watch::Receiver<Master>,
     task: JoinHandle<()>,
@@ -57,9 +58,8 @@ impl Drop for Confirmer {
 }
 
 impl Confirmer {
-    /// Creates the sender of calls of `script` over `link`; a replica may take `wait`. Must be called inside a
-    /// tokio runtime.
-    pub(super) fn new(link: Arc<Link>, script: Arc<Lua>, wait: Duration) -> Self {
+    /// Creates the sender of calls of `script` over `link`. Must be called inside a tokio runtime.
+    pub(super) fn new(link: Arc<Link>, script: Arc<Lua>, wait: Wait) -> Self {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
         let (said, master) =
             watch::channel(Master { server: link.to_string(), confirms: Err(StoreError::Connecting) });
@@ -76,7 +76,7 @@ impl Confirmer {
         Self { wait, asked, master, task: tokio::spawn(work.run()) }
     }
 
-    /// Sends `calls`; returns their results once a replica has them.
+    /// Sends `calls`; returns their results once replicas have them.
     pub(super) async fn send(&self, calls: Vec<RoutedCommand>) -> Came {
         let (answer, answered) = oneshot::channel();
         // The receiver lives as long as this sender.
@@ -95,17 +95,17 @@ impl Confirmer {
     }
 }
 
-/// Time that calls which wait for a replica may take in addition to others: the `WAIT` of the exchange before
+/// Time that calls which wait for replicas may take in addition to others: the `WAIT` of the exchange before
 /// theirs, and their own.
-pub(super) fn patience(wait: Duration) -> Duration {
-    (wait + LATE) * 2
+pub(super) fn patience(wait: Wait) -> Duration {
+    (wait.limit + LATE) * 2
 }
 
 /// Background task of a [`Confirmer`].
 struct Work {
     link: Arc<Link>,
     script: Arc<Lua>,
-    wait: Duration,
+    wait: Wait,
     asked: mpsc::Receiver<Asked>,
     said: watch::Sender<Master>,
     /// The connection that waits.
@@ -158,7 +158,7 @@ impl Work {
     /// Sends `calls` together, or a probe if there are none.
     async fn trip(&mut self, calls: Vec<RoutedCommand>) -> Came {
         let open = self.open().await?;
-        let limit = open.limit + self.wait + LATE;
+        let limit = open.limit + self.wait.limit + LATE;
         let sent = async {
             if calls.is_empty() {
                 return self.probe(&open).await;
@@ -174,7 +174,7 @@ impl Work {
         came
     }
 
-    /// Sends a probe, and waits for a replica to have its writes.
+    /// Sends a probe, and waits for replicas to have its writes.
     async fn probe(&self, open: &OpenConnection) -> Came {
         let mut probe = self.link.probe();
         add_wait(&mut probe, self.wait);
@@ -209,7 +209,7 @@ impl Work {
         let server = self.said.borrow().server.clone();
         match failed {
             None if self.episode.is_over(Instant::now()) => {
-                tracing::info!(server, "a replica of the store confirms acquired tokens again");
+                tracing::info!(server, "replicas of the store confirm acquired tokens again");
             }
             // A failure of the server itself is logged by its link.
             Some(reason) if self.link.connection().is_ok() && self.episode.is_news(reason) => {

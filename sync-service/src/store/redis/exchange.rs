@@ -1,10 +1,10 @@
 //! One exchange over one connection: calls of a script, each with its own answer.
 
 use std::mem::replace;
-use std::time::Duration;
 
 use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisArgs, Value};
 
+use super::Wait;
 use super::script::Lua;
 use crate::store::StoreError;
 use crate::store::clock::{Route, late_us};
@@ -71,13 +71,13 @@ impl RoutedCommand {
 ///
 /// Calls that fail because the script is not loaded are sent once more after loading it, which is harmless.
 /// Calls that were refused as late are sent once more, too, as the server's clock is known by then. With
-/// `wait`, answers count only once a replica has the calls' effects, and it may take that time.
+/// `wait`, answers count only once replicas have the calls' effects.
 pub(super) async fn exchange(
     link: &Link,
     open: &OpenConnection,
     mut calls: Vec<RoutedCommand>,
     script: &Lua,
-    wait: Option<Duration>,
+    wait: Option<Wait>,
 ) -> Result<Vec<Value>, StoreError> {
     let told = script.way().map(|way| (link.clock.bounds_sent(), way));
     if let Some((told, way)) = told {
@@ -107,7 +107,7 @@ async fn send_late_again(
     link: &Link,
     open: &OpenConnection,
     first: &Pipeline,
-    (wait, way): (Option<Duration>, Route),
+    (wait, way): (Option<Wait>, Route),
     values: &mut [Value],
 ) -> Result<(), StoreError> {
     let late: Vec<_> = sent(first).zip(values).filter(|(_, value)| late_us(value).is_some()).collect();
@@ -160,12 +160,12 @@ fn sent(pipeline: &Pipeline) -> impl Iterator<Item = (&Cmd, bool)> {
     })
 }
 
-/// Sends `calls` and returns their answers, including errors. With `wait`, they count only once a replica has
+/// Sends `calls` and returns their answers, including errors. With `wait`, they count only once replicas have
 /// their effects.
 async fn query(
     calls: &mut Pipeline,
     open: &OpenConnection,
-    wait: Option<Duration>,
+    wait: Option<Wait>,
 ) -> Result<Vec<Value>, StoreError> {
     if let Some(wait) = wait {
         add_wait(calls, wait);
@@ -178,20 +178,21 @@ async fn query(
     }
 }
 
-/// Adds a `WAIT` for one replica to the end of `calls`.
-pub(super) fn add_wait(calls: &mut Pipeline, wait: Duration) {
-    calls.cmd("WAIT").arg(1).arg(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+/// Adds a `WAIT` to the end of `calls`.
+pub(super) fn add_wait(calls: &mut Pipeline, wait: Wait) {
+    let millis = u64::try_from(wait.limit.as_millis()).unwrap_or(u64::MAX);
+    calls.cmd("WAIT").arg(wait.replicas).arg(millis);
 }
 
-/// Answers of a pipeline that ended in `WAIT`; an error if no replica confirmed.
+/// Answers of a pipeline that ended in `WAIT`; an error if too few replicas confirmed.
 pub(super) fn confirmed(
     mut values: Vec<Value>,
     open: &OpenConnection,
-    wait: Duration,
+    wait: Wait,
 ) -> Result<Vec<Value>, StoreError> {
     match values.pop() {
-        Some(Value::Int(1..)) => Ok(values),
+        Some(Value::Int(replicas)) if replicas >= i64::from(wait.replicas) => Ok(values),
         Some(Value::ServerError(error)) => Err(explain(&RedisError::from(error), open.limit)),
-        _ => Err(StoreError::Unconfirmed(wait.as_millis())),
+        _ => Err(StoreError::Unconfirmed(wait.limit.as_millis())),
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{RedisError, Value};
 use tokio::time::{Instant, timeout};
 
+use super::Wait;
 use super::confirmer::Confirmer;
 use super::exchange::{RoutedCommand, exchange};
 use super::script::Lua;
@@ -28,7 +29,7 @@ pub(super) struct Reach {
     pub(super) scripts: Arc<[String]>,
     /// Script of the calls that count only once a replica has their effects, and the time that may take; none
     /// if no call waits for a replica.
-    pub(super) confirmed: Option<(Arc<Lua>, Duration)>,
+    pub(super) confirmed: Option<(Arc<Lua>, Wait)>,
     pub(super) clocks: Arc<Clocks>,
 }
 

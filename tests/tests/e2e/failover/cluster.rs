@@ -51,13 +51,13 @@ async fn clients_of(cluster: &Cluster) -> Vec<Asker> {
 async fn a_clusters_master_is_killed() {
     let place = measuring().await;
     let mut cluster = Cluster::start(TIMEOUT_MS).await;
-    let fleet = Fleet::start(&cluster.url(), place).await;
+    let fleet = Fleet::start(&cluster.url(), 1, place).await;
     let askers = clients_of(&cluster).await;
     let keys = keys_on(&askers, VICTIM);
     let happening = async |began: Instant| {
         sleep_until(began + AT.saturating_sub(FORGOTTEN)).await;
         let fail_over = kill(&mut cluster, VICTIM, &keys).await;
-        (fail_over, fail_over.in_step(&cluster, &keys[0], began + LASTS).await)
+        (fail_over, fail_over.in_step(&cluster, &keys[0], 1, began + LASTS).await)
     };
     let (outcome, (fail_over, in_step)) = fleet.load(askers, LASTS, happening).await;
     let (what, is_struck) = ("a cluster's master was killed", |asker: &Asker| asker.shard == VICTIM);
@@ -71,7 +71,7 @@ async fn a_clusters_master_is_killed() {
 async fn the_slots_of_keys_in_use_are_moved() {
     let place = measuring().await;
     let cluster = Cluster::start(CALM_MS).await;
-    let fleet = Fleet::start(&cluster.url(), place).await;
+    let fleet = Fleet::start(&cluster.url(), 1, place).await;
     let askers = clients_of(&cluster).await;
     let keys: Vec<String> =
         askers.iter().filter(|asker| asker.shard == FROM).map(|asker| asker.key.clone()).collect();

@@ -167,11 +167,13 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Starts it over the store at `url`, and waits until every POP knows that there are three.
-    async fn start(url: &str, place: SemaphorePermit<'static>) -> Self {
+    /// Starts it over the store at `url`, where `replicas` confirm acquires, and waits until every POP knows that there are three.
+    async fn start(url: &str, replicas: u32, place: SemaphorePermit<'static>) -> Self {
         let mut weir_syncs = vec![];
+        let replicas = replicas.to_string();
         for region in REGIONS {
-            weir_syncs.push(WeirSync::start_with(region, url, &["--store-wait-ms", WAIT_MS]).await);
+            let flags = ["--store-wait-ms", WAIT_MS, "--store-wait-replicas", &replicas];
+            weir_syncs.push(WeirSync::start_with(region, url, &flags).await);
         }
         let mut edges = vec![];
         for (pop, region) in POPS {

@@ -34,20 +34,26 @@ impl FailOver {
         assert!(after <= USED_WITHIN, "{after:?} until a master that was there was used");
     }
 
-    /// Watches until `end`, and returns how long after the kill the group's master last had no replica in step.
-    /// Fails if it has none at the end.
-    pub(super) async fn in_step(&self, group: &impl Group, key: &str, end: Instant) -> Duration {
+    /// Watches until `end`, and returns how long after the kill the group's master last had fewer replicas in
+    /// step. Fails if it has fewer at the end.
+    pub(super) async fn in_step(
+        &self,
+        group: &impl Group,
+        key: &str,
+        replicas: u32,
+        end: Instant,
+    ) -> Duration {
         let mut since = None;
         while Instant::now() < end {
             let is_in_step = match group.master(key).await {
-                Some(master) => group.servers()[master].is_confirmed().await,
+                Some(master) => group.servers()[master].is_confirmed_by(replicas).await,
                 None => false,
             };
             since = if is_in_step { since.or(Some(self.killed.elapsed())) } else { None };
             sleep(LOOK).await;
         }
-        let since = since.expect("the master has a replica when the load ends");
-        println!("it has had a replica since {since:?} after the kill");
+        let since = since.expect("the master has its replicas when the load ends");
+        println!("it has had {replicas} replicas since {since:?} after the kill");
         since
     }
 }
