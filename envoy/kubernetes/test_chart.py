@@ -28,7 +28,7 @@ _LARGE = {
     "replicas": 3,
     "store": "rediss://weir@redis.example",
     "image": {"digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "registry"}]},
-    "settings": {"gateway": True, "log_level": "warn"},
+    "settings": {"gateway": "on", "log_level": "warn"},
     "rules": {"rules": [{"name": "per-address", "key": ["client_address"], "rate": "20/s", "burst": 100}]},
     "secrets": {
         name: {"name": f"weir-{name.lower()}"}
