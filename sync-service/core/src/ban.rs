@@ -9,9 +9,9 @@
 //!
 //! Operators also ban keys, whatever their rule, and reset them. A reset is sent to POPs as a ban of length
 //! zero, which makes them forget the key; each region forgets it as well ([`crate::hub::Hub::forget`]). An
-//! operator's ban replaces an earlier one. So a POP that may have a longer ban is sent a reset first and the
-//! new ban after it. A penalty's ban that arrives just after a reset does not replace the reset, as it was most
-//! likely made before it.
+//! operator's ban replaces an earlier one: a POP that may have a longer ban is sent a ban of length zero right
+//! before the new one, which only ends the earlier one. If it was not sent an earlier reset yet, that comes first.
+//! A penalty's ban that arrives just after a reset does not replace the reset, as it was most likely made before it.
 //!
 //! Bans from operators' overrides reach each region directly ([`Bans::stand_by`]). They do not depend on room
 //! in the list, nor on the key that a rule counts by after a change of tier.
@@ -74,6 +74,8 @@ struct News {
     is_forgotten: bool,
     /// True if it replaces earlier bans, which POPs have to forget first.
     is_anew: bool,
+    /// Number and end of the last reset, which POPs receive before a ban that came after it.
+    reset: Option<(u64, u64)>,
     /// The POP that made the ban, with its table; that POP is not sent the ban.
     from: Option<(String, u32)>,
 }
@@ -263,8 +265,10 @@ impl Bans {
                 if is_its_own || for_ms == 0 {
                     continue;
                 }
-                let is_anew = is_forgotten || news.get(id).is_some_and(|news| news.is_anew);
-                let words = [is_anew.then_some(0), (!is_forgotten).then_some(for_ms)];
+                let reset = news.get(id).and_then(|news| news.reset);
+                let is_unsent = reset.is_some_and(|(number, until_us)| before < number && now_us < until_us);
+                let is_anew = is_unsent || is_forgotten || news.get(id).is_some_and(|news| news.is_anew);
+                let words = [is_unsent.then_some(0), is_anew.then_some(0), (!is_forgotten).then_some(for_ms)];
                 let has_room = bans.len() + words.iter().flatten().count() <= BANS_MAX;
                 let rule = if has_room { index_of(&id.rule, rules) } else { None };
                 let Some(rule) = rule else {
@@ -306,8 +310,9 @@ impl Bans {
             self.forget(&dropped);
         }
         if is_news && self.list.until_us(id).is_some() {
-            let news =
-                News { number: 0, heard_us: now_us, until_us, is_forgotten: false, is_anew: false, from };
+            let (is_forgotten, is_anew) = (false, false);
+            let reset = self.news.get(id).and_then(|known| known.reset);
+            let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, reset, from };
             self.record_news(id, news);
             return true;
         }
@@ -327,7 +332,10 @@ impl Bans {
         let is_longer = |known: &News| known.until_us > until_us.saturating_add(LONGER_US);
         let is_anew =
             self.news.get(id).is_some_and(|known| known.is_anew || known.is_forgotten || is_longer(known));
-        let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, from: None };
+        let reset = self.news.get(id).filter(|_| !is_forgotten).and_then(|known| {
+            if known.is_forgotten { Some((known.number, known.until_us)) } else { known.reset }
+        });
+        let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, reset, from: None };
         self.record_news(id, news);
         for dropped in self.list.put(id, until_us, is_forgotten, now_us) {
             self.forget(&dropped);
