@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::check::cells::{Cells, algorithm_at};
+use crate::check::commit::change_slot;
 use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
 use crate::check::evaluate::hold;
 use crate::check::hit::Hit;
@@ -107,11 +108,13 @@ fn book_hit(
         limiter.charge(done, tokens, slots, now);
         return None;
     }
-    let overflow = limiter.rules.terms_of(hit.rule)?.overflow;
-    let booked = limiter.change_slot(hit.slot, slots, |slot| {
+    let Limiter { rules, room, counters, .. } = limiter;
+    let terms = rules.terms_of(hit.rule)?;
+    let booked = change_slot(room, counters, (hit.slot, slots), |slot| {
         if let Algorithm::TokenBucket(quota) = &algorithm {
             hold(slot, hit.tag, quota, now);
             let mut lodging = slot.find_or_new(hit.tag, now);
+            terms.carry_over(&mut lodging, slot, now);
             // The rate divisor at which they were charged is unknown. More than the tokens would let the POP
             // admit above the quota (I3).
             give_back_tokens(&mut lodging.entry, quota, tokens, 1, |_| 0);
@@ -120,7 +123,7 @@ fn book_hit(
             }
             return slot.put_back(&lodging, &lodging.entry, now);
         }
-        let mut cells = Cells::find_or_new(slot, hit.tag, overflow, &algorithm, now);
+        let mut cells = Cells::find_or_new(slot, hit.tag, terms.overflow, &algorithm, now);
         let algorithm = algorithm_at(cells.tag, &algorithm);
         match booking {
             Booking::Charge => {
@@ -131,7 +134,7 @@ fn book_hit(
         cells.store(slot, now)
     });
     let is_lost = matches!(booked, Updated::Gone | Updated::Failed);
-    limiter.counters.add(CountedEvent::Uncharged, u32::from(is_lost));
+    counters.add(CountedEvent::Uncharged, u32::from(is_lost));
     None
 }
 

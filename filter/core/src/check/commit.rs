@@ -11,7 +11,7 @@ use crate::check::settle::end;
 use crate::check::settle::give_back_tokens;
 use crate::check::strict::cell_of;
 use crate::check::strict::in_flight;
-use crate::counters::CountedEvent;
+use crate::counters::{CountedEvent, Counters};
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{EntryPlace, LoadedSlot, Slots, Updated, WriteError};
@@ -76,19 +76,7 @@ impl Limiter {
         slots: &mut dyn Slots,
         change: impl Fn(&mut Slot) -> Option<T>,
     ) -> Updated<T> {
-        let (mut result, mut room) = (Updated::Failed, self.room.take().unwrap_or_default());
-        for _ in 0..UPDATES_MAX {
-            let (mut loaded, _) = LoadedSlot::read(slots, index, room);
-            let done = change_once(&mut loaded, slots, &change);
-            room = loaded.slot;
-            if let Some(done) = done {
-                result = done;
-                break;
-            }
-            self.counters.add(CountedEvent::CasRetried, 1);
-        }
-        self.room = Some(room);
-        result
+        change_slot(&mut self.room, &mut self.counters, (index, slots), change)
     }
 
     /// Changes the watched entry at `place`. If there is none and `unheard` is given, the key becomes watched
@@ -141,6 +129,28 @@ fn forget_taken(hits: &mut [Hit], loaded: &mut LoadedSlot) {
         // A turn from the fleet's budget is in no slot, so it is kept.
         hit.judged.taken = hit.judged.taken.filter(|taken| taken.receipt == Receipt::NONE);
     }
+}
+
+/// [`Limiter::change_slot`] for a `change` that reads other parts of the limiter.
+pub(crate) fn change_slot<T>(
+    room: &mut Option<Slot>,
+    counters: &mut Counters,
+    (index, slots): (u32, &mut dyn Slots),
+    change: impl Fn(&mut Slot) -> Option<T>,
+) -> Updated<T> {
+    let (mut result, mut spare) = (Updated::Failed, room.take().unwrap_or_default());
+    for _ in 0..UPDATES_MAX {
+        let (mut loaded, _) = LoadedSlot::read(slots, index, spare);
+        let done = change_once(&mut loaded, slots, &change);
+        spare = loaded.slot;
+        if let Some(done) = done {
+            result = done;
+            break;
+        }
+        counters.add(CountedEvent::CasRetried, 1);
+    }
+    *room = Some(spare);
+    result
 }
 
 /// Changes the slot that was read, and writes it back. None if another worker wrote it meanwhile.

@@ -138,7 +138,7 @@ impl<'a> Evaluation<'a> {
         }
         let quota = &terms.quota;
         let mut lodging = slot.find_or_new(hit.tag, now);
-        if terms.before.is_some() {
+        if !terms.before.is_empty() {
             terms.carry_over(&mut lodging, slot, now);
         }
         let unheard = self.sync.map(|sync| terms.unheard(sync.cold_rate_divisor()));

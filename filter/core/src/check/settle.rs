@@ -3,10 +3,12 @@
 use crate::algorithms;
 use crate::algorithms::{Bucket, Cell, Receipt, reserved};
 use crate::check::cells::{Cells, algorithm_at};
+use crate::check::commit::change_slot;
 use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
 use crate::check::evaluate::{after_taking, hold, rate_divisor_of};
 use crate::check::hit::Hit;
 use crate::check::strict::{cell_of, free};
+use crate::check::terms::RuleTerms;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag, Unheard, Watched};
@@ -97,9 +99,11 @@ impl Limiter {
         }
         let rule = self.rules.with_salt(done.salt);
         let unheard = rule.and_then(|rule| self.unheard(rule));
-        let charged = self.change_slot(done.place.slot, slots, |slot| match &done.algorithm {
+        let Self { rules, room, counters, .. } = self;
+        let terms = rules.terms.iter().find(|terms| terms.salt == done.salt);
+        let charged = change_slot(room, counters, (done.place.slot, slots), |slot| match &done.algorithm {
             Algorithm::TokenBucket(quota) => {
-                settle_bucket(&done, reserved, unheard.as_ref(), cost, quota, slot, now)
+                settle_bucket(&done, reserved, (terms, unheard.as_ref()), cost, quota, slot, now)
             }
             _ => settle_cells(&done, reserved, cost, slot, now).map(|_| false),
         });
@@ -120,7 +124,7 @@ impl Limiter {
 fn settle_bucket(
     done: &EndAction,
     reserved: ReservedTokens,
-    unheard: Option<&Unheard>,
+    limits: (Option<&RuleTerms>, Option<&Unheard>),
     cost: u32,
     quota: &Quota,
     slot: &mut Slot,
@@ -133,7 +137,7 @@ fn settle_bucket(
         .map_or(0, |receipt| end(cell, slot, tag, (receipt, reserved.tokens, reserved.divisor), now));
     match cost.checked_sub(reserved.tokens) {
         Some(0) => Some(false),
-        Some(more) => charge_bucket(done, unheard, more, slot, now),
+        Some(more) => charge_bucket(done, limits, more, slot, now),
         None => {
             let rest = ended.min(reserved.tokens.saturating_sub(cost));
             return_to_bucket(done, reserved, rest, quota, slot, now).map(|_| false)
@@ -144,12 +148,16 @@ fn settle_bucket(
 /// Charges a token bucket. Returns true if the key is watched; none if there is no room.
 fn charge_bucket(
     done: &EndAction,
-    unheard: Option<&Unheard>,
+    (terms, unheard): (Option<&RuleTerms>, Option<&Unheard>),
     cost: u32,
     slot: &mut Slot,
     now: Time,
 ) -> Option<bool> {
-    let known = slot.find_or_new(done.place.tag, now).entry;
+    let mut lodging = slot.find_or_new(done.place.tag, now);
+    if let Some(terms) = terms {
+        terms.carry_over(&mut lodging, slot, now);
+    }
+    let known = lodging.entry;
     // Under a lease the bucket refills more slowly, which is done by charging a multiple.
     let times = rate_divisor_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
@@ -157,12 +165,13 @@ fn charge_bucket(
     let [cell] = cells;
     let after = Bucket::full_at(cell.until);
     let entry = after_taking(known, after, unheard, cost, now);
-    if slot.put(done.place.tag, &entry, now).is_some() {
+    if slot.put_back(&lodging, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
     // Without room to be watched, the key counts this as overdrawn share and reports it once there is room.
-    let (Entry::Cold(cold), Some(unheard)) = (known, unheard) else { return None };
-    let share = cold.share.overdraw(&unheard.quota, cost, unheard.divisor, now);
+    let share = if let Entry::Cold(cold) = known { cold.share } else { Cold::NEW.share };
+    let unheard = unheard?;
+    let share = share.overdraw(&unheard.quota, cost, unheard.divisor, now);
     slot.put(done.place.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)
 }
 

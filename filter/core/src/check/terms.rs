@@ -17,7 +17,11 @@ use weir_rules::cost::Cost;
 use weir_rules::mode::{Enforcement, Mode};
 use weir_rules::{Rule, RuleSet};
 
+/// Most changes of a rule's quota over which a client's level is carried, if the client had no request in between.
+const CHANGES_MAX: usize = 4;
+
 /// A rule before its quota changed.
+#[derive(Clone)]
 pub(crate) struct Before {
     salt: u64,
     quota: Quota,
@@ -61,8 +65,8 @@ pub(crate) struct RuleTerms {
     pub(crate) is_clear: bool,
     /// Most seconds that a refusal adds to its `Retry-After`.
     pub(crate) retry_after_jitter_s: u32,
-    /// What the rule was before its quota changed.
-    pub(crate) before: Option<Before>,
+    /// The rule before each change of its quota, the latest first.
+    pub(crate) before: Vec<Before>,
 }
 
 impl RuleTerms {
@@ -74,25 +78,33 @@ impl RuleTerms {
         (keys, all)
     }
 
-    /// Records that the rule was `other` before, one change back. A changed quota keeps the part of a burst that a
-    /// client has left.
+    /// Records that the rule was `other` before. A changed quota keeps the part of a burst that a client has left.
     pub(crate) fn follow(&mut self, other: &Self) {
         let is_bucket =
             |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
-        let has_changed = self.salt != other.salt && is_bucket(self) && is_bucket(other);
-        self.before =
-            has_changed.then(|| Before { salt: other.salt, quota: other.quota, at: Cell::new(Time::ZERO) });
+        if !is_bucket(self) || !is_bucket(other) {
+            return;
+        }
+        let last = Before { salt: other.salt, quota: other.quota, at: Cell::new(Time::ZERO) };
+        let all = core::iter::once(last).chain(other.before.iter().cloned());
+        self.before = all.filter(|before| before.salt != self.salt).take(CHANGES_MAX).collect();
     }
 
     /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst. A
     /// grant that it had holds until the next one, for the same part of the rate.
     pub(crate) fn carry_over(&self, lodging: &mut Placement, slot: &Slot, now: Time) {
-        let Some(before) = self.before.as_ref().filter(|_| !lodging.has_place()) else { return };
-        if before.at.get() == Time::ZERO {
-            before.at.set(now);
+        if lodging.has_place() {
+            return;
         }
+        let mut all = self.before.iter().map(|before| {
+            if before.at.get() == Time::ZERO {
+                before.at.set(now);
+            }
+            (before, slot.find_or_new(lodging.tag.under(self.salt, before.salt), now))
+        });
+        let is_known = |known: &Placement| known.has_place() || !known.owed.is_full(now);
+        let Some((before, known)) = all.find(|(_, known)| is_known(known)) else { return };
         let at = before.at.get();
-        let known = slot.find_or_new(lodging.tag.under(self.salt, before.salt), now);
         let bucket = if known.has_place() { known.entry.bucket() } else { known.owed };
         let before_ns = u128::from(before.quota.fill_ns().max(1));
         let lacked_ns = u128::from(bucket.fill_ns(at)) * u128::from(self.quota.fill_ns()) / before_ns;
@@ -154,7 +166,7 @@ impl RuleTerms {
             tells_policy: rule.response.headers.ratelimit,
             is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
-            before: None,
+            before: Vec::new(),
         }
     }
 }

@@ -14,11 +14,11 @@ use crate::check::AcquireState;
 use crate::check::{Decision, Hit, HitDecision};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::sync::acquired::OwnEpoch;
 use crate::sync::calls::{CallPurpose, KeyContents, ReportBuilder, ReportedKey};
 use crate::sync::client::SyncClient;
 use crate::sync::consume::{chunk_beside, take};
 use crate::sync::demand::chunk_of;
+use crate::sync::own_epochs::OwnEpoch;
 use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{LoadedSlot, Slots, Updated};
 use crate::{NEXT_TO_STORE, RuleIndex};
@@ -113,7 +113,7 @@ impl Limiter {
     /// Gives back what the budget may have been debited for the key's epoch in `told`, whose call failed, if no
     /// reply has named its tokens and no request waits for it any more.
     fn give_back_unheard(&mut self, told: &ReportedKey, slots: &mut dyn Slots, now: Time) {
-        if told.awaited == 0 {
+        if told.awaited == 0 || !self.can_give_back() {
             return;
         }
         let (timeout_ns, unheard) = (self.timeout_ns(), Cell::new(None));
@@ -130,14 +130,18 @@ impl Limiter {
             && let Some(name) = self.watch.get_mut(told.place.tag.bits()).map(|key| key.name)
             && let Some(sync) = &mut self.sync
         {
-            sync.keep_giving_back(&name, &Watched { until: now + UNHEARD_NS, ..watched }, 0);
+            sync.keep_giving_back(name, &Watched { until: now + UNHEARD_NS, ..watched }, 0);
         }
+    }
+
+    fn can_give_back(&self) -> bool {
+        self.sync.as_ref().is_some_and(SyncClient::can_give_back)
     }
 
     /// Gives back the unused tokens of the hit's key, if its request acquires tokens for itself alone. Places of
     /// other requests in flight are of the same epoch, so they stay.
     fn give_back_spare(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
-        if !self.is_for_itself(hit.rule) || self.rules.flight(hit.rule).is_some() {
+        if !self.is_for_itself(hit.rule) || self.rules.flight(hit.rule).is_some() || !self.can_give_back() {
             return;
         }
         let (timeout_ns, spare) = (self.timeout_ns(), Cell::new(None));
@@ -151,7 +155,7 @@ impl Limiter {
         if let (Updated::Written(_), Some(watched)) = (updated, spare.get()) {
             let name = self.rules.named(hit);
             if let Some(sync) = &mut self.sync {
-                sync.keep_giving_back(&name, &watched, 0);
+                sync.keep_giving_back(name, &watched, 0);
             }
         }
     }
@@ -195,8 +199,7 @@ impl Limiter {
                 let cost = if is_allowed { in_hand.tokens } else { 0 };
                 let goes_on = is_allowed && self.reserves(hit.rule);
                 let own = OwnEpoch {
-                    rule: hit.rule,
-                    value: *self.rules.keys.value(hit.key),
+                    name: self.rules.named(hit),
                     epoch: in_hand.told.epoch,
                     tokens: in_hand.tokens,
                     cost: if goes_on { None } else { Some(cost) },
@@ -204,9 +207,9 @@ impl Limiter {
                     said: 0,
                     again_at: Time::ZERO,
                 };
-                if let Some(sync) = &mut self.sync {
-                    sync.keep_own(own);
-                }
+                let is_kept = self.sync.as_mut().is_some_and(|sync| sync.keep_own(own));
+                // The end of a request that goes on counts it otherwise.
+                self.counters.add(CountedEvent::Uncharged, u32::from(!is_kept && !goes_on));
             }
         }
     }

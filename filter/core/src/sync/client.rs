@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use crate::RuleIndex;
 use crate::check::CompiledRules;
 use crate::key::Reporter;
-use crate::sync::acquired::OwnEpoch;
 use crate::sync::calls::{CallPurpose, Calls, PendingCall};
 use crate::sync::connectivity::{ConnectivityState, FALLBACK_NS, Versions};
+use crate::sync::own_epochs::OwnEpoch;
 use weir_protocol::messages;
 use weir_protocol::messages::{BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -152,7 +152,7 @@ impl SyncClient {
         // Requests hold epochs only under strict rules; weir-sync refuses a report that names any other.
         let is_strict = |rule: &RuleIndex| rules.terms_of(*rule).is_some_and(|terms| terms.is_strict);
         let strict = |rule| to(rule).filter(is_strict);
-        self.own.retain_mut(|own| strict(own.rule).map(|rule| own.rule = rule).is_some());
+        self.own.retain_mut(|own| strict(own.name.rule).map(|rule| own.name.rule = rule).is_some());
     }
 
     /// Records the time to a reply, in nanoseconds.

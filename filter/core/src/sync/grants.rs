@@ -87,7 +87,8 @@ impl Limiter {
                 && (is_over || told.rule == RuleIndex::NONE)
                 && let Some(sync) = &mut self.sync
             {
-                sync.observe_own_epoch(told.epoch, reply.sequence, allowance, sent_at);
+                let key = (told.place.tag, told.epoch);
+                sync.observe_own_epoch(key, reply.sequence, allowance, sent_at);
             }
             if told.rule == RuleIndex::NONE {
                 continue;
@@ -324,7 +325,7 @@ impl Limiter {
 
 /// Marks these keys to be reported again.
 pub(crate) fn unreport(watch: &mut WatchList, keys: &[ReportedKey]) {
-    for told in keys {
+    for told in keys.iter().filter(|told| !told.is_unplaced) {
         if let Some(key) = watch.get_mut(told.place.tag.bits()) {
             key.mark_changed(told.dirty_since);
         }
@@ -334,7 +335,7 @@ pub(crate) fn unreport(watch: &mut WatchList, keys: &[ReportedKey]) {
 /// Undoes a report of these keys, as if it had never been made.
 fn take_back(watch: &mut WatchList, keys: &[ReportedKey]) {
     unreport(watch, keys);
-    for told in keys {
+    for told in keys.iter().filter(|told| !told.is_unplaced) {
         if let Some(key) = watch.get_mut(told.place.tag.bits()) {
             key.unreport_asked(told.asked.wrapping_sub(told.asked_recently));
         }

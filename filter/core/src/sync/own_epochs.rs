@@ -12,11 +12,10 @@
 
 use crate::RuleIndex;
 use crate::check::CompiledRules;
-use crate::sync::acquired::OwnEpoch;
 use crate::sync::calls::{KeyContents, ReportBuilder, ReportedKey};
 use crate::sync::client::SyncClient;
+use crate::table::NamedKey;
 use crate::table::slot::{Cold, Tag, Watched};
-use crate::table::{EntryPlace, NamedKey};
 use weir_protocol::messages::{Allowance, HeldEpoch, KEYS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -32,35 +31,58 @@ const RENEWED_NS: u64 = 30 * SECOND_NS;
 /// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
 const WAITS_NS: u64 = 5 * SECOND_NS;
 
+/// An epoch that is in no entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnEpoch {
+    pub(crate) name: NamedKey,
+    pub(crate) epoch: u32,
+    /// Tokens that the budget was debited for it.
+    pub(crate) tokens: u32,
+    /// The cost of its request; none while that goes on.
+    pub(crate) cost: Option<u32>,
+    /// End of the lease.
+    pub(crate) until: Time,
+    /// The last call that named it; 0 if none did, or none since its request ended.
+    pub(crate) said: u64,
+    /// Earliest time to report its cost again, if that has to wait.
+    pub(crate) again_at: Time,
+}
+
 impl SyncClient {
-    /// Keeps an epoch, to name it in reports. Drops it if there are [`OWN_MAX`].
-    pub(crate) fn keep_own(&mut self, own: OwnEpoch) {
-        if self.own.len() < OWN_MAX {
+    /// Keeps an epoch, to name it in reports; false if there are [`OWN_MAX`].
+    pub(crate) fn keep_own(&mut self, own: OwnEpoch) -> bool {
+        let has_room = self.own.len() < OWN_MAX;
+        if has_room {
             self.own.push(own);
         }
+        has_room
+    }
+
+    /// True if one more epoch can be given back until a reply confirms it. Half of the places are left to requests.
+    pub(crate) fn can_give_back(&self) -> bool {
+        let ended = self.own.iter().filter(|own| own.cost.is_some()).count();
+        self.own.len() < OWN_MAX && ended < OWN_MAX / 2
     }
 
     /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `said`
-    /// does so already. Half of the places are left to requests.
-    pub(crate) fn keep_giving_back(&mut self, name: &NamedKey, watched: &Watched, said: u64) {
-        if self.own.len() < OWN_MAX / 2 {
-            self.own.push(OwnEpoch {
-                rule: name.rule,
-                value: name.value,
+    /// does so already. False if it [cannot](Self::can_give_back) be repeated.
+    pub(crate) fn keep_giving_back(&mut self, name: NamedKey, watched: &Watched, said: u64) -> bool {
+        self.can_give_back()
+            && self.keep_own(OwnEpoch {
+                name,
                 epoch: watched.epoch,
                 tokens: watched.admitted,
                 cost: Some(watched.admitted),
                 until: watched.until,
                 said,
                 again_at: Time::ZERO,
-            });
-        }
+            })
     }
 
     /// Records the cost of the request that holds `epoch`. False if its lease has ended: the acquired tokens stay
     /// spent.
     pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) -> bool {
-        let own = self.own.iter_mut().find(|own| own.epoch == epoch);
+        let own = self.own.iter_mut().find(|own| own.epoch == epoch && own.cost.is_none());
         own.map(|own| (own.cost, own.said) = (Some(cost), 0)).is_some()
     }
 
@@ -95,21 +117,21 @@ impl SyncClient {
             if !is_due || own.said == next || self.calls.get(own.said).is_some() {
                 continue;
             }
-            let Some(unheard) = rules.unheard(own.rule, divisor) else { continue };
+            let Some(unheard) = rules.unheard(own.name.rule, divisor) else { continue };
             let (admitted, ahead) = own.cost.map_or((0, own.tokens), |cost| (cost, 0));
             let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
             let watched = Watched { epoch: own.epoch, admitted, charged: admitted, ..begun };
-            let nowhere = EntryPlace { tag: Tag::from_bits(0), slot: 0 };
             let told = ReportedKey {
                 epoch: own.epoch,
                 is_unplaced: true,
-                ..ReportedKey::of(nowhere, RuleIndex::NONE, now)
+                ..ReportedKey::of(own.name.place, RuleIndex::NONE, now)
             };
             let key = saying.len();
+            let value = own.name.value.as_bytes();
             saying.add(
-                own.rule,
+                own.name.rule,
                 told,
-                &KeyContents { value: own.value.as_bytes(), watched: &watched, missing: 0, ahead },
+                &KeyContents { value, watched: &watched, missing: 0, ahead },
                 now,
             );
             // An epoch that only gives back needs no statement about its request.
@@ -124,16 +146,16 @@ impl SyncClient {
         lost
     }
 
-    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch`. A lease in the
-    /// reply means that the epoch goes on, or that its cost has to wait.
+    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch` of the key `tag`. A lease
+    /// in the reply means that the epoch goes on, or that its cost has to wait.
     pub(crate) fn observe_own_epoch(
         &mut self,
-        epoch: u32,
+        (tag, epoch): (Tag, u32),
         number: u64,
         allowance: &Allowance,
         sent_at: Time,
     ) {
-        let is_it = |own: &OwnEpoch| own.epoch == epoch && own.said == number;
+        let is_it = |own: &OwnEpoch| (own.name.place.tag, own.epoch, own.said) == (tag, epoch, number);
         let Some(at) = self.own.iter().position(is_it) else { return };
         let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
         match self.own.get_mut(at).filter(|_| lease_ms > 0) {

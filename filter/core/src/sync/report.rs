@@ -146,7 +146,9 @@ impl Limiter {
         };
         if let Some(sync) = self.sync.as_mut().filter(|_| is_strict && ahead == 0) {
             let said = sync.next_sequence();
-            sync.keep_giving_back(&NamedKey { place, rule, value }, &watched, said);
+            let is_kept = sync.keep_giving_back(NamedKey { place, rule, value }, &watched, said);
+            // If this report is lost, so are the tokens until their lease ends.
+            self.counters.add(CountedEvent::Uncharged, u32::from(!is_kept));
         }
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let told = ReportedKey {

@@ -43,6 +43,10 @@ fn a_key_that_is_forgotten_starts_anew_whatever_counts_it() {
         }
         told(&mut limiter, &mut slots, 1, 0, T0);
         assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 25, T0), 10, "{algorithm}: at once, and once");
+        // Reset, and banned again before this POP received the reset.
+        told_all(&mut limiter, &mut slots, 1, &[0, 0, 1_000], T0);
+        let after = T0 + SECOND_NS;
+        assert_eq!([T0, after].map(|now| admitted(&mut limiter, &mut slots, CLIENT, 25, now)), [0, 10]);
         assert!(!allows(&mut limiter, &mut slots, "192.0.2.2", T0), "{algorithm}: another key is not");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::RuleIndex;
+use crate::check::{Booking, book};
 use weir_protocol::messages::Leased;
 
 fn rule(name: &str, rate: &str, burst: u32) -> Value {
@@ -46,6 +47,29 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 1);
 }
 
+/// The number of `n` requests of an address that pass; those whose response states their cost state one token.
+fn passed(limiter: &mut Limiter, slots: &mut LocalSlots, address: &str, n: u32, now: Time) -> usize {
+    let mut passed = 0;
+    for _ in 0..n {
+        if let Decision::Allow { afterwards, .. } = ask(limiter, slots, address, now) {
+            passed += 1;
+            for done in afterwards {
+                limiter.charge(done, 1, slots, now);
+            }
+        }
+    }
+    passed
+}
+
+/// Costs that are known before and after the response.
+fn costs() -> [Value; 2] {
+    [json!(1), json!({"after": {"header": "x-tokens"}})]
+}
+
+fn costing(rate: &str, burst: u32, cost: &Value) -> Value {
+    json!({"name": "a", "key": ["client_address"], "rate": rate, "burst": burst, "cost": cost})
+}
+
 /// What a client is admitted at once under `after`, and once that could fill: it took `taken` tokens under
 /// `before`, and the fleet may have said that it owes a burst.
 fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] {
@@ -53,7 +77,7 @@ fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] 
     if let Some(sync) = &mut limiter.sync {
         sync.observe(101, false, T0);
     }
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", taken, T0), taken as usize);
+    assert_eq!(passed(&mut limiter, &mut slots, "192.0.2.1", taken, T0), taken as usize);
     if owes {
         let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
         let level_milli = -1_000 * before["burst"].as_i64().expect("a burst");
@@ -68,22 +92,27 @@ fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] 
     }
     limiter.replace_rules(rules(&json!([after])));
     let fill_ns = limiter.rules.get(RuleIndex::new(0)).expect("the rule").quota.fill_ns();
-    [T0, T0 + fill_ns].map(|now| admitted(&mut limiter, &mut slots, "192.0.2.1", 200, now))
+    [T0, T0 + fill_ns].map(|now| passed(&mut limiter, &mut slots, "192.0.2.1", 200, now))
 }
 
 #[test]
 fn a_changed_quota_keeps_the_part_of_a_burst_that_is_left_or_owed() {
-    let [small, large] = [("10/h", 10), ("100/h", 100)].map(|(rate, burst)| rule("a", rate, burst));
-    assert_eq!(carried(&large, &small, 50, false), [5, 10]);
-    assert_eq!(carried(&large, &small, 100, false), [0, 10]);
-    assert_eq!(carried(&small, &large, 5, false), [50, 100]);
-    assert_eq!(
-        carried(&rule("a", "100/h", 10), &small, 5, false),
-        [5, 10],
-        "half of it, though it is slower"
-    );
-    assert_eq!(carried(&large, &small, 5, true), [0, 0], "a burst of debt takes two to fill");
-    assert_eq!(carried(&small, &large, 5, true), [0, 0]);
+    for cost in costs() {
+        let [small, large, slow] =
+            [("10/h", 10), ("100/h", 100), ("100/h", 10)].map(|(rate, burst)| costing(rate, burst, &cost));
+        for (before, after, taken, owes, expected) in [
+            (&large, &small, 50, false, [5, 10]),
+            (&large, &small, 100, false, [0, 10]),
+            (&small, &large, 5, false, [50, 100]),
+            // Half of it, though it is slower.
+            (&slow, &small, 5, false, [5, 10]),
+            // A burst of debt takes two to fill.
+            (&large, &small, 5, true, [0, 0]),
+            (&small, &large, 5, true, [0, 0]),
+        ] {
+            assert_eq!(carried(before, after, taken, owes), expected, "{before} {after} {taken} {owes}");
+        }
+    }
 }
 
 /// What a refused client lacks refills at the new rate, from the change on: it is not refused for as long as the
@@ -107,23 +136,68 @@ fn what_is_carried_over_refills_at_the_new_rate() {
 // I4
 #[test]
 fn a_grant_goes_on_for_the_same_part_of_a_changed_rate() {
-    let [small, large] = [("100/s", 100), ("1000/s", 1_000)].map(|(rate, burst)| rule("a", rate, burst));
     let granted = |part: u64| {
         let ratio = AdmitRatio::of(1, part);
         Allowance::Hot(Grant { ratio, level_milli: 1_000_000, burst: 1_000, divisor: 1, lease_ms: 60_000 })
     };
-    for (before, after, part, expected) in [(&large, &small, 2, 5), (&small, &large, 20, 50)] {
-        let (mut limiter, mut slots) = in_a_fleet(&json!([before]));
-        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 10, T0), 10);
-        let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
-        limiter.apply(sequence, &answer(sequence, vec![granted(part)]), &mut slots, T0).unwrap();
-        limiter.replace_rules(rules(&json!([after])));
-        let passed = admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0 + MS);
-        assert!(passed.abs_diff(expected) <= 1, "{passed} of 100, expected {expected}");
-        let report = limiter.report(&mut slots, false, T0 + 2 * MS).expect("a report");
-        let named: Vec<_> = report.keys.iter().map(|key| (key.admitted, key.asked_recently)).collect();
-        assert_eq!(named, [(passed as u64, 100)]);
+    for cost in costs() {
+        let [small, large] =
+            [("100/s", 100), ("1000/s", 1_000)].map(|(rate, burst)| costing(rate, burst, &cost));
+        for (before, after, part, expected) in [(&large, &small, 2, 5), (&small, &large, 20, 50)] {
+            let (mut limiter, mut slots) = in_a_fleet(&json!([before]));
+            let addresses = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
+            for address in addresses {
+                assert_eq!(passed(&mut limiter, &mut slots, address, 10, T0), 10);
+            }
+            let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
+            limiter.apply(sequence, &answer(sequence, vec![granted(part); 3]), &mut slots, T0).unwrap();
+            limiter.replace_rules(rules(&json!([after])));
+            let through = addresses.map(|address| passed(&mut limiter, &mut slots, address, 100, T0 + MS));
+            for passed in through {
+                assert!(passed.abs_diff(expected) <= 1, "{through:?} of 100, expected {expected}: {cost}");
+            }
+            let report = limiter.report(&mut slots, false, T0 + 2 * MS).expect("a report");
+            let mut named: Vec<_> = report.keys.iter().map(|key| key.admitted).collect();
+            named.sort_unstable();
+            let mut all = through.map(|passed| passed as u64);
+            all.sort_unstable();
+            assert_eq!(named, all, "{cost}");
+            // A request whose cost makes its key watched came before that.
+            assert!(report.keys.iter().all(|key| key.asked_recently >= 99), "{cost}");
+        }
     }
+}
+
+/// The rules change once more before the client's next request.
+// I3
+#[test]
+fn a_changed_quota_keeps_what_is_left_over_further_changes() {
+    let [first, second, third] =
+        [("10/h", 10), ("20/h", 20), ("40/h", 40)].map(|(rate, burst)| rule("a", rate, burst));
+    for (changes, expected) in [
+        ([json!([second]), json!([third])], 20),
+        ([json!([second]), json!([second, rule("b", "9/s", 999)])], 10),
+    ] {
+        let (mut limiter, mut slots) = (limiter(rules(&json!([first])), None), LocalSlots::new(4));
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 5);
+        for rule_set in changes {
+            limiter.replace_rules(rules(&rule_set));
+        }
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0), expected);
+    }
+}
+
+/// A refund to a client that used all of its burst before the quota changed.
+// I3
+#[test]
+fn a_refund_after_a_change_of_the_quota_forgives_nothing_else() {
+    let [small, large] = [("10/h", 10), ("100/h", 100)].map(|(rate, burst)| rule("a", rate, burst));
+    let (mut limiter, mut slots) = (limiter(rules(&json!([large])), None), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0), 100);
+    limiter.replace_rules(rules(&json!([small])));
+    let request = &mut Client("192.0.2.1".into());
+    assert!(book(&mut limiter, Booking::Refund, request, &mut slots, T0).is_ok());
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0), 1);
 }
 
 #[test]

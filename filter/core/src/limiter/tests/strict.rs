@@ -1,6 +1,7 @@
 //! Strict rules: only tokens that were paid for are spent.
 
 use super::*;
+use crate::sync::OWN_MAX;
 use weir_protocol::messages::Leased;
 
 fn strict(on_sync_loss: &str) -> (Limiter, LocalSlots) {
@@ -34,6 +35,86 @@ fn wait(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> (Report, u6
 
 fn again(limiter: &mut Limiter, answered: bool, slots: &mut LocalSlots, now: Time) -> DecisionKind {
     limiter.decide_again(answered, &mut Client("192.0.2.1".into()), slots, now).outcome()
+}
+
+/// The decision for a request of `address` at `T0` that waits for `charged` tokens and gets them.
+fn acquire(limiter: &mut Limiter, slots: &mut LocalSlots, address: &str, charged: u64) -> (Report, Decision) {
+    let (report, number) = waiting_for(ask(limiter, slots, address, T0));
+    let mut grants = vec![Allowance::Leased(Leased::NONE); report.keys.len()];
+    *grants.last_mut().unwrap() = Allowance::Leased(Leased::of(charged, 9_000));
+    // Only the last key is settled: those before it are given back, which is still to be confirmed.
+    let settled = Settled::of((0..grants.len()).map(|n| n + 1 == grants.len()));
+    let reply = Reply { sequence: report.sequence, pops: 1, settled, grants, ..Reply::default() };
+    limiter.acquired(number, &reply.encode(), slots, T0).unwrap();
+    let decision = limiter.decide_again(true, &mut Client(address.into()), slots, T0);
+    (report, decision)
+}
+
+/// The returns of two keys in one report, whose epochs have one number; the reply settles one of them.
+// I5
+#[test]
+fn a_reply_confirms_the_return_of_the_key_that_it_settles() {
+    for settled in [0, 1] {
+        let (mut limiter, mut slots) = strict("deny");
+        for address in ["192.0.2.1", "192.0.2.2"] {
+            assert_eq!(acquire(&mut limiter, &mut slots, address, 3).1.outcome(), DecisionKind::Allow);
+        }
+        let report = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
+        assert_eq!(said(&report), [(report.keys[0].epoch, 1, 0); 2]);
+        let reply = Reply {
+            sequence: report.sequence,
+            pops: 1,
+            settled: Settled::of([0, 1].iter().map(|at| *at == settled)),
+            grants: vec![Allowance::Leased(Leased::NONE); 2],
+            ..Reply::default()
+        };
+        limiter.apply(report.sequence, &reply.encode(), &mut slots, T0 + 300 * MS).unwrap();
+        let again = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
+        let values: Vec<_> = again.keys.iter().map(|key| &key.value).collect();
+        assert_eq!(values, [&report.keys[1 - settled].value]);
+    }
+}
+
+/// A request's epoch has the number of one that another key gives back.
+// I6
+#[test]
+fn the_cost_of_a_request_is_not_recorded_for_a_key_that_is_given_back() {
+    let (mut first, mut slots) = strict("deny");
+    let epoch = acquire(&mut first, &mut slots, "192.0.2.1", 3).0.keys[0].epoch;
+    let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true}]);
+    // The number of a worker's first epoch for a single request.
+    let worker = u64::from(epoch.wrapping_sub(0x9e37_79b1));
+    let (mut limiter, mut slots) = (limiter(rules(&rule), Some(worker)), LocalSlots::new(4));
+    acquire(&mut limiter, &mut slots, "192.0.2.1", 3);
+    let lost = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
+    limiter.report_failed(lost.sequence, T0 + 250 * MS);
+    limiter.current.is_reserving = true;
+    let (report, decision) = acquire(&mut limiter, &mut slots, "192.0.2.2", 5);
+    assert_eq!(said(&report), [(epoch, 1, 0), (epoch, 0, 1)]);
+    for done in afterwards(decision) {
+        limiter.charge(done, 3, &mut slots, T0);
+    }
+    let report = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
+    assert_eq!(said(&report), [(epoch, 1, 0), (epoch, 3, 0)]);
+}
+
+/// A worker that can keep no more epochs keeps the tokens in their entry instead.
+#[test]
+fn tokens_are_given_back_only_if_that_can_be_repeated_until_it_is_confirmed() {
+    for (held, is_given_back) in [(OWN_MAX / 2 + 1, true), (OWN_MAX, false)] {
+        let (mut limiter, mut slots) = strict("deny");
+        let epoch = acquire(&mut limiter, &mut slots, "192.0.2.1", 3).0.keys[0].epoch;
+        limiter.current.is_reserving = true;
+        for n in 0..held {
+            let address = std::format!("10.0.{}.{}", n / 256, n % 256);
+            assert_eq!(acquire(&mut limiter, &mut slots, &address, 1).1.outcome(), DecisionKind::Allow);
+        }
+        let (report, _) = wait(&mut limiter, &mut slots, T0);
+        limiter.current.is_reserving = false;
+        let is_on_hand = ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome() == DecisionKind::Allow;
+        let found = (said(&report).contains(&(epoch, 1, 0)), is_on_hand);
+        assert_eq!(found, (is_given_back, !is_given_back), "{held}");
+    }
 }
 
 #[test]
