@@ -159,7 +159,7 @@ impl Limiter {
         // On a conflict, the next refusal tries again.
         if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
             let name = self.rules.named(hit);
-            count_watched(&mut self.watch, &mut self.counters, &name, hit.cost, now);
+            count_watched(&mut self.watch, &mut self.counters, &name, hit.cost, None, now);
         }
     }
 }

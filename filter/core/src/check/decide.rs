@@ -140,7 +140,7 @@ impl Limiter {
             hits.iter().filter_map(|hit| Some((hit, self.local_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
         for hit in hits {
-            self.watch.touch_known(hit.tag, hit.cost, now);
+            self.watch.touch_known(hit.tag, hit.cost, None, now);
         }
         self.counters.add(CountedEvent::LocalCacheHits, 1);
         let refused = self.refused(hit.rule, BucketStatus::refused(denial.until.nanos_since(now)));

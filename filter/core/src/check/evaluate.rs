@@ -81,16 +81,18 @@ impl<'a> Evaluation<'a> {
 
     /// Counts the request on the watch list, once, if its key is watched.
     fn count_if_watched(&mut self, hit: &mut Hit, slot: &Slot, now: Time) {
-        if !hit.watched && slot.is_watched(hit.tag) {
+        if !hit.watched
+            && slot.is_watched(hit.tag)
+            && let Some(Entry::Watched(watched)) = slot.get(hit.tag)
+        {
             hit.watched = true;
-            let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if now < w.until);
-            let name = self.rules.named(hit);
+            let (name, unconfirmed) = (self.rules.named(hit), Some(watched.unconfirmed()));
             // The drop of a key was counted already, be it this one or the one that it displaces.
-            if !count_watched(self.watch, self.counters, &name, hit.cost, now)
-                && is_hot(slot)
+            if !count_watched(self.watch, self.counters, &name, hit.cost, unconfirmed, now)
+                && now < watched.until
                 && self.watch.push_out_for(hit.tag)
             {
-                self.watch.touch(&name, hit.cost, now);
+                self.watch.touch(&name, hit.cost, unconfirmed, now);
             }
         }
     }
@@ -354,9 +356,10 @@ pub(super) fn count_watched(
     counters: &mut Counters,
     key: &NamedKey,
     cost: u32,
+    unconfirmed: Option<u32>,
     now: Time,
 ) -> bool {
-    let has_room = watch.touch(key, cost, now);
+    let has_room = watch.touch(key, cost, unconfirmed, now);
     counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
     has_room
 }

@@ -158,8 +158,8 @@ fn take_in_place(
 fn count_watched_quickly(limiter: &mut Limiter, now: Time) {
     let Some(plain) = &limiter.rules.plain else { return };
     for (change, rule) in plain.found.changes.iter().zip(&plain.rules) {
-        if let Entry::Watched(_) = change.entry {
-            limiter.watch.touch_known(change.tag, rule.cost, now);
+        if let Entry::Watched(watched) = &change.entry {
+            limiter.watch.touch_known(change.tag, rule.cost, Some(watched.unconfirmed()), now);
         }
     }
 }
@@ -169,7 +169,7 @@ pub(crate) fn refused_quickly(limiter: &mut Limiter, rule: RuleIndex, denial: De
     let mut tag = 0;
     if let Some(plain) = &limiter.rules.plain {
         for (change, rule) in plain.found.changes.iter().zip(&plain.rules) {
-            limiter.watch.touch_known(change.tag, rule.cost, now);
+            limiter.watch.touch_known(change.tag, rule.cost, None, now);
         }
         tag = plain.found.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
     }

@@ -87,7 +87,7 @@ impl Limiter {
         });
         let placed = if let Updated::Written(watched) = updated { Some(watched) } else { None };
         if placed.is_some() && !hit.watched {
-            self.watch.touch(&self.rules.named(hit), hit.cost, now);
+            self.watch.touch(&self.rules.named(hit), hit.cost, None, now);
         }
         let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
             if let Some(watched) = placed {

@@ -39,10 +39,12 @@ impl WatchList {
         self.entry(key, now).map(|known| known.mark_changed(now)).is_some()
     }
 
-    /// Counts a request of `cost` tokens for a watched key. False if the key is not on the list and none of
-    /// its neighbours can make room.
-    pub(crate) fn touch(&mut self, key: &NamedKey, cost: u32, now: Time) -> bool {
-        self.entry(key, now).map(|known| known.count(cost, now)).is_some()
+    /// Counts a request of `cost` tokens for a watched key. `unconfirmed` is [`Watched::unconfirmed`] of its
+    /// entry, if that is known. False if the key is not on the list and none of its neighbours can make room.
+    ///
+    /// [`Watched::unconfirmed`]: crate::table::slot::Watched::unconfirmed
+    pub(crate) fn touch(&mut self, key: &NamedKey, cost: u32, unconfirmed: Option<u32>, now: Time) -> bool {
+        self.entry(key, now).map(|known| known.count(cost, unconfirmed, now)).is_some()
     }
 
     /// Offers each key with something to report to `take`, which returns true if it took the key over.
@@ -67,10 +69,10 @@ impl WatchList {
         has_room.then(|| self.keys.entry(bits).or_insert_with(|| WatchedKey::new(key, now)))
     }
 
-    /// Counts a request of `cost` tokens for a key, if it is on the list.
-    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) {
+    /// [`WatchList::touch`] for a key that may be on the list; otherwise nothing is counted.
+    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, unconfirmed: Option<u32>, now: Time) {
         if let Some(key) = known(&mut self.keys, tag.bits()) {
-            key.count(cost, now);
+            key.count(cost, unconfirmed, now);
         }
     }
 
@@ -144,8 +146,9 @@ impl WatchList {
     /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with
     /// something to report is due. If not all fit, hot keys go first, in up to three quarters of the room, so
     /// that a crowd of others cannot delay them. Within each kind, keys go by the weight of the time since
-    /// their last report. `weigh` returns the weight of a nanosecond, given the rule, the tokens asked for
-    /// since, and the number of nanoseconds.
+    /// their last report. `weigh` returns the weight of a nanosecond, given the rule, the number of tokens and
+    /// that of nanoseconds: tokens asked for here since, or admitted at the POP and unconfirmed, if those are
+    /// more. A client that asks all workers asks little of each.
     pub(crate) fn due(
         &mut self,
         bytes: u64,
@@ -158,7 +161,8 @@ impl WatchList {
         let due = self.keys.iter().filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
         let of = |(tag, key): (&u64, &WatchedKey)| {
             let waits_ns = now.nanos_since(key.said_at);
-            let weight = weigh(key.name.rule, key.unreported(), waits_ns).saturating_mul(waits_ns);
+            let tokens = key.unreported().max(key.unconfirmed.into());
+            let weight = weigh(key.name.rule, tokens, waits_ns).saturating_mul(waits_ns);
             Due { is_hot: Reverse(key.is_hot), weight: Reverse(weight), tag: *tag, bytes: key.bytes() }
         };
         let mut due: Vec<_> = due.map(of).collect();
@@ -257,10 +261,10 @@ mod tests {
     fn the_list_is_bounded() {
         let mut list = WatchList::default();
         for n in 0..WATCH_MAX as u64 {
-            assert!(list.touch(&key(n), 1, Time::ZERO));
+            assert!(list.touch(&key(n), 1, None, Time::ZERO));
         }
-        assert!(!list.touch(&key(1 << 40), 1, Time::ZERO));
-        assert!(list.touch(&key(1), 1, Time::ZERO));
+        assert!(!list.touch(&key(1 << 40), 1, None, Time::ZERO));
+        assert!(list.touch(&key(1), 1, None, Time::ZERO));
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
 
@@ -272,7 +276,7 @@ mod tests {
     fn met(keys: u64) -> WatchList {
         let mut list = WatchList::default();
         for n in 1..=keys {
-            assert!(list.touch(&key(n), 1, Time::from_nanos(n)));
+            assert!(list.touch(&key(n), 1, None, Time::from_nanos(n)));
         }
         list
     }
@@ -293,7 +297,7 @@ mod tests {
         for round in 1..=100 {
             let now = Time::from_nanos(100 * round);
             for n in 1..=40 {
-                assert!(list.touch(&key(n), if n == 7 { 50 } else { 1 }, now));
+                assert!(list.touch(&key(n), if n == 7 { 50 } else { 1 }, None, now));
             }
             for tag in list.due(bytes_for(4), now, |_, unsaid, _| unsaid) {
                 list.get_mut(tag).unwrap().report_asked();
@@ -302,6 +306,14 @@ mod tests {
         }
         let others = || (1..=40).filter(|n| *n != 7).map(|n| named[n]);
         assert!(named[7] >= 50 && others().all(|times| times >= 5), "{named:?}");
+    }
+
+    #[test]
+    fn a_key_asked_for_at_all_workers_is_named_before_one_asked_for_at_this_one() {
+        let (mut list, now) = (met(5), Time::from_nanos(100));
+        assert!(list.touch(&key(2), 20, Some(20), now));
+        assert!(list.touch(&key(4), 1, Some(60), now));
+        assert_eq!(list.due(bytes_for(1), now, |_, tokens, _| tokens.saturating_sub(10)), [4]);
     }
 
     #[test]
@@ -324,7 +336,7 @@ mod tests {
             let (mut list, tag, ratio) = (WatchList::default(), Tag::of_key(77, 0), AdmitRatio::of(part.into(), 1_000));
             let mut admitted = 0u32;
             for _ in 0..requests {
-                list.touch(&key(77), 1, Time::ZERO);
+                list.touch(&key(77), 1, None, Time::ZERO);
                 let due = list.is_due(tag, ratio);
                 list.settle(tag, due);
                 admitted += u32::from(due);

@@ -33,6 +33,8 @@ pub(crate) struct WatchedKey {
     reported: u64,
     /// Value of `asked` when the list was last searched for keys that are due.
     looked: u64,
+    /// Tokens that the POP's workers had admitted without a confirmation, as of the latest request here.
+    pub(super) unconfirmed: u32,
     /// Cost of the latest request.
     cost: u32,
     /// Cost of the dearest request.
@@ -78,6 +80,7 @@ impl WatchedKey {
             said: 0,
             reported: 0,
             looked: 0,
+            unconfirmed: 0,
             cost: 1,
             dearest: 1,
             dirty: false,
@@ -190,7 +193,9 @@ impl WatchedKey {
         (self.warm, self.is_hot) = (None, true);
     }
 
-    pub(super) fn count(&mut self, cost: u32, now: Time) {
+    /// Counts a request of `cost` tokens. `unconfirmed` is none if it was not decided on the key's entry.
+    pub(super) fn count(&mut self, cost: u32, unconfirmed: Option<u32>, now: Time) {
+        self.unconfirmed = unconfirmed.unwrap_or(self.unconfirmed);
         self.asked_unadded = self.asked_unadded.saturating_add(cost);
         self.asked = self.asked.wrapping_add(u64::from(cost));
         (self.cost, self.dearest) = (cost, cost.max(self.dearest));

@@ -309,6 +309,11 @@ impl Watched {
         self.bounded().asked
     }
 
+    /// Admitted tokens that no reply has confirmed as charged.
+    pub(crate) fn unconfirmed(&self) -> u32 {
+        self.admitted.saturating_sub(self.charged)
+    }
+
     /// Age of the first unconfirmed token at `now`, in nanoseconds; zero if all are confirmed.
     pub fn unheard_ns(&self, now: Time) -> u64 {
         if self.admitted > self.charged { self.bounded().unheard_since.nanos_until(now) } else { 0 }
@@ -391,7 +396,7 @@ impl Entry {
     /// Unconfirmed tokens of a watched key, if it has no lease and they are less than a burst.
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
-        let unsaid = w.admitted.saturating_sub(w.charged);
+        let unsaid = w.unconfirmed();
         (w.until <= now && unsaid < w.kind.tokens().max(1)).then_some(unsaid)
     }
 
