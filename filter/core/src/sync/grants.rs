@@ -119,6 +119,9 @@ impl Limiter {
 
     /// Applies the grant in the reply to a report sent at `sent_at`. Its level is reduced by the tokens
     /// admitted since and raised by the refill since. Without a grant, ends the grant that the key holds.
+    ///
+    /// A report may be overtaken by one with a larger count that is already confirmed. The level may lack those
+    /// tokens, too, so they are not subtracted again: the other reply's level lacked them for certain.
     fn hold(
         &mut self,
         told: &ReportedKey,
@@ -140,7 +143,7 @@ impl Limiter {
             }
             let Some(grant) = grant else { return watched.release(now) };
             // Negative if reserved tokens came back meanwhile, because the budget was charged for them.
-            let since = i64::from(watched.admitted) - i64::from(told.admitted);
+            let since = i64::from(watched.admitted) - i64::from(told.admitted.max(watched.charged));
             let level_milli = grant.level_milli.saturating_add(refilled_milli);
             watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
         });

@@ -40,6 +40,21 @@ fn a_bucket_holds_no_more_than_its_grant_says() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, T0 + 3_000 * MS), 100);
 }
 
+/// Two workers report; the budget hears of the later report first, and both replies have the level after it.
+// I5
+#[test]
+fn a_report_that_was_overtaken_takes_no_token_twice() {
+    let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 2), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 60, T0), 60);
+    let first = limiter.report(&mut slots, false, T0).unwrap();
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 20, T0), 20);
+    let second = limiter.report(&mut slots, false, T0).unwrap();
+    for report in [second, first] {
+        answer(&mut limiter, &mut slots, &report, 2, grant(1, 1, 20_000), T0);
+    }
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 50, T0), 20);
+}
+
 // I7
 #[test]
 fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
