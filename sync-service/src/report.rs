@@ -204,7 +204,7 @@ impl ReportHandler {
         if let Some(look) = look {
             let batch = ChargeBatch { member: &self.member, pop: "", entries: look.items() };
             let accounts = self.store.charge(&batch).await;
-            self.hub().looked(self.now(), look, &accounts);
+            self.hub().looked(self.now(), look, accounts);
         }
         self.metrics.hot_keys.set(gauge(fleet.iter().filter(|key| !key.rests).count()));
         Ok(())

@@ -66,6 +66,14 @@ impl Share {
         self.fleet
     }
 
+    /// Limits the fan-out of each account to the number of POPs, if that is known. Overshoots that multiply it
+    /// are also due to outages, and a client never bursts at more POPs than there are.
+    pub fn limit_fan_outs<'a>(self, accounts: impl Iterator<Item = &'a mut Account>) {
+        if !self.is_guess {
+            accounts.for_each(|account| account.fan_out = account.fan_out.min(self.fleet));
+        }
+    }
+
     /// Share of `quota`: rate and burst rounded down, but a burst of at least one token, and no slower than the
     /// slowest bucket.
     pub fn of(self, quota: Quota) -> Quota {

@@ -78,6 +78,18 @@ fn a_report_is_charged_answered_and_counted() {
     assert!(settle(&mut hub, 1, report("fra1", 1, 70), 3).facts.is_stale);
 }
 
+/// Overshoots of an outage multiply what is remembered.
+#[test]
+fn a_client_is_never_taken_to_burst_at_more_pops_than_there_are() {
+    let mut hub = hub("eu");
+    let pending = hub.report(Speaker::Pop, at(0), NOW_US, report("fra1", 1, 70));
+    let mut answers = answers(&pending, 2);
+    answers.accounts.iter_mut().flatten().for_each(|account| account.fan_out = 195);
+    hub.settle(at(0), 7, pending, answers);
+    let pushed = settle(&mut hub, 100, greeting("fra2", 1), 2).reply.pushed;
+    assert_eq!((pushed[0].grant.burst, pushed[0].grant.divisor), (50, 1), "of 100, at two POPs");
+}
+
 #[test]
 fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confirmed() {
     let mut hub = hub("eu");
@@ -196,7 +208,7 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
         hub("eu").report(Speaker::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
-    elsewhere.looked::<()>(at(0), look, &[Ok(account)]);
+    elsewhere.looked::<()>(at(0), look, vec![Ok(account)]);
     let told = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
     assert_eq!((told.rules.len(), told.pushed.len()), (1, 1));
 }

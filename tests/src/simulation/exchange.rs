@@ -216,7 +216,8 @@ impl World {
             let Some((rule, key)) = self.reference.named(&entry.id).filter(|_| account.charged > 0) else {
                 continue;
             };
-            self.reference.account_mut(rule, key).fan_out = account.fan_out;
+            let pops = u32::try_from(self.pops.len()).expect("few POPs");
+            self.reference.account_mut(rule, key).fan_out = account.fan_out.min(pops);
             if self.setup.lie.is_some() {
                 continue;
             }

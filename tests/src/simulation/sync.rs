@@ -226,7 +226,7 @@ impl Sync {
                     return Next::Ask(Box::new(Question::Look(look)));
                 }
             }
-            (Question::Look(look), Some(Answer::Look(accounts))) => self.hub.looked(time, look, &accounts),
+            (Question::Look(look), Some(Answer::Look(accounts))) => self.hub.looked(time, look, accounts),
             (Question::Rules(call), Some(Answer::Rules(RuleSet { document, .. })))
                 if !document.is_empty() =>
             {

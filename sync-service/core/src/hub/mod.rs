@@ -277,7 +277,8 @@ impl Hub {
         let guess = self.record_guess(share);
         let mut facts = Facts { refused: refusals, ..Facts::of(&report, sender, guess) };
         let error = answers.error(&plan);
-        let StoreReplies { accounts, acquired, .. } = answers;
+        let StoreReplies { mut accounts, acquired, .. } = answers;
+        share.limit_fan_outs(accounts.iter_mut().flatten());
         if error.is_none() || accounts.iter().any(Result::is_ok) || acquired.iter().any(Result::is_ok) {
             self.store_answered_at = now;
         }
@@ -352,9 +353,10 @@ impl Hub {
 
     /// Applies the accounts of the budgets in `look` that are in reach. POPs are sent grants for them with
     /// their next replies.
-    pub fn looked<E>(&mut self, now: Time, look: Look, accounts: &[Result<Account, E>]) {
+    pub fn looked<E>(&mut self, now: Time, look: Look, mut accounts: Vec<Result<Account, E>>) {
         let Query { items, asked_at } = look;
-        for (entry, account) in items.iter().zip(accounts) {
+        self.share(now).limit_fan_outs(accounts.iter_mut().flatten());
+        for (entry, account) in items.iter().zip(&accounts) {
             if let Ok(account) = account
                 && !self.bans.is_forgotten_since(&entry.id, asked_at)
             {
