@@ -301,11 +301,14 @@ impl Bans {
 
     /// Records a ban of `id` for `for_ms` from `now_us`. Returns true if that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
-        let until_us = until_us(now_us, for_ms);
-        let is_news = match self.news.get(id) {
+        let (until_us, known) = (until_us(now_us, for_ms), self.news.get(id));
+        let is_news = match known {
             Some(known) => !known.is_forgotten && until_us > known.until_us.saturating_add(LONGER_US),
             None => for_ms > 0,
         };
+        // A POP whose report was late made a shorter ban than it seems, and may not know of the other POP's.
+        let is_first = known.is_none_or(|known| known.from == from);
+        let from = from.filter(|_| is_first);
         for dropped in self.list.add(id, until_us, now_us) {
             self.forget(&dropped);
         }

@@ -66,6 +66,16 @@ fn the_other_pops_are_told_once_and_the_one_that_banned_is_not() {
     assert_eq!(keys.banned(), 0);
 }
 
+/// The report of a ban that ends first seems to be of the longest.
+// I4
+#[test]
+fn a_pop_whose_ban_comes_late_is_told_of_another_pops() {
+    let mut keys = Bans::default();
+    keys.observe(at(3_000), &report("fra1", &[key(1, 11_000)]));
+    assert!(keys.observe(at(4_500), &report("fra2", &[key(1, 11_000)])), "made four seconds ago");
+    assert_eq!(told(&mut keys, 4_500, "fra2"), [key(1, 11_000)]);
+}
+
 /// Report `sequence` of a worker of "fra2", which gave up waiting for the reply to `lost`.
 fn numbered(worker: u64, sequence: u64, done: u64, lost: u64) -> Report {
     Report { worker, sequence, replies: Replies { done, lost }, ..report("fra2", &[]) }
