@@ -13,7 +13,7 @@ use super::overdrawn::Overdrawn;
 use super::random::FLOOR_PERCENT;
 use super::setup::Setup;
 use super::shapes::{Asking, Shape};
-use super::stretch::{Compared, target_ns};
+use super::stretch::{Compared, Span, target_ns};
 use super::world::World;
 
 /// The least part of what the ideal limiter admits, for a client that asks at one rate.
@@ -142,6 +142,15 @@ fn after_a_acquire(dwell_ns: u64, setup: &Setup) -> f64 {
     seconds(dwell_ns.saturating_sub(setup.round_trip_ns())) / seconds(dwell_ns)
 }
 
+/// Tokens that a client asks for within a span, at `most` of them a second: what a rate that jumps asks for at one time,
+/// it does not ask for at another.
+fn asked_up_to(most: f64, shape: Shape, (from, to): Span) -> f64 {
+    let Shape::Jumping { low, high, half_ns } = shape else { return most * seconds(to - from) };
+    let high_until = |at: u64| at / (2 * half_ns) * half_ns + (at % (2 * half_ns)).saturating_sub(half_ns);
+    let high_ns = high_until(to) - high_until(from);
+    high.min(most) * seconds(high_ns) + low.min(most) * seconds(to - from - high_ns)
+}
+
 /// Tokens that were admitted and will never be reported, as far as that is stated: for a cold key, half of an even
 /// share at each POP. That is half a burst at once, and half the rate until POPs that used up theirs report the key.
 fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
@@ -165,8 +174,9 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
     };
     // Under a strict rule at most a burst is leased at a time, and a lease takes a round trip.
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
-    let leased = f64::from(account.quota.burst()) / news * seconds(compared.span.1 - compared.span.0);
-    let most = if account.sharing.strict { leased } else { f64::INFINITY };
+    let leased = f64::from(account.quota.burst()) / news;
+    let most =
+        if account.sharing.strict { asked_up_to(leased, asking.shape, compared.span) } else { f64::INFINITY };
     let cost = f64::from(asking.cost);
     let chance = match asking.shape {
         // When a rate has jumped down, its last cut is not made good by the end.
