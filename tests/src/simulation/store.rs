@@ -267,6 +267,13 @@ impl Store {
         kept.map_or(0, |kept| kept.budget.deficit_ns().saturating_sub(now.saturating_sub(kept.charged_at.0)))
     }
 
+    /// What a budget lacks that the store drops at `now`, in nanoseconds of refill; 0 if it keeps it.
+    pub fn dropped_ns(&self, id: &BudgetId, now: u64) -> u64 {
+        let now_us = self.clock.at_us(now);
+        let is_dropped = self.state.budgets.get(id).is_some_and(|kept| kept.budget.expires_us() <= now_us);
+        if is_dropped { self.deficit_ns(id, now) } else { 0 }
+    }
+
     /// What the sources of a budget reported.
     pub fn said(&self, id: &BudgetId) -> Option<&Said> {
         self.said.get(id)

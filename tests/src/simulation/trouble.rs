@@ -23,7 +23,7 @@ impl World {
             Fault::Silence(pop, ns) => self.network.silent_until[pop] = now + ns,
             Fault::CutRegion(region, is_cut) => self.network.cut_regions[region] = is_cut,
             Fault::PopClock(pop, by_ns) => self.jump_pop(pop, by_ns.min(0), since),
-            Fault::StoreClock(by_us) => self.jump_store(by_us, since),
+            Fault::StoreClock(by_us) => self.jump_store(by_us, now),
             Fault::StoreSlow(ns) => self.store.slow_ns = ns,
             Fault::StoreUp(is_up) => self.store.is_up = is_up,
             Fault::StoreLoses(_) | Fault::StoreFlushed => {
@@ -58,17 +58,24 @@ impl World {
         }
     }
 
-    /// A jump of the store's clock that weir-sync sees adds no time (docs/budgets.md).
+    /// A jump of the store's clock that weir-sync sees adds no time, but the store drops budgets by that clock, and
+    /// forgives what those lack that are not in debt (docs/budgets.md).
     fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
+        let since = now.saturating_sub(WARM_UP_NS);
         let ahead_us = u64::try_from(by_us).unwrap_or(0);
         let is_seen = ahead_us > SEEN_US && self.syncs.iter().all(Sync::knows_the_stores_clock);
         if is_seen {
+            for (rule, key) in self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect::<Vec<_>>()
+            {
+                let dropped_ns = self.store.dropped_ns(&self.reference.id(rule, key), now);
+                self.reference.account_mut(rule, key).is_forgiven(dropped_ns, since);
+            }
             return;
         }
         let forward_ns = ahead_us * 1_000;
         for (_, _, account) in self.reference.accounts_mut() {
-            account.is_forgiven(forward_ns, now);
+            account.is_forgiven(forward_ns, since);
             // Refill that a full budget seems to have lost pays for late reports.
             account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
         }
