@@ -8,7 +8,7 @@ use super::faults::{self, Fault, Schedule};
 use super::log::Logged;
 use super::setup::Setup;
 use super::shapes::{Asking, Shape, log_uniform};
-use super::stretch::{self, Span};
+use super::stretch;
 use super::touch::Way;
 use super::world::World;
 
@@ -20,6 +20,8 @@ const DENY_SECONDS: [f64; 2] = [3.0, 15.0];
 const SLACK_NS: u64 = SECOND_NS / 20;
 /// A POP that knows of a ban is not told of one that ends less than a second later; nor is a region's weir-sync.
 const LONGER_NS: u64 = 2 * SECOND_NS;
+/// A ban that ends less than this later than the one on the list is no news (`LONGER_US` in weir-budget).
+const NEWS_NS: u64 = SECOND_NS;
 /// How long after a ban a client that has half of its burst is let through, in nanoseconds, beside the time of news.
 const AGAIN_NS: u64 = 3 * SECOND_NS;
 /// How many messages in a row that tell of a ban may be lost; each is given up, and the next tells it.
@@ -141,7 +143,7 @@ fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64
             let passed = log.iter().filter(|logged| logged.pop == pop && logged.passed);
             let passed = passed
                 .filter(|logged| {
-                    let until = until.saturating_sub(early_ns(faults, (ban.from, logged.at)));
+                    let until = until.saturating_sub(early_ns(faults, bans, ban, logged.at));
                     ban.from < logged.at && logged.at < until.min(end)
                 })
                 .find(|logged| {
@@ -224,13 +226,17 @@ fn has_crashed(faults: &Schedule, pop: usize, from: u64, until: u64) -> bool {
     faults.iter().any(|(at, fault)| (from..until).contains(at) && is_one(fault))
 }
 
-/// How much earlier a ban may end: if Redis's clock jumps ahead meanwhile, "bans end early" (docs/redis.md).
-fn early_ns(faults: &Schedule, (from, to): Span) -> u64 {
+/// How much earlier a ban may end: if Redis's clock jumps ahead meanwhile, "bans end early" (docs/redis.md). Then all
+/// end with the first on its list, which has no other that ends less than [`NEWS_NS`] later.
+fn early_ns(faults: &Schedule, bans: &[Ban], ban: &Ban, to: u64) -> u64 {
     let by = |(at, fault): &(u64, Fault)| match fault {
-        Fault::StoreClock(by_us) if (from..to).contains(at) => u64::try_from(*by_us).unwrap_or(0) * 1_000,
+        Fault::StoreClock(by_us) if (ban.from..to).contains(at) => u64::try_from(*by_us).unwrap_or(0) * 1_000,
         _ => 0,
     };
-    faults.iter().map(by).sum()
+    let by_ns: u64 = faults.iter().map(by).sum();
+    let before = bans.iter().map(|listed| ban.until.saturating_sub(listed.until));
+    let listed_ns = before.filter(|ns| *ns < NEWS_NS).max().unwrap_or(0);
+    if by_ns > 0 { by_ns + listed_ns } else { 0 }
 }
 
 /// How much later than at the POP that made it a ban may end elsewhere, in nanoseconds: a message says how long it
