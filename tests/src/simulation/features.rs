@@ -69,12 +69,12 @@ impl Feature {
         matches!(self, Self::Push(_))
     }
 
-    /// Ends the run if it is not as the rule set says. `end` is when the traffic ends, in nanoseconds.
-    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
+    /// Ends the run if it is not as the rule set says. `end` is when the traffic of `clients` ends, in nanoseconds.
+    pub fn judge(&self, world: &World, faults: &Schedule, clients: &[Asking], end: u64) {
         match self {
             Self::Penalty(penalty) => penalty.judge(world, faults, end),
             Self::Turn(turn) => turn.judge(world, faults, end),
-            Self::Windows(windows) => windows.judge(world, faults, end),
+            Self::Windows(windows) => windows.judge(world, faults, clients, end),
             Self::Push(push) => push.judge(world, faults, end),
         }
     }

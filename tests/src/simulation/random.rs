@@ -240,7 +240,7 @@ pub fn check(seed: u64) -> Result<(), String> {
             exact::judge(&world, trial, &faults, &clients);
         }
         if let Some(feature) = feature {
-            feature.judge(&world, &faults, end);
+            feature.judge(&world, &faults, &clients, end);
         }
         Ok(())
     })

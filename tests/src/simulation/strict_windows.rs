@@ -23,6 +23,8 @@ const LENGTH_S_MAX: f64 = 30.0;
 const LOST: f64 = 0.02;
 /// How far chance may go beyond it, in standard deviations.
 const DEVIATIONS: f64 = 4.0;
+/// A request may need this many exchanges as a window ends.
+const ENDING_EXCHANGES: u64 = 3;
 /// A POP holds one part in this many of a fixed window's count, but at least one token.
 const CHUNK_PART: u32 = 1_000;
 
@@ -132,8 +134,8 @@ impl Windows {
 
     /// Ends the run if more is let through than the naive model would let through at any moment, or clearly less in
     /// all.
-    pub fn judge(self, world: &World, faults: &Schedule, end: u64) {
-        for key in 0..world.setup().keys {
+    pub fn judge(self, world: &World, faults: &Schedule, clients: &[Asking], end: u64) {
+        for (key, asking) in (0..world.setup().keys).zip(clients) {
             let above = self.above(world, key);
             if above > 0.0 {
                 let what = format!("client {key}: {above} admitted above {} in a window", self.limit);
@@ -141,7 +143,8 @@ impl Windows {
             }
             let (admitted, ideally) = self.figures(world, key);
             let lost = LOST * ideally + DEVIATIONS * (LOST * ideally).sqrt();
-            let least = ideally - lost - self.on_hand(world, key);
+            let late = self.refused_as_windows_end(world, key, asking.shape);
+            let least = ideally - lost - late - self.on_hand(world, key, asking.shape, end);
             if faults.is_empty() && !self.is_crowded && admitted < least.floor() {
                 let what = format!("client {key}: {admitted} admitted of {ideally}");
                 world.label.violated("windows", end, &what);
@@ -149,22 +152,49 @@ impl Windows {
         }
     }
 
-    /// The most that POPs have on hand as windows end (docs/budgets.md). Of a sliding window it counts in the next:
-    /// what they were asked for between two reports.
+    /// Requests refused because a window ended while they waited (docs/budgets.md). Tokens acquired in the last
+    /// exchange of a window come too late. Their requests ask for tokens of the next, perhaps too early, and then ask
+    /// again. If three exchanges take longer than the time-out, those asked for in one exchange are refused, until the
+    /// time-out after the window's end.
     #[allow(clippy::cast_precision_loss, reason = "some thousand requests")]
-    fn on_hand(self, world: &World, key: u32) -> f64 {
+    fn refused_as_windows_end(self, world: &World, key: u32, shape: Shape) -> f64 {
+        let (length_ns, setup) = (self.length_ns(), world.setup());
+        if self.kind == Kind::Log || ENDING_EXCHANGES * setup.round_trip_ns() <= setup.timeout_ns {
+            return 0.0;
+        }
+        let mut refused = BTreeMap::<u64, f64>::new();
+        for (at, _) in logged(world, key).filter(|(_, logged)| !logged.passed) {
+            if at % length_ns <= setup.timeout_ns {
+                *refused.entry(at / length_ns).or_default() += 1.0;
+            }
+        }
+        let most = shape.waiting(setup.round_trip_ns());
+        refused.values().map(|refused| refused.min(most)).sum()
+    }
+
+    /// The most that POPs have on hand as windows end (docs/budgets.md). Of a sliding window it counts in the next:
+    /// what they were asked for between two reports. Of a log, the POP that a client has just left holds as much, until
+    /// its next two reports have given it back.
+    #[allow(clippy::cast_precision_loss, reason = "some thousand requests")]
+    fn on_hand(self, world: &World, key: u32, shape: Shape, end: u64) -> f64 {
         let (length_ns, setup) = (self.length_ns(), world.setup());
         let last_ns = setup.interval_ns + setup.round_trip_ns();
-        match self.kind {
-            Kind::Fixed => {
+        match (self.kind, shape) {
+            (Kind::Fixed, _) => {
                 let windows: BTreeSet<_> = logged(world, key).map(|(at, _)| at / length_ns).collect();
                 let chunk = (self.limit / CHUNK_PART).max(1) as usize;
                 (chunk * setup.pops * windows.len()) as f64
             }
-            Kind::Sliding => {
+            (Kind::Sliding, _) => {
                 logged(world, key).filter(|(at, _)| length_ns - at % length_ns <= last_ns).count() as f64
             }
-            Kind::Log => 0.0,
+            (Kind::Log, Shape::Hopping { dwell_ns, .. }) if setup.pops > 1 => {
+                let left_at = end / dwell_ns * dwell_ns;
+                let asked = left_at.saturating_sub(last_ns)..left_at;
+                let is_held = end - left_at < setup.interval_ns + last_ns;
+                logged(world, key).filter(|(_, logged)| is_held && asked.contains(&logged.at)).count() as f64
+            }
+            (Kind::Log, _) => 0.0,
         }
     }
 
