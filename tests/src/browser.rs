@@ -129,7 +129,8 @@ impl Browser {
     pub fn click(&self, selector: &str) {
         // Not under the page's head.
         let script = format!(
-            "const found = document.querySelector({}); found?.scrollIntoView({{block: 'center'}}); return Boolean(found?.checkVisibility())",
+            "const found = document.querySelector({}); found?.scrollIntoView({{block: 'center'}}); \
+             return Boolean(found?.checkVisibility())",
             json!(selector)
         );
         let end = Instant::now() + DEADLINE;

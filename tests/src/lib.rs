@@ -43,6 +43,8 @@ pub mod redis_cluster;
 #[cfg(feature = "hosts")]
 pub mod redis_sentinels;
 #[cfg(feature = "hosts")]
+pub mod region;
+#[cfg(feature = "hosts")]
 pub mod server;
 pub mod simulation;
 #[cfg(feature = "hosts")]

@@ -1,4 +1,5 @@
-//! Every example of docs/rules.md does what the page says.
+//! Every example of docs/rules.md, and every rule set in `envoy/` that is there to be copied, decides as is written
+//! beside it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,13 +13,16 @@ use weir_tests::examples::{Example, Then, of};
 /// The page has more examples than this, or they are not found in it any more.
 const EXAMPLES_MIN: usize = 30;
 
+/// The rule sets to copy that decide alike at one POP; the others are tried in tests/e2e.
+const TO_COPY: [&str; 3] = ["github-like", "stripe-like", "url-shortener"];
+
 fn read(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 fn examples() -> Vec<Example> {
-    of(&read("rules.md")).unwrap_or_else(|e| panic!("docs/rules.md: {e}"))
+    of(&read("docs/rules.md")).unwrap_or_else(|e| panic!("docs/rules.md: {e}"))
 }
 
 /// Adds the fields of every object in `schema` to `fields`.
@@ -55,7 +59,7 @@ fn problem(example: &Example) -> Option<String> {
 }
 
 #[test]
-fn every_example_does_what_the_page_says() {
+fn every_example_has_the_result_on_the_page() {
     let examples = examples();
     assert!(examples.len() > EXAMPLES_MIN, "expected more examples, found {}", examples.len());
     let wrong = |example: &Example| problem(example).map(|p| format!("docs/rules.md:{}: {p}", example.line));
@@ -64,11 +68,20 @@ fn every_example_does_what_the_page_says() {
 }
 
 #[test]
+fn rule_sets_to_copy_decide_as_is_written_beside_them() {
+    for folder in TO_COPY {
+        let of = |file: &str| read(&format!("envoy/{folder}/{file}"));
+        let played = document_of(&of("rules.yaml")).and_then(|document| play(&document, &of("requests.txt")));
+        assert_eq!(played, Ok(()), "envoy/{folder}");
+    }
+}
+
+#[test]
 fn the_page_has_every_field_of_the_schema() {
     let mut fields = BTreeSet::new();
-    add_fields(&serde_json::from_str(&read("rules.schema.json")).expect("JSON"), &mut fields);
+    add_fields(&serde_json::from_str(&read("docs/rules.schema.json")).expect("JSON"), &mut fields);
     assert!(fields.contains("retry_after_jitter_s"), "{fields:?}");
-    let page = read("rules.md");
+    let page = read("docs/rules.md");
     let words: BTreeSet<_> = page.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let missing: Vec<_> = fields.iter().filter(|field| !words.contains(field.as_str())).collect();
     assert!(missing.is_empty(), "docs/rules.md lacks {missing:?}");

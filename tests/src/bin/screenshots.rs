@@ -12,12 +12,11 @@ use weir_tests::browser::Browser;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::open_loop_until;
-use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
-use weir_tests::wait::until;
-use weir_tests::weir_sync::{ADMIN_TOKEN, TOKEN, WeirSync};
+use weir_tests::region::{self, Region};
+use weir_tests::weir_sync::ADMIN_TOKEN;
 
-const REGIONS: [&str; 3] = ["fra", "iad", "sin"];
+const REGIONS: [&str; 3] = ["fra1", "iad1", "sin1"];
 /// The largest picture, in bytes: a page of the docs has several.
 const PICTURE_BYTES_MAX: usize = 120_000;
 /// How long the fleet runs before the first picture, so that the plots have something to show.
@@ -45,17 +44,11 @@ fn rules(login: &str) -> Value {
     json!({"rules": [
         {"name": "per-address", "key": ["client_address"], "rate": "30/s", "burst": 60},
         {"name": "login", "match": {"path": {"exact": "/login"}}, "key": ["client_address"], "rate": login},
-        {"name": "per-customer", "match": {"path": {"prefix": "/v1/"}}, "key": [{"header": "x-api-key"}], "rate": "50/s"},
-        {"name": "search", "match": {"path": {"prefix": "/search"}}, "key": ["client_address"], "rate": "5/s", "mode": "shadow"},
+        {"name": "per-customer", "match": {"path": {"prefix": "/v1/"}}, "key": [{"header": "x-api-key"}],
+         "rate": "50/s"},
+        {"name": "search", "match": {"path": {"prefix": "/search"}}, "key": ["client_address"], "rate": "5/s",
+         "mode": "shadow"},
     ]})
-}
-
-async fn edge(region: &str, weir_sync: &WeirSync) -> Envoy {
-    let pop = format!("{region}1");
-    let mut plugin = rules("5/m");
-    plugin["sync"] = json!({"cluster": "weir-sync", "pop": pop, "token": TOKEN});
-    let setup = Setup::with(plugin).node(&pop).cluster("weir-sync", weir_sync.address());
-    Envoy::start(setup).await
 }
 
 /// Asks an edge as all clients do, until it is told to stop.
@@ -98,34 +91,25 @@ async fn main() {
     let folder = env::args().nth(1).unwrap_or_else(|| "docs/images".into());
     fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let redis = Redis::start().await;
-    let (mut weir_syncs, mut edges) = (Vec::new(), Vec::new());
-    for region in REGIONS {
-        let weir_sync =
-            WeirSync::start_with(region, &redis.url(), &[&["--replica", "a"], &ANOMALIES[..]].concat()).await;
-        edges.push(edge(region, &weir_sync).await);
-        weir_syncs.push(weir_sync);
-    }
-    let mut operator = Operator::of(&weir_syncs[0]);
+    let arguments = [&["--replica", "a"], &ANOMALIES[..]].concat();
+    let regions = Region::start_all(&REGIONS, &redis.url(), &Setup::with(rules("5/m")), &arguments).await;
+    let mut operator = regions[0].operator();
     operator.put_good(&rules("10/m")).await;
-    let version = operator.put_good(&rules("5/m")).await;
-    let is_everywhere = |fleet: &(u64, Vec<(String, u64)>)| {
-        fleet.1.len() == REGIONS.len() && fleet.1.iter().all(|(_, runs)| *runs == version)
-    };
-    until("every POP to run the rules", async || is_everywhere(&operator.fleet().await).then_some(())).await;
+    region::put(&regions, &rules("5/m")).await;
     let trial = json!({"address": "192.0.2.0/28", "for": "2d", "reason": "their load test"});
     operator.order("/v1/allows", &trial).await;
     let (stop, until_then) = watch::channel(false);
-    for edge in &edges {
+    for Region { edge, .. } in &regions {
         ask(edge, &until_then);
     }
     let album = Album { browser: Browser::start(), folder: Path::new(&folder).into() };
     let browser = &album.browser;
-    browser.open(&format!("http://{}/", weir_syncs[0].address()));
+    browser.open(&format!("http://{}/", regions[0].weir_sync.address()));
     browser.until_said("#enter", "Who asks?");
     browser.keys(&format!("{ADMIN_TOKEN}{ENTER}"));
     browser.until_said("#keys", "198.51.100.21");
     sleep(WARM_UP).await;
-    for edge in &edges {
+    for Region { edge, .. } in &regions {
         go_on(edge, Ask::get("/login").forwarded_for(ATTACKER), ATTACK, &until_then);
     }
     sleep(ATTACK_FOR).await;

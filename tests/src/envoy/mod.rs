@@ -18,9 +18,9 @@ use crate::process::Process;
 use crate::wait::until;
 
 use admin::Admin;
+pub(crate) use setup::{CONNECTION_MANAGER, cluster, native_filter, tcp};
 use setup::{Delivery, Listen};
 pub use setup::{Host, Setup, wasm_filter};
-pub(crate) use setup::{cluster, native_filter, tcp};
 
 /// What Envoy logs of a filter that died: its own last words, then the host's.
 pub(crate) const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];
@@ -54,6 +54,13 @@ impl Envoy {
         })
         .await;
         Self { process, admin, edge, setup, forgiven: false, folder }
+    }
+
+    /// Starts it, and waits until its weir-sync has answered a few reports.
+    pub async fn in_touch(setup: Setup) -> Self {
+        let edge = Self::start(setup).await;
+        edge.counter_grows("weir.sync.answered", 4).await;
+        edge
     }
 
     /// Starts it, waits until it ends by itself, and gives how, and what it said.

@@ -9,9 +9,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::artefact;
+use crate::weir_sync::{TOKEN, WeirSync};
 
 /// A port that Envoy picks.
 const FREE_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// The type of the network filter that HTTP filters are in.
+pub(crate) const CONNECTION_MANAGER: &str = "type.googleapis.com/\
+    envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 
 /// Short, so that a test of a dead end is.
 const CONNECT_TIMEOUT: &str = "0.25s";
@@ -314,6 +319,20 @@ impl Setup {
         Self { node: id.into(), ..self }
     }
 
+    /// As the POP `name`, which reports to `weir_sync`. What the plugin says of that itself stays as it is.
+    #[must_use]
+    pub fn pop(mut self, name: &str, weir_sync: &WeirSync) -> Self {
+        if let Some(plugin) = &mut self.plugin {
+            for (field, value) in [("cluster", "weir-sync"), ("pop", name), ("token", TOKEN)] {
+                let field = &mut plugin["sync"][field];
+                if field.is_null() {
+                    *field = value.into();
+                }
+            }
+        }
+        self.node(name).cluster("weir-sync", weir_sync.address())
+    }
+
     /// With its listener from a file that [`super::Envoy::reconfigure`] replaces, and the addresses of its
     /// weir-syncs from one that [`super::Envoy::take_out`] does.
     #[must_use]
@@ -470,7 +489,7 @@ impl Setup {
         let routes: Vec<_> = named.chain([route("/")]).collect();
         let mut host = json!({"name": "all", "domains": ["*"], "routes": routes});
         let mut manager = json!({
-            "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "@type": CONNECTION_MANAGER,
             "stat_prefix": "edge",
             "use_remote_address": true,
             "xff_num_trusted_hops": self.trusted_hops,

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
+use weir_protocol::quota::Quota;
 
 use crate::client::Ask;
 use crate::envoy::{Envoy, Setup};
@@ -28,7 +29,6 @@ use crate::wait::until;
 use crate::weir_sync::{TOKEN, WeirSync};
 
 use generator::Generator;
-use reference::Quota;
 use run::Run;
 use schedule::Arrival;
 
@@ -98,7 +98,7 @@ impl Fleet {
         for name in REGIONS {
             regions.push(Region::start(name, &redis, plugin(name, rate, burst)).await);
         }
-        let quota = Quota { rate: rate.into(), burst: burst.into() };
+        let quota = reference::per_second(rate, burst);
         let generator = Generator::new(regions.iter().map(|region| region.edge.address()).collect()).await;
         let mut fleet = Self { regions, redis, quota, generator, clients: 0 };
         fleet.settled().await;

@@ -4,38 +4,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use weir_protocol::quota::{Period, Quota, Rate};
+
 use super::float;
+use crate::simulation::account::Meter;
 
-/// A quota.
-#[derive(Clone, Copy, Debug)]
-pub struct Quota {
-    /// Tokens per second.
-    pub rate: f64,
-    /// Tokens at once.
-    pub burst: f64,
-}
-
-/// A bucket that starts full, and that may be taken below empty.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    quota: Quota,
-    level: f64,
-    at: Duration,
-}
-
-impl Bucket {
-    fn full(quota: Quota) -> Self {
-        Self { quota, level: quota.burst, at: Duration::ZERO }
-    }
-
-    fn level(&self, now: Duration) -> f64 {
-        let gone = now.saturating_sub(self.at).as_secs_f64();
-        (self.level + self.quota.rate * gone).min(self.quota.burst)
-    }
-
-    fn take(&mut self, now: Duration) {
-        (self.level, self.at) = (self.level(now) - 1.0, now);
-    }
+/// A quota of `rate` a second.
+pub fn per_second(rate: u32, burst: u32) -> Quota {
+    let quota = Rate::new(rate, Period::Second).and_then(|rate| Quota::new(rate, burst).ok());
+    quota.unwrap_or_else(|| panic!("no quota: {rate}/s, burst {burst}"))
 }
 
 /// What became of one client's requests.
@@ -54,13 +31,10 @@ impl Account {
     /// Of requests in the order in which they were sent: when, and whether it was admitted.
     pub fn of(quota: Quota, requests: impl IntoIterator<Item = (Duration, bool)>) -> Self {
         let mut account = Self { quota, offered: 0, ideal: 0, admitted_at: vec![] };
-        let mut bucket = Bucket::full(quota);
+        let mut bucket = Meter::default();
         for (at, admitted) in requests {
             account.offered += 1;
-            if bucket.level(at) >= 1.0 {
-                bucket.take(at);
-                account.ideal += 1;
-            }
+            account.ideal += usize::from(bucket.take_if_there(quota, 1, nanos(at)));
             if admitted {
                 account.admitted_at.push(at);
             }
@@ -91,36 +65,33 @@ impl Account {
 
     /// By how many tokens the admitted were above burst + rate x t at most, over any t.
     pub fn overshoot_most(&self) -> f64 {
-        let mut bucket = Bucket::full(self.quota);
-        let debts = self.admitted_at.iter().map(|at| {
-            bucket.take(*at);
-            -bucket.level
-        });
-        debts.fold(0.0, f64::max)
+        let mut bucket = Meter::default();
+        let taken = self.admitted_at.iter().map(|at| bucket.take(self.quota, 1, nanos(*at)));
+        self.over(taken.max().unwrap_or_default())
     }
 
     /// How much of that was not paid back at `end`, in tokens.
     pub fn overshoot_at(&self, end: Duration) -> f64 {
-        let mut bucket = Bucket::full(self.quota);
+        let mut bucket = Meter::default();
         for at in self.admitted_at.iter().filter(|at| **at <= end) {
-            bucket.take(*at);
+            bucket.take(self.quota, 1, nanos(*at));
         }
-        (-bucket.level(end)).max(0.0)
+        self.over(bucket.deficit_ns(nanos(end)))
     }
 
     /// How much of that was never paid back between `from` and `to`, in tokens: 0 where it was, if only for
     /// a moment, for a budget is steered, and swings a little.
     pub fn overshoot_least(&self, from: Duration, to: Duration) -> f64 {
         // Debt grows with a request and is least just before one.
-        let mut bucket = Bucket::full(self.quota);
+        let mut bucket = Meter::default();
         let mut least = self.overshoot_at(to);
         for at in &self.admitted_at {
             if (from..to).contains(at) {
-                least = least.min(-bucket.level(*at));
+                least = least.min(self.over(bucket.deficit_ns(nanos(*at))));
             }
-            bucket.take(*at);
+            bucket.take(self.quota, 1, nanos(*at));
         }
-        least.max(0.0)
+        least
     }
 
     /// The most that any second from `settled` on admitted, as a part of rate x 1 s + burst.
@@ -134,27 +105,31 @@ impl Account {
             }
             fullest = fullest.max(window.len());
         }
-        float(fullest) / (self.quota.rate + self.quota.burst)
+        float(fullest) / earned(self.quota, Duration::from_secs(1))
     }
+
+    /// How many tokens a bucket with this deficit is below empty.
+    fn over(&self, deficit_ns: u64) -> f64 {
+        let over = Duration::from_nanos(deficit_ns.saturating_sub(self.quota.fill_ns()));
+        over.as_secs_f64() / Duration::from_nanos(self.quota.token_ns()).as_secs_f64()
+    }
+}
+
+/// The tokens that a quota gives within `span`: its burst, and what refills.
+pub fn earned(quota: Quota, span: Duration) -> f64 {
+    f64::from(quota.burst()) + span.as_secs_f64() / Duration::from_nanos(quota.token_ns()).as_secs_f64()
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const QUOTA: Quota = Quota { rate: 10.0, burst: 20.0 };
-
     fn millis(ms: u64) -> Duration {
         Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn an_ideal_bucket_is_ideal() {
-        let requests = (0..1_000_u64).map(|index| (millis(index * 10), index < 20 || index % 10 == 0));
-        let account = Account::of(QUOTA, requests);
-        assert_eq!((account.offered, account.ideal), (1_000, 119));
-        assert!((account.ratio() - 1.0).abs() < 0.02, "{}", account.ratio());
-        assert!(account.overshoot_most() <= 1.0, "{}", account.overshoot_most());
     }
 
     #[test]
@@ -162,7 +137,7 @@ mod tests {
         // Two bursts at once, then nothing but what one request per second is.
         let burst = (0..40).map(|_| (millis(0), true));
         let after = (1..=5).map(|second| (millis(second * 1_000), true));
-        let account = Account::of(QUOTA, burst.chain(after));
+        let account = Account::of(per_second(10, 20), burst.chain(after));
         assert!((account.overshoot_most() - 20.0).abs() < 1e-6);
         assert!((account.overshoot_at(millis(1_500)) - 6.0).abs() < 1e-6);
         assert!(account.overshoot_at(millis(5_000)) < 1e-6);
@@ -174,7 +149,7 @@ mod tests {
     #[test]
     fn the_fullest_second_is_any_second() {
         let requests = [100, 900, 1_000, 1_050, 1_899, 2_000].map(|ms| (millis(ms), true));
-        let account = Account::of(QUOTA, requests);
+        let account = Account::of(per_second(10, 20), requests);
         assert!((account.fullest_second(Duration::ZERO) * 30.0 - 4.0).abs() < 1e-6);
         assert!((account.fullest_second(millis(1_060)) * 30.0 - 2.0).abs() < 1e-6);
         assert!((account.rate_between(millis(900), millis(1_900)) - 4.0).abs() < 1e-6);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use weir_protocol::quota::Quota;
+
 use super::POPS;
 use super::generator::Sent;
-use super::reference::{Account, Quota};
+use super::reference::Account;
 
 /// Seconds that began before this are not counted among the fullest: what is new to all POPs may be
 /// admitted by each.

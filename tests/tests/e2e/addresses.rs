@@ -14,7 +14,7 @@ fn single() -> Setup {
 }
 
 #[tokio::test]
-async fn an_address_is_what_the_trusted_hops_say_in_any_form_and_cut_to_its_network() {
+async fn an_address_is_that_of_the_trusted_hops_in_any_form_and_cut_to_its_network() {
     let key = json!([{"client_address": {"ipv4": 24, "ipv6": 48}}]);
     let networks = Setup::with(rules([with(rule("per-network", "1/h", 1), "key", key)]));
     let cases: [(Setup, &[(&str, u16)]); 3] = [

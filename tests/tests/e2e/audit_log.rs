@@ -72,9 +72,7 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
     let named = with(with(rule("named", "1/h", 1), "match", match_of("/named")), "log_key", true.into());
     let named = with(named, "key", json!([{"header": "x-customer"}]));
     let plugin = synced(rules([per_address, named]), "fra1");
-    let setup = Setup::with(plugin).node("fra1").concurrency(2);
-    let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
-    edge.counter_grows("weir.sync.answered", 4).await;
+    let edge = Envoy::in_touch(Setup::with(plugin).pop("fra1", &weir_sync).concurrency(2)).await;
 
     let customer = Ask::get("/named").header("x-customer", "acme");
     let of_customer = repeat(&mut edge.client(), &customer, 30).await;

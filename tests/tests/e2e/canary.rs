@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use serde_json::json;
 use weir_tests::client::Ask;
-use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -17,10 +16,10 @@ async fn a_canary_limits_in_one_region_and_no_more_once_taken_back_or_in_both_on
     let path = |rule, path: &str| with(rule, "match", json!({"path": {"exact": path}}));
     // A client has one request, and no more while the test lasts.
     let (old, tried) = (path(rule("old", "1/d", 1), "/old"), path(rule("tried", "1/d", 1), "/tried"));
-    let (weir_syncs, edges) = fleet(&redis, &rules([old.clone()])).await;
-    let mut each: Vec<Clients> = edges.iter().map(|edge| Clients(edge.clients(2))).collect();
+    let regions = fleet(&redis, &rules([old.clone()])).await;
+    let mut each: Vec<Clients> = regions.iter().map(|region| Clients(region.edge.clients(2))).collect();
     let [fra, nyc] = each.as_mut_slice() else { panic!("two regions") };
-    let (mut here, mut there) = (Operator::of(&weir_syncs[0]), Operator::of(&weir_syncs[1]));
+    let (mut here, mut there) = (regions[0].operator(), regions[1].operator());
     let of = |path: &str| Ask::get(path).forwarded_for("192.0.2.1");
     let (tried_path, old_path) = (of("/tried"), of("/old"));
     let candidate = rules([old, tried]);

@@ -9,10 +9,10 @@ use weir_tests::browser::Browser;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::{Run, open_loop, open_loop_until};
-use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
+use weir_tests::region::{self, Region};
 use weir_tests::wait::until;
-use weir_tests::weir_sync::{ADMIN_TOKEN, TOKEN, WeirSync};
+use weir_tests::weir_sync::ADMIN_TOKEN;
 
 use crate::plugin::{rule, rules, with};
 
@@ -33,13 +33,6 @@ fn attack(edge: &Envoy, address: &str, stop: &watch::Receiver<bool>) -> JoinHand
     tokio::spawn(async move { open_loop_until(&mut client, &ask, ATTACK, stop).await })
 }
 
-async fn edge(name: &str, weir_sync: &WeirSync) -> Envoy {
-    let document = rules([rule("per-address", "20/s", 20)]);
-    let sync = json!({"cluster": "weir-sync", "pop": name, "token": TOKEN});
-    let setup = Setup::with(with(document, "sync", sync)).node(name);
-    Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await
-}
-
 /// Answers the question that is open with its second button, which does it.
 fn agree(browser: &Browser, why: &str) {
     browser.script("document.querySelector('#ask-comment').focus()");
@@ -51,22 +44,20 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     let redis = Redis::start().await;
     let minute = MINUTE_MS.to_string();
     let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "1"];
-    let sync_a = WeirSync::start_with(REGIONS[0], &redis.url(), &compressed).await;
-    let sync_b = WeirSync::start(REGIONS[1], &redis.url()).await;
-    let edges = [edge(REGIONS[0], &sync_a).await, edge(REGIONS[1], &sync_b).await];
-    let mut operator = Operator::of(&sync_b);
+    let setup = Setup::with(rules([rule("per-address", "20/s", 20)]));
+    let regions = Region::start_all(&REGIONS, &redis.url(), &setup, &compressed).await;
+    let [a, b] = regions.as_slice() else { panic!("two regions") };
+    let (edges, mut operator) = ([&a.edge, &b.edge], b.operator());
     let login = with(rule("login", "5/m", 5), "match", json!({"path": {"exact": "/login"}}));
-    let version = operator.put_good(&rules([rule("per-address", "20/s", 20), login])).await;
-    let expected = (version, REGIONS.map(|name| (name.to_owned(), version)).to_vec());
-    until("every POP to run the version", async || (operator.fleet().await == expected).then_some(())).await;
+    region::put(&regions, &rules([rule("per-address", "20/s", 20), login])).await;
     let calm = Duration::from_millis((CALM_MINUTES * MINUTE_MS).into());
     open_loop(&mut edges[0].client(), &Ask::from("198.51.100.7"), CALM, calm).await;
     let (stop, until_then) = watch::channel(false);
-    let attackers = edges.each_ref().map(|edge| attack(edge, "203.0.113.7", &until_then));
+    let attackers = edges.map(|edge| attack(edge, "203.0.113.7", &until_then));
 
     // Any weir-sync shows both regions.
     let browser = Browser::start();
-    browser.open(&format!("http://{}/", sync_a.address()));
+    browser.open(&format!("http://{}/", a.weir_sync.address()));
     browser.until_said("#enter", "Who asks?");
     browser.keys(&format!("{ADMIN_TOKEN}{ENTER}"));
     browser.until_said("#pops-said", "runs at 2 of 2 POPs");
@@ -92,7 +83,7 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     browser.until_said("#ask", "All its requests get 403");
     agree(&browser, "a flood");
     browser.until_said("#overrides", "a flood");
-    for edge in &edges {
+    for edge in edges {
         let mut client = edge.client();
         let ask = Ask::from("203.0.113.7");
         until("the ban to be in force", async || (client.send(&ask).await.status == 403).then_some(())).await;

@@ -54,7 +54,7 @@ async fn repeating() -> Server {
 }
 
 #[tokio::test]
-async fn of_an_upstreams_quota_and_weirs_the_strictest_is_told_once() {
+async fn of_an_upstreams_quota_and_weirs_the_strictest_is_sent_once() {
     let upstream = repeating().await;
     for host in HOSTS {
         let setup = Setup::with(rules([loud("ours", 10)])).host(host).upstream(upstream.address());
@@ -84,7 +84,7 @@ async fn of_an_upstreams_quota_and_weirs_the_strictest_is_told_once() {
 }
 
 #[tokio::test]
-async fn of_two_weirs_in_a_chain_the_strictest_is_told_once() {
+async fn of_two_weirs_in_a_chain_the_strictest_is_sent_once() {
     let upstream = Server::upstream().await;
     for host in HOSTS {
         for (outer, inner) in [(2, 9), (9, 2)] {
@@ -123,7 +123,7 @@ fn local_ratelimit(tokens: u32) -> Value {
 }
 
 #[tokio::test]
-async fn of_envoys_own_limit_and_weirs_the_strictest_is_told_once() {
+async fn of_envoys_own_limit_and_weirs_the_strictest_is_sent_once() {
     let upstream = Server::upstream().await;
     for host in HOSTS {
         for (ours, theirs, expected) in [(5, 100, ["5", "4"]), (100, 5, ["5", "4"])] {
@@ -139,7 +139,7 @@ async fn of_envoys_own_limit_and_weirs_the_strictest_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_rule_that_does_not_advertise_hides_none_that_does_and_every_policy_is_told() {
+async fn a_rule_that_does_not_advertise_hides_none_that_does_and_every_policy_is_sent() {
     let key = |rule, log_key| with(with(rule, "key", json!([{"header": "x-account"}])), "log_key", log_key);
     let plugin = rules([
         rule("hidden", "1/h", 3),
@@ -177,7 +177,7 @@ fn problem(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_problem_says_why_a_client_is_refused() {
+async fn a_problem_document_has_the_reason_of_a_refusal() {
     let penalty = json!({"after": 1, "within": "1m", "deny_for": "1h"});
     let banning = rules([with(rule("login", "1/h", 1), "penalty", penalty)]);
     let denying = synced(rules([with(rule("login", "1/h", 1), "on_sync_loss", json!("deny"))]), "a");

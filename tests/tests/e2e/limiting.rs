@@ -31,7 +31,7 @@ async fn admits_the_burst_and_limits_what_follows() {
 }
 
 #[tokio::test]
-async fn a_limited_answer_says_what_and_how_long() {
+async fn a_limited_answer_names_the_rule_and_the_wait() {
     let edge = Envoy::start(Setup::with(one("per-address", "1/h", 5))).await;
     let mut client = edge.client();
     let start = Instant::now();

@@ -120,7 +120,7 @@ fn envoy_accepts_the_bootstrap_to_copy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_charged_what_its_streams_and_documents_say() {
+async fn a_key_is_charged_the_usage_in_its_streams_and_documents() {
     let api = Api::start(|_| {}).await;
     let mut client = api.envoy.client();
     let streamed = admitted(&mut client, &stream(1_200)).await;
@@ -136,7 +136,7 @@ async fn a_key_is_charged_what_its_streams_and_documents_say() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_admitted_what_its_tokens_say_and_pays_its_debt_first() {
+async fn a_key_is_admitted_by_its_tokens_and_pays_its_debt_first() {
     let api = Api::start(|_| {}).await;
     let mut client = api.envoy.client();
     for n in 1..=7 {
@@ -164,7 +164,7 @@ async fn requests_at_once_are_held_to_what_they_reserve() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_says_nothing_costs_what_it_reserved() {
+async fn a_response_without_usage_costs_what_was_reserved() {
     let api = Api::start(|_| {}).await;
     let mut client = api.envoy.client();
     admitted(&mut client, &chat(&json!({"max_tokens": 3_000, "stream": true}))).await;

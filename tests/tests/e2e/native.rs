@@ -36,7 +36,7 @@ async fn told(client: &mut Client, ask: &Ask) -> (u16, Vec<String>, String) {
 }
 
 #[tokio::test]
-async fn the_module_tells_clients_what_the_wasm_tells_them() {
+async fn the_module_and_the_wasm_answer_alike() {
     let mut plugin = rules([
         at("/plain", rule("plain", "1/h", 1)),
         at("/loud", with(rule("loud", "1/h", 2), "response", json!({"on_allowed": true}))),
@@ -51,7 +51,8 @@ async fn the_module_tells_clients_what_the_wasm_tells_them() {
     plugin["deny"] = json!([{"addresses": ["198.51.100.0/24"]}]);
     plugin["filter_state"] = json!(true);
     let setup = Setup::with(plugin).access_log(
-        "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%",
+        "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% \
+         %FILTER_STATE(wasm.weir.rule:PLAIN)%",
     );
     let edges =
         [Envoy::start(setup.clone().host(Host::Wasm)).await, Envoy::start(setup.host(Host::Native)).await];
@@ -107,7 +108,7 @@ async fn a_new_configuration_of_the_module_keeps_the_buckets_and_a_bad_one_is_re
 }
 
 #[tokio::test]
-async fn what_envoy_does_not_tell_a_module_is_refused() {
+async fn rules_by_what_envoy_hides_from_a_module_are_refused() {
     let claim = with(rule("by-subject", "1/h", 1), "key", json!([{"jwt_claim": ["payload", "sub"]}]));
     let cost = json!({"after": {"metadata": ["space", "name", "inner"], "max": 5}});
     let plugin = rules([claim, with(rule("by-cost", "1/h", 9), "cost", cost)]);

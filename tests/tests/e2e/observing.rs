@@ -8,8 +8,9 @@ use weir_tests::load::repeat;
 use crate::plugin::{one, rule, rules, with};
 
 #[tokio::test]
-async fn the_access_log_tells_the_decision_and_the_rule() {
-    let line = "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
+async fn the_access_log_has_the_decision_and_the_rule() {
+    let line = "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% \
+        %FILTER_STATE(wasm.weir.rule:PLAIN)%";
     for (filter_state, allowed, limited) in
         [(false, "- -", "- -"), (true, "allow per-address", "limit per-address")]
     {
@@ -37,7 +38,7 @@ async fn each_rule_counts_what_it_allowed_and_limited() {
 }
 
 #[tokio::test]
-async fn the_prometheus_page_tells_rules_apart_whose_names_are_alike() {
+async fn the_prometheus_page_separates_rules_whose_names_are_alike() {
     let tiers = json!([{"name": "b", "when": {"path": {"exact": "/tier"}}, "unlimited": true}]);
     let of = |name: &str, path: &str| with(rule(name, "1/h", 2), "match", json!({"path": {"exact": path}}));
     let shadow = with(of("c", "/shadow"), "mode", json!("shadow"));

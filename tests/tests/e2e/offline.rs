@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::time::sleep;
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::Setup;
 use weir_tests::operator::Operator;
 use weir_tests::redis::{Redis, Setup as RedisSetup};
+use weir_tests::region::Region;
 use weir_tests::wait::until;
-use weir_tests::weir_sync::{TOKEN, WeirSync};
 
 use crate::overrides::{Clients, WITHIN, fleet};
 use crate::plugin::{rule, rules, with};
@@ -26,10 +26,8 @@ fn few() -> serde_json::Value {
 /// A weir-sync whose store is its memory is started again: it knows no rule set and no ban, and POPs run both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bans_that_weir_sync_forgot_end_and_the_kill_switch_and_a_put_replace_what_it_forgot() {
-    let mut weir_sync = WeirSync::start("fra1", "memory").await;
-    let sync = json!({"cluster": "weir-sync", "pop": "fra1", "token": TOKEN});
-    let setup = Setup::with(with(few(), "sync", sync)).node("fra1").concurrency(2);
-    let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
+    let setup = Setup::with(few()).concurrency(2);
+    let Region { edge, mut weir_sync, .. } = Region::start("fra1", "memory", setup, &[]).await;
     let mut operator = Operator::of(&weir_sync);
     operator.put_good(&few()).await;
     let mut clients = Clients(edge.clients(2));
@@ -62,9 +60,9 @@ async fn bans_that_weir_sync_forgot_end_and_the_kill_switch_and_a_put_replace_wh
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_kill_switch_bans_and_the_fleet_work_within_a_region_while_the_store_is_stopped() {
     let mut redis = Redis::start_with(RedisSetup { append_only: true, ..RedisSetup::default() }).await;
-    let (weir_syncs, edges) = fleet(&redis, &few()).await;
-    let [mut fra, mut nyc] = [&edges[0], &edges[1]].map(|edge| Clients(edge.clients(2)));
-    let mut operator = Operator::of(&weir_syncs[0]);
+    let regions = fleet(&redis, &few()).await;
+    let [mut fra, mut nyc] = [0, 1].map(|region| Clients(regions[region].edge.clients(2)));
+    let mut operator = regions[0].operator();
     let limited = of("/few", "192.0.2.1");
     for clients in [&mut fra, &mut nyc] {
         clients.all_get(429, &limited, Instant::now()).await;
@@ -111,7 +109,7 @@ async fn the_kill_switch_bans_and_the_fleet_work_within_a_region_while_the_store
         (pops.len() == 2 && pops.iter().all(|(_, version)| *version == revision)).then_some(())
     })
     .await;
-    let overrides = Operator::of(&weir_syncs[1]).get("/v1/overrides").await.json();
+    let overrides = regions[1].operator().get("/v1/overrides").await.json();
     let kept: Vec<_> =
         overrides["overrides"].as_array().into_iter().flatten().map(|order| &order["kind"]).collect();
     assert_eq!(kept, ["ban", "ban"], "{overrides}");

@@ -40,8 +40,7 @@ impl Contended {
     /// Starts it, and waits until the budget has been charged for a while.
     async fn start(weir_sync: &WeirSync) -> Self {
         let plugin = synced(one("per-address", "50/s", 50), "fra1");
-        let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", weir_sync.address())).await;
-        edge.counter_grows("weir.sync.answered", 4).await;
+        let edge = Envoy::in_touch(Setup::with(plugin).pop("fra1", weir_sync)).await;
         let (stop, stopped) = watch::channel(false);
         let mut client = edge.client();
         let load = tokio::spawn(async move {
@@ -117,7 +116,8 @@ async fn a_client_keeps_its_rate_when_redis_comes_back_with_what_it_knew() {
 /// How long a message takes to a store that is far away.
 const FAR: Duration = Duration::from_millis(60);
 
-/// What it answers is what the store says, from the first answer on: a POP that is sent to it at once gets its acquires.
+/// What it answers is what the store says, from the first answer on: a POP that is sent to it at once gets its
+/// acquires.
 #[tokio::test]
 async fn a_weir_sync_that_answers_has_reached_its_store() {
     let redis = Redis::start().await;

@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_tests::client::{Ask, Client};
-use weir_tests::envoy::{Envoy, Setup};
-use weir_tests::operator::Operator;
+use weir_tests::envoy::Setup;
 use weir_tests::redis::Redis;
+use weir_tests::region::{self, Region};
 use weir_tests::wait::until;
-use weir_tests::weir_sync::{TOKEN, WeirSync};
 
 use crate::plugin::{rule, rules, with};
 
@@ -34,21 +33,11 @@ impl Clients {
 }
 
 /// Two regions that run `document`.
-pub(crate) async fn fleet(redis: &Redis, document: &Value) -> (Vec<WeirSync>, Vec<Envoy>) {
-    let (mut weir_syncs, mut edges) = (vec![], vec![]);
-    for name in REGIONS {
-        let weir_sync = WeirSync::start(name, &redis.url()).await;
-        // The interval and all else as they are by default.
-        let sync = json!({"cluster": "weir-sync", "pop": name, "token": TOKEN});
-        let setup = Setup::with(with(document.clone(), "sync", sync)).node(name).concurrency(2);
-        edges.push(Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await);
-        weir_syncs.push(weir_sync);
-    }
-    let mut operator = Operator::of(&weir_syncs[0]);
-    let version = operator.put_good(document).await;
-    let expected = (version, REGIONS.map(|name| (name.to_owned(), version)).to_vec());
-    until("every POP to run the version", async || (operator.fleet().await == expected).then_some(())).await;
-    (weir_syncs, edges)
+pub(crate) async fn fleet(redis: &Redis, document: &Value) -> Vec<Region> {
+    let setup = Setup::with(document.clone()).concurrency(2);
+    let regions = Region::start_all(&REGIONS, &redis.url(), &setup, &[]).await;
+    region::put(&regions, document).await;
+    regions
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,9 +45,9 @@ async fn bans_allows_and_overrides_are_in_force_in_two_regions_within_a_second_a
     let redis = Redis::start().await;
     // A client has one request, and no more while the test lasts.
     let document = rules([with(rule("few", "1/d", 1), "match", json!({"path": {"exact": "/few"}}))]);
-    let (weir_syncs, edges) = fleet(&redis, &document).await;
-    let mut clients = Clients(edges.iter().flat_map(|edge| edge.clients(2)).collect());
-    let (mut fra, mut nyc) = (Operator::of(&weir_syncs[0]), Operator::of(&weir_syncs[1]));
+    let regions = fleet(&redis, &document).await;
+    let mut clients = Clients(regions.iter().flat_map(|region| region.edge.clients(2)).collect());
+    let (mut fra, mut nyc) = (regions[0].operator(), regions[1].operator());
     let of = |path: &str, address: &str| Ask::get(path).forwarded_for(address);
     let (culprit, bystander) = (of("/", "203.0.113.7"), of("/", "198.51.100.7"));
     let (limited, customer) = (of("/few", "192.0.2.1"), of("/few", "192.0.2.2"));
@@ -87,7 +76,8 @@ async fn bans_allows_and_overrides_are_in_force_in_two_regions_within_a_second_a
 
     let took = [banned, allowed, overridden, key_banned, key_lifted, lifted, ended];
     println!(
-        "a ban, an allow, an override, a ban of a key and its end, a lifted and an ended ban are in force at all after {took:?}"
+        "a ban, an allow, an override, a ban of a key and its end, a lifted and an ended ban are in force at all \
+         after {took:?}"
     );
     for took in took {
         assert!(took <= WITHIN, "{took:?}");

@@ -70,7 +70,8 @@ async fn after_a_panic_in_a_hook_the_request_goes_on_and_so_does_the_next() {
     let clock = Clock::made();
     // It has something to do in each hook: a response tells the quota, and the end releases a place.
     let counted = with(rule("counted", "1/h", 5), "response", json!({"on_allowed": true}));
-    let in_flight = json!({"name": "in-flight", "key": ["client_address"], "algorithm": "concurrency", "limit": 9, "expires_after_s": 60});
+    let in_flight = json!({"name": "in-flight", "key": ["client_address"], "algorithm": "concurrency", "limit": 9,
+        "expires_after_s": 60});
     let upstream = breaker(&clock).await;
     let setup = Setup::with(rules([counted, in_flight])).host(Host::Native).upstream(upstream.address());
     let mut edge = Envoy::start(clock.breaking(setup)).await;

@@ -22,9 +22,7 @@ const BANNED_S: u64 = DENY_FOR_S - 60;
 async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
     let penalty = json!({"after": 5, "within": "1m", "deny_for": "1h"});
     let plugin = synced(rules([with(rule("some", "50/s", 10), "penalty", penalty)]), pop);
-    let edge = Envoy::start(Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address())).await;
-    edge.counter_grows("weir.sync.answered", 4).await;
-    edge
+    Envoy::in_touch(Setup::with(plugin).pop(pop, weir_sync)).await
 }
 
 /// Asks once; whether the answer is that of a ban.
@@ -58,10 +56,7 @@ async fn a_client_that_an_operator_resets_is_let_through_in_every_region_within_
     );
     let start = async |pop: &str, weir_sync: &WeirSync| {
         let plugin = synced(rules([some.clone(), login.clone()]), pop);
-        let setup = Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address());
-        let edge = Envoy::start(setup).await;
-        edge.counter_grows("weir.sync.answered", 4).await;
-        edge
+        Envoy::in_touch(Setup::with(plugin).pop(pop, weir_sync)).await
     };
     let (a, b) = tokio::join!(start("fra1", &sync_a), start("nyc1", &sync_b));
     let (culprit, bystander) = (Ask::from("203.0.113.7"), Ask::from("203.0.113.8"));
@@ -96,7 +91,7 @@ async fn a_client_that_an_operator_resets_is_let_through_in_every_region_within_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_point_of_presence_that_comes_later_hears_which_clients_are_banned() {
+async fn a_point_of_presence_that_comes_later_has_the_bans() {
     let redis = Redis::start().await;
     let sync_a = WeirSync::start("fra1", &redis.url()).await;
     let a = edge("fra1", &sync_a).await;

@@ -34,10 +34,7 @@ fn monthly() -> Value {
 }
 
 async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
-    let plugin = synced(rules([monthly()]), pop);
-    let edge = Envoy::start(Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address())).await;
-    edge.counter_grows("weir.sync.answered", 4).await;
-    edge
+    Envoy::in_touch(Setup::with(synced(rules([monthly()]), pop)).pop(pop, weir_sync)).await
 }
 
 fn account(name: &str) -> Ask {

@@ -64,9 +64,7 @@ fn strict(name: &str, path: &str, rate: &str, burst: u32) -> Value {
 async fn urllib3_gets_through_strict_rules_at_its_second_try() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let plugin = rules([strict("rare", "/rare", "20/m", 1), strict("some", "/some", "60/m", 5)]);
-    let setup = Setup::with(synced(plugin, "fra1")).node("fra1").cluster("weir-sync", weir_sync.address());
-    let edge = Envoy::start(setup).await;
-    edge.counter_grows("weir.sync.answered", 4).await;
+    let edge = Envoy::in_touch(Setup::with(synced(plugin, "fra1")).pop("fra1", &weir_sync)).await;
     let answers = tokio::task::block_in_place(|| urllib3(&edge, &["/rare=3", "/some=10"]));
     assert_eq!(answers.len(), 13);
     for (path, status, again) in &answers {

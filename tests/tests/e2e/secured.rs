@@ -76,7 +76,8 @@ async fn a_pop_reports_over_tls_under_the_name_in_its_certificate_and_no_other()
     certificates(folder.path());
     let (_weir_sync, address, pages) = weir_sync(&folder).await;
     let edge = async |pop: &str| {
-        let sync = json!({"cluster": "weir-sync", "pop": pop, "interval_ms": 100, "key_secret": "a-secret-of-all-pops"});
+        let key_secret = "a-secret-of-all-pops";
+        let sync = json!({"cluster": "weir-sync", "pop": pop, "interval_ms": 100, "key_secret": key_secret});
         let setup = Setup::with(with(one("api", "1/h", 5), "sync", sync));
         Envoy::start(setup.secured_cluster("weir-sync", address, transport_socket(folder.path()))).await
     };

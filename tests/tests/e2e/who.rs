@@ -26,9 +26,7 @@ const TOLERANCE: f64 = 0.15;
 
 async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
     let plugin = synced(one("per-address", &format!("{RATE}/s"), RATE), pop);
-    let edge = Envoy::start(Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address())).await;
-    edge.counter_grows("weir.sync.answered", 4).await;
-    edge
+    Envoy::in_touch(Setup::with(plugin).pop(pop, weir_sync)).await
 }
 
 fn number(row: &Value, name: &str) -> f64 {

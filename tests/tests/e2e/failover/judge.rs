@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use weir_protocol::quota::Quota;
 use weir_tests::fleet::generator::Sent;
-use weir_tests::fleet::reference::{Account, Quota};
+use weir_tests::fleet::reference::{Account, earned};
 
 use super::watch::FORGOTTEN;
 use super::{AT, Asker};
@@ -192,8 +193,7 @@ fn overshoot(quota: Quota, admitted: &[(Duration, Duration)]) -> f64 {
     for (from, _) in admitted {
         for to in admitted.iter().map(|(at, took)| *at + *took) {
             let within = admitted.iter().filter(|(at, took)| at >= from && *at + *took <= to).count();
-            let earned = quota.burst + quota.rate * to.saturating_sub(*from).as_secs_f64();
-            most = most.max(float(within) - earned);
+            most = most.max(float(within) - earned(quota, to.saturating_sub(*from)));
         }
     }
     most

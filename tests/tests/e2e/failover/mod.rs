@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use weir_budget::budget::BudgetId;
+use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
@@ -24,7 +25,7 @@ use weir_sync::store::redis::{budget_key, escrow_key};
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::fleet::generator::Generator;
-use weir_tests::fleet::reference::Quota;
+use weir_tests::fleet::reference::per_second;
 use weir_tests::fleet::schedule::{Arrival, Place, poisson};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
@@ -94,7 +95,7 @@ impl Rule {
     }
 
     fn quota(&self) -> Quota {
-        Quota { rate: self.rate.into(), burst: self.burst.into() }
+        per_second(self.rate, self.burst)
     }
 }
 

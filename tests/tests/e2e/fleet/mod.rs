@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_budget::bound;
-use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::quota::Quota;
 use weir_protocol::sharing::{OnSyncLoss, Sharing};
-use weir_tests::fleet::reference::Account;
+use weir_tests::fleet::reference::{Account, per_second};
 use weir_tests::fleet::run::{HEAD, Run};
 use weir_tests::fleet::scenario::Scenario;
 use weir_tests::fleet::schedule::Arrival;
@@ -71,8 +71,7 @@ fn on_its_way() -> f64 {
 
 /// The rule's quota.
 fn quota() -> Quota {
-    let rate = Rate::new(RATE, Period::Second).expect("a rate");
-    Quota::new(rate, BURST).expect("a quota")
+    per_second(RATE, BURST)
 }
 
 /// The fleet, while no exchange fails.

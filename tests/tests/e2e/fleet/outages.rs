@@ -92,17 +92,6 @@ fn goes_on(run: &Run, cost: &Cost) {
     assert!(cost.meanwhile > SHARE || admitted <= (1.0 + MORE) * share, "{admitted} of {share:.0}");
 }
 
-/// A POP that hears nothing of its weir-sync has the whole quota for itself, beside the others.
-fn alone_for_itself() -> Cost {
-    let beside = Some(OnSyncLoss::Local);
-    Cost { beside, meanwhile: 1.0, lost: 0.0, repaid: Duration::from_secs(15) }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weir_sync_killed_under_load_is_a_loan() {
-    is_a_loan(Fault::WeirSyncKilled, alone_for_itself()).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_region_cut_off_from_redis_under_load_is_a_loan() {
     // The others share the whole quota, and hear nothing of its clients.
@@ -121,6 +110,9 @@ async fn redis_killed_and_back_empty_under_load_is_a_loan() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pop_that_hears_nothing_under_load_is_a_loan() {
-    is_a_loan(Fault::PopSilenced, alone_for_itself()).await;
+async fn a_pop_without_messages_under_load_is_a_loan() {
+    // It has the whole quota for itself, beside the others.
+    let beside = Some(OnSyncLoss::Local);
+    let cost = Cost { beside, meanwhile: 1.0, lost: 0.0, repaid: Duration::from_secs(15) };
+    is_a_loan(Fault::PopSilenced, cost).await;
 }

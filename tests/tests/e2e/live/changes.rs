@@ -4,6 +4,8 @@
 
 use std::time::Instant;
 
+use weir_tests::region;
+
 use super::{Fleet, NARROW, WIDE, document};
 
 /// Has `change` made at the weir-sync of one region under load; panics unless all three act by it within a second, so
@@ -12,7 +14,7 @@ async fn acts(fleet: &Fleet, what: &str, opens: bool, change: impl Future<Output
     let load = fleet.load().await;
     let version = change.await;
     let changed_at = Instant::now();
-    fleet.runs(version).await;
+    region::run(&fleet.regions, version).await;
     load.stop().await.assert_turned(what, opens, changed_at);
     version
 }

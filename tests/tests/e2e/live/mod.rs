@@ -13,12 +13,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::task::JoinHandle;
 use weir_tests::client::{Ask, Client};
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::Setup;
 use weir_tests::load::{Run, Tally, open_loop_until};
 use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
-use weir_tests::wait::until;
-use weir_tests::weir_sync::{TOKEN, WeirSync};
+use weir_tests::region::{self, Region};
 
 use crate::plugin::{rule, rules, with};
 
@@ -43,12 +42,6 @@ fn document((rate, burst): (&str, u32)) -> Value {
     rules([with(rule("changed", rate, burst), "match", at("/changed")), kept, few])
 }
 
-/// A region's parts.
-struct Region {
-    edge: Envoy,
-    weir_sync: WeirSync,
-}
-
 /// Three of them. Tests that measure do not run beside each other.
 struct Fleet {
     regions: Vec<Region>,
@@ -62,36 +55,15 @@ impl Fleet {
         static ALONE: Mutex<()> = Mutex::const_new(());
         let alone = ALONE.lock().await;
         let redis = Redis::start().await;
-        let mut regions = vec![];
-        for name in REGIONS {
-            let weir_sync = WeirSync::start(name, &redis.url()).await;
-            // The interval and all else as they are by default.
-            let sync = json!({"cluster": "weir-sync", "pop": name, "token": TOKEN});
-            let setup = Setup::with(with(document.clone(), "sync", sync)).node(name).concurrency(2);
-            let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
-            regions.push(Region { edge, weir_sync });
-        }
-        let fleet = Self { regions, _redis: redis, _alone: alone };
-        let version = fleet.operator(0).put_good(document).await;
-        fleet.runs(version).await;
-        (fleet, version)
+        let setup = Setup::with(document.clone()).concurrency(2);
+        let regions = Region::start_all(&REGIONS, &redis.url(), &setup, &[]).await;
+        let version = region::put(&regions, document).await;
+        (Self { regions, _redis: redis, _alone: alone }, version)
     }
 
     /// An operator at the weir-sync of one region.
     fn operator(&self, region: usize) -> Operator {
-        Operator::of(&self.regions[region].weir_sync)
-    }
-
-    /// Waits until every weir-sync says that every POP runs `version`.
-    async fn runs(&self, version: u64) {
-        let expected = (version, REGIONS.map(|name| (name.to_owned(), version)).to_vec());
-        for region in 0..REGIONS.len() {
-            let mut operator = self.operator(region);
-            until("every POP to run the version", async || {
-                (operator.fleet().await == expected).then_some(())
-            })
-            .await;
-        }
+        self.regions[region].operator()
     }
 
     /// Load on every POP until it is stopped; it is well under way when this returns.

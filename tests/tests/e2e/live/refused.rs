@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_tests::client::Ask;
+use weir_tests::region;
 
 use super::{CLIENT, Fleet, NARROW, WIDE, document};
 use crate::plugin::with;
@@ -34,7 +35,7 @@ async fn a_rule_set_that_nobody_could_use_is_refused_and_changes_nothing() {
     for region in &fleet.regions {
         region.edge.counter_grows("weir.sync.answered", 8).await;
     }
-    fleet.runs(version).await;
+    region::run(&fleet.regions, version).await;
     let answers = load.stop().await;
     let limited: usize = answers.0.iter().flatten().map(|run| run.tally.limited()).sum();
     assert_eq!(limited, 0, "the wide rule went on");

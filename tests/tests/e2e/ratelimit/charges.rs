@@ -85,7 +85,7 @@ fn rules() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_that_are_told_when_the_stream_is_done_are_debt_where_they_do_not_fit() {
+async fn tokens_charged_when_the_stream_is_done_are_debt_where_they_do_not_fit() {
     let gateway = Gateway::start("fra", "memory", &[]).await;
     Operator::of(&gateway.weir_sync).put_good(&rules()).await;
     in_force(&gateway.weir_sync, &["gateway/fra"]).await;

@@ -20,7 +20,7 @@ use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 use weir_tests::{artefact, port};
 
-use crate::deployments::rules_in;
+use crate::login::rules_in;
 
 /// A weir-sync that answers gRPC, and where.
 struct Gateway {
@@ -136,7 +136,7 @@ async fn two_envoys_with_their_own_filter_are_admitted_one_strict_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_store_failure_mode_deny_has_its_say() {
+async fn without_the_store_failure_mode_deny_decides() {
     let mut redis = Redis::start().await;
     let gateway = Gateway::start("fra", &redis.url(), &[]).await;
     Operator::of(&gateway.weir_sync).put_good(&rules_in("gateway")).await;

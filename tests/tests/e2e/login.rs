@@ -1,15 +1,25 @@
+//! envoy/login, at two points of presence, and where nobody can count. The other rule sets to copy are tried in
+//! tests/rules.rs.
+
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
+use serde_json::Value;
 use tokio::time::sleep;
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::Setup;
 use weir_tests::load::{drain, repeat};
 use weir_tests::redis::Redis;
-use weir_tests::weir_sync::WeirSync;
+use weir_tests::region::Region;
 
-use super::{Edge, rules_in};
-use crate::sync::synced;
+/// What a folder's `rules.yaml` says, as JSON.
+pub(crate) fn rules_in(folder: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy").join(folder).join("rules.yaml");
+    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
 
 fn login(address: &str) -> Ask {
     Ask::new(Method::POST, "/login").forwarded_for(address)
@@ -18,17 +28,12 @@ fn login(address: &str) -> Ask {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_has_five_logins_at_all_points_of_presence_together() {
     let redis = Redis::start().await;
-    let (mut syncs, mut edges) = (vec![], vec![]);
-    for name in ["fra1", "nyc1"] {
-        let weir_sync = WeirSync::start(name, &redis.url()).await;
-        let setup = Setup::with(synced(rules_in("login"), name)).node(name).concurrency(2);
-        edges.push(Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await);
-        syncs.push(weir_sync);
-    }
-    for edge in &edges {
+    let setup = Setup::with(rules_in("login")).concurrency(2);
+    let regions = Region::start_all(&["fra1", "nyc1"], &redis.url(), &setup, &[]).await;
+    for Region { edge, .. } in &regions {
         edge.counter_grows("weir.sync.answered", 4).await;
     }
-    let (ask, mut a, mut b) = (login("203.0.113.7"), edges[0].client(), edges[1].client());
+    let (ask, mut a, mut b) = (login("203.0.113.7"), regions[0].edge.client(), regions[1].edge.client());
     let ((at_a, logins_at_a), (at_b, logins_at_b)) =
         tokio::join!(drain(&mut a, &ask, 8), drain(&mut b, &ask, 8));
     assert_eq!(logins_at_a + logins_at_b, 5);
@@ -50,16 +55,19 @@ async fn an_address_has_five_logins_at_all_points_of_presence_together() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_that_nobody_can_count_is_answered_503() {
-    let mut edge = Edge::start("login").await;
-    assert_eq!(edge.status(&login("203.0.113.1")).await, 200);
-    edge.weir_sync.kill();
+    let setup = Setup::with(rules_in("login"));
+    let Region { edge, mut weir_sync, .. } = Region::start("fra1", "memory", setup, &[]).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    let mut client = edge.client();
+    assert_eq!(client.send(&login("203.0.113.1")).await.status, 200);
+    weir_sync.kill();
     for n in 2..=9 {
-        let answer = edge.envoy.client().send(&login(&format!("203.0.113.{n}"))).await;
+        let answer = client.send(&login(&format!("203.0.113.{n}"))).await;
         assert_eq!(answer.status, 503, "{answer:?}");
         assert!((1..=6).contains(&answer.number("retry-after")), "a second and the jitter: {answer:?}");
     }
-    assert_eq!(edge.status(&Ask::from("203.0.113.2")).await, 200, "everything but the login goes on");
-    edge.weir_sync.restart().await;
-    edge.envoy.counter_grows("weir.sync.answered", 4).await;
-    assert_eq!(edge.status(&login("203.0.113.10")).await, 200);
+    assert_eq!(client.send(&Ask::from("203.0.113.2")).await.status, 200, "everything but the login goes on");
+    weir_sync.restart().await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    assert_eq!(client.send(&login("203.0.113.10")).await.status, 200);
 }
