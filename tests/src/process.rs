@@ -115,7 +115,7 @@ impl Process {
 }
 
 /// Waits until this program is told to end, by SIGINT or SIGTERM, and says so.
-pub async fn told_to_end() -> String {
+pub async fn ended_by_signal() -> String {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return "no signals".into() };
     let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return "no signals".into() };
     tokio::select! {

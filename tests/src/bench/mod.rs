@@ -43,7 +43,7 @@ use std::process::ExitCode;
 
 use tokio::runtime::Builder;
 
-use crate::process::told_to_end;
+use crate::process::ended_by_signal;
 use page::Part;
 
 const USAGE: &str = "expected envoy, gateway, sync or native, then maybe --quick, then maybe --write FILE, \
@@ -100,7 +100,7 @@ fn on<T>(mut builder: Builder, measure: impl Future<Output = Result<T, String>>)
     runtime.block_on(async {
         tokio::select! {
             done = measure => done,
-            told = told_to_end() => Err(told),
+            told = ended_by_signal() => Err(told),
         }
     })
 }

@@ -103,8 +103,8 @@ mod tests {
     fn a_part_is_written_with_its_rows_of_the_summary_and_nothing_else_changes() {
         let page = |module: &str, figures: &str| {
             format!(
-                "a\n<!-- bench-summary: begin -->\n\n{} {module} |\n{} 32 B | the aim |\n\n<!-- bench-summary: end -->\n\
-                 <!-- x: begin -->\n\n{figures}\n\n<!-- x: end -->\nb <!-- y: begin -->",
+                "a\n<!-- bench-summary: begin -->\n\n{} {module} |\n{} 32 B | the aim |\n\n\
+                 <!-- bench-summary: end -->\n<!-- x: begin -->\n\n{figures}\n\n<!-- x: end -->\nb <!-- y: begin -->",
                 WASM_BYTES.cells(),
                 ADDRESS.cells()
             )

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::artefact;
-use crate::envoy::{FAULTS, cluster, find_module, tcp};
+use crate::envoy::{CONNECTION_MANAGER, FAULTS, cluster, find_module, tcp};
 use crate::port;
 use crate::process::Process;
 use crate::wait::until;
@@ -107,19 +107,16 @@ pub fn http(name: &str, address: SocketAddr) -> Value {
     cluster(name, address, CONNECT_TIMEOUT)
 }
 
-/// The cluster of a service that answers gRPC: requests go to its replicas in turn.
-pub fn central(name: &str, replicas: &[SocketAddr]) -> Value {
-    let endpoints: Vec<Value> =
-        replicas.iter().map(|address| json!({"endpoint": {"address": tcp(*address)}})).collect();
-    json!({
-        "name": name,
-        "connect_timeout": CONNECT_TIMEOUT,
-        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
-        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+/// The cluster of a service that answers gRPC.
+pub fn central(name: &str, address: SocketAddr) -> Value {
+    let mut cluster = http(name, address);
+    cluster["typed_extension_protocol_options"] = json!({
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
             "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
             "explicit_http_config": {"http2_protocol_options": {}},
-        }},
-    })
+        },
+    });
+    cluster
 }
 
 /// The listener at `address` with `before` in front of the cluster `upstream`, or of an answer of Envoy's own.
@@ -146,7 +143,7 @@ fn listener(before: &Filters, address: SocketAddr, has_upstream: bool) -> Value 
         "filter_chains": [{"filters": [{
             "name": "http",
             "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "@type": CONNECTION_MANAGER,
                 "stat_prefix": "edge",
                 "use_remote_address": true,
                 "xff_num_trusted_hops": 1,

@@ -151,8 +151,8 @@ impl Figures<'_> {
     pub fn part(&self, text: &str) -> Part {
         let noise = self.each(|times| times.added(AGAIN));
         let text = format!(
-            "{text}\n\nNoise, the listener without a filter against another one without: {noise:.2} µs of CPU time per \
-             request."
+            "{text}\n\nNoise, the listener without a filter against another one without: {noise:.2} µs of CPU \
+             time per request."
         );
         let mut part = Part::begin(&text, &["reached (nine in ten; noise)"]);
         for (target, figure, what, of, other) in RATIOS {

@@ -45,7 +45,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The main ratios, in under five minutes; or what docs/reference/benchmarks.md is made with, in a quarter of an hour.
+    /// The main ratios, in under five minutes; or what docs/reference/benchmarks.md is made with, in a quarter of an
+    /// hour.
     pub fn of(is_quick: bool) -> Self {
         let visits = Length {
             rounds: 1_000,
@@ -83,8 +84,8 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
     let module_bytes = fs::metadata(&module).map_err(|e| format!("{}: {e}", module.display()))?.len();
     let Length { requests, alone, .. } = plan.visits;
     let text = format!(
-        "{machine} {} sweeps; per listener and sweep {requests} requests over {CONNECTIONS} connections and {alone} one \
-         after the other.",
+        "{machine} {} sweeps; per listener and sweep {requests} requests over {CONNECTIONS} connections and \
+         {alone} one after the other.",
         sweeps.len(),
     );
     Ok(Figures { sweeps: &sweeps, memory, module_bytes: float(module_bytes) }.part(&text))
@@ -98,7 +99,7 @@ async fn sweeps(plan: Plan, cpus: Cpus) -> Result<Vec<Round<Case>>, String> {
     let clusters = vec![
         http("upstream", upstream),
         http(WEIR_SYNC, weir_sync.address()),
-        central(SERVICE, &[service.address()]),
+        central(SERVICE, service.address()),
     ];
     let (of_one, of_two) = (Case::of_one_worker(plan.all), Case::of_two_workers());
     let of = |cases: &[Case]| cases.iter().map(|case| (*case, case.filters())).collect::<Vec<_>>();

@@ -4,10 +4,8 @@
 //! Redis. It is visited with few keys and with many. CPU time is what the kernel says each of its threads was given,
 //! and so is that of Redis.
 
-mod accuracy;
 mod contender;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -22,15 +20,12 @@ use super::visits::{CALLERS, CONNECTIONS, Length, Round, Site, Visit, in_turn};
 use super::{filters, machine, upstream};
 use crate::redis::Redis;
 
-use accuracy::Admitted;
 use contender::{Contender, Service};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     visits: Length,
-    /// How long a key is asked for three times its limit.
-    accuracy: Duration,
 }
 
 impl Plan {
@@ -43,10 +38,10 @@ impl Plan {
             warm_up: 300,
             requests: if is_quick { 4_000 } else { 20_000 },
             alone: if is_quick { 200 } else { 400 },
-            // limitador's `redis_cached` tells Redis once a second.
+            // What is not strict goes to Redis within a second.
             settles: Duration::from_millis(1_100),
         };
-        Self { visits, accuracy: Duration::from_secs(if is_quick { 5 } else { 60 }) }
+        Self { visits }
     }
 }
 
@@ -97,40 +92,29 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
     eprintln!("bench-gateway: {machine}");
     let contenders = contender::there();
     let upstream = upstream::start()?;
-    let rounds = {
-        let redis = Redis::start().await;
-        let services = contender::start(&contenders, &redis, LIMIT, 1).await?;
-        let mut proxy = proxy(&services, upstream, cpus).await?;
-        let mut sites = vec![];
-        for keys in Keys::ALL {
-            for service in &services {
-                let contender = service.contender();
-                let meters = [Meter::of(&[service.id()]), Meter::of(&[redis.id()])];
-                let at = (&proxy, contender);
-                sites.push(Site::open(Visited(contender, keys), at, keys.callers(), meters, 200).await?);
-            }
-        }
-        let rounds = in_turn(&mut sites, plan.visits, |rounds| told(plan, rounds)).await?;
-        proxy.check()?;
-        rounds
-    };
     let redis = Redis::start().await;
-    let services = contender::start(&contenders, &redis, accuracy::LIMIT, accuracy::REPLICAS).await?;
+    let services = contender::start(&contenders, &redis, LIMIT).await?;
     let mut proxy = proxy(&services, upstream, cpus).await?;
-    let accuracy = accuracy::all(plan.accuracy, &contenders, &proxy).await?;
+    let mut sites = vec![];
+    for keys in Keys::ALL {
+        for service in &services {
+            let contender = service.contender();
+            let meters = [Meter::of(&[service.id()]), Meter::of(&[redis.id()])];
+            let at = (&proxy, contender);
+            sites.push(Site::open(Visited(contender, keys), at, keys.callers(), meters, 200).await?);
+        }
+    }
+    let rounds = in_turn(&mut sites, plan.visits, |rounds| told(plan, rounds)).await?;
     proxy.check()?;
-    Ok(part(&machine, plan, &rounds, &accuracy))
+    Ok(part(&machine, plan, &rounds))
 }
 
-/// An Envoy with a listener and a cluster for each service, which asks its replicas in turn.
+/// An Envoy with a listener and a cluster for each service.
 async fn proxy(services: &[Service], upstream: SocketAddr, cpus: Cpus) -> Result<Proxy<Contender>, String> {
-    let mut replicas = BTreeMap::<Contender, Vec<SocketAddr>>::new();
-    for service in services {
-        replicas.entry(service.contender()).or_default().push(service.address());
-    }
     let mut clusters = vec![http("upstream", upstream)];
-    clusters.extend(replicas.iter().map(|(contender, replicas)| central(contender.cluster(), replicas)));
-    let listeners = replicas.keys().map(|contender| (*contender, filters::central(contender.cluster())));
+    clusters.extend(services.iter().map(|service| central(service.contender().cluster(), service.address())));
+    let contenders = services.iter().map(Service::contender);
+    let listeners = contenders.map(|contender| (contender, filters::central(contender.cluster())));
     Proxy::start(listeners, 1, clusters, cpus).await
 }
 
@@ -161,52 +145,29 @@ fn alone(visit: &Visit) -> [f64; 2] {
 }
 
 /// What the page is to hold.
-fn part(
-    machine: &str,
-    plan: Plan,
-    rounds: &[Round<Visited>],
-    accuracy: &BTreeMap<Contender, Admitted>,
-) -> Part {
+fn part(machine: &str, plan: Plan, rounds: &[Round<Visited>]) -> Part {
     let Length { requests, alone, .. } = plan.visits;
     let text = format!(
-        "{machine} {} rounds; per service, number of keys and round {requests} requests over {CONNECTIONS} connections and \
-         {alone} one after the other; median, and quartiles in brackets. A figure is checks per second of CPU.",
+        "{machine} {} rounds; per service, number of keys and round {requests} requests over {CONNECTIONS} \
+         connections and {alone} one after the other; median, and quartiles in brackets. A figure is checks per second \
+         of CPU.",
         rounds.len(),
     );
     let mut part = Part::begin(&text, &["reached, service and Redis", "the service alone"]);
     for (target, ours, theirs) in [
-        (Some(GATEWAY_STRICT), Contender::Strict, Contender::Minimal),
-        (Some(GATEWAY_PLAIN), Contender::Plain, Contender::Limitador),
-        (None, Contender::Plain, Contender::Minimal),
-        (None, Contender::Strict, Contender::Limitador),
-        (None, Contender::Plain, Contender::LimitadorCached),
+        (GATEWAY_STRICT, Contender::Strict, Contender::Minimal),
+        (GATEWAY_PLAIN, Contender::Plain, Contender::Limitador),
     ] {
         if rounds.iter().any(|round| round.contains_key(&Visited(theirs, Keys::Few))) {
             compared(&mut part, target, rounds, ours, theirs);
         }
     }
     services(&mut part, rounds);
-    let times = format!(
-        "{} replicas, {}/s for a client that asks for three times as much, {} s",
-        accuracy::REPLICAS,
-        accuracy::LIMIT,
-        plan.accuracy.as_secs(),
-    );
-    part.table(&[&times, "let through : the limit over that time", "the most within any second"]);
-    for (contender, Admitted { part: of_limit, in_a_second }) in accuracy {
-        part.row(&[contender.to_string(), format!("{of_limit:.3}"), in_a_second.to_string()]);
-    }
     part
 }
 
 /// How many times as many checks one makes in a second of CPU, for few keys and for many; the worse of both counts.
-fn compared(
-    part: &mut Part,
-    target: Option<Target>,
-    rounds: &[Round<Visited>],
-    ours: Contender,
-    theirs: Contender,
-) {
+fn compared(part: &mut Part, target: Target, rounds: &[Round<Visited>], ours: Contender, theirs: Contender) {
     let ratios = |of: fn(&Visit) -> f64| {
         Keys::ALL.map(|keys| {
             let ratio = |round: &Round<Visited>| {
@@ -223,7 +184,7 @@ fn compared(
     let all = ratios(both);
     let worse = all.iter().map(|(_, spread)| spread.median).fold(f64::INFINITY, f64::min);
     let cells = [text(&all), text(&ratios(service))];
-    part.figure(&format!("{ours} : {theirs}"), target.map(|target| (target, worse)), &cells);
+    part.figure(&format!("{ours} : {theirs}"), Some((target, worse)), &cells);
 }
 
 /// A row for each service and number of keys.

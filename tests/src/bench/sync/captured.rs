@@ -170,8 +170,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_charge_is_told_from_other_calls() {
-        let line = r#"1763738231.000001 [0 127.0.0.1:40000] "EVALSHA" "ab12" "2" "weir:budget:{bench:000000000042}" "weir:budget:{bench:000000000043}" "bench/x" "\n00\"7\n" "\x00\x01\\345678\xff""#;
+    fn only_a_charge_is_captured() {
+        let line = concat!(
+            r#"1763738231.000001 [0 127.0.0.1:40000] "EVALSHA" "ab12" "2" "weir:budget:{bench:000000000042}" "#,
+            r#""weir:budget:{bench:000000000043}" "bench/x" "\n00\"7\n" "\x00\x01\\345678\xff""#
+        );
         let (arguments, keys_len) = charge(line).expect("a charge");
         let last = [&FAR.to_le_bytes()[..], b"8\xff"].concat();
         let keys = [42, 43].map(|n| format!("weir:budget:{{bench:0000000000{n}}}").into_bytes());

@@ -79,8 +79,8 @@ async fn flood(pops: &mut Vec<Pop>, lasts: Duration) -> Reached {
     let Reached { reports, unsettled, .. } = reached;
     assert!(
         unsettled <= reports,
-        "bench-sync: {unsettled} reports of a flood were not charged, {reports} were: look at weir_sync_report_limits_exceeded_total and \
-         weir_sync_store_errors_total"
+        "bench-sync: {unsettled} reports of a flood were not charged, {reports} were: look at \
+         weir_sync_report_limits_exceeded_total and weir_sync_store_errors_total"
     );
     Reached { wall: began.elapsed(), ..reached }
 }
@@ -217,7 +217,8 @@ pub(super) async fn cluster(plan: Plan, figures: &mut Figures) {
     let calls: Vec<f64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
     let even = calls.iter().sum::<f64>() / float(calls.len() as u64);
     let busiest = calls.iter().copied().fold(0.0, f64::max);
-    let figure = "a Redis Cluster of three masters : one Redis, keys per second of all CPU used (weir-sync's and Redis's)";
+    let figure = "a Redis Cluster of three masters : one Redis, keys per second of all CPU used (weir-sync's and \
+        Redis's)";
     figures.target(SYNC_CLUSTER, figure, ratios, 2);
     figures.spread("the same cluster: keys per second of all CPU used", by_cpu, 0);
     figures.spread("the same, keys/s by the wall", by_wall, 0);

@@ -7,8 +7,6 @@
 mod captured;
 mod fleets;
 mod floods;
-mod lists;
-mod memory;
 mod pop;
 
 use std::time::Duration;
@@ -26,23 +24,18 @@ pub struct Plan {
     rounds: usize,
     /// How long a round floods weir-sync, or Redis.
     round: Duration,
-    /// How many reports of 1,000 keys are timed.
-    large_reports: usize,
-    /// How long the fleet of simulated POPs reports.
-    fleet: Duration,
 }
 
 impl Plan {
     /// For a look, at most a minute; or for figures to keep, about four minutes.
     pub fn of(is_quick: bool) -> Self {
-        let (rounds, round, large_reports, fleet) = if is_quick { (5, 1, 200, 4) } else { (9, 4, 1_000, 20) };
-        let [round, fleet] = [round, fleet].map(Duration::from_secs);
-        Self { rounds, round, large_reports, fleet }
+        let (rounds, round) = if is_quick { (5, 1) } else { (9, 4) };
+        Self { rounds, round: Duration::from_secs(round) }
     }
 }
 
 /// The parts of a run, in order.
-const PARTS: [&str; 9] = ["memory", "redis", "shared", "cluster", "large", "hot", "lists", "fleet", "fleets"];
+const PARTS: [&str; 5] = ["memory", "redis", "shared", "cluster", "fleets"];
 
 /// Measures `parts` (none is all of [`PARTS`]); progress, and each figure as it comes, go to standard error.
 pub async fn run(plan: Plan, parts: &[&str]) -> Result<Part, String> {
@@ -62,11 +55,7 @@ pub async fn run(plan: Plan, parts: &[&str]) -> Result<Part, String> {
             "redis" => floods::redis(plan, &mut figures).await,
             "shared" => floods::shared(plan, &mut figures).await,
             "cluster" => floods::cluster(plan, &mut figures).await,
-            "large" => fleets::large(plan, &mut figures).await,
-            "hot" => memory::run(&mut figures).await,
-            "lists" => lists::run(plan, &mut figures).await,
-            "fleet" => fleets::run(plan, &mut figures).await,
-            _ => fleets::grow(&mut figures).await,
+            _ => fleets::run(&mut figures).await,
         }
     }
     Ok(figures.0)
