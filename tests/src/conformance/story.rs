@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
-use crate::mock_host::{Ask, CallAnswer, Decision, Host, Runtime, Trap, Worker, grant, reply};
+use crate::mock_host::{Ask, CallAnswer, Decision, Host, Trap, Worker, grant, reply};
 
 /// How often a request may ask weir-sync before it is decided.
 const CALLS_MAX: usize = 2;
@@ -43,34 +43,18 @@ pub enum Outcome {
     Held,
 }
 
-/// A run to its end.
+/// A run.
 pub struct Run {
+    worker: Worker,
     /// What became of each request.
     pub outcomes: Vec<Outcome>,
-    /// All that the module was called with, and all that it called.
-    pub transcript: Vec<String>,
 }
 
-impl Run {
-    /// How often the function `name` of the module, or of its host, was called.
-    pub fn calls_of(&self, name: &str) -> u32 {
-        let is_call =
-            |line: &&String| line.trim_start().split_once('[').is_some_and(|(called, _)| called == name);
-        u32::try_from(self.transcript.iter().filter(is_call).count()).unwrap_or(u32::MAX)
-    }
-}
-
-struct Story {
-    worker: Worker,
-    outcomes: Vec<Outcome>,
-}
-
-pub(super) fn run(runtime: &'static dyn Runtime, host: Host) -> Result<Run, Trap> {
-    let worker = Worker::try_start_in(runtime, host.transcribed())?;
-    let mut story = Story { worker, outcomes: Vec::new() };
-    story.play()?;
-    let transcript = story.worker.host_mut().transcript.take().unwrap_or_default();
-    Ok(Run { outcomes: story.outcomes, transcript })
+/// A run to its end.
+pub(super) fn run(host: Host) -> Result<Run, Trap> {
+    let mut run = Run { worker: Worker::try_start(host)?, outcomes: Vec::new() };
+    run.play()?;
+    Ok(run)
 }
 
 /// Two of a client's requests pass; a login waits for weir-sync.
@@ -107,7 +91,12 @@ fn nothing_left(report: &Report) -> CallAnswer {
     CallAnswer::new("200", reply(report.sequence, 3, grants))
 }
 
-impl Story {
+impl Run {
+    /// How often the function `name` of the module, or of its host, was called.
+    pub fn calls_of(&self, name: &str) -> u32 {
+        self.worker.host().called(name)
+    }
+
     fn play(&mut self) -> Result<(), Trap> {
         let root = self.worker.root();
         self.worker.call_for(root, "proxy_abi_version_0_2_1", &[])?;

@@ -1,13 +1,23 @@
-//! The VM's memory, as a host function reads and writes it.
+//! A VM, and its memory as a host function reads and writes it.
 
 use std::ops::Range;
 
 use super::host::Host;
-use super::runtime::Vm;
-use super::transcript;
 
 /// Why a host function ends the callback that the module is in.
 pub(super) type Error = String;
+
+/// A VM and its host, between callbacks or while the module calls its host.
+pub(super) trait Vm {
+    /// The host.
+    fn host(&self) -> &Host;
+    /// The host, to change it.
+    fn host_mut(&mut self) -> &mut Host;
+    /// The module's linear memory.
+    fn memory(&mut self) -> &mut [u8];
+    /// Calls what the module exports under this name. What that returns, or why it trapped.
+    fn call(&mut self, export: &str, args: &[u32]) -> Result<Option<u32>, Error>;
+}
 
 /// A call of the module into the host: its memory, and the host's state.
 pub(super) struct Guest<'a>(pub(super) &'a mut dyn Vm);
@@ -61,9 +71,8 @@ impl Guest<'_> {
 
     /// Calls the module back.
     pub(super) fn call(&mut self, export: &str, args: &[u32]) -> Result<Option<u32>, Error> {
-        let value = self.0.call(export, args)?;
-        self.host().transcribe(|| transcript::callback(export, args) + &transcript::returned(value));
-        Ok(value)
+        self.host().count(export);
+        self.0.call(export, args)
     }
 
     /// A serialized map: a count, sizes, then names and values, each ended by NUL.

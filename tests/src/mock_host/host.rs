@@ -158,8 +158,6 @@ pub struct Host {
     pub filter_state: BTreeMap<String, String>,
     /// How often the module was asked for memory to put an answer into: what is dear about most calls.
     pub lent: u32,
-    /// Every callback and every call of the host, one a line; none unless a test asked for it.
-    pub transcript: Option<Vec<String>>,
     /// The callback that the module is in, and the request it is for; none where that is the root context.
     pub(super) callback: &'static str,
     pub(super) request: Option<u32>,
@@ -196,7 +194,6 @@ impl Host {
             calls_back: None,
             filter_state: BTreeMap::new(),
             lent: 0,
-            transcript: None,
             callback: "",
             request: None,
             shared: shared.clone(),
@@ -224,20 +221,13 @@ impl Host {
         self
     }
 
-    /// The same with a transcript.
-    #[must_use]
-    pub fn transcribed(mut self) -> Self {
-        self.transcript = Some(Vec::new());
-        self
-    }
-
     /// Answers by `script` from now on; calls are counted anew.
     pub fn follow(&mut self, script: Script) {
         self.script = script;
         self.called.clear();
     }
 
-    /// How often the module called `function` since the script began.
+    /// How often the module called `function`, or its host the module's, since the script began.
     pub fn called(&self, function: &str) -> u32 {
         self.called.get(function).copied().unwrap_or(0)
     }
@@ -262,13 +252,6 @@ impl Host {
         self.shared.keys()
     }
 
-    /// Adds a line to the transcript, if there is one.
-    pub(super) fn transcribe(&mut self, line: impl FnOnce() -> String) {
-        if let Some(transcript) = &mut self.transcript {
-            transcript.push(line());
-        }
-    }
-
     /// The call that the request `id` waits for.
     pub(crate) fn call_of(&self, id: u32) -> Option<&HttpCall> {
         self.http_calls.iter().find(|call| call.request == Some(id))
@@ -287,13 +270,18 @@ impl Host {
     }
 
     pub(super) fn answer(&mut self, function: &str) -> Answer {
-        let nth = match self.called.get_mut(function) {
+        let nth = self.count(function);
+        self.script.answer(function, nth)
+    }
+
+    /// Counts a call of `function`; returns which one it is, from 1.
+    pub(super) fn count(&mut self, function: &str) -> u32 {
+        match self.called.get_mut(function) {
             Some(count) => {
                 *count += 1;
                 *count
             }
             None => *self.called.entry(function.to_owned()).or_insert(1),
-        };
-        self.script.answer(function, nth)
+        }
     }
 }

@@ -1,12 +1,10 @@
 //! Every function that the module imports.
 
-use super::guest::{Error, Guest};
+use super::guest::{Error, Guest, Vm};
 use super::host::{Callback, Created, Host, HttpCall, LocalResponse};
 use super::message;
-use super::runtime::Vm;
 use super::script::Answer;
 use super::shared::Unwritten;
-use super::transcript;
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
@@ -25,15 +23,8 @@ enum Returns {
 }
 
 /// What the host does when the module in `vm` calls the function `name`: the status, or why that ends the callback.
-pub fn answer(vm: &mut dyn Vm, name: &str, args: &[u64]) -> Result<u32, String> {
-    let mut guest = Guest(vm);
-    let call = guest.host().transcript.is_some().then(|| transcript::call(&mut guest, name, args));
-    let status = answered(&mut guest, name, args)?;
-    guest.host().transcribe(|| call.unwrap_or_default() + &transcript::returned(Some(status)));
-    Ok(status)
-}
-
-fn answered(guest: &mut Guest<'_>, name: &str, args: &[u64]) -> Result<u32, Error> {
+pub(super) fn answer(vm: &mut dyn Vm, name: &str, args: &[u64]) -> Result<u32, Error> {
+    let guest = &mut Guest(vm);
     if let Some((_, callbacks)) = guest.host().calls_back.take_if(|(function, _)| function == name) {
         for callback in callbacks {
             match callback {
@@ -127,7 +118,7 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
         "proxy_get_header_map_pairs" => {
             let pairs = match arg(0) {
                 0 => message::serialized(&guest.host().ask.headers),
-                2 => serialized(&guest.host().upstream_headers),
+                2 => message::serialized(&guest.host().upstream_headers),
                 _ => return Ok(BAD_ARGUMENT),
             };
             guest.give(&pairs, arg(1), arg(2))?;
@@ -222,15 +213,6 @@ fn header(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error>
         }
         _ => Ok(BAD_ARGUMENT),
     }
-}
-
-/// Headers as the ABI has them, written by hand: how many, their sizes, and each text ended by NUL.
-fn serialized(headers: &[(String, String)]) -> Vec<u8> {
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
-    let sizes = headers.iter().flat_map(|(name, value)| [number(name.len()), number(value.len())]);
-    let texts = headers.iter().flat_map(|(name, value)| [name, value]);
-    let texts = texts.flat_map(|text| text.bytes().chain([0]));
-    number(headers.len()).into_iter().chain(sizes.flatten()).chain(texts).collect()
 }
 
 fn buffer(guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {

@@ -1,5 +1,5 @@
-//! The runtime that tests use unless they say otherwise: an interpreter, which gives the same run for the same
-//! script on every machine, and begins a run in no time.
+//! What runs the module: an interpreter, which gives the same run for the same script on every machine, and begins a
+//! run in no time.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -8,25 +8,38 @@ use wasmi::{
     AsContextMut, Caller, Engine, Error, ExternType, Func, Instance, Linker, Memory, Module, Store, Val,
 };
 
+use super::guest::Vm;
 use super::host::Host;
 use super::imports::answer;
-use super::runtime::{Runtime, Vm};
 use crate::artefact;
 
-/// A module as the interpreter has it.
-struct Interpreter {
+/// The module as the interpreter has it.
+struct Filter {
     module: Module,
     imports: Vec<String>,
     exports: Vec<String>,
 }
 
-/// The interpreter with the module, which is read once per test process.
-pub fn interpreter() -> &'static dyn Runtime {
-    static FILTER: LazyLock<Interpreter> = LazyLock::new(|| Interpreter::of(&artefact::filter_wasm()));
-    &*FILTER
+/// Read once per test process.
+static FILTER: LazyLock<Filter> = LazyLock::new(|| Filter::of(&artefact::filter_wasm()));
+
+/// The names of the functions that the module imports.
+pub fn imports() -> &'static [String] {
+    &FILTER.imports
 }
 
-impl Interpreter {
+/// The names of those that it exports.
+pub fn exports() -> &'static [String] {
+    &FILTER.exports
+}
+
+/// A VM of the module, in which [`answer`] is every function that it imports; or why there is none.
+pub(super) fn start(host: Host) -> Result<Box<dyn Vm>, String> {
+    let between = FILTER.begin(host).map_err(|error| error.to_string())?;
+    Ok(Box::new(between))
+}
+
+impl Filter {
     fn of(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let module = Module::new(&Engine::default(), &bytes)
@@ -55,21 +68,6 @@ impl Interpreter {
         let instance = linker.instantiate_and_start(&mut store, &self.module)?;
         let memory = instance.get_memory(&store, "memory").ok_or_else(no_memory)?;
         Ok(Between { store, instance, memory })
-    }
-}
-
-impl Runtime for Interpreter {
-    fn imports(&self) -> &[String] {
-        &self.imports
-    }
-
-    fn exports(&self) -> &[String] {
-        &self.exports
-    }
-
-    fn start(&self, host: Host) -> Result<Box<dyn Vm>, String> {
-        let between = self.begin(host).map_err(|error| error.to_string())?;
-        Ok(Box::new(between))
     }
 }
 

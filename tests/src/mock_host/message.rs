@@ -1,6 +1,5 @@
-//! Configurations and weir-sync's answers, as bytes.
+//! weir-sync's answers, and header maps, as bytes.
 
-use serde_json::Value;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
@@ -22,11 +21,11 @@ pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
 }
 
 /// A header map in the ABI's form: a count, sizes, then names and values, each ended by NUL.
-pub(super) fn serialized(headers: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub(super) fn serialized(headers: &[(String, impl AsRef<[u8]>)]) -> Vec<u8> {
     let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
-    let sizes = headers.iter().flat_map(|(name, value)| [size(name.len()), size(value.len())]);
+    let sizes = headers.iter().flat_map(|(name, value)| [size(name.len()), size(value.as_ref().len())]);
     let mut bytes = [size(headers.len())].into_iter().chain(sizes).flatten().collect::<Vec<u8>>();
-    for text in headers.iter().flat_map(|(name, value)| [name.as_bytes(), value]) {
+    for text in headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_ref()]) {
         bytes.extend(text);
         bytes.push(0);
     }
@@ -40,47 +39,6 @@ pub(super) fn foreign(sent: &[u8]) -> Option<String> {
     Some(format!("the module is not of this code, or wrong: {error}; build it again with `make wasm`"))
 }
 
-/// An object as a `google.protobuf.Struct`, the form in which Envoy hands it over. Written by hand,
-/// so that the filter's own reader is not checked against itself.
-pub fn protobuf_struct(object: &Value) -> Vec<u8> {
-    let fields = object.as_object().into_iter().flatten();
-    fields
-        .flat_map(|(name, value)| {
-            let entry = [delimited(1, name.as_bytes()), delimited(2, &protobuf_value(value))].concat();
-            delimited(1, &entry)
-        })
-        .collect()
-}
-
-fn protobuf_value(value: &Value) -> Vec<u8> {
-    match value {
-        Value::Null => vec![1 << 3, 0],
-        Value::Number(number) => {
-            let double = number.as_f64().unwrap_or(f64::NAN);
-            [vec![2 << 3 | 1], double.to_le_bytes().to_vec()].concat()
-        }
-        Value::String(text) => delimited(3, text.as_bytes()),
-        Value::Bool(truth) => vec![4 << 3, u8::from(*truth)],
-        Value::Object(_) => delimited(5, &protobuf_struct(value)),
-        Value::Array(items) => {
-            let items: Vec<u8> = items.iter().flat_map(|item| delimited(1, &protobuf_value(item))).collect();
-            delimited(6, &items)
-        }
-    }
-}
-
-fn delimited(field: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut out = vec![field << 3 | 2];
-    let mut size = bytes.len();
-    while size > 0x7f {
-        out.push(u8::try_from(size & 0x7f).unwrap_or(0) | 0x80);
-        size >>= 7;
-    }
-    out.push(u8::try_from(size).unwrap_or(0));
-    out.extend(bytes);
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use weir_protocol::messages::VERSION;
@@ -88,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_of_another_version_is_told_what_to_do() {
+    fn a_module_of_another_version_is_named_with_its_remedy() {
         let report = Report { pop: "fra1".into(), worker: 1, sequence: 1, ..Report::default() }.encode();
         assert_eq!((foreign(&report), foreign(b"")), (None, None));
         let older = [&[VERSION - 1], report.get(1..).unwrap()].concat();

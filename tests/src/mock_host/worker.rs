@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use super::guest::Vm;
 use super::host::{Ask, CallAnswer, Host, LocalResponse};
-use super::interpreter::interpreter;
-use super::runtime::{Runtime, Vm};
+use super::interpreter;
 use super::shared::SharedData;
-use super::transcript;
 
 /// The first root context's id; later ones and requests count up from it.
 const FIRST_ROOT: u32 = 1;
@@ -60,7 +59,6 @@ impl fmt::Debug for Trap {
 /// One worker of a proxy: a VM of the real module, and its host. Methods panic if the VM traps;
 /// those named `try_...` give the trap to the caller.
 pub struct Worker {
-    runtime: &'static dyn Runtime,
     vm: Box<dyn Vm>,
     root: u32,
     last_context: u32,
@@ -69,13 +67,8 @@ pub struct Worker {
 impl Worker {
     /// A worker on `host`, up to and with `proxy_on_vm_start`.
     pub fn try_start(host: Host) -> Result<Self, Trap> {
-        Self::try_start_in(interpreter(), host)
-    }
-
-    /// The same in another runtime, which has the module.
-    pub fn try_start_in(runtime: &'static dyn Runtime, host: Host) -> Result<Self, Trap> {
-        let vm = runtime.start(host).map_err(|why| Trap(format!("the module does not start: {why}")))?;
-        let mut worker = Self { runtime, vm, root: FIRST_ROOT, last_context: FIRST_ROOT };
+        let vm = interpreter::start(host).map_err(|why| Trap(format!("the module does not start: {why}")))?;
+        let mut worker = Self { vm, root: FIRST_ROOT, last_context: FIRST_ROOT };
         worker.call("_initialize", &[])?;
         worker.create_plugin(FIRST_ROOT)?;
         worker.asked(FIRST_ROOT, "proxy_on_vm_start", &[FIRST_ROOT, 0])?;
@@ -306,7 +299,7 @@ impl Worker {
 
     /// Whether the module has this callback: a host passes over one that is not there.
     pub fn has(&self, export: &str) -> bool {
-        self.runtime.exports().iter().any(|known| known == export)
+        interpreter::exports().iter().any(|known| known == export)
     }
 
     /// A callback for the root context.
@@ -330,11 +323,9 @@ impl Worker {
         let request = (context != self.root).then_some(context);
         let host = self.host_mut();
         (host.callback, host.request) = (export, request);
-        host.transcribe(|| transcript::callback(export, args));
+        host.count(export);
         let result = self.vm.call(export, args);
-        let returned = result.map_err(|why| self.complaint(&format!("{export} trapped: {why}")))?;
-        self.host_mut().transcribe(|| export.to_owned() + &transcript::returned(returned));
-        Ok(returned)
+        result.map_err(|why| self.complaint(&format!("{export} trapped: {why}")))
     }
 
     fn complaint(&self, what: &str) -> Trap {

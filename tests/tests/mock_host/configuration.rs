@@ -1,25 +1,13 @@
-//! Good and bad configurations, in both of the forms in which hosts hand them over.
+//! Good and bad configurations.
 
-use serde_json::json;
-use weir_tests::mock_host::{Answer, Host, Script, Worker, protobuf_struct};
+use weir_tests::mock_host::{Answer, Host, Script, Worker};
 
-use crate::harness::{client, plugin, rule, shared, synced, with};
+use crate::harness::{client, plugin, rule, shared, synced};
 
 const LOG_ERROR: u32 = 4;
 
 fn started() -> Worker {
     Worker::try_start(Host::new(&shared())).unwrap()
-}
-
-#[test]
-fn json_and_a_protobuf_struct_mean_the_same() {
-    let configuration = synced(&with(rule("1/h", 3), "match", json!({"path": {"prefix": "/"}})));
-    for bytes in [configuration.to_string().into_bytes(), protobuf_struct(&configuration)] {
-        let mut worker = started();
-        assert!(worker.configure(bytes));
-        assert_eq!(worker.allowed_of(5, &client(1)), 3);
-        assert_eq!(worker.host().tick_period_ms, Some(250));
-    }
 }
 
 #[test]

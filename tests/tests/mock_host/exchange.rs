@@ -40,7 +40,7 @@ fn the_first_tick_greets() {
 
 // I1, I9
 #[test]
-fn an_answer_that_is_none_makes_the_worker_say_the_same_again() {
+fn after_an_unreadable_answer_the_worker_reports_the_same_again() {
     let oversize = CallAnswer { claimed_size: Some(256 * 1024 + 1), ..CallAnswer::new("200", vec![1; 64]) };
     let larger_than_claimed = CallAnswer { claimed_size: Some(1), ..CallAnswer::new("200", vec![1; 64]) };
     let lying = CallAnswer { claimed_size: Some(u32::MAX), ..CallAnswer::new("200", vec![1; 64]) };

@@ -52,7 +52,7 @@ fn details(answer: &LocalResponse) -> (Status, Vec<String>, i64) {
 }
 
 #[test]
-fn a_grpc_client_is_told_why_and_when_to_come_back() {
+fn a_refused_grpc_client_gets_the_reason_and_the_delay() {
     let grpc = client(1).header("content-type", "application/grpc").header("te", "trailers");
     let types = |of: &[&str]| -> Vec<_> {
         of.iter().map(|name| format!("type.googleapis.com/google.rpc.{name}")).collect()
@@ -95,7 +95,7 @@ fn a_refused_post_is_not_asked_for_its_content_type() {
 }
 
 #[test]
-fn a_request_that_cannot_be_answered_goes_on_and_the_log_says_why() {
+fn a_request_that_cannot_be_answered_goes_on_and_is_logged() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     assert!(worker.request(&client(1)).allowed());
     worker.host_mut().follow(Script::always("proxy_send_local_response", Answer::Status(2)));

@@ -262,7 +262,7 @@ fn requests_that_wait_across_the_switch_are_decided() {
 
 // I1
 #[test]
-fn a_response_under_way_says_nothing_of_a_rule_that_was_replaced() {
+fn a_response_under_way_has_no_header_of_a_rule_that_was_replaced() {
     let told = with(rule("1/h", 5), "response", json!({"on_allowed": true}));
     for is_replaced in [false, true] {
         let mut worker = Worker::configured(&shared(), &synced(&told));

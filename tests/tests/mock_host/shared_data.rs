@@ -11,7 +11,7 @@ use crate::harness::{client, plugin, rule, shared, synced, with};
 const BOTH: [ZeroCas; 2] = [ZeroCas::Overwrites, ZeroCas::Inserts];
 
 #[test]
-fn a_host_without_shared_data_limits_per_worker_and_says_so_once() {
+fn a_host_without_shared_data_limits_per_worker_and_logs_it_once() {
     for function in ["proxy_get_shared_data", "proxy_set_shared_data"] {
         let shared = shared();
         let mut workers = [1, 2].map(|_| {

@@ -43,7 +43,7 @@ fn a_request_waits_for_its_token_and_goes_on_once() {
 
 // I1
 #[test]
-fn unanswered_it_fails_as_its_rule_says() {
+fn without_an_answer_it_fails_by_on_sync_loss() {
     for (policy, status) in [("deny", Some(503)), ("local", None), ("share", None)] {
         let answers = [
             CallAnswer::timeout(),

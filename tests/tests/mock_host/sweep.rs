@@ -4,11 +4,11 @@
 //! Tests of I1.
 
 use weir_tests::conformance::{CALLS, OK, Outcome, STATUSES, Without, decided, left_out, run, sweep};
-use weir_tests::mock_host::{Answer, Script, interpreter};
+use weir_tests::mock_host::{Answer, Script};
 
 /// What the module decides on a host that follows `script`; panics if it traps.
 fn outcomes(script: Script, what: &str) -> Vec<Outcome> {
-    let run = run(interpreter(), script);
+    let run = run(script);
     run.unwrap_or_else(|trap| panic!("{what}: {trap:?}")).outcomes
 }
 
@@ -18,8 +18,8 @@ fn always(function: &str, answer: &Answer) -> Vec<Outcome> {
 
 #[test]
 fn every_function_that_a_module_imports_or_exports_is_in_a_run() {
-    let run = run(interpreter(), Script::work()).unwrap();
-    assert_eq!(left_out(interpreter(), &run), [""; 0]);
+    let run = run(Script::work()).unwrap();
+    assert_eq!(left_out(&run), [""; 0]);
     assert_eq!(run.outcomes, decided(Without::Nothing));
 }
 
@@ -27,14 +27,14 @@ fn every_function_that_a_module_imports_or_exports_is_in_a_run() {
 fn every_request_gets_its_decision_whatever_status_a_function_answers() {
     for call in &CALLS {
         for status in STATUSES {
-            let run = sweep(interpreter(), call.name, status);
+            let run = sweep(call.name, status);
             assert!(run.is_ok(), "{}", run.unwrap_err());
         }
     }
 }
 
 #[test]
-fn a_request_waits_only_for_what_its_host_said_it_would_do() {
+fn a_request_waits_only_for_what_its_host_accepted() {
     for call in &CALLS {
         for status in STATUSES {
             let is_promise =
@@ -47,7 +47,7 @@ fn a_request_waits_only_for_what_its_host_said_it_would_do() {
 
 #[test]
 fn a_single_failing_call_costs_no_decision() {
-    let calls = run(interpreter(), Script::work()).unwrap();
+    let calls = run(Script::work()).unwrap();
     for function in CALLS.iter().map(|call| call.name) {
         for nth in 1..=calls.calls_of(function) {
             for answer in [Answer::Status(1), Answer::Status(10), Answer::Nothing] {
