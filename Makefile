@@ -19,24 +19,26 @@ export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := --remap-path-prefix=$(CARGO_HOME)
 # Property tests try the same cases each time, so that a change fails by what it changed. Another number, other cases.
 export PROPTEST_RNG_SEED ?= 1
 # Tests that start real programs mostly wait: more of them than there are processors run at once.
-export RUST_TEST_THREADS ?= 8
+export RUST_TEST_THREADS ?= 12
 
 LAB := python3 -B envoy/lab
 KUBERNETES := $(CURDIR)/.tools/kubernetes
-# What runs natively: everything but the filters. Every step names the same packages, even if it needs only some of
-# them, because cargo would build the dependencies again for a different selection.
-NATIVE := --locked --workspace --exclude weir-filter --exclude weir-native --exclude weir-empty-filter
+# What runs natively: everything but the wasm. Every step names the same packages, even if it needs only some of them,
+# because cargo would build the dependencies again for a different selection.
+NATIVE := --locked --workspace --exclude weir-filter --exclude weir-empty-filter
 # In `make test`, which sets TOGETHER, lints and tests are one build: clippy-driver compiles as rustc does, and lints.
 LINTING := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 NATIVE_CARGO := $(if $(TOGETHER),$(LINTING) )cargo
+# What only computes leaves the processors to the tests that start programs, which mostly wait.
+LATER := $(if $(TOGETHER),nice -n 5 env )
 FILTER := --locked -p weir-filter --target wasm32-wasip1
-# By itself: with weir-sync beside it, the core would have what only weir-sync needs.
+# As it is shipped, by itself: with weir-sync beside it, the core would have what only weir-sync needs.
 MODULE := --locked -p weir-native
 EMPTY_FILTER := --locked -p weir-empty-filter --target wasm32-wasip1
 # For people who work on the code: it includes private items, and links may point to them.
 DOC := RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items
 # What only computes: without the programs that other tests start, and so quickly built.
-COMPUTE := cargo run -q --locked --release -p weir-tests --no-default-features --bin
+COMPUTE := $(LATER)cargo run -q --locked --release -p weir-tests --no-default-features --bin
 suite = $(NATIVE_CARGO) test $(NATIVE) $(addprefix --test ,$(1))
 # A program that measures weir-sync and the filter as operators run them.
 measure = WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" cargo run -q --locked --release -p weir-tests --bin $(1)
@@ -49,9 +51,9 @@ PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind ch
 TOOLS := envoy envoys prometheus urllib3 prometheus-client valkey wasm-bindgen cargo-deny
 .PHONY: $(PROGRAMS) $(TOOLS) help run run-regions visitors attack test together quick weekly tools wasm module \
 	sync sync-debug empty-filter proto dashboard fmt locks deny advisories clippy clippy-filters linted doc \
-	native started computed unit model stores stores-valkey e2e e2e-envoys e2e-module vectors lab kubernetes sim \
-	plots screenshots regions bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions \
-	instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
+	doc-libraries native started computed unit model stores stores-valkey e2e e2e-envoys e2e-module vectors lab \
+	kubernetes sim plots screenshots regions bench bench-envoy bench-quick bench-native bench-sync bench-gateway \
+	instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -78,18 +80,17 @@ run run-regions: python3 ## run one edge at 127.0.0.1:10000, or three regions at
 visitors attack: python3 ## ask those regions as visitors, or as an attacker (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-# Two steps at once; each prints its output in one piece when it ends. After the first that fails no more begin.
+# Two steps at once; each prints its output in one piece when it ends. After the first that fails no more begin. The
+# tests that start programs begin as soon as these are built, and last as long as most of the others together.
 test: tools fmt locks deny ## check everything, as .ci/run does
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target TOGETHER=yes together
 	@echo "make test: every step passed"
 
-# Last, one after the other, what measures time and so needs a quiet machine.
-COMPUTING := linted wasm module sim instructions computed doc clippy-filters vectors kubernetes
-together: $(COMPUTING) started lab
+together: linted wasm module started instructions clippy-filters doc-libraries computed sim kubernetes lab
 ifdef TOGETHER
-# They build in the same folder: at once, they would wait for one another.
-doc clippy-filters vectors computed: | linted
-started: | $(COMPUTING)
+# They build in the same folder: at once, they would wait for one another. Both of the last have Envoys to themselves.
+started doc-libraries computed: | linted
+started: | wasm module
 lab: | started
 endif
 quick: prometheus fmt clippy ## check what a small change breaks most often (before each commit)
@@ -118,14 +119,17 @@ advisories: cargo cargo-deny
 
 clippy: cargo cc clippy-filters ## lint all code
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
-# The same lints, and all that the tests are.
+# The same lints natively, and all that the tests are.
 linted: cargo cc
 	$(NATIVE_CARGO) test $(NATIVE) --no-run --tests --bench native
 clippy-filters: cargo cc
-	$(foreach of,FILTER EMPTY_FILTER,cargo clippy $($(of)) -- -D warnings && )cargo clippy $(MODULE) --all-targets -- -D warnings
+	$(foreach of,FILTER EMPTY_FILTER,cargo clippy $($(of)) -- -D warnings && )true
 
 doc: cargo cc ## build the documentation of the code
-	$(foreach of,NATIVE FILTER MODULE EMPTY_FILTER,$(DOC) $($(of)) && )true
+	$(foreach of,NATIVE FILTER EMPTY_FILTER,$(DOC) $($(of)) && )true
+# All of it checks each dependency of weir-sync once more, and so is part of .ci/weekly.
+doc-libraries: cargo cc
+	$(LATER)$(DOC) --locked $(addprefix -p weir-,protocol rules limiter budget)
 
 wasm: python3 cargo cc wasm-opt ## build the filter; fail if it is too large
 	cargo build $(FILTER) --profile wasm
@@ -159,12 +163,11 @@ native: started computed ## run every native test
 started: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm module
 	$(call suite,$(STARTING))
 computed: cargo cc wasm
-	$(NATIVE_CARGO) test $(NATIVE) --lib $(addprefix --test ,$(filter-out $(STARTING),$(sort $(basename $(notdir $(FOUND))))))
-	$(NATIVE_CARGO) test $(NATIVE) --doc
-	$(NATIVE_CARGO) test $(MODULE)
+	$(LATER)$(NATIVE_CARGO) test $(NATIVE) --lib \
+	  $(addprefix --test ,$(filter-out $(STARTING),$(sort $(basename $(notdir $(FOUND))))))
+	$(LATER)$(NATIVE_CARGO) test $(NATIVE) --doc
 unit: cargo cc ## run the unit and property tests beside the code
 	cargo test $(NATIVE) --lib
-	cargo test $(MODULE)
 
 # Threads that share a slot of the table, in every order that they may run in; LOOM_MAX_PREEMPTIONS=3 tries more. The
 # flag reaches every package, so all are built again, in a folder of their own.
@@ -203,7 +206,7 @@ lab: python3 prometheus ## try `make run` and `make run-regions`, on other ports
 kubernetes: python3 ## check the chart in envoy/kubernetes against Kubernetes's schemas
 	@$(LAB) tools kubernetes
 	cd envoy/kubernetes && PYTHONPATH="$(KUBERNETES)" python3 -B -m unittest
-# ALL=1 runs the table with six seeds, WORKERS=8 at POPs of eight workers, SEEDS=100000 fresh random worlds.
+# ALL=1 runs the whole table with six seeds, WORKERS=8 at POPs of eight workers, SEEDS=100000 fresh random worlds.
 sim: cargo cc ## simulate the budget loop (SCENARIO=hopping for a part, SEED=7 for one world)
 	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' ALL='$(ALL)' WORKERS='$(WORKERS)' $(COMPUTE) sim
 plots: cargo cc ## draw docs/plots
@@ -236,8 +239,7 @@ instructions-baseline: cargo cc valgrind
 fuzz: python3 cargo cc ## search for inputs that break the parser or the matcher (FUZZ_SECONDS=60 each)
 	@exec $(LAB) fuzz $(or $(FUZZ_SECONDS),60)
 
-# Every status of every host call, in an interpreter and in wasmtime, which takes minutes to build and asks for a newer
-# Rust than it needs; and the crate proxy-wasm-host.
+# The crate proxy-wasm-host: wasmtime takes minutes to build, and asks for a newer Rust than it needs.
 conformance: cargo cc wasm
 	CARGO_TARGET_DIR=tests/conformance/target \
 	  cargo test --locked --ignore-rust-version --manifest-path tests/conformance/Cargo.toml -- --show-output

@@ -1,4 +1,5 @@
-//! The simulation: what it reaches, and that what it says can be seen again.
+//! The simulation: what it reaches, and that what it says can be seen again. `make sim` runs the whole table and 300
+//! random worlds, in a release build; some of them run here, where arithmetic is checked for overflow.
 
 use weir_budget::report_limits;
 use weir_protocol::time::SECOND_NS;
@@ -27,7 +28,7 @@ fn one_seed_is_one_run_to_the_bit() {
 }
 
 #[test]
-fn a_violated_invariant_says_how_to_see_it_again() {
+fn a_violated_invariant_names_the_command_that_repeats_it() {
     let plan = Plan::of(SMALL, 2, traffic::even(2_000.0, 3));
     let setup = Setup { seed: 42, scenario: "tight".into(), bound: |_, _, _| 0.0, ..plan.setup };
     let error = scenario::caught(|| scenario::run(Plan { setup, ..plan })).map(|_| ()).unwrap_err();
@@ -37,57 +38,18 @@ fn a_violated_invariant_says_how_to_see_it_again() {
 
 // I5
 #[test]
-fn the_table_holds_in_small_fleets() {
-    let names = [
-        "contended Zipf 5x",
-        "one POP takes",
-        "hopping every 0.3 s 3x",
-        "store loses",
-        "cold burst",
-        "clocks of half of the POPs",
-        "a client that one POP bans",
-        "midnight for a quota of the day",
-        "a rule set is put at 5x",
-        "a rule is raised, two replicas",
-    ];
-    names.into_iter().for_each(holds);
-}
-
-/// Panics unless the rows whose names begin so hold in small fleets.
-fn holds(name: &str) {
-    let rows: Vec<_> = scenarios::SCENARIOS.iter().filter(|row| row.name.starts_with(name)).collect();
-    assert!(!rows.is_empty(), "no row is named {name}");
-    for row in rows {
-        for size in [SMALL, MIDDLE] {
-            let outcome = row.run(size, 1, 1);
-            assert!(outcome.holds, "{outcome:?}");
-        }
-    }
-}
-
-#[test]
-fn what_is_reserved_is_charged_once_and_comes_back() {
-    holds("reserved");
-}
-
-#[test]
-fn logs_turns_and_requests_in_flight_of_a_fleet_stay_within_their_limits() {
-    ["strict logs", "strict concurrency", "strict leaky bucket"].into_iter().for_each(holds);
-}
-
-#[test]
-fn random_worlds_keep_the_invariants() {
-    let violated: Vec<_> = (1..=40).filter_map(|seed| random::check(seed).err()).collect();
-    assert!(violated.is_empty(), "{}", violated.join("\n"));
-}
-
-#[test]
-fn a_region_restarted_without_its_store_keeps_to_its_share_and_a_far_store_is_one_store() {
-    for name in ["region restarted while cut off", "store 800 ms away, 5x"] {
-        let scenario = scenarios::SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
-        let outcome = scenario.run(SMALL, 1, 1);
+fn rows_of_the_table_hold_with_checks_of_overflow() {
+    for name in ["contended Zipf 5x", "store loses its last second", "a client that one POP bans"] {
+        let row = scenarios::SCENARIOS.iter().find(|row| row.name == name).expect("a row");
+        let outcome = row.run(SMALL, 1, 1);
         assert!(outcome.holds, "{outcome:?}");
     }
+}
+
+#[test]
+fn random_worlds_keep_the_invariants_with_checks_of_overflow() {
+    let violated: Vec<_> = (1..=8).filter_map(|seed| random::check(seed).err()).collect();
+    assert!(violated.is_empty(), "{}", violated.join("\n"));
 }
 
 /// A burst, then nothing: the bucket of a POP that is on its own is exact.
@@ -104,7 +66,7 @@ fn a_pop_cut_off_from_its_weir_sync_keeps_its_own_quota() {
 /// come back to it: what the old VMs had not said, the new ones say.
 // I7
 #[test]
-fn what_replaced_vms_had_not_said_is_charged() {
+fn what_replaced_vms_had_not_reported_is_charged() {
     for (here, there) in [(5.0, 60.0), (5.0, 300.0)] {
         let size = Size { pops: 2, regions: 1 };
         let here = traffic::at_pops(here, size.pops, |pop| pop == 0);
@@ -142,7 +104,7 @@ fn a_burst_each_time_the_bucket_is_full_is_let_through_whole_by_any_number_of_wo
 #[test]
 fn keys_that_their_slot_cannot_watch_have_half_a_quota_more_at_most() {
     for size in [SMALL, MIDDLE] {
-        let mut plan = quotas::nested_narrowest(size);
+        let mut plan = quotas::nested(size, 3.0, 400, 1_000);
         plan.setup.slots = 1;
         // Nobody charges that, so it adds up.
         plan.setup.bound = |_, _, _| f64::INFINITY;
@@ -188,7 +150,7 @@ fn a_rule_counts_a_network_as_one_client() {
 
 /// What a request says that it costs, counts for a rule that asks it; for any other, every request is one token.
 #[test]
-fn a_request_costs_what_it_says() {
+fn a_request_costs_what_its_header_states() {
     let by_cost = RuleText { name: "r1".into(), ..RuleText::with(BY_COST) };
     let mut plan = Plan::of(SMALL, 10, traffic::costing(50, traffic::even(8.0, 1)));
     plan.setup.rules = vec![RuleText::default(), by_cost];
@@ -227,11 +189,11 @@ fn plots_are_the_same_every_time() {
     assert_eq!(svg, contended.svg().unwrap());
 }
 
-/// A POP that its client does not ask says whatever takes most from it, for 20 s of 120 s. The client asks the
+/// A POP that its client does not ask says whatever takes most from it, for 20 s of 60 s. The client asks the
 /// others for nine tenths of its quota, and gets all but the stated amount (docs/secrets.md).
 #[test]
 fn a_pop_that_lies_takes_no_more_than_the_stated_amount_from_another_pops_client() {
-    const SECONDS: u64 = 120;
+    const SECONDS: u64 = 60;
     for (lie, size) in Lie::ALL.into_iter().flat_map(|lie| [(lie, SMALL), (lie, MIDDLE)]) {
         let mut plan = Plan::of(size, SECONDS, traffic::at_pops(90.0, size.pops, |pop| pop > 0));
         let lies = [10 * SECOND_NS, 30 * SECOND_NS];

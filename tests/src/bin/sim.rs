@@ -1,8 +1,8 @@
 //! Runs the budget loop in simulation and prints what it reached: `make sim`.
 //!
 //! ```text
-//! make sim                                   the table with several seeds, and random worlds of fixed ones
-//! make sim ALL=1                             the table with six seeds in large fleets, too
+//! make sim                                   the table with three seeds, and random worlds of fixed ones
+//! make sim ALL=1                             all of the table in large fleets, too, and with six seeds
 //! make sim SCENARIO=hopping                  what of it has this in its name
 //! make sim WORKERS=8                         the same at POPs of eight workers
 //! make sim SEED=7 SCENARIO='random world'    one run again
@@ -17,8 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weir_tests::simulation::report::{Runs, SMALL_POPS};
 use weir_tests::simulation::{random, report};
 
-/// The runs of the table, ...
-const RUNS: Runs = Runs { first: 1, more: 4, pops_max: SMALL_POPS, workers: None };
+/// The runs of the table: a seed for each number of workers; ...
+const RUNS: Runs = Runs { first: 1, more: 2, pops_max: SMALL_POPS, workers: None };
 /// ... and with `ALL`.
 const ALL_RUNS: Runs = Runs { more: 5, pops_max: usize::MAX, ..RUNS };
 /// Random worlds that every run sees again.

@@ -26,8 +26,8 @@ fn paid_at(pops: usize) -> u64 {
     u64::from(burst_of(pops)) * pops as u64 / 100 + 10
 }
 
-/// One burst at every POP; once it is paid, nine tenths of the rate.
-fn burst_then(size: Size, honest: Traffic) -> Plan {
+/// One burst at every POP; once it is paid, what an honest client asks for.
+pub fn burst_then(size: Size, honest: Traffic) -> Plan {
     let (burst, paid) = (burst_of(size.pops), paid_at(size.pops));
     let end = paid + HONEST_SECONDS;
     let each = usize::try_from(burst).expect("a few tokens");
@@ -36,16 +36,6 @@ fn burst_then(size: Size, honest: Traffic) -> Plan {
     let mut plan = Plan::of(size, end, traffic::merged(vec![burst_everywhere, honest]));
     plan.setup.rules = vec![RuleText { burst, ..RuleText::default() }];
     plan
-}
-
-/// Then nine tenths of the rate, spread evenly.
-pub fn burst_then_even(size: Size) -> Plan {
-    burst_then(size, traffic::even(90.0, size.pops))
-}
-
-/// Then nine tenths of the rate, spread by Zipf's law.
-pub fn burst_then_zipf(size: Size) -> Plan {
-    burst_then(size, traffic::zipf(90.0, size.pops))
 }
 
 /// The part of the honest client's requests that passed.
@@ -72,22 +62,12 @@ fn dear(tokens_per_second: f64, pops: usize) -> Traffic {
     traffic::costing(DEAR, traffic::even(tokens_per_second / f64::from(DEAR), pops))
 }
 
-/// Requests that each cost half of the burst, for `tokens_per_second` in all.
-pub fn dear_requests(size: Size, tokens_per_second: f64) -> Plan {
-    by_cost(size, dear(tokens_per_second, size.pops))
-}
-
-/// The same at one POP.
-pub fn dear_at_one_pop(size: Size) -> Plan {
-    by_cost(size, dear(300.0, 1))
+/// Requests that each cost half of the burst, for `tokens_per_second` in all, at so many POPs.
+pub fn dear_requests(size: Size, tokens_per_second: f64, pops: usize) -> Plan {
+    by_cost(size, dear(tokens_per_second, pops))
 }
 
 /// Somewhat more than the rate; half of the tokens go to requests that cost one, half to expensive ones.
-pub fn mixed(size: Size) -> Plan {
-    by_cost(size, traffic::merged(vec![traffic::even(55.0, size.pops), dear(55.0, size.pops)]))
-}
-
-/// The same at one POP.
-pub fn mixed_at_one_pop(size: Size) -> Plan {
-    by_cost(size, traffic::merged(vec![traffic::even(55.0, 1), dear(55.0, 1)]))
+pub fn mixed(size: Size, pops: usize) -> Plan {
+    by_cost(size, traffic::merged(vec![traffic::even(55.0, pops), dear(55.0, pops)]))
 }

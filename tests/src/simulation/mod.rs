@@ -21,7 +21,7 @@
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
 //!               clock_steps.rs, floors.rs, lumps.rs, mechanisms.rs, operators.rs, penalties.rs, quotas.rs,
-//!               replicas.rs, settings.rs: the table
+//!               settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
 //!               which clients ask meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs:
@@ -31,7 +31,8 @@
 //!               rules in the table; reserved.rs: what requests reserve; flights.rs:
 //!               requests in flight; log.rs: what became of each request; touch.rs:
 //!               when news gets through
-//! many.rs       a million keys; crowds.rs: more of them above their quotas than can be reported; reaction.rs: how long until the fleet is back at the rate
+//! many.rs       a million keys; crowds.rs: more of them above their quotas than can be reported; reaction.rs: how long
+//!               until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG
 //! ```
@@ -82,7 +83,6 @@ pub mod quotas;
 pub mod random;
 pub mod reaction;
 pub mod reference;
-pub mod replicas;
 pub mod report;
 pub mod reserved;
 pub mod scenario;

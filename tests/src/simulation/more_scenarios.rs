@@ -117,29 +117,19 @@ pub fn strict_faults(size: Size) -> Plan {
     plan
 }
 
-fn contended(size: Size, faults: faults::Schedule) -> Plan {
+/// Five times the rate; at a moment the store loses data.
+pub fn store_loses(size: Size, loss: Fault) -> Plan {
+    losing(size, vec![(FAULT_AT * SECOND_NS, loss)])
+}
+
+/// Five times the rate; the store is gone for 3 s, and the next one lacks what it wrote last.
+pub fn store_fails_over(size: Size, behind_ns: u64) -> Plan {
+    losing(size, faults::failover(FAULT_AT * SECOND_NS, 3 * SECOND_NS, behind_ns))
+}
+
+fn losing(size: Size, faults: faults::Schedule) -> Plan {
     let plan = Plan::of(size, LOSS_SECONDS, traffic::even(500.0, size.pops));
     Plan { faults, drain_seconds: 15, ..plan }
-}
-
-/// Five times the rate; the store loses its last second.
-pub fn store_loses(size: Size) -> Plan {
-    contended(size, vec![(FAULT_AT * SECOND_NS, Fault::StoreLoses(SECOND_NS))])
-}
-
-/// Five times the rate; the store is gone for 3 s, and the next one lacks the last half second.
-pub fn store_fails_over(size: Size) -> Plan {
-    contended(size, faults::failover(FAULT_AT * SECOND_NS, 3 * SECOND_NS, SECOND_NS / 2))
-}
-
-/// The same, but it lacks the last three seconds: three times what the burst takes to refill.
-pub fn store_fails_over_far_behind(size: Size) -> Plan {
-    contended(size, faults::failover(FAULT_AT * SECOND_NS, 3 * SECOND_NS, 3 * SECOND_NS))
-}
-
-/// Five times the rate; the store loses everything.
-pub fn store_flushed(size: Size) -> Plan {
-    contended(size, vec![(FAULT_AT * SECOND_NS, Fault::StoreFlushed)])
 }
 
 /// Admitted from ten seconds after the loss to the end of the traffic, as a part of the rate.
@@ -221,9 +211,9 @@ const NEW_KEYS_PER_POP: f64 = 5_000.0;
 /// How long they come, in seconds.
 const FLOOD_SECONDS: u64 = 20;
 
-/// An attacker makes up keys, 10,000 requests a second at each POP, while one client asks for three times its rate
-/// and another for nine tenths.
-pub fn flood_of_keys(size: Size) -> Plan {
+/// An attacker makes up keys, 10,000 requests a second at each POP of so many workers, while one client asks for three
+/// times its rate and another for nine tenths.
+pub fn flood_of_keys(size: Size, workers: usize) -> Plan {
     let bystander = |key, per_second| traffic::of(key, 1, traffic::even(per_second, size.pops));
     let flood = many::new_keys(NEW_KEYS_PER_POP * size.pops as f64, 2, size.pops);
     let traffic = traffic::merged(vec![bystander(0, 300.0), bystander(1, 90.0), flood]);
@@ -237,14 +227,8 @@ pub fn flood_of_keys(size: Size) -> Plan {
         options: BY_COST.into(),
         ..RuleText::default()
     };
-    let setup = Setup { rules: vec![known, flooded], keys: 2, slots: 8_192, ..plan.setup };
+    let setup = Setup { rules: vec![known, flooded], keys: 2, slots: 8_192, workers, ..plan.setup };
     Plan { setup, ..plan }
-}
-
-/// The same at POPs of four workers, each of them as busy.
-pub fn flood_of_keys_at_four_workers(size: Size) -> Plan {
-    let plan = flood_of_keys(size);
-    Plan { setup: Setup { workers: 4, ..plan.setup }, ..plan }
 }
 
 /// Bytes on the wire of the POP that has the most, up and down, in thousands a second.

@@ -54,7 +54,8 @@ impl Chart {
         let mut out = String::new();
         let _ = writeln!(
             out,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">"#
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
+             height=\"{HEIGHT}\" role=\"img\">"
         );
         let _ = writeln!(out, "<title>{}</title><style>{STYLE}</style>", self.title);
         let _ = writeln!(out, r#"<text class="title" x="{LEFT}" y="18">{}</text>"#, self.title);
@@ -106,7 +107,8 @@ impl Chart {
         let (x, width, height) = (self.x(from), self.x(to) - self.x(from), HEIGHT - ABOVE - BELOW);
         let _ = writeln!(
             out,
-            r#"<rect class="shade" x="{x:.1}" y="{ABOVE}" width="{width:.1}" height="{height}"/><text x="{:.1}" y="{:.1}">{what}</text>"#,
+            "<rect class=\"shade\" x=\"{x:.1}\" y=\"{ABOVE}\" width=\"{width:.1}\" height=\"{height}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\">{what}</text>",
             x + 5.0,
             ABOVE + 14.0
         );
@@ -118,7 +120,8 @@ impl Chart {
             let y = self.y(rate);
             let _ = writeln!(
                 out,
-                r#"<path class="grid" d="M{LEFT} {y:.1}H{right}"/><text x="{}" y="{:.1}" text-anchor="end">{rate}</text>"#,
+                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>\
+                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{rate}</text>",
                 LEFT - 6.0,
                 y + 4.0
             );

@@ -15,17 +15,8 @@ const MOVES_NS: u64 = 7 * SECOND_NS / 10;
 /// How long a fleet goes on without traffic, in seconds: then all that was admitted must be charged.
 const DRAIN_SECONDS: u64 = 15;
 
-/// A burst of ten seconds, of which a POP gives a hundredth before the fleet has heard of a key; three times the rate.
-pub fn small_local_burst(size: Size) -> Plan {
-    local_burst(size, 1_000, 10, 240, 300.0)
-}
-
-/// A quarter of the burst at each POP, below the limit.
-pub fn local_burst_below(size: Size) -> Plan {
-    local_burst(size, 100, 25, 60, 90.0)
-}
-
-fn local_burst(size: Size, burst: u32, local_burst: u32, seconds: u64, per_second: f64) -> Plan {
+/// A burst of which a POP gives a part before the fleet has heard of a key.
+pub fn local_burst(size: Size, [local_burst, burst]: [u32; 2], seconds: u64, per_second: f64) -> Plan {
     let mut plan = Plan::of(size, seconds, traffic::even(per_second, size.pops));
     let rule = RuleText::with(&format!(r#""local_burst": {local_burst}"#));
     plan.setup.rules = vec![RuleText { burst, ..rule }];
@@ -46,7 +37,7 @@ pub fn small_burst_moving(size: Size) -> Plan {
 }
 
 /// Six clients in two networks, each at `times` the rate, counted alone, by network, and all together.
-fn nested(size: Size, times: f64, of_network: u32, of_all: u32) -> Plan {
+pub fn nested(size: Size, times: f64, of_network: u32, of_all: u32) -> Plan {
     let clients = [0, 1, 2, 256, 257, 258];
     let asking = clients.map(|key| traffic::of(key, 0, traffic::even(100.0 * times, size.pops)));
     let mut plan = Plan::of(size, 60, traffic::merged(asking.into()));
@@ -60,16 +51,6 @@ fn nested(size: Size, times: f64, of_network: u32, of_all: u32) -> Plan {
     plan.setup.rules = vec![RuleText::default(), wider("network", 24, of_network), wider("all", 0, of_all)];
     (plan.setup.keys, plan.setup.slots) = (259, 256);
     plan
-}
-
-/// Three nested rules of which the narrowest refuses.
-pub fn nested_narrowest(size: Size) -> Plan {
-    nested(size, 3.0, 400, 1_000)
-}
-
-/// Three nested rules, each of which would refuse; the widest refuses most.
-pub fn nested_widest(size: Size) -> Plan {
-    nested(size, 1.5, 250, 400)
 }
 
 /// What all clients together were admitted, as a part of what ideal buckets would have admitted.

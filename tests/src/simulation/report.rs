@@ -16,17 +16,20 @@ const NO_LIMIT: f64 = 1e8;
 /// The runs of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Runs {
-    /// The seed of the rows that are all printed, in every fleet.
+    /// The seed of the rows that are all printed.
     pub first: u64,
     /// Further seeds after it; only rows that fail are printed.
     pub more: u64,
-    /// The most POPs of a fleet that runs with those, too.
+    /// The most POPs of a fleet that runs every row, and with those seeds, too. Larger ones run what a mechanism is
+    /// noticed by ([`ABLATIONS`]).
     pub pops_max: usize,
     /// Workers of each POP. If none, seeds take turns at [`WORKERS`] in fleets of at most [`SMALL_POPS`] POPs, and
     /// larger ones have one worker.
     pub workers: Option<usize>,
 }
 
+/// What fails without a mechanism of the budget loop, a tab between the columns.
+const ABLATIONS: &str = include_str!("ablations.tsv");
 /// The most POPs of a fleet that is quickly simulated.
 pub const SMALL_POPS: usize = 20;
 /// How the names of rows begin that take longest. They run with further seeds only if the largest fleets do.
@@ -41,6 +44,11 @@ impl Runs {
     }
 }
 
+/// Whether a mechanism is noticed by the row of this label.
+fn notices_a_mechanism(label: &str) -> bool {
+    ABLATIONS.lines().any(|line| line.starts_with("row\t") && line.split('\t').nth(2) == Some(label))
+}
+
 /// Runs every scenario whose name in a fleet contains `filter`, and hands `print` each outcome in the
 /// table's order, and at last how many hold and fail. Returns how many fail.
 pub fn table(filter: &str, runs: Runs, print: impl Fn(&str) + Sync) -> usize {
@@ -48,9 +56,13 @@ pub fn table(filter: &str, runs: Runs, print: impl Fn(&str) + Sync) -> usize {
         || SCENARIOS.iter().flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)));
     let of_seed = |seed: u64| {
         let is_run = move |(scenario, size): &(&Scenario, Size)| {
+            let label = scenario.label(*size);
             let is_long = LONG.iter().any(|name| scenario.name.starts_with(name));
-            let is_quick = size.pops <= runs.pops_max && (!is_long || runs.pops_max > SMALL_POPS);
-            (seed == runs.first || is_quick) && scenario.label(*size).contains(filter)
+            let is_small = size.pops <= runs.pops_max;
+            let is_first =
+                seed == runs.first && (is_small || !filter.is_empty() || notices_a_mechanism(&label));
+            let is_quick = is_small && (!is_long || runs.pops_max > SMALL_POPS);
+            (is_first || is_quick) && label.contains(filter)
         };
         let rows = rows().filter(is_run);
         rows.map(move |(scenario, size)| (scenario, size, seed))

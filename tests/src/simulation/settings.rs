@@ -1,4 +1,5 @@
-//! The scenarios of the table in other settings than the design's: rates, bursts, round trips.
+//! The scenarios of the table in other settings than the design's: rates, bursts, round trips, and several weir-syncs
+//! in each region, to which POPs report in turn.
 
 use weir_budget::divide::GrantSettings;
 use weir_protocol::time::SECOND_NS;
@@ -15,30 +16,30 @@ pub(super) fn contended(size: Size, per_second: u32, burst: u32, times: f64, sec
     plan
 }
 
+/// A plan for one POP, in a fleet of this size whose other POPs are asked for nothing.
+pub(super) fn at_one_pop(size: Size, plan: fn(Size) -> Plan) -> Plan {
+    let plan = plan(Size { pops: 1, ..size });
+    Plan { setup: Setup { pops: size.pops, ..plan.setup }, ..plan }
+}
+
 /// The same plan with a store that is `round_trip_ns` away, and weir-syncs that are set for it.
 pub(super) fn far(plan: Plan, round_trip_ns: u64) -> Plan {
     let far = Link::perfect(round_trip_ns / 2);
-    let setup = Setup { far, store_timeout_ns: 2 * SECOND_NS, ..plan.setup };
-    let terms = GrantSettings { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };
-    Plan { setup: Setup { terms, ..setup }, ..plan }
+    timed(Plan { setup: Setup { far, store_timeout_ns: 2 * SECOND_NS, ..plan.setup }, ..plan })
 }
 
-/// Ten a second, a burst of two seconds.
-pub fn slow(size: Size) -> Plan {
-    contended(size, 10, 20, 3.0, 240)
+/// The same plan with reports every half second, and weir-syncs that are set for it.
+pub(super) fn slow_reports(plan: Plan) -> Plan {
+    timed(Plan { setup: Setup { interval_ns: SECOND_NS / 2, ..plan.setup }, ..plan })
 }
 
-/// Two thousand a second, a burst of a tenth of a second.
-pub fn fast(size: Size) -> Plan {
-    contended(size, 2_000, 200, 1.5, 30)
+fn timed(plan: Plan) -> Plan {
+    let interval_ns = plan.setup.interval_ns + plan.setup.round_trip_ns();
+    let terms = GrantSettings { interval_ns, ..plan.setup.terms };
+    Plan { setup: Setup { terms, ..plan.setup }, ..plan }
 }
 
-/// A store 800 ms away.
-pub fn far_away(size: Size) -> Plan {
-    far(contended(size, 100, 100, 3.0, 120), 4 * SECOND_NS / 5)
-}
-
-/// A burst of ten seconds of the rate, a store 400 ms away.
-pub fn long_burst(size: Size) -> Plan {
-    far(contended(size, 100, 1_000, 2.0, 120), 2 * SECOND_NS / 5)
+/// The same plan with so many weir-syncs in each region: each of them hears of a POP as much less often.
+pub(super) fn replicas(count: usize, plan: Plan) -> Plan {
+    Plan { setup: Setup { syncs_per_region: count, ..plan.setup }, ..plan }
 }

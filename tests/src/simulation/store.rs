@@ -56,7 +56,8 @@ pub struct Store {
     said: ByHash<BudgetId, Said>,
     /// When it last lost data.
     lost_at: Option<u64>,
-    /// How far its clock has stepped forward in all, in microseconds, but for the part of each step that weir-syncs see.
+    /// How far its clock has stepped forward in all, in microseconds, but for the part of each step that weir-syncs
+    /// see.
     unseen_us: u64,
     /// The turns that were given, in their order.
     pub turns: Vec<Turn>,
