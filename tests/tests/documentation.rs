@@ -290,7 +290,7 @@ fn bootstraps_with_the_filter() -> Vec<(String, Value)> {
 
 /// All bootstraps, and the page about Envoy, say the same of the cluster of weir-sync and of the stats.
 #[test]
-fn the_page_about_envoy_says_what_the_bootstraps_do() {
+fn the_page_about_envoy_and_the_bootstraps_agree() {
     let text = page("docs/envoy.md");
     let (clusters, stats) = (examples(&text, "- name: weir-sync"), examples(&text, "stats_config:"));
     let of = |bootstrap: &Value| {

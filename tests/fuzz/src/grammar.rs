@@ -65,7 +65,10 @@ struct Clause {
 impl Rules {
     /// The document; it is a good one.
     pub fn document(&self) -> Value {
-        let rule = |i: usize, meets: Value| json!({"name": format!("r{i}"), "match": meets, "key": ["all"], "rate": "1/s"});
+        let rule = |i: usize, meets: Value| {
+            let name = format!("r{i}");
+            json!({"name": name, "match": meets, "key": ["all"], "rate": "1/s"})
+        };
         let mut rules: Vec<_> = (self.list.iter().take(CONDITIONS_MAX).enumerate())
             .map(|(i, (meets, listed))| {
                 let mut rule = rule(i, meets.value());

@@ -132,7 +132,8 @@ fn rule(word: &str, name: &str, key: &Value, quota: Quota) -> Value {
 /// Envoy's own filter, a bucket per address: a descriptor without a value stands for every value, and gets
 /// a bucket at each one's first request. The bucket beside it, for requests without a descriptor, is full.
 pub fn native(quota: Quota) -> Filters {
-    let bucket = |of: Quota| json!({"max_tokens": of.burst, "tokens_per_fill": of.tokens, "fill_interval": quota.interval});
+    let interval = quota.interval;
+    let bucket = |Quota { burst, tokens, .. }: Quota| json!({"max_tokens": burst, "tokens_per_fill": tokens, "fill_interval": interval});
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
     Filters {
         filters: vec![json!({

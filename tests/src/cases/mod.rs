@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_runs_and_its_state_is_what_it_says() {
+    fn every_case_runs_in_the_state_that_it_sets_up() {
         for case in all(None) {
             let mut operation = case.start();
             (0..3).for_each(|_| operation());

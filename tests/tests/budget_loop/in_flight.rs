@@ -265,7 +265,7 @@ fn the_places_of_a_pop_that_died_come_back_when_its_requests_must_be_over() {
 }
 
 #[test]
-fn a_budget_that_is_lost_is_told_anew_of_what_is_in_flight() {
+fn a_lost_budget_learns_anew_what_is_in_flight() {
     let mut world = World::new();
     assert_eq!(fill(&mut world, 0), LIMIT);
     (0..2).for_each(|_| world.end(0, 0, 0));

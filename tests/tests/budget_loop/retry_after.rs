@@ -82,7 +82,8 @@ impl World {
         let pop = |number: u32| {
             let mut site = LocalHost::new([7; 16], number);
             (site.random, site.unix_ns) = (number.into(), UNIX_BEGIN_US * 1_000);
-            let sync = json!({"cluster": "weir-sync", "pop": format!("pop{number}"), "key_secret": "no-secret-of-anybody"});
+            let pop = format!("pop{number}");
+            let sync = json!({"cluster": "weir-sync", "pop": pop, "key_secret": "no-secret-of-anybody"});
             let bytes =
                 json!({"rules": [rule], "table": {"addresses": 160}, "sync": sync}).to_string().into_bytes();
             let configured = Engine::configure(&bytes, HostRules::default(), &mut site, time(BEGIN_NS));
@@ -310,7 +311,7 @@ fn a_client_that_moves_is_let_through_at_its_third_try() {
 
 /// The second time from memory.
 #[test]
-fn who_asks_again_at_once_is_told_the_same() {
+fn a_client_that_asks_again_at_once_gets_the_same_retry_after() {
     for fields in rules() {
         for takes in [false, true] {
             let mut world = World::new(&fields, takes);
@@ -335,7 +336,7 @@ fn who_asks_again_at_once_is_told_the_same() {
 }
 
 #[test]
-fn nobody_is_told_to_wait_for_longer_than_it_must() {
+fn retry_after_is_no_longer_than_it_must_be() {
     // Tokens of these come back one by one, at times that depend on when they were spent.
     let is_uneven = |fields: &Value| {
         let algorithm = fields["algorithm"].as_str().unwrap_or_default();

@@ -53,7 +53,10 @@ pub(crate) fn made(source: &Value, known: &Known) -> Value {
 
 fn made_panel(id: usize, grid: &Value, panel: &Value, known: &Known) -> Value {
     let queries = list(&panel["queries"]).iter().zip('A'..);
-    let target = |(query, ref_id): (&Value, char)| json!({"refId": ref_id, "expr": query[1], "legendFormat": query[0], "datasource": datasource()});
+    let target = |(query, ref_id): (&Value, char)| {
+        let (legend, expr) = (&query[0], &query[1]);
+        json!({"refId": ref_id, "expr": expr, "legendFormat": legend, "datasource": datasource()})
+    };
     json!({
         "id": id,
         "type": "timeseries",

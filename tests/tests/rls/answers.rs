@@ -33,7 +33,7 @@ fn header<'a>(response: &'a RateLimitResponse, name: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn every_field_of_a_response_says_what_the_rules_decided() {
+async fn every_field_of_a_response_follows_from_the_decision() {
     let door = Door::open("memory", &rules()).await;
     let mut client = door.client().await;
     let user = descriptor(&[("x-user", "ada")]);

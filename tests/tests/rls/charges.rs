@@ -142,20 +142,20 @@ async fn negative_hits_are_given_back_up_to_all_that_there_is() {
 }
 
 #[tokio::test]
-async fn turns_cannot_be_given_back_and_whoever_asks_is_told() {
+async fn turns_cannot_be_given_back() {
     let door = Door::open("memory", &rules()).await;
     let refused = door.client().await.should_rate_limit(request([back("queue", "ada", 1)])).await;
     let refused = refused.expect_err("turns pass");
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     assert_eq!(
         refused.message(),
-        "descriptors[0].is_negative_hits: expected none, as the rule queue counts turns or requests in flight, which do not \
-         come back"
+        "descriptors[0].is_negative_hits: expected none, as the rule queue counts turns or requests in flight, which \
+         do not come back"
     );
 }
 
 #[tokio::test]
-async fn hits_that_never_fit_take_nothing_and_tell_how_the_key_stands() {
+async fn hits_that_never_fit_take_nothing_and_return_the_quota_status() {
     let door = Door::open("memory", &rules()).await;
     let mut client = door.client().await;
     for rule in ["bucket", "fixed_window", "sliding_window", "sliding_log"] {

@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_client::RateLimitQuotaServiceClient;
+use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_client;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use weir_tests::operator::Operator;
@@ -40,7 +40,8 @@ impl tonic::service::Interceptor for Bearer {
 /// A client that sends a token.
 pub(crate) type Client = RateLimitServiceClient<InterceptedService<Channel, Bearer>>;
 /// The same for quotas.
-pub(crate) type QuotaClient = RateLimitQuotaServiceClient<InterceptedService<Channel, Bearer>>;
+pub(crate) type QuotaClient =
+    rate_limit_quota_service_client::RateLimitQuotaServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// A weir-sync that answers gRPC.
 pub(crate) struct Door {
@@ -99,7 +100,10 @@ impl Door {
 
     /// A client for quotas that sends this token.
     pub(crate) async fn quotas_with(&self, token: Option<&'static str>) -> QuotaClient {
-        RateLimitQuotaServiceClient::with_interceptor(self.channel().await, Bearer(token))
+        rate_limit_quota_service_client::RateLimitQuotaServiceClient::with_interceptor(
+            self.channel().await,
+            Bearer(token),
+        )
     }
 
     /// A client on a connection of its own to the door at `address`.

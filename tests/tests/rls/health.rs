@@ -53,7 +53,7 @@ async fn health_follows_the_store() {
 }
 
 #[tokio::test]
-async fn who_watches_health_is_told_of_the_end_and_holds_nothing_up() {
+async fn a_watch_of_health_ends_with_the_server_and_does_not_delay_it() {
     let mut door = Door::open("memory", &rules()).await;
     let mut client = HealthClient::new(door.channel().await);
     let request = HealthCheckRequest { service: SERVICE.into() };
@@ -105,7 +105,7 @@ async fn a_message_that_never_ends_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn while_it_drains_each_answer_says_so() {
+async fn while_it_drains_each_answer_has_the_header_for_it() {
     let mut door = Door::open("memory", &rules()).await;
     let (mut before, address) = (door.client().await, door.address);
     let asked = || request([descriptor(&[("x-user", "ada")])]);

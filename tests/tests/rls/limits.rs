@@ -120,7 +120,7 @@ async fn a_descriptor_brings_a_limit_of_its_own() {
 }
 
 #[tokio::test]
-async fn hits_of_a_whole_request_that_never_fit_take_nothing_and_tell_what_is_left() {
+async fn hits_of_a_whole_request_that_never_fit_take_nothing() {
     let door = Door::open_for("check,limit", "memory", &rules()).await;
     let mut client = door.client().await;
     let asked =

@@ -44,7 +44,7 @@ fn generated() -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn the_generated_code_is_what_the_protos_say() {
+fn the_generated_code_is_current() {
     let files = generated();
     assert!(files.len() > 5, "expected a file for each package, found {:?}", files.keys());
     let is_writing = env::var_os(WRITE).is_some();

@@ -8,13 +8,13 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status, Streaming};
-use weir_sync::gateway::proto::envoy::r#type::v3::TokenBucket;
-use weir_sync::gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
-use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::BucketAction as Action;
+use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action;
 use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
+use weir_sync::gateway::proto::envoy::r#type::v3::TokenBucket;
+use weir_sync::gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use weir_tests::client::{Ask, Client};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -80,7 +80,8 @@ impl Talk {
         let answer = self.answer().await.expect("an answer").expect("a stream that is open");
         let told = answer.bucket_action.into_iter().map(|action| {
             assert_eq!(action.bucket_id, Some(id(bucket)));
-            let Some(Action::QuotaAssignmentAction(assigned)) = action.bucket_action else {
+            let Some(bucket_action::BucketAction::QuotaAssignmentAction(assigned)) = action.bucket_action
+            else {
                 panic!("{action:?}")
             };
             assert_eq!(
@@ -117,7 +118,7 @@ fn usage(bucket: &[(&str, &str)], seconds: i64, admitted: u64, refused: u64) -> 
 }
 
 #[tokio::test]
-async fn a_bucket_is_told_what_its_rule_allows() {
+async fn a_bucket_is_assigned_what_its_rule_allows() {
     let door = Door::open("memory", &rules()).await;
     for (bucket, expected) in [
         (vec![("x-user", "ada")], vec![Told::Bucket(40, 10_000, 1_000)]),
@@ -224,7 +225,7 @@ async fn what_is_reported_counts_in_the_budget() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_with_its_place() {
+async fn an_error_names_the_place_of_the_mistake() {
     let door = Door::open("memory", &rules()).await;
     let good = || usage(&[("x-user", "ada")], 0, 1, 0);
     let nameless = BucketQuotaUsage { bucket_id: None, ..good() };
@@ -315,7 +316,7 @@ async fn streams_end_when_it_drains() {
 }
 
 #[tokio::test]
-async fn a_strict_rule_without_its_store_is_told_nothing() {
+async fn a_strict_rule_without_its_store_is_assigned_nothing() {
     let mut redis = Redis::start().await;
     let door = Door::open(&redis.url(), &rules()).await;
     redis.kill();

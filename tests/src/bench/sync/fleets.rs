@@ -60,7 +60,8 @@ pub(super) async fn run(figures: &mut Figures) {
 fn figure(pops: u32) -> String {
     format!(
         "{pops} POPs, a report of {KEYS_AT_A_POP} keys every {} s, two weir-syncs, a cluster of three masters: CPU \
-         time of a key, in weir-sync and in Redis; bytes of a key, there and back; p99 (median) of a reply; not charged",
+         time of a key, in weir-sync and in Redis; bytes of a key, there and back; p99 (median) of a reply; not \
+         charged",
         INTERVAL.as_secs(),
     )
 }
