@@ -3,7 +3,7 @@
 //! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
 //! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
-use weir_limiter::algorithms::{Bucket, TakeResult};
+use weir_limiter::algorithms::{Admission, Bucket};
 use weir_limiter::check::DecisionKind;
 use weir_limiter::key::HashSecret;
 use weir_limiter::key::{Reporter, TableIdentity};
@@ -77,11 +77,11 @@ fn buckets() {
     for at in [5, 5, 5, 5, 142_857_147, 142_857_148, 999_999_999] {
         let now = Time::from_nanos(at);
         found.push(match bucket.take(&quota, 1, now) {
-            TakeResult::Taken(after) => {
+            Admission::Taken(after) => {
                 bucket = after;
                 bucket.refilled().as_nanos()
             }
-            TakeResult::Short { wait_ns } => wait_ns,
+            Admission::Short { wait_ns } => wait_ns,
         });
     }
     let expected = [142_857_148, 285_714_291, 428_571_434, 142_857_143, 1, 571_428_577, 1_142_857_142];
@@ -198,8 +198,6 @@ fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: T
         pops: 4,
         settled: Settled::All,
         grants: grants.collect(),
-        rules: vec![],
-        pushed: vec![],
         ..Reply::default()
     };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();

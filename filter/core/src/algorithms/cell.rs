@@ -175,43 +175,11 @@ mod tests {
         }
         assert!(tenths.iter().all(|&count| (80..=120).contains(&count)), "{tenths:?}");
     }
-
-    #[test]
-    fn windows_of_one_key_follow_each_other() {
-        for hash in [0, 1 << 63, u64::MAX] {
-            let mut end = window_end(100, hash, Time::ZERO);
-            for _ in 0..1_000 {
-                assert_eq!(window_end(100, hash, end), end + 100);
-                assert_eq!(window_end(100, hash, end + 99), end + 100);
-                end += 100;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod pair_tests {
     use super::*;
-
-    #[test]
-    fn packs_the_largest_counts_side_by_side() {
-        for (previous, current) in [(u32::MAX, 0), (0, u32::MAX), (u32::MAX, u32::MAX), (1_000_000, 1)] {
-            let pair = Pair { until: Time::from_nanos(u64::MAX), previous, current };
-            assert_eq!(Pair::stored(pair.cell()), pair);
-        }
-        let full = Pair { until: Time::from_nanos(9), previous: 1, current: u32::MAX };
-        assert_eq!(full.plus(5), full);
-    }
-
-    #[test]
-    fn moves_on_with_time_and_never_back() {
-        let pair = Pair { until: Time::from_nanos(300), previous: 7, current: 3 };
-        let at = |now| Pair::live(pair.cell(), 100, Time::from_nanos(now));
-        assert_eq!([at(0), at(100), at(199)], [Some(pair); 3]);
-        let rolled = Pair { until: Time::from_nanos(400), previous: 3, current: 0 };
-        assert_eq!([at(200), at(299)], [Some(rolled); 2]);
-        assert_eq!(at(300), None);
-    }
 
     /// Windows have no number that could wrap: years of the shortest windows, one after the other.
     #[test]

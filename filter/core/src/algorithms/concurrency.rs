@@ -10,46 +10,34 @@ use crate::algorithms::cell::{Admission, Cell, NEVER_NS, Pair};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Concurrency;
 
-/// The generation of a request in flight, needed to release it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Generation(pub(super) Time);
-
-/// A request that was put in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acquired {
-    /// The new state.
-    pub after: Cell,
-    /// The generation to release it with.
-    pub generation: Generation,
-}
-
 /// Wait for a refused request, in nanoseconds. A request in flight may end at any time, so there may be room
 /// at once, and a refusal must not be cached.
 pub const RETRY_NS: u64 = SECOND_NS;
 
 /// Puts a request that counts for `n` in flight at `now`, if there is room, for a key that hashes to `hash`.
 /// Without room, the wait is [`RETRY_NS`], or [`NEVER_NS`] if the request never fits.
-pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Acquired> {
+pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
     let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
     if sum(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
-        return Admission::Taken(acquired(pair.plus(n)));
+        return Admission::Taken(pair.plus(n).cell());
     }
     Admission::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
 }
 
 /// Puts a request in flight at `now`, even without room.
 #[must_use]
-pub fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Acquired {
-    acquired(Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n))
+pub fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+    Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n).cell()
 }
 
-/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired.
+/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired. `generation` is the
+/// `until` of the cell that the request was put in flight with.
 #[must_use]
-pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n: u32, now: Time) -> Cell {
+pub fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
         return cell;
     }
-    let left = Pair::stored(cell).minus(n, generation.0, concurrency.expires_ns());
+    let left = Pair::stored(cell).minus(n, generation, concurrency.expires_ns());
     match (left.previous, left.current) {
         // Nothing is in flight, so there is nothing to keep.
         (0, 0) => Cell::NEW,
@@ -84,10 +72,6 @@ fn sum(pair: Pair) -> u64 {
     u64::from(pair.previous) + u64::from(pair.current)
 }
 
-fn acquired(pair: Pair) -> Acquired {
-    Acquired { after: pair.cell(), generation: Generation(pair.until) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,53 +79,6 @@ mod tests {
     use std::vec::Vec;
 
     const T0: Time = Time::from_nanos(1_000);
-
-    fn begin(concurrency: &Concurrency, cell: &mut Cell, n: u32, now: Time) -> Option<Generation> {
-        let Admission::Taken(acquired) = acquire(concurrency, *cell, 0, n, now) else { return None };
-        *cell = acquired.after;
-        Some(acquired.generation)
-    }
-
-    #[test]
-    fn a_release_makes_room_and_the_last_leaves_nothing() {
-        let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
-        let first = begin(&concurrency, &mut cell, 1, T0).unwrap();
-        let second = begin(&concurrency, &mut cell, 1, T0 + 120).unwrap();
-        let short = Admission::Short { wait_ns: RETRY_NS };
-        assert_eq!(acquire(&concurrency, cell, 0, 1, T0 + 120), short);
-        assert_eq!(acquire(&concurrency, cell, 0, 3, T0), Admission::Short { wait_ns: NEVER_NS });
-        assert_eq!(standing(&concurrency, cell, T0 + 120).remaining, 0);
-        cell = release(&concurrency, cell, second, 1, T0 + 130);
-        // Only the older request is left; the cell is spent when that one expires.
-        assert_eq!(cell, Cell { until: T0 + 200, word: 1 });
-        assert_eq!(standing(&concurrency, cell, T0 + 130).remaining, 1);
-        assert_eq!(release(&concurrency, cell, first, 1, T0 + 130), Cell::NEW);
-        let full = BucketStatus { remaining: 2, more_ns: 0, full_ns: 0 };
-        assert_eq!(standing(&concurrency, Cell::NEW, T0), full);
-    }
-
-    #[test]
-    fn the_release_of_what_was_forgotten_is_harmless() {
-        let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
-        let first = begin(&concurrency, &mut cell, 2, T0).unwrap();
-        assert_eq!(begin(&concurrency, &mut cell, 1, T0 + 199), None);
-        begin(&concurrency, &mut cell, 2, T0 + 200).unwrap();
-        let before = cell;
-        cell = release(&concurrency, cell, first, 2, T0 + 200);
-        assert_eq!(cell, before);
-        assert_eq!(release(&concurrency, cell, first, 2, T0 + 900), before);
-    }
-
-    #[test]
-    fn a_charge_goes_beyond_the_limit_and_saturates() {
-        let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
-        for _ in 0..3 {
-            cell = charge(&concurrency, cell, 0, u32::MAX, T0).after;
-        }
-        assert_eq!(Pair::stored(cell).current, u32::MAX);
-        cell = charge(&concurrency, cell, 0, u32::MAX, T0 + 100).after;
-        assert_eq!(standing(&concurrency, cell, T0 + 100).remaining, 0);
-    }
 
     proptest! {
         /// The exact model: every request in flight, with when it began and its generation's number.
@@ -154,7 +91,7 @@ mod tests {
             let concurrency = Concurrency::new(limit, expires).unwrap();
             let offset = u64::try_from((u128::from(hash) * u128::from(expires)) >> 64).unwrap();
             let (mut cell, mut now) = (Cell::NEW, 1_000);
-            let mut flight = Vec::<(u64, u32, Generation)>::new();
+            let mut flight = Vec::<(u64, u32, Time)>::new();
             for (step, n, act, which) in steps {
                 now += step;
                 let (at, number) = (Time::from_nanos(now), |at: u64| (at + offset) / expires);
@@ -169,15 +106,14 @@ mod tests {
                 } else {
                     let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
                     match acquire(&concurrency, cell, hash, n, at) {
-                        Admission::Taken(acquired) => {
+                        Admission::Taken(after) => {
                             prop_assert!(busy + n <= limit);
-                            cell = acquired.after;
-                            flight.push((now, n, acquired.generation));
+                            cell = after;
+                            flight.push((now, n, after.until));
                         }
                         Admission::Short { .. } if act == 7 => {
-                            let acquired = charge(&concurrency, cell, hash, n, at);
-                            cell = acquired.after;
-                            flight.push((now, n, acquired.generation));
+                            cell = charge(&concurrency, cell, hash, n, at);
+                            flight.push((now, n, cell.until));
                         }
                         Admission::Short { .. } => prop_assert!(busy + n > limit),
                     }
@@ -202,7 +138,7 @@ mod tests {
         ) {
             let concurrency = Concurrency::new(limit, 100_000).unwrap();
             let (mut cell, mut now) = (Cell::NEW, Time::from_nanos(1_000_000));
-            let mut flight = Vec::<(u32, Generation)>::new();
+            let mut flight = Vec::<(u32, Time)>::new();
             for (step, n, begins, which) in steps {
                 let before = standing(&concurrency, cell, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
@@ -210,9 +146,9 @@ mod tests {
                     prop_assert!(standing(&concurrency, cell, now).remaining <= before);
                 }
                 if begins {
-                    if let Admission::Taken(acquired) = acquire(&concurrency, cell, hash, n, now) {
-                        cell = acquired.after;
-                        flight.push((n, acquired.generation));
+                    if let Admission::Taken(after) = acquire(&concurrency, cell, hash, n, now) {
+                        cell = after;
+                        flight.push((n, after.until));
                     }
                 } else if !flight.is_empty() {
                     let (n, generation) = flight.remove(which % flight.len());

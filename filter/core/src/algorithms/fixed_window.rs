@@ -52,30 +52,6 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000);
 
     #[test]
-    fn gives_its_limit_and_again_in_the_next_window() {
-        let window = WindowLimit::new(5, 100).unwrap();
-        let cell = taken(take(&window, Cell::NEW, 0, 5, T0));
-        assert_eq!(take(&window, cell, 0, 1, T0 + 30), Admission::Short { wait_ns: 70 });
-        assert_eq!(standing(&window, cell, T0 + 30), BucketStatus { remaining: 0, more_ns: 70, full_ns: 70 });
-        let again = taken(take(&window, cell, 0, 5, T0 + 100));
-        assert_eq!(again, Cell { until: T0 + 200, word: 5 });
-        assert_eq!(take(&window, Cell::NEW, 0, 6, T0), Admission::Short { wait_ns: NEVER_NS });
-    }
-
-    #[test]
-    fn a_charge_goes_beyond_the_limit_and_saturates() {
-        let window = WindowLimit::new(5, 100).unwrap();
-        let mut cell = Cell::NEW;
-        for _ in 0..3 {
-            cell = charge(&window, cell, 0, u32::MAX, T0);
-        }
-        assert_eq!(standing(&window, cell, T0), BucketStatus { remaining: 0, more_ns: 100, full_ns: 100 });
-        cell.word = u64::MAX;
-        assert_eq!(charge(&window, cell, 0, 1, T0).word, u64::MAX);
-        assert_eq!(take(&window, cell, 0, 1, T0), Admission::Short { wait_ns: 100 });
-    }
-
-    #[test]
     fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
         let window = WindowLimit::new(5, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 3, T0));

@@ -64,29 +64,6 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_at_once_and_the_queue_one_by_one() {
-        let (leaky, mut bucket) = (LeakyBucket::new(TURN_NS, 3).unwrap(), Bucket::FULL);
-        for hold_ns in [0, 1_000, 2_000, 3_000] {
-            let turn = turn(take(&leaky, bucket, 1, T0));
-            assert_eq!(turn.hold_ns, hold_ns);
-            bucket = turn.after;
-        }
-        assert_eq!(take(&leaky, bucket, 1, T0 + 1), Admission::Short { wait_ns: 999 });
-        assert_eq!(take(&leaky, bucket, 5, T0), Admission::Short { wait_ns: NEVER_NS });
-        let expected = BucketStatus { remaining: 0, more_ns: 999, full_ns: 3_999 };
-        assert_eq!(standing(&leaky, bucket, T0 + 1), expected);
-        assert_eq!(turn(take(&leaky, bucket, 1, T0 + 1_000)).hold_ns, 3_000);
-    }
-
-    #[test]
-    fn without_a_queue_nobody_waits() {
-        let leaky = LeakyBucket::new(TURN_NS, 0).unwrap();
-        let first = turn(take(&leaky, Bucket::FULL, 1, T0));
-        assert_eq!(take(&leaky, first.after, 1, T0 + 400), Admission::Short { wait_ns: 600 });
-        assert_eq!(turn(take(&leaky, first.after, 1, T0 + TURN_NS)).hold_ns, 0);
-    }
-
-    #[test]
     fn a_turn_is_given_back_only_by_the_last() {
         let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
         let first = turn(take(&leaky, Bucket::FULL, 1, T0)).after;
@@ -94,15 +71,6 @@ mod tests {
         assert_eq!(give_back(&leaky, second, first, 1), second);
         assert_eq!(give_back(&leaky, second, second, 2), first);
         assert_eq!(turn(take(&leaky, give_back(&leaky, first, first, 1), 1, T0)).hold_ns, 0);
-    }
-
-    #[test]
-    fn a_charge_goes_beyond_the_queue() {
-        let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
-        let charged = charge(&leaky, Bucket::FULL, 6, T0);
-        assert_eq!(take(&leaky, charged, 1, T0), Admission::Short { wait_ns: 3_000 });
-        let expected = BucketStatus { remaining: 0, more_ns: 3_000, full_ns: 6_000 };
-        assert_eq!(standing(&leaky, charged, T0), expected);
     }
 
     proptest! {

@@ -19,12 +19,10 @@ pub mod leaky_bucket;
 pub mod reserved;
 pub mod sliding_log;
 pub mod sliding_window;
-#[cfg(test)]
-mod tests;
 mod token_bucket;
 
 pub use cell::{Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
 pub use dispatch::{Admitted, charge, give_back, refund, standing, take};
 pub use fair_share::EvenShare;
-pub use token_bucket::{Bucket, BucketStatus, TakeResult};
+pub use token_bucket::{Bucket, BucketStatus};
 pub(crate) use token_bucket::{Portion, missing_ns};

@@ -151,32 +151,6 @@ mod tests {
 
     const T0: Time = Time::from_nanos(1_000);
 
-    // I3
-    #[test]
-    fn no_window_of_its_length_has_more_than_the_limit() {
-        let (log, mut cells) = (SlidingLog::new(3, 100).unwrap(), [Cell::NEW; 2]);
-        assert_eq!(take(&log, &mut cells, 1, T0), Admission::Taken(T0 + 100));
-        assert_eq!(take(&log, &mut cells, 2, T0 + 99), Admission::Taken(T0 + 199));
-        assert_eq!(take(&log, &mut cells, 1, T0 + 99), Admission::Short { wait_ns: 1 });
-        assert_eq!(standing(&log, &cells, T0 + 99), BucketStatus { remaining: 0, more_ns: 1, full_ns: 100 });
-        assert_eq!(take(&log, &mut cells, 1, T0 + 100), Admission::Taken(T0 + 200));
-        assert_eq!(take(&log, &mut cells, 2, T0 + 100), Admission::Short { wait_ns: 99 });
-        assert_eq!(take(&log, &mut cells, 4, T0 + 100), Admission::Short { wait_ns: NEVER_NS });
-    }
-
-    #[test]
-    fn an_odd_limit_never_uses_its_spare_place() {
-        for limit in 1..=LOG_MAX {
-            let log = SlidingLog::new(limit, 100).unwrap();
-            let mut cells = [Cell::NEW; CELLS_MAX];
-            let taken =
-                (0..40).filter(|_| matches!(take(&log, &mut cells, 1, T0), Admission::Taken(_))).count();
-            assert_eq!(taken, usize::try_from(limit).unwrap());
-            assert_eq!(cells[0].word == 0, limit % 2 == 1, "{limit}");
-            assert!(cells[log.cells()..].iter().all(|cell| *cell == Cell::NEW));
-        }
-    }
-
     #[test]
     fn too_few_cells_are_a_lower_limit_and_too_many_are_left_alone() {
         let log = SlidingLog::new(5, 100).unwrap();
@@ -186,21 +160,6 @@ mod tests {
         let mut cells = [Cell::NEW, Cell::NEW, Cell::NEW, other];
         charge(&log, &mut cells, u32::MAX, T0);
         assert_eq!(cells[3], other);
-    }
-
-    #[test]
-    fn cells_that_are_spent_may_be_dropped() {
-        let (log, mut cells) = (SlidingLog::new(6, 100).unwrap(), [Cell::NEW; 3]);
-        for at in 0..6 {
-            take(&log, &mut cells, 1, T0 + at * 10);
-        }
-        let now = T0 + 135;
-        let mut dropped = cells;
-        for cell in dropped.iter_mut().filter(|cell| cell.is_spent(now)) {
-            *cell = Cell::NEW;
-        }
-        assert_ne!(dropped, cells);
-        assert_eq!(standing(&log, &dropped, now), standing(&log, &cells, now));
     }
 
     #[test]

@@ -80,34 +80,6 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000);
 
     #[test]
-    fn the_window_before_fades() {
-        let window = WindowLimit::new(10, 100).unwrap();
-        let cell = taken(take(&window, Cell::NEW, 0, 10, T0 + 90));
-        // The current window does not fade before it has ended; then a tenth of it fades every 10 ns.
-        assert_eq!(take(&window, cell, 0, 1, T0 + 90), Admission::Short { wait_ns: 20 });
-        assert_eq!(
-            standing(&window, cell, T0 + 130),
-            BucketStatus { remaining: 3, more_ns: 10, full_ns: 70 }
-        );
-        let cell = taken(take(&window, cell, 0, 3, T0 + 130));
-        assert_eq!(take(&window, cell, 0, 1, T0 + 130), Admission::Short { wait_ns: 10 });
-        assert_eq!(take(&window, cell, 0, 10, T0 + 130), Admission::Short { wait_ns: 170 });
-        assert_eq!(take(&window, cell, 0, 11, T0 + 130), Admission::Short { wait_ns: NEVER_NS });
-    }
-
-    #[test]
-    fn a_charge_goes_beyond_the_limit_and_saturates() {
-        let window = WindowLimit::new(TOKENS_MAX, 100).unwrap();
-        let mut cell = Cell::NEW;
-        for _ in 0..3 {
-            cell = charge(&window, cell, 0, u32::MAX, T0);
-        }
-        assert_eq!(cell, Cell { until: T0 + 200, word: u64::from(u32::MAX) });
-        assert_eq!(standing(&window, cell, T0).remaining, 0);
-        assert_eq!(take(&window, cell, 0, TOKENS_MAX, T0), Admission::Short { wait_ns: 200 });
-    }
-
-    #[test]
     fn the_longest_window_and_the_highest_limit_do_not_overflow() {
         let window = WindowLimit::new(TOKENS_MAX, LENGTH_NS_MAX).unwrap();
         let cell = taken(take(&window, Cell::NEW, u64::MAX, TOKENS_MAX, T0));
@@ -125,20 +97,6 @@ mod tests {
         assert_eq!(give_back(&window, second, second, 5).word, 4 << 32);
         let third = taken(take(&window, second, 0, 5, T0 + 250));
         assert_eq!(give_back(&window, third, first, 4), third);
-    }
-
-    #[test]
-    fn a_time_before_the_windows_of_a_cell_is_the_beginning_of_its_current_one() {
-        let window = WindowLimit::new(10, 100).unwrap();
-        let first = taken(take(&window, Cell::NEW, 0, 4, T0));
-        let second = taken(take(&window, first, 0, 2, T0 + 100));
-        for back_ns in [0, 1, 250] {
-            let now = Time::from_nanos(T0.as_nanos() + 100 - back_ns);
-            assert_eq!(standing(&window, second, now).remaining, 4, "{back_ns}");
-            assert!(matches!(take(&window, second, 0, 4, now), Admission::Taken(_)), "{back_ns}");
-            // 25 ns into the window, one of the four has faded.
-            assert_eq!(take(&window, second, 0, 5, now), Admission::Short { wait_ns: back_ns + 25 });
-        }
     }
 
     /// The exact model: a count for each window there ever was, and the formula as it is written.

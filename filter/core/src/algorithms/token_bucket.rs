@@ -5,6 +5,7 @@
 //! rule whether it holds information (a full bucket does not), refills without a write, and holds debt
 //! without a sign.
 
+use crate::algorithms::cell::Admission;
 use weir_protocol::quota::Quota;
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -12,18 +13,6 @@ use weir_protocol::time::{SECOND_NS, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bucket {
     full_at: Time,
-}
-
-/// The result of taking tokens from a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TakeResult {
-    /// The tokens were there; carries the bucket without them.
-    Taken(Bucket),
-    /// The tokens are not there yet.
-    Short {
-        /// Nanoseconds until they are, if nothing else takes them.
-        wait_ns: u64,
-    },
 }
 
 /// The cost of a request in nanoseconds of refill, precomputed for one quota.
@@ -76,27 +65,27 @@ impl Bucket {
     /// Takes `cost` tokens at `now`, if they are there.
     ///
     /// A `now` earlier than one seen before makes the bucket look emptier, never fuller (invariant I8).
-    pub fn take(self, quota: &Quota, cost: u32, now: Time) -> TakeResult {
+    pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Admission<Self> {
         self.take_within(quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns(), quota, now)
     }
 
     /// Takes `cost_ns` nanoseconds of refill, if no more than `most_ns` are missing afterwards.
-    fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> TakeResult {
+    fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> Admission<Self> {
         self.take_sanely(cost_ns, most_ns, now + quota.fill_ns() + debt_ns_max(quota), now)
     }
 
     #[inline]
-    fn take_sanely(self, cost_ns: u64, most_ns: u64, sane: Time, now: Time) -> TakeResult {
+    fn take_sanely(self, cost_ns: u64, most_ns: u64, sane: Time, now: Time) -> Admission<Self> {
         let after = self.full_at.max(now).min(sane) + cost_ns;
         match after.nanos_since(now + most_ns) {
-            0 => TakeResult::Taken(Self { full_at: after }),
-            wait_ns => TakeResult::Short { wait_ns },
+            0 => Admission::Taken(Self { full_at: after }),
+            wait_ns => Admission::Short { wait_ns },
         }
     }
 
     /// [`Bucket::take`] with a precomputed cost.
     #[inline]
-    pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> TakeResult {
+    pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> Admission<Self> {
         self.take_sanely(portion.cost, portion.most, now + portion.sane, now)
     }
 
@@ -144,7 +133,7 @@ impl Bucket {
     /// Takes `cost` tokens of a fair share at `now`. The share is a bucket of burst / `pops`, but at least
     /// `cost` tokens, that refills at rate / `pops`. It is this same bucket, charged for `pops` times as many
     /// tokens.
-    pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> TakeResult {
+    pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> Admission<Self> {
         let worth = u64::from(pops.max(1)).saturating_mul(u64::from(cost));
         let cost_ns = quota.token_ns().saturating_mul(worth);
         self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
@@ -152,14 +141,10 @@ impl Bucket {
 
     /// Takes `cost` tokens at `now` from a bucket that refills at rate / `divisor`. It is this same bucket: it
     /// must have `cost` tokens, and is charged for `divisor` times as many.
-    pub fn take_slowly(self, quota: &Quota, cost: u32, divisor: u32, now: Time) -> TakeResult {
-        match self.take(quota, cost, now) {
-            TakeResult::Taken(after) => {
-                let more = u64::from(divisor.saturating_sub(1)).saturating_mul(u64::from(cost));
-                TakeResult::Taken(Self { full_at: after.full_at + quota.token_ns().saturating_mul(more) })
-            }
-            short @ TakeResult::Short { .. } => short,
-        }
+    pub fn take_slowly(self, quota: &Quota, cost: u32, divisor: u32, now: Time) -> Admission<Self> {
+        let more = u64::from(divisor.saturating_sub(1)).saturating_mul(u64::from(cost));
+        let after = |after: Self| Self { full_at: after.full_at + quota.token_ns().saturating_mul(more) };
+        self.take(quota, cost, now).map(after)
     }
 
     /// Whole tokens in it at `now`.
@@ -231,46 +216,13 @@ mod tests {
         Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()
     }
 
-    fn take(bucket: &mut Bucket, quota: &Quota, now: Time) -> bool {
-        match bucket.take(quota, 1, now) {
-            TakeResult::Taken(after) => {
-                *bucket = after;
-                true
-            }
-            TakeResult::Short { .. } => false,
-        }
-    }
-
-    #[test]
-    fn admits_its_burst_at_once_and_no_more() {
-        let (quota, mut bucket) = (quota(10, 5), Bucket::FULL);
-        assert_eq!((0..20).filter(|_| take(&mut bucket, &quota, T0)).count(), 5);
-        assert_eq!(bucket.take(&quota, 1, T0), TakeResult::Short { wait_ns: 100_000_000 });
-    }
-
-    #[test]
-    fn the_wait_is_true_to_the_nanosecond() {
-        let (quota, mut bucket) = (quota(3, 1), Bucket::FULL);
-        assert!(take(&mut bucket, &quota, T0));
-        let TakeResult::Short { wait_ns } = bucket.take(&quota, 1, T0 + 5) else { panic!("has a token") };
-        assert!(!take(&mut bucket, &quota, T0 + 4 + wait_ns));
-        assert!(take(&mut bucket, &quota, T0 + 5 + wait_ns));
-    }
-
-    #[test]
-    fn more_than_the_burst_never_fits() {
-        let quota = quota(10, 5);
-        assert!(matches!(Bucket::FULL.take(&quota, 6, T0), TakeResult::Short { .. }));
-        assert!(matches!(Bucket::FULL.take(&quota, u32::MAX, T0), TakeResult::Short { .. }));
-    }
-
     #[test]
     fn what_costs_more_takes_as_much_as_so_many_that_cost_one() {
         let quota = quota(10, 12);
-        let times = |n: u32, take: fn(Bucket, &Quota) -> TakeResult| {
+        let times = |n: u32, take: fn(Bucket, &Quota) -> Admission<Bucket>| {
             (0..n).try_fold(Bucket::FULL, |bucket, _| match take(bucket, &quota) {
-                TakeResult::Taken(after) => Some(after),
-                TakeResult::Short { .. } => None,
+                Admission::Taken(after) => Some(after),
+                Admission::Short { .. } => None,
             })
         };
         assert_eq!(times(1, |b, q| b.take_share(q, 3, 4, T0)), times(3, |b, q| b.take_share(q, 1, 4, T0)));
@@ -280,7 +232,7 @@ mod tests {
         assert!(times(1, |b, q| b.take_share(q, 5, 4, T0)).is_some());
         assert!(matches!(
             times(1, |b, q| b.take_share(q, 1, 4, T0)).map(|b| b.take_share(&quota, 5, 4, T0)),
-            Some(TakeResult::Short { .. })
+            Some(Admission::Short { .. })
         ));
     }
 
@@ -292,7 +244,7 @@ mod tests {
         assert_eq!(capped.tokens(&quota, T0), 2);
         assert_eq!(capped.capped(&quota, 9_000, T0), capped);
         let debt = capped.capped(&quota, -5_000, T0);
-        assert_eq!(debt.take(&quota, 1, T0), TakeResult::Short { wait_ns: 600_000_000 });
+        assert_eq!(debt.take(&quota, 1, T0), Admission::Short { wait_ns: 600_000_000 });
         let nonsense = Bucket::FULL.capped(&quota, i64::MIN, T0);
         assert_eq!(nonsense.fill_ns(T0), quota.fill_ns() + debt_ns_max(&quota));
     }
@@ -309,7 +261,7 @@ mod tests {
             for (step, cost) in steps {
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 (earliest, latest) = (earliest.min(now), latest.max(now));
-                if let TakeResult::Taken(after) = bucket.take(&quota, cost, now) {
+                if let Admission::Taken(after) = bucket.take(&quota, cost, now) {
                     bucket = after;
                     admitted += u64::from(cost);
                 }
@@ -333,8 +285,8 @@ mod tests {
                 let price = quota.token_ns() * u64::from(cost);
                 let fits = level >= price;
                 match bucket.take(&quota, cost, now) {
-                    TakeResult::Taken(after) => { prop_assert!(fits); bucket = after; level -= price; }
-                    TakeResult::Short { wait_ns } => {
+                    Admission::Taken(after) => { prop_assert!(fits); bucket = after; level -= price; }
+                    Admission::Short { wait_ns } => {
                         prop_assert!(!fits);
                         if cost <= burst { prop_assert_eq!(wait_ns, price - level); }
                     }
@@ -346,29 +298,8 @@ mod tests {
 }
 
 #[cfg(test)]
-mod status_tests {
-    use super::*;
-    use crate::algorithms::TakeResult;
-    use weir_protocol::quota::{Period, Rate};
-
-    #[test]
-    fn the_next_token_is_told_to_the_nanosecond() {
-        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 3).unwrap();
-        let t0 = Time::from_nanos(1_000);
-        let TakeResult::Taken(bucket) = Bucket::FULL.take(&quota, 1, t0) else { panic!("full") };
-        let standing = BucketStatus::allowed(bucket, &quota, t0);
-        assert_eq!(standing, BucketStatus { remaining: 2, more_ns: 100_000_000, full_ns: 100_000_000 });
-        let standing = BucketStatus::allowed(bucket, &quota, t0 + 30_000_000);
-        assert_eq!(standing, BucketStatus { remaining: 2, more_ns: 70_000_000, full_ns: 70_000_000 });
-        let full = BucketStatus::allowed(bucket, &quota, t0 + 100_000_000);
-        assert_eq!(full, BucketStatus { remaining: 3, more_ns: 0, full_ns: 0 });
-    }
-}
-
-#[cfg(test)]
 mod debt_tests {
     use super::*;
-    use crate::algorithms::TakeResult;
     use proptest::prelude::*;
     use weir_protocol::time::SECOND_NS;
 
@@ -394,14 +325,14 @@ mod debt_tests {
             for (step, n) in steps {
                 now += step;
                 let after = bucket.charged(&quota, n, now);
-                if let TakeResult::Taken(taken) = bucket.take(&quota, n, now) {
+                if let Admission::Taken(taken) = bucket.take(&quota, n, now) {
                     prop_assert_eq!(after, taken);
                 }
                 bucket = after;
                 let BucketStatus { remaining, more_ns, full_ns } = BucketStatus::allowed(bucket, &quota, now);
                 let wait_ns = |n| match bucket.take(&quota, n, now) {
-                    TakeResult::Taken(_) => 0,
-                    TakeResult::Short { wait_ns } => wait_ns,
+                    Admission::Taken(_) => 0,
+                    Admission::Short { wait_ns } => wait_ns,
                 };
                 prop_assert_eq!(wait_ns(remaining), if remaining == 0 { wait_ns(0) } else { 0 });
                 prop_assert_eq!(more_ns, if remaining < burst { wait_ns(remaining + 1) } else { full_ns });

@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 
 use crate::check::cells::{Cells, algorithm_at};
 use crate::check::commit::change_slot;
+use crate::check::current::Hit;
 use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
 use crate::check::evaluate::hold;
-use crate::check::hit::Hit;
-use crate::check::matching::MatchResult;
+use crate::check::rules::MatchResult;
 use crate::check::settle::give_back_tokens;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;

@@ -3,7 +3,7 @@
 
 use crate::algorithms;
 use crate::algorithms::{Admission, CELLS_MAX, Cell, NEVER_NS};
-use crate::check::hit::{Hit, HitDecision, HitResult};
+use crate::check::current::{Hit, HitDecision, HitResult};
 use crate::check::terms::RuleTerms;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
 use weir_protocol::time::{SECOND_NS, Time};

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use crate::algorithms::Receipt;
 use crate::check::cells::give_back_cells;
+use crate::check::current::{Hit, Scratch};
 use crate::check::evaluate::{Evaluation, hold, rate_divisor_of};
-use crate::check::hit::{Hit, Scratch};
 use crate::check::settle::end;
 use crate::check::settle::give_back_tokens;
 use crate::check::strict::cell_of;

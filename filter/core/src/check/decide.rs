@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 
 use crate::RuleIndex;
 use crate::algorithms::BucketStatus;
+use crate::check::answer::allowed;
 use crate::check::current::{AcquireState, ConnectivityReading};
+use crate::check::current::{Hit, HitDecision, Scratch};
 use crate::check::decision::{Decision, DecisionKind, LimitReason, PendingDecision};
 use crate::check::evaluate::Evaluation;
 use crate::check::fast_path::{FastPath, passed, refused_quickly, try_fast_path};
-use crate::check::hit::{Hit, HitDecision, Scratch};
-use crate::check::matching::{MatchContext, MatchResult};
-use crate::check::status::allowed;
+use crate::check::rules::{MatchContext, MatchResult};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::connectivity::Connectivity;

@@ -1,9 +1,9 @@
 //! Judging hits on a copy of a slot, and taking their tokens there.
 
-use crate::algorithms::{Admitted, Bucket, BucketStatus, Cell, TakeResult, reserved};
+use crate::algorithms::{Admission, Admitted, Bucket, BucketStatus, Cell, reserved};
 use crate::check::cells::{Cells, evaluate_cells};
 use crate::check::current::CurrentRequest;
-use crate::check::hit::{Hit, HitDecision, HitResult};
+use crate::check::current::{Hit, HitDecision, HitResult};
 use crate::check::rules::CompiledRules;
 use crate::check::terms::RuleTerms;
 use crate::counters::{CountedEvent, Counters};
@@ -200,16 +200,16 @@ impl<'a> Evaluation<'a> {
         let ratio = if terms.is_strict { None } else { self.thins(hit, &lodging.entry, now) };
         if let Some(ratio) = ratio {
             // The wait covers the bucket's debt, too.
-            let debt_ns = if let TakeResult::Short { wait_ns } = taken { wait_ns } else { 0 };
+            let debt_ns = if let Admission::Short { wait_ns } = taken { wait_ns } else { 0 };
             return judged(hit, HitDecision::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)) });
         }
         let after = match taken {
-            TakeResult::Taken(after) => after,
+            Admission::Taken(after) => after,
             // A request for more than the burst is told when the bucket is full.
-            TakeResult::Short { .. } if hit.cost > quota.burst() => {
+            Admission::Short { .. } if hit.cost > quota.burst() => {
                 return judged(hit, HitDecision::Short { wait_ns: bucket.fill_ns(now) });
             }
-            TakeResult::Short { wait_ns } => return judged(hit, HitDecision::Short { wait_ns }),
+            Admission::Short { wait_ns } => return judged(hit, HitDecision::Short { wait_ns }),
         };
         let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
         if is_share && let Entry::Watched(watched) = &mut entry {

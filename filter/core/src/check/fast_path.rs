@@ -10,7 +10,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::algorithms::{BucketStatus, TakeResult};
+use crate::algorithms::{Admission, BucketStatus};
 use crate::check::Denial;
 use crate::check::decision::{Decision, LimitReason};
 use crate::check::evaluate::{cold_after_taking, most_of, rate_divisor_of, watched_after_taking};
@@ -33,7 +33,7 @@ impl PlainRule {
     #[inline]
     fn take(&self, cold: Cold, divisor: Option<u32>, now: Time) -> Option<Cold> {
         let bucket = cold.bucket.lacking(self.missing_ns, now);
-        let TakeResult::Taken(after) = bucket.take_portion(&self.portion, now) else { return None };
+        let Admission::Taken(after) = bucket.take_portion(&self.portion, now) else { return None };
         let unheard =
             divisor.map(|divisor| Unheard { quota: self.quota, local_burst: self.local_burst, divisor });
         cold_after_taking(cold, after, unheard.as_ref(), self.cost, now)
@@ -46,7 +46,7 @@ impl PlainRule {
         let (burst, divisor) =
             (most_of(&entry, self.cost, terms, now), rate_divisor_of(&entry, self.cost, now));
         let bucket = watched.bucket.held_to(&self.quota, burst, now);
-        let TakeResult::Taken(after) = bucket.take_slowly(&self.quota, self.cost, divisor, now) else {
+        let Admission::Taken(after) = bucket.take_slowly(&self.quota, self.cost, divisor, now) else {
             return None;
         };
         Some(watched_after_taking(watched, after, self.cost, now))

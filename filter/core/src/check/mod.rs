@@ -17,14 +17,10 @@ mod decide;
 mod decision;
 mod evaluate;
 mod fast_path;
-mod hit;
-mod keys;
 mod local_cache;
-mod matching;
 mod plain;
 mod rules;
 mod settle;
-mod status;
 mod strict;
 mod terms;
 
@@ -32,12 +28,12 @@ pub(crate) use answer::{forget, put_ban, replace_ban};
 pub use book::Booking;
 pub(crate) use book::{believe_again, book, book_beyond};
 pub(crate) use current::{AcquireState, CurrentRequest};
+pub(crate) use current::{Hit, HitDecision, HitResult, Scratch};
 pub use decision::{
     Beside, Decision, DecisionKind, EndAction, EndActionKind, LimitReason, Policy, QuotaStatus,
     ReservedTokens,
 };
 pub(crate) use fast_path::{FastPath, passed, refused_quickly, try_fast_path};
-pub(crate) use hit::{Hit, HitDecision, HitResult, Scratch};
 pub(crate) use local_cache::{Denial, LocalCache};
 pub(crate) use rules::CompiledRules;
 pub(crate) use terms::RuleTerms;

@@ -9,9 +9,9 @@ use core::net::IpAddr;
 
 use crate::OWN_MEMORY;
 use crate::algorithms::{Portion, missing_ns};
-use crate::check::hit::slot_of;
-use crate::check::keys::{KeyCache, KeyId};
+use crate::check::current::slot_of;
 use crate::check::terms::RuleTerms;
+use crate::check::terms::{KeyCache, KeyId};
 use crate::key::{HashSecret, KeyHash, SHORT_BYTES_MAX};
 use crate::table::slot::Tag;
 use crate::table::{CHANGED_MAX, EntryChange};

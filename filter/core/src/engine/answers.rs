@@ -10,7 +10,7 @@ use crate::check::{Beside, QuotaStatus};
 use crate::engine::effects::LocalReply;
 use crate::response::{
     BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, LimitedStatus, PreparedResponses,
-    blocked_headers, is_grpc,
+    blocked_headers, is_grpc, numbers,
 };
 use weir_rules::Rule;
 use weir_rules::request::{Attribute, Request};
@@ -88,7 +88,7 @@ impl RuleReplies {
     ) -> Option<LocalReply<'a>> {
         let LimitedClient { status, jitter_s, is_banned, is_grpc } = client;
         let place = usize::from(status.rule);
-        let numbers = PreparedResponses::numbers(rule, &status.standing, unix_ns_for(rule, site), jitter_s);
+        let numbers = numbers(rule, &status.standing, unix_ns_for(rule, site), jitter_s);
         let is_same = |kept: &LastReply| {
             (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.beside == status.beside
         };

@@ -23,7 +23,7 @@ fn limited<'a>(
     unix_ns: u64,
     jitter_s: u32,
 ) -> LimitedResponse<'a> {
-    let numbers = PreparedResponses::numbers(rule, standing, unix_ns, jitter_s);
+    let numbers = numbers(rule, standing, unix_ns, jitter_s);
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
     let status =
         LimitedStatus { numbers, partition: &[], policies: &policies, is_grpc: false, is_banned: false };
@@ -231,26 +231,6 @@ fn a_reset_is_when_the_next_request_may_pass_or_with_tokens_left_when_all_are_ba
         assert_eq!(reset(&quota(&answers, &rule, &refused, unix_ns)), 5, "none left");
         let allowed = BucketStatus { remaining: 1, ..refused };
         assert_eq!(reset(&quota(&answers, &rule, &allowed, unix_ns)), 599);
-    }
-}
-
-#[test]
-fn a_problem_says_why_a_client_is_refused() {
-    let rule = rule(&json!({}));
-    let answers = PreparedResponses::of(&rule);
-    let numbers = PreparedResponses::numbers(&rule, &BucketStatus::refused(1), 0, 0);
-    let body = |is_banned| {
-        let status = LimitedStatus { numbers, partition: &[], policies: "", is_grpc: false, is_banned };
-        answers.limited(&rule, &status).body.into_owned()
-    };
-    for (body, kind, status) in [
-        (body(false), "quota-exceeded", 429),
-        (body(true), "abnormal-usage-detected", 429),
-        (answers.denial.clone(), "temporary-reduced-capacity", 503),
-    ] {
-        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(body["type"], format!("https://iana.org/assignments/http-problem-types#{kind}"));
-        assert_eq!((&body["status"], &body["violated-policies"]), (&json!(status), &json!(["r-1"])));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::check::{forget, put_ban, replace_ban};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::WatchList;
-use crate::sync::acquired::AcquiredTokens;
+use crate::sync::calls::AcquiredTokens;
 use crate::sync::calls::{CallPurpose, PendingCall, ReportedKey};
 use crate::sync::demand::rest_until;
 use crate::table::slot::{BAR_STEP_NS, Watched};

@@ -8,25 +8,23 @@
 //! ```
 
 mod acquire;
-mod acquired;
 mod calls;
 mod client;
 pub mod connectivity;
 mod consume;
 mod demand;
 mod grants;
-mod handover;
 mod own_epochs;
 mod report;
 mod watch_list;
 mod watched_key;
 
-pub(crate) use acquired::AcquiredTokens;
+pub(crate) use calls::AcquiredTokens;
 pub use calls::{ACQUIRES_MAX, CallPurpose, REPORTS_MAX};
 pub use client::SyncClient;
 pub(crate) use consume::{decide_taken, evaluate_consumed, let_take};
 pub(crate) use demand::ConsumeState;
 pub use demand::{Consume, ConsumeReply};
-pub(crate) use handover::{gather, hurry, inherit, leave};
 pub use own_epochs::OWN_MAX;
+pub(crate) use report::{gather, hurry, inherit, leave};
 pub(crate) use watch_list::WatchList;

@@ -1,7 +1,7 @@
 //! More keys that owe something than the table has places for.
 
 use super::*;
-use crate::algorithms::TakeResult;
+use crate::algorithms::Admission;
 use std::collections::BTreeMap;
 use std::string::ToString as _;
 use weir_protocol::messages::Leased;
@@ -207,7 +207,7 @@ proptest! {
                 if workers[worker].decide(&mut client(who), &mut slots, now).outcome() == DecisionKind::Allow {
                     let buckets = model.entry(who).or_insert([Bucket::FULL; 2]);
                     for (bucket, quota) in buckets.iter_mut().zip(&quotas) {
-                        let TakeResult::Taken(after) = bucket.take(quota, 1, now) else {
+                        let Admission::Taken(after) = bucket.take(quota, 1, now) else {
                             return Err(TestCaseError::fail(std::format!("client {who} had none left")));
                         };
                         *bucket = after;

@@ -1,7 +1,7 @@
 //! What a POP does with what weir-sync tells it, and what it does out of touch.
 
 use super::*;
-use crate::algorithms::TakeResult;
+use crate::algorithms::Admission;
 use crate::sync::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
 use weir_protocol::messages;
 
@@ -61,15 +61,8 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     let (mut limiter, mut slots) = watching();
     let report = limiter.report(&mut slots, false, T0).unwrap();
     let grants = vec![Allowance::Hot(grant(0, 1, 4_000))];
-    let reply = Reply {
-        sequence: report.sequence,
-        pops: 2,
-        settled: Settled::None,
-        grants,
-        rules: vec![],
-        pushed: vec![],
-        ..Reply::default()
-    };
+    let reply =
+        Reply { sequence: report.sequence, pops: 2, settled: Settled::None, grants, ..Reply::default() };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_000 * MS), "thinned to nothing");
     let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();
@@ -166,7 +159,7 @@ proptest! {
                 answer(&mut limiter, &mut slots, &report, pops, grant(1, 1, 3_000), now);
             }
             if allows(&mut limiter, &mut slots, "192.0.2.1", now) {
-                let TakeResult::Taken(after) = bucket.take(&quota, 1, now) else {
+                let Admission::Taken(after) = bucket.take(&quota, 1, now) else {
                     return Err(TestCaseError::fail("it had none left"));
                 };
                 bucket = after;

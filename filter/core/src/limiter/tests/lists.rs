@@ -4,6 +4,11 @@ use super::*;
 use std::string::ToString;
 use weir_rules::config::PluginConfig;
 
+/// True if the request was let through and no rule counted it.
+fn is_uncounted(decision: &Decision) -> bool {
+    matches!(decision, Decision::Allow { strictest: None, .. })
+}
+
 struct To(&'static str);
 
 impl Request for To {

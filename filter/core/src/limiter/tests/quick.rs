@@ -4,7 +4,6 @@ use super::*;
 use crate::table::slot::{Entry, Tag};
 use crate::table::{ChangeFn, EntryChange, SharedSlots, SlotsHandle};
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::format;
 use weir_protocol::messages::Ban;
 
@@ -87,36 +86,6 @@ fn threads_admit_a_burst_once() {
     });
     // A worker that loses its processor half-way may take a token for nothing, but never gives one twice.
     assert!((9_900..=10_000).contains(&admitted), "{admitted}");
-}
-
-#[test]
-fn a_general_writer_gets_its_turn_beside_quick_ones() {
-    let (slots, is_over) = (SharedSlots::new(1, 4), AtomicBool::new(false));
-    let slow = Seen { handle: SlotsHandle::new(Arc::clone(&slots)), ..Seen::new(1, false) };
-    let mut world = World { limiter: limiter(one_rule("1000000/s", 1_000_000), None), slots: slow };
-    assert!(allows(&mut world.limiter, &mut world.slots, "192.0.2.1", T0));
-    let tag = world.slots.all()[0].0[0].0;
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let mut handle = SlotsHandle::new(Arc::clone(&slots));
-                while !is_over.load(Ordering::Relaxed) {
-                    handle.change_in_place(&[0], &mut [EntryChange::of(tag, 0)], &mut |_| true);
-                }
-            });
-        }
-        for n in 0..2_000 {
-            assert!(allows(&mut world.limiter, &mut world.slots, &format!("192.0.2.{}", n % 8), T0));
-        }
-        is_over.store(true, Ordering::Relaxed);
-    });
-    let counters = world.limiter.counters();
-    assert_eq!(
-        counters.take_event(CountedEvent::CasGaveUp),
-        0,
-        "{}",
-        counters.take_event(CountedEvent::CasRetried)
-    );
 }
 
 /// One of two worlds in which the same happens.

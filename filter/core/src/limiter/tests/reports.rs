@@ -29,15 +29,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
     // No grants: weir-sync has no budgets to consult, and confirms nothing.
-    let reply = Reply {
-        sequence: 2,
-        pops: 1,
-        settled: Settled::None,
-        grants: vec![],
-        rules: vec![],
-        pushed: vec![],
-        ..Reply::default()
-    };
+    let reply = Reply { sequence: 2, pops: 1, settled: Settled::None, grants: vec![], ..Reply::default() };
     limiter.apply(2, &reply.encode(), &mut slots, T0).unwrap();
     assert_eq!(limiter.counters().take_event(CountedEvent::Partial), 1);
     let third = limiter.report(&mut slots, false, T0).unwrap();
@@ -87,8 +79,6 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
         pops: 1,
         settled: Settled::All,
         grants: vec![Allowance::Hot(grant(1, 2, 0)); 9],
-        rules: vec![],
-        pushed: vec![],
         ..Reply::default()
     };
     assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
@@ -124,6 +114,19 @@ fn another_worker_reports_the_same_counts() {
     assert_eq!((from_a.keys[0].asked_recently, from_b.keys[0].asked_recently), (1, 1));
 }
 
+/// A request that says what it costs.
+struct Costs(u32);
+
+impl Request for Costs {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(b"192.0.2.1".to_vec()),
+            Attribute::Header(_) => Some(std::format!("{}", self.0).into()),
+            _ => None,
+        }
+    }
+}
+
 proptest! {
     /// I7, the POP's half: whatever is lost or repeated, the counts say what was admitted.
     #[test]
@@ -156,5 +159,29 @@ proptest! {
         let last = workers[0].report(&mut slots, false, now + 11 * SECOND_NS);
         let told = last.and_then(|report| report.keys.first().map(|key| key.admitted));
         prop_assert!(told.is_none_or(|told| told <= admitted), "{:?} told of {}", told, admitted);
+    }
+
+    /// What reports say was admitted and asked for are the tokens, whatever requests cost, and whatever is lost.
+    #[test]
+    fn reports_add_up_to_the_tokens(
+        steps in prop::collection::vec((0u64..200, 1u32..9, 0u8..3), 1..150),
+    ) {
+        // The rate is so low that nothing refills during the test.
+        let rule = json!([{"name": "r", "key": ["client_address"], "rate": "1/d", "burst": 100, "cost": {"header": "cost"}}]);
+        let mut limiter = limiter(rules(&rule), Some(1));
+        let (mut slots, mut now, mut admitted, mut asked) = (LocalSlots::new(1), T0, 0u64, 0u64);
+        for (step_ms, cost, what) in steps {
+            now += step_ms * MS;
+            let is_allowed = limiter.decide(&mut Costs(cost), &mut slots, now).outcome() == DecisionKind::Allow;
+            admitted += if is_allowed { u64::from(cost) } else { 0 };
+            asked += u64::from(cost);
+            if what == 0 { continue; }
+            let Some(report) = limiter.report(&mut slots, false, now) else { continue };
+            let key = &report.keys[0];
+            prop_assert_eq!((key.admitted, key.asked), (admitted, asked));
+            if what == 1 { limiter.report_failed(report.sequence, now); } else {
+                answer(&mut limiter, &mut slots, &report, 1, grant(1, 1, 100_000), now);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Requests that several rules count, by two keys: what one worker decides, and what several let through together.
 
 use super::*;
-use crate::algorithms::TakeResult;
+use crate::algorithms::Admission;
 use weir_protocol::quota::Quota;
 
 /// A client on a path, with a key but for [`KEYLESS`].
@@ -86,10 +86,10 @@ proptest! {
             let mut after = buckets;
             let fits = counting(1).take(quotas.len()).all(|i| {
                 let taken = buckets[i].take(&quotas[i], COSTS[i], now);
-                if let TakeResult::Taken(taken) = taken {
+                if let Admission::Taken(taken) = taken {
                     after[i] = taken;
                 }
-                matches!(taken, TakeResult::Taken(_))
+                matches!(taken, Admission::Taken(_))
             });
             let outcome = limiter.decide(&mut At("/"), &mut slots, now).outcome();
             prop_assert_eq!(outcome == DecisionKind::Allow, fits, "at {:?}", now);

@@ -16,16 +16,7 @@ fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
 
 fn answer_with(sequence: u64, leased: Leased) -> Vec<u8> {
     let grants = vec![Allowance::Leased(leased)];
-    Reply {
-        sequence,
-        pops: 1,
-        settled: Settled::All,
-        grants,
-        rules: vec![],
-        pushed: vec![],
-        ..Reply::default()
-    }
-    .encode()
+    Reply { sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 /// Asks, and expects to have to wait.

@@ -95,29 +95,6 @@ fn one_that_keeps_losing_holds_the_slot() {
 }
 
 #[test]
-fn a_slot_that_is_held_for_nothing_is_let_go_or_overtaken() {
-    let slots = SharedSlots::new(1, 2);
-    let (mut other, mut slot) = (written(&slots, 2), Slot::empty());
-    let mut holder = SlotsHandle::new(Arc::clone(&slots));
-    for overtakes in [false, true].repeat(4) {
-        let version = holder.hold(0, &mut slot).unwrap();
-        assert!(!say_more(&mut other, &[0, 1]));
-        if overtakes {
-            let theirs = other.read(0, &mut slot).unwrap();
-            assert_eq!((other.write(0, &mut slot, theirs), theirs), (Ok(()), version));
-            assert_eq!(holder.write(0, &mut slot, version), Err(WriteError::Conflict));
-        }
-        let before = holder.read(0, &mut slot).unwrap();
-        assert!(say_more(&mut other, &[0, 1]) && say_more(&mut holder, &[0, 1]));
-        assert_eq!(holder.write(0, &mut slot, before), Err(WriteError::Conflict));
-        for handle in [&mut other, &mut holder] {
-            let version = handle.read(0, &mut slot).unwrap();
-            assert_eq!(handle.write(0, &mut slot, version), Ok(()), "nobody lacks a buffer");
-        }
-    }
-}
-
-#[test]
 fn threads_see_whole_slots_and_lose_no_write() {
     const WRITERS: u64 = 4;
     const WRITES: u64 = 20_000;
@@ -197,29 +174,6 @@ fn each_says(handle: &mut SlotsHandle) -> Vec<u64> {
     (0..16).map_while(|key| Some(slot.get(tag(key))?.bucket().refilled().as_nanos())).collect()
 }
 
-#[test]
-fn entries_are_changed_where_they_are() {
-    for keys in 2..=16 {
-        let slots = SharedSlots::new(1, 1);
-        let mut handle = written(&slots, keys);
-        let (mut before, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
-        let version = before.read(0, &mut slot).unwrap();
-        for key in 0..keys {
-            assert!(say_more(&mut handle, &[key]));
-        }
-        assert!(say_more(&mut handle, &[0, keys - 1]));
-        let mut expected: Vec<u64> = (0..keys).map(|_| 2).collect();
-        expected[0] += 1;
-        *expected.last_mut().unwrap() += 1;
-        assert_eq!(each_says(&mut before), expected);
-        assert_eq!(before.write(0, &mut slot, version), Err(WriteError::Conflict), "it read them before");
-        assert_eq!(
-            slots.head(0).unwrap().state().version,
-            HeadState::FIRST + 2 * (u32::try_from(keys).unwrap() + 2)
-        );
-    }
-}
-
 // I3
 #[test]
 fn entries_of_several_slots_are_changed_together_or_not_at_all() {
@@ -292,23 +246,6 @@ fn a_watched_entry_is_changed_where_it_is_and_its_neighbours_are_not() {
             assert!(read.entries().eq(slot.entries()), "{key} of {keys}");
         }
     }
-}
-
-#[test]
-fn what_is_not_there_or_beside_a_ban_is_left_alone() {
-    let slots = SharedSlots::new(1, 1);
-    let mut handle = written(&slots, 3);
-    let state = slots.head(0).unwrap().state();
-    assert!(!say_more(&mut handle, &[3]) && !say_more(&mut handle, &[0, 3]));
-    assert!(!handle.change_in_place(&[0], &mut [EntryChange::of(tag(0), 0)], &mut |_| false));
-    assert!(!handle.change_in_place(&[1], &mut [EntryChange::of(tag(0), 0)], &mut |_| true), "no such slot");
-    assert!(slots.head(0).unwrap().state() == state, "nothing was written");
-    let mut slot = Slot::empty();
-    let version = handle.read(0, &mut slot).unwrap();
-    slot.record_ban();
-    handle.write(0, &mut slot, version).unwrap();
-    assert!(!say_more(&mut handle, &[0]));
-    assert_eq!(each_says(&mut handle), [1, 1, 1]);
 }
 
 // I3

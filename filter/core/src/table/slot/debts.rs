@@ -187,17 +187,6 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_rounded_once() {
-        let (mut slot, mut until) = (Slot::empty(), T0 + 60 * SECOND_NS);
-        slot.keep_debt(tag(1, 1), until, T0);
-        until = slot.owed(tag(1, 1)).own.refilled();
-        for ms in 1..50_000 {
-            slot.keep_debt(tag(1, 1), until, T0 + ms * 1_000_000);
-            assert_eq!(slot.owed(tag(1, 1)).own.refilled(), until, "{ms} ms");
-        }
-    }
-
-    #[test]
     fn a_debt_that_is_paid_makes_room_and_one_that_is_not_is_merged() {
         let mut slot = Slot::empty();
         for key in 1..=DEBTS_MAX as u64 {
@@ -215,31 +204,6 @@ mod tests {
         );
         assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL, "another rule's newcomer");
         assert_eq!(slot.debts_at(T0 + 3 * SECOND_NS + SECOND_NS / 2), DEBTS_MAX - 1);
-    }
-
-    #[test]
-    fn a_flood_on_a_slow_rule_merges_no_debts_of_a_fast_one() {
-        let (mut slot, fast) = (Slot::empty(), 1..=10_u64);
-        let until = |key: u64| T0 + (100 + key) * 1_000_000;
-        for key in 1..=60 {
-            slot.keep_debt(tag(1, key), T0 + 60 * SECOND_NS + key * SECOND_NS, T0);
-            if fast.contains(&key) {
-                slot.keep_debt(tag(2, key), until(key), T0);
-            }
-        }
-        assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL);
-        for key in fast {
-            let own = slot.owed(tag(2, key)).own.refilled();
-            assert!(own.nanos_since(until(key)) < 2_000_000 && own >= until(key), "{key}");
-        }
-        assert!(slot.owed(tag(1, 200)).shared > Bucket::full_at(T0 + 60 * SECOND_NS));
-    }
-
-    #[test]
-    fn what_is_owed_for_longer_than_can_be_told_is_owed_for_as_long_as_can() {
-        let (mut slot, longest) = (Slot::empty(), T0 + DEBT_NS_MAX);
-        slot.keep_debt(tag(1, 1), T0 + 8 * DEBT_NS_MAX, T0);
-        assert!(slot.owed(tag(1, 1)).own.refilled() >= longest);
     }
 
     proptest! {

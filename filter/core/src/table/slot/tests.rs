@@ -48,15 +48,6 @@ fn indebted(debt_s: u64) -> Slot {
     slot
 }
 
-/// A slot with as many watched keys as may stay in it, all with a lease.
-fn leased() -> Slot {
-    let mut slot = Slot::empty();
-    for n in 0..WATCHED_MAX as u64 {
-        assert_eq!(slot.put(tag(n), &watched(0, 9, 0), T0), Some(0));
-    }
-    slot
-}
-
 /// For how many seconds the bucket of `n` is not full.
 fn owes_s(slot: &Slot, n: u64) -> u64 {
     slot.find_or_new(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
@@ -94,73 +85,6 @@ fn a_changed_byte_is_noticed() {
     for bytes in [&sealed[1..], &[0; SLOT_BYTES], &[]] {
         assert!(!read.unseal(bytes.to_vec()));
     }
-}
-
-// I3
-#[test]
-fn the_key_that_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
-    let mut slot = indebted(50);
-    slot.put(tag(3), &cold(20), T0);
-    assert_eq!(slot.put(tag(99), &cold(1), T0), Some(0), "nothing was lost");
-    assert_eq!((slot.get(tag(3)), slot.get(tag(99))), (None, Some(cold(1))));
-    assert_eq!(owes_s(&slot, 3), 20);
-    // The next key evicts that one.
-    slot.put(tag(98), &cold(30), T0);
-    assert_eq!((slot.get(tag(99)), owes_s(&slot, 99)), (None, 1));
-    // The key comes back, and owes at least what it owed.
-    slot.put(tag(3), &cold(60), T0);
-    assert_eq!((slot.get(tag(3)), slot.get(tag(98))), (Some(cold(60)), None));
-    for n in (0..KEYS_PER_SLOT as u64).filter(|n| *n != 3) {
-        assert_eq!(slot.get(tag(n)), Some(cold(50)), "a key that owes much keeps its place");
-    }
-}
-
-#[test]
-fn newcomers_to_a_slot_of_debtors_have_buckets_of_their_own() {
-    let mut slot = indebted(50);
-    let places = (KEYS_PER_SLOT + layout::DEBTS_MAX) as u64;
-    for n in KEYS_PER_SLOT as u64..places {
-        let lodging = slot.find_or_new(tag(n), T0);
-        assert_eq!((lodging.entry, lodging.is_shared), (Entry::Cold(Cold::NEW), false), "{n}");
-        slot.put_back(&lodging, &cold(20 + n), T0);
-    }
-    assert_eq!(slot.debts_at(T0), layout::DEBTS_MAX);
-    // From then on newcomers begin with the least of the debts.
-    for n in [100, 101] {
-        slot.put(tag(n), &cold(90), T0);
-    }
-    let newcomer = slot.find_or_new(tag(102), T0);
-    assert!(newcomer.is_shared && (35..40).contains(&owes_s(&slot, 102)), "{newcomer:?}");
-    assert_eq!(owes_s(&slot, 49), 69, "whose debt is told apart owes no more");
-}
-
-#[test]
-fn where_all_places_are_kept_a_key_is_a_debt_alone() {
-    let (mut slot, cell) = (leased(), Tag::of_key(7, Tag::salt(0, true)));
-    for i in 0..2 {
-        assert_eq!(slot.put(cell.beside(i), &cold(9), T0), Some(0));
-        assert_eq!(slot.put(Tag::of_overflow(u64::from(i)), &cold(9), T0), Some(0));
-    }
-    assert!(!slot.has_room_for_cell(Tag::of_overflow(9), T0), "more rules than overflow units");
-    let before = slot.clone();
-    assert_eq!(slot.put(tag(99), &cold(33), T0), Some(0));
-    assert!(slot.entries().eq(before.entries()));
-    assert_eq!((slot.get(tag(99)), owes_s(&slot, 99)), (None, 33));
-}
-
-#[test]
-fn cells_keep_their_places_and_leave_some_for_overflow_cells() {
-    let (mut slot, salt) = (indebted(5), Tag::salt(3, true));
-    let held = (UNITS - OVERFLOW_UNITS) as u64;
-    for n in 0..held {
-        assert!(slot.has_room_for_cell(Tag::of_key(n, salt), T0));
-        assert_eq!(slot.put(Tag::of_key(n, salt), &cold(1), T0), Some(0), "buckets make room");
-    }
-    assert_eq!(slot.put(Tag::of_key(99, salt), &cold(9), T0), None);
-    assert_eq!(slot.put(Tag::of_overflow(salt), &cold(9), T0), Some(0));
-    slot.put(tag(98), &cold(50), T0);
-    assert!((0..held).all(|n| slot.get(Tag::of_key(n, salt)) == Some(cold(1))));
-    assert_eq!(owes_s(&slot, 0), 5);
 }
 
 // I7
