@@ -78,8 +78,6 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    const T0: Time = Time::from_nanos(1_000);
-
     proptest! {
         /// The exact model: every request in flight, with when it began and its generation's number.
         // I3

@@ -3,7 +3,6 @@ mod forgotten;
 mod in_a_fleet;
 mod keys;
 mod lists;
-mod local_burst;
 mod quick;
 mod quota;
 mod regexes;

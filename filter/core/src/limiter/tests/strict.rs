@@ -185,26 +185,6 @@ fn a_acquire_in_vain_is_decided_by_the_rule() {
     }
 }
 
-// I6
-#[test]
-fn a_weir_sync_without_its_store_has_not_answered() {
-    let (mut limiter, mut slots) = strict("deny");
-    let (report, acquire) = wait(&mut limiter, &mut slots, T0);
-    let grants = vec![Allowance::Leased(Leased::of(0, 0))];
-    let (sequence, rules) = (report.sequence, vec![]);
-    let reply = Reply {
-        sequence,
-        pops: 1,
-        settled: Settled::None,
-        grants,
-        rules,
-        pushed: vec![],
-        ..Reply::default()
-    };
-    assert!(!limiter.acquired(acquire, &reply.encode(), &mut slots, T0).unwrap());
-    assert_eq!(again(&mut limiter, false, &mut slots, T0), DecisionKind::Deny);
-}
-
 /// A request counts by two rules, and the budget of one of them is out of reach: its own `on_sync_loss` decides about
 /// it, and nothing else.
 #[test]
@@ -262,22 +242,6 @@ fn a_token_is_given_back_where_another_rule_turns_out_short() {
         let of_login = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
         assert_eq!(of_login.map(|key| key.admitted).collect::<Vec<_>>(), [1], "{rate}");
     }
-}
-
-#[test]
-fn what_is_not_used_is_given_back_in_an_epoch_that_has_ended() {
-    let (mut limiter, mut slots) = strict("deny");
-    let (report, acquire) = wait(&mut limiter, &mut slots, T0);
-    let first = report.keys[0].epoch;
-    limiter.acquired(acquire, &leased(report.sequence, 3, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
-    let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    let key = &report.keys[0];
-    assert_eq!((key.epoch, key.admitted, key.ahead), (first, 1, 0));
-    // Even if that report is lost, what was left cannot be spent any more.
-    let (report, _) = wait(&mut limiter, &mut slots, T0 + 250 * MS);
-    assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
-    assert_ne!(report.keys[0].epoch, first);
 }
 
 /// The epochs that a report names, with what was spent and what is wanted.
@@ -359,14 +323,4 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 20);
-}
-
-// I6
-#[test]
-fn an_answer_that_comes_after_its_lease_is_ignored() {
-    let (mut limiter, mut slots) = strict("deny");
-    let (report, acquire) = wait(&mut limiter, &mut slots, T0);
-    let late = T0 + 2_000 * MS;
-    limiter.acquired(acquire, &leased(report.sequence, 5, 2_000), &mut slots, late).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, late), DecisionKind::Limit);
 }

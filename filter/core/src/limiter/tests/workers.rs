@@ -39,24 +39,6 @@ fn a_burst_is_let_through_whole_however_it_is_spread_over_workers() {
 
 // I7
 #[test]
-fn a_client_that_leaves_is_charged_for_what_it_was_let_through() {
-    for asked in [1, 2, 5, 20] {
-        let (mut both, mut slots) = (workers::<2>(&one_rule("20/s", 100), 1_000), LocalSlots::new(1));
-        for n in 0..asked {
-            for worker in &mut both {
-                assert!(allows(worker, &mut slots, CLIENT, T0 + n * MS));
-            }
-        }
-        for at in [250, 500] {
-            let reports = both.iter_mut().filter_map(|worker| worker.report(&mut slots, false, T0 + at * MS));
-            let counts: Vec<_> = reports.flat_map(|report| report.keys).map(|key| key.admitted).collect();
-            assert_eq!(counts, [2 * asked; 2], "both say it all, again and again");
-        }
-    }
-}
-
-// I7
-#[test]
 fn a_request_that_two_rules_count_is_charged_to_each_of_them_once() {
     let rule = |name: &str, rate: &str, burst: u32| json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst});
     let rule_set = rules(&json!([rule("quick", "20/s", 100), rule("slow", "1/s", 1_000)]));
@@ -101,15 +83,6 @@ fn a_ban_and_a_grant_hold_at_once_at_workers_that_have_not_heard() {
             assert!(!allows(worker, &mut slots, CLIENT, T0 + 2 * MS), "banned: {is_banned}");
         }
     }
-}
-
-#[test]
-fn other_rules_hold_at_once() {
-    let ([mut one], mut slots) = (workers(&one_rule("20/s", 200), 1_000), LocalSlots::new(1));
-    assert_eq!(admitted(&mut one, &mut slots, CLIENT, 3, T0), 3);
-    // It has nearly all of its burst left: not the second token.
-    one.replace_rules(one_rule("1/h", 2));
-    assert_eq!(admitted(&mut one, &mut slots, CLIENT, 5, T0 + MS), 1);
 }
 
 /// What one client was let through, as a bucket that never refuses.
