@@ -196,7 +196,8 @@ proptest! {
             let Some((_, key)) = found else { continue };
             for (other, known) in &keys {
                 let is_same = *other == expected;
-                let has_one_rule = other.as_ref().map(|(number, _)| number) == expected.as_ref().map(|(number, _)| number);
+                let [one, two] = [other, &expected].map(|found| found.as_ref().map(|(number, _)| *number));
+                let has_one_rule = one == two;
                 prop_assert!(!has_one_rule || (*known == key) == is_same, "{:?}\n{}\n{}", entries, yaml, rules);
             }
             keys.push((expected, key));

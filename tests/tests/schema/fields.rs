@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::wrong::places_within;
 use crate::{full, schema, told_by_parser};
 
 /// A field that no object has.
@@ -55,30 +56,12 @@ fn every_object_has_the_fields_that_the_parser_knows() {
     }
 }
 
-/// Adds where the objects are that allow no other fields than their own.
-fn closed_objects(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
-    match schema {
-        Value::Object(object) => {
-            if schema["additionalProperties"] == false {
-                found.insert(place.to_owned());
-            }
-            for (name, value) in object {
-                closed_objects(value, &format!("{place}/{name}"), found);
-            }
-        }
-        Value::Array(items) => {
-            for (i, value) in items.iter().enumerate() {
-                closed_objects(value, &format!("{place}/{i}"), found);
-            }
-        }
-        _ => {}
-    }
-}
-
 #[test]
 fn no_object_is_left_out() {
-    let mut found = BTreeSet::new();
-    closed_objects(&schema(), "", &mut found);
+    let schema = schema();
+    let is_closed =
+        |place: &String| schema.pointer(place).is_some_and(|value| value["additionalProperties"] == false);
+    let found: BTreeSet<_> = places_within(&schema).into_iter().filter(is_closed).collect();
     assert_eq!(found, OBJECTS.iter().map(|(of_schema, _)| (*of_schema).to_owned()).collect());
 }
 
@@ -97,28 +80,14 @@ fn every_field_is_described() {
     }
 }
 
-/// Adds every field that is in `document`.
-fn fields_within(value: &Value, fields: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(object) => {
-            for (name, value) in object {
-                fields.insert(name.clone());
-                fields_within(value, fields);
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|value| fields_within(value, fields)),
-        _ => {}
-    }
-}
-
 #[test]
 fn the_full_document_has_every_field() {
-    let (schema, mut fields) = (schema(), BTreeSet::new());
-    fields_within(&full(), &mut fields);
+    let (schema, places) = (schema(), places_within(&full()));
+    let fields: BTreeSet<_> = places.iter().filter_map(|place| place.rsplit('/').next()).collect();
     for (of_schema, _) in OBJECTS {
-        for name in schema.pointer(of_schema).and_then(|o| o["properties"].as_object()).into_iter().flatten()
-        {
-            assert!(fields.contains(name.0), "full.yaml has no {} of {of_schema}", name.0);
+        let properties = schema.pointer(of_schema).and_then(|object| object["properties"].as_object());
+        for name in properties.into_iter().flat_map(serde_json::Map::keys) {
+            assert!(fields.contains(name.as_str()), "full.yaml has no {name} of {of_schema}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! docs/rules.schema.json says what the parser does: the same fields, the same limits.
 
-mod bad;
 mod fields;
 mod limits;
+mod wrong;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
