@@ -23,8 +23,6 @@ pub mod examples;
 pub mod fleet;
 pub mod instructions;
 #[cfg(feature = "hosts")]
-pub mod kept_budget;
-#[cfg(feature = "hosts")]
 pub mod link;
 #[cfg(feature = "hosts")]
 pub mod load;

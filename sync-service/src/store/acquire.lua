@@ -140,14 +140,6 @@ local function skipped(since)
   return math.min(since <= jump_seen and jumped or 0, math.max(0, now - since))
 end
 
--- Shifts all leases by a step of the clock: they last as long as they had left, and no longer.
-local function step(by_us)
-  for field, holder in pairs(holders) do
-    holder[3] = math.max(0, holder[3] + by_us)
-    updates[field] = holder
-  end
-end
-
 -- True if one more epoch can be recorded; if there are too many, those that ended are dropped.
 local function has_room()
   if holders_len >= HOLDERS_MAX then
@@ -158,56 +150,6 @@ local function has_room()
     forget(0)
   end
   return holders_len < HOLDERS_MAX
-end
-
--- A claim's epoch, and the increase of its spent tokens; nil if the claim is refused. A new epoch needs a
--- lease.
-local function claimed(field, spent, ahead, may_lease)
-  local holder = holders[field]
-  if holder and now - holder[3] >= ENDED_KEPT_US then
-    drop(field)
-    holder = nil
-  end
-  if holder then
-    if holder[3] <= now or spent > holder[1] then
-      return nil
-    end
-  else
-    if spent > 0 or ahead == 0 or not may_lease or not has_room() then
-      return nil
-    end
-    holder = {0, 0, 0}
-  end
-  local more = math.max(0, spent - holder[2])
-  holder[2] = holder[2] + more
-  return holder, more
-end
-
--- Ends an epoch, and returns the number of tokens that it gives back.
-local function give_back(field, holder)
-  local unspent = holder[1] - holder[2]
-  holder[2], holder[3] = holder[1], now
-  updates[field] = holder
-  return unspent
-end
-
--- Number of tokens that an epoch lacks for its claim.
-local function needed(holder, spent, ahead)
-  return math.max(0, math.min(spent + ahead, COUNT_MAX) - holder[1])
-end
-
--- Adds tokens to an epoch, which may spend all its tokens until `until_us`. Returns true if it has any.
-local function lease(field, holder, tokens, until_us)
-  holder[1] = holder[1] + tokens
-  holder[3] = math.max(holder[3], until_us)
-  if holder[1] == 0 then
-    return false
-  end
-  if not holders[field] then
-    holders_len = holders_len + 1
-  end
-  holders[field], updates[field] = holder, holder
-  return true
 end
 
 -- True if one time, in microseconds and nanoseconds beyond them, is longer than the other.
@@ -279,7 +221,7 @@ local function pass(to)
   at = to
 end
 
--- A clock that steps refills nothing.
+-- A clock that steps refills nothing, and leases last as long as they had left, and no longer.
 local step_us = math.min(0, now - at)
 if step_us == 0 then
   step_us = skipped(at)
@@ -287,7 +229,10 @@ end
 if step_us ~= 0 or now >= next_us then
   read_all()
   if step_us ~= 0 then
-    step(step_us)
+    for field, holder in pairs(holders) do
+      holder[3] = math.max(0, holder[3] + step_us)
+      updates[field] = holder
+    end
     log = string.gsub(log, '(%d+) (%d+) ', function(until_us, tokens)
       return whole(math.max(0, tonumber(until_us) + step_us)) .. ' ' .. tokens .. ' '
     end)
@@ -497,11 +442,6 @@ local function overdraw(field, holder, spent)
   return tokens
 end
 
--- True if an epoch's final count is known: a request's cost is charged once.
-local function is_over(holder)
-  return holder[3] <= now and holder[2] == holder[1]
-end
-
 -- Time until there are `tokens`, more than there are now. A claim that has `own` of the outstanding tokens asks
 -- again sooner for tokens of a window, and for places, that others hold.
 local function wait(tokens, own)
@@ -589,10 +529,11 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   if is_turns then
     return take_turn(spent, ahead)
   end
-  local known = holders[field]
-  local is_settled = known and hold_us > 0 and ahead == 0 and now - known[3] < ENDED_KEPT_US
-  if is_settled and spent > known[1] and not is_over(known) then
-    given = given + overdraw(field, known, spent)
+  local holder = holders[field]
+  local is_settled = holder and hold_us > 0 and ahead == 0 and now - holder[3] < ENDED_KEPT_US
+  -- A request's cost is charged once: until its epoch has ended with all tokens spent.
+  if is_settled and spent > holder[1] and (holder[3] > now or holder[2] < holder[1]) then
+    given = given + overdraw(field, holder, spent)
     return REFUSED, 0, 0
   end
   local ms, ends_us = lease_ms, until_us
@@ -603,24 +544,40 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   if ms == 0 and ahead > 0 then
     return REFUSED, math.ceil(left_us / 1000), 0
   end
-  local holder, more = claimed(field, spent, ahead, lease_ms > 0)
-  if not holder then
-    return REFUSED, 0, 0
+  if holder and now - holder[3] >= ENDED_KEPT_US then
+    drop(field)
+    holder = nil
   end
+  if holder and (holder[3] <= now or spent > holder[1]) then
+    return REFUSED, 0, 0
+  elseif not holder then
+    if spent > 0 or ahead == 0 or lease_ms == 0 or not has_room() then
+      return REFUSED, 0, 0
+    end
+    holder = {0, 0, 0}
+  end
+  local more = math.max(0, spent - holder[2])
+  holder[2] = holder[2] + more
   outstanding = outstanding - more
   note_spent(now, more)
   fade()
   if ahead == 0 then
-    local unspent = give_back(field, holder)
+    -- The epoch ends, and gives its unspent tokens back.
+    local unspent = holder[1] - holder[2]
+    holder[2], holder[3], updates[field] = holder[1], now, holder
     credit(unspent)
     outstanding = outstanding - unspent
     return REFUSED, 0, 0
   end
-  local need = lease_ms > 0 and needed(holder, spent, ahead) or 0
+  local need = lease_ms > 0 and math.max(0, math.min(spent + ahead, COUNT_MAX) - holder[1]) or 0
   local tokens = need > 0 and math.min(need, level()) or 0
   debit(tokens)
   given, outstanding = given + tokens, outstanding + tokens
-  if lease(field, holder, tokens, ends_us) then
+  holder[1], holder[3] = holder[1] + tokens, math.max(holder[3], ends_us)
+  -- An epoch without tokens needs no record.
+  if holder[1] > 0 then
+    holders_len = holders_len + (holders[field] and 0 or 1)
+    holders[field], updates[field] = holder, holder
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
   -- No whole token is left.

@@ -10,7 +10,7 @@ use weir_budget::budget::COUNT_MAX;
 use weir_budget::store_clock::{Bounds, StoreClock};
 
 /// Number of script arguments for the bounds of the clock.
-pub(super) const TOLD: usize = 3;
+pub(super) const BOUNDS_LEN: usize = 3;
 /// Size of a double in bytes.
 pub(super) const DOUBLE: usize = 8;
 /// Error code with which scripts refuse a call because their clock is past the latest possible time. The
@@ -75,31 +75,31 @@ pub struct SentBounds {
 
 impl SentBounds {
     /// Adds the bounds to a script's arguments; `tail` is the rest of its last argument.
-    pub fn add_to(&self, command: &mut Cmd, way: Route, tail: &[u8]) {
-        match way {
+    pub fn add_to(&self, command: &mut Cmd, route: Route, tail: &[u8]) {
+        match route {
             Route::Row(_) => drop(command.arg(&self.numbers())),
             Route::Packed => drop(command.arg([&doubles(&self.numbers()), tail].concat())),
         }
     }
 
     /// Returns the same command with these bounds.
-    pub fn instead(&self, command: &Cmd, way: Route) -> Cmd {
+    pub fn instead(&self, command: &Cmd, route: Route) -> Cmd {
         let (args, mut again) = (command.args_iter(), Cmd::new());
-        let told_len = if way == Route::Packed { 1 } else { TOLD };
-        let others = args.len().saturating_sub(told_len);
+        let bounds_len = if route == Route::Packed { 1 } else { BOUNDS_LEN };
+        let others = args.len().saturating_sub(bounds_len);
         let mut tail: &[u8] = &[];
         for (at, arg) in args.enumerate() {
             match arg {
                 Arg::Simple(arg) if at < others => drop(again.arg(arg)),
-                Arg::Simple(arg) => tail = arg.get(TOLD * DOUBLE..).unwrap_or_default(),
+                Arg::Simple(arg) => tail = arg.get(BOUNDS_LEN * DOUBLE..).unwrap_or_default(),
                 _ => {}
             }
         }
-        self.add_to(&mut again, way, tail);
+        self.add_to(&mut again, route, tail);
         again
     }
 
-    fn numbers(&self) -> [u64; TOLD] {
+    fn numbers(&self) -> [u64; BOUNDS_LEN] {
         let Bounds { latest_us, jump } = self.bounds;
         [latest_us, jump.seen_us, jump.length_us].map(|us| us.min(COUNT_MAX))
     }
@@ -141,10 +141,10 @@ impl ServerClock {
     }
 
     /// Updates the clock from the answers to calls that were sent with these bounds.
-    pub fn observe(&self, told: SentBounds, rows: &[Value], way: Route) {
-        let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, way)) else { return };
+    pub fn observe(&self, sent: SentBounds, rows: &[Value], route: Route) {
+        let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, route)) else { return };
         let (own_us, mut known) = (self.all.own_us(), lock(&self.known));
-        let jumped_us = known.observe(told.sent_us, own_us, shown_us);
+        let jumped_us = known.observe(sent.sent_us, own_us, shown_us);
         *lock(&self.all.last) = *known;
         drop(known);
         if let Some(jumped_us) = jumped_us {
@@ -164,13 +164,13 @@ pub(super) fn late_us(answer: &Value) -> Option<u64> {
     error.details().filter(|_| error.code() == LATE)?.parse().ok()
 }
 
-fn shown_us(answer: &Value, way: Route) -> Option<u64> {
-    match (answer, way) {
+fn shown_us(answer: &Value, route: Route) -> Option<u64> {
+    match (answer, route) {
         (Value::Array(row), Route::Row(at)) => match row.get(at)? {
             Value::Int(us) => u64::try_from(*us).ok(),
             _ => None,
         },
-        (Value::BulkString(said), Route::Packed) => whole(said.get(..DOUBLE)?),
+        (Value::BulkString(answer), Route::Packed) => whole(answer.get(..DOUBLE)?),
         _ => late_us(answer),
     }
 }

@@ -268,12 +268,12 @@ impl Dialer {
                 Err(StoreError::Unreachable(format!("the sentinel {sentinel} knows no master `{master}`")))
             }
             Err(error) => Err(match explain(&error, Duration::ZERO) {
-                StoreError::Refused(said) => StoreError::Refused(format!(
-                    "the sentinel {sentinel}: {said}; store_sentinel_password_file is for sentinels with a password of \
+                StoreError::Refused(text) => StoreError::Refused(format!(
+                    "the sentinel {sentinel}: {text}; store_sentinel_password_file is for sentinels with a password of \
                      their own"
                 )),
-                StoreError::Unreachable(said) => {
-                    StoreError::Unreachable(format!("the sentinel {sentinel}: {said}"))
+                StoreError::Unreachable(text) => {
+                    StoreError::Unreachable(format!("the sentinel {sentinel}: {text}"))
                 }
                 other => other,
             }),

@@ -2,19 +2,17 @@
 //!
 //! Its data ends with the process. The next reports then charge everything that no reply has confirmed.
 
-mod escrows;
-mod members;
+mod maps;
 mod rules;
 
-use std::collections::BTreeSet;
+use std::future::ready;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
-use weir_budget::escrow::{AcquireRequest, AcquireResult};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, ENDED_KEPT_US, Escrow, EscrowId, NO_LEASE};
 use weir_budget::hot::{HotKey, HotList};
-use weir_budget::id::ByBudget;
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
 use weir_protocol::messages::POPS_MAX;
@@ -25,8 +23,7 @@ use super::rules::{Current, OverrideChange, StoredOverrides};
 use super::rules::{NewVersion, Stored, StoredVersion};
 use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
-use escrows::Escrows;
-use members::Recent;
+use maps::{Expiring, Recent};
 use rules::{MemoryOverrides, MemoryRules, millis};
 
 /// Minimum start of the store's clock, in microseconds. It is not zero, as reports may cover the time before
@@ -47,12 +44,10 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct State {
-    budgets: ByBudget<Placed>,
-    /// The budgets by the time at which they can be dropped without loss: full ones first, deep debts and
-    /// remembered fan-outs last. The entry of a budget that was charged since may be too early; it is corrected
-    /// when it comes first.
-    expiry: BTreeSet<(u64, BudgetId)>,
-    escrows: Escrows,
+    budgets: Expiring<BudgetId, Budget>,
+    /// Strict budgets. Unlike others, one that is not full is never dropped early: a new one would give the same tokens
+    /// again. If there are too many, a new one gets no tokens.
+    escrows: Expiring<EscrowId, Escrow>,
     /// POPs by name.
     pops: Recent<String, ()>,
     hot: HotList,
@@ -66,23 +61,14 @@ struct State {
     top_keys: Recent<String, String>,
 }
 
-/// A budget, with its key in `expiry`.
-#[derive(Debug, Default)]
-struct Placed {
-    budget: Budget,
-    /// Its time in [`State::expiry`]; never later than the end of the budget's life.
-    expiry_us: u64,
-}
-
 impl MemoryStore {
     /// Creates a store of at most `budgets_max` budgets (at least one) and as many strict ones. A POP counts as
     /// alive for `pop_ttl` after its last report. Beyond the maximum, the budget that is closest to full is
     /// dropped; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
         let state = State {
-            budgets: ByBudget::default(),
-            expiry: BTreeSet::new(),
-            escrows: Escrows::new(budgets_max.max(1)),
+            budgets: Expiring::default(),
+            escrows: Expiring::default(),
             pops: Recent::default(),
             hot: HotList::default(),
             bans: BanList::default(),
@@ -95,11 +81,6 @@ impl MemoryStore {
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
         let begins_us = unix_us.max(CLOCK_BEGINS_US);
         Self { state: Mutex::new(state), started: Instant::now(), begins_us, pop_ttl_us: micros(pop_ttl) }
-    }
-
-    /// Number of budgets.
-    pub fn budgets_len(&self) -> usize {
-        self.with(|state| state.budgets.len())
     }
 
     fn now_us(&self) -> u64 {
@@ -117,23 +98,28 @@ impl Store for MemoryStore {
         let accounts = self.with(|state| {
             // The clock is read under the lock, so that charges see time in order.
             let now_us = self.now_us();
-            state.forget_expired(now_us);
+            while state.budgets.pop_first(now_us) {}
             batch.entries.iter().map(|entry| Ok(state.charge(now_us, batch, entry))).collect()
         });
-        Box::pin(async move { accounts })
+        Box::pin(ready(accounts))
     }
 
     fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
         let answers = self.with(|state| {
             let now_us = self.now_us();
-            acquires.iter().map(|acquire| Ok(state.escrows.acquire(now_us, pop, acquire))).collect()
+            while state.escrows.pop_first(now_us.saturating_sub(ENDED_KEPT_US)) {}
+            acquires.iter().map(|acquire| Ok(state.acquire(now_us, pop, acquire))).collect()
         });
-        Box::pin(async move { answers })
+        Box::pin(ready(answers))
     }
 
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()> {
-        self.with(|state| state.forget(id, refill_policies));
-        Box::pin(async { Ok(()) })
+        done(self.with(|state| {
+            state.budgets.remove(id);
+            for refill_policy in refill_policies {
+                state.escrows.remove(&(*refill_policy, id.clone()));
+            }
+        }))
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
@@ -142,104 +128,86 @@ impl Store for MemoryStore {
             state.pops.put(now_us, ttl_us, POPS_MAX as usize, pop.to_owned(), ());
             state.pops.live(now_us, ttl_us).len()
         });
-        Box::pin(async move { Ok(u32::try_from(live).unwrap_or(u32::MAX)) })
+        done(u32::try_from(live).unwrap_or(u32::MAX))
     }
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
-        let list = self.with(|state| state.hot.exchange(mine, self.now_us()));
-        Box::pin(async move { Ok(list) })
+        done(self.with(|state| state.hot.exchange(mine, self.now_us())))
     }
 
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>> {
-        let list = self.with(|state| state.bans.exchange(mine, self.now_us()));
-        Box::pin(async move { Ok(list) })
+        done(self.with(|state| state.bans.exchange(mine, self.now_us())))
     }
 
     fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
-        let stored = self.with(|state| state.rules.put(since_1970(), put));
-        Box::pin(async move { Ok(stored) })
+        done(self.with(|state| state.rules.put(since_1970(), put)))
     }
 
     fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
-        let outcome = self.with(|state| state.change_canary(since_1970(), change));
-        Box::pin(async move { Ok(outcome) })
+        done(self.with(|state| state.change_canary(since_1970(), change)))
     }
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {
-        let canary = self.with(|state| state.rules.canary().cloned());
-        Box::pin(async move { Ok(canary) })
+        done(self.with(|state| state.rules.canary().cloned()))
     }
 
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
-        let document = self.with(|state| state.rules.document(version).map(str::to_owned));
-        Box::pin(async move { Ok(document) })
+        done(self.with(|state| state.rules.document(version).map(str::to_owned)))
     }
 
     fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>> {
-        let kept = self.with(|state| state.rules.kept());
-        Box::pin(async move { Ok(kept) })
+        done(self.with(|state| state.rules.kept()))
     }
 
     fn current(&self) -> StoreFuture<'_, Current> {
-        let current = self.with(|state| state.current());
-        Box::pin(async move { Ok(current) })
+        done(self.with(|state| state.current()))
     }
 
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
-        let overrides = self.with(|state| {
+        done(self.with(|state| {
             let now = since_1970();
             let outcome = state.overrides.change(now, change, state.rules.canary().is_some());
             let (current, kept) = (state.current(), state.overrides.kept());
             StoredOverrides { current, now_ms: millis(now), outcome, kept }
-        });
-        Box::pin(async move { Ok(overrides) })
+        }))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
-        self.with(|state| {
+        done(self.with(|state| {
             for note in pops {
                 let name = (member.to_owned(), note.pop.clone());
                 state.notes.put(self.now_us(), self.pop_ttl_us, NOTES_MAX, name, note.clone());
             }
-        });
-        Box::pin(async { Ok(()) })
+        }))
     }
 
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
-        let seen = self.with(|state| {
+        done(self.with(|state| {
             let now_us = self.now_us();
-            let notes =
-                state.notes.live(now_us, self.pop_ttl_us).iter().map(|((member, pop), (at_us, note))| {
-                    let PopNote { version, refused, .. } = *note;
-                    Note { member, pop, version, refused, at_us: *at_us }
-                });
+            let live = state.notes.live(now_us, self.pop_ttl_us);
+            let notes = live.iter().map(|((member, pop), (at_us, note))| {
+                let PopNote { version, refused, .. } = *note;
+                Note { member, pop, version, refused, at_us: *at_us }
+            });
             seen(notes, now_us)
-        });
-        Box::pin(async move { Ok(seen) })
+        }))
     }
 
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        self.with(|state| {
+        done(self.with(|state| {
             if text.is_empty() {
                 return state.top_keys.remove(&member.to_owned());
             }
-            state.top_keys.put(
-                self.now_us(),
-                TOP_KEYS_MS * 1_000,
-                TOP_KEYS_MEMBERS_MAX,
-                member.into(),
-                text.into(),
-            );
-        });
-        Box::pin(async { Ok(()) })
+            let ttl_us = TOP_KEYS_MS * 1_000;
+            state.top_keys.put(self.now_us(), ttl_us, TOP_KEYS_MEMBERS_MAX, member.into(), text.into());
+        }))
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
-        let said = self.with(|state| {
+        done(self.with(|state| {
             let live = state.top_keys.live(self.now_us(), TOP_KEYS_MS * 1_000).iter();
             live.map(|(member, (_, text))| (member.clone(), text.clone())).collect()
-        });
-        Box::pin(async move { Ok(said) })
+        }))
     }
 
     fn is_lasting(&self) -> bool {
@@ -247,32 +215,37 @@ impl Store for MemoryStore {
     }
 
     fn ping(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
+        done(())
     }
 }
 
 impl State {
     fn charge(&mut self, now_us: u64, batch: &ChargeBatch<'_>, entry: &PlanEntry) -> Account {
         let charge = entry.charge(batch.member, batch.pop);
-        if let Some(kept) = self.budgets.get_mut(&entry.id) {
-            let account = kept.budget.charge(now_us, &charge);
-            let expires_us = kept.budget.expires_us();
-            if expires_us < kept.expiry_us {
-                // This is rare: another quota, or a clock that stepped back.
-                if let Some((_, id)) = self.expiry.take(&(kept.expiry_us, entry.id.clone())) {
-                    kept.expiry_us = expires_us;
-                    self.expiry.insert((expires_us, id));
-                }
-            }
+        if let Some(account) = self.budgets.change(&entry.id, |budget| budget.charge(now_us, &charge)) {
             return account;
         }
-        while self.budgets.len() >= self.budgets_max && self.forget_first(u64::MAX) {}
-        let (id, mut budget) = (entry.id.clone(), Budget::default());
+        while self.budgets.len() >= self.budgets_max && self.budgets.pop_first(u64::MAX) {}
+        let mut budget = Budget::default();
         let account = budget.charge(now_us, &charge);
-        let expiry_us = budget.expires_us();
-        self.expiry.insert((expiry_us, id.clone()));
-        self.budgets.insert(id, Placed { budget, expiry_us });
+        self.budgets.insert(entry.id.clone(), budget);
         account
+    }
+
+    fn acquire(&mut self, now_us: u64, pop: &str, acquire: &AcquireRequest) -> AcquireResult {
+        let id = acquire.escrow();
+        if let Some(acquired) = self.escrows.change(&id, |escrow| escrow.acquire(now_us, pop, acquire)) {
+            return acquired;
+        }
+        if self.escrows.len() >= self.budgets_max && !self.escrows.pop_first(now_us) {
+            let leases = vec![NO_LEASE; acquire.claims.len()];
+            let deficit_ns = acquire.quota.fill_ns();
+            return AcquireResult { deficit_ns, outstanding: 0, given: 0, now_us, leases };
+        }
+        let mut escrow = Escrow::default();
+        let acquired = escrow.acquire(now_us, pop, acquire);
+        self.escrows.insert(id, escrow);
+        acquired
     }
 
     fn current(&self) -> Current {
@@ -294,35 +267,11 @@ impl State {
         }
         outcome
     }
+}
 
-    fn forget(&mut self, id: &BudgetId, refill_policies: &[RefillPolicy]) {
-        if let Some((id, placed)) = self.budgets.remove_entry(id) {
-            self.expiry.remove(&(placed.expiry_us, id));
-        }
-        for refill_policy in refill_policies {
-            self.escrows.forget(&(*refill_policy, id.clone()));
-        }
-    }
-
-    fn forget_expired(&mut self, now_us: u64) {
-        while self.forget_first(now_us) {}
-    }
-
-    /// Drops the budget that expires first, if it expires by `until_us`. Returns true if one was dropped.
-    fn forget_first(&mut self, until_us: u64) -> bool {
-        while self.expiry.first().is_some_and(|(expiry_us, _)| *expiry_us <= until_us) {
-            let Some((expiry_us, id)) = self.expiry.pop_first() else { return false };
-            let Some(kept) = self.budgets.get_mut(&id) else { continue };
-            let expires_us = kept.budget.expires_us();
-            if expires_us <= expiry_us {
-                self.budgets.remove(&id);
-                return true;
-            }
-            kept.expiry_us = expires_us;
-            self.expiry.insert((expires_us, id));
-        }
-        false
-    }
+/// Future of a result that is known already.
+fn done<T: Send + 'static>(result: T) -> StoreFuture<'static, T> {
+    Box::pin(ready(Ok(result)))
 }
 
 /// Wall clock.
@@ -338,26 +287,16 @@ fn micros(span: Duration) -> u64 {
 mod tests {
     use super::*;
     use weir_budget::budget::{Count, Demand};
+    use weir_budget::escrow::Claim;
     use weir_protocol::quota::{Period, Quota, Rate};
     use weir_protocol::sharing::Sharing;
 
     async fn charge(store: &MemoryStore, value: u8, admitted: u64) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
-        let entry = PlanEntry {
-            id: BudgetId::new("r".into(), vec![value]),
-            quota,
-            sharing: Sharing::of(quota),
-            demand: Demand::default(),
-            own_milli: 0,
-            counts: vec![Count {
-                epoch: 1,
-                admitted,
-                unconfirmed: admitted,
-                span_us: 0,
-                missing: 0,
-                made_ms: 0,
-            }],
-        };
+        let id = BudgetId::new("r".into(), vec![value]);
+        let (sharing, demand) = (Sharing::of(quota), Demand::default());
+        let count = Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 };
+        let entry = PlanEntry { id, quota, sharing, demand, own_milli: 0, counts: vec![count] };
         let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &[entry] };
         store.charge(&batch).await.remove(0).unwrap().deficit_ns / quota.token_ns()
     }
@@ -366,60 +305,36 @@ mod tests {
     #[tokio::test]
     async fn a_full_store_forgets_the_budget_closest_to_full() {
         let store = MemoryStore::new(3, Duration::from_secs(1));
+        let len = || store.with(|state| state.budgets.len());
         for (value, admitted) in [(1, 90), (2, 0), (3, 50), (4, 70)] {
             charge(&store, value, admitted).await;
-            assert!(store.budgets_len() <= 3);
+            assert!(len() <= 3);
         }
         charge(&store, 5, 80).await;
         // Each of these is 1 above what it was, less a moment's refill; 2 and 3 were forgotten.
         assert_eq!(charge(&store, 1, 91).await, 90);
         assert_eq!(charge(&store, 4, 71).await, 70);
         assert_eq!(charge(&store, 5, 81).await, 80);
-        assert_eq!(store.budgets_len(), 3);
+        assert_eq!(len(), 3);
     }
 
+    // I2
     #[test]
-    fn what_has_expired_is_forgotten() {
-        let store = MemoryStore::new(10, Duration::from_secs(1));
-        let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
-        let entry = |value| PlanEntry {
-            id: BudgetId::new("r".into(), vec![value]),
-            quota,
-            sharing: Sharing::of(quota),
-            demand: Demand::default(),
-            own_milli: 0,
-            counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 }],
+    fn a_new_strict_budget_waits_until_another_is_full() {
+        let store = MemoryStore::new(2, Duration::from_secs(1));
+        // Acquires 3 tokens of 5, which refill in a second each.
+        let acquire = |now_us: u64, value: u8| {
+            let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
+            let (id, claims) = (BudgetId::new("r".into(), vec![value]), vec![Claim::of(now_us, 0, 3)]);
+            let (refill_policy, window) = (RefillPolicy::Continuous, None);
+            let acquire = AcquireRequest { id, quota, lease_us: 640_000, refill_policy, window, claims };
+            store.with(|state| state.acquire(now_us, "fra1", &acquire).given)
         };
-        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &[] };
-        store.with(|state| {
-            state.charge(0, &batch, &entry(1));
-            state.charge(1_000_000, &batch, &entry(2));
-            // A second to refill, and the grace.
-            state.forget_expired(1_000_000 + weir_budget::budget::GRACE_US);
-            assert_eq!((state.budgets.len(), state.expiry.len()), (1, 1));
-            state.forget_expired(2_000_000 + weir_budget::budget::GRACE_US);
-            assert_eq!((state.budgets.len(), state.expiry.len()), (0, 0));
-        });
-    }
-
-    #[test]
-    fn what_was_charged_again_is_kept_from_then_on() {
-        let store = MemoryStore::new(10, Duration::from_secs(1));
-        let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
-        let id = BudgetId::new("r".into(), vec![1]);
-        let (sharing, demand) = (Sharing::of(quota), Demand::default());
-        let entry = PlanEntry { id, quota, sharing, demand, own_milli: 0, counts: vec![] };
-        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &[] };
-        store.with(|state| {
-            state.charge(0, &batch, &entry);
-            state.charge(30_000_000, &batch, &entry);
-            state.forget_expired(30_000_000 + weir_budget::budget::GRACE_US - 1);
-            assert_eq!((state.budgets.len(), state.expiry.len()), (1, 1));
-            // With a clock that stepped back it expires sooner than was noted.
-            state.charge(10_000_000, &batch, &entry);
-            assert_eq!((state.budgets.len(), state.expiry.len()), (1, 1));
-            state.forget_expired(10_000_000 + weir_budget::budget::GRACE_US);
-            assert_eq!((state.budgets.len(), state.expiry.len()), (0, 0));
-        });
+        assert_eq!([acquire(1, 1), acquire(2, 2)], [3, 3]);
+        let full_us = 1 + 650_000 + 3_000_000;
+        assert_eq!(acquire(full_us - 1, 3), 0, "the others are still missing tokens");
+        assert_eq!(acquire(full_us, 3), 3, "by now the first is full");
+        assert_eq!(acquire(full_us, 1), 0);
+        assert_eq!(store.with(|state| state.escrows.len()), 2);
     }
 }

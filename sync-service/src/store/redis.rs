@@ -39,19 +39,18 @@ mod cluster;
 mod confirmer;
 mod consume;
 mod exchange;
-mod lists;
-mod members;
 mod nodes;
 mod rules;
 mod script;
 mod server;
-mod servers;
+mod shared;
 mod slots;
 mod trips;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::FromRedisValue;
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId, COUNT_MAX};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
@@ -60,22 +59,20 @@ use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
 use weir_protocol::refill_policy::RefillPolicy;
 
-pub use self::acquire::script as acquire_script;
+pub use self::acquire::{AcquireArguments, AcquireRow, acquired, script as acquire_script};
 pub use self::charge::{
-    Arguments, Charging, HEAD_BYTES, ImpliedReply, accounts as charge_accounts, script as charge_script,
+    Arguments, Charging, ImpliedReply, accounts as charge_accounts, script as charge_script,
 };
 use self::charger::Charger;
 use self::consume::Taker;
-pub use self::consume::script as take_script;
 use self::exchange::RoutedCommand;
-use self::lists::{KnownBans, KnownHotKeys};
-use self::members::Pops;
 use self::script::Lua;
-use self::server::Reach;
-use self::servers::{Caller, Servers};
+pub(super) use self::script::Scripts;
+use self::server::{Reach, Servers};
+use self::shared::{KnownBans, KnownHotKeys};
 use super::address::NodeMap;
 use super::ceiling::Ceiling;
-use super::clock::{Clocks, Route};
+use super::clock::Clocks;
 use super::dial::{DialError, Dialer, LoginFiles};
 use super::keys::RedisKeys;
 pub use super::keys::{PREFIX, budget_key, escrow_key};
@@ -89,22 +86,17 @@ use crate::fleet::Seen;
 #[derive(Debug)]
 pub struct Redis {
     servers: Arc<Servers>,
+    scripts: Scripts,
     keys: RedisKeys,
     /// Sender of charges; only if one server has all keys.
     charger: Option<Charger>,
     /// Sender of takes; only if they need no confirmation, and one server has all keys.
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
-    charge: Arc<Lua>,
-    acquire: Arc<Lua>,
-    pops: Pops,
-    hot: Caller,
+    /// Time for which a silent POP counts as alive, in microseconds.
+    pop_ttl_us: u64,
     known_hot: KnownHotKeys,
-    bans: Caller,
     known_bans: KnownBans,
-    rules: Caller,
-    overrides: Caller,
-    top_keys: Caller,
     ceiling: Ceiling,
 }
 
@@ -158,59 +150,76 @@ impl Redis {
         let is_simple = is_one && options.wait.is_none();
         let take = Arc::clone(&scripts.take);
         let taker = is_simple.then(|| Taker::new(Arc::clone(&servers), take, keys.clone()));
-        let ttl_us = u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4);
-        let Scripts { charge, acquire, seen, hot, bans, rules, overrides, top_keys, .. } = scripts;
-        let caller = |script| Caller { servers: Arc::clone(&servers), keys: keys.clone(), script };
         Ok(Self {
+            servers,
+            scripts,
+            keys,
             charger,
             taker,
             clocks,
-            charge,
-            acquire,
-            pops: Pops { caller: caller(seen), ttl_us },
-            hot: caller(hot),
+            pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
             known_hot: KnownHotKeys::default(),
-            bans: caller(bans),
             known_bans: KnownBans::default(),
-            rules: caller(rules),
-            overrides: caller(overrides),
-            top_keys: caller(top_keys),
             ceiling: Ceiling::new(options.keys_max),
-            keys,
-            servers,
         })
     }
-}
 
-impl Redis {
+    /// Sends one call of `script`, or a plain command; returns its result.
+    async fn send<T: FromRedisValue>(&self, script: &Arc<Lua>, call: RoutedCommand) -> Result<T, StoreError> {
+        next(&mut self.servers.send(vec![call], script).await.into_iter())
+    }
+
+    /// Calls `work` with those of `items` whose keys have room in the store, and returns a result for each item.
+    /// Redis keeps the key of an item with result `T` for `kept`.
+    async fn with_room<'a, I, T, F: Future<Output = Vec<Result<T, StoreError>>>>(
+        &self,
+        items: &'a [I],
+        id: impl Fn(&I) -> &BudgetId,
+        kept: impl Fn(&I, &T) -> Duration,
+        work: impl FnOnce(Vec<&'a I>) -> F,
+    ) -> Vec<Result<T, StoreError>> {
+        let has_room = self.ceiling.admit(items.iter().map(&id));
+        let admitted: Vec<&'a I> = items
+            .iter()
+            .zip(&has_room)
+            .filter(|(_, has_room)| has_room.is_ok())
+            .map(|(item, _)| item)
+            .collect();
+        // Redis refuses a call without keys, and the link would count that as a failure.
+        let done = if admitted.is_empty() { Vec::new() } else { work(admitted).await };
+        let mut done = done.into_iter();
+        let result = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut done));
+        let results: Vec<_> = has_room.into_iter().map(result).collect();
+        let kept =
+            |(item, result): (_, &Result<T, StoreError>)| Some((id(item), kept(item, result.as_ref().ok()?)));
+        self.ceiling.keep(items.iter().zip(&results).filter_map(kept));
+        results
+    }
+
     /// Charges `entries`; returns their accounts in order.
     async fn charge_each(
         &self,
         batch: &ChargeBatch<'_>,
-        entries: &[&PlanEntry],
+        entries: Vec<&PlanEntry>,
     ) -> Vec<Result<Account, StoreError>> {
-        // Redis refuses a call without keys, and the link would count that as a failure.
-        if entries.is_empty() {
-            return Vec::new();
-        }
         let member: Arc<str> = batch.member.into();
-        let charging = |entry: &&PlanEntry| {
+        let charging = |entry: &PlanEntry| {
             let charge = entry.charge(batch.member, batch.pop);
             Charging::new(self.keys.budget(&entry.id), Arc::clone(&member), &charge)
         };
-        let charges = entries.iter().map(charging);
+        let charges = entries.into_iter().map(charging);
         if let Some(charger) = &self.charger {
             return charger.charge(charges.collect()).await;
         }
         // In a cluster all keys of a call must be in one slot, so each call has one key.
-        let script = &self.charge;
-        let (calls, says): (Vec<_>, Vec<_>) =
+        let script = &self.scripts.charge;
+        let (calls, implied): (Vec<_>, Vec<_>) =
             charges.map(|charging| Charging::call(script, vec![charging])).unzip();
-        let said = self.servers.send::<Vec<u8>>(calls, script).await;
-        let account = |(said, says): (Result<Vec<u8>, StoreError>, ImpliedReply)| {
-            next(&mut charge::accounts(&said?, says)?.into_iter().flatten().map(Ok))
+        let answers = self.servers.send::<Vec<u8>>(calls, script).await;
+        let account = |(answer, implied): (Result<Vec<u8>, StoreError>, ImpliedReply)| {
+            next(&mut charge::accounts(&answer?, implied)?.into_iter().flatten().map(Ok))
         };
-        said.into_iter().zip(says).map(account).collect()
+        answers.into_iter().zip(implied).map(account).collect()
     }
 
     /// Acquires tokens of strict budgets; returns the results in order. If all acquires are takes, they are combined with
@@ -226,128 +235,104 @@ impl Redis {
             }
             _ => acquires.iter().map(|_| Ok(None)).collect(),
         };
+        let script = &self.scripts.acquire;
         let others = acquires.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
         let calls: Vec<_> =
-            others.map(|(acquire, _)| acquire::call(&self.acquire, &self.keys, pop, acquire)).collect();
+            others.map(|(acquire, _)| acquire::call(script, &self.keys, pop, acquire)).collect();
         if calls.is_empty() {
             return taken.into_iter().filter_map(Result::transpose).collect();
         }
-        let mut rows = self.servers.send_confirmed(calls, &self.acquire).await.into_iter();
+        let mut rows = self.servers.send(calls, script).await.into_iter();
         let answer =
             |(acquire, taken): (&&AcquireRequest, Result<Option<AcquireResult>, StoreError>)| match taken? {
                 Some(given) => Ok(given),
-                None => acquire::acquired(acquire, &next(&mut rows)?),
+                None => acquired(acquire, &next(&mut rows)?),
             };
         acquires.iter().zip(taken).map(answer).collect()
+    }
+
+    /// Deletes the budget of `id`, and the strict ones under each of `refill_policies`.
+    async fn delete(&self, id: &BudgetId, refill_policies: &[RefillPolicy]) -> Result<(), StoreError> {
+        let escrows = refill_policies.iter().map(|refill_policy| self.keys.escrow(*refill_policy, id));
+        let calls = escrows.chain([self.keys.budget(id)]).map(|name| {
+            let mut call = RoutedCommand::new("DEL", &name);
+            call.arg(name);
+            call
+        });
+        let deleted = self.servers.send::<u64>(calls.collect(), &self.scripts.charge).await;
+        deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
     }
 }
 
 impl Store for Redis {
     fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account> {
-        Box::pin(async move {
-            if batch.entries.is_empty() {
-                return Vec::new();
-            }
-            let has_room = self.ceiling.admit(batch.entries.iter().map(|entry| &entry.id));
-            let entries = batch.entries.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
-            let entries: Vec<_> = entries.map(|(entry, _)| entry).collect();
-            let mut accounts = self.charge_each(batch, &entries).await.into_iter();
-            let account = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut accounts));
-            let accounts: Vec<_> = has_room.into_iter().map(account).collect();
-            let charged = batch.entries.iter().zip(&accounts);
-            let charged = charged.filter_map(|(entry, account)| Some((entry, account.as_ref().ok()?)));
-            self.ceiling.keep(charged.map(|(entry, account)| (&entry.id, charge::kept(entry, account))));
-            accounts
-        })
+        let work = |entries| self.charge_each(batch, entries);
+        Box::pin(self.with_room(batch.entries, |entry| &entry.id, charge::kept, work))
     }
 
     fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
-        Box::pin(async move {
-            if acquires.is_empty() {
-                return Vec::new();
-            }
-            let has_room = self.ceiling.admit(acquires.iter().map(|acquire| &acquire.id));
-            let wanted = acquires.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
-            let mut given =
-                self.acquire_each(pop, wanted.map(|(acquire, _)| acquire).collect()).await.into_iter();
-            let answer = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut given));
-            let answers: Vec<_> = has_room.into_iter().map(answer).collect();
-            let answered = acquires.iter().zip(&answers);
-            let answered = answered.filter_map(|(acquire, given)| Some((acquire, given.as_ref().ok()?)));
-            self.ceiling.keep(answered.map(|(acquire, given)| (&acquire.id, acquire::kept(acquire, given))));
-            answers
-        })
+        let work = |acquires| self.acquire_each(pop, acquires);
+        Box::pin(self.with_room(acquires, |acquire| &acquire.id, acquire::kept, work))
     }
 
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            let escrows = refill_policies.iter().map(|refill_policy| self.keys.escrow(*refill_policy, id));
-            let names = escrows.chain([self.keys.budget(id)]);
-            let calls = names.map(|name| {
-                let mut call = RoutedCommand::new("DEL", &name);
-                call.arg(name);
-                call
-            });
-            // No script is run. One that uses the server's clock would add its bounds to the arguments.
-            let deleted = self.servers.send::<u64>(calls.collect(), &self.bans.script).await;
-            deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
-        })
+        Box::pin(self.delete(id, refill_policies))
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
-        Box::pin(self.pops.register(pop))
+        Box::pin(self.record_pop(pop))
     }
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
-        Box::pin(lists::exchange_hot(&self.hot, &self.known_hot, mine))
+        Box::pin(self.exchange_hot(mine))
     }
 
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>> {
-        Box::pin(lists::exchange_bans(&self.bans, &self.known_bans, mine))
+        Box::pin(self.exchange_bans(mine))
     }
 
     fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
-        Box::pin(rules::put(&self.rules, put))
+        Box::pin(self.add_version(put))
     }
 
     fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
-        Box::pin(rules::change_canary(&self.rules, change))
+        Box::pin(self.write_canary(change))
     }
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {
-        Box::pin(rules::canary(&self.rules))
+        Box::pin(self.read_canary())
     }
 
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
-        Box::pin(rules::document(&self.rules, version))
+        Box::pin(self.read_document(version))
     }
 
     fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>> {
-        Box::pin(rules::kept(&self.rules))
+        Box::pin(self.read_versions())
     }
 
     fn current(&self) -> StoreFuture<'_, Current> {
-        Box::pin(rules::current(&self.rules))
+        Box::pin(self.read_current())
     }
 
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
-        Box::pin(rules::change_overrides(&self.overrides, change))
+        Box::pin(self.write_overrides(change))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
-        Box::pin(self.pops.note(member, pops))
+        Box::pin(self.record_notes(member, pops))
     }
 
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
-        Box::pin(self.pops.notes())
+        Box::pin(self.read_notes())
     }
 
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        Box::pin(members::store_top_keys(&self.top_keys, member, text))
+        Box::pin(self.write_top_keys(member, text))
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
-        Box::pin(members::read_top_keys(&self.top_keys))
+        Box::pin(self.read_top_keys())
     }
 
     fn clock_jumps(&self) -> u64 {
@@ -355,7 +340,7 @@ impl Store for Redis {
     }
 
     fn ping(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async { self.servers.ping() })
+        Box::pin(std::future::ready(self.servers.ping()))
     }
 
     fn masters(&self) -> Vec<Master> {
@@ -366,41 +351,4 @@ impl Store for Redis {
 /// Next of the answers, of which there is one for each call.
 fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, StoreError> {
     rows.next().unwrap_or(Err(StoreError::Invalid("no answer")))
-}
-
-/// Scripts by name.
-#[derive(Debug)]
-pub(super) struct Scripts {
-    charge: Arc<Lua>,
-    acquire: Arc<Lua>,
-    take: Arc<Lua>,
-    seen: Arc<Lua>,
-    hot: Arc<Lua>,
-    bans: Arc<Lua>,
-    rules: Arc<Lua>,
-    overrides: Arc<Lua>,
-    top_keys: Arc<Lua>,
-}
-
-impl Scripts {
-    pub(super) fn new() -> Self {
-        Self {
-            charge: Arc::new(Lua::timed(&charge::script(), Route::Packed)),
-            acquire: Arc::new(Lua::timed(&acquire::script(), Route::Row(4))),
-            take: Arc::new(Lua::timed(&consume::script(), Route::Row(0))),
-            seen: Arc::new(Lua::new(&members::seen_script())),
-            hot: Arc::new(Lua::new(&lists::hot_script())),
-            bans: Arc::new(Lua::new(&lists::ban_script())),
-            rules: Arc::new(Lua::new(&rules::rules_script())),
-            overrides: Arc::new(Lua::new(&rules::overrides_script())),
-            top_keys: Arc::new(Lua::new(&members::top_keys_script())),
-        }
-    }
-
-    /// Texts of all scripts, for loading.
-    pub(super) fn texts(&self) -> Vec<String> {
-        let Self { charge, acquire, take, seen, hot, bans, rules, overrides, top_keys } = self;
-        let all = [charge, acquire, take, seen, hot, bans, rules, overrides, top_keys];
-        all.into_iter().map(|script| script.text().to_owned()).collect()
-    }
 }

@@ -6,14 +6,14 @@
 --
 -- Returns   {name, text, name, text, ...} when reading, else {}
 
-local said, times = KEYS[1], KEYS[2]
+local texts, times = KEYS[1], KEYS[2]
 local now = now_ms
-replace_others('hash', {said})
+replace_others('hash', {texts})
 replace_others('zset', {times})
 
 local function drop(gone)
   for _, member in ipairs(gone) do
-    redis.call('HDEL', said, member)
+    redis.call('HDEL', texts, member)
     redis.call('ZREM', times, member)
   end
 end
@@ -21,13 +21,13 @@ if ARGV[1] then
   if ARGV[2] == '' then
     drop({ARGV[1]})
   else
-    redis.call('HSET', said, ARGV[1], ARGV[2])
+    redis.call('HSET', texts, ARGV[1], ARGV[2])
     redis.call('ZADD', times, whole(now), ARGV[1])
-    redis.call('PEXPIRE', said, SAID_MS + 1000)
-    redis.call('PEXPIRE', times, SAID_MS + 1000)
+    redis.call('PEXPIRE', texts, KEPT_MS + 1000)
+    redis.call('PEXPIRE', times, KEPT_MS + 1000)
   end
 end
-drop(redis.call('ZRANGEBYSCORE', times, '-inf', whole(now - SAID_MS)))
+drop(redis.call('ZRANGEBYSCORE', times, '-inf', whole(now - KEPT_MS)))
 -- Times in the future: the clock has stepped back since.
 drop(redis.call('ZRANGEBYSCORE', times, '(' .. whole(now), '+inf'))
 local over = redis.call('ZCARD', times) - MEMBERS_MAX
@@ -40,6 +40,6 @@ end
 local all = {}
 for _, member in ipairs(redis.call('ZRANGE', times, 0, -1)) do
   all[#all + 1] = member
-  all[#all + 1] = redis.call('HGET', said, member) or ''
+  all[#all + 1] = redis.call('HGET', texts, member) or ''
 end
 return all

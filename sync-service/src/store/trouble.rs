@@ -33,46 +33,46 @@ pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
     if error.is_timeout() || error.code() == Some(LATE) {
         return StoreError::Slow(limit.as_millis());
     }
-    let said = said(error);
+    let text = text(error);
     match error.kind() {
-        ErrorKind::Io => StoreError::Unreachable(match TLS.iter().find(|(words, _)| said.contains(words)) {
-            Some((_, what_to_do)) => format!("{said}: {what_to_do}"),
-            None => said,
+        ErrorKind::Io => StoreError::Unreachable(match TLS.iter().find(|(words, _)| text.contains(words)) {
+            Some((_, what_to_do)) => format!("{text}: {what_to_do}"),
+            None => text,
         }),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Invalid("another type"),
         ErrorKind::Server(ServerErrorKind::ClusterDown) => StoreError::Refused(format!(
             "its cluster does not serve this key: a master is down and none has taken over (cluster-require-full-coverage \
-             no lets the others go on), or no node has its slot ({said})"
+             no lets the others go on), or no node has its slot ({text})"
         )),
         ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved | ServerErrorKind::Ask) => {
             StoreError::Refused(format!(
-                "it is a node of a Redis Cluster: name the store redis+cluster://host,host,host ({said})"
+                "it is a node of a Redis Cluster: name the store redis+cluster://host,host,host ({text})"
             ))
         }
-        kind if kind == ErrorKind::AuthenticationFailed || is_any(&said, &STRANGER_CODES) => {
+        kind if kind == ErrorKind::AuthenticationFailed || is_any(&text, &STRANGER_CODES) => {
             StoreError::Refused(format!(
                 "the user or the password is wrong or missing; special characters of either are \
-                 percent-encoded in a URL, as %23 for # ({said})"
+                 percent-encoded in a URL, as %23 for # ({text})"
             ))
         }
-        ErrorKind::Server(ServerErrorKind::NoPerm) => forbidden(&said),
-        _ if is_any(&said, &FORBIDDEN) => forbidden(&said),
-        _ => StoreError::Refused(said),
+        ErrorKind::Server(ServerErrorKind::NoPerm) => forbidden(&text),
+        _ if is_any(&text, &FORBIDDEN) => forbidden(&text),
+        _ => StoreError::Refused(text),
     }
 }
 
-fn forbidden(said: &str) -> StoreError {
+fn forbidden(text: &str) -> StoreError {
     StoreError::Refused(format!(
-        "its ACL forbids what weir-sync needs; docs/redis.md has the line that allows it ({said})"
+        "its ACL forbids what weir-sync needs; docs/redis.md has the line that allows it ({text})"
     ))
 }
 
-fn is_any(said: &str, words: &[&str]) -> bool {
-    words.iter().any(|word| said.contains(word))
+fn is_any(text: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| text.contains(word))
 }
 
 /// Text of the server's error, if there is one, without its index in a pipeline.
-fn said(error: &RedisError) -> String {
+fn text(error: &RedisError) -> String {
     match error.clone().into_server_errors().as_deref() {
         Some([(_, first), ..]) => first.to_string(),
         _ => error.to_string(),

@@ -29,7 +29,6 @@ async fn list(store: &dyn Store, mine: &[BannedKey]) -> BTreeMap<BudgetId, u32> 
 
 for_every_store!(
     lists_what_any_region_banned,
-    keeps_the_longest,
     a_key_leaves_when_its_time_is_over,
     bounds_the_bans,
     what_an_operator_says_replaces_what_was_said,
@@ -44,14 +43,6 @@ async fn lists_what_any_region_banned(store: &dyn Store) {
     assert_eq!(more.len(), 3, "those of others, and one's own");
     assert!(more.values().all(|for_ms| *for_ms > HOUR_MS / 2 && *for_ms <= BAN_MS_MAX));
     assert_eq!(list(store, &[]).await.len(), 3);
-}
-
-async fn keeps_the_longest(store: &dyn Store) {
-    let id = key("r", b"v", 0).id;
-    for (for_ms, least) in [(2_000_000, 1_900_000), (1_000, 1_900_000), (HOUR_MS, HOUR_MS - 100_000)] {
-        let listed = list(store, &[key("r", b"v", for_ms)]).await;
-        assert!(listed[&id] > least && listed[&id] <= for_ms.max(2_000_000), "{listed:?} after {for_ms}");
-    }
 }
 
 async fn a_key_leaves_when_its_time_is_over(store: &dyn Store) {

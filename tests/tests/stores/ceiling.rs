@@ -2,15 +2,14 @@
 
 use redis::AsyncCommands;
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{AcquireRequest, Claim};
+use weir_budget::escrow::Claim;
 use weir_budget::plan::PlanEntry;
 use weir_protocol::quota::Period;
-use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 
-use crate::{count, entry, id, in_reach, options, quota};
+use crate::{count, entry, in_reach, options, quota, strict};
 
 /// The most keys of a rule in these tests.
 const MOST: usize = 50;
@@ -66,13 +65,8 @@ async fn a_strict_rules_keys_have_a_ceiling_too() {
     let redis = Redis::start().await;
     let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
     let claim = Claim::of(1, 0, 1);
-    let acquire = |value: u64| AcquireRequest {
-        id: id(&value.to_be_bytes()),
-        quota: quota(1, Period::Second, 10),
-        lease_us: 2_000_000,
-        refill_policy: RefillPolicy::Continuous,
-        window: None,
-        claims: vec![claim],
+    let acquire = |value: u64| {
+        strict::acquire(&value.to_be_bytes(), quota(1, Period::Second, 10), 2_000_000, vec![claim])
     };
     let acquires: Vec<_> = (0..200).map(acquire).collect();
     let answers = store.acquire("fra1", &acquires).await;

@@ -4,16 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::escrow::{AcquireRequest, Claim};
+use weir_budget::escrow::Claim;
 use weir_budget::store_clock::MARGIN_US;
 use weir_protocol::quota::Period;
-use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
 use crate::server::Server;
-use crate::{charge, charge_as, connected, count, entry, id, in_reach, open, quota};
+use crate::{charge, charge_as, connected, count, entry, in_reach, open, quota, strict};
 
 const HOUR_S: u64 = 3_600;
 
@@ -24,16 +23,8 @@ async fn with_own_clock() -> Redis {
 /// Acquires all that there is of a budget of 1,000 tokens, one a second, for an epoch of its own.
 async fn acquire_all(store: &dyn Store, value: &[u8], epoch: u64) -> u64 {
     let claims = vec![Claim::of(epoch, 0, 1_000)];
-    let quota = quota(1, Period::Second, 1_000);
-    let acquire = AcquireRequest {
-        id: id(value),
-        quota,
-        lease_us: 2_000_000,
-        refill_policy: RefillPolicy::Continuous,
-        window: None,
-        claims,
-    };
-    store.acquire("fra1", &[acquire]).await.remove(0).unwrap().given
+    let acquire = strict::acquire(value, quota(1, Period::Second, 1_000), 2_000_000, claims);
+    strict::ask(store, "fra1", acquire).await.unwrap().given
 }
 
 /// The most tokens, one a second, that may have refilled since then, and a margin.

@@ -108,12 +108,6 @@ async fn an_acl_user_and_its_password_are_given_at_a_socket() {
 }
 
 #[tokio::test]
-async fn valkey_is_another_name() {
-    let redis = Redis::start().await;
-    works(&open(&redis.url().replace("redis://", "valkey://"))).await;
-}
-
-#[tokio::test]
 async fn only_the_certificates_it_is_given_are_trusted() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let tls = Some(issuer.sign("127.0.0.1"));

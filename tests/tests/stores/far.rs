@@ -29,18 +29,10 @@ async fn regions_meet_over(round_trip: Duration) {
 }
 
 #[tokio::test]
-async fn two_regions_share_a_fleet_200_ms_from_their_store() {
-    regions_meet_over(Duration::from_millis(200)).await;
-}
-
-#[tokio::test]
-async fn two_regions_share_a_fleet_400_ms_from_their_store() {
-    regions_meet_over(Duration::from_millis(400)).await;
-}
-
-#[tokio::test]
-async fn two_regions_share_a_fleet_800_ms_from_their_store() {
-    regions_meet_over(Duration::from_millis(800)).await;
+async fn two_regions_share_a_fleet_far_from_their_store() {
+    for ms in [200, 800] {
+        regions_meet_over(Duration::from_millis(ms)).await;
+    }
 }
 
 /// How long a charge takes that fails, as Redis does not answer.

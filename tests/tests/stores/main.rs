@@ -18,6 +18,7 @@ mod bans;
 mod canary;
 mod ceiling;
 mod clock;
+mod clock_equality;
 mod cluster;
 mod connecting;
 mod overrides;
@@ -29,12 +30,11 @@ mod strict;
 mod strict_equality;
 mod taking;
 mod together;
-mod told;
 mod top_keys;
 
 use std::time::Duration;
 
-use weir_budget::budget::{Account, BudgetId, Count, Demand};
+use weir_budget::budget::{Account, BudgetId, Count};
 use weir_budget::plan::PlanEntry;
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
@@ -135,14 +135,7 @@ fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {
 }
 
 fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> PlanEntry {
-    PlanEntry {
-        id: id(value),
-        quota,
-        sharing: Sharing::of(quota),
-        demand: Demand::default(),
-        own_milli: 0,
-        counts,
-    }
+    PlanEntry { counts, ..PlanEntry::new(id(value), quota, Sharing::of(quota)) }
 }
 
 /// Charges one budget in the name of region "fra" and POP "fra1".

@@ -12,17 +12,11 @@ use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
-use crate::{POP_TTL, all, connected, connected_with, id, memory_with, quota};
+use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, strict};
 
 const LEASE_US: u64 = 600_000_000;
 
-for_every_store!(
-    gives_its_count_and_no_more,
-    takes_back_what_was_not_spent,
-    is_another_for_each_calendar,
-    gives_nothing_without_a_window,
-    answers_mixed_acquires_in_order,
-);
+for_every_store!(gives_its_count_and_no_more, is_another_for_each_calendar, gives_nothing_without_a_window,);
 
 pub(crate) fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -39,16 +33,10 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 
 /// An acquire from this month's quota of a hundred.
 fn monthly(claims: &[Claim]) -> AcquireRequest {
-    let (refill_policy, window) =
-        (RefillPolicy::Window(Calendar::Month), Some(Calendar::Month.window(unix_us())));
-    AcquireRequest {
-        id: id(b"a"),
-        quota: hundred(),
-        lease_us: LEASE_US,
-        refill_policy,
-        window,
-        claims: claims.to_vec(),
-    }
+    let window = Some(Calendar::Month.window(unix_us()));
+    let refill_policy = RefillPolicy::Window(Calendar::Month);
+    let acquire = strict::acquire(b"a", hundred(), LEASE_US, claims.to_vec());
+    AcquireRequest { refill_policy, window, ..acquire }
 }
 
 async fn ask(store: &dyn Store, acquire: AcquireRequest) -> AcquireResult {
@@ -65,16 +53,6 @@ async fn gives_its_count_and_no_more(store: &dyn Store) {
     let end_us = Calendar::Month.window(second.now_us).end_us;
     assert_eq!(second.leases[0].wait_ms, (end_us - second.now_us).div_ceil(1_000));
     assert_eq!(second.leases[1].wait_ms, 286_000.min(second.leases[0].wait_ms));
-}
-
-async fn takes_back_what_was_not_spent(store: &dyn Store) {
-    ask(store, monthly(&[claim(1, 0, 80)])).await;
-    for _ in 0..2 {
-        let back = ask(store, monthly(&[claim(1, 30, 0)])).await;
-        assert_eq!((back.leases[0], back.outstanding), (NO_LEASE, 0));
-        assert_eq!(back.deficit_ns, 30 * hundred().token_ns());
-    }
-    assert_eq!(ask(store, monthly(&[claim(2, 0, 100)])).await.given, 70);
 }
 
 async fn is_another_for_each_calendar(store: &dyn Store) {
@@ -98,22 +76,6 @@ async fn gives_nothing_without_a_window(store: &dyn Store) {
         let acquired = ask(store, AcquireRequest { window, ..monthly(&[claim(1, 0, 1)]) }).await;
         assert_eq!((acquired.leases[0], acquired.given), (NO_LEASE, 0));
     }
-}
-
-async fn answers_mixed_acquires_in_order(store: &dyn Store) {
-    let acquires: Vec<AcquireRequest> = (1..=20_u32)
-        .map(|n| {
-            let acquire = AcquireRequest { id: id(&n.to_be_bytes()), ..monthly(&[claim(1, 0, n)]) };
-            if n.is_multiple_of(3) {
-                AcquireRequest { refill_policy: RefillPolicy::Continuous, ..acquire }
-            } else {
-                acquire
-            }
-        })
-        .collect();
-    let answers = all(store.acquire("fra1", &acquires).await);
-    let given: Vec<_> = answers.iter().map(|acquired| acquired.given).collect();
-    assert_eq!(given, (1..=20).collect::<Vec<u64>>());
 }
 
 #[tokio::test]

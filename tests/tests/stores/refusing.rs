@@ -95,12 +95,6 @@ async fn a_user_that_may_not_run_one_of_the_commands_is_told_which() {
 }
 
 #[tokio::test]
-async fn a_user_of_other_keys_is_refused() {
-    let (_redis, url) = with_a_user(&acl().replace("~weir:*", "~other:*")).await;
-    assert_eq!(refusal(&open(&url)).await.kind(), "refused");
-}
-
-#[tokio::test]
 async fn a_permission_that_is_taken_away_is_missed_and_one_that_comes_back_is_found() {
     let (redis, url) = with_a_user(acl()).await;
     let store = open(&url);

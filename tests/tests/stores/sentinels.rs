@@ -33,28 +33,6 @@ async fn in_step(group: &Sentinels) {
 }
 
 #[tokio::test]
-async fn a_killed_master_is_replaced_and_what_it_knew_is_known() {
-    let mut group = Sentinels::start().await;
-    let store = open(&group.url());
-    in_reach(&store).await;
-    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap().charged, 10);
-    in_step(&group).await;
-    group.servers[0].kill();
-    let began = Instant::now();
-    until("the sentinels to name the other", async || {
-        // Each failure asks the sentinels again.
-        let _ = charge(&store, entry(b"a", slow(), vec![count(1, 11, 1)])).await;
-        (group.master().await == Some(1)).then_some(())
-    })
-    .await;
-    let named = began.elapsed();
-    let took = outage(&store).await;
-    println!("another master after {named:?}, charges after {took:?} more");
-    let account = charge(&store, entry(b"a", slow(), vec![count(1, 13, 13)])).await.unwrap();
-    assert_eq!((account.charged, account.deficit_ns.div_ceil(slow().token_ns())), (1, 13), "each token once");
-}
-
-#[tokio::test]
 async fn a_master_that_is_made_a_replica_is_left() {
     let mut group = Sentinels::start().await;
     group.kill_a_sentinel();

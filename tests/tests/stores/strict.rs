@@ -207,14 +207,6 @@ async fn a_strict_budget_is_one_key_that_expires() {
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
 }
 
-#[tokio::test]
-async fn scripts_that_redis_has_lost_are_loaded_again_for_a_acquire() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
-    assert_eq!(claims(&store, &[claim(1, 0, 5)]).await.given, 5);
-}
-
 /// Nobody knows what was given of it: so it is empty, where one never seen is full.
 #[tokio::test]
 async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() {
@@ -246,17 +238,4 @@ async fn a_flushed_redis_ends_the_epochs_that_have_spent_something() {
     redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
     assert_eq!(claims(&store, &[claim(1, 5, 10)]).await.leases, [NO_LEASE]);
     assert_eq!(claims(&store, &[claim(2, 0, 10)]).await.given, 10);
-}
-
-#[tokio::test]
-async fn a_killed_redis_gives_nothing_until_it_is_back() {
-    let mut redis = Redis::start().await;
-    let store = connected(&redis).await;
-    claims(&store, &[claim(1, 0, 10)]).await;
-    redis.kill();
-    let error = ask(&store, "fra1", acquire(b"a", slow(), LONG_US, vec![claim(1, 0, 11)])).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unreachable(_) | StoreError::Slow(_)), "{error:?}");
-    redis.restart().await;
-    crate::in_reach(&store).await;
-    assert_eq!(claims(&store, &[claim(1, 0, 11)]).await.given, 11);
 }

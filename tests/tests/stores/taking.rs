@@ -7,7 +7,6 @@ use futures_util::FutureExt as _;
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim};
-use weir_protocol::calendar::Calendar;
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
@@ -25,7 +24,6 @@ for_every_store!(
     takes_beside_leases,
     takes_in_order_while_a_lease_holds_up_the_refill,
     takes_of_many_keys_at_once,
-    takes_in_a_window,
     gives_back_nothing_that_was_taken,
 );
 
@@ -90,18 +88,6 @@ async fn takes_of_many_keys_at_once(store: &dyn Store) {
         // Of 30, 31, 32 and 33 the first three are there.
         let expected = if acquire.claims[0].ahead == 33 { 0 } else { acquire.claims[0].ahead };
         assert_eq!(given.given, u64::from(expected), "{acquire:?}");
-    }
-}
-
-async fn takes_in_a_window(store: &dyn Store) {
-    let calendar = Calendar::every(400 * 86_400, 0);
-    for refill_policy in [RefillPolicy::Window(calendar), RefillPolicy::Sliding(calendar)] {
-        for (tokens, given, left) in [(60, 60, 40), (41, 0, 40), (40, 40, 0), (1, 0, 0)] {
-            let acquire = AcquireRequest { refill_policy, ..taking(b"a", slow(), tokens) };
-            let acquired = ask(store, "gateway/fra/a", acquire).await.unwrap();
-            assert_eq!((acquired.given, acquired.leases[0].left), (given, left), "{refill_policy:?}");
-            assert_eq!(acquired.leases[0].wait_ms > 0, given == 0, "{refill_policy:?}");
-        }
     }
 }
 

@@ -16,7 +16,7 @@ const REASONS_MAX: usize = 8;
 /// An episode of failures, or none.
 #[derive(Debug, Default)]
 pub struct Episode {
-    said: Vec<StoreError>,
+    logged: Vec<StoreError>,
     good_since: Option<Instant>,
 }
 
@@ -24,9 +24,10 @@ impl Episode {
     /// Records a failure. Returns true if its reason is to be logged.
     pub fn is_news(&mut self, reason: &StoreError) -> bool {
         self.good_since = None;
-        let is_news = self.said.len() < REASONS_MAX && !self.said.iter().any(|said| is_same(said, reason));
+        let is_news =
+            self.logged.len() < REASONS_MAX && !self.logged.iter().any(|logged| is_same(logged, reason));
         if is_news {
-            self.said.push(reason.clone());
+            self.logged.push(reason.clone());
         }
         is_news
     }
@@ -34,12 +35,12 @@ impl Episode {
     /// Records at `now` that everything works. Returns true if the end of an episode is to be logged.
     pub fn is_over(&mut self, now: Instant) -> bool {
         let since = *self.good_since.get_or_insert(now);
-        now.duration_since(since) >= CALM && !take(&mut self.said).is_empty()
+        now.duration_since(since) >= CALM && !take(&mut self.logged).is_empty()
     }
 
     /// True during an episode.
     pub fn is_on(&self) -> bool {
-        !self.said.is_empty()
+        !self.logged.is_empty()
     }
 }
 

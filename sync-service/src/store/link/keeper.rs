@@ -10,8 +10,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::episode::Episode;
-use super::place::{LinkState, LinkTarget, OpenConnection};
 use super::probe::{judge, probe, warn_of_eviction};
+use super::{LinkState, LinkTarget, OpenConnection};
 use crate::store::StoreError;
 use crate::store::address::Node;
 use crate::store::dial::connect;
@@ -117,7 +117,7 @@ impl Keeper {
                     reason
                 }
             };
-            self.say(&reason);
+            self.log(&reason);
             self.state.send_replace(LinkState::Down(reason));
             sleep(backoff).await;
             let backoff_max = if self.place.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
@@ -145,7 +145,7 @@ impl Keeper {
         self.state.send_replace(LinkState::Up { open, refused: None });
     }
 
-    fn say(&mut self, reason: &StoreError) {
+    fn log(&mut self, reason: &StoreError) {
         if self.episode.is_news(reason) {
             tracing::warn!(kind = reason.kind(), server = self.server, "{reason}");
         }
@@ -179,7 +179,7 @@ impl Keeper {
         let (place, limit) = (self.place.clone(), self.patience() / FIND_PART);
         let mut replaced = pin!(place.replaced(named, limit));
         loop {
-            let told = tokio::select! {
+            let is_failure = tokio::select! {
                 () = self.failed.notified() => true,
                 () = sleep(PROBE_INTERVAL) => false,
                 reason = &mut replaced => return reason,
@@ -191,7 +191,7 @@ impl Keeper {
             let is_refused = refused.is_some();
             if let Some(reason) = refused {
                 // The probe does not find this refusal, so nothing else would log it.
-                self.say(&reason);
+                self.log(&reason);
             }
             let (sent_at, limit) = (Instant::now(), self.limit());
             let answer =
@@ -207,7 +207,7 @@ impl Keeper {
                 tracing::info!(server = self.server, "the store answers again as it should");
             }
             // A connection that failed during this probe waits for the next one.
-            if told || matches!(&*self.state.borrow(), LinkState::Up { .. }) {
+            if is_failure || matches!(&*self.state.borrow(), LinkState::Up { .. }) {
                 self.rise(&connection);
             }
         }

@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
 use tokio::time::timeout;
 
-use super::place::LinkTarget;
+use super::LinkTarget;
 use crate::store::StoreError;
 use crate::store::keys::RedisKeys;
 use crate::store::trouble::explain;

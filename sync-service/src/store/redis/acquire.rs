@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redis::{RedisWrite, ToRedisArgs};
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::STEP_US;
 use weir_budget::escrow::{
@@ -26,7 +27,7 @@ pub(super) const STEP_KEPT_TIMES: u64 = 3;
 /// Answer of the script: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`. Then for each
 /// claim the sum of tokens debited for its epoch, or -1 without a lease; the wait for more; and the length of
 /// the lease.
-pub(super) type AcquireRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
+pub type AcquireRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
 
 /// The script, preceded by limits of weir-budget.
 pub fn script() -> String {
@@ -48,34 +49,53 @@ pub fn script() -> String {
 /// Creates a call of the script for an acquire.
 pub(super) fn call(script: &Lua, keys: &RedisKeys, pop: &str, acquire: &AcquireRequest) -> RoutedCommand {
     let mut call = RoutedCommand::of(script, &[keys.escrow(acquire.refill_policy, &acquire.id)]);
-    call.arg(pop).arg(acquire.token_ns() / 1_000).arg(acquire.token_ns() % 1_000).arg(acquire.quota.burst());
-    call.arg(acquire.leased_us()).arg(acquire.held_us());
-    call.arg(match acquire.refill_policy {
-        RefillPolicy::Continuous => "steady",
-        RefillPolicy::Window(_) => "window",
-        RefillPolicy::Sliding(_) => "sliding",
-        RefillPolicy::Log(_) | RefillPolicy::InFlight(_) => "log",
-        RefillPolicy::Queue => "turns",
-    });
-    call.arg(length_us(acquire.refill_policy));
-    let phase_s =
-        acquire.refill_policy.windows().and_then(Calendar::even).map(|(_, phase_s)| i64::from(phase_s));
-    call.arg(phase_s.map_or(-1, |phase_s| phase_s * 1_000_000));
-    let boundaries =
-        acquire.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
-    call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(acquire.ask_again_us()).arg(acquire.kept_us());
-    for claim in &acquire.claims {
-        let epoch = match claim.kind {
-            ClaimKind::Lease => format!("{:016x}", claim.epoch),
-            ClaimKind::Take => "take".into(),
-            ClaimKind::Charge => "charge".into(),
-            ClaimKind::Refund => "refund".into(),
-        };
-        call.arg(epoch).arg(claim.spent()).arg(claim.ahead);
-        let leased_us = claim.leased_us();
-        call.arg(leased_us.unwrap_or(0)).arg(leased_us.map_or(0, longer_us));
-    }
+    call.arg(AcquireArguments { pop, acquire });
     call
+}
+
+/// Arguments of the script for an acquire, before the bounds of the server's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquireArguments<'a> {
+    /// The POP that claims.
+    pub pop: &'a str,
+    /// The acquire.
+    pub acquire: &'a AcquireRequest,
+}
+
+impl ToRedisArgs for AcquireArguments<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let Self { pop, acquire } = *self;
+        pop.write_redis_args(out);
+        let (token_ns, burst) = (acquire.token_ns(), acquire.quota.burst().into());
+        let numbers = [token_ns / 1_000, token_ns % 1_000, burst, acquire.leased_us(), acquire.held_us()];
+        (&numbers).write_redis_args(out);
+        let refill_policy = match acquire.refill_policy {
+            RefillPolicy::Continuous => "steady",
+            RefillPolicy::Window(_) => "window",
+            RefillPolicy::Sliding(_) => "sliding",
+            RefillPolicy::Log(_) | RefillPolicy::InFlight(_) => "log",
+            RefillPolicy::Queue => "turns",
+        };
+        refill_policy.write_redis_args(out);
+        length_us(acquire.refill_policy).write_redis_args(out);
+        let even = acquire.refill_policy.windows().and_then(Calendar::even);
+        even.map_or(-1, |(_, phase_s)| i64::from(phase_s) * 1_000_000).write_redis_args(out);
+        let boundaries =
+            acquire.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
+        (&boundaries.map(|us| us.min(COUNT_MAX))).write_redis_args(out);
+        (&[acquire.ask_again_us(), acquire.kept_us()]).write_redis_args(out);
+        for claim in &acquire.claims {
+            match claim.kind {
+                ClaimKind::Lease => format!("{:016x}", claim.epoch).write_redis_args(out),
+                ClaimKind::Take => "take".write_redis_args(out),
+                ClaimKind::Charge => "charge".write_redis_args(out),
+                ClaimKind::Refund => "refund".write_redis_args(out),
+            }
+            let leased_us = claim.leased_us();
+            let [leased_us, held_us] = [leased_us.unwrap_or(0), leased_us.map_or(0, longer_us)];
+            (&[claim.spent(), claim.ahead.into(), leased_us, held_us]).write_redis_args(out);
+        }
+    }
 }
 
 /// Maximum length of a window, or the time for which a spent token counts, in microseconds.
@@ -101,7 +121,7 @@ pub(super) fn kept(acquire: &AcquireRequest, acquired: &AcquireResult) -> Durati
 }
 
 /// Result of an acquire from the script's answer.
-pub(super) fn acquired(acquire: &AcquireRequest, row: &AcquireRow) -> Result<AcquireResult, StoreError> {
+pub fn acquired(acquire: &AcquireRequest, row: &AcquireRow) -> Result<AcquireResult, StoreError> {
     let (deficit_us, rest_ns, outstanding, given, now_us, left, charged, waits, leases) = row;
     if [charged.len(), waits.len(), leases.len()] != [acquire.claims.len(); 3] {
         return Err(StoreError::Invalid("another number of leases"));

@@ -22,10 +22,10 @@ use weir_protocol::quota::Quota;
 use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
-use crate::store::clock::{DOUBLE, TOLD, add_doubles, doubles, whole};
+use crate::store::clock::{BOUNDS_LEN, DOUBLE, add_doubles, doubles, whole};
 
 /// Length of a budget's head in bytes (see the script).
-pub const HEAD_BYTES: usize = 109;
+const HEAD_BYTES: usize = 109;
 
 /// Maximum time by which Redis may keep a budget shorter than requested, in microseconds, so that its expiry
 /// need not be set at each charge.
@@ -105,7 +105,7 @@ pub struct Arguments {
     /// Last argument, after the bounds of the store's clock.
     pub tail: Vec<u8>,
     /// Parts of the accounts that are not in the answer.
-    pub says: ImpliedReply,
+    pub implied: ImpliedReply,
 }
 
 impl Charging {
@@ -171,14 +171,14 @@ impl Charging {
     /// Arguments of a call with these charges, which are of one member.
     pub fn arguments(charges: Vec<Self>) -> Arguments {
         let member = charges.first().map(|charge| Arc::clone(&charge.member)).unwrap_or_default();
-        let says = ImpliedReply { member, demands: Vec::with_capacity(charges.len()) };
-        let texts = vec![String::from(&*says.member)];
-        let mut all = Arguments { keys: Vec::with_capacity(charges.len()), texts, tail: Vec::new(), says };
+        let implied = ImpliedReply { member, demands: Vec::with_capacity(charges.len()) };
+        let texts = vec![String::from(&*implied.member)];
+        let mut all = Arguments { keys: Vec::with_capacity(charges.len()), texts, tail: Vec::new(), implied };
         for charge in charges {
             all.keys.push(charge.key);
             all.texts.extend(charge.sources);
             all.tail.extend_from_slice(&charge.numbers);
-            all.says.demands.push(charge.demands);
+            all.implied.demands.push(charge.demands);
         }
         all
     }
@@ -186,13 +186,13 @@ impl Charging {
     /// Call of `script` with these charges, which are of one member and, in a cluster, of one slot. Also
     /// returns the parts of the accounts that are not in the answer.
     pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (RoutedCommand, ImpliedReply) {
-        let Arguments { keys, texts, tail, says } = Self::arguments(charges);
+        let Arguments { keys, texts, tail, implied } = Self::arguments(charges);
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let bytes = texts.iter().map(String::len).sum::<usize>() + tail.len() + TOLD * DOUBLE;
+        let bytes = texts.iter().map(String::len).sum::<usize>() + tail.len() + BOUNDS_LEN * DOUBLE;
         let mut call = RoutedCommand::with_room(script, &keys, texts.len() + 1, bytes);
         call.arg(texts);
-        call.tail = tail;
-        (call, says)
+        call.tail = Some(tail);
+        (call, implied)
     }
 }
 
@@ -216,30 +216,30 @@ fn source_name(pop: &str) -> Cow<'_, str> {
 }
 
 /// Accounts from the script's answer, for each budget and each POP.
-pub fn accounts(said: &[u8], says: ImpliedReply) -> Result<Vec<Vec<Account>>, StoreError> {
-    read_accounts(said, says).ok_or(StoreError::Invalid("an account that cannot be read"))
+pub fn accounts(answer: &[u8], implied: ImpliedReply) -> Result<Vec<Vec<Account>>, StoreError> {
+    read_accounts(answer, implied).ok_or(StoreError::Invalid("an account that cannot be read"))
 }
 
-fn read_accounts(said: &[u8], says: ImpliedReply) -> Option<Vec<Vec<Account>>> {
-    let (now_us, mut said) = said.split_at_checked(DOUBLE)?;
+fn read_accounts(answer: &[u8], implied: ImpliedReply) -> Option<Vec<Vec<Account>>> {
+    let (now_us, mut answer) = answer.split_at_checked(DOUBLE)?;
     let now_us = whole(now_us)?;
-    let read = |demands| read_budget(&mut said, now_us, &says.member, demands);
-    says.demands.into_iter().map(read).collect()
+    let read = |demands| read_budget(&mut answer, now_us, &implied.member, demands);
+    implied.demands.into_iter().map(read).collect()
 }
 
-/// Parses the accounts of one budget at the beginning of `said`.
+/// Parses the accounts of one budget at the beginning of `answer`.
 fn read_budget(
-    said: &mut &[u8],
+    answer: &mut &[u8],
     now_us: u64,
     member: &Arc<str>,
     demands: Vec<Demand>,
 ) -> Option<Vec<Account>> {
-    let (ahead_us, rest) = said.split_at_checked(DOUBLE)?;
+    let (ahead_us, rest) = answer.split_at_checked(DOUBLE)?;
     let (&[low, mid, high], rest) = rest.split_first_chunk::<3>()?;
     let members_bytes = u32::from_le_bytes([low, mid, high, 0]);
     let (rows, rest) = rest.split_at_checked(4 * DOUBLE * demands.len())?;
     let (members, rest) = rest.split_at_checked(usize::try_from(members_bytes).ok()?)?;
-    *said = rest;
+    *answer = rest;
     #[allow(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
     let ahead_us = f64::from_le_bytes(ahead_us.try_into().ok()?) as i64;
     let mut members = read_members(members, now_us.saturating_add_signed(ahead_us), member)?;

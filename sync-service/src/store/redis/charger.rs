@@ -12,7 +12,7 @@ use weir_budget::id::Hashed;
 
 use super::charge::{Charging, accounts};
 use super::script::Lua;
-use super::servers::Servers;
+use super::server::Servers;
 use super::trips::Trips;
 use crate::store::StoreError;
 
@@ -74,13 +74,13 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
         .map(|joined| {
             let (charges, numbers): (Vec<_>, Vec<_>) =
                 joined.into_iter().map(|Joined { charging, charges }| (charging, charges)).unzip();
-            let (call, says) = Charging::call(&script, charges);
-            (call, (numbers, says))
+            let (call, implied) = Charging::call(&script, charges);
+            (call, (numbers, implied))
         })
         .unzip();
-    let said = servers.send::<Vec<u8>>(calls, &script).await;
-    for ((numbers, says), said) in waiting_for.into_iter().zip(said) {
-        let each = match said.and_then(|said| accounts(&said, says)) {
+    let answer = servers.send::<Vec<u8>>(calls, &script).await;
+    for ((numbers, implied), answer) in waiting_for.into_iter().zip(answer) {
+        let each = match answer.and_then(|answer| accounts(&answer, implied)) {
             Ok(each) => each.into_iter().flatten().map(Ok).collect::<Vec<_>>(),
             Err(reason) => numbers.iter().flatten().map(|_| Err(reason.clone())).collect(),
         };

@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep};
 use super::exchange::{RoutedCommand, error_kind};
 use super::nodes::Nodes;
 use super::script::Lua;
-use super::server::{Manner, Reach, Server};
+use super::server::{Reach, Server};
+use crate::store::StoreError;
 use crate::store::address::Node;
 use crate::store::link::OpenConnection;
-use crate::store::{Master, StoreError};
 
 /// Number of times that a call is sent again if a server could not take it.
 const RETRIES: usize = 2;
@@ -28,7 +28,7 @@ const PAUSE_MS: Range<u32> = 20..100;
 /// Masters of a cluster. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    nodes: Arc<Nodes>,
+    pub(super) nodes: Arc<Nodes>,
     task: JoinHandle<()>,
 }
 
@@ -68,16 +68,14 @@ impl Cluster {
         &self,
         calls: Vec<RoutedCommand>,
         script: &Arc<Lua>,
-        manner: Manner,
     ) -> Vec<Result<Value, StoreError>> {
         let mut answers: Vec<Result<Value, StoreError>> = Vec::new();
         answers.resize_with(calls.len(), || Err(StoreError::Invalid("no answer")));
         let calls = calls.into_iter().enumerate();
         let mut waiting: Vec<_> = calls.map(|(at, call)| Waiting { at, call, redirected: None }).collect();
-        let until = Instant::now() + self.nodes.limit(manner.is_confirmed);
-        let manner = Manner { until: Some(until), ..manner };
+        let until = Instant::now() + self.nodes.limit(script.is_confirmed);
         for retry in 0..=RETRIES {
-            let came = self.send_once(waiting, script, manner).await;
+            let came = self.send_once(waiting, script, until).await;
             let is_last =
                 retry == RETRIES || Instant::now() + Duration::from_millis(PAUSE_MS.end.into()) >= until;
             let mut is_pause_due = false;
@@ -113,7 +111,7 @@ impl Cluster {
         &self,
         waiting: Vec<Waiting>,
         script: &Arc<Lua>,
-        manner: Manner,
+        until: Instant,
     ) -> Vec<(Waiting, Came)> {
         let mut groups: HashMap<Node, Vec<Waiting>> = HashMap::new();
         let mut came = Vec::with_capacity(waiting.len());
@@ -133,7 +131,7 @@ impl Cluster {
             trips.spawn(async move {
                 let server = nodes.server_at(&node);
                 let calls = group.iter().map(|waiting| waiting.call.clone()).collect();
-                let came: Vec<Came> = match server.send(calls, &script, manner).await {
+                let came: Vec<Came> = match server.send(calls, &script, Some(until)).await {
                     Ok((open, values)) => {
                         let way = Arc::new(Way { server, open });
                         values.into_iter().map(|value| Ok((value, Arc::clone(&way)))).collect()
@@ -151,16 +149,6 @@ impl Cluster {
             came.extend(trip.unwrap_or_default());
         }
         came
-    }
-
-    /// Succeeds if a master is in reach.
-    pub(super) fn ping(&self) -> Result<(), StoreError> {
-        self.nodes.ping()
-    }
-
-    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
-    pub(super) fn masters(&self) -> Vec<Master> {
-        self.nodes.masters()
     }
 }
 

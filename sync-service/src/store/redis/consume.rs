@@ -12,7 +12,7 @@ use super::acquire::STEP_KEPT_TIMES;
 use super::charge::deficit;
 use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
-use super::servers::Servers;
+use super::server::Servers;
 use super::trips::Trips;
 use crate::store::StoreError;
 use crate::store::keys::RedisKeys;
@@ -20,10 +20,10 @@ use crate::store::keys::RedisKeys;
 /// Maximum number of requests in one call, during which Redis does nothing else.
 const CALL_MAX: usize = 64;
 /// Number of values in the script's answer for each request.
-const SAID: usize = 5;
+const ROW_LEN: usize = 5;
 
 /// The script, preceded by limits of weir-budget.
-pub fn script() -> String {
+pub(super) fn script() -> String {
     let maxima = [
         ("COUNT_MAX", COUNT_MAX),
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
@@ -88,8 +88,8 @@ impl Taker {
         }
         let mut given = Vec::with_capacity(acquires.len());
         for (acquire, answered) in acquires.iter().zip(waiting) {
-            let said = answered.await.unwrap_or(Err(StoreError::Connecting));
-            given.push(said.map(|said| said.is_taken.map(|is_taken| acquired(acquire, &said, is_taken))));
+            let row = answered.await.unwrap_or(Err(StoreError::Connecting));
+            given.push(row.map(|row| row.is_taken.map(|is_taken| acquired(acquire, &row, is_taken))));
         }
         given
     }
@@ -121,8 +121,8 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     let mut asked = asked.into_iter();
     for row in rows {
         for (place, asked) in asked.by_ref().take(CALL_MAX).enumerate() {
-            let said = row.as_ref().map_err(Clone::clone).and_then(|row| said(row, place));
-            let _ = asked.answer.send(said);
+            let row = row.as_ref().map_err(Clone::clone).and_then(|row| read_row(row, place));
+            let _ = asked.answer.send(row);
         }
     }
 }
@@ -137,11 +137,10 @@ fn call(script: &Lua, asked: &[Asked]) -> RoutedCommand {
 }
 
 /// Result of the request at this index of its call, from the call's answer.
-fn said(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
+fn read_row(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
     let read = || {
         let (now_us, rest) = row.split_first()?;
-        let said = rest.chunks_exact(SAID).nth(place)?;
-        let [got, rest @ ..] = said else { return None };
+        let [got, rest @ ..] = rest.chunks_exact(ROW_LEN).nth(place)? else { return None };
         let [deficit_us, rest_ns, outstanding, refills_us] = rest else { return None };
         let number = |number: &i64| u64::try_from(*number).ok();
         Some(ConsumeRow {
@@ -156,20 +155,20 @@ fn said(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
 }
 
 /// Converts the result of `acquire`.
-fn acquired(acquire: &AcquireRequest, said: &ConsumeRow, is_taken: bool) -> AcquireResult {
+fn acquired(acquire: &AcquireRequest, row: &ConsumeRow, is_taken: bool) -> AcquireResult {
     let given = acquire.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
     let full_ns = acquire.token_ns().saturating_mul(acquire.quota.burst().into());
-    let left = full_ns.saturating_sub(said.deficit_ns) / acquire.token_ns();
+    let left = full_ns.saturating_sub(row.deficit_ns) / acquire.token_ns();
     let lease = Leased {
-        wait_ms: if is_taken { 0 } else { said.refills_us.div_ceil(1_000) },
+        wait_ms: if is_taken { 0 } else { row.refills_us.div_ceil(1_000) },
         left: u32::try_from(left).unwrap_or(u32::MAX),
         ..Leased::of(given, 0)
     };
     AcquireResult {
-        deficit_ns: acquire.told_ns(said.deficit_ns),
-        outstanding: said.outstanding,
+        deficit_ns: acquire.told_ns(row.deficit_ns),
+        outstanding: row.outstanding,
         given,
-        now_us: said.now_us,
+        now_us: row.now_us,
         leases: vec![lease],
     }
 }

@@ -7,7 +7,7 @@ use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisA
 use super::Wait;
 use super::script::Lua;
 use crate::store::StoreError;
-use crate::store::clock::{Route, late_us};
+use crate::store::clock::{Route, SentBounds, late_us};
 use crate::store::link::{Link, OpenConnection};
 use crate::store::trouble::explain;
 
@@ -22,17 +22,18 @@ const ASKING: &str = "ASKING";
 #[derive(Clone, Debug)]
 pub(super) struct RoutedCommand {
     pub(super) key: String,
-    pub(super) command: Cmd,
-    /// End of its last argument, after the bounds of the server's clock, if its script takes them.
-    pub(super) tail: Vec<u8>,
+    command: Cmd,
+    /// For a script's call: end of the last argument, after the bounds of the server's clock, if the script takes
+    /// those. None for a plain command, which takes no bounds.
+    pub(super) tail: Option<Vec<u8>>,
     /// True if the key is being moved to the called server; the call is then preceded by [`ASKING`].
     pub(super) is_asking: bool,
 }
 
 impl RoutedCommand {
-    /// Creates a command for the server of `key`.
+    /// Creates a plain command for the server of `key`.
     pub(super) fn new(name: &str, key: &str) -> Self {
-        Self { key: key.to_owned(), command: redis::cmd(name), tail: Vec::new(), is_asking: false }
+        Self { key: key.to_owned(), command: redis::cmd(name), tail: None, is_asking: false }
     }
 
     /// Creates a call of a script on `keys`, which are all in one slot.
@@ -55,7 +56,7 @@ impl RoutedCommand {
             + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
         let key = keys.first().map(AsRef::as_ref).unwrap_or_default().to_owned();
         let command = Cmd::with_capacity(3 + keys.len() + args, bytes);
-        let mut call = Self { key, command, tail: Vec::new(), is_asking: false };
+        let mut call = Self { key, command, tail: Some(Vec::new()), is_asking: false };
         call.arg(EVALSHA).arg(hash).arg(keys.len()).arg(keys);
         call
     }
@@ -64,10 +65,17 @@ impl RoutedCommand {
         self.command.arg(arg);
         self
     }
+
+    /// Adds the bounds of the server's clock to a script's call, and nothing to a plain command.
+    fn add_bounds(&mut self, bounds: SentBounds, route: Route) {
+        if let Some(tail) = &self.tail {
+            bounds.add_to(&mut self.command, route, tail);
+        }
+    }
 }
 
-/// Sends `calls` of `script` over a connection of `link`, and returns an answer for each, which may be an
-/// error.
+/// Sends calls of `script`, and plain commands, over a connection of `link`; returns an answer for each, which may
+/// be an error.
 ///
 /// Calls that fail because the script is not loaded are sent once more after loading it, which is harmless.
 /// Calls that were refused as late are sent once more, too, as the server's clock is known by then. With
@@ -82,7 +90,7 @@ pub(super) async fn exchange(
     let told = script.way().map(|way| (link.clock.bounds_sent(), way));
     if let Some((told, way)) = told {
         for call in &mut calls {
-            told.add_to(&mut call.command, way, &call.tail);
+            call.add_bounds(told, way);
         }
     }
     let mut first = pipeline(None, calls.into_iter().map(|call| (call.command, call.is_asking)));
@@ -194,5 +202,26 @@ pub(super) fn confirmed(
         Some(Value::Int(replicas)) if replicas >= i64::from(wait.replicas) => Ok(values),
         Some(Value::ServerError(error)) => Err(explain(&RedisError::from(error), open.limit)),
         _ => Err(StoreError::Unconfirmed(wait.limit.as_millis())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::clock::{Clocks, ServerClock};
+
+    #[test]
+    fn bounds_of_the_clock_are_arguments_of_scripts_alone() {
+        let bounds = ServerClock::new(Clocks::new().into()).bounds_sent();
+        for route in [Route::Row(0), Route::Packed] {
+            let script = Lua::timed("return 1", route);
+            let calls = [RoutedCommand::new("DEL", "a"), RoutedCommand::of(&script, &["a"])];
+            let args_added = calls.map(|mut call| {
+                let before = call.command.args_iter().len();
+                call.add_bounds(bounds, route);
+                call.command.args_iter().len() - before
+            });
+            assert_eq!(args_added, [0, if route == Route::Packed { 1 } else { 3 }], "{route:?}");
+        }
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Nodes {
     /// Notified when an answer shows that slots have moved.
     stale: Notify,
     /// True if the missing right to `CLUSTER INFO` was logged.
-    is_lack_told: AtomicBool,
+    is_lack_logged: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Nodes {
         let shards =
             Shards { slots: SlotMap::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
         let shards = Mutex::new(shards);
-        Self { reach, shards, stale: Notify::new(), is_lack_told: AtomicBool::new(false) }
+        Self { reach, shards, stale: Notify::new(), is_lack_logged: AtomicBool::new(false) }
     }
 
     /// Succeeds if a master is in reach.
@@ -121,7 +121,7 @@ impl Nodes {
             match self.look().await {
                 Ok(view) => {
                     let now = Instant::now();
-                    self.take(view, now);
+                    self.adopt(view, now);
                     // Failures of the nodes themselves are logged by their links.
                     episode.is_over(now);
                 }
@@ -148,38 +148,38 @@ impl Nodes {
         let known = |(node, shard): (&Node, &Shard)| (node.clone(), Arc::clone(&shard.server.link));
         let links: Vec<_> = self.shards().links.iter().map(known).collect();
         let open = links.into_iter().filter_map(|(node, link)| Some((link.connection().ok()?, node, link)));
-        let said = all(open.map(|(open, node, link)| async move {
-            let said = ask_view(&open, &node.host).await;
-            said.inspect_err(|reason| link.failed(&open, reason.clone()))
+        let answers = all(open.map(|(open, node, link)| async move {
+            let view = ask_view(&open, &node.host).await;
+            view.inspect_err(|reason| link.failed(&open, reason.clone()))
         }))
         .await;
         let (mut views, mut reason) = (Vec::new(), StoreError::Connecting);
-        let mut hear = |said: Vec<Result<View, StoreError>>| {
-            for said in said {
-                match said {
+        let mut apply = |answers: Vec<Result<View, StoreError>>| {
+            for answer in answers {
+                match answer {
                     Ok(view) => views.push(view),
                     Err(why) => reason = why,
                 }
             }
             views.iter().any(|view| view.is_ok)
         };
-        if !hear(said) {
+        if !apply(answers) {
             let seeds = self.reach.dialer.address().nodes().to_vec();
-            let said = all(seeds.into_iter().map(|seed| {
+            let answers = all(seeds.into_iter().map(|seed| {
                 let shared = Arc::clone(self);
                 async move { shared.ask_seed(&seed).await }
             }));
-            hear(said.await);
+            apply(answers.await);
         }
         if views.iter().any(|view| view.epoch.is_none()) {
-            self.tell_lack();
+            self.log_lack();
         }
         View::best(&views).cloned().ok_or(reason)
     }
 
     /// Logs once that the user has no right to read which view is the latest.
-    fn tell_lack(&self) {
-        if !self.is_lack_told.swap(true, Ordering::Relaxed) {
+    fn log_lack(&self) {
+        if !self.is_lack_logged.swap(true, Ordering::Relaxed) {
             let server = self.reach.dialer.address().to_string();
             tracing::warn!(
                 server,
@@ -202,7 +202,7 @@ impl Nodes {
 
     /// Adopts `view` at `now`: connects to new masters and drops old ones. The view of a node that serves no
     /// keys is ignored, unless nothing is known yet.
-    fn take(&self, View { is_ok, slots, .. }: View, now: Instant) {
+    fn adopt(&self, View { is_ok, slots, .. }: View, now: Instant) {
         {
             let mut shards = self.shards();
             let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
@@ -308,18 +308,18 @@ mod tests {
         };
         let known = || nodes.shards().links.keys().map(|node| node.port).collect::<Vec<_>>();
         let begin = Instant::now();
-        nodes.take(view(1, true), begin);
+        nodes.adopt(view(1, true), begin);
         let old = nodes.master_of("a key").unwrap();
-        nodes.take(view(2, true), begin);
+        nodes.adopt(view(2, true), begin);
         assert_eq!(known(), [2]);
         // The call that goes to the old master was on its way.
         drop(nodes.server_at(&old));
-        nodes.take(view(2, true), Instant::now());
+        nodes.adopt(view(2, true), Instant::now());
         assert_eq!(known(), [1, 2], "it may be the one that slots are moved to");
         let later = Instant::now() + IDLE_MAX;
-        nodes.take(view(2, false), later);
+        nodes.adopt(view(2, false), later);
         assert_eq!(known(), [1, 2], "who serves nothing knows nothing");
-        nodes.take(view(2, true), later);
+        nodes.adopt(view(2, true), later);
         assert_eq!(known(), [2]);
     }
 }

@@ -1,8 +1,8 @@
 //! Rule sets, the canary and overrides in Redis: a hash and one beside it, each changed by one script.
 
+use super::Redis;
 use super::exchange::RoutedCommand;
 use super::script::script;
-use super::servers::Caller;
 use crate::store::StoreError;
 use crate::store::rules::{CanaryChange, CanaryResult, StoredCanary};
 use crate::store::rules::{
@@ -24,131 +24,136 @@ pub(super) fn overrides_script() -> String {
     script(&[("OVERRIDES_MAX", OVERRIDES_MAX as u64)], include_str!("../overrides.lua"))
 }
 
-pub(super) async fn put(caller: &Caller, put: &NewVersion<'_>) -> Result<Stored, StoreError> {
-    let mut call = caller.call(&[caller.keys.one(RULES)]);
-    call.arg("put").arg(put.document).arg(or_empty(put.expected));
-    call.arg(put.note).arg(u8::from(put.from_file)).arg("");
-    match caller.send(call).await? {
-        (1, version) => Ok(Stored::New(version)),
-        (0, version) => Ok(Stored::Same(version)),
-        (-1, version) => Ok(Stored::Conflict(version)),
-        (-2, id) => Ok(Stored::Canary(id)),
-        _ => Err(StoreError::Invalid("another outcome of a put")),
-    }
-}
-
-pub(super) async fn change_canary(
-    caller: &Caller,
-    change: &CanaryChange<'_>,
-) -> Result<CanaryResult, StoreError> {
-    let mut call = caller.call(&[caller.keys.one(RULES)]);
-    match *change {
-        CanaryChange::Begin { document, text, expected } => {
-            call.arg("begin").arg(document).arg(or_empty(expected)).arg(text).arg(0).arg("");
-        }
-        CanaryChange::Promote { id, note } => {
-            call.arg("promote").arg("").arg("").arg(note).arg(0).arg(or_empty(id));
-        }
-        CanaryChange::Withdraw { id } => {
-            call.arg("withdraw").arg("").arg("").arg("").arg(0).arg(or_empty(id));
-        }
-        CanaryChange::PutOver { document, expected, note } => {
-            call.arg("put over").arg(document).arg(expected).arg(note).arg(0).arg("");
+impl Redis {
+    /// Stores a rule set as a new version.
+    pub(super) async fn add_version(&self, put: &NewVersion<'_>) -> Result<Stored, StoreError> {
+        let mut call = RoutedCommand::of(&self.scripts.rules, &[self.keys.one(RULES)]);
+        call.arg("put").arg(put.document).arg(or_empty(put.expected));
+        call.arg(put.note).arg(u8::from(put.from_file)).arg("");
+        match self.send(&self.scripts.rules, call).await? {
+            (1, version) => Ok(Stored::New(version)),
+            (0, version) => Ok(Stored::Same(version)),
+            (-1, version) => Ok(Stored::Conflict(version)),
+            (-2, id) => Ok(Stored::Canary(id)),
+            _ => Err(StoreError::Invalid("another outcome of a put")),
         }
     }
-    match caller.send(call).await? {
-        (1, version) => Ok(CanaryResult::Put(version)),
-        (2, id) => Ok(CanaryResult::Begun(id)),
-        (3, id) => Ok(CanaryResult::Withdrawn(id)),
-        (-1, version) => Ok(CanaryResult::Conflict(version)),
-        (-2, id) => Ok(CanaryResult::Runs(id)),
-        (-3, 0) => Ok(CanaryResult::Missing),
-        _ => Err(StoreError::Invalid("another outcome of a change of the canary")),
-    }
-}
 
-/// Reads fields of the rule sets' hash at one moment.
-async fn fields<T: redis::FromRedisValue>(caller: &Caller, fields: &[String]) -> Result<T, StoreError> {
-    let rules = caller.keys.one(RULES);
-    let mut call = RoutedCommand::new("HMGET", &rules);
-    call.arg(&rules).arg(fields);
-    caller.send(call).await
-}
-
-pub(super) async fn canary(caller: &Caller) -> Result<Option<StoredCanary>, StoreError> {
-    let names = ["canary", "canary:note", "canary:document"].map(String::from);
-    let row: (Option<u64>, Option<String>, Option<String>) = fields(caller, &names).await?;
-    let (Some(id), Some(note), Some(document)) = row else { return Ok(None) };
-    let (at_ms, text) = note.split_once(' ').unwrap_or_default();
-    let at_ms = at_ms.parse().map_err(|_| StoreError::Invalid("a canary without a time"))?;
-    Ok(Some(StoredCanary { id, at_ms, text: text.to_owned(), document }))
-}
-
-pub(super) async fn document(caller: &Caller, version: u64) -> Result<Option<String>, StoreError> {
-    let (document,) = fields(caller, &[format!("document:{version}")]).await?;
-    Ok(document)
-}
-
-pub(super) async fn kept(caller: &Caller) -> Result<Vec<StoredVersion>, StoreError> {
-    let Some(current) = current(caller).await?.version else { return Ok(Vec::new()) };
-    let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
-    let names = versions.clone().map(|version| format!("note:{version}"));
-    let names: Vec<String> = [String::from("first")].into_iter().chain(names).collect();
-    let mut fields = fields::<Vec<Option<String>>>(caller, &names).await?.into_iter();
-    let first = fields.next().flatten().and_then(|first| first.parse().ok());
-    let kept = |(version, note): (u64, Option<String>)| {
-        let (at_s, note) = note.as_deref()?.split_once(' ')?;
-        Some(StoredVersion { version, short: 0, at_s: at_s.parse().ok()?, note: note.to_owned() })
-    };
-    let mut kept: Vec<StoredVersion> = versions.zip(fields).filter_map(kept).collect();
-    // Versions are numbered from the first; if that is not known, from the first that is kept.
-    let first = first.or(kept.last().map(|oldest| oldest.version)).unwrap_or(current);
-    for known in &mut kept {
-        known.short = known.version.saturating_sub(first) + 1;
-    }
-    Ok(kept)
-}
-
-/// Reads version and numbers at one moment.
-pub(super) async fn current(caller: &Caller) -> Result<Current, StoreError> {
-    let names = ["current", "overrides", "canary"].map(String::from);
-    let (version, overrides, canary): (Option<u64>, Option<u64>, Option<u64>) =
-        fields(caller, &names).await?;
-    Ok(Current { version, overrides: overrides.unwrap_or_default(), canary: canary.unwrap_or_default() })
-}
-
-pub(super) async fn change_overrides(
-    caller: &Caller,
-    change: Option<&OverrideChange<'_>>,
-) -> Result<StoredOverrides, StoreError> {
-    // In one cluster slot.
-    let names = [caller.keys.one(RULES), caller.keys.beside(RULES, "overrides")];
-    let mut call = caller.call(&names);
-    match change {
-        None => drop(call.arg("").arg("").arg("").arg("").arg("")),
-        Some(OverrideChange::Drop(name)) => drop(call.arg("drop").arg(*name).arg("").arg("").arg("")),
-        Some(OverrideChange::Put { name, text, until }) => {
-            call.arg("put").arg(*name).arg(*text);
-            match until {
-                Until::In(for_ms) => call.arg(*for_ms).arg(""),
-                Until::At(until_ms) => call.arg("").arg(*until_ms),
-            };
+    /// Begins or ends a canary.
+    pub(super) async fn write_canary(&self, change: &CanaryChange<'_>) -> Result<CanaryResult, StoreError> {
+        let mut call = RoutedCommand::of(&self.scripts.rules, &[self.keys.one(RULES)]);
+        match *change {
+            CanaryChange::Begin { document, text, expected } => {
+                call.arg("begin").arg(document).arg(or_empty(expected)).arg(text).arg(0).arg("");
+            }
+            CanaryChange::Promote { id, note } => {
+                call.arg("promote").arg("").arg("").arg(note).arg(0).arg(or_empty(id));
+            }
+            CanaryChange::Withdraw { id } => {
+                call.arg("withdraw").arg("").arg("").arg("").arg(0).arg(or_empty(id));
+            }
+            CanaryChange::PutOver { document, expected, note } => {
+                call.arg("put over").arg(document).arg(expected).arg(note).arg(0).arg("");
+            }
+        }
+        match self.send(&self.scripts.rules, call).await? {
+            (1, version) => Ok(CanaryResult::Put(version)),
+            (2, id) => Ok(CanaryResult::Begun(id)),
+            (3, id) => Ok(CanaryResult::Withdrawn(id)),
+            (-1, version) => Ok(CanaryResult::Conflict(version)),
+            (-2, id) => Ok(CanaryResult::Runs(id)),
+            (-3, 0) => Ok(CanaryResult::Missing),
+            _ => Err(StoreError::Invalid("another outcome of a change of the canary")),
         }
     }
-    let row: OverridesRow = caller.send(call).await?;
-    let (version, overrides, canary, now_ms, outcome, rows) = row;
-    let outcome = match outcome {
-        0 => OverrideResult::Done,
-        1 => OverrideResult::Full,
-        2 => OverrideResult::Missing,
-        _ => return Err(StoreError::Invalid("another outcome of a change of overrides")),
-    };
-    // Overrides that cannot be parsed are from another program.
-    let mut kept: Vec<_> =
-        rows.into_iter().filter_map(|(name, value)| stored_override(name, &value)).collect();
-    kept.sort_by_key(|order| order.id);
-    let current = Current { version: Some(version).filter(|version| *version > 0), overrides, canary };
-    Ok(StoredOverrides { current, now_ms, outcome, kept })
+
+    /// Reads fields of the rule sets' hash at one moment.
+    async fn fields<T: redis::FromRedisValue>(&self, fields: &[String]) -> Result<T, StoreError> {
+        let rules = self.keys.one(RULES);
+        let mut call = RoutedCommand::new("HMGET", &rules);
+        call.arg(&rules).arg(fields);
+        self.send(&self.scripts.rules, call).await
+    }
+
+    /// Reads the current canary.
+    pub(super) async fn read_canary(&self) -> Result<Option<StoredCanary>, StoreError> {
+        let names = ["canary", "canary:note", "canary:document"].map(String::from);
+        let row: (Option<u64>, Option<String>, Option<String>) = self.fields(&names).await?;
+        let (Some(id), Some(note), Some(document)) = row else { return Ok(None) };
+        let (at_ms, text) = note.split_once(' ').unwrap_or_default();
+        let at_ms = at_ms.parse().map_err(|_| StoreError::Invalid("a canary without a time"))?;
+        Ok(Some(StoredCanary { id, at_ms, text: text.to_owned(), document }))
+    }
+
+    /// Reads the document of a version.
+    pub(super) async fn read_document(&self, version: u64) -> Result<Option<String>, StoreError> {
+        let (document,) = self.fields(&[format!("document:{version}")]).await?;
+        Ok(document)
+    }
+
+    /// Reads the kept versions, the newest first.
+    pub(super) async fn read_versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
+        let Some(current) = self.read_current().await?.version else { return Ok(Vec::new()) };
+        let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
+        let names = versions.clone().map(|version| format!("note:{version}"));
+        let names: Vec<String> = [String::from("first")].into_iter().chain(names).collect();
+        let mut fields = self.fields::<Vec<Option<String>>>(&names).await?.into_iter();
+        let first = fields.next().flatten().and_then(|first| first.parse().ok());
+        let kept = |(version, note): (u64, Option<String>)| {
+            let (at_s, note) = note.as_deref()?.split_once(' ')?;
+            Some(StoredVersion { version, short: 0, at_s: at_s.parse().ok()?, note: note.to_owned() })
+        };
+        let mut kept: Vec<StoredVersion> = versions.zip(fields).filter_map(kept).collect();
+        // Versions are numbered from the first; if that is not known, from the first that is kept.
+        let first = first.or(kept.last().map(|oldest| oldest.version)).unwrap_or(current);
+        for known in &mut kept {
+            known.short = known.version.saturating_sub(first) + 1;
+        }
+        Ok(kept)
+    }
+
+    /// Reads version and numbers at one moment.
+    pub(super) async fn read_current(&self) -> Result<Current, StoreError> {
+        let names = ["current", "overrides", "canary"].map(String::from);
+        let (version, overrides, canary): (Option<u64>, Option<u64>, Option<u64>) =
+            self.fields(&names).await?;
+        Ok(Current { version, overrides: overrides.unwrap_or_default(), canary: canary.unwrap_or_default() })
+    }
+
+    /// Drops the overrides that have ended, makes `change`, and returns all overrides.
+    pub(super) async fn write_overrides(
+        &self,
+        change: Option<&OverrideChange<'_>>,
+    ) -> Result<StoredOverrides, StoreError> {
+        // In one cluster slot.
+        let names = [self.keys.one(RULES), self.keys.beside(RULES, "overrides")];
+        let mut call = RoutedCommand::of(&self.scripts.overrides, &names);
+        match change {
+            None => drop(call.arg("").arg("").arg("").arg("").arg("")),
+            Some(OverrideChange::Drop(name)) => drop(call.arg("drop").arg(*name).arg("").arg("").arg("")),
+            Some(OverrideChange::Put { name, text, until }) => {
+                call.arg("put").arg(*name).arg(*text);
+                match until {
+                    Until::In(for_ms) => call.arg(*for_ms).arg(""),
+                    Until::At(until_ms) => call.arg("").arg(*until_ms),
+                };
+            }
+        }
+        let row: OverridesRow = self.send(&self.scripts.overrides, call).await?;
+        let (version, overrides, canary, now_ms, outcome, rows) = row;
+        let outcome = match outcome {
+            0 => OverrideResult::Done,
+            1 => OverrideResult::Full,
+            2 => OverrideResult::Missing,
+            _ => return Err(StoreError::Invalid("another outcome of a change of overrides")),
+        };
+        // Overrides that cannot be parsed are from another program.
+        let mut kept: Vec<_> =
+            rows.into_iter().filter_map(|(name, value)| stored_override(name, &value)).collect();
+        kept.sort_by_key(|order| order.id);
+        let current = Current { version: Some(version).filter(|version| *version > 0), overrides, canary };
+        Ok(StoredOverrides { current, now_ms, outcome, kept })
+    }
 }
 
 fn stored_override(name: String, value: &str) -> Option<StoredOverride> {

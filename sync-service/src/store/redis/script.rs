@@ -1,7 +1,10 @@
 //! Lua scripts in Redis.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Script};
 
+use super::{acquire, charge, consume, rules, shared};
 use crate::store::clock::Route;
 
 /// A script with its hash.
@@ -11,11 +14,13 @@ pub(super) struct Lua {
     text: String,
     /// Encoding of the clock's bounds and time, if the script uses the server's clock.
     way: Option<Route>,
+    /// True if its effects count only once a replica has them, in a store that waits for replicas.
+    pub(super) is_confirmed: bool,
 }
 
 impl Lua {
     pub(super) fn new(text: &str) -> Self {
-        Self { script: Script::new(text), text: text.into(), way: None }
+        Self { script: Script::new(text), text: text.into(), way: None, is_confirmed: false }
     }
 
     /// Creates a script that uses the server's clock.
@@ -25,10 +30,6 @@ impl Lua {
 
     pub(super) fn way(&self) -> Option<Route> {
         self.way
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.text
     }
 
     /// Name of the script for `EVALSHA`.
@@ -41,6 +42,45 @@ impl Lua {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.text);
         load
+    }
+}
+
+/// Scripts by name.
+#[derive(Debug)]
+pub(in crate::store) struct Scripts {
+    pub(super) charge: Arc<Lua>,
+    pub(super) acquire: Arc<Lua>,
+    pub(super) take: Arc<Lua>,
+    pub(super) seen: Arc<Lua>,
+    pub(super) hot: Arc<Lua>,
+    pub(super) bans: Arc<Lua>,
+    pub(super) rules: Arc<Lua>,
+    pub(super) overrides: Arc<Lua>,
+    pub(super) top_keys: Arc<Lua>,
+}
+
+impl Scripts {
+    pub(in crate::store) fn new() -> Self {
+        let untimed = |text: String| Arc::new(Lua::new(&text));
+        let acquire = Lua { is_confirmed: true, ..Lua::timed(&acquire::script(), Route::Row(4)) };
+        Self {
+            charge: Arc::new(Lua::timed(&charge::script(), Route::Packed)),
+            acquire: Arc::new(acquire),
+            take: Arc::new(Lua::timed(&consume::script(), Route::Row(0))),
+            seen: untimed(shared::seen_script()),
+            hot: untimed(shared::hot_script()),
+            bans: untimed(shared::ban_script()),
+            rules: untimed(rules::rules_script()),
+            overrides: untimed(rules::overrides_script()),
+            top_keys: untimed(shared::top_keys_script()),
+        }
+    }
+
+    /// Texts of all scripts, for loading.
+    pub(in crate::store) fn texts(&self) -> Vec<String> {
+        let Self { charge, acquire, take, seen, hot, bans, rules, overrides, top_keys } = self;
+        let all = [charge, acquire, take, seen, hot, bans, rules, overrides, top_keys];
+        all.map(|script| script.text.clone()).into()
     }
 }
 

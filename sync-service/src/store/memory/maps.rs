@@ -1,0 +1,161 @@
+//! Maps whose values end: budgets, which can be dropped without loss after some time, and values that weir-syncs store
+//! for each other for some time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+
+use weir_budget::budget::Budget;
+use weir_budget::escrow::Escrow;
+use weir_budget::id::Hashed;
+
+/// A value that a new one can replace without loss after some time.
+pub(super) trait Ends {
+    /// That time, in microseconds.
+    fn ends_us(&self) -> u64;
+}
+
+impl Ends for Budget {
+    fn ends_us(&self) -> u64 {
+        self.expires_us()
+    }
+}
+
+impl Ends for Escrow {
+    fn ends_us(&self) -> u64 {
+        self.full_us()
+    }
+}
+
+/// Values by name, in the order of their ends.
+#[derive(Debug)]
+pub(super) struct Expiring<K, V> {
+    /// Each with its end in `by_end`, which is never later than the value's.
+    values: Hashed<K, (u64, V)>,
+    /// An end that is too early, because its value was changed since, is corrected when it comes first.
+    by_end: BTreeSet<(u64, K)>,
+}
+
+impl<K, V> Default for Expiring<K, V> {
+    fn default() -> Self {
+        Self { values: Hashed::default(), by_end: BTreeSet::new() }
+    }
+}
+
+impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Changes the value of `id`, and returns the result of `change`. None if there is no such value.
+    pub(super) fn change<T>(&mut self, id: &K, change: impl FnOnce(&mut V) -> T) -> Option<T> {
+        let (end_us, value) = self.values.get_mut(id)?;
+        let result = change(value);
+        let ends_us = value.ends_us();
+        if ends_us < *end_us {
+            self.by_end.remove(&(*end_us, id.clone()));
+            self.by_end.insert((ends_us, id.clone()));
+            *end_us = ends_us;
+        }
+        Some(result)
+    }
+
+    /// Adds a value under a new name.
+    pub(super) fn insert(&mut self, id: K, value: V) {
+        let ends_us = value.ends_us();
+        self.by_end.insert((ends_us, id.clone()));
+        self.values.insert(id, (ends_us, value));
+    }
+
+    pub(super) fn remove(&mut self, id: &K) {
+        if let Some((end_us, _)) = self.values.remove(id) {
+            self.by_end.remove(&(end_us, id.clone()));
+        }
+    }
+
+    /// Drops the value that ends first, if it ends by `until_us`. Returns true if one was dropped.
+    pub(super) fn pop_first(&mut self, until_us: u64) -> bool {
+        while self.by_end.first().is_some_and(|(end_us, _)| *end_us <= until_us) {
+            let Some((end_us, id)) = self.by_end.pop_first() else { return false };
+            let Some((known_us, value)) = self.values.get_mut(&id) else { continue };
+            let ends_us = value.ends_us();
+            if ends_us <= end_us {
+                self.values.remove(&id);
+                return true;
+            }
+            *known_us = ends_us;
+            self.by_end.insert((ends_us, id));
+        }
+        false
+    }
+}
+
+/// Values by name, each with the time at which it was stored, in microseconds.
+#[derive(Debug)]
+pub(super) struct Recent<K, V>(BTreeMap<K, (u64, V)>);
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone, V> Recent<K, V> {
+    /// Stores a value, and drops those older than `ttl_us`. Beyond `most`, the oldest is dropped.
+    pub(super) fn put(&mut self, now_us: u64, ttl_us: u64, most: usize, name: K, value: V) {
+        self.0.insert(name, (now_us, value));
+        self.live(now_us, ttl_us);
+        while self.0.len() > most {
+            let oldest = self.0.iter().min_by_key(|(_, (at_us, _))| *at_us).map(|(name, _)| name.clone());
+            let Some(oldest) = oldest else { break };
+            self.0.remove(&oldest);
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &K) {
+        self.0.remove(name);
+    }
+
+    /// Drops the values older than `ttl_us`, and returns the others.
+    pub(super) fn live(&mut self, now_us: u64, ttl_us: u64) -> &BTreeMap<K, (u64, V)> {
+        self.0.retain(|_, (at_us, _)| now_us.saturating_sub(*at_us) <= ttl_us);
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Ends for u64 {
+        fn ends_us(&self) -> u64 {
+            *self
+        }
+    }
+
+    // I2
+    #[test]
+    fn a_value_is_dropped_at_its_latest_end_and_the_first_first() {
+        let mut values = Expiring::default();
+        for (name, end_us) in [('a', 10), ('b', 20), ('c', 30)] {
+            values.insert(name, end_us);
+        }
+        // One ends later than before, and one sooner.
+        for (name, end_us) in [('a', 25), ('c', 15)] {
+            assert_eq!(values.change(&name, |end| *end = end_us), Some(()));
+        }
+        assert_eq!(values.change(&'d', |_| ()), None);
+        let left = |values: &Expiring<char, u64>| {
+            let mut names: Vec<_> = values.values.keys().copied().collect();
+            names.sort_unstable();
+            (names, values.by_end.len())
+        };
+        assert!(!values.pop_first(14) && values.pop_first(15), "c");
+        assert_eq!(left(&values), (vec!['a', 'b'], 2));
+        assert!(!values.pop_first(19) && values.pop_first(u64::MAX), "b");
+        assert!(!values.pop_first(24) && values.pop_first(25), "a");
+        assert_eq!(left(&values), (vec![], 0));
+        values.insert('a', 1);
+        values.remove(&'a');
+        assert_eq!(left(&values), (vec![], 0));
+    }
+}

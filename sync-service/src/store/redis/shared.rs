@@ -1,0 +1,243 @@
+//! State that weir-syncs share through Redis: the hot keys and the bans, the live POPs and the rule sets that they run,
+//! and the top keys.
+//!
+//! The lists of hot keys and of bans are two sorted sets each, changed by one script. Such a list may be long and is
+//! read every interval, so Redis returns the changes since the last read. From time to time it returns the whole list.
+//! That repairs changes lost on the way, or lost by a clock that stepped back.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN};
+use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
+use weir_budget::pops::PopNote;
+use weir_protocol::messages::{BAN_MS_MAX, POPS_MAX};
+
+use super::Redis;
+use super::exchange::RoutedCommand;
+use super::script::script;
+use crate::fleet::{NOTES_MAX, Note, Seen, seen};
+use crate::store::{StoreError, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
+
+/// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
+/// overtake each other.
+const OVERLAP_MS: u64 = 1_000;
+/// Interval at which the whole list is read, in milliseconds.
+const WHOLE_MS: u64 = 10_000;
+
+/// The list as last read from Redis.
+#[derive(Debug, Default)]
+pub(super) struct ChangedList<L>(Mutex<State<L>>);
+
+#[derive(Debug, Default)]
+struct State<L> {
+    list: L,
+    /// Time of the last read, and of the last read of the whole list, on Redis's clock; zero if never.
+    at_ms: u64,
+    whole_at_ms: u64,
+}
+
+impl<L: Default> ChangedList<L> {
+    /// Time from which to read changes, in milliseconds of Redis's clock; 0 for the whole list.
+    fn since_ms(&self) -> u64 {
+        self.with(|state| {
+            let is_whole_due = state.at_ms.saturating_sub(state.whole_at_ms) >= WHOLE_MS;
+            if is_whole_due { 0 } else { state.at_ms.saturating_sub(OVERLAP_MS) }
+        })
+    }
+
+    /// Applies Redis's answer of `now_ms` with the changes since `since_ms`. `take_in` adds them to the list,
+    /// which is empty if the whole list was read, and returns its content.
+    fn apply<T>(&self, since_ms: u64, now_ms: u64, take_in: impl FnOnce(&mut L) -> T) -> T {
+        self.with(|state| {
+            if since_ms == 0 {
+                (state.list, state.whole_at_ms) = (L::default(), now_ms);
+            }
+            // If the clock stepped back, the next read is of the whole list.
+            state.at_ms = if now_ms < since_ms { 0 } else { now_ms };
+            take_in(&mut state.list)
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State<L>) -> T) -> T {
+        // Nothing here panics; if it did, the list would still be valid.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Time for which a change is kept, in milliseconds: longer than any read goes back.
+const CHANGES_KEPT_MS: u64 = 2 * WHOLE_MS;
+/// Name of the sorted set of live POPs.
+const LIVE: &str = "pops";
+/// Name of the sorted set of notes about the rule sets of POPs.
+const NOTES: &str = "fleet";
+
+/// Keys on the list.
+pub(super) type KnownHotKeys = ChangedList<BTreeSet<HotKey>>;
+/// Bans on the list.
+pub(super) type KnownBans = ChangedList<BanList>;
+
+/// Answer of the script of hot keys: `now_ms`, keys on the list, and keys that left it.
+type HotRow = (u64, Vec<String>, Vec<String>);
+/// Answer of the script of bans: `now_us`, and keys with the ends of their bans.
+type BanRow = (u64, Vec<(String, u64)>);
+
+pub(super) fn hot_script() -> String {
+    let maxima = [
+        ("HOT_MAX", HOT_MAX as u64),
+        ("LISTED_MS", LISTED_MS),
+        ("RANK_MAX", u64::from(RANK_MAX)),
+        ("CHANGES_KEPT_MS", CHANGES_KEPT_MS),
+    ];
+    script(&maxima, include_str!("../hot.lua"))
+}
+
+pub(super) fn ban_script() -> String {
+    let maxima = [("BANS_KEPT_MAX", BANS_KEPT_MAX as u64), ("BAN_US_MAX", u64::from(BAN_MS_MAX) * 1_000)];
+    format!("local FORGOTTEN = '{FORGOTTEN}'\n{}", script(&maxima, include_str!("../bans.lua")))
+}
+
+/// Script that adds members to a sorted set by time, and drops those that are too old.
+pub(super) fn seen_script() -> String {
+    script(&[], include_str!("../seen.lua"))
+}
+
+pub(super) fn top_keys_script() -> String {
+    let maxima = [("KEPT_MS", TOP_KEYS_MS), ("MEMBERS_MAX", TOP_KEYS_MEMBERS_MAX as u64)];
+    script(&maxima, include_str!("../top_keys.lua"))
+}
+
+impl Redis {
+    /// Adds `mine` to the list of hot keys, and returns it.
+    pub(super) async fn exchange_hot(&self, mine: &[HotKey]) -> Result<Vec<HotKey>, StoreError> {
+        let (script, since_ms) = (&self.scripts.hot, self.known_hot.since_ms());
+        // In one cluster slot, that of the list's name.
+        let names = [self.keys.one("hot"), self.keys.beside("hot", "changed")];
+        let mut call = RoutedCommand::of(script, &names);
+        call.arg(since_ms);
+        for key in mine {
+            call.arg(key.rank.min(RANK_MAX)).arg(key.to_string());
+        }
+        let (now_ms, on, off): HotRow = self.send(script, call).await?;
+        let list = self.known_hot.apply(since_ms, now_ms, |list| {
+            // Keys that cannot be parsed are from a newer version or another program.
+            for key in off.iter().filter_map(|text| text.parse().ok()) {
+                list.remove(&key);
+            }
+            list.extend(on.iter().filter_map(|text| text.parse().ok()));
+            list.iter().cloned().collect()
+        });
+        Ok(list)
+    }
+
+    /// Adds `mine` to the list of bans, and returns it.
+    pub(super) async fn exchange_bans(&self, mine: &[BannedKey]) -> Result<Vec<BannedKey>, StoreError> {
+        let (script, since_ms) = (&self.scripts.bans, self.known_bans.since_ms());
+        let names = ["{bans}", "{bans}:changed"].map(|name| self.keys.one(name));
+        let mut call = RoutedCommand::of(script, &names);
+        call.arg(since_ms * 1_000);
+        for key in mine {
+            let order = if key.said == BanState::Ordered { "!" } else { "" };
+            let for_us = u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000;
+            call.arg(format!("{order}{for_us}")).arg(key.to_string());
+        }
+        let (now_us, rows): BanRow = self.send(script, call).await?;
+        let list = self.known_bans.apply(since_ms, now_us / 1_000, |list| {
+            // Keys that cannot be parsed are from a newer version or another program.
+            let keys = rows.iter().filter_map(|(text, us)| Some((text.parse::<BannedKey>().ok()?, us)));
+            for (key, until_us) in keys {
+                list.put(&key.id, *until_us, key.is_forgotten(), now_us);
+            }
+            list.expire(now_us);
+            list.live(now_us)
+        });
+        Ok(list)
+    }
+
+    /// Records that `members` of the sorted set `name` exist. Returns the number of all that do; at most `most`.
+    async fn record(&self, name: &str, most: usize, members: &[String]) -> Result<u32, StoreError> {
+        let mut call = RoutedCommand::of(&self.scripts.seen, &[self.keys.one(name)]);
+        call.arg(self.pop_ttl_us).arg(most).arg(members);
+        self.send(&self.scripts.seen, call).await
+    }
+
+    /// Records that `pop` is alive; returns the number of live POPs.
+    pub(super) async fn record_pop(&self, pop: &str) -> Result<u32, StoreError> {
+        let live = self.record(LIVE, POPS_MAX as usize, &[pop.to_owned()]).await?;
+        Ok(live.max(1))
+    }
+
+    /// Stores the rule sets of the POPs that report to `member`.
+    pub(super) async fn record_notes(&self, member: &str, pops: &[PopNote]) -> Result<(), StoreError> {
+        if pops.is_empty() {
+            return Ok(());
+        }
+        let note = |pop: &PopNote| format!("{member} {} {} {}", pop.version, pop.refused, pop.pop);
+        let notes: Vec<String> = pops.iter().map(note).collect();
+        self.record(NOTES, NOTES_MAX, &notes).await.map(|_| ())
+    }
+
+    /// Reads the rule sets of all POPs.
+    pub(super) async fn read_notes(&self) -> Result<Vec<Seen>, StoreError> {
+        let (script, notes) = (&self.scripts.seen, self.keys.one(NOTES));
+        // Time of the server that has the notes.
+        let (s, us): (u64, u64) = self.send(script, RoutedCommand::new("TIME", &notes)).await?;
+        let mut range = RoutedCommand::new("ZRANGE", &notes);
+        range.arg(&notes).arg(0).arg(-1).arg("WITHSCORES");
+        let rows: Vec<(String, f64)> = self.send(script, range).await?;
+        let now_us = s.saturating_mul(1_000_000).saturating_add(us);
+        // Notes that cannot be parsed are from a newer version or another program.
+        let notes = rows.iter().filter_map(|(text, at_us)| note_of(text, *at_us));
+        Ok(seen(notes.filter(|note| now_us.saturating_sub(note.at_us) <= self.pop_ttl_us), now_us))
+    }
+
+    fn top_keys_call(&self) -> RoutedCommand {
+        let names = ["{top_keys}", "{top_keys}:times"].map(|name| self.keys.one(name));
+        RoutedCommand::of(&self.scripts.top_keys, &names)
+    }
+
+    /// Stores the top keys of `member`.
+    pub(super) async fn write_top_keys(&self, member: &str, text: &str) -> Result<(), StoreError> {
+        let mut call = self.top_keys_call();
+        call.arg(member).arg(text);
+        self.send::<Vec<String>>(&self.scripts.top_keys, call).await.map(|_| ())
+    }
+
+    /// Reads the top keys of all members.
+    pub(super) async fn read_top_keys(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.send(&self.scripts.top_keys, self.top_keys_call()).await
+    }
+}
+
+fn note_of(text: &str, at_us: f64) -> Option<Note<'_>> {
+    let mut words = text.splitn(4, ' ');
+    let (member, version, refused, pop) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
+    let at_us = at_us as u64;
+    Some(Note { member, pop, version: version.parse().ok()?, refused: refused.parse().ok()?, at_us })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_list_is_asked_for_at_first_now_and_then_and_after_a_step_back() {
+        let list = ChangedList::<Vec<u64>>::default();
+        let asked = |now_ms: u64| {
+            let since_ms = list.since_ms();
+            let known = list.apply(since_ms, now_ms, |list| {
+                list.push(now_ms);
+                list.len()
+            });
+            (since_ms, known)
+        };
+        assert_eq!(asked(50_000), (0, 1));
+        assert_eq!(asked(50_250), (49_000, 2));
+        assert_eq!(asked(59_000), (49_250, 3));
+        assert_eq!(asked(60_000), (58_000, 4));
+        assert_eq!(asked(60_250), (0, 1), "after ten seconds");
+        assert_eq!(asked(20_000), (59_250, 2));
+        assert_eq!(asked(20_250), (0, 1), "after a step back");
+    }
+}
