@@ -231,24 +231,6 @@ fn is_loopback(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-
-    #[test]
-    fn what_every_pop_holds_never_comes_to_change_rules() {
-        let (pops, admins) =
-            (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
-        let write = |file: &tempfile::NamedTempFile, text: &str| fs::write(file.path(), text).unwrap();
-        write(&pops, "a-token-of-all-pops");
-        write(&admins, "a-token-of-admins");
-        let of = |file: &tempfile::NamedTempFile| TokenSource::File(file.path().to_str().unwrap().into());
-        let access = Access::read(&of(&pops), &of(&admins), &TokenSource::None, false).unwrap();
-        assert!(access.reporter(None).is_none() && access.reporter(Some(b"")).is_none());
-        write(&admins, "another-token-of-admins\na-token-of-all-pops\n");
-        access.reread();
-        assert!(access.reporter(Some(b"a-token-of-all-pops")).is_some());
-        let may_change = |token: &[u8]| access.operator(Some(token), Role::Write).is_ok();
-        assert!(!may_change(b"a-token-of-all-pops") && may_change(b"a-token-of-admins"));
-    }
 
     fn asks(uri: &str, hosts: &[&str]) -> bool {
         let headers = hosts.iter().map(|host| (HOST, host.parse().unwrap())).collect();

@@ -1,13 +1,11 @@
 //! `weir-sync check FILE...`: checks rule files without a fleet, and explains them.
 
-mod checked_file;
+pub(crate) mod checked_file;
 mod embedded;
 pub mod explain;
 mod page;
 mod place;
 pub mod warn;
-
-use std::process::ExitCode;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -16,9 +14,9 @@ use weir_budget::bound::FleetParameters;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::time::SECOND_NS;
 
-use crate::document::Document;
+use crate::cli::output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
 use crate::document::source::STDIN;
-use checked_file::CheckedFile;
+pub(crate) use checked_file::CheckedFile;
 use page::ExplainParameters;
 use place::Severity;
 
@@ -28,39 +26,6 @@ pub const NAME: &str = "check";
 const NEWCOMERS_MAX: u64 = 10_000_000;
 /// A millisecond, in nanoseconds.
 const MS_NS: u64 = SECOND_NS / 1_000;
-
-/// Result for all files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FilesResult {
-    /// All are valid.
-    Good,
-    /// One has errors, or warnings that are forbidden.
-    Bad,
-    /// One cannot be read.
-    Unread,
-}
-
-impl From<FilesResult> for ExitCode {
-    fn from(verdict: FilesResult) -> Self {
-        match verdict {
-            FilesResult::Good => Self::SUCCESS,
-            FilesResult::Bad => Self::from(1),
-            // The same code as for a wrong command line.
-            FilesResult::Unread => Self::from(2),
-        }
-    }
-}
-
-/// Output of the command.
-#[derive(Clone, Debug)]
-pub struct CheckOutput {
-    /// Result for all files.
-    pub verdict: FilesResult,
-    /// Text for the standard output.
-    pub page: String,
-    /// Text for the standard error; empty, or ends with a line end.
-    pub errors: String,
-}
 
 /// Output as JSON.
 #[derive(Serialize)]
@@ -83,12 +48,12 @@ pub fn command() -> Command {
     Command::new(NAME)
         .about("Judges files of rules, explains each rule, and says how far a fleet can get above its quota")
         .after_help(
-            "It ends with 0 if all files are good, 1 if one has errors (with --strict: or warnings), 2 if one cannot be read \
-             or the command line is wrong.",
+            "It ends with 0 if all files are good, 1 if one has errors (with --strict: or warnings), 2 if one cannot be \
+             read or the command line is wrong.",
         )
         .arg(files.help(
-            "Rules, a plugin configuration, or a file of Envoy or Kubernetes with one, as YAML or JSON; - is the standard \
-             input",
+            "Rules, a plugin configuration, or a file of Envoy or Kubernetes with one, as YAML or JSON; - is the \
+             standard input",
         ))
         .arg(flag("json").help("Say only what is wrong, for programs: one JSON document"))
         .arg(flag("strict").help("End with 1 where there are warnings, too"))
@@ -103,13 +68,14 @@ pub fn command() -> Command {
         )
 }
 
-/// Checks the files; an error if the command line is wrong.
-pub fn run(matches: &ArgMatches) -> Result<CheckOutput, String> {
-    let judge = judge(matches)?;
+/// Checks the files. Fails if the command line is wrong.
+pub(crate) fn run(matches: &ArgMatches) -> CommandResult {
+    let parameters = parameters(matches).map_err(Failure::unusable)?;
     let files: Vec<&str> =
         matches.get_many::<String>("file").into_iter().flatten().map(String::as_str).collect();
     if files.iter().filter(|file| **file == STDIN).count() > 1 {
-        return Err("expected - once: the standard input can be read only once".into());
+        let sentence = "expected - once: the standard input can be read only once";
+        return Err(Failure::unusable(sentence));
     }
     let files: Vec<CheckedFile<'_>> = files.into_iter().flat_map(CheckedFile::all).collect();
     let count = |severity| {
@@ -117,28 +83,25 @@ pub fn run(matches: &ArgMatches) -> Result<CheckOutput, String> {
     };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let forbidden = if matches.get_flag("strict") { warnings } else { 0 };
-    let verdict = match files.iter().all(CheckedFile::is_read) {
-        false => FilesResult::Unread,
-        true if errors + forbidden > 0 => FilesResult::Bad,
-        true => FilesResult::Good,
+    let end = match files.iter().all(CheckedFile::is_read) {
+        false => CommandEnd::Unusable,
+        true if errors + forbidden > 0 => CommandEnd::Refused,
+        true => CommandEnd::Done,
     };
     if matches.get_flag("json") {
-        let files = files.iter().map(CheckedFile::told).collect();
-        let told = CheckReport { is_good: verdict == FilesResult::Good, errors, warnings, files };
-        // Texts and numbers can always be serialised.
-        let page = serde_json::to_string_pretty(&told).unwrap_or_default() + "\n";
-        return Ok(CheckOutput { verdict, page, errors: String::new() });
+        let files = files.iter().map(CheckedFile::report).collect();
+        let report = CheckReport { is_good: end == CommandEnd::Done, errors, warnings, files };
+        return Ok(CommandOutput { end, ..CommandOutput::done(pretty(&report)) });
     }
     let mut lines: Vec<_> = files.iter().map(CheckedFile::errors).filter(|lines| !lines.is_empty()).collect();
     if forbidden > 0 {
         lines.push(format!("--strict: expected no warnings, found {forbidden}"));
     }
-    let pages: Vec<_> = files.iter().filter_map(|file| file.page(&judge)).collect();
-    let errors = lines.into_iter().map(|lines| lines + "\n").collect();
-    Ok(CheckOutput { verdict, page: pages.join("\n"), errors })
+    let pages: Vec<_> = files.iter().filter_map(|file| file.page(&parameters)).collect();
+    Ok(CommandOutput { end, notes: lines.join("\n"), ..CommandOutput::done(pages.join("\n")) })
 }
 
-fn judge(matches: &ArgMatches) -> Result<ExplainParameters, String> {
+fn parameters(matches: &ArgMatches) -> Result<ExplainParameters, String> {
     let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(1);
     let (each, regions) = (number("pops"), number("regions"));
     let pops = u32::try_from(each * regions).ok().filter(|pops| *pops <= POPS_MAX);
@@ -157,15 +120,4 @@ fn judge(matches: &ArgMatches) -> Result<ExplainParameters, String> {
         called: if pops == 1 { "a fleet of one POP".into() } else { format!("a fleet of {pops} POPs{of}") },
         newcomers: number("new-keys"),
     })
-}
-
-/// Reads the document in a file, which may be a plugin configuration. An error has a line per problem, with its
-/// place in the file and its rule.
-pub fn read(path: &str) -> Result<Document, String> {
-    CheckedFile::document(path)
-}
-
-/// Checks the content of a file that was read already; none if it is valid.
-pub(crate) fn errors(path: &str, bytes: &[u8]) -> Option<String> {
-    CheckedFile::errors_in(path, bytes)
 }

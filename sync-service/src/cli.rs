@@ -1,13 +1,14 @@
-//! Commands that use the HTTP API of a running weir-sync; they change nothing except through it.
+//! The commands. [`check`], [`explain`] and [`import`] read files. The others use the HTTP API of a running weir-sync;
+//! they change nothing except through it.
 //!
-//! [`rules`], [`fleet`], [`keys`] and [`overrides`] are groups of commands. [`api`] reads the address and the token,
+//! [`rules`], [`fleet`], [`keys`] and [`overrides`] are groups of the latter. [`api`] reads the address and the token,
 //! and turns an error of the API into a sentence with its remedy. [`output`] formats the output of a command.
 
 mod api;
 mod fleet;
 mod keys;
 mod names;
-mod output;
+pub(crate) mod output;
 mod overrides;
 mod rules;
 
@@ -18,7 +19,8 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::{Shell, generate};
 use tokio::runtime;
 
-use output::{CommandEnd, CommandOutput, CommandResult, Failure};
+use crate::{check, explain, import};
+use output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
 
 /// Command lines of these commands.
 pub fn commands() -> impl Iterator<Item = Command> {
@@ -33,36 +35,45 @@ pub fn commands() -> impl Iterator<Item = Command> {
     asking.into_iter().chain(overrides::commands()).chain([completions_command()])
 }
 
-/// Runs the command of this name; none if it is not one of these. `whole` is weir-sync's command line.
-pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) -> Option<ExitCode> {
-    let answered = match name {
-        COMPLETIONS => complete(matches, whole()),
+/// Runs the command of this name. `whole` is weir-sync's command line.
+pub fn run(name: &str, matches: &ArgMatches, whole: Command) -> ExitCode {
+    let result = match name {
+        check::NAME => check::run(matches),
+        import::NAME => import::run(matches).map(CommandOutput::done).map_err(Failure::unusable),
+        explain::NAME if matches.get_flag(explain::LIVE) => ask(keys::explain_live(matches)),
+        explain::NAME => explain::run(matches).map(CommandOutput::done).map_err(Failure::unusable),
+        COMPLETIONS => complete(matches, whole),
         rules::NAME => ask(rules::run(matches)),
         fleet::NAME => ask(fleet::run(matches)),
-        crate::explain::NAME => ask(keys::explain_live(matches)),
         keys::TOP => ask(keys::top(matches)),
         keys::NAME => ask(keys::run(matches)),
         keys::RESET => ask(keys::reset(matches)),
-        name if overrides::NAMES.contains(&name) => ask(overrides::run(name, matches)),
-        _ => return None,
+        name => ask(overrides::run(name, matches)),
     };
-    Some(tell(answered))
+    let mut leaf = matches;
+    while let Some((_, matches)) = leaf.subcommand() {
+        leaf = matches;
+    }
+    let is_json = leaf.try_get_one::<bool>("json").ok().flatten() == Some(&true);
+    print(result, is_json)
 }
 
-/// Runs `answer` in a runtime of its own.
-fn ask(answer: impl Future<Output = CommandResult>) -> CommandResult {
+/// Runs `command` in a runtime of its own.
+fn ask(command: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::unusable(format!("cannot start: {error}")))?;
-    let answered = runtime.block_on(answer);
+    let result = runtime.block_on(command);
     // Dropping the runtime would wait for a name look-up.
     runtime.shutdown_background();
-    answered
+    result
 }
 
-fn tell(answered: CommandResult) -> ExitCode {
-    let (verdict, page, notes) = match answered {
-        Ok(said) => (said.verdict, said.page, said.notes),
-        Err(Failure { verdict, sentence }) => (verdict, String::new(), sentence),
+fn print(result: CommandResult, is_json: bool) -> ExitCode {
+    let (end, page, notes) = match result {
+        // Notes are for people.
+        Ok(CommandOutput { end, json: Some(json), .. }) if is_json => (end, pretty(&json), String::new()),
+        Ok(CommandOutput { end, page, notes, .. }) => (end, page, notes),
+        Err(Failure { end, sentence }) => (end, String::new(), sentence),
     };
     // The readers may have closed the pipes.
     if !notes.is_empty() {
@@ -70,16 +81,15 @@ fn tell(answered: CommandResult) -> ExitCode {
     }
     let written = write!(std::io::stdout(), "{page}").and_then(|()| std::io::stdout().flush());
     // An output that is cut off must not look complete, unless its reader has closed the pipe.
-    match (verdict, written) {
+    match (end, written) {
         (CommandEnd::Done, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             let _ = writeln!(std::io::stderr(), "cannot write the answer: {error}");
             CommandEnd::Unusable.into()
         }
-        (verdict, _) => verdict.into(),
+        (end, _) => end.into(),
     }
 }
 
-/// Name of the command.
 pub(super) const COMPLETIONS: &str = "completions";
 
 /// Definition of the command line.

@@ -307,37 +307,6 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_configuration_is_checked_with_all_that_it_has() {
-        let plugin = |fields: &str| {
-            let text = format!("{YAML}{fields}");
-            let read = Whole::read(text.as_bytes(), Form::Either);
-            read.map(|whole| (whole.plugin.is_some(), whole.document))
-                .map_err(|fault| fault.into_errors().iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        let document = Document::read(YAML.as_bytes(), Form::Yaml).unwrap();
-        assert_eq!(plugin("").unwrap(), (false, document.clone()));
-        let fields = "table: {addresses: 1000}\nsync: {cluster: weir-sync}\n";
-        assert_eq!(plugin(fields).unwrap(), (true, document));
-        assert_eq!(
-            plugin("sync: {}\n").unwrap_err(),
-            ["sync.cluster: missing: expected the cluster of weir-sync"]
-        );
-        assert!(plugin("tabel: {}\n").unwrap_err()[0].starts_with("tabel: unknown field"));
-        // An alias is short in YAML; the filter is given what it stands for.
-        let text = format!(
-            "sync: {{cluster: c}}\ntable: {{}}\nallow:\n- headers: [{{name: a, in: &a [{}]}}]\n",
-            "x".repeat(600_000)
-        );
-        let twice = format!("{text}- headers: [{{name: b, in: *a}}]\n");
-        assert!(
-            plugin(&twice).unwrap_err()[0]
-                .starts_with("expected at most 1048576 bytes of configuration as JSON, found 12")
-        );
-        let put = Document::read(format!("{YAML}table: {{}}\n").as_bytes(), Form::Yaml);
-        assert!(put.is_err(), "a fleet's rule set has none of it");
-    }
-
-    #[test]
     fn only_true_and_false_are_truth_values() {
         let rule = "{name: a, key: [all], rate: 5/s, mode: off, match: {routes: [y, no, on]}}";
         let document =

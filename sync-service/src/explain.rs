@@ -10,8 +10,8 @@ use weir_rules::mode::Mode;
 use weir_rules::request::{AttributeId, Attributes, Fetched, Source, Values};
 use weir_rules::{Listed, Rule, RuleSet};
 
+use crate::check::CheckedFile;
 use crate::check::explain::condition::{part, source};
-use crate::check::read;
 use request::Described;
 
 mod request;
@@ -70,7 +70,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
         Some(path) => secret(path)?,
         None => FleetSecret::UNKEYED,
     };
-    let document = read(matches.get_one::<String>("file").map_or("", String::as_str))?;
+    let document = CheckedFile::document(matches.get_one::<String>("file").map_or("", String::as_str))?;
     let mut lines = vec![request.to_string()];
     lines.extend(told(document.rules(), &mut request, &secret));
     let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());

@@ -1,6 +1,6 @@
 //! weir-sync: receives reports from the points of presence, charges the budgets, and replies with grants.
 //!
-//! The path of a report: [`server`] accepts it, `routes` checks its path and its token, and `report`
+//! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token, and `report`
 //! decodes it and passes it to weir-budget's hub. A [`store`] makes the hub's charges, and the reply is
 //! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
@@ -60,14 +60,13 @@ pub mod fleet;
 pub mod gateway;
 pub mod import;
 mod keys;
-mod live;
 pub mod metrics;
 mod moment;
 pub mod overrides;
 mod problem;
 mod refusals;
 mod report;
-mod routes;
+pub mod routes;
 pub mod rules;
 pub mod secrets;
 pub mod server;

@@ -1,19 +1,17 @@
 //! The binary: reads the configuration, starts logging, and serves until a signal; or runs a command.
 
-use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::ArgMatches;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
+use weir_sync::cli;
 use weir_sync::config::{self, Config, LogFormat};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
-use weir_sync::{check, cli, explain, import};
 
 /// Each report allocates many small values, at which mimalloc is faster than the system's allocator.
 #[global_allocator]
@@ -21,28 +19,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let matches = config::command().get_matches();
-    let page = match matches.subcommand() {
-        Some((check::NAME, matches)) => return judge(matches),
-        Some((explain::NAME, matches)) if !matches.get_flag(explain::LIVE) => Some(explain::run(matches)),
-        Some((import::NAME, matches)) => Some(import::run(matches)),
-        Some((name, matches)) => match cli::run(name, matches, config::command) {
-            Some(code) => return code,
-            None => None,
-        },
-        None => None,
-    };
-    if let Some(page) = page {
-        return match page {
-            Ok(page) => {
-                print(&page);
-                ExitCode::SUCCESS
-            }
-            Err(errors) => refuse(&errors),
-        };
+    if let Some((name, matches)) = matches.subcommand() {
+        return cli::run(name, matches, config::command());
     }
     let loaded = match config::load(&matches, std::env::vars_os()) {
         Ok(loaded) => loaded,
-        Err(errors) => return refuse(&errors),
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::from(2);
+        }
     };
     if loaded.check {
         for warning in &loaded.warnings {
@@ -66,29 +51,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Checks rule files.
-fn judge(matches: &ArgMatches) -> ExitCode {
-    match check::run(matches) {
-        Ok(answer) => {
-            // The reader may have closed the pipe.
-            let _ = write!(std::io::stderr(), "{}", answer.errors);
-            print(&answer.page);
-            answer.verdict.into()
-        }
-        Err(error) => refuse(&error),
-    }
-}
-
-fn print(page: &str) {
-    // The reader may have closed the pipe.
-    let _ = write!(std::io::stdout(), "{page}");
-}
-
-fn refuse(errors: &dyn Display) -> ExitCode {
-    eprintln!("{errors}");
-    ExitCode::from(2)
 }
 
 #[tokio::main]

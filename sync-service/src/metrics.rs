@@ -310,7 +310,7 @@ impl Metrics {
         let of_rule = OfRule { rule: "login".to_owned() };
         let _ = metrics.http_errors.get_or_create(&RefusedStatus { status: 404 });
         metrics.count_use("fra-2026");
-        metrics.count_check("http", "allow");
+        metrics.count_checks("http", "allow", 1);
         let _ = metrics.decisions.get_or_create(&OfDecision { rule: "login".into(), decision: "allow" });
         let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
         for of_gateway in metrics.of_gateway() {
@@ -340,12 +340,7 @@ impl Metrics {
         self.token_uses.get_or_create(&Bearer { token: token.to_owned() }).inc();
     }
 
-    /// Counts a check through an API of the gateway.
-    pub fn count_check(&self, api: &'static str, decision: &'static str) {
-        self.gateway_checks.get_or_create(&Checked { api, decision }).inc();
-    }
-
-    /// Counts requests that a client of the gateway decided for itself.
+    /// Counts checks through an API of the gateway, or requests that a client with quotas decided for itself.
     pub fn count_checks(&self, api: &'static str, decision: &'static str, count: u64) {
         self.gateway_checks.get_or_create(&Checked { api, decision }).inc_by(count);
     }

@@ -22,7 +22,7 @@ pub(crate) struct Problem {
     /// Status of the response.
     pub(crate) status: StatusCode,
     body: Value,
-    header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
@@ -82,8 +82,9 @@ impl Problem {
     }
 
     /// The path supports only the methods `allowed`.
-    pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("expected {allowed}")).with_header(ALLOW, allowed)
+    pub(crate) fn method_not_allowed(allowed: &str) -> Self {
+        let problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("expected {allowed}"));
+        Self { header: HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed)), ..problem }
     }
 
     /// The body has a media type other than those expected, which are given in backticks.
@@ -112,7 +113,7 @@ impl Problem {
     }
 
     fn with_header(self, name: HeaderName, value: &'static str) -> Self {
-        Self { header: Some((name, value)), ..self }
+        Self { header: Some((name, HeaderValue::from_static(value))), ..self }
     }
 
     /// Adds an extension member (RFC 9457, section 3.2).
@@ -125,7 +126,7 @@ impl Problem {
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
         let mut response = json(self.status, "application/problem+json", &self.body);
         if let Some((name, value)) = &self.header {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
+            response.headers_mut().insert(name, value.clone());
         }
         response
     }
@@ -209,4 +210,12 @@ pub(crate) fn text(
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// The object `base` with the fields of the object `more`, which win.
+pub(crate) fn merged(mut base: Value, more: Value) -> Value {
+    if let (Value::Object(base), Value::Object(more)) = (&mut base, more) {
+        base.extend(more);
+    }
+    base
 }

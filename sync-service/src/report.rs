@@ -92,13 +92,8 @@ impl ReportHandler {
         }
     }
 
-    /// Encoded reply to a POP's `report`.
-    pub(crate) async fn answer(&self, report: Report) -> Vec<u8> {
-        self.answer_to(Speaker::Pop, report).await
-    }
-
     /// Encoded reply to a `report` of `speaker`.
-    pub(crate) async fn answer_to(&self, speaker: Speaker, report: Report) -> Vec<u8> {
+    pub(crate) async fn answer(&self, speaker: Speaker, report: Report) -> Vec<u8> {
         self.rules.observe_version(report.running.version).await;
         self.update_known_rules();
         let (known, pending) = {

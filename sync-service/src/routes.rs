@@ -7,6 +7,7 @@ mod fleet;
 mod keys;
 mod overrides;
 mod rules;
+pub mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,48 +19,41 @@ use hyper::body::Body;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use url::form_urlencoded;
+use weir_budget::report_limits::Speaker;
 use weir_protocol::messages::{self, Message as _, Report, WireError};
 
-use crate::access::credentials::{Credential, GatewayApi, GatewayApis, PopPatterns, Role};
+use crate::access::credentials::{Credential, GatewayApi, PopPatterns, Role};
 use crate::access::{AllowedHosts, EXPECTED_HOST, bearer};
 use crate::config::GATEWAY_PREFIX;
 use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
-use crate::document::DOCUMENT_BYTES_MAX;
+use crate::document::{DOCUMENT_BYTES_MAX, source};
 use crate::gateway::{Gateway, limit};
-use crate::keys::query::KEY_PATH;
-use crate::live::{self, Live};
 use crate::metrics::{Metrics, RefusedStatus, page};
-use crate::overrides::path::OverridePath;
 use crate::problem::{Problem, json, text};
 use crate::refusals::told;
 use crate::report::ReportHandler;
 use crate::secrets::Secrets;
+pub(crate) use console::Live;
+use table::{Needs, Query, Route};
 
 /// Request as routes receive it.
 pub(crate) type HttpRequest = hyper::Request<Arriving>;
 /// Response of a route.
 pub(crate) type HttpResponse = hyper::Response<Full<Bytes>>;
 /// Response as it is sent: a complete body, or a stream of events.
-pub(crate) type SentResponse = hyper::Response<Either<Full<Bytes>, live::EventStream>>;
+pub(crate) type SentResponse = hyper::Response<Either<Full<Bytes>, console::EventStream>>;
 /// Response, or the problem that prevented it.
 type Answered = Result<HttpResponse, Problem>;
 
 const METRICS_PATH: &str = "/metrics";
-/// Path that rolls back to a version.
-const ROLLBACK_PATH: &str = "/v1/rules/rollback";
-/// Path that compares two versions.
-const DIFFERENCES_PATH: &str = "/v1/rules/diff";
-/// Paths of the canary and of its promotion.
-const CANARY_PATH: &str = "/v1/rules/canary";
-const PROMOTE_PATH: &str = "/v1/rules/canary/promote";
-/// List of all paths, for error messages.
-const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/diff, /v1/rules/rollback, \
-    /v1/rules/canary, /v1/rules/canary/promote, /v1/enforcement, /v1/fleet, /v1/rates, /v1/live, /v1/overrides, /v1/bans, /v1/allows, \
-    /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
-    /ratelimit/check, /healthz, /readyz or /metrics";
+/// Paths that need no token.
+const PAGES: [&str; 3] = ["/healthz", "/readyz", METRICS_PATH];
+/// Media type of all answers but pages and replies.
+const JSON: &str = "application/json";
 
 /// Handler of all HTTP requests.
 pub(crate) struct Routes {
@@ -94,16 +88,27 @@ pub(crate) struct Routes {
     pub(crate) body_bytes_max: usize,
 }
 
-/// True if a request may change something. A dry run does not, and may take long.
-fn is_change(request: &HttpRequest) -> bool {
-    let is_change = matches!(*request.method(), Method::PUT | Method::DELETE);
-    let is_dry_run = request.uri().query().is_some_and(is_dry_run);
-    (is_change && !is_dry_run) || [ROLLBACK_PATH, PROMOTE_PATH].contains(&request.uri().path())
+/// Request that was let in, for its route's handler.
+pub(crate) struct Call<'a> {
+    request: HttpRequest,
+    peer: &'a Peer,
+    /// Name of the caller's token; empty if none was looked at.
+    caller: String,
+    /// Parts of the path that the words in capitals of the route's path stand for.
+    parts: Vec<String>,
+    query: Query,
 }
 
 /// True if a query asks for a dry run.
-fn is_dry_run(query: &str) -> bool {
-    form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dry_run" && value == "true")
+fn is_dry_run(query: Option<&str>) -> bool {
+    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    pairs.any(|(name, value)| name == "dry_run" && value == "true")
+}
+
+/// True if a request may change something. A dry run does not, and may take long.
+fn is_change(request: &HttpRequest) -> bool {
+    let found = table::find(request.method(), request.uri().path());
+    found.is_ok_and(|(route, _)| route.needs == Needs::Write) && !is_dry_run(request.uri().query())
 }
 
 impl Routes {
@@ -112,7 +117,7 @@ impl Routes {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let answered = if let Err(problem) = own_host(self.hosts, &request) {
             Err(problem)
-        } else if uri.path() == live::PATH {
+        } else if uri.path() == console::LIVE_PATH {
             match self.live(&request) {
                 Ok(stream) => return stream.map(Either::Right),
                 // The console polls this before anybody has logged in. It is not counted as a refused token.
@@ -181,56 +186,37 @@ impl Routes {
 
     async fn route(&self, request: HttpRequest, peer: &Peer) -> Answered {
         self.judge_length(&request)?;
-        if let Some(place) = OverridePath::at(request.uri().path()) {
-            return self.overrides(request, peer, place).await;
-        }
         if let Some(file) = Self::file(&request) {
             return file;
         }
-        match (request.uri().path(), request.method()) {
-            (messages::REPORT_PATH, &Method::POST) => self.report(request, peer).await,
-            (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request, peer).await,
-            (messages::RULES_PATH, &Method::PUT) => self.put_rules(request, peer).await,
-            ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
-            (DIFFERENCES_PATH, &Method::GET | &Method::HEAD) => self.differences(&request).await,
-            (ROLLBACK_PATH, &Method::POST) => self.roll_back(request, peer).await,
-            (CANARY_PATH, &Method::GET | &Method::HEAD) => self.get_canary(&request).await,
-            (CANARY_PATH, &Method::DELETE) => self.withdraw(&request, peer).await,
-            (PROMOTE_PATH, &Method::POST) => self.promote(&request, peer).await,
-            ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
-            ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
-            ("/v1/rates", &Method::GET | &Method::HEAD) => self.rates(&request).await,
-            ("/v1/keys", &Method::GET | &Method::HEAD) => self.top_keys(&request).await,
-            ("/v1/keys", &Method::POST) => self.keys_of(request).await,
-            (path, &Method::GET | &Method::HEAD) if path.starts_with(KEY_PATH) => {
-                self.one_key(&request).await
-            }
-            (path, &Method::DELETE) if path.starts_with(KEY_PATH) => self.forget_key(&request, peer).await,
-            ("/v1/check", &Method::POST) => self.check(request).await,
-            ("/v1/settle", &Method::POST) => self.settle(request).await,
-            ("/ratelimit/check", &Method::POST) => self.check_limits(request).await,
-            (
-                messages::REPORT_PATH
-                | ROLLBACK_PATH
-                | PROMOTE_PATH
-                | "/v1/check"
-                | "/v1/settle"
-                | "/ratelimit/check",
-                _,
-            ) => Err(Problem::method_not_allowed("POST")),
-            (CANARY_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, DELETE")),
-            ("/v1/keys", _) => Err(Problem::method_not_allowed("GET, HEAD, POST")),
-            (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
-            ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
-            ("/v1/rules/versions" | DIFFERENCES_PATH | "/v1/fleet" | "/v1/rates", _) => {
-                Err(Problem::method_not_allowed("GET, HEAD"))
-            }
-            (path, _) if path.starts_with(KEY_PATH) => Err(Problem::method_not_allowed("GET, HEAD, DELETE")),
-            (METRICS_PATH, _) if self.has_ops => Err(Problem::new(
-                StatusCode::NOT_FOUND,
-                "the metrics are at the address that ops_listen sets",
-            )),
-            _ => self.page(&request).await,
+        let path = request.uri().path();
+        if self.has_ops && path == METRICS_PATH {
+            let detail = "the metrics are at the address that ops_listen sets";
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        }
+        if PAGES.contains(&path) {
+            return self.page(&request).await;
+        }
+        let (route, parts) = table::find(request.method(), path)?;
+        let caller = self.authorize(route, &request, peer)?;
+        let query = Query::read(request.uri().query(), route.query)?;
+        let parts = parts.into_iter().map(str::to_owned).collect();
+        (route.handler)(self, Call { request, peer, caller, parts, query }).await
+    }
+
+    /// Name of the caller's token, if the caller may use `route`; empty if none is needed.
+    fn authorize(&self, route: &Route, request: &HttpRequest, peer: &Peer) -> Result<String, Problem> {
+        let headers = request.headers();
+        let operator = |role| self.operator(headers, role).map(|operator| operator.name.clone());
+        match route.needs {
+            // The report names the POP that it is of.
+            Needs::Pop => Ok(String::new()),
+            Needs::Reader if !self.reporters(headers, peer).is_empty() => Ok(String::new()),
+            Needs::Reader => operator(Role::Read).map_err(|_| Problem::unauthorized()),
+            Needs::Write if !is_dry_run(request.uri().query()) => operator(Role::Write),
+            Needs::Read | Needs::Write => operator(Role::Read),
+            Needs::Check => self.asker(headers, GatewayApi::Check),
+            Needs::Limit => self.asker(headers, GatewayApi::Limit),
         }
     }
 
@@ -242,7 +228,7 @@ impl Routes {
             "/healthz" => Ok(self.health()),
             "/readyz" => Ok(self.readiness().await),
             METRICS_PATH => Ok(text(StatusCode::OK, page::CONTENT_TYPE, self.metrics_page().await)),
-            _ => Err(Problem::new(StatusCode::NOT_FOUND, EXPECTED_PATHS)),
+            _ => Err(table::unknown()),
         }
     }
 
@@ -258,7 +244,7 @@ impl Routes {
         page.insert((Instant::now(), page::write(&self.registry).into())).1.clone()
     }
 
-    async fn report(&self, request: HttpRequest, peer: &Peer) -> Answered {
+    async fn report(&self, Call { request, peer, .. }: Call<'_>) -> Answered {
         let reporters = self.reporters(request.headers(), peer);
         let first = reporters.first().ok_or_else(Problem::unauthorized)?;
         if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
@@ -286,7 +272,7 @@ impl Routes {
             Problem::another_pop(first, &report.pop)
         })?;
         self.metrics.count_use(&reporter.name);
-        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(report).await))
+        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(Speaker::Pop, report).await))
     }
 
     /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is
@@ -324,7 +310,7 @@ impl Routes {
     async fn readiness(&self) -> HttpResponse {
         let is_ready = self.is_ready().await;
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        json(status, "application/json", &serde_json::json!({"ready": is_ready}))
+        json(status, JSON, &serde_json::json!({"ready": is_ready}))
     }
 
     /// Credentials of a request for reports: that of its token and that of its connection's certificate.
@@ -340,25 +326,24 @@ impl Routes {
         Ok(operator)
     }
 
-    /// Authorizes a caller of the gateway's API `api`.
-    fn asker(
-        &self,
-        headers: &HeaderMap,
-        api: GatewayApi,
-    ) -> Result<Option<Arc<Credential<GatewayApis>>>, Problem> {
+    /// Name of the token of a caller of the gateway's API `api`, if it needs one.
+    fn asker(&self, headers: &HeaderMap, api: GatewayApi) -> Result<String, Problem> {
+        self.open_gateway()?;
         let asker = self.secrets.access.asker(bearer(headers), api)?;
-        if let Some(asker) = &asker {
-            self.metrics.count_use(&asker.name);
+        let name = asker.map_or_else(String::new, |asker| asker.name.clone());
+        if !name.is_empty() {
+            self.metrics.count_use(&name);
         }
-        Ok(asker)
+        Ok(name)
     }
 
-    /// Authorizes POPs and operators.
-    fn reader(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Problem> {
-        if self.reporters(headers, peer).is_empty() {
-            self.operator(headers, Role::Read).map_err(|_| Problem::unauthorized())?;
+    /// Parses a JSON body of at most `bytes_max` bytes.
+    async fn json(&self, request: HttpRequest, bytes_max: usize) -> Result<Value, Problem> {
+        if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
+            return Err(Problem::media_type(JSON));
         }
-        Ok(())
+        let body = self.read(request.into_body(), bytes_max).await?;
+        source::json(&body).map_err(|error| Problem::malformed(format!("expected JSON: {error}")))
     }
 
     /// Reads the whole body, of at most `bytes_max` bytes, within the time limit.

@@ -17,12 +17,19 @@ pub(crate) struct Reading {
     pub(crate) bound: f64,
 }
 
-/// Beginning or end of an anomaly.
+/// Phase of an anomaly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Begins,
+    GoesOn,
+    Ends,
+}
+
+/// An anomaly in one minute.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct AlarmTransition {
-    /// True for a beginning, false for an end.
-    pub(crate) is_begin: bool,
-    /// Reading at the beginning; at the end, the highest reading of the anomaly.
+pub(crate) struct AlarmState {
+    pub(crate) phase: Phase,
+    /// Reading of the minute; at the end, the highest reading of the anomaly.
     pub(crate) reading: Reading,
     /// Minute in which the anomaly began.
     pub(crate) since: u64,
@@ -44,7 +51,6 @@ pub(crate) struct Alarm {
 struct Ringing {
     since: u64,
     most: Reading,
-    latest: Reading,
 }
 
 impl Alarm {
@@ -58,29 +64,21 @@ impl Alarm {
         self.ringing.is_some()
     }
 
-    /// Reading of the last minute, if an anomaly is under way.
-    pub(crate) fn goes_on(&self) -> Option<AlarmTransition> {
-        self.ringing.map(|Ringing { since, latest, .. }| AlarmTransition {
-            is_begin: true,
-            reading: latest,
-            since,
-        })
-    }
-
     /// True if the last minute belongs to the usual values: it was not strange, and no anomaly is under way; or its
     /// level has lasted longer than an anomaly.
     pub(crate) fn learns(&self, is_strange: bool) -> bool {
         self.is_muted || self.ringing.is_none() && self.run == 0 && !is_strange
     }
 
-    /// Applies the next minute. `is_strange` counts toward a beginning, `is_calm` toward an end.
+    /// Applies the next minute. `is_strange` counts toward a beginning, `is_calm` toward an end. Returns the anomaly
+    /// that is under way, or has just ended.
     pub(crate) fn minute(
         &mut self,
         minute: u64,
         reading: Reading,
         is_strange: bool,
         is_calm: bool,
-    ) -> Option<AlarmTransition> {
+    ) -> Option<AlarmState> {
         let speaks = if self.ringing.is_some() || self.is_muted { is_calm } else { is_strange };
         self.run = if speaks { self.run + 1 } else { 0 };
         if self.is_muted {
@@ -92,23 +90,22 @@ impl Alarm {
             None if self.run >= self.begin_after => {
                 let since = (minute + 1).saturating_sub(u64::from(self.run));
                 self.run = 0;
-                self.ringing = Some(Ringing { since, most: reading, latest: reading });
-                Some(AlarmTransition { is_begin: true, reading, since })
+                self.ringing = Some(Ringing { since, most: reading });
+                Some(AlarmState { phase: Phase::Begins, reading, since })
             }
             None => None,
             Some(ringing) => {
-                ringing.latest = reading;
                 if reading.found > ringing.most.found {
                     ringing.most = reading;
                 }
-                let Ringing { since, most, .. } = *ringing;
+                let Ringing { since, most } = *ringing;
                 if self.run < self.end_after && minute.saturating_sub(since) < LONGEST {
-                    return None;
+                    return Some(AlarmState { phase: Phase::GoesOn, reading, since });
                 }
                 self.is_muted = self.run < self.end_after;
                 self.run = 0;
                 self.ringing = None;
-                Some(AlarmTransition { is_begin: false, reading: most, since })
+                Some(AlarmState { phase: Phase::Ends, reading: most, since })
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::alarm::{Alarm, AlarmTransition, FLOOR, Reading, RuleMinute, Smooth, count, level};
+use super::alarm::{Alarm, AlarmState, FLOOR, Phase, Reading, RuleMinute, Smooth, count, level};
 use super::season::{Season, median};
 
 /// Margin above the usual peaks of this time of day, as a level: a factor of 1.8.
@@ -23,7 +23,7 @@ impl OfRate {
 
     /// Applies a minute in which `limited` tokens were limited.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn minute(&mut self, minute: u64, limited: u64) -> Option<AlarmTransition> {
+    pub(crate) fn minute(&mut self, minute: u64, limited: u64) -> Option<AlarmState> {
         let found = limited as f64;
         let now = level(found);
         let Some(expected) = self.season.expected(minute) else {
@@ -39,11 +39,6 @@ impl OfRate {
         let turn = self.alarm.minute(minute, reading, is_strange, is_over);
         self.season.observe(minute, now, self.alarm.learns(is_strange));
         turn
-    }
-
-    /// Reading of the last minute, if an anomaly is under way.
-    pub(crate) fn goes_on(&self) -> Option<AlarmTransition> {
-        self.alarm.goes_on()
     }
 }
 
@@ -86,7 +81,7 @@ impl OfPops {
         &mut self,
         minute: u64,
         limited: &BTreeMap<String, u64>,
-    ) -> Vec<(String, AlarmTransition)> {
+    ) -> Vec<(String, AlarmState)> {
         let found_at = |pop: &str| limited.get(pop).map_or(0.0, |limited| *limited as f64);
         // Subtracts the trend that all POPs share.
         let names = self.pops.keys().chain(limited.keys().filter(|pop| !self.pops.contains_key(*pop)));
@@ -119,11 +114,6 @@ impl OfPops {
         }
         self.pops.retain(|_, of| of.idle < POP_KEPT || of.alarm.is_ringing());
         turns
-    }
-
-    /// Anomalies that are under way, by POP, each with the last minute's reading.
-    pub(crate) fn go_on(&self) -> impl Iterator<Item = (&str, AlarmTransition)> {
-        self.pops.iter().filter_map(|(pop, of)| Some((pop.as_str(), of.alarm.goes_on()?)))
     }
 }
 
@@ -159,7 +149,7 @@ impl OfTopKey {
 
     /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, AlarmTransition)> {
+    pub(crate) fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, AlarmState)> {
         let (top, found) = match &of.top {
             Some((key, found)) => (Some(key), *found as f64),
             None => (None, 0.0),
@@ -194,19 +184,13 @@ impl OfTopKey {
             self.watched = top.map(|key| (key.clone(), alarm));
         }
         let is_watched = self.watched.as_ref().is_some_and(|(key, _)| top == Some(key));
-        if !is_watched || turns.iter().any(|(_, turn)| !turn.is_begin) {
+        if !is_watched || turns.iter().any(|(_, turn)| turn.phase == Phase::Ends) {
             self.know(minute, top.map(AsRef::as_ref));
         }
         if !is_watched {
             self.usual.iter_mut().for_each(|usual| usual.observe(now));
         }
         turns
-    }
-
-    /// Key and last reading, if an anomaly is under way.
-    pub(crate) fn goes_on(&self) -> Option<(&[u8], AlarmTransition)> {
-        let (key, alarm) = self.watched.as_ref()?;
-        Some((key, alarm.goes_on()?))
     }
 
     fn know(&mut self, minute: u64, top: Option<&[u8]>) {
@@ -247,16 +231,11 @@ impl OfShare {
 
     /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn minute(&mut self, minute: u64, of: &RuleMinute) -> Option<AlarmTransition> {
+    pub(crate) fn minute(&mut self, minute: u64, of: &RuleMinute) -> Option<AlarmState> {
         let share = of.limited as f64 / (of.asked as f64).max(1.0);
         let counts = of.limited as f64 >= FLOOR && of.keys >= KEYS_MIN;
         let reading = Reading { found: share, usual: 0.0, bound: self.share_max };
         let is_over = !counts || share < OVER * self.share_max;
         self.alarm.minute(minute, reading, counts && share > self.share_max, is_over)
-    }
-
-    /// Reading of the last minute, if an anomaly is under way.
-    pub(crate) fn goes_on(&self) -> Option<AlarmTransition> {
-        self.alarm.goes_on()
     }
 }

@@ -16,11 +16,11 @@
 
 use std::collections::BTreeMap;
 
-use alarm::AlarmTransition;
+use alarm::AlarmState;
 use kinds::{OfPops, OfRate, OfShare, OfTopKey};
 use season::LEARN_MAX;
 
-pub(crate) use alarm::{Reading, RuleMinute};
+pub(crate) use alarm::{Phase, Reading, RuleMinute};
 
 pub(crate) mod alarm;
 pub(crate) mod kinds;
@@ -55,19 +55,18 @@ impl AnomalyKind {
     }
 }
 
-/// Beginning or end of an anomaly.
+/// An anomaly in one minute.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AnomalyChange {
+pub(crate) struct Anomaly {
     pub(crate) kind: AnomalyKind,
-    /// True for a beginning, false for an end.
-    pub(crate) is_begin: bool,
+    pub(crate) phase: Phase,
     /// Rule that is affected.
     pub(crate) rule: String,
     /// POP that is affected, if the anomaly concerns one.
     pub(crate) pop: Option<String>,
     /// Key that is affected, if the anomaly concerns one.
     pub(crate) key: Option<Box<[u8]>>,
-    /// Found and usual values. At the end, those of the highest reading.
+    /// Found and usual values of the minute. At the end, those of the highest reading.
     pub(crate) reading: Reading,
     /// Minute since 1970 in which the anomaly began.
     pub(crate) since: u64,
@@ -94,6 +93,8 @@ impl Default for Thresholds {
 pub(crate) struct Detector {
     rules: BTreeMap<String, Watched>,
     terms: Thresholds,
+    /// Anomalies that are under way, each with the last minute's reading.
+    under_way: Vec<Anomaly>,
 }
 
 #[derive(Debug)]
@@ -108,16 +109,12 @@ struct Watched {
 impl Detector {
     /// Detector without history.
     pub(crate) fn new(terms: Thresholds) -> Self {
-        Self { rules: BTreeMap::new(), terms }
+        Self { rules: BTreeMap::new(), terms, under_way: Vec::new() }
     }
 
     /// Applies the activity of `minute` (since 1970). Call it once per minute. Rules that are absent had no
-    /// requests.
-    pub(crate) fn minute(
-        &mut self,
-        minute: u64,
-        mut rules: BTreeMap<String, RuleMinute>,
-    ) -> Vec<AnomalyChange> {
+    /// requests. Returns the anomalies that begin or end.
+    pub(crate) fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<Anomaly> {
         for (rule, of) in &rules {
             if of.limited > 0 && !self.rules.contains_key(rule) && self.rules.len() < RULES_MAX {
                 self.rules.insert(rule.clone(), Watched::new(minute, self.terms));
@@ -133,12 +130,14 @@ impl Detector {
         }
         let is_kept = |watched: &Watched| minute.saturating_sub(watched.heard_at) < KEPT_MINUTES;
         self.rules.retain(|_, watched| is_kept(watched));
+        self.under_way = changes.iter().filter(|change| change.phase != Phase::Ends).cloned().collect();
+        changes.retain(|change| change.phase != Phase::GoesOn);
         changes
     }
 
     /// Anomalies that are under way, each with the last minute's reading.
-    pub(crate) fn under_way(&self) -> Vec<AnomalyChange> {
-        self.rules.iter().flat_map(|(rule, watched)| watched.under_way(rule)).collect()
+    pub(crate) fn under_way(&self) -> &[Anomaly] {
+        &self.under_way
     }
 }
 
@@ -153,33 +152,11 @@ impl Watched {
         }
     }
 
-    fn under_way(&self, rule: &str) -> Vec<AnomalyChange> {
-        let of =
-            |kind,
-             pop: Option<&str>,
-             key: Option<&[u8]>,
-             AlarmTransition { is_begin, reading, since }: AlarmTransition| AnomalyChange {
-                kind,
-                is_begin,
-                rule: rule.to_owned(),
-                pop: pop.map(str::to_owned),
-                key: key.map(Into::into),
-                reading,
-                since,
-            };
-        let rate = self.rate.goes_on().map(|turn| of(AnomalyKind::Rate, None, None, turn));
-        let pops = self.pops.go_on().map(|(pop, turn)| of(AnomalyKind::Pop, Some(pop), None, turn));
-        let top_key =
-            self.top_key.goes_on().map(|(key, turn)| of(AnomalyKind::TopKey, None, Some(key), turn));
-        let share = self.share.goes_on().map(|turn| of(AnomalyKind::Share, None, None, turn));
-        rate.into_iter().chain(pops).chain(top_key).chain(share).collect()
-    }
-
-    fn minute(&mut self, minute: u64, rule: &str, of: &RuleMinute, changes: &mut Vec<AnomalyChange>) {
-        let mut add = |kind, pop: Option<&str>, key: Option<Box<[u8]>>, turn: Option<AlarmTransition>| {
-            let Some(AlarmTransition { is_begin, reading, since }) = turn else { return };
+    fn minute(&mut self, minute: u64, rule: &str, of: &RuleMinute, changes: &mut Vec<Anomaly>) {
+        let mut add = |kind, pop: Option<&str>, key: Option<Box<[u8]>>, turn: Option<AlarmState>| {
+            let Some(AlarmState { phase, reading, since }) = turn else { return };
             let (rule, pop) = (rule.to_owned(), pop.map(str::to_owned));
-            changes.push(AnomalyChange { kind, is_begin, rule, pop, key, reading, since });
+            changes.push(Anomaly { kind, phase, rule, pop, key, reading, since });
         };
         add(AnomalyKind::Rate, None, None, self.rate.minute(minute, of.limited));
         for (pop, turn) in self.pops.minute(minute, &of.pops) {

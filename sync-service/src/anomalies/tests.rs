@@ -68,16 +68,12 @@ struct Rule {
     name: &'static str,
     /// What it limits in a usual minute.
     base: f64,
-    /// Noise that lasts, by about 20 minutes.
-    slow: f64,
-    /// A job makes it six times as much every day at ten past three, for a quarter of an hour.
-    has_job: bool,
 }
 
 const RULES: [Rule; 3] = [
-    Rule { name: "busy", base: 1_200.0, slow: 0.0, has_job: false },
-    Rule { name: "quiet", base: 240.0, slow: 0.0, has_job: false },
-    Rule { name: "rare", base: 3.0, slow: 0.0, has_job: false },
+    Rule { name: "busy", base: 1_200.0 },
+    Rule { name: "quiet", base: 240.0 },
+    Rule { name: "rare", base: 3.0 },
 ];
 const POPS: usize = 8;
 
@@ -98,7 +94,7 @@ impl World {
             random: Random(seed),
             of_day: 0.0,
             of_today: 0.0,
-            slow: RULES.map(|rule| rule.slow),
+            slow: [0.0; RULES.len()],
             slow_pops: [0.0; POPS],
         }
     }
@@ -122,8 +118,8 @@ impl World {
         for (at, rule) in RULES.iter().enumerate() {
             self.slow[at] = 0.95 * self.slow[at] + 0.05 * random.normal();
             let noise = self.slow[at] + 0.15 * random.normal();
-            let job =
-                if (has_job || rule.has_job) && (190..205).contains(&(minute % DAY)) { 6.0 } else { 1.0 };
+            // A quarter of an hour, at ten past three.
+            let job = if has_job && (190..205).contains(&(minute % DAY)) { 6.0 } else { 1.0 };
             let usual = job * rule.base * (season + self.of_day + noise).exp();
             let now = |kind| {
                 attacks.iter().filter(move |it| it.kind == kind && (it.from..it.until).contains(&minute))
@@ -160,14 +156,16 @@ impl World {
 }
 
 /// What begins in `days` of traffic.
-fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, AnomalyChange)> {
+fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, Anomaly)> {
     let (mut world, mut detector) = (World::new(seed), Detector::new(Thresholds::default()));
     let mut begun = Vec::new();
     // A Monday, for all that matters: any day will do.
     for minute in 20_000 * DAY..(20_000 + days) * DAY {
         let at = minute - 20_000 * DAY;
         let changes = detector.minute(minute, world.minute(at, attacks, has_job));
-        begun.extend(changes.into_iter().filter(|change| change.is_begin).map(|change| (at, change)));
+        begun.extend(
+            changes.into_iter().filter(|change| change.phase == Phase::Begins).map(|change| (at, change)),
+        );
     }
     begun
 }
@@ -260,7 +258,7 @@ fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
         let of_share = |minute| {
             let changes = detector.minute(minute, of(limited, keys));
             let change = changes.into_iter().find(|change| change.kind == AnomalyKind::Share)?;
-            Some((minute, change.is_begin))
+            Some((minute, change.phase == Phase::Begins))
         };
         minutes.filter_map(of_share).collect()
     };
@@ -296,7 +294,7 @@ fn a_level_that_lasts_for_days_begins_and_ends_once() {
         let of = RuleMinute { asked: 10_000_000, limited, ..RuleMinute::default() };
         let changes = detector.minute(minute, BTreeMap::from([("login".to_owned(), of)]));
         let rate = changes.into_iter().filter(|change| change.kind == AnomalyKind::Rate);
-        turns.extend(rate.map(|change| (minute / DAY, change.is_begin)));
+        turns.extend(rate.map(|change| (minute / DAY, change.phase == Phase::Begins)));
     }
     assert_eq!(turns, [(3, true), (4, false)]);
 }

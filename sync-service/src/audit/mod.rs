@@ -64,9 +64,11 @@ pub struct AuditLog {
     /// None without sinks.
     stamp: Option<Arc<Stamp>>,
     queues: Vec<Arc<Queue>>,
-    keys_max: usize,
-    anomalies: Thresholds,
-    minute: Duration,
+    /// Maximum number of keys whose decisions are written per interval.
+    pub(crate) keys_max: usize,
+    /// Thresholds of the anomaly detection, and the length of its minutes.
+    pub(crate) anomalies: Thresholds,
+    pub(crate) minute: Duration,
     events: Family<OfEvent, Counter>,
 }
 
@@ -111,21 +113,6 @@ impl AuditLog {
     /// True if there is a sink.
     pub fn is_on(&self) -> bool {
         self.stamp.is_some()
-    }
-
-    /// Maximum number of keys whose decisions are written per interval.
-    pub fn keys_max(&self) -> usize {
-        self.keys_max
-    }
-
-    /// Thresholds of the anomaly detection.
-    pub fn anomalies(&self) -> Thresholds {
-        self.anomalies
-    }
-
-    /// Length of a minute of the anomaly detection.
-    pub fn minute(&self) -> Duration {
-        self.minute
     }
 
     /// Records an event. Never waits.

@@ -11,7 +11,7 @@ use weir_protocol::messages::Report;
 use super::AuditLog;
 use super::event::{AnomalyEvent, AuditEvent, DecisionEvent};
 use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
-use crate::anomalies::{AnomalyChange, Detector, RuleMinute};
+use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute};
 use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
 use crate::moment;
@@ -33,9 +33,9 @@ pub struct Observer {
 impl Observer {
     /// Observer that records in `audit_log`.
     pub fn new(audit_log: Arc<AuditLog>, metrics: Arc<Metrics>) -> Self {
-        let detector = Mutex::new(Detector::new(audit_log.anomalies()));
+        let detector = Mutex::new(Detector::new(audit_log.anomalies));
         let tally = Mutex::new(Tally::new(ROWS_MAX, audit_log.is_on()));
-        let minute_ms = u64::try_from(audit_log.minute().as_millis()).unwrap_or(u64::MAX).max(1);
+        let minute_ms = u64::try_from(audit_log.minute.as_millis()).unwrap_or(u64::MAX).max(1);
         Self { audit_log, metrics, tally, detector, minute_ms }
     }
 
@@ -56,14 +56,14 @@ impl Observer {
             // After a step of the clock backwards, minutes that were seen already are skipped. After a step
             // forwards, only the last minute is evaluated.
             if now > last {
-                self.tell_minute(now - 1);
+                self.end_minute(now - 1);
                 last = now;
             }
         }
     }
 
     /// Records the anomalies that begin or end in `minute` (since 1970), which is over.
-    pub fn tell_minute(&self, minute: u64) {
+    pub fn end_minute(&self, minute: u64) {
         let mut rules = BTreeMap::<String, OfRule>::new();
         let pops = self.tally().pops();
         for pop in pops {
@@ -76,20 +76,20 @@ impl Observer {
         for change in self.detector().minute(minute, rules) {
             let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
             let under_way = self.metrics.anomalies.get_or_create_owned(&of);
-            if change.is_begin {
+            if change.phase == Phase::Begins {
                 under_way.inc()
             } else {
                 under_way.dec()
             };
-            self.audit_log.record(&AuditEvent::Anomaly(Box::new(odd(change, self.minute_ms))));
+            self.audit_log.record(&AuditEvent::Anomaly(Box::new(event(change, self.minute_ms))));
         }
     }
 
     /// Anomalies that are under way, each with the last minute's reading, the latest first.
     pub fn under_way(&self) -> Vec<AnomalyEvent> {
-        let mut under_way = self.detector().under_way();
+        let mut under_way = self.detector().under_way().to_vec();
         under_way.sort_by_key(|change| Reverse(change.since));
-        under_way.into_iter().take(UNDER_WAY_MAX).map(|change| odd(change, self.minute_ms)).collect()
+        under_way.into_iter().take(UNDER_WAY_MAX).map(|change| event(change, self.minute_ms)).collect()
     }
 
     fn detector(&self) -> MutexGuard<'_, Detector> {
@@ -120,7 +120,7 @@ impl Observer {
             limited.extend(of_pop.into_iter().map(|of_key| (pop.clone(), of_key)));
         }
         limited.sort_unstable_by_key(|(_, of_key)| Reverse(of_key.counts.limited));
-        let rest = limited.split_off(limited.len().min(self.audit_log.keys_max()));
+        let rest = limited.split_off(limited.len().min(self.audit_log.keys_max));
         for (pop, of_key) in limited {
             self.audit_log.record(&AuditEvent::Decisions(Box::new(decided(pop, &of_key))));
         }
@@ -165,15 +165,12 @@ impl OfRule {
     }
 }
 
-fn odd(
-    AnomalyChange { kind, is_begin, rule, pop, key, reading, since }: AnomalyChange,
-    minute_ms: u64,
-) -> AnomalyEvent {
+fn event(Anomaly { kind, phase, rule, pop, key, reading, since }: Anomaly, minute_ms: u64) -> AnomalyEvent {
     // Rounds to three decimals.
     let rounded = |number: f64| (number * 1_000.0).round() / 1_000.0;
     AnomalyEvent {
         anomaly: kind.as_str(),
-        state: if is_begin { "begin" } else { "end" },
+        state: if phase == Phase::Ends { "end" } else { "begin" },
         rule,
         pop,
         address: key.as_deref().and_then(name::address),

@@ -346,15 +346,6 @@ mod tests {
     }
 
     #[test]
-    fn what_another_weir_sync_has_heard_is_not_counted_here() {
-        let mut tally = Tally::default();
-        tally.observe(1, &report("fra1", b"a", 1, [0, 0, 10, 10]), &[true]);
-        // 90 were reported elsewhere meanwhile.
-        tally.observe(2, &report("fra1", b"a", 1, [0, 0, 110, 10]), &[true]);
-        assert_eq!(counts(&mut tally, "fra1")[0].1, 20);
-    }
-
-    #[test]
     fn rows_are_bounded_and_go_after_a_while() {
         let mut tally = Tally::new(3, true);
         for n in 0..5_u8 {

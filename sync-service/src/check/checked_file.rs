@@ -10,7 +10,7 @@ use crate::document::source::{self, FILE_BYTES_MAX};
 use crate::document::{Document, Form, Whole};
 
 /// A file, and its result.
-pub(super) struct CheckedFile<'a> {
+pub(crate) struct CheckedFile<'a> {
     file: &'a str,
     outcome: FileResult,
 }
@@ -71,7 +71,7 @@ impl<'a> CheckedFile<'a> {
     }
 
     /// The first document in a valid file; otherwise an error with a line per problem.
-    pub(super) fn document(file: &'a str) -> Result<Document, String> {
+    pub(crate) fn document(file: &'a str) -> Result<Document, String> {
         let first = Self::all(file).into_iter().next();
         match first.map(|first| (first.errors(), first.outcome)) {
             Some((_, FileResult::Good(whole, _))) => Ok(whole.document),
@@ -94,7 +94,7 @@ impl<'a> CheckedFile<'a> {
     }
 
     /// Checks the content of a file; returns a line per problem, or none if it is valid.
-    pub(super) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
+    pub(crate) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
         Self::judge(file, bytes).err().map(|bad| bad.errors())
     }
 
@@ -132,7 +132,7 @@ impl<'a> CheckedFile<'a> {
     }
 
     /// Result as JSON.
-    pub(super) fn told(&self) -> FileReport<'_> {
+    pub(super) fn report(&self) -> FileReport<'_> {
         FileReport { file: self.file, is_good: self.is_good(), findings: self.findings() }
     }
 }

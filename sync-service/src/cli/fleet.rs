@@ -42,19 +42,16 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
         }
         sleep(PAUSE).await;
     };
-    let said = if matches.get_flag("json") {
-        CommandOutput::json(&fleet)
-    } else {
-        CommandOutput::done(page(&fleet, Names::told(&api).await))
-    };
+    let page = page(&fleet, Names::told(&api).await);
     let offline = fleet["offline"].as_str().map(|why| {
         format!(
             "warning: {}: these are the POPs that report to this weir-sync, and what it tells them",
             shown(why)
         )
     });
-    let said = said.with_note(offline.unwrap_or_default());
-    Ok(said.refused_if(is_strict && !is_current(&fleet)))
+    let is_refused = is_strict && !is_current(&fleet);
+    let output = CommandOutput::new(fleet, page).with_note(offline.unwrap_or_default());
+    Ok(output.refused_if(is_refused))
 }
 
 fn pops(fleet: &Value) -> &[Value] {

@@ -72,13 +72,14 @@ pub(super) fn named(matches: &ArgMatches) -> Option<(&str, &str)> {
 /// Shows the top keys, or one key.
 pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
-    let is_json = matches.get_flag("json");
     let Some((rule, value)) = named(matches) else {
         let answer = selected(&api, matches).await?;
-        return Ok(if is_json { CommandOutput::json(&answer) } else { CommandOutput::done(list(&answer)) });
+        let page = list(&answer);
+        return Ok(CommandOutput::new(answer, page));
     };
     let answer = api.ask(ApiRequest::get(&["keys", rule, value])).await?.body;
-    Ok(if is_json { CommandOutput::json(&answer) } else { CommandOutput::done(one(&answer)) })
+    let page = one(&answer);
+    Ok(CommandOutput::new(answer, page))
 }
 
 /// Requests the keys that the command line selects.
@@ -99,15 +100,9 @@ pub(super) async fn reset(matches: &ArgMatches) -> CommandResult {
     let path = ["keys", rule, value];
     let ask = ApiRequest::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&answer));
-    }
-    let key = answer["key"].as_str().unwrap_or(value);
-    Ok(CommandOutput::done(format!(
-        "{} of {} starts anew, at every POP within a second.\n",
-        shown(key),
-        shown(rule)
-    )))
+    let key = shown(answer["key"].as_str().unwrap_or(value));
+    let page = format!("{key} of {} starts anew, at every POP within a second.\n", shown(rule));
+    Ok(CommandOutput::new(answer, page))
 }
 
 /// Table of keys.
@@ -285,11 +280,8 @@ pub(super) async fn explain_live(matches: &ArgMatches) -> CommandResult {
     let request = explain::described(matches).map_err(Failure::unusable)?;
     let api = Api::of(matches)?;
     let answer = api.ask(ApiRequest::new(Method::POST, &["keys"]).json(&request)).await?.body;
-    Ok(if matches.get_flag("json") {
-        CommandOutput::json(&answer)
-    } else {
-        CommandOutput::done(explained(&answer))
-    })
+    let page = explained(&answer);
+    Ok(CommandOutput::new(answer, page))
 }
 
 /// Text for people.

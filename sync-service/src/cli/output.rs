@@ -2,16 +2,17 @@
 
 use std::process::ExitCode;
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// Help on exit codes, which every command appends.
-pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-sync refuses it (or, where that is asked, things differ), 2 if the command \
-    line, a file or the answer cannot be used, 3 if weir-sync or its store is out of reach. --url, --token-file and --ca-file can \
-    stand in the environment; WEIR_TOKEN may hold the token itself.";
+pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-sync refuses it (or, where that is asked, \
+    things differ), 2 if the command line, a file or the answer cannot be used, 3 if weir-sync or its store is out of \
+    reach. --url, --token-file and --ca-file can stand in the environment; WEIR_TOKEN may hold the token itself.";
 
 /// Kind of a command's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommandEnd {
+pub(crate) enum CommandEnd {
     /// Success.
     Done,
     /// weir-sync refused the request, or a comparison found differences.
@@ -23,8 +24,8 @@ pub(super) enum CommandEnd {
 }
 
 impl From<CommandEnd> for ExitCode {
-    fn from(verdict: CommandEnd) -> Self {
-        match verdict {
+    fn from(end: CommandEnd) -> Self {
+        match end {
             CommandEnd::Done => Self::SUCCESS,
             CommandEnd::Refused => Self::from(1),
             // Same code as for an invalid command line.
@@ -36,32 +37,33 @@ impl From<CommandEnd> for ExitCode {
 
 /// Output of a command that ran.
 #[derive(Clone, Debug)]
-pub(super) struct CommandOutput {
+pub(crate) struct CommandOutput {
     /// Kind of its end.
-    pub(super) verdict: CommandEnd,
+    pub(crate) end: CommandEnd,
     /// Text for the standard output.
-    pub(super) page: String,
+    pub(crate) page: String,
+    /// Output for programs, which `--json` asks for.
+    pub(crate) json: Option<Value>,
     /// Text for the standard error output.
-    pub(super) notes: String,
+    pub(crate) notes: String,
 }
 
 impl CommandOutput {
     /// Success with this output.
-    pub(super) fn done(page: impl Into<String>) -> Self {
-        Self { verdict: CommandEnd::Done, page: page.into(), notes: String::new() }
+    pub(crate) fn done(page: impl Into<String>) -> Self {
+        Self { end: CommandEnd::Done, page: page.into(), json: None, notes: String::new() }
     }
 
-    /// Success with JSON for programs.
-    pub(super) fn json(value: &Value) -> Self {
-        // A value always serializes.
-        Self::done(serde_json::to_string_pretty(value).unwrap_or_default() + "\n")
+    /// Success with a text for people, and the `answer` for programs.
+    pub(super) fn new(answer: Value, page: impl Into<String>) -> Self {
+        Self { json: Some(answer), ..Self::done(page) }
     }
 
     /// Changes the end to a refusal if `is_refused`.
     #[must_use]
     pub(super) fn refused_if(mut self, is_refused: bool) -> Self {
         if is_refused {
-            self.verdict = CommandEnd::Refused;
+            self.end = CommandEnd::Refused;
         }
         self
     }
@@ -76,9 +78,9 @@ impl CommandOutput {
 
 /// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     /// Kind of its end.
-    pub(super) verdict: CommandEnd,
+    pub(super) end: CommandEnd,
     /// Message that says what is wrong and what to do.
     pub(super) sentence: String,
 }
@@ -86,21 +88,21 @@ pub(super) struct Failure {
 impl Failure {
     /// weir-sync refused the request.
     pub(super) fn refused(sentence: impl Into<String>) -> Self {
-        Self { verdict: CommandEnd::Refused, sentence: sentence.into() }
+        Self { end: CommandEnd::Refused, sentence: sentence.into() }
     }
 
     /// The input or the answer is unusable.
-    pub(super) fn unusable(sentence: impl Into<String>) -> Self {
-        Self { verdict: CommandEnd::Unusable, sentence: sentence.into() }
+    pub(crate) fn unusable(sentence: impl Into<String>) -> Self {
+        Self { end: CommandEnd::Unusable, sentence: sentence.into() }
     }
 
     /// weir-sync or its store is out of reach.
     pub(super) fn out_of_reach(sentence: impl Into<String>) -> Self {
-        Self { verdict: CommandEnd::OutOfReach, sentence: sentence.into() }
+        Self { end: CommandEnd::OutOfReach, sentence: sentence.into() }
     }
 }
 
-pub(super) type CommandResult = Result<CommandOutput, Failure>;
+pub(crate) type CommandResult = Result<CommandOutput, Failure>;
 
 /// Warning in the `answer` to a change; empty if there is none.
 pub(super) fn note(answer: &Value) -> String {
@@ -115,6 +117,12 @@ pub(super) fn lines(notes: impl IntoIterator<Item = String>) -> String {
 
 /// Replacement for a control character.
 const HIDDEN: char = '\u{fffd}';
+
+/// Pretty JSON, with a line end.
+pub(crate) fn pretty(value: &impl Serialize) -> String {
+    // Values, texts and numbers always serialize.
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
 
 /// Renders a table. Columns are as wide as their widest cell, and numbers are right-aligned. Each row must have
 /// a cell per column.

@@ -8,8 +8,6 @@ use super::api::{Api, ApiRequest, asking, comment};
 use super::keys::named;
 use super::output::{self, CommandOutput, CommandResult, shown, table};
 
-/// Names of the commands.
-pub(super) const NAMES: [&str; 6] = [BAN, UNBAN, ALLOW, UNALLOW, OVERRIDE, LIST];
 const BAN: &str = "ban";
 const UNBAN: &str = "unban";
 const ALLOW: &str = "allow";
@@ -74,7 +72,7 @@ pub(super) async fn run(name: &str, matches: &ArgMatches) -> CommandResult {
         UNBAN => take_back(&api, matches, "bans", "The ban").await,
         UNALLOW => take_back(&api, matches, "allows", "The allow").await,
         OVERRIDE => overridden(&api, matches).await,
-        _ => list(&api, matches).await,
+        _ => list(&api).await,
     }
 }
 
@@ -100,7 +98,7 @@ async fn give(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> Comman
         _ => body.extend([("address".into(), json!(whom(matches).concat()))]),
     }
     let order = api.ask(ApiRequest::new(Method::PUT, &[kind]).json(&body.into())).await?.body;
-    Ok(told(&order, matches, what))
+    Ok(put(order, what))
 }
 
 async fn overridden(api: &Api, matches: &ArgMatches) -> CommandResult {
@@ -110,7 +108,7 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> CommandResult {
         let ask = ApiRequest::new(Method::DELETE, &path).comment(matches.get_one("reason"))?;
         let answer = api.ask(ask).await?.body;
         let page = format!("{} of {} has its rule's rate again.\n", shown(key), shown(rule));
-        return Ok(done(&answer, matches, page).with_note(output::note(&answer)));
+        return Ok(changed(answer, page));
     }
     let mut body = lasting(matches);
     if let Some(rate) = matches.get_one::<String>("rate") {
@@ -120,20 +118,23 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> CommandResult {
         body.insert("burst".into(), json!(burst));
     }
     let order = api.ask(ApiRequest::new(Method::PUT, &path).json(&body.into())).await?.body;
-    Ok(told(&order, matches, "given another rate"))
+    Ok(put(order, "given another rate"))
 }
 
-/// Output for an override that was set.
-fn told(order: &Value, matches: &ArgMatches, what: &str) -> CommandOutput {
+/// Output for an override that was put.
+fn put(order: Value, what: &str) -> CommandOutput {
     let until = order["until"].as_str().map(shown).unwrap_or_default();
-    let page = format!("{} is {what} until {until}.\n", about(order));
+    let page = format!("{} is {what} until {until}.\n", about(&order));
     let without =
         order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
-    done(order, matches, page).with_note(output::lines([without.unwrap_or_default(), output::note(order)]))
+    let notes = output::lines([without.unwrap_or_default(), output::note(&order)]);
+    changed(order, page).with_note(notes)
 }
 
-fn done(answer: &Value, matches: &ArgMatches, page: String) -> CommandOutput {
-    if matches.get_flag("json") { CommandOutput::json(answer) } else { CommandOutput::done(page) }
+/// Output for a change.
+fn changed(answer: Value, page: String) -> CommandOutput {
+    let note = output::note(&answer);
+    CommandOutput::new(answer, page).with_note(note)
 }
 
 /// Subject of an override.
@@ -151,14 +152,11 @@ async fn take_back(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> C
     let ask = ApiRequest::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
     let page = format!("{what} of {} is lifted.\n", shown(whom));
-    Ok(done(&answer, matches, page).with_note(output::note(&answer)))
+    Ok(changed(answer, page))
 }
 
-async fn list(api: &Api, matches: &ArgMatches) -> CommandResult {
+async fn list(api: &Api) -> CommandResult {
     let answer = api.ask(ApiRequest::get(&["overrides"])).await?.body;
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&answer));
-    }
     let overrides = answer["overrides"].as_array().map_or(&[][..], Vec::as_slice);
     let lost = answer["lost"].as_u64().map_or_else(String::new, |revision| {
         format!(
@@ -167,7 +165,7 @@ async fn list(api: &Api, matches: &ArgMatches) -> CommandResult {
         )
     });
     if overrides.is_empty() {
-        return Ok(CommandOutput::done("There are no overrides.\n").with_note(lost));
+        return Ok(CommandOutput::new(answer, "There are no overrides.\n").with_note(lost));
     }
     let row = |order: &Value| {
         let text = |field: &str| match &order[field] {
@@ -178,5 +176,6 @@ async fn list(api: &Api, matches: &ArgMatches) -> CommandResult {
         vec![text("id"), text("kind"), about(order), text("until"), text("author"), text("reason")]
     };
     let rows: Vec<_> = overrides.iter().map(row).collect();
-    Ok(CommandOutput::done(table(&["ID", "KIND", "WHOM", "UNTIL", "BY", "REASON"], &rows)).with_note(lost))
+    let page = table(&["ID", "KIND", "WHOM", "UNTIL", "BY", "REASON"], &rows);
+    Ok(CommandOutput::new(answer, page).with_note(lost))
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::api::{Api, ApiRequest, ApiResponse, asking, comment};
 use super::names::{Named, Names, given_version};
-use super::output::{self, CommandOutput, CommandResult, Failure, table};
+use super::output::{self, CommandOutput, CommandResult, Failure, pretty, table};
 use crate::moment;
 use put::{differences, kept, lines};
 
@@ -96,7 +96,7 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
         "withdraw" => canary::withdraw(&api, matches).await,
         "diff" if matches.contains_id("version") => diff_version(&api, matches).await,
         "diff" => put::diff(&api, matches).await,
-        "versions" => versions(&api, matches).await,
+        "versions" => versions(&api).await,
         "rollback" => roll_back(&api, matches).await,
         _ => enforce(&api, matches).await,
     }
@@ -108,23 +108,17 @@ async fn get(api: &Api, matches: &ArgMatches) -> CommandResult {
         None => api.ask(ApiRequest::get(&["rules"])).await?,
     };
     let version = version.unwrap_or_default();
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&json!({"version": version, "rules": body})));
-    }
-    let names = Names::told(api).await;
-    Ok(CommandOutput::json(&body).with_note(format!("version {}", names.of(version))))
+    let (page, names) = (pretty(&body), Names::told(api).await);
+    let answer = json!({"version": version, "rules": body});
+    Ok(CommandOutput::new(answer, page).with_note(format!("version {}", names.of(version))))
 }
 
-async fn versions(api: &Api, matches: &ArgMatches) -> CommandResult {
+async fn versions(api: &Api) -> CommandResult {
     let answer = api.ask(ApiRequest::get(&["rules", "versions"])).await?.body;
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&answer));
-    }
     let kept = answer["versions"].as_array().map_or(&[][..], Vec::as_slice);
     if kept.is_empty() {
-        return Ok(CommandOutput::done(
-            "There is no rule set of the fleet's: `rules put FILE` makes the first version.\n",
-        ));
+        let page = "There is no rule set of the fleet's: `rules put FILE` makes the first version.\n";
+        return Ok(CommandOutput::new(answer, page));
     }
     let names = Names::of_kept(&answer);
     let row = |kept: &Value| {
@@ -139,21 +133,19 @@ async fn versions(api: &Api, matches: &ArgMatches) -> CommandResult {
         ]
     };
     let rows: Vec<_> = kept.iter().map(row).collect();
-    Ok(CommandOutput::done(table(&["VERSION", "MADE", "BY", "FROM", "COMMENT"], &rows)))
+    let page = table(&["VERSION", "MADE", "BY", "FROM", "COMMENT"], &rows);
+    Ok(CommandOutput::new(answer, page))
 }
 
 async fn diff_version(api: &Api, matches: &ArgMatches) -> CommandResult {
     let to = given_version(api, matches, "version").await?.unwrap_or_default();
     let answer = differences(api, to).await?;
     let is_same = answer["is_same"] == true;
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&answer).refused_if(!is_same));
-    }
     let head = if is_same { "says just what" } else { "differs from" };
     let names = Names::told(api).await;
     let from = names.of(answer["from"].as_u64().unwrap_or_default());
     let page = format!("Version {} {head} the current one, {from}.\n{}", names.of(to), lines(&answer));
-    Ok(CommandOutput::done(page).refused_if(!is_same))
+    Ok(CommandOutput::new(answer, page).refused_if(!is_same))
 }
 
 async fn roll_back(api: &Api, matches: &ArgMatches) -> CommandResult {
@@ -164,18 +156,13 @@ async fn roll_back(api: &Api, matches: &ArgMatches) -> CommandResult {
         .replacing(current)
         .json(&json!({"version": to}));
     let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
-    if matches.get_flag("json") {
-        let changes = &differences["changes"];
-        let answer = json!({"version": made, "previous": current, "to": to, "changes": changes});
-        return Ok(CommandOutput::json(&answer));
-    }
+    let changes = &differences["changes"];
+    let answer = json!({"version": made, "previous": current, "to": to, "changes": changes});
     let names = Names::told(api).await;
     let [made, to, current] =
         [made.as_u64().unwrap_or_default(), to, current].map(|version| names.of(version));
-    Ok(CommandOutput::done(format!(
-        "Version {made} says what {to} says; it replaces {current}.\n{}",
-        lines(&differences)
-    )))
+    let head = format!("Version {made} says what {to} says; it replaces {current}.\n");
+    Ok(CommandOutput::new(answer, head + &lines(&differences)))
 }
 
 async fn enforce(api: &Api, matches: &ArgMatches) -> CommandResult {
@@ -183,15 +170,13 @@ async fn enforce(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::PUT, &["enforcement"]).json(&json!({"enforce": enforce}));
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     let (made, is_offline) = (&answer["version"], answer["offline"] == true);
-    if matches.get_flag("json") {
-        let said = CommandOutput::json(&json!({"version": made, "enforce": enforce, "offline": is_offline}));
-        return Ok(said.with_note(output::note(&answer)));
-    }
+    let json = json!({"version": made, "enforce": enforce, "offline": is_offline});
     let whose = if is_offline { "at the POPs that report to it" } else { "in the whole fleet" };
     let effect = if enforce { "rules are enforced" } else { "no rule limits anything" };
     let head = match made.as_u64() {
         Some(made) if !is_offline => format!("Version {}: ", Names::told(api).await.of(made)),
         _ => String::new(),
     };
-    Ok(CommandOutput::done(format!("{head}{effect}, {whose}.\n")).with_note(output::note(&answer)))
+    let page = format!("{head}{effect}, {whose}.\n");
+    Ok(CommandOutput::new(json, page).with_note(output::note(&answer)))
 }

@@ -107,40 +107,16 @@ impl<C: Future> Future for Together<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, poll_fn};
-    use std::sync::mpsc;
+    use std::future::pending;
     use std::time::Duration;
 
-    use tokio::sync::{Notify, oneshot};
-    use tokio::task::{id, yield_now};
+    use tokio::sync::oneshot;
+    use tokio::task::yield_now;
     use tokio::time::timeout;
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(10);
-
-    #[tokio::test]
-    async fn requests_are_answered_in_the_task_of_their_connection() {
-        let (answered, answers) = mpsc::channel();
-        let gathered = Gathered::default();
-        let executor = gathered.clone();
-        let connection = async move {
-            for number in 0..3 {
-                let answered = answered.clone();
-                executor.execute(async move {
-                    if number == 1 {
-                        yield_now().await;
-                    }
-                    answered.send((number, id())).unwrap();
-                });
-            }
-            yield_now().await;
-            yield_now().await;
-            id()
-        };
-        let own = tokio::spawn(Together::new(connection, gathered, Arc::default())).await.unwrap();
-        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [(0, own), (2, own), (1, own)]);
-    }
 
     #[tokio::test]
     async fn one_that_waits_holds_up_neither_its_connection_nor_the_others() {
@@ -157,38 +133,6 @@ mod tests {
         let answered =
             timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
         assert_eq!(answered, Ok(7));
-    }
-
-    #[tokio::test]
-    async fn what_has_waited_for_the_same_is_answered_before_the_connection_goes_on() {
-        let (gathered, go, answered) =
-            (Gathered::default(), Arc::new(Notify::new()), Arc::new(Mutex::new(0)));
-        let (executor, seen) = (gathered.clone(), Arc::clone(&answered));
-        let requests = (0..3).map(|_| (Arc::clone(&go), Arc::clone(&answered)));
-        let mut requests: Vec<_> = requests.collect();
-        // It says how many were answered each time that it is polled.
-        let mut counts = vec![];
-        let connection = poll_fn(move |_| {
-            for (go, answered) in requests.drain(..) {
-                executor.execute(async move {
-                    go.notified().await;
-                    *answered.lock().unwrap() += 1;
-                });
-            }
-            counts.push(*seen.lock().unwrap());
-            if counts.ends_with(&[3]) { Poll::Ready(mem::take(&mut counts)) } else { Poll::Pending }
-        });
-        let waking = async {
-            // Until all of them wait.
-            for _ in 0..3 {
-                yield_now().await;
-            }
-            go.notify_waiters();
-        };
-        let together = timeout(LONG, Together::new(connection, gathered, Arc::default()));
-        let (counts, ()) = tokio::join!(together, waking);
-        let counts = counts.expect("answers");
-        assert!(counts.iter().all(|count| [0, 3].contains(count)), "{counts:?}");
     }
 
     #[tokio::test]

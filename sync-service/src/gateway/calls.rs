@@ -44,7 +44,7 @@ impl Gateway {
     async fn answer(&self, call: &SyncCall) -> CallResult {
         if call.path == REPORT_PATH {
             let report = Report::decode(&call.body).map_err(|error| Unread::Failed(error.to_string()))?;
-            return Ok(self.exchange.answer_to(Speaker::Gateway, report).await);
+            return Ok(self.exchange.answer(Speaker::Gateway, report).await);
         }
         let version = call.path.strip_prefix(RULES_PATH).and_then(|rest| rest.strip_prefix("?version="));
         let Some(version) = version.and_then(|version| version.parse().ok()) else {

@@ -219,8 +219,6 @@ pub(super) fn taken(acquire: &AcquireRequest, acquired: &AcquireResult) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_budget::escrow::Escrow;
-    use weir_protocol::calendar::Calendar;
 
     fn check(limit: u32, window_ms: u64, weight: u32) -> LimitCheck {
         let quota = Quota::from_token_ns((window_ms * 1_000_000).div_ceil(limit.into()), limit).unwrap();
@@ -231,18 +229,6 @@ mod tests {
             weight,
             purpose: CheckPurpose::Take,
         }
-    }
-
-    #[test]
-    fn a_window_counts_to_its_last_moment() {
-        let of =
-            LimitCheck { refill_policy: RefillPolicy::Window(Calendar::every(1, 0)), ..check(1, 1_000, 1) };
-        let (keys, mut escrow) = (KeyHasher::hidden_by(None), Escrow::default());
-        let mut at = |us: u64| {
-            let acquired = escrow.acquire(1_000_000_000 + us, "gateway/fra/a", &acquire(&keys, &of));
-            answer(&of, &acquired).is_allowed
-        };
-        assert_eq!([999_998, 999_999, 1_000_000, 1_000_001].map(&mut at), [true, false, true, false]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use weir_budget::divide::GrantSettings;
+use weir_budget::report_limits::Speaker;
 use weir_protocol::messages::Report;
 
 use super::*;
@@ -40,7 +41,7 @@ impl Tried {
         let exchange = Arc::new(ReportHandler::new(store, Arc::new(metrics), hub, Arc::default()));
         for pop in ["ams1", "iad1"] {
             let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
-            exchange.answer(report).await;
+            exchange.answer(Speaker::Pop, report).await;
         }
         exchange.listen().await.unwrap();
         let timeout = Duration::from_secs(1);
@@ -183,29 +184,6 @@ async fn what_an_edge_counts_is_counted() {
     assert!(metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" }).get() > 0);
     let none = OfRule { rule: "none".into() };
     assert!(metrics.gateway_allowed.get(&none).is_none(), "its own rule is for nobody");
-}
-
-#[tokio::test]
-async fn checks_wait_for_their_turns_in_the_fleets_queue() {
-    let queue = json!({"algorithm": "leaky_bucket", "rate": "10/s", "queue": 5, "strict": true});
-    let tried = Tried::ready(json!([rule("queue", &queue)])).await;
-    for _ in 0..2 {
-        let peek = tried.check("/queue", true).await.standing.map(|standing| standing.remaining);
-        assert_eq!(peek, Some(5), "a peek takes nothing");
-    }
-    let begun = Instant::now();
-    let checks = (0..8).map(|_| async {
-        let verdict = tried.check("/queue", false).await;
-        (verdict.decision, begun.elapsed())
-    });
-    let mut went: Vec<_> = join_all(checks).await;
-    went.retain(|(decision, _)| *decision == CheckDecision::Allow);
-    assert_eq!(went.len(), 6);
-    went.sort_unstable_by_key(|(_, at)| *at);
-    for (n, (_, at)) in (0..).zip(&went) {
-        assert!(*at >= Duration::from_millis(100) * n, "{went:?}");
-    }
-    tried.end().await;
 }
 
 #[tokio::test]

@@ -30,8 +30,8 @@ const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyVal
 /// Error for a text that names no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, `text:` and \
-     a value (of a rule with log_key), or `hex:` and 1 to 64 bytes, as GET /v1/keys shows it"
+    "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, `text:` \
+     and a value (of a rule with log_key), or `hex:` and 1 to 64 bytes, as `weir-sync keys` shows it"
 )]
 pub(crate) struct NameError;
 

@@ -1,10 +1,8 @@
 //! Query parameters of the list of keys, and the overrides that affect a key.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde_json::Value;
-use url::form_urlencoded;
 use weir_budget::budget::BudgetId;
 use weir_budget::top_keys::fleet::{FleetTopKey, Sort, sort};
 use weir_rules::address::Prefixes;
@@ -15,16 +13,13 @@ use crate::moment;
 use crate::overrides::Override;
 use crate::overrides::network::Network;
 use crate::overrides::spec::{OverrideKind, OverrideState, Subject};
+use crate::problem::Problem;
+use crate::routes::table::Query;
 
-/// Path prefix of one key. The rule and the key follow.
-pub(crate) const KEY_PATH: &str = "/v1/keys/";
 /// Default number of listed keys.
 pub(crate) const LISTED: usize = 20;
 /// Maximum number of listed keys.
 pub(crate) const LISTED_MAX: usize = 1_000;
-/// Expected query, for error messages.
-const EXPECTED: &str = "expected any of `rule=NAME`, `prefix=TEXT or NETWORK`, `sort=limited|admitted|debt` and `limit=1..1000`, \
-    each once";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TopKeysQuery {
@@ -43,27 +38,15 @@ enum Prefix {
 }
 
 impl TopKeysQuery {
-    /// Parses the query of a URL. The error states what was expected.
-    pub(crate) fn read(query: &str) -> Result<Self, String> {
-        let mut asked = Self::default();
-        let mut known: Vec<Cow<'_, str>> = Vec::new();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            if known.contains(&name) {
-                return Err(format!("{EXPECTED}; found `{name}` twice"));
-            }
-            let is_read = match name.as_ref() {
-                "rule" => asked.rule.replace(value.clone().into_owned()).is_none(),
-                "prefix" => asked.prefix.replace(Prefix::read(&value)).is_none(),
-                "sort" => sort_of(&value).map(|by| asked.sort = by).is_some(),
-                "limit" => limit_of(&value).map(|limit| asked.limit = Some(limit)).is_some(),
-                _ => false,
-            };
-            if !is_read {
-                return Err(format!("{EXPECTED}; found `{name}={value}`"));
-            }
-            known.push(name);
-        }
-        Ok(asked)
+    /// Reads the parameters. The error states what was expected.
+    pub(crate) fn read(query: &Query) -> Result<Self, Problem> {
+        let limit = query.read_as("limit", "a number from 1 to 1000", limit_of)?;
+        Ok(Self {
+            rule: query.get("rule").map(str::to_owned),
+            prefix: query.get("prefix").map(Prefix::read),
+            sort: query.read_as("sort", "limited, admitted or debt", sort_of)?.unwrap_or_default(),
+            limit,
+        })
     }
 
     /// Selects and sorts the keys that match. Also returns how many matched before the limit was applied.

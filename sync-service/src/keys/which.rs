@@ -14,15 +14,15 @@ use super::name::{self, NameError};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum WhichError {
     /// No rule has this name.
-    #[error("the current rule set has no rule `{0}`; GET /v1/rules shows it")]
+    #[error("the current rule set has no rule `{0}`; `weir-sync rules get` shows it")]
     Rule(String),
     /// The text names no key.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The text is a value in clear, but POPs hash the values of this rule.
     #[error(
-        "POPs tell the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as GET /v1/keys shows them and \
-         `weir-sync explain --live` finds them by a request; or a rule with log_key"
+        "POPs tell the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as `weir-sync keys` shows them \
+         and `weir-sync explain --live` finds them by a request; or a rule with log_key"
     )]
     Hashed(String),
     /// The rule counts addresses by another prefix length.

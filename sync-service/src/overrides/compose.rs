@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use weir_rules::CONDITIONS_MAX;
+use weir_rules::matching::Range;
 use weir_rules::reading::ConfigError;
 
-use super::network::{Network, Networks};
+use super::network::Network;
 use super::spec::{Override, OverrideKind, OverrideQuota, Subject};
 use super::tier;
 use crate::document::Document;
@@ -95,7 +96,9 @@ pub fn compose(base: &Document, overrides: &[Override]) -> Composed {
     let names: BTreeSet<&str> = base.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
     for (order, effect) in overrides.iter().zip(&mut effects) {
         let banned = order.said.subject.address().filter(|_| order.said.kind == OverrideKind::Ban);
-        if *effect == OverrideEffect::InForce && banned.is_some_and(|address| allowed.cover(&address)) {
+        if *effect == OverrideEffect::InForce
+            && banned.is_some_and(|address| allowed.iter().any(|network| address.is_in(network)))
+        {
             *effect = OverrideEffect::None("the rule set's allow list has the address".into());
         }
         if let (OverrideKind::Ban, Subject::Key { rule, .. }) = (order.said.kind, &order.said.subject)
@@ -245,7 +248,7 @@ fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
 }
 
 /// Networks that the document allows without any other condition.
-fn allowed_by(document: &Value) -> Networks {
+fn allowed_by(document: &Value) -> Vec<Range> {
     let conditions = document["allow"].as_array().into_iter().flatten().filter_map(Value::as_object);
     let by_address =
         conditions.filter(|fields| fields.len() == 1).filter_map(|fields| fields.get("addresses"));

@@ -3,7 +3,6 @@
 //! ```text
 //! network.rs   an address or a network
 //! request.rs   requests, as JSON, and durations, as operators write them
-//! path.rs      paths of the HTTP API
 //! spec.rs      an override, as the store keeps it and as operators read it
 //! tier.rs      the tiers that overrides add
 //! compose.rs   the rule set that POPs run: the operator's with its overrides
@@ -14,7 +13,6 @@
 
 pub mod compose;
 pub mod network;
-pub(crate) mod path;
 pub mod request;
 pub mod spec;
 pub(crate) mod tier;

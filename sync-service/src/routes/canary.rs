@@ -4,16 +4,14 @@ use hyper::StatusCode;
 use hyper::header::{HeaderMap, IF_MATCH};
 use serde_json::{Value, json};
 
-use super::rules::{JSON, changed, judge_query, tagged, version_of};
-use super::{Answered, HttpRequest, Routes};
-use crate::access::credentials::Role;
+use super::rules::{changed, tagged, version_of};
+use super::{Answered, Call, JSON, Routes};
 use crate::changes::Differences;
 use crate::check::warn::Warning;
-use crate::connections::Peer;
 use crate::document::Document;
 use crate::fleet::Seen;
 use crate::moment;
-use crate::problem::{Problem, json as response};
+use crate::problem::{Problem, json as response, merged};
 use crate::rules::Audience;
 use crate::rules::follow::FleetState;
 use crate::rules::{ChangeError, ChangeOrigin, Tried};
@@ -32,33 +30,20 @@ impl Routes {
         let Some(change) = change else {
             let Tried { current, is_same, changes, lines, .. } =
                 rules.try_canary(document, &audience, expected).await?;
-            let mut answer = json!(audience);
-            for (name, value) in [
-                ("dry_run", true.into()),
-                ("current", current.into()),
-                ("is_same", is_same.into()),
-                ("changes", json!(changes)),
-                ("lines", json!(lines)),
-                ("warnings", json!(warnings)),
-            ] {
-                answer[name] = value;
-            }
-            return Ok(response(StatusCode::OK, JSON, &answer));
+            let tried = json!({
+                "dry_run": true, "current": current, "is_same": is_same, "changes": changes, "lines": lines,
+                "warnings": warnings,
+            });
+            return Ok(response(StatusCode::OK, JSON, &merged(json!(audience), tried)));
         };
         let (canary, version) = rules.begin_canary(document, audience, expected, change).await?;
-        let mut answer = json!(canary.audience);
-        for (name, value) in
-            [("canary", canary.id.into()), ("version", version.into()), ("warnings", json!(warnings))]
-        {
-            answer[name] = value;
-        }
+        let begun = json!({"canary": canary.id, "version": version, "warnings": warnings});
+        let answer = merged(json!(canary.audience), begun);
         Ok(tagged(response(StatusCode::CREATED, JSON, &answer), canary.id))
     }
 
     /// Returns the current canary and its progress.
-    pub(super) async fn get_canary(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
-        judge_query(request)?;
+    pub(super) async fn get_canary(&self, _: Call<'_>) -> Answered {
         let fleet = self.exchange.fleet().await?;
         let Some((of, _)) = &fleet.canary else { return Err(ChangeError::NoCanary.into()) };
         let document: Value = serde_json::from_slice(&of.document).unwrap_or_default();
@@ -66,26 +51,18 @@ impl Routes {
         let old: Value = old.and_then(|old| serde_json::from_slice(&old.document).ok()).unwrap_or_default();
         let changes = Differences::between(&old, &document);
         let lines = changes.lines(&old, &document);
-        let mut answer = canary(&fleet);
-        for (name, value) in [
-            ("at", moment::text(of.at_ms).into()),
-            ("author", of.author.clone().into()),
-            ("comment", of.comment.clone().into()),
-            ("version", fleet.version.into()),
-            ("changes", json!(changes)),
-            ("lines", json!(lines)),
-            ("document", document),
-        ] {
-            answer[name] = value;
-        }
+        let about = json!({
+            "at": moment::text(of.at_ms), "author": of.author, "comment": of.comment, "version": fleet.version,
+            "changes": changes, "lines": lines, "document": document,
+        });
+        let answer = merged(canary(&fleet), about);
         Ok(tagged(response(StatusCode::OK, JSON, &answer), of.id))
     }
 
     /// Makes the canary the rule set of all POPs.
-    pub(super) async fn promote(&self, request: &HttpRequest, peer: &Peer) -> Answered {
-        let change = self.change(request.headers(), peer, "")?;
-        judge_query(request)?;
-        let id = of_header(request.headers())?.ok_or_else(|| {
+    pub(super) async fn promote(&self, call: Call<'_>) -> Answered {
+        let change = call.change("")?;
+        let id = of_header(call.request.headers())?.ok_or_else(|| {
             let detail =
                 "expected `If-Match: \"ID\"` with the number of the canary, or `If-Match: *` to promote any";
             Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
@@ -95,10 +72,9 @@ impl Routes {
     }
 
     /// Ends the canary: its POPs return to the current version.
-    pub(super) async fn withdraw(&self, request: &HttpRequest, peer: &Peer) -> Answered {
-        let change = self.change(request.headers(), peer, "")?;
-        judge_query(request)?;
-        let id = of_header(request.headers())?.flatten();
+    pub(super) async fn withdraw(&self, call: Call<'_>) -> Answered {
+        let change = call.change("")?;
+        let id = of_header(call.request.headers())?.flatten();
         let canary = self.exchange.rules.withdraw(id, &change).await?;
         let mut answer = canary.told();
         answer["withdrawn"] = true.into();

@@ -6,15 +6,10 @@ use hyper::StatusCode;
 use serde_json::Value;
 use weir_rules::reading::ConfigError;
 
-use super::{Answered, HttpRequest, Routes, essence};
-use crate::access::credentials::GatewayApi;
-use crate::document::source;
+use super::{Answered, Call, JSON, Routes};
 use crate::gateway::{CheckDecision, Gateway, SettleError, json};
 use crate::problem::{Problem, json as response};
 use crate::store::StoreError;
-
-/// Media type of requests and responses.
-const JSON: &str = "application/json";
 
 /// Problem for a body with invalid fields.
 fn invalid(errors: &[ConfigError]) -> Problem {
@@ -33,15 +28,14 @@ fn unsettled(error: &SettleError) -> Problem {
 
 impl Routes {
     /// Answers one check, or each of a list in order.
-    pub(super) async fn check(&self, request: HttpRequest) -> Answered {
+    pub(super) async fn check(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
-        let asker = self.asker(request.headers(), GatewayApi::Check)?;
-        let asker = asker.filter(|_| self.secrets.access.has_askers());
-        let body = self.json(request).await?;
+        let asker = Some(call.caller.as_str()).filter(|_| self.secrets.access.has_askers());
+        let body = self.json(call.request, self.body_bytes_max).await?;
         let asks = json::asks(&body).map_err(|errors| invalid(&errors))?;
-        let verdicts = gateway.check_all(asks, asker.as_ref().map(|asker| asker.name.as_str())).await;
+        let verdicts = gateway.check_all(asks, asker).await;
         for verdict in &verdicts {
-            self.metrics.count_check("http", verdict.decision.as_str());
+            self.metrics.count_checks("http", verdict.decision.as_str(), 1);
         }
         let mut answers: Vec<_> = verdicts.iter().map(json::verdict).collect();
         let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
@@ -49,10 +43,9 @@ impl Routes {
     }
 
     /// Charges the cost of a request with a reservation, or of each of a list.
-    pub(super) async fn settle(&self, request: HttpRequest) -> Answered {
+    pub(super) async fn settle(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
-        self.asker(request.headers(), GatewayApi::Check)?;
-        let body = self.json(request).await?;
+        let body = self.json(call.request, self.body_bytes_max).await?;
         let settlements = json::settlements(&body).map_err(|errors| invalid(&errors))?;
         let mut answers = Vec::with_capacity(settlements.len());
         for settlement in &settlements {
@@ -67,10 +60,9 @@ impl Routes {
     }
 
     /// Answers a check against a limit in the request itself, or each of a list in order.
-    pub(super) async fn check_limits(&self, request: HttpRequest) -> Answered {
+    pub(super) async fn check_limits(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
-        self.asker(request.headers(), GatewayApi::Limit)?;
-        let body = self.json(request).await?;
+        let body = self.json(call.request, self.body_bytes_max).await?;
         let checks = json::limit_checks(&body).map_err(|errors| invalid(&errors))?;
         let answers = gateway.check_limits(&checks).await;
         for answer in &answers {
@@ -79,7 +71,7 @@ impl Routes {
                 Ok(_) => CheckDecision::Limit,
                 Err(_) => CheckDecision::Deny,
             };
-            self.metrics.count_check("limit", decision.as_str());
+            self.metrics.count_checks("limit", decision.as_str(), 1);
         }
         if !body.is_array() {
             let answer =
@@ -95,17 +87,8 @@ impl Routes {
     }
 
     /// The gateway; a problem if there is none.
-    fn open_gateway(&self) -> Result<&Arc<Gateway>, Problem> {
+    pub(super) fn open_gateway(&self) -> Result<&Arc<Gateway>, Problem> {
         let detail = "there is no gateway here: set `gateway: on` for this weir-sync";
         self.gateway.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, detail))
-    }
-
-    /// Parses the JSON body of a request.
-    pub(super) async fn json(&self, request: HttpRequest) -> Result<Value, Problem> {
-        if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
-            return Err(Problem::media_type(JSON));
-        }
-        let body = self.read(request.into_body(), self.body_bytes_max).await?;
-        source::json(&body).map_err(|error| Problem::malformed(format!("expected JSON: {error}")))
     }
 }

@@ -2,11 +2,13 @@
 //! token; its requests do.
 
 use std::cmp::Reverse;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{
@@ -15,7 +17,7 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::fleet::{add_statuses, pop};
@@ -24,7 +26,6 @@ use crate::access::bearer;
 use crate::access::credentials::Role;
 use crate::fleet::Seen;
 use crate::keys::page::parts;
-use crate::live::{EventStream, LISTENERS_MAX};
 use crate::problem::{Problem, text};
 use crate::rules::follow::FleetState;
 
@@ -68,6 +69,29 @@ const FILES: [File; 17] = files! {
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
+/// Path of the stream.
+pub(super) const LIVE_PATH: &str = "/v1/live";
+/// Maximum number of concurrent streams.
+const LISTENERS_MAX: usize = 32;
+
+/// Body that is sent as it is produced.
+pub(crate) type EventStream = UnsyncBoxBody<Bytes, Infallible>;
+
+/// State shared by all streams.
+#[derive(Debug)]
+pub(crate) struct Live {
+    places: Arc<Semaphore>,
+    /// Last event, and the time at which it was computed. The lock is held while the next one is computed, once
+    /// for all streams.
+    known: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(LISTENERS_MAX)), known: Mutex::default() }
+    }
+}
+
 /// State of a stream.
 struct Listener {
     routes: Arc<Routes>,
@@ -104,7 +128,7 @@ impl Routes {
             return Err(Problem::method_not_allowed("GET"));
         }
         let operator = self.operator(request.headers(), Role::Read)?;
-        let place = self.live.place().ok_or_else(|| {
+        let place = Arc::clone(&self.live.places).try_acquire_owned().map_err(|_| {
             let detail = format!("expected at most {LISTENERS_MAX} streams at a time: close another page");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })?;
@@ -127,7 +151,7 @@ impl Routes {
 
     /// Event with the current state, which is computed again if the last one is too old.
     async fn status(&self) -> Bytes {
-        let mut known = self.live.known().await;
+        let mut known = self.live.known.lock().await;
         let age_max = self.metrics_interval.saturating_sub(SLACK).max(INTERVAL.saturating_sub(SLACK));
         if let Some((_, event)) = known.as_ref().filter(|(at, _)| at.elapsed() < age_max) {
             return event.clone();

@@ -10,9 +10,7 @@ use weir_limiter::sync::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
 use weir_protocol::time::SECOND_NS;
 
 use super::canary::canary;
-use super::rules::JSON;
-use super::{Answered, HttpRequest, Routes};
-use crate::access::credentials::Role;
+use super::{Answered, Call, JSON, Routes};
 use crate::fleet::Seen;
 use crate::keys::page::parts;
 use crate::problem::json as response;
@@ -20,8 +18,7 @@ use crate::rules::follow::FleetState;
 
 impl Routes {
     /// Returns the POPs of the fleet.
-    pub(super) async fn fleet(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
+    pub(super) async fn fleet(&self, _: Call<'_>) -> Answered {
         let (fleet, (_, say)) = join!(self.exchange.fleet(), self.exchange.pops_say());
         let fleet = fleet?;
         let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();

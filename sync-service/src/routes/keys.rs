@@ -5,16 +5,13 @@ use serde_json::{Value, json};
 use weir_budget::budget::BudgetId;
 use weir_rules::fleet_secret::FleetSecret;
 
-use super::rules::{JSON, judge_query};
-use super::{Answered, HttpRequest, Routes};
-use crate::access::credentials::Role;
+use super::{Answered, Call, JSON, Routes};
 use crate::audit::event::ChangeEvent;
-use crate::connections::Peer;
 use crate::gateway::CheckRequest;
 use crate::gateway::json::asks;
 use crate::keys::name;
 use crate::keys::page::{self, KeyState, TopKeysPage};
-use crate::keys::query::{self, KEY_PATH, TopKeysQuery};
+use crate::keys::query::{self, TopKeysQuery};
 use crate::keys::request::{self, RequestKey, RequestKeys, summary};
 use crate::keys::which::{self, WhichError};
 use crate::moment;
@@ -24,10 +21,8 @@ use crate::rules::ChangeError;
 
 impl Routes {
     /// Lists the top keys of the fleet.
-    pub(super) async fn top_keys(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
-        let asked =
-            TopKeysQuery::read(request.uri().query().unwrap_or_default()).map_err(Problem::malformed)?;
+    pub(super) async fn top_keys(&self, call: Call<'_>) -> Answered {
+        let asked = TopKeysQuery::read(&call.query)?;
         let top_keys = self.exchange.top_keys().await;
         let (keys, found) = asked.choose(top_keys.keys);
         let banned_ms = self.exchange.banned_ms(&keys);
@@ -37,19 +32,17 @@ impl Routes {
     }
 
     /// Returns the decisions per second of each rule.
-    pub(super) async fn rates(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
+    pub(super) async fn rates(&self, _: Call<'_>) -> Answered {
         Ok(response(StatusCode::OK, JSON, &self.exchange.pops_say().await.0.answer()))
     }
 
     /// Returns the state of a request's keys. The body has the same form as for a check.
-    pub(super) async fn keys_of(&self, request: HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
-        let body = self.json(request).await?;
+    pub(super) async fn keys_of(&self, call: Call<'_>) -> Answered {
+        let body = self.json(call.request, self.body_bytes_max).await?;
         let asks = asks(&body).map_err(|errors| {
             Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
         })?;
-        let [ask] =
+        let [mut ask] =
             <[CheckRequest; 1]>::try_from(asks).map_err(|_| Problem::malformed("expected one request"))?;
         let address = ask.address;
         let rule_sets = self.exchange.rules.in_force().await?;
@@ -60,7 +53,6 @@ impl Routes {
         }
         let secret =
             self.secrets.gateway_key.as_ref().map(|key| FleetSecret::derive(key.expose().as_bytes()));
-        let mut ask = ask;
         let mut found = RequestKeys::default();
         for (at, rule_set) in rule_sets.iter().enumerate() {
             let of_one = request::keys(rule_set, &mut ask, secret.as_ref());
@@ -104,9 +96,8 @@ impl Routes {
     }
 
     /// Returns the state of one key.
-    pub(super) async fn one_key(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
-        let (rule, key) = named(request.uri().path())?;
+    pub(super) async fn one_key(&self, call: Call<'_>) -> Answered {
+        let (rule, key) = call.named()?;
         let ids = match self.ids(&rule, &key).await {
             Err(problem) if problem.status == StatusCode::BAD_REQUEST => return Err(problem),
             // No rule set has a rule of this name, or none can be read. POPs may have reported it.
@@ -117,8 +108,8 @@ impl Routes {
         let (mut own, tiers): (Vec<_>, Vec<_>) = known.partition(|one| one.id.rule == rule);
         let one = own.pop().ok_or_else(|| {
             let detail = format!(
-                "no POP has reported keys of the rule `{rule}` of late, and no rule set that is kept has it: GET /v1/keys lists \
-                 keys with the names of their rules"
+                "no POP has reported keys of the rule `{rule}` of late, and no rule set that is kept has it: \
+                 `weir-sync keys` lists keys with the names of their rules"
             );
             Problem::new(StatusCode::NOT_FOUND, detail)
         })?;
@@ -145,10 +136,9 @@ fn told(one: &KeyState, overrides: &[OverrideState]) -> Value {
 
 impl Routes {
     /// Resets a key everywhere: its budget, and its state at POPs.
-    pub(super) async fn forget_key(&self, request: &HttpRequest, peer: &Peer) -> Answered {
-        let change = self.change(request.headers(), peer, "")?;
-        judge_query(request)?;
-        let (rule, value) = named(request.uri().path())?;
+    pub(super) async fn forget_key(&self, call: Call<'_>) -> Answered {
+        let change = call.change("")?;
+        let (rule, value) = call.named()?;
         let ids = self.ids(&rule, &value).await?;
         let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
         let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.told("reset") };
@@ -187,16 +177,20 @@ impl Routes {
     }
 }
 
-/// Rule and key in a path. The last part may contain a slash, which belongs to a network.
-pub(super) fn named(path: &str) -> Result<(String, String), Problem> {
-    let parts = path.strip_prefix(KEY_PATH).and_then(|rest| rest.split_once('/'));
-    let text = |part: &str| name::from_path(part).filter(|text| !text.is_empty());
-    let named = parts.and_then(|(rule, value)| Some((text(rule)?, text(value)?)));
-    named.ok_or_else(|| {
-        let detail =
-            "expected /v1/keys/RULE/VALUE, each percent-encoded, as in /v1/keys/per-address/192.0.2.0%2F24";
-        Problem::malformed(detail)
-    })
+/// Maximum length of a key in a path, in bytes.
+const KEY_TEXT_BYTES_MAX: usize = 1_024;
+
+impl Call<'_> {
+    /// Rule and key in the path. The last part may contain a slash, which belongs to a network.
+    pub(super) fn named(&self) -> Result<(String, String), Problem> {
+        let fits = |text: &String| (1..=KEY_TEXT_BYTES_MAX).contains(&text.len());
+        let text = |at: usize| self.parts.get(at).and_then(|part| name::from_path(part)).filter(fits);
+        text(0).zip(text(1)).ok_or_else(|| {
+            let detail =
+                "expected a rule and one of its keys, each percent-encoded, as in per-address/192.0.2.0%2F24";
+            Problem::malformed(detail)
+        })
+    }
 }
 
 impl From<WhichError> for Problem {

@@ -1,78 +1,54 @@
 //! Routes of overrides: operators put, list and lift them.
 
-use hyper::{Method, StatusCode};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 use weir_protocol::messages::BAN_MS_MAX;
 
-use super::rules::{JSON, OVERRIDE_BYTES_MAX, judge_query, number};
-use super::{Answered, HttpRequest, Routes, essence};
-use crate::access::credentials::Role;
-use crate::connections::Peer;
-use crate::document::source;
+use super::rules::{OVERRIDE_BYTES_MAX, number};
+use super::{Answered, Call, JSON, Routes};
 use crate::keys::{name, which};
 use crate::moment;
 use crate::overrides::Override;
 use crate::overrides::network::Network;
-use crate::overrides::path::OverridePath;
 use crate::overrides::request::{self, REASON_BYTES_MAX};
 use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideState, Subject};
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;
 
-impl Routes {
-    pub(super) async fn overrides(&self, request: HttpRequest, peer: &Peer, place: OverridePath) -> Answered {
-        match (place, request.method()) {
-            (OverridePath::All, &Method::GET | &Method::HEAD) => self.list_overrides(&request, None).await,
-            (OverridePath::Of(kind), &Method::GET | &Method::HEAD) => {
-                self.list_overrides(&request, Some(kind)).await
-            }
-            (OverridePath::Of(kind), &Method::PUT) => self.put_override(request, peer, kind, None).await,
-            (OverridePath::One(kind, which), &Method::DELETE) => {
-                self.lift_override(&request, peer, kind, &which_of(&which)?).await
-            }
-            (OverridePath::Override(rule, value), &Method::PUT) => {
-                let subject = key_of(rule, &value)?;
-                self.put_override(request, peer, OverrideKind::Rate, Some(subject)).await
-            }
-            (OverridePath::Override(rule, value), &Method::DELETE) => {
-                let which = OverrideSelector::About(key_of(rule, &value)?);
-                self.lift_override(&request, peer, OverrideKind::Rate, &which).await
-            }
-            (OverridePath::Override(..), _) => Err(Problem::method_not_allowed("PUT, DELETE")),
-            (OverridePath::All, _) => Err(Problem::method_not_allowed("GET, HEAD")),
-            (OverridePath::Of(_), _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
-            (OverridePath::One(..), _) => Err(Problem::method_not_allowed("DELETE")),
+impl Call<'_> {
+    /// Kind of the overrides that the path is about; none if it is about all.
+    fn kind(&self) -> Option<OverrideKind> {
+        match self.request.uri().path() {
+            path if path.starts_with("/v1/bans") => Some(OverrideKind::Ban),
+            path if path.starts_with("/v1/allows") => Some(OverrideKind::Allow),
+            path if path.starts_with("/v1/keys/") => Some(OverrideKind::Rate),
+            _ => None,
         }
     }
 
-    async fn list_overrides(&self, request: &HttpRequest, kind: Option<OverrideKind>) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
-        judge_query(request)?;
+    /// Key in the path.
+    fn subject(&self) -> Result<Subject, Problem> {
+        self.named().map(|(rule, key)| Subject::Key { rule, key })
+    }
+}
+
+impl Routes {
+    /// Lists the overrides, of one kind or all.
+    pub(super) async fn list_overrides(&self, call: Call<'_>) -> Answered {
+        let kind = call.kind();
         let all = self.exchange.rules.overrides().await?;
         let is_asked = |standing: &&OverrideState| kind.is_none_or(|kind| standing.order.said.kind == kind);
         let overrides: Vec<Value> = all.iter().filter(is_asked).map(OverrideState::json).collect();
-        Ok(response(
-            StatusCode::OK,
-            JSON,
-            &json!({"overrides": overrides, "lost": self.exchange.lost_revision()}),
-        ))
+        let answer = json!({"overrides": overrides, "lost": self.exchange.lost_revision()});
+        Ok(response(StatusCode::OK, JSON, &answer))
     }
 
     /// Puts an override. Its subject is in the path or in the body.
-    async fn put_override(
-        &self,
-        request: HttpRequest,
-        peer: &Peer,
-        kind: OverrideKind,
-        subject: Option<Subject>,
-    ) -> Answered {
-        let mut change = self.change(request.headers(), peer, kind.as_str())?;
-        judge_query(&request)?;
-        if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
-            return Err(Problem::media_type(JSON));
-        }
-        let body = self.read(request.into_body(), OVERRIDE_BYTES_MAX).await?;
-        let value = source::json(&body).map_err(|error| Problem::malformed(format!("no JSON: {error}")))?;
+    pub(super) async fn put_override(&self, call: Call<'_>) -> Answered {
+        let kind = call.kind().unwrap_or(OverrideKind::Rate);
+        let mut change = call.change(kind.as_str())?;
+        let subject = if kind == OverrideKind::Rate { Some(call.subject()?) } else { None };
+        let value = self.json(call.request, OVERRIDE_BYTES_MAX).await?;
         let now_ms = moment::now_ms();
         let asked = match subject {
             Some(subject) => request::read_override(&value, now_ms, subject),
@@ -110,17 +86,16 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    async fn lift_override(
-        &self,
-        request: &HttpRequest,
-        peer: &Peer,
-        kind: OverrideKind,
-        which: &OverrideSelector,
-    ) -> Answered {
-        let change = self.change(request.headers(), peer, "lift")?;
-        judge_query(request)?;
+    /// Lifts the override that the path names.
+    pub(super) async fn lift_override(&self, call: Call<'_>) -> Answered {
+        let kind = call.kind().unwrap_or(OverrideKind::Rate);
+        let change = call.change("lift")?;
+        let which = match kind {
+            OverrideKind::Rate => OverrideSelector::About(call.subject()?),
+            _ => which_of(&call.parts.concat())?,
+        };
         let rules = &self.exchange.rules;
-        let standing = rules.order(kind, which).await.map_err(|error| self.not_ordered(error))?;
+        let standing = rules.order(kind, &which).await.map_err(|error| self.not_ordered(error))?;
         if let (OverrideKind::Ban, Subject::Key { rule, key }) = (kind, standing.order.said.subject) {
             // Before the override is dropped: if this fails, it can be lifted again.
             let banned = match self.ids(&rule, &key).await {
@@ -130,7 +105,7 @@ impl Routes {
             };
             self.exchange.unban_keys(&banned).await?;
         }
-        let (standing, offline) = rules.lift_override(kind, which, &change).await?;
+        let (standing, offline) = rules.lift_override(kind, &which, &change).await?;
         let mut answer = standing.json();
         self.add_note(&mut answer, offline.as_ref());
         Ok(response(StatusCode::OK, JSON, &answer))
@@ -153,28 +128,12 @@ fn which_of(text: &str) -> Result<OverrideSelector, Problem> {
     if let Some(id) = number(text).filter(|_| !text.is_empty()) {
         return Ok(OverrideSelector::Id(id));
     }
-    let text = decoded(text)?;
+    let wrong = || Problem::malformed(format!("expected percent-encoded UTF-8, found {text:?}"));
+    let text = name::from_path(text).ok_or_else(wrong)?;
     let address = text.parse::<Network>().map_err(|error| {
         Problem::malformed(format!("expected the override's id, or its address: {error}, found {text:?}"))
     })?;
     Ok(OverrideSelector::About(Subject::of(address)))
 }
-
-/// The key in a path.
-fn key_of(rule: String, value: &str) -> Result<Subject, Problem> {
-    let key = decoded(value)?;
-    let fits = (1..=KEY_TEXT_BYTES_MAX).contains(&key.len());
-    if fits { Ok(Subject::Key { rule, key }) } else { Err(Problem::malformed(EXPECTED_KEY)) }
-}
-
-/// Decodes a percent-encoded part of a path.
-fn decoded(part: &str) -> Result<String, Problem> {
-    let text = name::from_path(part);
-    text.ok_or_else(|| Problem::malformed(format!("expected percent-encoded UTF-8, found {part:?}")))
-}
-
-/// Maximum length of a key in a path, in bytes.
-const KEY_TEXT_BYTES_MAX: usize = 1_024;
-const EXPECTED_KEY: &str = "expected a key of the rule, of at most 1024 bytes";
 
 const _: () = assert!(REASON_BYTES_MAX < OVERRIDE_BYTES_MAX);

@@ -9,16 +9,14 @@ use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
-use url::form_urlencoded;
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::REGION_NAME_MAX;
 
-use super::{Answered, HttpRequest, HttpResponse, Routes, essence};
-use crate::access::credentials::Role;
+use super::table::Query;
+use super::{Answered, Call, HttpRequest, HttpResponse, JSON, Routes, essence};
 use crate::changes::Differences;
 use crate::check::warn::{self, Warning};
-use crate::connections::Peer;
-use crate::document::{DOCUMENT_BYTES_MAX, Document, Form, source};
+use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::overrides::spec::{OverrideState, Subject};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::{
@@ -31,8 +29,6 @@ use crate::store::rules::StoredVersion;
 pub(super) const OVERRIDE_BYTES_MAX: usize = 4_096;
 /// Maximum number of overrides listed in the response to a new rule set.
 const LOST_OVERRIDES_MAX: usize = 20;
-/// Media type of all responses.
-pub(super) const JSON: &str = "application/json";
 /// Error text for a change without a precondition.
 const EXPECTED_CONDITION: &str = "expected `If-Match: \"N\"` with the version that this replaces, `If-Match: *` to \
     replace any, or `If-None-Match: *` for the first";
@@ -40,24 +36,19 @@ const EXPECTED_CONDITION: &str = "expected `If-Match: \"N\"` with the version th
 const FORMS: [(&str, Form); 2] = [(JSON, Form::Json), ("application/yaml", Form::Yaml)];
 
 impl Routes {
-    pub(super) async fn get_rules(&self, request: &HttpRequest, peer: &Peer) -> Answered {
-        self.reader(request.headers(), peer)?;
-        let version = request.uri().query().map(wanted).transpose()?;
+    pub(super) async fn get_rules(&self, call: Call<'_>) -> Answered {
+        let version = call.query.read_as("version", "a number", number)?;
         let NumberedDocument { version, document } = self.held(version).await?;
         Ok(tagged(text(StatusCode::OK, JSON, document), version))
     }
 
-    pub(super) async fn put_rules(&self, request: HttpRequest, peer: &Peer) -> Answered {
-        let Wanted { is_trial, audience } =
-            request.uri().query().map(Wanted::read).transpose()?.unwrap_or_default();
-        let change = if is_trial {
-            // A dry run changes nothing.
-            self.operator(request.headers(), Role::Read)?;
-            comment(request.headers())?;
-            None
-        } else {
-            Some(self.change(request.headers(), peer, "put")?)
-        };
+    pub(super) async fn put_rules(&self, call: Call<'_>) -> Answered {
+        let is_trial =
+            call.query.read_as("dry_run", "true or false", |text| text.parse().ok())? == Some(true);
+        let audience = audience(&call.query)?;
+        let change = call.change("put")?;
+        let change = (!is_trial).then_some(change);
+        let request = call.request;
         let media_type = essence(request.headers());
         let form = FORMS.iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name.as_bytes()));
         let (_, form) = *form.ok_or_else(|| Problem::media_type("application/json` or `application/yaml"))?;
@@ -85,8 +76,7 @@ impl Routes {
         Ok(tagged(response(status, JSON, &answer), version))
     }
 
-    pub(super) async fn versions(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
+    pub(super) async fn versions(&self, _: Call<'_>) -> Answered {
         let kept = self.exchange.rules.kept().await?;
         let version = |kept: &StoredVersion| {
             let ChangeOrigin { note, author, comment, .. } = ChangeOrigin::read(&kept.note);
@@ -99,20 +89,18 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &json!({"versions": versions})))
     }
 
-    pub(super) async fn roll_back(&self, request: HttpRequest, peer: &Peer) -> Answered {
-        let change = self.change(request.headers(), peer, "")?;
-        judge_query(&request)?;
-        let expected = self.expected(request.headers()).await?;
-        let to = self.order(request, "version", Value::as_u64, r#"{"version": N}"#).await?;
+    pub(super) async fn roll_back(&self, call: Call<'_>) -> Answered {
+        let change = call.change("")?;
+        let expected = self.expected(call.request.headers()).await?;
+        let to = self.order(call.request, "version", Value::as_u64, r#"{"version": N}"#).await?;
         let version = self.exchange.rules.roll_back(to, expected, &change).await?;
         Ok(changed(StatusCode::OK, version))
     }
 
-    pub(super) async fn enforce(&self, request: HttpRequest, peer: &Peer) -> Answered {
-        let change = self.change(request.headers(), peer, "")?;
-        judge_query(&request)?;
+    pub(super) async fn enforce(&self, call: Call<'_>) -> Answered {
+        let change = call.change("")?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
-        let enforce = self.order(request, "enforce", Value::as_bool, expected).await?;
+        let enforce = self.order(call.request, "enforce", Value::as_bool, expected).await?;
         let (version, offline) = self.exchange.rules.enforce(enforce, &change).await?;
         let mut answer = json!({"version": version});
         self.add_note(&mut answer, offline.as_ref());
@@ -124,18 +112,6 @@ impl Routes {
         (answer["offline"], answer["note"]) = (offline.is_some().into(), self.exchange.note(offline).into());
     }
 
-    /// The change in a request, by an operator with the right to it, with the comment if there is one.
-    pub(super) fn change(
-        &self,
-        headers: &HeaderMap,
-        peer: &Peer,
-        note: &str,
-    ) -> Result<ChangeOrigin, Problem> {
-        let operator = self.operator(headers, Role::Write)?;
-        let (author, comment) = (operator.name.clone(), comment(headers)?);
-        Ok(ChangeOrigin { note: note.into(), author, comment, peer: Some(peer.address.ip().to_canonical()) })
-    }
-
     /// The only field of a JSON body, which must be `name`; `expected` describes the body for errors.
     async fn order<T>(
         &self,
@@ -144,12 +120,8 @@ impl Routes {
         read: impl Fn(&Value) -> Option<T>,
         expected: &str,
     ) -> Result<T, Problem> {
-        if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
-            return Err(Problem::media_type(JSON));
-        }
-        let body = self.read(request.into_body(), OVERRIDE_BYTES_MAX).await?;
-        let value = source::json(&body).ok();
-        let fields = value.as_ref().and_then(Value::as_object).filter(|fields| fields.len() == 1);
+        let value = self.json(request, OVERRIDE_BYTES_MAX).await?;
+        let fields = value.as_object().filter(|fields| fields.len() == 1);
         let order = fields.and_then(|fields| fields.get(name)).and_then(read);
         order.ok_or_else(|| Problem::malformed(format!("expected {expected}")))
     }
@@ -170,6 +142,15 @@ impl Routes {
             (Some(tag), None) => version_of(tag).map(Some).ok_or_else(unreadable),
             _ => Err(unreadable()),
         }
+    }
+}
+
+impl Call<'_> {
+    /// The change in the request, with its author's comment if there is one.
+    pub(super) fn change(&self, note: &str) -> Result<ChangeOrigin, Problem> {
+        let (author, comment) = (self.caller.clone(), comment(self.request.headers())?);
+        let peer = Some(self.peer.address.ip().to_canonical());
+        Ok(ChangeOrigin { note: note.into(), author, comment, peer })
     }
 }
 
@@ -225,60 +206,14 @@ pub(super) fn version_of(tag: &[u8]) -> Option<u64> {
     number(str::from_utf8(digits).ok()?)
 }
 
-fn wanted(query: &str) -> Result<u64, Problem> {
-    let mut pairs = form_urlencoded::parse(query.as_bytes());
-    let version = pairs.next().filter(|(name, _)| name == "version" && pairs.next().is_none());
-    version
-        .and_then(|(_, text)| number(&text))
-        .ok_or_else(|| Problem::malformed(format!("expected `?version=N`, found `?{query}`")))
-}
-
-/// Refuses a query: it may be meant for a dry run, which only the PUT of a rule set has.
-pub(super) fn judge_query(request: &HttpRequest) -> Result<(), Problem> {
-    let Some(query) = request.uri().query() else { return Ok(()) };
-    Err(Problem::malformed(format!("expected no query, found `?{query}`: nothing was changed")))
-}
-
-/// Options in the query of a PUT.
-#[derive(Default)]
-struct Wanted {
-    /// True for a dry run.
-    is_trial: bool,
-    /// POPs of a canary; none for all POPs.
-    audience: Option<Audience>,
-}
-
-impl Wanted {
-    /// Parses the query. Any other query is refused, as it may be meant for a dry run.
-    fn read(query: &str) -> Result<Self, Problem> {
-        let unreadable = || {
-            Problem::malformed(format!(
-                "expected `?dry_run=true`, `?pops=A,B` (at most {POPS_MAX}) or `?region=R`, found `?{query}`"
-            ))
-        };
-        let (mut wanted, mut is_trial) = (Self::default(), None);
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let audience = match (&*name, &*value) {
-                ("dry_run", "true" | "false") if is_trial.is_none() => {
-                    is_trial = Some(value == "true");
-                    continue;
-                }
-                ("pops", names) => pops(names),
-                ("region", region) => {
-                    name_fits(region, REGION_NAME_MAX).then(|| Audience::Region(region.into()))
-                }
-                _ => None,
-            };
-            if wanted.audience.is_some() || audience.is_none() {
-                return Err(unreadable());
-            }
-            wanted.audience = audience;
-        }
-        // An empty query is none of these.
-        if is_trial.is_none() && wanted.audience.is_none() {
-            return Err(unreadable());
-        }
-        Ok(Self { is_trial: is_trial.unwrap_or_default(), ..wanted })
+/// POPs of a canary; none if the rule set is for all POPs.
+fn audience(query: &Query) -> Result<Option<Audience>, Problem> {
+    let region = |name: &str| name_fits(name, REGION_NAME_MAX).then(|| Audience::Region(name.into()));
+    let region = query.read_as("region", "the name of a region", region)?;
+    let expected = format!("at most {POPS_MAX} names of POPs, separated by commas");
+    match (query.read_as("pops", &expected, pops)?, region) {
+        (Some(_), Some(_)) => Err(Problem::malformed("expected either pops or region, found both")),
+        (pops, region) => Ok(pops.or(region)),
     }
 }
 
@@ -310,24 +245,11 @@ pub(super) fn tagged(mut response: HttpResponse, version: u64) -> HttpResponse {
     response
 }
 
-/// Two versions; none stands for the current one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Pair {
-    from: Option<u64>,
-    to: Option<u64>,
-}
-
 impl Routes {
     /// Returns the changes from one version to another.
-    pub(super) async fn differences(&self, request: &HttpRequest) -> Answered {
-        self.operator(request.headers(), Role::Read)?;
-        let query = request.uri().query().unwrap_or_default();
-        let pair = pair(query).ok_or_else(|| {
-            Problem::malformed(format!(
-                "expected `?from=N&to=M`, either of which may be left out, found `?{query}`"
-            ))
-        })?;
-        let (from, to) = (self.held(pair.from).await?, self.held(pair.to).await?);
+    pub(super) async fn differences(&self, call: Call<'_>) -> Answered {
+        let version = |name| call.query.read_as(name, "a number", number);
+        let (from, to) = (self.held(version("from")?).await?, self.held(version("to")?).await?);
         // Parsing large rule sets takes a while.
         let compare = move || {
             let [old, new] =
@@ -352,19 +274,4 @@ impl Routes {
             }),
         }
     }
-}
-
-fn pair(query: &str) -> Option<Pair> {
-    let mut pair = Pair::default();
-    for (name, text) in form_urlencoded::parse(query.as_bytes()) {
-        let place = match name.as_ref() {
-            "from" => &mut pair.from,
-            "to" => &mut pair.to,
-            _ => return None,
-        };
-        if place.replace(number(&text)?).is_some() {
-            return None;
-        }
-    }
-    Some(pair)
 }

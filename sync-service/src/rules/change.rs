@@ -30,8 +30,8 @@ pub struct NumberedDocument {
 }
 
 /// Commands that end a canary, for error messages.
-const CANARY_ENDS: &str = "POST /v1/rules/canary/promote makes it the rule set of all POPs, DELETE /v1/rules/canary takes it back; \
-    the kill switch takes it back, too";
+const CANARY_ENDS: &str = "`weir-sync rules promote` makes it the rule set of all POPs, `weir-sync rules withdraw` \
+    takes it back; the kill switch takes it back, too";
 
 /// Reason why a rule set was not changed, with what to do for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -43,10 +43,12 @@ pub enum ChangeError {
     #[error("{}", conflict(*.0))]
     Conflict(u64),
     /// There is no rule set to change.
-    #[error("there is no rule set to change: POPs run their own configuration's. PUT one to /v1/rules first")]
+    #[error(
+        "there is no rule set to change: POPs run their own configuration's. `weir-sync rules put FILE` puts the first"
+    )]
     None,
     /// The version is not kept.
-    #[error("version {0} is not kept; GET /v1/rules/versions lists those that are")]
+    #[error("version {0} is not kept; `weir-sync rules versions` lists those that are")]
     NotKept(u64),
     /// A kept document is no longer valid.
     #[error("the rule set has {} errors; nothing was changed", .0.len())]
@@ -56,23 +58,24 @@ pub enum ChangeError {
     Override(Vec<ConfigError>),
     /// The maximum number of overrides is reached.
     #[error(
-        "there are {OVERRIDES_MAX} overrides, the most: GET /v1/overrides lists them; lift one, or ban a network instead of its addresses"
+        "there are {OVERRIDES_MAX} overrides, the most: `weir-sync overrides` lists them; lift one, or ban a network \
+         instead of its addresses"
     )]
     Full,
     /// There is no such override.
-    #[error("there is no such override: GET /v1/overrides lists all")]
+    #[error("there is no such override: `weir-sync overrides` lists all")]
     NoOverride,
     /// The canary with this number is running.
     #[error("a canary runs; nothing was changed. {CANARY_ENDS}")]
     Canary(u64),
     /// No canary is running.
-    #[error("no canary runs: PUT /v1/rules?pops=A,B or ?region=R begins one")]
+    #[error("no canary runs: `weir-sync rules put FILE --pops A,B` or `--region R` begins one")]
     NoCanary,
     /// The canary with this number is running, not the expected one.
     #[error("the canary that runs is {0}; nothing was changed. {CANARY_ENDS}")]
     OtherCanary(u64),
     /// Some POPs of the canary's audience, or all of them, have never reported.
-    #[error("{}. Nothing was changed; GET /v1/fleet lists POPs and their regions", unheard(.0))]
+    #[error("{}. Nothing was changed; `weir-sync fleet` lists POPs and their regions", unheard(.0))]
     Unheard(Audience),
     /// The canary would change the quota or the algorithm of strict rules.
     #[error("the canary has other terms for {} strict rules; nothing was changed", .0.len())]
@@ -81,7 +84,8 @@ pub enum ChangeError {
 
 fn conflict(current: u64) -> String {
     match current {
-        0 => "there is no rule set yet: expected `If-None-Match: *`".into(),
+        0 => "there is no rule set yet: `weir-sync rules put FILE` (or `If-None-Match: *`) makes the first"
+            .into(),
         current => format!("the current version is {current}"),
     }
 }

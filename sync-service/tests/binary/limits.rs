@@ -232,8 +232,8 @@ async fn a_body_that_drips_is_given_up_in_time() {
 #[tokio::test]
 async fn silence_and_half_a_head_are_given_up_in_time() {
     let ends_in = |outcome: &Outcome, time: Duration, what: &str| {
-        // A first byte that comes late has the time of both.
-        assert!((time..time + SLACK).contains(&outcome.took), "{what}: {outcome:?}");
+        // A first byte that comes late has the time of both. The server's clock may have begun before.
+        assert!((time * 9 / 10..time + SLACK).contains(&outcome.took), "{what}: {outcome:?}");
         assert!(outcome.answer.is_empty() || outcome.status() == Some(408), "{what}: {outcome:?}");
     };
     for server in Server::both(&[]) {

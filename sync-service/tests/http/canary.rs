@@ -186,7 +186,7 @@ async fn while_a_canary_runs_nothing_else_is_put_but_the_kill_switch_takes_it_ba
     ] {
         let answer = admin(&fleet.us, method, path, ANY, &body).await;
         assert_eq!((answer.status, &json_of(&answer)["canary"]), (409, &json!(id)), "{path}");
-        assert!(answer.detail().contains("POST /v1/rules/canary/promote"), "{}", answer.detail());
+        assert!(answer.detail().contains("`weir-sync rules promote`"), "{}", answer.detail());
     }
     let off = json!({"enforce": false});
     let answer = admin(&fleet.us, "PUT", "/v1/enforcement", "", &off).await;

@@ -95,7 +95,7 @@ proptest! {
                 observer.observe(report, &[true; 2]);
             }
             observer.flush();
-            observer.tell_minute(minute);
+            observer.end_minute(minute);
         }
     }
 }

@@ -94,7 +94,7 @@ async fn any_weir_sync_lists_the_keys_of_the_fleet() {
     assert_eq!(list(&fra, "?rule=per", 0).await.len(), 0);
     let bad = rules::page(&fra, "/v1/keys?top=3").await;
     assert_eq!(bad.status, 400);
-    assert!(bad.detail().ends_with("found `top=3`"), "{}", bad.detail());
+    assert!(bad.detail().contains("found `?top=3`"), "{}", bad.detail());
     assert_eq!(get(fra.address, "/v1/keys").await.status, 401, "it names clients");
     assert_eq!(ask(fra.address, &request("PUT", "/v1/keys", "", b"")).await.status, 405);
 }

@@ -175,7 +175,7 @@ async fn what_cannot_be_an_override_is_refused_and_changes_nothing() {
     let good = json!({"address": "192.0.2.1", "for": "1h"});
     let none = admin(&server, "PUT", BAN, "", &good).await;
     assert_eq!(none.status, 409);
-    assert!(none.detail().contains("PUT one to /v1/rules first"), "{}", none.detail());
+    assert!(none.detail().contains("`weir-sync rules put FILE` puts the first"), "{}", none.detail());
     let full =
         json!({"rules": rules("5/s")["rules"], "allow": vec![json!({"not": {"methods": ["PUT"]}}); 100]});
     let version = put(&server, FIRST, &full).await;

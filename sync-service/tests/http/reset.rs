@@ -78,11 +78,11 @@ async fn who_may_not_change_anything_resets_nothing_and_a_path_that_names_no_key
     let server = Server::start_over(config("fra"), store.clone()).await;
     assert_eq!(delete(&server, PATH, "").await.status, 401);
     for (path, expected) in [
-        ("/v1/keys/per-address", "expected /v1/keys/RULE/VALUE"),
-        ("/v1/keys/per-address/", "expected /v1/keys/RULE/VALUE"),
-        ("/v1/keys//192.0.2.1", "expected /v1/keys/RULE/VALUE"),
+        ("/v1/keys/per-address", "expected a rule and one of its keys"),
+        ("/v1/keys/per-address/", "expected a rule and one of its keys"),
+        ("/v1/keys//192.0.2.1", "expected a rule and one of its keys"),
         ("/v1/keys/per-address/192.0.2.0/33", "expected a key: an address (192.0.2.7)"),
-        ("/v1/keys/per-address/%zz", "expected /v1/keys/RULE/VALUE"),
+        ("/v1/keys/per-address/%zz", "expected a rule and one of its keys"),
         ("/v1/keys/per-address/somebody", "expected a key: an address (192.0.2.7)"),
     ] {
         let answer = delete(&server, path, ADMIN).await;

@@ -255,7 +255,7 @@ async fn the_kill_switch_is_a_version_like_any_other() {
     let enforce = async |body: Value| admin(&server, "PUT", "/v1/enforcement", "", &body).await;
     let none = enforce(json!({"enforce": true})).await;
     assert_eq!(none.status, 409);
-    assert!(none.detail().contains("PUT one to /v1/rules first"), "{}", none.detail());
+    assert!(none.detail().contains("`weir-sync rules put FILE` puts the first"), "{}", none.detail());
     let first = put(&server, FIRST, &rules("5/s")).await;
     assert_eq!(json_of(&enforce(json!({"enforce": true})).await)["version"], first, "it is");
     for _ in 0..2 {

@@ -19,19 +19,6 @@ fn assert_told(rule: &str, sentences: &[&str]) {
 }
 
 #[test]
-fn a_plain_rule() {
-    assert_eq!(
-        told("{name: a, key: [client_address], rate: 60/m, burst: 5}"),
-        [
-            "a: counts every request by client address (IPv4 /32, IPv6 /64); allows each 60/m, 5 at once.",
-            "A request without it is not counted.",
-            "In any minute up to 65 requests.",
-            "Out of touch with weir-sync, a POP allows this by itself.",
-        ]
-    );
-}
-
-#[test]
 fn what_is_counted_by_what() {
     assert_told(
         "{name: b, match: {methods: [POST], path: {prefix: /x}}, missing: share, rate: 10/s, \
@@ -202,29 +189,6 @@ fn tiers_and_wider_prefixes_and_the_rules_they_make() {
 }
 
 #[test]
-fn whether_it_is_enforced_and_how_pops_share_it() {
-    assert_told(
-        "{name: b, key: [host], rate: 10/s, local_burst: 2, min_share: {eu: 30, us: 20}, on_sync_loss: share, \
-         enforced_percent: 20, penalty: {after: 20, within: 60s, deny_for: 2h}}",
-        &[
-            "Enforced for 20 % of the keys; for the others it is in shadow.",
-            "A key that was limited 20 times within a minute is banned for 2 hours, in every region.",
-            "A POP lets 2 through before the fleet has heard of a key.",
-            "Parts of the quota belong to regions: eu 30 %, us 20 %.",
-            "Out of touch with weir-sync, a POP allows its fair share of this.",
-        ],
-    );
-    let strict = told("{name: c, key: [host], rate: 5/m, strict: true}");
-    assert!(strict.iter().any(|told| told.starts_with("Strict: a POP spends only")), "{strict:?}");
-    assert_eq!(strict.last().unwrap(), "Out of touch with weir-sync, a POP answers 503.");
-    assert_told(
-        "{name: d, key: [host], rate: 1/s, mode: shadow}",
-        &["In shadow: what it would do is counted, and nothing is limited."],
-    );
-    assert_told("{name: e, key: [host], rate: 1/s, mode: off}", &["Off: it is not looked at."]);
-}
-
-#[test]
 fn what_it_answers() {
     assert_told(
         "{name: a, key: [host], rate: 1/s, response: {status: 420, headers: [ratelimit], on_allowed: true, reset: epoch, \
@@ -243,19 +207,5 @@ fn what_it_answers() {
     assert_told(
         "{name: a, key: [host], rate: 1/s, response: {headers: []}}",
         &["The answer has none of the quota's headers."],
-    );
-}
-
-#[test]
-fn the_lists_and_the_switch() {
-    let text = "{enforce: false, allow: [{addresses: [10.0.0.0/8]}], deny: [{methods: [TRACE]}], \
-                rules: [{name: a, key: [all], rate: 1/s}]}";
-    assert_eq!(
-        super::lists(document(text).rules()),
-        [
-            "enforce is false: none of this limits anything.",
-            "allow: requests from 10.0.0.0/8 are counted by no rule and never refused.",
-            "deny: requests with the method TRACE get status 403, unless they meet allow.",
-        ]
     );
 }

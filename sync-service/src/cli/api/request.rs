@@ -119,24 +119,4 @@ mod tests {
         let odd = ApiRequest::get(&["keys", "r", "%2e?#"]);
         assert_eq!(of("http://h", &odd), "http://h/v1/keys/r/%252e%3F%23");
     }
-
-    #[test]
-    fn what_shows_whether_a_change_was_made() {
-        let by = |method, path: &[&str]| ApiRequest::new(method, path).shown_by();
-        assert_eq!(by(Method::GET, &["rules"]).or(by(Method::POST, &["keys"])), None, "they only look");
-        assert_eq!(ApiRequest::new(Method::PUT, &["rules"]).query("dry_run", &true).shown_by(), None);
-        let canary = ApiRequest::new(Method::PUT, &["rules"]).query("region", &"eu");
-        assert_eq!(canary.shown_by(), Some("weir-sync rules canary"), "it is no version");
-        for (method, path, command) in [
-            (Method::PUT, &["rules"][..], "rules versions"),
-            (Method::POST, &["rules", "rollback"], "rules versions"),
-            (Method::POST, &["rules", "canary", "promote"], "rules canary"),
-            (Method::PUT, &["enforcement"], "rules versions"),
-            (Method::PUT, &["bans"], "overrides"),
-            (Method::PUT, &["keys", "r", "192.0.2.1", "override"], "overrides"),
-            (Method::DELETE, &["keys", "r", "192.0.2.1"], "keys"),
-        ] {
-            assert_eq!(by(method, path), Some(format!("weir-sync {command}").as_str()), "{path:?}");
-        }
-    }
 }

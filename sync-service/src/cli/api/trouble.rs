@@ -34,7 +34,8 @@ pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str
         ClientError::Http(error)
             if error.is_parse() || error.is_incomplete_message() && url.scheme() == "http" =>
         {
-            "is that the port of weir-sync's API (listen)? If it has a certificate, the address begins with https://"
+            "is that the port of weir-sync's API (listen)? If it has a certificate, the address begins with \
+             https://"
         }
         ClientError::Http(_) | ClientError::Body(_) if shown_by.is_some() => "weir-sync's log may say why",
         ClientError::Http(_) | ClientError::Body(_) => "try again; weir-sync's log may say why",
@@ -75,33 +76,9 @@ fn not_secured(error: &io::Error) -> &'static str {
     }
 }
 
-/// Message of a problem document, with commands in place of requests.
+/// Message of a problem document.
 pub(super) fn detail(problem: &Value) -> String {
-    problem["detail"].as_str().map(|text| in_commands(&shown(text))).unwrap_or_default()
-}
-
-/// Requests that refusals mention, with the equivalent commands. A text that begins with another one comes
-/// before it.
-const COMMANDS: [(&str, &str); 11] = [
-    ("POST /v1/rules/canary/promote", "`weir-sync rules promote`"),
-    ("DELETE /v1/rules/canary", "`weir-sync rules withdraw`"),
-    ("GET /v1/rules/versions", "`weir-sync rules versions`"),
-    ("PUT /v1/rules?pops=A,B or ?region=R", "`weir-sync rules put FILE --pops A,B` or `--region R`"),
-    ("PUT one to /v1/rules first", "put one first with `weir-sync rules put FILE`"),
-    ("expected `If-None-Match: *`", "`weir-sync rules put FILE` makes the first"),
-    ("GET /v1/rules", "`weir-sync rules get`"),
-    ("GET /v1/fleet", "`weir-sync fleet`"),
-    ("GET /v1/overrides", "`weir-sync overrides`"),
-    ("GET /v1/keys", "`weir-sync keys`"),
-    (
-        "/v1/keys/RULE/VALUE, each percent-encoded, as in /v1/keys/per-address/192.0.2.0%2F24",
-        "a rule and one of its keys",
-    ),
-];
-
-/// Replaces requests by commands.
-fn in_commands(text: &str) -> String {
-    COMMANDS.iter().fold(text.to_owned(), |text, (request, command)| text.replace(request, command))
+    problem["detail"].as_str().map(shown).unwrap_or_default()
 }
 
 /// Failure for a refusal, with advice.
@@ -109,14 +86,17 @@ pub(super) fn refused(status: StatusCode, problem: &Value, has_token: bool) -> F
     let detail = detail(problem);
     let sentence = match status {
         StatusCode::UNAUTHORIZED if !has_token => {
-            "weir-sync wants an operator's token: --token-file FILE (or WEIR_TOKEN_FILE, WEIR_TOKEN), one of its admin_token_file"
+            "weir-sync wants an operator's token: --token-file FILE (or WEIR_TOKEN_FILE, WEIR_TOKEN), one of its \
+             admin_token_file"
                 .into()
         }
         StatusCode::UNAUTHORIZED => {
-            "weir-sync does not know the token: expected one of its admin_token_file (POPs' tokens do not change rules)".into()
+            "weir-sync does not know the token: expected one of its admin_token_file (POPs' tokens do not change rules)"
+                .into()
         }
         StatusCode::PRECONDITION_FAILED => {
-            format!("somebody else was faster: {detail}. Nothing was changed; look at `rules diff`, then do it again")
+            let next = "Nothing was changed; look at `rules diff`, then do it again";
+            format!("somebody else was faster: {detail}. {next}")
         }
         _ => detail,
     };
@@ -125,36 +105,8 @@ pub(super) fn refused(status: StatusCode, problem: &Value, has_token: bool) -> F
         let text = |field: &str| error[field].as_str().map(shown).unwrap_or_default();
         let place = text("place");
         let gap = if place.is_empty() { "" } else { ": " };
-        format!("\n{place}{gap}{}", in_commands(&text("problem")))
+        format!("\n{place}{gap}{}", text("problem"))
     });
     let errors: String = errors.collect();
     Failure::refused(format!("refused: {sentence}{errors}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The sources whose texts an operator's commands may be refused with.
-    const SOURCES: [&str; 6] = [
-        include_str!("../../problem.rs"),
-        include_str!("../../rules/change.rs"),
-        include_str!("../../keys/which.rs"),
-        include_str!("../../keys/name.rs"),
-        include_str!("../../overrides/request.rs"),
-        include_str!("../../routes/keys.rs"),
-    ];
-
-    #[test]
-    fn no_refusal_names_a_request() {
-        for line in SOURCES.iter().flat_map(|source| source.lines()) {
-            // Comments, and how a path is taken apart.
-            let is_text =
-                line.contains("/v1/") && !line.trim_start().starts_with("//") && !line.contains("strip_");
-            let told = in_commands(line);
-            assert!(!is_text || !told.contains("/v1/"), "{told}");
-        }
-        let problem = serde_json::json!({"detail": "there is no such override: GET /v1/overrides lists all"});
-        assert_eq!(detail(&problem), "there is no such override: `weir-sync overrides` lists all");
-    }
 }

@@ -58,16 +58,13 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
     }
     let mut answer = file.judged(api, api.try_ask(ask().comment(matches.get_one("comment"))?).await?)?;
     answer["changes"] = tried["changes"].clone();
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&answer));
-    }
     let page = format!(
         "Canary {} is for {}, beside version {}: `rules canary` shows how far it has come.\n",
         answer["canary"],
         whom(&answer),
         Names::told(api).await.of(version)
     );
-    Ok(CommandOutput::done(page + &lines(&tried)).with_note(warnings.join("\n")))
+    Ok(CommandOutput::new(answer, page + &lines(&tried)).with_note(warnings.join("\n")))
 }
 
 pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
@@ -80,10 +77,8 @@ pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
         }
         ApiResult::Refused(status, problem) => return Err(api.refusal(status, &problem)),
     };
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&canary));
-    }
-    Ok(CommandOutput::done(page(&canary, Names::told(api).await) + &lines(&canary)))
+    let page = page(&canary, Names::told(api).await) + &lines(&canary);
+    Ok(CommandOutput::new(canary, page))
 }
 
 /// Makes the canary the rule set of all POPs.
@@ -94,22 +89,17 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     };
     let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&answer));
-    }
     let version = Names::told(api).await.of(answer["version"].as_u64().unwrap_or_default());
-    Ok(CommandOutput::done(format!("Version {version} is what canary {id} said, for all POPs.\n")))
+    Ok(CommandOutput::new(answer, format!("Version {version} is what canary {id} said, for all POPs.\n")))
 }
 
 /// Ends the canary.
 pub(super) async fn withdraw(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&answer));
-    }
     let (id, whom) = (&answer["id"], whom(&answer));
-    Ok(CommandOutput::done(format!("Canary {id} is withdrawn: {whom} runs what all others do.\n")))
+    let page = format!("Canary {id} is withdrawn: {whom} runs what all others do.\n");
+    Ok(CommandOutput::new(answer, page))
 }
 
 fn page(canary: &Value, names: Names) -> String {

@@ -9,6 +9,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::check::CheckedFile;
 use crate::cli::api::{Api, ApiRequest, ApiResponse, ApiResult};
 use crate::cli::fleet;
 use crate::cli::names::{Names, given_version};
@@ -92,14 +93,10 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     let names = Names::told(api).await;
     let (running, count, others) = fleet::runs(&fleet, names);
     let is_late = matches.contains_id(WAIT) && (running < count || count == 0);
-    if matches.get_flag("json") {
-        let changes = &tried.answer["changes"];
-        let answer = json!({
-            "version": made, "previous": current, "is_same": is_same, "changes": changes,
-            "warnings": tried.answer["warnings"], "pops": {"running": running, "count": count, "others": others},
-        });
-        return Ok(CommandOutput::json(&answer).refused_if(is_late));
-    }
+    let answer = json!({
+        "version": made, "previous": current, "is_same": is_same, "changes": tried.answer["changes"],
+        "warnings": tried.answer["warnings"], "pops": {"running": running, "count": count, "others": others},
+    });
     let made = names.of(made);
     let head = match (is_same, current) {
         (true, _) => format!("Version {made} says just that already: nothing was put.\n"),
@@ -113,7 +110,7 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     let others = others.iter().map(|other| format!("  {other}\n"));
     let page = head + &lines(&tried.answer) + &runs + &others.collect::<String>();
     let notes = output::lines(warnings.into_iter().chain([note]));
-    Ok(CommandOutput::done(page).with_note(notes).refused_if(is_late))
+    Ok(CommandOutput::new(answer, page).with_note(notes).refused_if(is_late))
 }
 
 /// State of the fleet once every POP runs the version or has refused it, or when the time is over.
@@ -137,17 +134,14 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches)?;
     let tried = tried(api, &file, None).await?;
     let is_same = tried.answer["is_same"] == true;
-    if matches.get_flag("json") {
-        return Ok(CommandOutput::json(&tried.answer).refused_if(!is_same));
-    }
     let (path, current) = (file.path, Names::told(api).await.of(tried.current));
     let head = match (is_same, tried.current) {
         (true, _) => format!("{path} says just what version {current} says.\n"),
         (false, 0) => format!("{path} would be the first version.\n"),
         (false, _) => format!("{path} differs from version {current}.\n"),
     };
-    let said = CommandOutput::done(head + &lines(&tried.answer)).with_note(tried.warnings().join("\n"));
-    Ok(said.refused_if(!is_same))
+    let (page, notes) = (head + &lines(&tried.answer), tried.warnings().join("\n"));
+    Ok(CommandOutput::new(tried.answer, page).with_note(notes).refused_if(!is_same))
 }
 
 /// Makes a dry run of putting the file in place of the current version, or of `expected`.
@@ -185,7 +179,7 @@ impl<'a> File<'a> {
         match outcome {
             ApiResult::Done(answer) => Ok(answer.body),
             ApiResult::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
-                let Some(found) = crate::check::errors(self.path, &self.bytes) else {
+                let Some(found) = CheckedFile::errors_in(self.path, &self.bytes) else {
                     return Err(api.refusal(StatusCode::UNPROCESSABLE_ENTITY, &problem));
                 };
                 let detail = problem["detail"].as_str().map(shown).unwrap_or_default();

@@ -261,7 +261,7 @@ impl Service {
             Err(checks) => join_all(checks.into_iter().map(verdict)).await,
         };
         for verdict in &verdicts {
-            self.metrics.count_check("grpc", verdict.decision.as_str());
+            self.metrics.count_checks("grpc", verdict.decision.as_str(), 1);
         }
         answering::response(verdicts)
     }
