@@ -183,8 +183,8 @@ pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// Error text for another host.
-pub(crate) const EXPECTED_HOST: &str = "expected a host of this listener's own: a loopback address, localhost or a name without a \
-    dot. Set a token (token_file, check_token_file) to have it asked by other names";
+pub(crate) const EXPECTED_HOST: &str = "expected a host of this listener's own: a loopback address, localhost or a \
+    name without a dot. Set a token (token_file, check_token_file) to have it asked by other names";
 
 /// Hosts that a listener answers to.
 ///

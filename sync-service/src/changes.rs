@@ -139,7 +139,8 @@ mod tests {
         let mut login = rule("login", "10/m");
         login["strict"] = json!(true);
         let old = json!({"rules": [rule("old", "1/s"), rule("login", "5/m"), rule("api", "1/s")]});
-        let new = json!({"rules": [rule("api", "1/s"), login, rule("search", "1/s")], "deny": [{"hosts": ["h".repeat(200)]}]});
+        let deny = json!([{"hosts": ["h".repeat(200)]}]);
+        let new = json!({"rules": [rule("api", "1/s"), login, rule("search", "1/s")], "deny": deny});
         let long = format!("~ deny: nothing -> [{{\"hosts\":[\"{}...", "h".repeat(88));
         let expected = [
             "+ rule search",

@@ -48,8 +48,8 @@ pub fn command() -> Command {
     Command::new(NAME)
         .about("Judges files of rules, explains each rule, and says how far a fleet can get above its quota")
         .after_help(
-            "It ends with 0 if all files are good, 1 if one has errors (with --strict: or warnings), 2 if one cannot be \
-             read or the command line is wrong.",
+            "It ends with 0 if all files are good, 1 if one has errors (with --strict: or warnings), 2 if one cannot \
+             be read or the command line is wrong.",
         )
         .arg(files.help(
             "Rules, a plugin configuration, or a file of Envoy or Kubernetes with one, as YAML or JSON; - is the \

@@ -1,7 +1,7 @@
 //! `weir-sync explain FILE`: lists the rules that count a request, with its keys.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_budget::id::Hex;
 use weir_rules::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
 use weir_rules::key::{KeyPart, KeySpec, KeyValue, Missing, MissingPart};
@@ -12,9 +12,8 @@ use weir_rules::{Listed, Rule, RuleSet};
 
 use crate::check::CheckedFile;
 use crate::check::explain::condition::{part, source};
-use request::Described;
-
-mod request;
+use crate::gateway::CheckRequest;
+use crate::gateway::json::asks;
 
 /// Flag to ask a fleet instead of reading a file.
 pub const LIVE: &str = "live";
@@ -60,18 +59,80 @@ pub fn command() -> Command {
 
 /// The request that the command line describes, as JSON for weir-sync. An error has a line per problem.
 pub fn described(matches: &ArgMatches) -> Result<Value, String> {
-    Ok(Described::of(matches)?.json())
+    let mut errors = Vec::new();
+    let mut pairs = |name: &str, at: char, expected: &str| {
+        let mut read = Vec::new();
+        for text in matches.get_many::<String>(name).into_iter().flatten() {
+            match text.split_once(at).filter(|(name, _)| !name.trim().is_empty()) {
+                Some((name, value)) => read.push((name.trim(), value.trim())),
+                None => errors.push(format!("--{name}: expected {expected}, found {text:?}")),
+            }
+        }
+        read
+    };
+    let headers = pairs("header", ':', "a header, as in 'x-api-key: abc'");
+    let claims = pairs("claim", '=', "a claim, as in payload.sub=abc");
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
+    }
+    let mut request = json!({"headers": {}, "claims": {}});
+    for (name, value) in headers {
+        match &mut request["headers"][name.to_ascii_lowercase()] {
+            Value::Array(lines) => lines.push(value.into()),
+            first => *first = json!([value]),
+        }
+    }
+    for (path, value) in claims {
+        let mut at = &mut request["claims"];
+        for name in path.split('.') {
+            // A text in the way is replaced.
+            if !at.is_object() {
+                *at = json!({});
+            }
+            at = &mut at[name];
+        }
+        *at = value.into();
+    }
+    for name in ["method", "path", "host", "address"] {
+        if let Some(text) = matches.get_one::<String>(name) {
+            request[name] = text.as_str().into();
+        }
+    }
+    read(&request).map(|_| request)
+}
+
+/// The described request. An error has a line per problem.
+fn read(request: &Value) -> Result<CheckRequest, String> {
+    let mut asks = asks(request).map_err(|errors| {
+        let lines =
+            errors.iter().map(|error| format!("--{}: {}", error.place.replacen("s.", " ", 1), error.problem));
+        lines.collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(asks.pop().unwrap_or_default())
+}
+
+/// The request in one line.
+fn in_one_line(request: &CheckRequest) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let mut line = format!("{} {}", text(&request.method), text(&request.path));
+    let address = request.address.map(|address| address.to_string());
+    let places = [("to", &request.host), ("from", &address), ("on route", &request.route)].into_iter();
+    line.extend(places.filter_map(|(says, what)| Some(format!(" {says} {}", what.as_ref()?))));
+    line.extend(request.headers.iter().map(|(name, value)| format!(", {name}: {value}")));
+    line.extend(request.claims.iter().map(|(name, value)| format!(", claim {}={value}", name.join("."))));
+    line
 }
 
 /// Explains the request. An error of the file or the request has a line per problem.
 pub fn run(matches: &ArgMatches) -> Result<String, String> {
-    let mut request = Described::of(matches)?;
+    let route = matches.get_one::<String>("route").cloned();
+    let mut request = CheckRequest { route, ..read(&described(matches)?)? };
     let secret = match matches.get_one::<String>("key-secret-file") {
         Some(path) => secret(path)?,
         None => FleetSecret::UNKEYED,
     };
     let document = CheckedFile::document(matches.get_one::<String>("file").map_or("", String::as_str))?;
-    let mut lines = vec![request.to_string()];
+    let mut lines = vec![in_one_line(&request)];
     lines.extend(told(document.rules(), &mut request, &secret));
     let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());
     if is_hashed && secret == FleetSecret::UNKEYED {
@@ -92,7 +153,7 @@ fn secret(path: &str) -> Result<FleetSecret, String> {
 }
 
 /// Explanation of the lists and each rule for the request.
-fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<String> {
+fn told(rules: &RuleSet, request: &mut CheckRequest, secret: &FleetSecret) -> Vec<String> {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
     let meets = |list: &[Condition], least: Holds, fetched: &mut Fetched<'_>| {

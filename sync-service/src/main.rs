@@ -124,7 +124,8 @@ impl Signals {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hangup.recv() => {
-                    tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a restart");
+                    tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a \
+                        restart");
                     secrets.ask_reread();
                 }
             }

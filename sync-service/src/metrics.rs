@@ -24,106 +24,51 @@ use crate::store::StoreError;
 /// A gauge that may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// Label of metrics about a rule's budgets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfRule {
-    /// The rule's name.
-    pub rule: String,
+/// Generates the label sets of metrics.
+macro_rules! labels {
+    ($($(#[doc = $about:literal])+ $name:ident { $($field:ident: $kind:ty),+ })+) => {$(
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+        pub struct $name {
+            $(#[doc = "The label."] pub $field: $kind,)+
+        }
+    )+};
 }
 
-/// Labels of metrics about a rule's decisions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfDecision {
-    /// The rule's name.
-    pub rule: String,
-    /// `allow`, `limit`, `shadow` (let through, but limited if the rule were enforced) or `deny`.
-    pub decision: &'static str,
+labels! {
+    /// A rule's budgets.
+    OfRule { rule: String }
+    /// Decisions of a rule: `allow`, `limit`, `shadow` (let through, but limited if the rule were enforced) or `deny`.
+    OfDecision { rule: String, decision: &'static str }
+    /// Outcome of a report: `answered`, `partial` (the store was out of reach for some keys at least, which got grants
+    /// from the region's own share), `malformed` or `forbidden` (its token is for other POPs).
+    ReportOutcome { outcome: &'static str }
+    /// Kind of a store error: one of [`StoreError::KINDS`].
+    StoreErrorKind { kind: &'static str }
+    /// Name of the token or certificate of a request.
+    Bearer { token: String }
+    /// Refused claim of a POP, whose name is empty beyond the maximum: `rule`, `tokens`, `keys`, `cost` or `ban`.
+    RefusedClaim { pop: String, reason: &'static str }
+    /// Check at the gateway. API: `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`; decision:
+    /// `allow`, `limit`, `deny` (the check failed) or `block`.
+    Checked { api: &'static str, decision: &'static str }
+    /// Event at the gateway other than a decision: name of the engine's metric, without `weir.`.
+    Happened { event: &'static str }
+    /// Event of the audit log: `change`, `decisions`, `omitted` or `anomaly`.
+    OfEvent { event: &'static str }
+    /// Anomaly of a rule: `rate`, `pop`, `top_key` or `share`.
+    OfAnomaly { rule: String, anomaly: &'static str }
+    /// Sink of the audit log: `file`, `stdout` or `redis`.
+    OfSink { sink: &'static str }
+    /// Status of the response to a refused request.
+    RefusedStatus { status: u16 }
 }
 
 /// A gauge for each rule.
 pub type ByRule = Family<OfRule, FloatGauge>;
 
-/// Label for the outcome of a report.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ReportOutcome {
-    /// `answered`, `partial` (the store was out of reach for some keys at least, which got grants from the
-    /// region's own share), `malformed` or `forbidden` (its token is for other POPs).
-    pub outcome: &'static str,
-}
-
-impl ReportOutcome {
-    /// All outcomes.
-    const ALL: [&str; 4] = ["answered", "partial", "malformed", "forbidden"];
-}
-
-/// Label for the kind of a store error.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct StoreErrorKind {
-    /// One of [`StoreError::KINDS`].
-    pub kind: &'static str,
-}
-
-/// Label for the token or certificate of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Bearer {
-    /// Its name.
-    pub token: String,
-}
-
-/// Labels of a refused claim.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RefusedClaim {
-    /// The POP's name; empty for those beyond the maximum.
-    pub pop: String,
-    /// `rule`, `tokens`, `keys`, `cost` or `ban`.
-    pub reason: &'static str,
-}
-
-/// Labels for the decision of a check at the gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Checked {
-    /// Endpoint: `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`.
-    pub api: &'static str,
-    /// `allow`, `limit`, `deny` (the check failed) or `block`.
-    pub decision: &'static str,
-}
-
-/// Label for an event at the gateway other than a decision.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Happened {
-    /// Name of the engine's metric, without `weir.`.
-    pub event: &'static str,
-}
-
-/// Label for an event of the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfEvent {
-    /// Kind of the event: `change`, `decisions`, `omitted` or `anomaly`.
-    pub event: &'static str,
-}
-
-/// Labels of an anomaly of a rule.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfAnomaly {
-    /// The rule's name.
-    pub rule: String,
-    /// `rate`, `pop`, `top_key` or `share`.
-    pub anomaly: &'static str,
-}
-
-/// Label for a sink of the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OfSink {
-    /// `file`, `stdout` or `redis`.
-    pub sink: &'static str,
-}
-
-/// Label for the status of a refused request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RefusedStatus {
-    /// Status of the response.
-    pub status: u16,
-}
+/// All outcomes of a report.
+const OUTCOMES: [&str; 4] = ["answered", "partial", "malformed", "forbidden"];
 
 /// Generates the struct of all metrics, and a function that registers them. A field's name is the metric's
 /// name, and its comment is the metric's help.
@@ -159,8 +104,8 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Reports, by outcome: answered; partial (the store was out of reach for some keys at least); malformed; forbidden (the
-    /// token is for other POPs).
+    /// Reports, by outcome: answered; partial (the store was out of reach for some keys at least); malformed;
+    /// forbidden (the token is for other POPs).
     reports: Family<ReportOutcome, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
@@ -185,15 +130,15 @@ metrics! {
     pushed: Counter;
     /// How long the store took to charge a report.
     store_latency: Histogram = Histogram::new(LATENCIES), in Unit::Seconds;
-    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (no replica has it), refused, full (the rule has
-    /// `store_keys_max` keys), invalid.
+    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (no replica has it), refused, full
+    /// (the rule has `store_keys_max` keys), invalid.
     store_errors: Family<StoreErrorKind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
     /// Servers of the store of which no replica confirms acquired tokens, where `store_wait_ms` has them wait for one.
     store_masters_unreplicated: Gauge;
-    /// How often a Redis's clock was found more than 1 s ahead of where it can be by this machine's. Nothing refills for that
-    /// time; see to NTP on both.
+    /// How often a Redis's clock was found more than 1 s ahead of where it can be by this machine's. Nothing refills
+    /// for that time; see to NTP on both.
     store_clock_jumps: Counter;
     /// Requests refused, by status.
     http_errors: Family<RefusedStatus, Counter>;
@@ -201,14 +146,15 @@ metrics! {
     token_uses: Family<Bearer, Counter>;
     /// Open connections.
     connections: Gauge;
-    /// The version of the rule set that POPs are told to run, or with overrides the number of its revision; 0 if there is none.
+    /// The version of the rule set that POPs are told to run, or with overrides the number of its revision; 0 if
+    /// there is none.
     rule_set_version: Gauge;
     /// The revision that the POPs of a canary are told to run; 0 while none runs.
     canary_revision: Gauge;
     /// How often the watched file of rules was found invalid.
     rules_file_errors: Counter;
-    /// 1 while the watched file of rules is valid and its content has reached the store; 0 also while it waits for the end of a
-    /// canary.
+    /// 1 while the watched file of rules is valid and its content has reached the store; 0 also while it waits for
+    /// the end of a canary.
     rules_file_applied: Gauge;
     /// What the budgets of a rule owe together now, as last heard.
     debt_tokens: ByRule;
@@ -216,13 +162,13 @@ metrics! {
     overshoot_tokens: ByRule;
     /// How far a key was above its quota at most since the start.
     overshoot_max_tokens: ByRule;
-    /// How far above its quota a key can get, given the rule and the fleet, as long as no POP's exchange fails twice in a row;
-    /// it assumes a POP's `timeout_ms` of 1000.
+    /// How far above its quota a key can get, given the rule and the fleet, as long as no POP's exchange fails twice
+    /// in a row; it assumes a POP's `timeout_ms` of 1000.
     bound_tokens: ByRule;
     /// Hot keys that this weir-sync grants.
     hot_keys_here: Gauge;
-    /// How often a hot key found no room among the 4,096 that are shared, or was dropped for one deeper in debt. POPs hear of
-    /// such a key only when they ask.
+    /// How often a hot key found no room among the 4,096 that are shared, or was dropped for one deeper in debt.
+    /// POPs hear of such a key only when they ask.
     hot_keys_dropped: Counter;
     /// Hot keys in the fleet.
     hot_keys: Gauge;
@@ -239,12 +185,12 @@ metrics! {
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
     reports_offline: Counter;
-    /// Requests that the POPs which report here decided, as far as they say it: allow, limit, shadow (let through, but limited
-    /// if the rule were enforced) or deny. The rule `deny list` is the list `deny` and bans of addresses. The sum over all
-    /// weir-syncs is the fleet's.
+    /// Requests that the POPs which report here decided, as far as they say it: allow, limit, shadow (let through,
+    /// but limited if the rule were enforced) or deny. The rule `deny list` is the list `deny` and bans of
+    /// addresses. The sum over all weir-syncs is the fleet's.
     decisions: Family<OfDecision, Counter>;
-    /// Checks at the gateway, by decision (allow, limit, deny: could not be checked, block) and API: http (`/v1/check`), limit
-    /// (`/ratelimit/check`), grpc, and quota: requests that clients with quotas report.
+    /// Checks at the gateway, by decision (allow, limit, deny: could not be checked, block) and API: http
+    /// (`/v1/check`), limit (`/ratelimit/check`), grpc, and quota: requests that clients with quotas report.
     gateway_checks: Family<Checked, Counter>;
     /// Checks that a rule let through at the gateway.
     gateway_allowed: Family<OfRule, Counter>;
@@ -254,8 +200,8 @@ metrics! {
     gateway_denied: Family<OfRule, Counter>;
     /// Checks that a rule in shadow would have limited at the gateway.
     gateway_shadow_limited: Family<OfRule, Counter>;
-    /// What else happened at the gateway, by the name of an edge's metric without its first part. A row is there once something
-    /// has happened.
+    /// What else happened at the gateway, by the name of an edge's metric without its first part. A row is there
+    /// once something has happened.
     gateway_events: Family<Happened, Counter>;
     /// Streams of clients that decide by quotas they are assigned.
     gateway_quota_streams: Gauge;
@@ -269,7 +215,8 @@ metrics! {
     audit_log_written: Family<OfSink, Counter>;
     /// Events lost, because a sink was slow or gone.
     audit_log_lost: Family<OfSink, Counter>;
-    /// Tokens limited of keys that no `decisions` event tells of, because an interval had more than `audit_log_keys_max`.
+    /// Tokens limited of keys that no `decisions` event tells of, because an interval had more than
+    /// `audit_log_keys_max`.
     audit_log_omitted: Counter;
     /// How often a sink failed, which is tried again once a second.
     audit_log_errors: Family<OfSink, Counter>;
@@ -295,7 +242,7 @@ impl Metrics {
         let metrics = Self::register(own);
         // Samples that alerts depend on start at zero: Prometheus sees no increase in a sample that is the
         // first of its series.
-        for outcome in ReportOutcome::ALL {
+        for outcome in OUTCOMES {
             let _ = metrics.reports.get_or_create(&ReportOutcome { outcome });
         }
         for kind in StoreError::KINDS {

@@ -42,7 +42,8 @@ impl Problem {
 
     /// The token is missing or wrong.
     pub(crate) fn unauthorized() -> Self {
-        let detail = "expected `Authorization: Bearer` with a token for this path; or, of a POP, a client certificate over TLS";
+        let detail = "expected `Authorization: Bearer` with a token for this path; or, of a POP, a client certificate \
+            over TLS";
         Self::new(StatusCode::UNAUTHORIZED, detail).with_header(WWW_AUTHENTICATE, "Bearer")
     }
 
@@ -60,8 +61,8 @@ impl Problem {
     /// The report names a POP with the prefix that is reserved for gateways.
     pub(crate) fn gateways_name(pop: &str) -> Self {
         let detail = format!(
-            "found a report of {pop}: names that begin with `gateway/` are those of the gateways in weir-syncs; give this POP \
-             another name (sync.pop)"
+            "found a report of {pop}: names that begin with `gateway/` are those of the gateways in weir-syncs; give \
+             this POP another name (sync.pop)"
         );
         Self::new(StatusCode::FORBIDDEN, detail)
     }
@@ -100,8 +101,8 @@ impl Problem {
     /// POPs run this revision, but the store has lost its rule set and its overrides.
     pub(crate) fn lost(revision: u64) -> Self {
         let detail = format!(
-            "the store has lost the rule set and the overrides of revision {revision}, which POPs run. Its overrides end \
-             in their time; the rule set, put again, ends them at once, and so does the kill switch"
+            "the store has lost the rule set and the overrides of revision {revision}, which POPs run. Its overrides \
+             end in their time; the rule set, put again, ends them at once, and so does the kill switch"
         );
         Self::new(StatusCode::CONFLICT, detail)
     }
@@ -144,7 +145,8 @@ impl From<Refused> for Problem {
         let detail = match refused {
             Refused::Unknown => return Self::unauthorized(),
             Refused::Closed => {
-                "there are no tokens for operators here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync".into()
+                "there are no tokens for operators here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this \
+                 weir-sync".into()
             }
             Refused::NoTokens(api) => format!(
                 "there are no tokens for this API here: expected one with the role `{}` in check_token_file",

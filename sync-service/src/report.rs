@@ -37,7 +37,7 @@ use crate::store::{ChargeBatch, Store, StoreError};
 
 /// Handler of reports, and of queries about the hub's state.
 pub(crate) struct ReportHandler {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
     /// Rule sets that POPs run.
@@ -51,9 +51,9 @@ pub(crate) struct ReportHandler {
     /// Rules whose decisions appear in the metrics.
     shown: figures::RateMetrics,
     /// Name of this weir-sync in the store.
-    member: String,
+    pub(crate) member: String,
     /// Notified when there are bans that were not shared with the other regions yet.
-    new_bans: Notify,
+    pub(crate) new_bans: Notify,
     /// True if this weir-sync's last shared text of top keys is not empty.
     is_busy_told: AtomicBool,
     /// Held while bans are shared: an older answer of the store must not undo an operator's later command.
@@ -138,15 +138,6 @@ impl ReportHandler {
             register
         );
         StoreReplies { accounts, acquired, pops }
-    }
-
-    /// Acquires tokens of strict budgets in the name of `pop`, without any check of its claims.
-    pub(crate) async fn acquire(
-        &self,
-        pop: &str,
-        acquires: &[AcquireRequest],
-    ) -> Vec<Result<AcquireResult, StoreError>> {
-        self.store.acquire(pop, acquires).await
     }
 
     /// Consumes tokens with a single exchange, and counts them. Fails if the store does not answer `within`
@@ -248,8 +239,8 @@ impl ReportHandler {
         let region = self.member.split('/').next().unwrap_or_default();
         match offline {
             Some(error) => Some(format!(
-                "{error}: the POPs that report to {} are told, and the store once it answers. Say it to the other weir-syncs of \
-                 {region}, and of other regions, too",
+                "{error}: the POPs that report to {} are told, and the store once it answers. Say it to the other \
+                 weir-syncs of {region}, and of other regions, too",
                 self.member
             )),
             None if !self.store.is_lasting() => {
@@ -259,19 +250,9 @@ impl ReportHandler {
         }
     }
 
-    /// Name of this weir-sync in the store.
-    pub(crate) fn member(&self) -> &str {
-        &self.member
-    }
-
     /// State of the budgets as known to this weir-sync.
     pub(crate) fn figures(&self) -> Figures {
         self.hub().figures(self.now())
-    }
-
-    /// Waits until there is a ban that was not shared yet.
-    pub(crate) async fn new_bans(&self) {
-        self.new_bans.notified().await;
     }
 
     /// Shares new bans with the other regions, and reads theirs.
@@ -385,8 +366,8 @@ impl ReportHandler {
         if let Some(pops_here) = facts.guess {
             tracing::warn!(
                 pops_here,
-                "the store has not answered yet, and no POP knows how many POPs the fleet has, so the POPs that report here \
-                 share the whole of each quota; set pops_expected"
+                "the store has not answered yet, and no POP knows how many POPs the fleet has, so the POPs that \
+                 report here share the whole of each quota; set pops_expected"
             );
         }
     }

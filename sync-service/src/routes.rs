@@ -1,6 +1,5 @@
 //! Routing and authorization of HTTP requests.
 
-mod canary;
 mod check;
 mod console;
 mod fleet;

@@ -199,17 +199,19 @@ impl RuleSets {
             // Nothing was read from the store yet.
             self.listen().await?;
         }
+        Ok(self.rule_sets())
+    }
+
+    fn rule_sets(&self) -> Vec<Arc<RuleSet>> {
         let told = self.told();
         let revisions = told.current().into_iter().chain(told.canary().map(|trial| &trial.revision));
-        Ok(revisions.filter_map(|revision| revision.rule_set.clone()).collect())
+        revisions.filter_map(|revision| revision.rule_set.clone()).collect()
     }
 
     /// True if POPs run a rule of this name, or if it is not known what they run.
     pub fn has_rule(&self, name: &str) -> bool {
-        let told = self.told();
-        let revisions = told.current().into_iter().chain(told.canary().map(|trial| &trial.revision));
-        let mut sets = revisions.filter_map(|revision| revision.rule_set.as_ref()).peekable();
-        sets.peek().is_none() || sets.any(|set| set.rules().iter().any(|rule| rule.name == name))
+        let sets = self.rule_sets();
+        sets.is_empty() || sets.iter().any(|set| set.rules().iter().any(|rule| rule.name == name))
     }
 
     fn told_of(&self, number: u64) -> Option<NumberedDocument> {
@@ -255,11 +257,7 @@ impl RuleSets {
         let text = document.text();
         let put = NewVersion { document: &text, expected, note: &change.text(), from_file: false };
         let stored = self.store.put_rules(&put).await;
-        match stored.inspect_err(|error| self.tell_of_lost(error, change))? {
-            Stored::New(version) | Stored::Same(version) => Ok(version),
-            Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
-            Stored::Canary(id) => Err(ChangeError::Canary(id)),
-        }
+        made(stored.inspect_err(|error| self.tell_of_lost(error, change))?)
     }
 
     /// Notifies POPs of a new version in the store, and records it in the log and the audit log.
@@ -304,11 +302,8 @@ impl RuleSets {
             return Err(ChangeError::Conflict(version));
         }
         let old = current.as_ref().and_then(|held| serde_json::from_slice(&held.document).ok());
-        let is_same = old.as_ref() == Some(document.value());
-        let old = old.unwrap_or_default();
-        let changes = Differences::between(&old, document.value());
-        let lines = changes.lines(&old, document.value());
-        Ok(Tried { current: version, next: current.map(|held| held.version + 1), is_same, changes, lines })
+        let next = current.map(|held| held.version + 1);
+        Ok(Tried::of(&old.unwrap_or_default(), document.value(), version, next))
     }
 
     /// Puts the content of a watched file if the store does not have it yet, and returns the new version. Fails
@@ -326,12 +321,11 @@ impl RuleSets {
                 self.tell_of_lost(error, &change);
             }
         };
-        let version = match stored.inspect_err(lost)? {
-            Stored::New(version) => version,
-            Stored::Same(_) => return Ok(None),
-            Stored::Conflict(version) => return Err(ChangeError::Conflict(version)),
-            Stored::Canary(id) => return Err(ChangeError::Canary(id)),
-        };
+        let stored = stored.inspect_err(lost)?;
+        if matches!(stored, Stored::Same(_)) {
+            return Ok(None);
+        }
+        let version = made(stored)?;
         self.known().add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
         self.tell_of(version, document, &change).await;
@@ -357,6 +351,15 @@ impl RuleSets {
     fn told(&self) -> MutexGuard<'_, RecentRevisions> {
         // Nothing that runs under this lock panics. If it did, the state would still be valid.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Version that was put.
+fn made(stored: Stored) -> Result<u64, ChangeError> {
+    match stored {
+        Stored::New(version) | Stored::Same(version) => Ok(version),
+        Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
+        Stored::Canary(id) => Err(ChangeError::Canary(id)),
     }
 }
 

@@ -113,24 +113,12 @@ pub async fn run(
     // The address comes first: without it, there is no reason to connect to the store.
     let listener = listen(config.listen, "--listen").await?;
     let store = open_store(&config)?;
-    serve(config, secrets, listener, store, ready, shutdown).await
+    serve(config, secrets, listener, store, ready, Box::pin(shutdown)).await
 }
 
-/// Like [`run`], with a listener and a store that are already open. Several servers may share one store.
-pub async fn serve(
-    config: Config,
-    secrets: Arc<Secrets>,
-    listener: TcpListener,
-    store: Arc<dyn Store>,
-    ready: oneshot::Sender<Listening>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), RunError> {
-    serve_until(config, secrets, listener, store, ready, Box::pin(shutdown)).await
-}
-
-/// Like [`serve`], with boxed arguments and result. The code is thus compiled once in this crate and not in
-/// each program that calls it.
-fn serve_until(
+/// Like [`run`], with a listener and a store that are already open. Several servers may share one store. The
+/// code is compiled once in this crate and not in each program that calls it.
+pub fn serve(
     config: Config,
     secrets: Arc<Secrets>,
     listener: TcpListener,
@@ -245,7 +233,7 @@ async fn share_bans(routes: Arc<Routes>) {
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = routes.exchange.new_bans() => {}
+            () = routes.exchange.new_bans.notified() => {}
         }
         if let Err(error) = routes.exchange.share_bans().await {
             tracing::debug!(%error, "cannot exchange bans with the other regions");

@@ -320,32 +320,76 @@ fn a_password_that_is_not_percent_encoded_is_told_so() {
 }
 
 #[test]
-fn certificates_are_refused_where_nothing_would_look_at_them() {
-    for plain in ["redis://redis.internal", "memory"] {
-        let said = errors(&["--store", plain, "--store-ca-file", "/etc/weir/ca.pem"], &[]);
-        assert!(said.starts_with("store_ca_file: ") && said.contains("rediss://"), "{said}");
-        assert!(said.contains(plain), "{said}");
+fn what_the_store_or_the_audit_log_has_no_use_for_is_refused() {
+    let words = |flags: &'static str| flags.split(' ').collect::<Vec<_>>();
+    for (flags, expected) in [
+        (
+            "--store-ca-file /c --store redis://a",
+            "store_ca_file: expected a store that is reached over TLS, as rediss://",
+        ),
+        ("--store-ca-file /c --store memory", "found memory"),
+        (
+            "--store-client-cert-file /c --store rediss://a",
+            "expected both a certificate and store_client_key_file",
+        ),
+        (
+            "--store-client-key-file /c --store rediss://a",
+            "expected both a certificate and store_client_key_file",
+        ),
+        (
+            "--store-sentinel-password-file /s --store redis://a",
+            "store_sentinel_password_file: expected redis+sentinel://",
+        ),
+        (
+            "--store-sentinel-password-file /s --store redis+cluster://a,b",
+            "store_sentinel_password_file: expected",
+        ),
+        (
+            "--store-sentinel-user weir --store redis+sentinel://a,b/main",
+            "expected store_sentinel_password_file too",
+        ),
+        ("--store-password-file /p --store redis://weir:pa55@a", "store_password_file: expected either"),
+        ("--store-password-file /p --store memory", "store_password_file: expected a Redis"),
+        ("--audit-log-redis store", "audit_log_redis: expected a Redis in `store`, found memory"),
+        ("--audit-log-redis memory", "--audit-log-redis: expected `store` (where the budgets live) or"),
+        (
+            "--audit-log-redis http://a",
+            "--audit-log-redis: expected `store` (where the budgets live), redis://",
+        ),
+        (
+            "--audit-log-redis redis://:p@a --audit-log-redis-password-file /a",
+            "audit_log_redis_password_file: expected either a password in `audit_log_redis`",
+        ),
+        (
+            "--store redis://a --audit-log-redis store --audit-log-redis-password-file /a",
+            "audit_log_redis_password_file: expected the URL of a Redis",
+        ),
+        ("--audit-log-redis-password-file /a", "audit_log_redis_password_file: expected the URL of a Redis"),
+        ("--audit-log-file ", "--audit-log-file: expected a file's path, found nothing"),
+    ] {
+        let said = errors(&words(flags), &[]);
+        assert!(said.contains(expected), "{flags}: {said}");
     }
-    let tls = |scheme: &str| read(&["--store", scheme, "--store-ca-file", "/etc/weir/ca.pem"], &[]).is_ok();
-    assert!(tls("rediss://redis.internal") && tls("valkeys://a") && tls("rediss+sentinel://a,b/main"));
-    for one in ["--store-client-cert-file", "--store-client-key-file"] {
-        let said = errors(&["--store", "rediss://redis.internal", one, "/etc/weir/weir.pem"], &[]);
-        assert!(said.contains("expected both a certificate and store_client_key_file"), "{said}");
+    for flags in [
+        "--store-ca-file /c --store rediss://redis.internal",
+        "--store-ca-file /c --store valkeys://a",
+        "--store-ca-file /c --store rediss+sentinel://a,b/main",
+        "--store-sentinel-password-file /s --store redis+sentinel://weir@a,b/main",
+        "--store-sentinel-password-file /s --store-sentinel-user weir --store redis+sentinel://weir@a,b/main",
+        "--store-password-file /p --store redis://weir@redis.internal",
+        "--store-password-file /p --store unix:///run/redis.sock?user=weir",
+        "--store-password-file /p --store redis+sentinel://weir@a,b/main",
+    ] {
+        assert!(read(&words(flags), &[]).is_ok(), "{flags}");
     }
-}
-
-#[test]
-fn sentinels_may_have_a_password_of_their_own() {
-    let file = ["--store-sentinel-password-file", "/run/secrets/sentinel", "--store"];
-    for plain in ["redis://redis.internal", "redis+cluster://a,b", "memory"] {
-        let said = errors(&[&file[..], &[plain]].concat(), &[]);
-        assert!(said.starts_with("store_sentinel_password_file: expected redis+sentinel://"), "{said}");
-    }
-    let sentinels = [&file[..], &["redis+sentinel://weir@a,b/main"]].concat();
-    assert!(read(&sentinels, &[]).is_ok());
-    let user = ["--store-sentinel-user", "weir", "--store", "redis+sentinel://weir@a,b/main"];
-    assert!(errors(&user, &[]).contains("expected store_sentinel_password_file too"));
-    assert!(read(&[&user[..], &file[..2]].concat(), &[]).is_ok());
+    let set = |flags| {
+        read(&words(flags), &[]).map(|config| (config.audit_log_file, config.audit_log_redis)).unwrap()
+    };
+    assert_eq!(set("--audit-log-file stdout").0, Some(AuditFile::Stdout));
+    assert_eq!(set("--audit-log-file /a/b").0, Some(AuditFile::File("/a/b".into())));
+    assert_eq!(set("--store redis://a --audit-log-redis store").1, Some(AuditStream::Store));
+    let redis = AuditStream::Redis(Secret::new("redis://:p@a"));
+    assert_eq!(set("--audit-log-redis redis://:p@a").1, Some(redis));
 }
 
 #[test]
@@ -371,46 +415,4 @@ fn every_file_of_secrets_that_anybody_can_read_is_named() {
     let warnings = loaded(&flags, &[]).unwrap().warnings;
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     assert!((0..3).all(|n| warnings.iter().any(|warning| warning.starts_with(path(n)))), "{warnings:?}");
-}
-
-#[test]
-fn a_password_file_stands_alone() {
-    let file = ["--store-password-file", "/run/secrets/redis", "--store"];
-    let said = |store| errors(&[&file[..], &[store]].concat(), &[]);
-    assert!(said("redis://weir:pa55@redis.internal").contains("store_password_file: expected either"));
-    assert!(said("memory").contains("store_password_file: expected a Redis"));
-    for good in
-        ["redis://weir@redis.internal", "unix:///run/redis.sock?user=weir", "redis+sentinel://weir@a,b/main"]
-    {
-        assert!(read(&[&file[..], &[good]].concat(), &[]).is_ok(), "{good}");
-    }
-}
-
-#[test]
-fn a_audit_log_goes_where_it_can() {
-    let set = |flags: &[&str]| read(flags, &[]).map(|config| (config.audit_log_file, config.audit_log_redis));
-    assert_eq!(set(&["--audit-log-file", "stdout"]).unwrap().0, Some(AuditFile::Stdout));
-    assert_eq!(set(&["--audit-log-file", "/a/b"]).unwrap().0, Some(AuditFile::File("/a/b".into())));
-    let store = ["--store", "redis://a", "--audit-log-redis", "store"];
-    assert_eq!(set(&store).unwrap().1, Some(AuditStream::Store));
-    let (redis, file) = (["--audit-log-redis", "redis://:p@a"], ["--audit-log-redis-password-file", "/a"]);
-    assert_eq!(set(&redis).unwrap().1, Some(AuditStream::Redis(Secret::new("redis://:p@a"))));
-    for (flags, expected) in [
-        (&["--audit-log-redis", "store"][..], "audit_log_redis: expected a Redis in `store`, found memory"),
-        (&["--audit-log-redis", "memory"], "--audit-log-redis: expected `store` (where the budgets live) or"),
-        (
-            &["--audit-log-redis", "http://a"],
-            "--audit-log-redis: expected `store` (where the budgets live), redis://",
-        ),
-        (
-            &[redis, file].concat(),
-            "audit_log_redis_password_file: expected either a password in `audit_log_redis`",
-        ),
-        (&[&store[..], &file].concat(), "audit_log_redis_password_file: expected the URL of a Redis"),
-        (&file, "audit_log_redis_password_file: expected the URL of a Redis"),
-        (&["--audit-log-file", ""], "--audit-log-file: expected a file's path, found nothing"),
-    ] {
-        let said = errors(flags, &[]);
-        assert!(said.starts_with(expected), "{said}");
-    }
 }

@@ -144,7 +144,8 @@ impl GatewayApis {
 
 impl Scope for GatewayApis {
     const NAME: &'static str = "check";
-    const LINE: &'static str = "`TOKEN`, or `NAME ROLE TOKEN` as in `orders check TOKEN`, `jobs limit TOKEN` or `api check,limit TOKEN`";
+    const LINE: &'static str = "`TOKEN`, or `NAME ROLE TOKEN` as in `orders check TOKEN`, `jobs limit TOKEN` or `api \
+        check,limit TOKEN`";
 
     /// Checks by rule only. Permission to name limits must be given explicitly.
     fn whole() -> Self {

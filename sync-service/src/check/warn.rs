@@ -3,7 +3,6 @@
 //!
 //! Warnings are only given if they are certain; a rule set without a warning may still have such rules.
 
-mod contradiction;
 mod written;
 
 use weir_protocol::sharing::OnSyncLoss;
@@ -50,8 +49,8 @@ pub fn warnings(set: &RuleSet) -> Vec<Warning> {
 
 /// Warns of the fields of a plugin configuration beside its rules.
 pub fn of_plugin(plugin: &PluginConfig) -> Option<Warning> {
-    let problem = "keys that are not addresses leave the POP under a hash that anybody can compute: expected key_secret, \
-                   the same at every POP";
+    let problem = "keys that are not addresses leave the POP under a hash that anybody can compute: expected \
+                   key_secret, the same at every POP";
     plugin.keys_are_unkeyed().then(|| Warning::at("sync".into(), problem))
 }
 
@@ -65,7 +64,8 @@ fn of_lists(set: &RuleSet) -> Vec<Warning> {
                 warnings.extend(of_spellings(condition, &at));
             }
             if name == "allow" && is_everybody(condition) {
-                let problem = "every client of IPv4 or IPv6 is counted by no rule: expected only the networks that are meant";
+                let problem = "every client of IPv4 or IPv6 is counted by no rule: expected only the networks that \
+                    are meant";
                 warnings.push(Warning::at(at(".addresses"), problem));
             }
             if excludes_itself(condition) {
@@ -232,8 +232,8 @@ fn of_tiers(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warn
     for (i, tier) in tiers.iter().enumerate() {
         let when = &tier.when;
         warnings.extend(of_condition(when, attributes, &|field| at(&format!("tiers[{i}].when{field}"))));
-        if [when, &**matches].iter().all(|one| contradiction::of(one, None, attributes).is_none()) {
-            let reason = contradiction::of(matches, Some(when), attributes);
+        if [when, &**matches].iter().all(|one| written::contradiction(one, None, attributes).is_none()) {
+            let reason = written::contradiction(matches, Some(when), attributes);
             let never =
                 |reason| Warning::at(at(&format!("tiers[{i}].when")), format!("never applies: {reason}"));
             warnings.extend(reason.map(never));

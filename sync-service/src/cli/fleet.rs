@@ -24,7 +24,8 @@ pub(super) fn command() -> Command {
     let wait = Arg::new("wait-s").long("wait-s").value_name("SECONDS").requires("strict");
     let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
     asking(Command::new(NAME))
-        .about("Shows the fleet's POPs: which version of the rule set each runs, how it is in touch, and when it was heard")
+        .about("Shows the fleet's POPs: which version of the rule set each runs, how it is in touch, and when it was \
+            heard")
         .arg(strict.help("End with 1 unless there are POPs, and all run the current version"))
         .arg(wait.value_parser(seconds).help("With --strict: how long to wait until they do"))
 }
@@ -93,7 +94,8 @@ fn page(fleet: &Value, names: Names) -> String {
     let rule_set = fleet["rule_set"].as_u64().or(fleet["version"].as_u64()).unwrap_or_default();
     let of = match rule_set {
         0 if fleet["lost"].is_u64() => format!(
-            "The store has lost the fleet's rule set, and POPs run revision {} of it: `weir-sync rules put FILE` puts it again",
+            "The store has lost the fleet's rule set, and POPs run revision {} of it: `weir-sync rules put FILE` puts \
+             it again",
             fleet["lost"]
         ),
         0 => "There is no rule set of the fleet's: POPs run their own configuration's".to_owned(),

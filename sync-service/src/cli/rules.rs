@@ -35,7 +35,8 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("put")
-                .about("Puts a file as the rule set, and says what that changes; one that says just the same is not put again")
+                .about("Puts a file as the rule set, and says what that changes; one that says just the same is not \
+                    put again")
                 .arg(file().required(true).help("The rules, as YAML or JSON; - is the standard input"))
                 .arg(comment())
                 .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
@@ -43,7 +44,8 @@ pub(super) fn command() -> Command {
                 .arg(put::wait())
                 .args(canary::audience()),
         )
-        .subcommand(Command::new("canary").about("Shows the rule set that a part of the POPs runs: which of them, and what it changes"))
+        .subcommand(Command::new("canary").about("Shows the rule set that a part of the POPs runs: which of them, and \
+            what it changes"))
         .subcommand(
             Command::new("promote")
                 .about("Makes the canary the rule set of all POPs, as a new version")
@@ -58,7 +60,8 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("diff")
                 .about("Says what a file would change if it were put; ends with 1 if it would change anything")
-                .arg(file().required_unless_present("version").help("The rules, as YAML or JSON; - is the standard input"))
+                .arg(file().required_unless_present("version").help("The rules, as YAML or JSON; - is the standard \
+                    input"))
                 .arg(
                     version("version")
                         .long("version")
@@ -66,7 +69,8 @@ pub(super) fn command() -> Command {
                         .help("What a rollback to this version would change, instead"),
                 ),
         )
-        .subcommand(Command::new("versions").about("Lists the versions that are kept: when they were made, by whom and why"))
+        .subcommand(Command::new("versions").about("Lists the versions that are kept: when they were made, by whom \
+            and why"))
         .subcommand(
             Command::new("rollback")
                 .about("Puts a version that is kept as a new one")

@@ -18,8 +18,9 @@ use crate::store::address::Address;
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
 
 /// Warning for a gateway without a key secret.
-const GATEWAY_UNKEYED: &str = "gateway: keys that are not addresses leave it under a hash that anybody can compute, and are not \
-    those of POPs with a key_secret or a token: set gateway_key_secret_file to a file with the same text as theirs";
+const GATEWAY_UNKEYED: &str = "gateway: keys that are not addresses leave it under a hash that anybody can compute, \
+    and are not those of POPs with a key_secret or a token: set gateway_key_secret_file to a file with the same text \
+    as theirs";
 
 /// Configuration with its secrets, and the remaining flags.
 #[derive(Debug)]
@@ -68,7 +69,8 @@ pub fn command() -> Command {
         .about("Collects what each point of presence (POP) admitted, and tells it what it may admit next.")
         .after_help(
             "Every setting can also stand in the file (--lease-min-ms is `lease_min_ms: 2000` there) and in the \
-             environment (WEIR_SYNC_LEASE_MIN_MS). A flag overrides the environment, the environment overrides the file.",
+             environment (WEIR_SYNC_LEASE_MIN_MS). A flag overrides the environment, the environment overrides the \
+             file.",
         )
         .arg(file.help("A YAML file of settings; also WEIR_SYNC_CONFIG"))
         .arg(check.help("Check the configuration, try the store, and exit"))
@@ -129,7 +131,8 @@ fn check(config: &Config, errors: &mut ConfigErrors) {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
     if config.store_wait > config.store_timeout {
-        let sentence = "expected at most store_timeout_ms: an acquire would wait for a replica for longer than for the store";
+        let sentence = "expected at most store_timeout_ms: an acquire would wait for a replica for longer than for \
+            the store";
         errors.add("store_wait_ms", sentence);
     }
     check_store(config, errors);
@@ -147,7 +150,8 @@ fn check(config: &Config, errors: &mut ConfigErrors) {
     let lets_anyone = config.token == TokenSource::None && config.tls_client_ca_file.is_none();
     if lets_anyone && !config.listen.ip().is_loopback() {
         let sentence = format!(
-            "{} is not a loopback address, so anyone could send reports: set a token (token_file, WEIR_SYNC_TOKEN) or tls_client_ca_file, or listen on 127.0.0.1",
+            "{} is not a loopback address, so anyone could send reports: set a token (token_file, WEIR_SYNC_TOKEN) or \
+             tls_client_ca_file, or listen on 127.0.0.1",
             config.listen
         );
         errors.add("listen", sentence);
@@ -167,8 +171,8 @@ fn check_gateway(config: &Config, errors: &mut ConfigErrors) {
     let (found, most) = (config.region.len() + replica, POP_NAME_MAX - GATEWAY_PREFIX.len() - 1);
     if found > most {
         let sentence = format!(
-            "expected `region` and `replica` of at most {most} characters together, as they name the gateway among the POPs, \
-             found {found}"
+            "expected `region` and `replica` of at most {most} characters together, as they name the gateway among \
+             the POPs, found {found}"
         );
         errors.add("gateway", sentence);
     }
@@ -217,7 +221,8 @@ fn check_store(config: &Config, errors: &mut ConfigErrors) {
     ] {
         if file.is_some() && !is_tls {
             let sentence = format!(
-                "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be looked at",
+                "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be \
+                 looked at",
                 config.store
             );
             errors.add(name, sentence);

@@ -178,8 +178,8 @@ settings! {
     /// Destination of the audit log, a JSON object on each line: a file, which is opened again at SIGHUP,
     /// or the standard output.
     audit_log_file: Option<AuditFile> as "audit_log_file" "FILE|stdout" "" = |text| AuditFile::read(text).map(Some);
-    /// Redis for the audit log, in the stream `PREFIX:audit` (--store-prefix): `store` for that of the budgets, or a URL as
-    /// for --store. It gets its own connection.
+    /// Redis for the audit log, in the stream `PREFIX:audit` (--store-prefix): `store` for that of the budgets, or a
+    /// URL as for --store. It gets its own connection.
     audit_log_redis: Option<AuditStream> as "audit_log_redis" "store|URL" "" = |text| AuditStream::read(text).map(Some);
     /// File with the password of --audit-log-redis, if that is a URL without one. Read for each new connection.
     audit_log_redis_password_file: Option<String> as "audit_log_redis_password_file" "FILE" "" = values::file;
@@ -222,7 +222,7 @@ settings! {
     pops_expected: u32 as "pops_expected" "N" "0" =
         |text| values::count(text, 0, POPS_MAX as usize).map(|pops| u32::try_from(pops).unwrap_or(POPS_MAX));
     /// Format of log lines: `text` or `json`.
-    log_format: LogFormat as "log_format" "FORMAT" "text" = LogFormat::read;
+    log_format: LogFormat as "log_format" "FORMAT" "text" = values::log_format;
     /// Lowest level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
     log_level: LevelFilter as "log_level" "LEVEL" "info" = values::log_level;
     /// Minimum interval between two renderings of /metrics. A request that comes sooner gets the previous page.

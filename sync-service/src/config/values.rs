@@ -131,26 +131,27 @@ pub enum LogFormat {
     Json,
 }
 
-impl LogFormat {
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(format!("expected `text` or `json`, found `{text}`")),
-        }
-    }
+/// Value with the name `text` among `known`, of which there are two at least.
+fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
+    let found = known.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let names = names.join(", ");
+        let (others, last) = names.rsplit_once(", ").unwrap_or_default();
+        format!("expected {others} or {last}, found `{text}`")
+    })
+}
+
+/// Parses a format of log lines.
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    one_of(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
 }
 
 /// Parses a log level.
 pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {
-    match text {
-        "error" => Ok(LevelFilter::ERROR),
-        "warn" => Ok(LevelFilter::WARN),
-        "info" => Ok(LevelFilter::INFO),
-        "debug" => Ok(LevelFilter::DEBUG),
-        "trace" => Ok(LevelFilter::TRACE),
-        _ => Err(format!("expected `error`, `warn`, `info`, `debug` or `trace`, found `{text}`")),
-    }
+    let names = ["error", "warn", "info", "debug", "trace"];
+    let level = |name: &'static str| Some((name, name.parse().ok()?));
+    one_of(text, &names.iter().filter_map(|name| level(name)).collect::<Vec<_>>())
 }
 
 /// Parses a name that is valid in metrics and in the store: `[a-z0-9_-]{1,64}`.
@@ -169,11 +170,7 @@ pub(super) fn random_name() -> String {
 
 /// Parses `on` or `off`.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(format!("expected `on` or `off`, found `{text}`")),
-    }
+    one_of(text, &[("on", true), ("off", false)])
 }
 
 /// Parses an address to listen on.

@@ -99,7 +99,8 @@ fn of_text(kind: &ErrorKind) -> Option<Cow<'static, str>> {
             "found the end of the text: expected more"
         }
         Kind::InvalidQuotedScalarIndent | Kind::UnclosedQuotedScalar => {
-            "found no closing quote: expected it at the end of the text, whose other lines are indented more than its field"
+            "found no closing quote: expected it at the end of the text, whose other lines are indented more than its \
+             field"
         }
         Kind::DocumentIndicatorInQuotedScalar => {
             "found `---` or `...` in a quoted text: expected its closing quote before"
@@ -118,7 +119,8 @@ fn of_text(kind: &ErrorKind) -> Option<Cow<'static, str>> {
             "found `*` or `&` without a name: expected quotes around a text that begins so"
         }
         Kind::MappingValueNotAllowed | Kind::InvalidColonPlacement | Kind::MappingKeyNotAllowed => {
-            "found `:` where no field can be: expected the fields of an object in one column, and quotes around a text with `: `"
+            "found `:` where no field can be: expected the fields of an object in one column, and quotes around a \
+             text with `: `"
         }
         Kind::SimpleKeyExpected | Kind::InvalidSimpleKey => "expected `: ` after the name of a field",
         Kind::ExpectedBlockMappingKey => {

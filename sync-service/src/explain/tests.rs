@@ -7,7 +7,8 @@ use crate::document::{Document, Form};
 fn told(document: &str, arguments: &[&str]) -> Vec<String> {
     let document = Document::read(document.as_bytes(), Form::Yaml).unwrap_or_else(|e| panic!("{e:?}"));
     let matches = command().try_get_matches_from([&["explain", "-"], arguments].concat());
-    let mut request = Described::of(&matches.unwrap_or_else(|e| panic!("{e}"))).unwrap();
+    let described = described(&matches.unwrap_or_else(|e| panic!("{e}"))).unwrap();
+    let mut request = read(&described).unwrap();
     super::told(document.rules(), &mut request, &FleetSecret::UNKEYED)
 }
 
@@ -23,8 +24,8 @@ fn the_key_is_shown_in_clear_and_in_bytes() {
         ["Counted by:", "  r: key client address 192.0.2.0/24; bytes 0418c00002; costs 3; enforced"]
     );
     assert_eq!(of_rule("key: [all]", &[])[1], "  r: key of all requests; bytes 03; costs 1; enforced");
-    let parts = "key: [{header: X-Key}, client_address, {cookie: sid}, {query: q}, host, method, path, {path_segments: 2}], \
-                 mode: shadow, cost: {after: {status: [401]}}";
+    let parts = "key: [{header: X-Key}, client_address, {cookie: sid}, {query: q}, host, method, path, \
+                 {path_segments: 2}], mode: shadow, cost: {after: {status: [401]}}";
     let arguments = [
         "--address",
         "[2001:db8::1]:443",
@@ -62,7 +63,8 @@ fn a_missing_part_is_named() {
         ("limit", "  r: lacks header x-key (missing: limit): limited at once; enforced"),
         (
             "share",
-            "  r: key of all requests that lack a part: lacks header x-key (missing: share); bytes 02; costs 1; enforced",
+            "  r: key of all requests that lack a part: lacks header x-key (missing: share); bytes 02; costs 1; \
+             enforced",
         ),
     ] {
         let rule = format!("key: [client_address, host, {{header: x-key}}], missing: {missing}");
@@ -105,8 +107,8 @@ fn the_first_test_that_fails_is_named() {
 
 #[test]
 fn the_tier_that_fits_is_named() {
-    let rule = "key: [all], tiers: [{name: a, when: {methods: [PUT]}, times: 2}, {name: b, when: {methods: [POST, PUT]}, \
-                times: 3}, {name: c, when: {methods: [HEAD, POST]}, unlimited: true}]";
+    let rule = "key: [all], tiers: [{name: a, when: {methods: [PUT]}, times: 2}, {name: b, when: {methods: [POST, \
+                PUT]}, times: 3}, {name: c, when: {methods: [HEAD, POST]}, unlimited: true}]";
     let of = |method| of_rule(rule, &["--method", method]).join("\n");
     assert_eq!(
         of("PUT"),
@@ -158,7 +160,8 @@ fn the_lists_come_first() {
 
 #[test]
 fn an_undecided_test_is_said() {
-    let rule = "key: [all], match: {path: {exact: /login}}, tiers: [{name: a, when: {path: {prefix: /LOGIN}}, times: 2}]";
+    let rule = "key: [all], match: {path: {exact: /login}}, tiers: [{name: a, when: {path: {prefix: /LOGIN}}, times: \
+        2}]";
     let found = of_rule(rule, &["--path", "/Login"]);
     let reason = "the request may be of this tier, so r counts it, which allows less";
     assert_eq!(found[3], format!("  r.a: {reason}"), "{found:?}");

@@ -62,7 +62,7 @@ impl Gateway {
     /// Answers the checks in their order. A check that fails may still have consumed its tokens.
     pub(crate) async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
         let acquires: Vec<_> = checks.iter().map(|check| limit::acquire(&self.keys, check)).collect();
-        let answers = self.exchange.acquire(&self.pop, &acquires).await;
+        let answers = self.exchange.store.acquire(&self.pop, &acquires).await;
         answers
             .into_iter()
             .zip(checks)

@@ -31,26 +31,23 @@ const HITS_MAX: u32 = 1_000_000;
 
 /// Parses one check or a list of checks. Each error has its place.
 pub(crate) fn asks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
-    let errors = ErrorCollector::default();
-    let item = Item::new(value, "", &errors);
-    let asks = each(&item, ask);
-    errors.into_result(asks)
+    all(value, ask)
 }
 
 /// Parses one settlement or a list of settlements.
 pub(crate) fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
-    let errors = ErrorCollector::default();
-    let item = Item::new(value, "", &errors);
-    let settlements = each(&item, settlement);
-    errors.into_result(settlements)
+    all(value, settlement)
 }
 
 /// Parses one check of a caller-defined limit, or a list of them.
 pub(crate) fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> {
+    all(value, limit_check)
+}
+
+fn all<T>(value: &Value, read: impl Fn(&Item<'_>) -> Option<T>) -> Result<Vec<T>, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
-    let item = Item::new(value, "", &errors);
-    let checks = each(&item, limit_check);
-    errors.into_result(checks)
+    let read = each(&Item::new(value, "", &errors), read);
+    errors.into_result(read)
 }
 
 /// Applies `read` to the single check in the body, or to each one in its list.
@@ -141,10 +138,10 @@ fn ask(item: &Item<'_>) -> Option<CheckRequest> {
         path,
         headers,
         claims,
-        descriptor: None,
         hits,
         purpose,
         reserve_s,
+        ..CheckRequest::default()
     })
 }
 

@@ -90,7 +90,8 @@ impl CheckReply {
     /// Refusal of a refund, because tokens of this rule cannot be refunded.
     pub(super) fn fixed(rule: &str) -> Self {
         let unsupported = format!(
-            "is_negative_hits: expected none, as the rule {rule} counts turns or requests in flight, which do not come back"
+            "is_negative_hits: expected none, as the rule {rule} counts turns or requests in flight, which do not \
+             come back"
         );
         Self { rule: Some(rule.into()), unsupported: Some(unsupported), ..Self::without_rules() }
     }

@@ -17,6 +17,8 @@ pub(crate) struct CheckRequest {
     pub(crate) host: Option<String>,
     /// Path with its query.
     pub(crate) path: Option<String>,
+    /// Proxy's name of its route. No check has one; `weir-sync explain` may.
+    pub(crate) route: Option<String>,
     /// Header lines, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     /// Claims by paths of names: those of the request's token, and attributes that no client can forge.
@@ -49,6 +51,7 @@ impl Default for CheckRequest {
             method: None,
             host: None,
             path: None,
+            route: None,
             headers: Vec::new(),
             claims: Vec::new(),
             descriptor: None,
@@ -96,7 +99,7 @@ impl Request for CheckRequest {
             Attribute::Method => self.method.as_ref(),
             Attribute::Path => self.path.as_ref(),
             Attribute::Authority => self.host.as_ref(),
-            Attribute::Route => None,
+            Attribute::Route => self.route.as_ref(),
             Attribute::Header(name) => return self.write_header(name, room),
             Attribute::Claim(path) => {
                 let claim = self.claims.iter().find(|(known, _)| known == path);

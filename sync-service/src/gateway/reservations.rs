@@ -120,8 +120,8 @@ impl fmt::Display for SettleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str(
-                "no such reservation: it has expired, and its estimate stays charged, or it was never made; settle within \
-                 the reserve_s of its check",
+                "no such reservation: it has expired, and its estimate stays charged, or it was never made; settle \
+                 within the reserve_s of its check",
             ),
             Self::Elsewhere(name) => write!(f, "the gateway {name} made this reservation: settle it there"),
             Self::Settled(cost) => write!(f, "it was settled before with a cost of {cost}, which counts"),

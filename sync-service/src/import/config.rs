@@ -190,7 +190,8 @@ fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) 
         None => wrong("key: missing: expected the key of an entry"),
         Some(key) if key.contains('*') => {
             wrong(
-                "key: expected a key without *: rules have wildcards in values only, so write a descriptor for each key",
+                "key: expected a key without *: rules have wildcards in values only, so write a descriptor for each \
+                 key",
             );
         }
         Some(_) => {}

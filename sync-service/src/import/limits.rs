@@ -43,8 +43,8 @@ pub(super) fn of(domain: &Domain) -> Result<Vec<CountedLimit<'_>>, String> {
         let keys: BTreeSet<_> = limit.way.iter().map(|node| &node.key).collect();
         if keys.len() < limit.way.len() {
             errors.push(format!(
-                "{}: a key comes twice on the way to this rate_limit, and rules know an entry by its key: give one of them \
-                 another key, in the proxy's configuration too",
+                "{}: a key comes twice on the way to this rate_limit, and rules know an entry by its key: give one of \
+                 them another key, in the proxy's configuration too",
                 limit.limit.place
             ));
         }
@@ -58,8 +58,9 @@ pub(super) fn of(domain: &Domain) -> Result<Vec<CountedLimit<'_>>, String> {
                 limits[place].replaced_by.push(way);
             } else {
                 errors.push(format!(
-                    "{}: replaces: a sibling with a value of its own takes some of these descriptors, and rules cannot say \
-                     that of another descriptor of the request: write the values that are to replace one by one",
+                    "{}: replaces: a sibling with a value of its own takes some of these descriptors, and rules \
+                     cannot say that of another descriptor of the request: write the values that are to replace one \
+                     by one",
                     by.limit.place
                 ));
             }

@@ -21,8 +21,8 @@ pub(crate) enum WhichError {
     Name(#[from] NameError),
     /// The text is a value in clear, but POPs hash the values of this rule.
     #[error(
-        "POPs tell the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as `weir-sync keys` shows them \
-         and `weir-sync explain --live` finds them by a request; or a rule with log_key"
+        "POPs tell the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as `weir-sync keys` shows \
+         them and `weir-sync explain --live` finds them by a request; or a rule with log_key"
     )]
     Hashed(String),
     /// The rule counts addresses by another prefix length.

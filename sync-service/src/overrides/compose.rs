@@ -377,7 +377,8 @@ mod tests {
 
     #[test]
     fn an_override_does_not_take_the_room_of_another() {
-        let own = |n: usize| json!({"name": format!("t{n}"), "when": {"methods": [format!("M{n}")]}, "unlimited": true});
+        let when = |n: usize| json!({"methods": [format!("M{n}")]});
+        let own = |n: usize| json!({"name": format!("t{n}"), "when": when(n), "unlimited": true});
         let tiers: Vec<_> = (0..19).map(own).collect();
         let rule = json!({"name": "a", "key": ["client_address"], "rate": "5/s", "tiers": tiers});
         let base = document(&json!({"rules": [rule]}));

@@ -23,8 +23,8 @@ pub enum NetworkError {
     Unreadable(#[from] AddressSetError),
     /// The network is too wide for an override.
     #[error(
-        "expected an IPv4 network of at most /{}, or an IPv6 network of at most /{}: what is wider belongs into the rule \
-         set",
+        "expected an IPv4 network of at most /{}, or an IPv6 network of at most /{}: what is wider belongs into the \
+         rule set",
         BITS_MIN.0,
         BITS_MIN.1
     )]

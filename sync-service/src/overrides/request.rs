@@ -32,51 +32,50 @@ pub struct OverrideRequest {
     pub reason: String,
 }
 
-/// Parses a ban or an allow that was requested `now_ms` after 1970. Each error has its place.
-pub fn read(kind: OverrideKind, value: &Value, now_ms: u64) -> Result<OverrideRequest, Vec<ConfigError>> {
-    let errors = ErrorCollector::default();
-    let item = Item::new(value, "", &errors);
-    let asked = asked(kind, &item, now_ms);
-    errors.into_result(asked)
-}
-
-/// Parses an override of the rate of `subject`. The rate itself is validated with the rule set.
-pub fn read_override(
+/// Parses an override that was requested `now_ms` after 1970. One of the rate is about `keyed`; the rate itself
+/// is validated with the rule set. Each error has its place.
+pub fn read(
+    kind: OverrideKind,
     value: &Value,
     now_ms: u64,
-    subject: Subject,
+    keyed: Option<Subject>,
 ) -> Result<OverrideRequest, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
-    let item = Item::new(value, "", &errors);
-    let asked = overriding(&item, now_ms, subject);
+    let asked = asked(kind, &Item::new(value, "", &errors), now_ms, keyed);
     errors.into_result(asked)
-}
-
-fn overriding(item: &Item<'_>, now_ms: u64, subject: Subject) -> Option<OverrideRequest> {
-    let mut fields = item.fields()?;
-    let rate = fields.require("rate", "a rate, as in \"100/s\"").and_then(|rate| rate.text(TEXT_BYTES_MAX));
-    let burst = fields.number("burst", 1..=TOKENS_MAX);
-    let until = until(&mut fields, now_ms, LONGEST);
-    let reason = reason(&mut fields);
-    fields.finish();
-    let terms = Some(OverrideQuota { rate: rate?.to_owned(), burst });
-    Some(OverrideRequest { subject, terms, until: until?, reason })
 }
 
 fn reason(fields: &mut Fields<'_>) -> String {
     fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned()
 }
 
-fn asked(kind: OverrideKind, item: &Item<'_>, now_ms: u64) -> Option<OverrideRequest> {
+fn asked(
+    kind: OverrideKind,
+    item: &Item<'_>,
+    now_ms: u64,
+    keyed: Option<Subject>,
+) -> Option<OverrideRequest> {
     let mut fields = item.fields()?;
+    let is_of_rate = keyed.is_some();
     let is_of_key =
         kind == OverrideKind::Ban && (fields.take("rule").is_some() || fields.take("key").is_some());
-    let (subject, most) =
-        if is_of_key { (key(&mut fields), KEY_BAN) } else { (address(&mut fields), LONGEST) };
+    let terms = if is_of_rate { quota(&mut fields) } else { None };
+    let (subject, most) = match keyed {
+        Some(subject) => (Some(subject), LONGEST),
+        None if is_of_key => (key(&mut fields), KEY_BAN),
+        None => (address(&mut fields), LONGEST),
+    };
     let until = until(&mut fields, now_ms, most);
     let reason = reason(&mut fields);
     fields.finish();
-    Some(OverrideRequest { subject: subject?, terms: None, until: until?, reason })
+    let is_whole = terms.is_some() == is_of_rate;
+    is_whole.then_some(OverrideRequest { subject: subject?, terms, until: until?, reason })
+}
+
+fn quota(fields: &mut Fields<'_>) -> Option<OverrideQuota> {
+    let rate = fields.require("rate", "a rate, as in \"100/s\"").and_then(|rate| rate.text(TEXT_BYTES_MAX));
+    let burst = fields.number("burst", 1..=TOKENS_MAX);
+    Some(OverrideQuota { rate: rate?.to_owned(), burst })
 }
 
 fn address(fields: &mut Fields<'_>) -> Option<Subject> {

@@ -97,8 +97,8 @@ fn expected(spec: &KeySpec) -> &'static str {
     } else if spec.is_address() {
         "expected an address, or a network of as many bits as the rule counts by"
     } else {
-        "expected text: and the value of the key's one part beside client_address, as in text:acme; a key of more parts cannot \
-         be overridden, nor one by its hash"
+        "expected text: and the value of the key's one part beside client_address, as in text:acme; a key of more \
+         parts cannot be overridden, nor one by its hash"
     }
 }
 

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use serde_json::Value;
 use weir_rules::reading::ConfigError;
 
-use super::{Answered, Call, JSON, Routes};
+use super::{Answered, Call, HttpResponse, JSON, Routes};
 use crate::gateway::{CheckDecision, Gateway, SettleError, json};
 use crate::problem::{Problem, json as response};
 use crate::store::StoreError;
@@ -14,6 +14,12 @@ use crate::store::StoreError;
 /// Problem for a body with invalid fields.
 fn invalid(errors: &[ConfigError]) -> Problem {
     Problem::invalid(format!("the body has {} errors; nothing was checked", errors.len()), errors)
+}
+
+/// Response to `body`: a list if that is one.
+fn answered(body: &Value, mut answers: Vec<Value>) -> HttpResponse {
+    let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
+    response(StatusCode::OK, JSON, &answer)
 }
 
 /// Problem for a reservation that cannot be settled.
@@ -37,9 +43,8 @@ impl Routes {
         for verdict in &verdicts {
             self.metrics.count_checks("http", verdict.decision.as_str(), 1);
         }
-        let mut answers: Vec<_> = verdicts.iter().map(json::verdict).collect();
-        let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
-        Ok(response(StatusCode::OK, JSON, &answer))
+        let answers: Vec<_> = verdicts.iter().map(json::verdict).collect();
+        Ok(answered(&body, answers))
     }
 
     /// Charges the cost of a request with a reservation, or of each of a list.
@@ -55,8 +60,7 @@ impl Routes {
             }
             answers.push(json::settled(settlement, &answer));
         }
-        let answer = if body.is_array() { Value::Array(answers) } else { answers.pop().unwrap_or_default() };
-        Ok(response(StatusCode::OK, JSON, &answer))
+        Ok(answered(&body, answers))
     }
 
     /// Answers a check against a limit in the request itself, or each of a list in order.
@@ -73,17 +77,14 @@ impl Routes {
             };
             self.metrics.count_checks("limit", decision.as_str(), 1);
         }
-        if !body.is_array() {
-            let answer =
-                answers.into_iter().next().map_or(Ok(Value::Null), |answer| Ok(json::limit(&answer?)));
-            return answer.map(|answer| response(StatusCode::OK, JSON, &answer));
-        }
         // In a list, the failure of one check does not affect the others.
         let answer = |answer: Result<_, StoreError>| match answer {
-            Ok(answer) => json::limit(&answer),
-            Err(error) => serde_json::json!({"error": error.to_string()}),
+            Ok(answer) => Ok(json::limit(&answer)),
+            Err(error) if body.is_array() => Ok(serde_json::json!({"error": error.to_string()})),
+            Err(error) => Err(Problem::from(error)),
         };
-        Ok(response(StatusCode::OK, JSON, &Value::Array(answers.into_iter().map(answer).collect())))
+        let answers: Result<_, Problem> = answers.into_iter().map(answer).collect();
+        Ok(answered(&body, answers?))
     }
 
     /// The gateway; a problem if there is none.

@@ -67,7 +67,8 @@ const FILES: [File; 17] = files! {
 };
 /// Content security policy: the page may only run, show and request content from this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types \
+    'none'";
 
 /// Path of the stream.
 pub(super) const LIVE_PATH: &str = "/v1/live";
@@ -179,7 +180,7 @@ impl Routes {
         let mut found = json!({
             "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             "weir_sync": env!("CARGO_PKG_VERSION"),
-            "replica": exchange.member(),
+            "replica": exchange.member,
             "store": {
                 "is_up": trouble.is_none(),
                 "rtt_ms": trouble.is_none().then_some(took.as_secs_f64() * 1_000.0),
@@ -231,7 +232,7 @@ fn of_fleet(fleet: &FleetState) -> Value {
     json!({
         "version": fleet.revision,
         "rule_set": fleet.version,
-        "canary": super::canary::canary(fleet),
+        "canary": super::rules::canary(fleet),
         "count": seen.len(),
         "current": seen.iter().filter(is_current).count(),
         "pops": pops,

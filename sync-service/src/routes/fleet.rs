@@ -9,7 +9,7 @@ use weir_budget::pops::PopStatus;
 use weir_limiter::sync::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
 use weir_protocol::time::SECOND_NS;
 
-use super::canary::canary;
+use super::rules::canary;
 use super::{Answered, Call, JSON, Routes};
 use crate::fleet::Seen;
 use crate::keys::page::parts;

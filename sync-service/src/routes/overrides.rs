@@ -49,11 +49,7 @@ impl Routes {
         let mut change = call.change(kind.as_str())?;
         let subject = if kind == OverrideKind::Rate { Some(call.subject()?) } else { None };
         let value = self.json(call.request, OVERRIDE_BYTES_MAX).await?;
-        let now_ms = moment::now_ms();
-        let asked = match subject {
-            Some(subject) => request::read_override(&value, now_ms, subject),
-            None => request::read(kind, &value, now_ms),
-        };
+        let asked = request::read(kind, &value, moment::now_ms(), subject);
         let mut asked = asked.map_err(|errors| {
             let detail = format!("the override has {} errors; nothing was changed", errors.len());
             Problem::invalid(detail, &errors)

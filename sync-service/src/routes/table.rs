@@ -44,7 +44,10 @@ pub struct Route {
 }
 
 macro_rules! routes {
-    ($($(#[doc = $summary:literal])+ $method:literal $path:literal $needs:ident [$($query:literal),*] $handler:ident;)+) => {
+    ($(
+        $(#[doc = $summary:literal])+
+        $method:literal $path:literal $needs:ident [$($query:literal),*] $handler:ident;
+    )+) => {
         /// All routes. Of those that a path matches, the first counts.
         pub const ROUTES: &[Route] = &[$(Route {
             method: $method,
@@ -76,7 +79,8 @@ routes! {
     "DELETE" "/v1/rules/canary" Write [] withdraw;
     /// Makes the canary the rule set of all POPs: `version`.
     "POST" "/v1/rules/canary/promote" Write [] promote;
-    /// The kill switch, `{"enforce": false}`: `version`, `offline`, `note`. If the store has no rule set, puts one that limits nobody.
+    /// The kill switch, `{"enforce": false}`: `version`, `offline`, `note`. If the store has no rule set, puts one
+    /// that limits nobody.
     "PUT" "/v1/enforcement" Write [] enforce;
     /// Shows the [POPs](#fleet).
     "GET" "/v1/fleet" Read [] fleet;

@@ -11,7 +11,6 @@ use weir_rules::reading::ConfigError;
 use super::change::{Audience, Canary, StoredAudience};
 use super::{ChangeError, ChangeOrigin, NumberedDocument, RuleSets, Tried, read};
 use crate::audit::event::ChangeEvent;
-use crate::changes::Differences;
 use crate::document::Document;
 use crate::store::StoreError;
 use crate::store::rules::{self as store, CanaryResult};
@@ -45,10 +44,7 @@ impl RuleSets {
         if !errors.is_empty() {
             return Err(ChangeError::Strict(errors));
         }
-        let changes = Differences::between(old.value(), document.value());
-        let (is_same, lines) =
-            (old.value() == document.value(), changes.lines(old.value(), document.value()));
-        Ok(Tried { current: current.version, next: None, is_same, changes, lines })
+        Ok(Tried::of(old.value(), document.value(), current.version, None))
     }
 
     /// Begins a canary for `audience` beside the `expected` version, or any. Returns it, and the version.
@@ -72,7 +68,8 @@ impl RuleSets {
         self.listen_now().await;
         let StoredAudience { audience, author, comment } = said;
         let canary = Canary { id, at_ms: id, audience, author, comment, document: text.into() };
-        tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary begins");
+        tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary \
+            begins");
         self.audit_log.change(ChangeEvent {
             note: "begin".into(),
             target: Some(canary.told()),
@@ -177,8 +174,8 @@ fn strict_errors(old: &RuleSet, new: &RuleSet) -> Vec<ConfigError> {
         (is_strict && !is_same).then(|| ConfigError {
             place: format!("rules[{}]", rule.place()),
             problem: format!(
-                "expected the key, the quota and the algorithm that the current version has, as `{}` is strict: POPs of both \
-                 rule sets draw on one budget; give the rule another name, or put it for all POPs",
+                "expected the key, the quota and the algorithm that the current version has, as `{}` is strict: POPs \
+                 of both rule sets draw on one budget; give the rule another name, or put it for all POPs",
                 rule.name
             ),
         })

@@ -117,6 +117,15 @@ pub struct Tried {
     pub lines: Vec<String>,
 }
 
+impl Tried {
+    /// What `new` would change in `old`, the version `current`.
+    pub(super) fn of(old: &Value, new: &Value, current: u64, next: Option<u64>) -> Self {
+        let changes = Differences::between(old, new);
+        let lines = changes.lines(old, new);
+        Self { current, next, is_same: old == new, changes, lines }
+    }
+}
+
 /// Origin of a version, stored beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]

@@ -55,7 +55,8 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
         let wrong = watch.see(found.map_err(|error| format!("cannot be read: {error}")));
         if !wrong.is_empty() {
             metrics.rules_file_errors.inc();
-            tracing::error!(file = %path, errors = wrong.len(), "the rules file is invalid; the previous rules stay in force");
+            tracing::error!(file = %path, errors = wrong.len(), "the rules file is invalid; the previous rules stay \
+                in force");
             for error in wrong {
                 tracing::error!(file = %path, "{error}");
             }
@@ -70,7 +71,8 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
                 Err(error) => {
                     let waits = matches!(error, ChangeError::Canary(_));
                     if waits && !watch.waits {
-                        tracing::warn!(file = %path, "a canary runs: the rules file is put once that is promoted or withdrawn");
+                        tracing::warn!(file = %path, "a canary runs: the rules file is put once that is promoted or \
+                            withdrawn");
                     } else {
                         tracing::debug!(file = %path, %error, "the rules file is not stored yet");
                     }

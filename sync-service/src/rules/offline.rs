@@ -164,7 +164,8 @@ impl RuleSets {
             }
             Err(ChangeError::Store(error)) => {
                 self.change_offline(OfflineChange::Enforce(enforce, change.clone()), &error).await?;
-                tracing::warn!(enforce, author = change.author, %error, "the kill switch, in this weir-sync's POPs alone");
+                tracing::warn!(enforce, author = change.author, %error, "the kill switch, in this weir-sync's POPs \
+                    alone");
                 let note = format!("{}, in {} alone: {error}", change.note, self.region);
                 self.audit_log.change(ChangeEvent { note, ..change.told("rules") });
                 Ok((self.version(), Some(error)))

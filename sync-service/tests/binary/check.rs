@@ -61,8 +61,13 @@ fn several_files_are_judged_each_and_one_that_is_bad_fails_all() {
     assert_eq!(code, Some(1), "{said}{wrong}");
     assert!(said.starts_with(&format!("{good}: 1 rules, good\n")), "{said}");
     assert!(said.contains("\n\n-: 1 rules, good\n"), "{said}");
-    assert!(said.ends_with("\n\n-:3:20: warning: rules[0].match.methods (typo): \"post\" never matches: methods are compared to \
-        the letter, and clients send them in capitals\n"), "{said}");
+    assert!(
+        said.ends_with(
+            "\n\n-:3:20: warning: rules[0].match.methods (typo): \"post\" never matches: methods are \
+        compared to the letter, and clients send them in capitals\n"
+        ),
+        "{said}"
+    );
     assert!(
         wrong.starts_with(&format!("{bad}:4:9: rules[0].rate (login): expected a whole number")),
         "{wrong}"
@@ -143,8 +148,8 @@ fn a_plugin_configuration_is_judged_as_the_filter_judges_it() {
     let secret = r#""sync": {"cluster": "weir", "pop": "fra1", "key_secret": "16 bytes or more"}"#;
     let (code, said, wrong) = check(&["--strict", "-"], &plugin(by_host, secret));
     assert_eq!(code, Some(0), "{said}{wrong}");
-    let plugin_line = "A plugin configuration: a table of 65000 addresses; a POP that is named fra1, and reports to the cluster \
-                       weir every 250 ms.";
+    let plugin_line = "A plugin configuration: a table of 65000 addresses; a POP that is named fra1, and reports to \
+                       the cluster weir every 250 ms.";
     assert_eq!(said.lines().nth(1), Some(plugin_line), "{said}");
     let without_secret = r#""sync": {"cluster": "weir"}"#;
     let (code, said, _) = check(&["--strict", "-"], &plugin(by_host, without_secret));

@@ -81,7 +81,8 @@ fn a_configuration_can_be_checked_alone() {
 fn a_good_file_of_rules_is_explained() {
     let (_file, path) = file(
         "rules:\n- {name: api, key: [client_address], rate: 100/s}\n\
-         - {name: login, match: {methods: [POST], path: {exact: /login}}, key: [client_address], rate: 5/m, strict: true}\n\
+         - {name: login, match: {methods: [POST], path: {exact: /login}}, key: [client_address], rate: 5/m, strict: \
+         true}\n\
          - {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n",
     );
     let output = run(&["check", &path]);

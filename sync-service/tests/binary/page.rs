@@ -388,7 +388,8 @@ fn rules_are_changed_over_http_as_the_page_says() {
 fn overrides_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
     let mut place = Place::new();
     let (_redis, running, _) = changing(&mut place);
-    let rules = "rules:\n- {name: per-address, key: [client_address], rate: 5/s}\n- {name: per-account, key: [{header: x-account}], rate: 5/s}\n";
+    let rules = "rules:\n- {name: per-address, key: [client_address], rate: 5/s}\n- {name: per-account, key: \
+        [{header: x-account}], rate: 5/s}\n";
     let headers = "content-type: application/yaml\r\nif-none-match: *\r\n";
     let operators = "the-token-of-operators";
     assert_eq!(running.ask("PUT /v1/rules", operators, headers, rules.as_bytes()).0, 201);

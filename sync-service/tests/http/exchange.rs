@@ -190,7 +190,16 @@ async fn stopping_does_not_wait_longer_than_the_drain() {
     };
     let server = Server::start(config).await;
     let mut stuck = Client::connect(server.address).await;
-    stuck.send(format!("POST /v1/report HTTP/1.1\r\nhost: weir\r\nexpect: 100-continue\r\ncontent-length: 9\r\n{}\r\n", media_type()).as_bytes()).await;
+    stuck
+        .send(
+            format!(
+                "POST /v1/report HTTP/1.1\r\nhost: weir\r\nexpect: 100-continue\r\ncontent-length: \
+        9\r\n{}\r\n",
+                media_type()
+            )
+            .as_bytes(),
+        )
+        .await;
     assert_eq!(stuck.receive().await.unwrap().status, 100);
     tokio::time::timeout(Duration::from_secs(5), server.stop()).await.expect("it ends").unwrap().unwrap();
 }

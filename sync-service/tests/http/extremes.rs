@@ -88,7 +88,8 @@ proptest! {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = Some(AuditFile::File(file.path().to_str().unwrap().to_owned()));
         let settings = AuditSettings { file: path, queue_max: 100, keys_max: 2, ..AuditSettings::default() };
-        let (audit_log, _writers) = AuditLog::new(settings, "fra/a", &metrics, &watch::Sender::default().subscribe()).unwrap();
+        let hangup = watch::Sender::default().subscribe();
+        let (audit_log, _writers) = AuditLog::new(settings, "fra/a", &metrics, &hangup).unwrap();
         let observer = Observer::new(Arc::new(audit_log), metrics);
         for minute in 0..3 {
             for report in &reports {

@@ -200,7 +200,8 @@ async fn the_keys_of_a_request_are_looked_up() {
             {"name": "per-user", "key": [{"header": "x-user"}], "rate": "10/s"},
             {"name": "login", "match": {"path": {"exact": "/login"}}, "key": ["all"], "rate": "5/m",
              "algorithm": "fixed_window"},
-            {"name": "by-network", "match": {"methods": ["PUT"]}, "key": [{"client_address": {"ipv4": 16}}], "rate": "5/m"},
+            {"name": "by-network", "match": {"methods": ["PUT"]}, "key": [{"client_address": {"ipv4": 16}}],
+             "rate": "5/m"},
         ],
     });
     let asks = async |body: Value| {

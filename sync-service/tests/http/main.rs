@@ -73,9 +73,10 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let secrets = Arc::new(Secrets::read(&config).unwrap());
-        let task = tokio::spawn(weir_sync::server::serve(config, secrets, listener, store, ready, async {
+        let stopped = Box::pin(async {
             let _ = stopped.await;
-        }));
+        });
+        let task = tokio::spawn(weir_sync::server::serve(config, secrets, listener, store, ready, stopped));
         let Listening { address, ops, .. } = address.await.expect("the server starts");
         Self { address, ops, stop, task }
     }

@@ -47,7 +47,8 @@ pub fn allowance(rule: &Rule) -> String {
         RefillPolicy::InFlight(expires_s) => {
             let expires = article(&span(u64::from(expires_s) * SECOND_NS));
             return format!(
-                "{limit} in flight at once, counted for the whole fleet; after {expires} a request whose end nobody saw counts no more"
+                "{limit} in flight at once, counted for the whole fleet; after {expires} a request whose end nobody \
+                 saw counts no more"
             );
         }
         RefillPolicy::Log(length_s) => {

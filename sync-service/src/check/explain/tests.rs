@@ -19,26 +19,6 @@ fn assert_told(rule: &str, sentences: &[&str]) {
 }
 
 #[test]
-fn what_is_counted_by_what() {
-    assert_told(
-        "{name: b, match: {methods: [POST], path: {prefix: /x}}, missing: share, rate: 10/s, \
-         key: [client_address: {ipv4: 24}, header: x-key, jwt_claim: [payload, sub]]}",
-        &[
-            "b: counts requests with the method POST and with a path that begins with /x by client address (IPv4 /24, \
-             IPv6 /64) and header x-key and JWT claim payload.sub; allows each 10/s, 10 at once.",
-            "All requests without one of these share one bucket.",
-        ],
-    );
-    let all = told("{name: c, key: [all], rate: 10/s, missing: limit}");
-    assert_eq!(all[0], "c: counts every request in one bucket; allows 10/s, 10 at once.");
-    assert!(!all.iter().any(|told| told.contains("without")), "{all:?}");
-    assert_told(
-        "{name: d, key: [route], rate: 1/s, missing: limit}",
-        &["A request without it is limited at once."],
-    );
-}
-
-#[test]
 fn every_algorithm_has_its_words() {
     for (fields, words) in [
         ("rate: 100/15m, burst: 50", "100/15m, 50 at once"),
@@ -72,7 +52,8 @@ fn every_algorithm_has_its_words() {
         assert_eq!(told[0], format!("a: counts every request by host; allows each {words}."));
     }
     let queue = "rate: 10/s, algorithm: leaky_bucket, queue: 25, strict: true";
-    let of_fleet = "10/s, one after the other over the whole fleet: 25 wait for their turn, the last for 2.5 s, the rest is limited at once";
+    let of_fleet = "10/s, one after the other over the whole fleet: 25 wait for their turn, the last for 2.5 s, the \
+        rest is limited at once";
     assert_eq!(
         told(&format!("{{name: a, key: [host], {queue}}}"))[0],
         format!("a: counts every request by host; allows each {of_fleet}.")
@@ -125,7 +106,8 @@ fn every_cost_has_its_words() {
         (
             "{after: {header: x-tokens, max: 9}}",
             format!(
-                "{after} as many tokens as its header x-tokens says, at most 9, or 0 if it says nothing, even into debt."
+                "{after} as many tokens as its header x-tokens says, at most 9, or 0 if it says nothing, even into \
+                 debt."
             ),
         ),
         (
@@ -134,14 +116,14 @@ fn every_cost_has_its_words() {
         ),
         (
             "{after: {metadata: [llm, total_tokens], max: 9}, reserve: 5}",
-            "A request reserves 5 tokens; its response is charged instead: as many tokens as the metadata llm.total_tokens \
-             says, at most 9, or what was reserved if it says nothing, even into debt."
+            "A request reserves 5 tokens; its response is charged instead: as many tokens as the metadata \
+             llm.total_tokens says, at most 9, or what was reserved if it says nothing, even into debt."
                 .into(),
         ),
         (
             "{after: {status: [401]}, reserve: {header: x-cost, max: 8}}",
-            "A request reserves as many tokens as its header x-cost says, at most 8, or 1 if it says nothing; its response is \
-             charged instead: one token if its status is 401, else nothing, even into debt."
+            "A request reserves as many tokens as its header x-cost says, at most 8, or 1 if it says nothing; its \
+             response is charged instead: one token if its status is 401, else nothing, even into debt."
                 .into(),
         ),
     ] {
@@ -154,8 +136,8 @@ fn every_cost_has_its_words() {
 fn tiers_and_wider_prefixes_and_the_rules_they_make() {
     assert_told(
         "{name: a, key: [client_address], rate: 10/s, also_by_prefix: [{ipv4: 24, times: 8}], tiers: [\
-         {name: gold, when: {headers: [{name: x, equals: y1}]}, times: 3}, {name: vip, when: {routes: [v]}, unlimited: true}, \
-         {name: own, when: {routes: [w]}, rate: 5/m, burst: 7}]}",
+         {name: gold, when: {headers: [{name: x, equals: y1}]}, times: 3}, {name: vip, when: {routes: [v]}, \
+         unlimited: true}, {name: own, when: {routes: [w]}, rate: 5/m, burst: 7}]}",
         &[
             "a: counts every request by client address (IPv4 /32, IPv6 /64); allows each 10/s, 10 at once.",
             "Tier gold, for requests whose header x is \"y1\": 3 times as much.",
@@ -165,7 +147,8 @@ fn tiers_and_wider_prefixes_and_the_rules_they_make() {
             "Each IPv4 /24 and IPv6 /64 gets 8 times as much (a.w1); a request needs room there too.",
             "a.w1: a again, over wider addresses (IPv4 /24, IPv6 /64); allows each 80/s, 80 at once.",
             "a.gold: a for its tier gold; allows each 30/s, 30 at once.",
-            "a.gold.w1: a for its tier gold, over wider addresses (IPv4 /24, IPv6 /64); allows each 240/s, 240 at once.",
+            "a.gold.w1: a for its tier gold, over wider addresses (IPv4 /24, IPv6 /64); allows each 240/s, 240 at \
+             once.",
             "a.vip: a for its tier vip; not limited.",
             "a.own: a for its tier own; allows each 5/m, 7 at once.",
         ],
@@ -179,33 +162,12 @@ fn tiers_and_wider_prefixes_and_the_rules_they_make() {
     );
     assert_told(
         "{name: d, key: [client_address, {jwt_claim: [payload, sub]}], rate: 10/s, tiers: [\
-         {name: big, keys: [acme, big-co], times: 3}, {name: own, when: {addresses: [10.0.0.0/8]}, keys: [us], unlimited: true}]}",
+         {name: big, keys: [acme, big-co], times: 3}, {name: own, when: {addresses: [10.0.0.0/8]}, keys: [us], \
+         unlimited: true}]}",
         &[
             "Tier big, for requests whose JWT claim payload.sub is \"acme\" or \"big-co\": 3 times as much.",
             "Tier own, for requests from 10.0.0.0/8 and whose JWT claim payload.sub is \"us\": not limited.",
             "d.big: d for its tier big; allows each 30/s, 30 at once.",
         ],
-    );
-}
-
-#[test]
-fn what_it_answers() {
-    assert_told(
-        "{name: a, key: [host], rate: 1/s, response: {status: 420, headers: [ratelimit], on_allowed: true, reset: epoch, \
-         body: 'too many', content_type: text/html, set_headers: {x-a: b, x-c: d}, retry_after_jitter_s: 5}}",
-        &[
-            "A client above it gets status 420.",
-            "The body is \"too many\".",
-            "The body's type is text/html.",
-            "The answer has the headers x-a and x-c too.",
-            "Of the quota's headers, the answer has only ratelimit.",
-            "Responses that are allowed have the quota's headers too.",
-            "x-ratelimit-reset is a Unix time.",
-            "retry-after is up to 5 s longer, another time for each refusal.",
-        ],
-    );
-    assert_told(
-        "{name: a, key: [host], rate: 1/s, response: {headers: []}}",
-        &["The answer has none of the quota's headers."],
     );
 }

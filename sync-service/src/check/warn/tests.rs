@@ -155,8 +155,8 @@ fn a_condition_that_excludes_itself_is_warned_of() {
         ),
         (
             "{any: [{methods: [get]}, {routes: [a]}]}",
-            "rules[0].match.any[0].methods (r0): \"get\" never matches: methods are compared to the letter, and clients \
-             send them in capitals",
+            "rules[0].match.any[0].methods (r0): \"get\" never matches: methods are compared to the letter, and \
+             clients send them in capitals",
         ),
         (
             "{not: {query: [{name: a, equals: b}, {name: a, equals: c}]}}",
@@ -268,8 +268,8 @@ fn a_condition_that_a_client_can_evade_is_warned_of() {
     assert_eq!(
         found,
         [
-            "rules[0].match.path.case (r0): a client gets past it with another spelling, as /LOGIN is of /login, unless the \
-          upstream tells them apart: remove case, or set it to ignore"
+            "rules[0].match.path.case (r0): a client gets past it with another spelling, as /LOGIN is of /login, \
+          unless the upstream tells them apart: remove case, or set it to ignore"
         ]
     );
     let found = of_match("{any: [{paths: [{exact: /a}, {prefix: /b, encoding: exact}]}]}");

@@ -1,13 +1,14 @@
-//! Warnings about single conditions: texts that no request can have, and other spellings that evade a rule.
+//! Warnings about single conditions: texts that no request can have, tests that exclude one another, and other
+//! spellings that evade a rule.
 
 use std::fmt;
 
 use serde::Serialize;
 use weir_rules::key::{KeyPart, KeySpec, Part};
-use weir_rules::matching::{Clause, Condition, PathMatch, Test, Written};
+use weir_rules::matching::{Clause, Condition, PathMatch, Test, ValueTest, Written};
 use weir_rules::request::{Attributes, Duplicates, Folding, Source};
 
-use super::contradiction;
+use crate::check::explain::condition::source;
 
 /// Warns of texts in a condition and in its nested conditions that no request can have. `at` returns the place
 /// of a field, which begins with a dot.
@@ -21,15 +22,15 @@ pub(super) fn of_condition(
         let place = |field: &str| at(&format!(".any[{i}]{field}"));
         warnings.extend(of_clause(clause, &place));
         let never = |reason| Warning::at(place(""), format!("never holds: {reason}"));
-        warnings.extend(contradiction::of_clause(clause, attributes).map(never));
+        warnings.extend(contradiction_of(&[clause], attributes).map(never));
     }
     if let Some(not) = &condition.not {
         warnings.extend(of_clause(not, &|field| at(&format!(".not{field}"))));
         let never = |reason| Warning::at(at(".not"), format!("excludes nothing: {reason}"));
-        warnings.extend(contradiction::of_clause(not, attributes).map(never));
+        warnings.extend(contradiction_of(&[not], attributes).map(never));
     }
     let never = |reason| Warning::at(at(""), format!("never matches: {reason}"));
-    warnings.extend(contradiction::of(condition, None, attributes).map(never));
+    warnings.extend(contradiction(condition, None, attributes).map(never));
     warnings
 }
 
@@ -136,8 +137,8 @@ fn clause_spellings(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning
         for ((field, folding), spelled) in Folding::NAMES.iter().zip(SPELLINGS) {
             if path.tells_apart().has(*folding) {
                 let problem = format!(
-                    "a client gets past it with another spelling, as {spelled} is of /login, unless the upstream tells them \
-                     apart: remove {field}, or set it to ignore"
+                    "a client gets past it with another spelling, as {spelled} is of /login, unless the upstream \
+                     tells them apart: remove {field}, or set it to ignore"
                 );
                 warnings.push(Warning::at(at(&format!("{place}.{field}")), problem));
             }
@@ -154,7 +155,83 @@ pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -
         value.duplicates == Duplicates::Unsaid && attributes.is_credentials(id)
     };
     let open = key.parts().enumerate().filter(|(_, part)| is_open(*part));
-    let problem = "a client that sends it twice has another bucket for each pair: expected duplicates: limit, or the one that \
-                   the upstream takes";
+    let problem = "a client that sends it twice has another bucket for each pair: expected duplicates: limit, or the \
+                   one that the upstream takes";
     open.map(|(i, _)| Warning::at(at(&format!("key[{i}]")), problem)).collect()
+}
+
+/// Reason why no request meets both `condition` and `also`; none if one may.
+pub(super) fn contradiction(
+    condition: &Condition,
+    also: Option<&Condition>,
+    attributes: &Attributes,
+) -> Option<String> {
+    let both = || std::iter::once(condition).chain(also);
+    let base: Vec<&Clause> = both().map(|condition| &condition.all).collect();
+    contradiction_of(&base, attributes).or_else(|| {
+        both().filter(|condition| !condition.any.is_empty()).find_map(|condition| {
+            let with = |clause| contradiction_of(&[&base[..], &[clause]].concat(), attributes);
+            let reasons: Option<Vec<_>> = condition.any.iter().map(with).collect();
+            Some(format!("none of any can hold: {}", reasons?.into_iter().next()?))
+        })
+    })
+}
+
+/// Reason why no request meets all of `clauses`; none if one may.
+fn contradiction_of(clauses: &[&Clause], attributes: &Attributes) -> Option<String> {
+    let tests: Vec<&Test> = clauses.iter().flat_map(|clause| clause.tests()).collect();
+    let pairs = tests.iter().enumerate().flat_map(|(i, a)| tests[i + 1..].iter().map(move |b| (*a, *b)));
+    pairs.into_iter().find_map(|(a, b)| exclusion(a, b, attributes))
+}
+
+/// Reason why no request passes both tests; none if one may.
+fn exclusion(a: &Test, b: &Test, attributes: &Attributes) -> Option<String> {
+    let in_both = |what: &str| format!("no request is in both of its lists of {what}");
+    let are_apart = |a: &[String], b: &[String]| a.iter().all(|text| !b.contains(text));
+    match (a, b) {
+        (Test::Methods(a), Test::Methods(b)) => are_apart(a, b).then(|| in_both("methods")),
+        (Test::Routes(a), Test::Routes(b)) => are_apart(a, b).then(|| in_both("routes")),
+        (Test::Paths(a), Test::Paths(b)) => {
+            let are_apart = a.iter().all(|a| b.iter().all(|b| paths_are_apart(a, b)));
+            are_apart.then(|| "no path meets all that it says of paths".into())
+        }
+        (Test::Value(value, a), Test::Value(other, b)) if value.source == other.source => {
+            let name = source(&value.source, attributes);
+            values_are_apart(a, b).then(|| format!("its tests of {name} exclude each other"))
+        }
+        _ => None,
+    }
+}
+
+/// True if certainly no path matches both; never true for globs.
+fn paths_are_apart(a: &PathMatch, b: &PathMatch) -> bool {
+    // With all foldings, because either test may treat two paths as one that the other distinguishes.
+    let folded = |path: &PathMatch| {
+        let folded = Folding::ALL.of(path.written().text().as_bytes());
+        String::from_utf8_lossy(&folded).trim_end_matches('/').to_owned()
+    };
+    let (text, other) = (folded(a), folded(b));
+    match (a.written(), b.written()) {
+        (Written::Glob(_), _) | (_, Written::Glob(_)) => false,
+        (Written::Exact(_), Written::Exact(_)) => text != other,
+        (Written::Exact(_), Written::Prefix(_)) => !text.starts_with(&other),
+        (Written::Prefix(_), Written::Exact(_)) => !other.starts_with(&text),
+        (Written::Prefix(_), Written::Prefix(_)) => !text.starts_with(&other) && !other.starts_with(&text),
+    }
+}
+
+/// True if certainly no value passes both tests; never true for regular expressions.
+fn values_are_apart(a: &ValueTest, b: &ValueTest) -> bool {
+    use ValueTest::{In, Prefix, Present};
+    match (a, b) {
+        (Present(false), Present(false)) => false,
+        // A missing value passes no other test.
+        (Present(false), _) | (_, Present(false)) => true,
+        (In(values), In(others)) => !values.iter().any(|value| others.contains(value.as_bytes())),
+        (In(values), Prefix(prefix)) | (Prefix(prefix), In(values)) => {
+            !values.iter().any(|value| value.starts_with(prefix.as_str()))
+        }
+        (Prefix(a), Prefix(b)) => !a.starts_with(b.as_str()) && !b.starts_with(a.as_str()),
+        _ => false,
+    }
 }

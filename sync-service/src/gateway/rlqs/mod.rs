@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tonic::Status;
@@ -40,7 +39,7 @@ use weir_rules::request::{Fetched, Values};
 use super::proto::envoy::service::rate_limit_quota::v3::RateLimitQuotaUsageReports;
 use super::{CheckDecision, CheckReply, CheckRequest, Gateway};
 use crate::metrics::Metrics;
-use book::{Book, Reported, StreamItem};
+use book::{Book, Reported};
 use bucket::{Due, DueResult, QuotaDecision};
 
 /// Interval at which due checks are made: short, so that they are spread almost as evenly as requests.
@@ -97,18 +96,6 @@ impl Quotas {
     /// Ends all streams for this reason.
     pub(super) fn close(&self, why: &'static str) {
         self.book().close(why);
-    }
-
-    fn open(&self, sender: Sender<StreamItem>, token: &str) -> Result<u64, Status> {
-        self.book().open(sender, token, self.now())
-    }
-
-    fn end(&self, stream: u64) {
-        self.book().end(stream);
-    }
-
-    fn look(&self, stream: u64) -> Result<(), Status> {
-        self.book().look(stream)
     }
 
     fn report(&self, stream: u64, reports: RateLimitQuotaUsageReports) -> Result<(), Status> {

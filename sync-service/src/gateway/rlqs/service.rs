@@ -51,7 +51,7 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.quotas.end(self.number);
+        self.quotas.book().end(self.number);
     }
 }
 
@@ -77,7 +77,7 @@ impl Streams {
         let asker = request.extensions_mut().remove::<Asker>();
         let asker = asker.ok_or_else(|| Status::internal("nobody said who asks"))?;
         let (sender, receiver) = channel(WAITING_MAX);
-        let number = self.quotas.open(sender.clone(), &asker.token)?;
+        let number = self.quotas.book().open(sender.clone(), &asker.token, self.quotas.now())?;
         let open = Open { quotas: Arc::clone(&self.quotas), number };
         tokio::spawn(listen(open, asker, request.into_inner(), sender));
         let sent = unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
@@ -111,7 +111,7 @@ async fn listen(
             () = sender.closed() => return,
         };
         let outcome = match report {
-            None => (asker.may_ask)().and_then(|()| open.quotas.look(open.number)),
+            None => (asker.may_ask)().and_then(|()| open.quotas.book().look(open.number)),
             Some(Ok(Some(report))) => {
                 (asker.may_ask)().and_then(|()| open.quotas.report(open.number, report))
             }

@@ -226,10 +226,14 @@ impl Service {
         let asker = asker.map_err(|refused| {
             self.secrets.refusals.log(peer.address.ip(), &format!("{}: {refused:?}", told(path)));
             match refused {
-                Refused::Api(name, _) => {
-                    Status::permission_denied(format!("the token `{name}` is for another API: expected one with the role `check` in check_token_file"))
-                }
-                _ => Status::unauthenticated("expected the metadata `authorization: Bearer` with a token of check_token_file"),
+                Refused::Api(name, _) => Status::permission_denied(format!(
+                    "the token `{name}` is for another API: expected one with the \
+                        role `check` in check_token_file"
+                )),
+                _ => Status::unauthenticated(
+                    "expected the metadata `authorization: Bearer` with a token of \
+                    check_token_file",
+                ),
             }
         })?;
         if let Some(asker) = &asker {

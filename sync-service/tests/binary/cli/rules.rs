@@ -9,7 +9,8 @@ use crate::running::{file, until};
 
 const NO_POP: &str = "No POP has reported: none runs it yet.\n";
 const LOGIN: &str = "rules:\n- {name: login, key: [client_address], rate: 5/m}\n";
-const FASTER: &str = "rules:\n- {name: login, key: [client_address], rate: 10/m}\n- {name: api, key: [client_address], rate: 9/s}\n";
+const FASTER: &str = "rules:\n- {name: login, key: [client_address], rate: 10/m}\n- {name: api, key: \
+    [client_address], rate: 9/s}\n";
 const WARNED: &str = "rules:\n- {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n";
 
 #[test]

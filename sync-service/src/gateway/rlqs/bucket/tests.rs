@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
-use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::BucketAction as Action;
+use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action;
 use crate::gateway::proto::envoy::r#type::v3::TokenBucket;
 use crate::gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
+use bucket_action::BucketAction as Action;
 
 const TICK: Duration = Duration::from_millis(25);
 /// How often Envoy reports.
@@ -260,7 +261,6 @@ fn a_client_that_asks_for_less_than_the_rate_is_refused_nothing() {
             let mut world = World::new(Rule::new(100.0, burst, is_prepaid), &[demand]);
             world.run(15, late(100.0, burst));
             let (each, _) = world.admitted_in(100, late(100.0, burst));
-            println!("{demand}/s of 100/s, {burst}: {each:?}, in advance: {is_prepaid}");
             assert!(
                 f64::from(u32::try_from(each[0]).unwrap()) >= 98.0 * demand - 1.0,
                 "{is_prepaid}: {each:?}"
@@ -276,7 +276,6 @@ fn what_is_given_in_advance_never_exceeds_the_rule() {
         let mut world = World::new(Rule::new(rate, burst, true), &[3.0 * rate]);
         world.run(15, 0.0);
         let (each, _) = world.admitted_in(120, 0.0);
-        println!("{rate}/s, {burst}: {each:?} of {}", rate * 120.0);
         assert!(
             f64::from(u32::try_from(each[0]).unwrap()) >= 0.97 * rate * 120.0 - 1.0,
             "{rate}/s: {each:?}"
@@ -291,7 +290,6 @@ fn what_is_reported_afterwards_is_paid_back() {
         world.run(30, late(rate, burst));
         let (each, _) = world.admitted_in(120, late(rate, burst));
         let part = f64::from(u32::try_from(each[0]).unwrap()) / (rate * 120.0);
-        println!("{rate}/s, {burst}: {part}");
         assert!((0.95..=1.03).contains(&part) || rate < 1.0 && part >= 0.9, "{rate}/s: {each:?}");
     }
 }
@@ -303,7 +301,6 @@ fn clients_share_by_what_they_are_asked_for() {
         let beyond = if is_prepaid { 0.0 } else { late(100.0, 100.0) };
         world.run(30, beyond);
         let (each, _) = world.admitted_in(120, beyond);
-        println!("{is_prepaid}: {each:?}");
         for (admitted, part) in each.iter().zip([2_000_u64, 4_000, 6_000]) {
             assert!(admitted.abs_diff(part) <= part / 10, "{is_prepaid}: {each:?}");
         }
@@ -318,7 +315,6 @@ fn who_asks_elsewhere_has_a_part_of_it() {
         let beyond = if is_prepaid { 0.0 } else { late(100.0, 100.0) };
         world.run(30, beyond);
         let (each, elsewhere) = world.admitted_in(120, beyond);
-        println!("{is_prepaid}: {each:?} and {elsewhere}");
         let all = each[0] + elsewhere;
         assert!((11_400..=12_400).contains(&all), "{is_prepaid}: {each:?} and {elsewhere}");
         assert!((4_000..=8_000).contains(&each[0]), "{is_prepaid}: {each:?} and {elsewhere}");
@@ -362,7 +358,6 @@ fn rules_let_through_what_clients_do() {
         }
         world.run(60, late(100.0, 100.0));
         let beyond = world.rule.taken - f64::from(world.admitted());
-        println!("in advance: {is_prepaid}: {beyond} of {}", world.rule.taken);
         // Those that are paid in advance hold some, as much is there for them, and as much as they lost is not
         // known yet. Of the others, all was just reported.
         let most = if is_prepaid { 400.0 } else { 20.0 };

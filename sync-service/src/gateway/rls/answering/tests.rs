@@ -26,33 +26,6 @@ fn header(response: &RateLimitResponse) -> &str {
 }
 
 #[test]
-fn a_request_is_over_its_limit_if_one_descriptor_is_and_each_says_how_it_stands() {
-    let verdicts = vec![
-        verdict(CheckDecision::Allow, "a", 7, 60),
-        verdict(CheckDecision::Limit, "b", 0, 1),
-        CheckReply { rule: None, standing: None, ..verdict(CheckDecision::Allow, "", 0, 1) },
-    ];
-    let response = response(verdicts).unwrap();
-    assert_eq!(response.overall_code(), Code::OverLimit);
-    let [first, second, third] = &response.statuses[..] else { panic!("{response:?}") };
-    let limit = RateLimit {
-        requests_per_unit: 10,
-        unit: Unit::Minute.into(),
-        name: "a".into(),
-        unit_multiplier: None,
-    };
-    assert_eq!(
-        (first.code(), first.limit_remaining, first.current_limit.clone()),
-        (Code::Ok, 7, Some(limit))
-    );
-    let reset = prost_types::Duration { seconds: 1, nanos: 500_000_000 };
-    assert_eq!(first.duration_until_reset, Some(reset));
-    assert_eq!(second.code(), Code::OverLimit);
-    assert_eq!(*third, DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() });
-    assert_eq!((header(&response), &response.raw_body[..]), ("b", &b"by b"[..]));
-}
-
-#[test]
 fn a_limit_is_said_only_if_its_window_is_a_unit() {
     let unit = |window: Option<Duration>| {
         let mut verdict = verdict(CheckDecision::Allow, "a", 1, 1);

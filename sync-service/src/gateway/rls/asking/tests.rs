@@ -98,21 +98,6 @@ fn claims_say_a_descriptor_whole() {
 }
 
 #[test]
-fn hits_are_one_unless_said_and_a_descriptors_own_come_first() {
-    let of = |request_hits: u32, own: Option<u64>| {
-        let descriptors = vec![RateLimitDescriptor { hits_addend: own, ..descriptor(&[("a", "1")]) }];
-        let asked = asks(&RateLimitRequest { hits_addend: request_hits, ..request(descriptors) })?;
-        Ok::<_, Status>((asked[0].hits, asked[0].purpose))
-    };
-    assert_eq!(of(0, None).unwrap(), (1, CheckPurpose::Take));
-    assert_eq!(of(7, None).unwrap(), (7, CheckPurpose::Take));
-    assert_eq!(of(7, Some(3)).unwrap(), (3, CheckPurpose::Charge), "it may come when the response is over");
-    assert_eq!(of(7, Some(0)).unwrap(), (1, CheckPurpose::Peek));
-    let error = of(0, Some(1 << 32)).unwrap_err();
-    assert_eq!(error.message(), "descriptors[0].hits_addend: expected at most 4294967295, found 4294967296");
-}
-
-#[test]
 fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
     let own = |descriptor: RateLimitDescriptor| match &checks(request([descriptor])).unwrap()[..] {
         [Check::Own(limit)] => limit.clone(),
@@ -127,19 +112,10 @@ fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
         purpose: CheckPurpose::Take,
     };
     assert_eq!(own(limited(&entries, 5, 2)), expected);
-    let asked = RateLimitDescriptor { hits_addend: Some(0), ..limited(&entries, 5, 2) };
-    assert_eq!(own(asked), PerUnit { purpose: CheckPurpose::Peek, ..expected.clone() });
-    let back =
-        RateLimitDescriptor { is_negative_hits: true, hits_addend: Some(3), ..limited(&entries, 5, 2) };
-    assert_eq!(own(back), PerUnit { purpose: CheckPurpose::Refund, hits: 3, ..expected.clone() });
-    let back = RateLimitDescriptor { is_negative_hits: true, ..limited(&entries, 5, 2) };
-    assert_eq!(own(back), PerUnit { purpose: CheckPurpose::Refund, ..expected });
-    let ten = Some(RateLimitOverride { requests_per_unit: 5, unit: 2, unit_multiplier: Some(10) });
-    assert_eq!(own(RateLimitDescriptor { limit: ten, ..descriptor(&entries) }).window_s, 600);
     for (unit, expected) in [(1, 1), (3, 3_600), (4, 86_400), (5, 2_592_000), (6, 31_536_000)] {
         assert_eq!(own(limited(&entries, 5, unit)).window_s, expected);
     }
-    // No rule is told that it stands beside another.
+    // No rule sees that it stands beside another.
     let both = request([descriptor(&[("a", "1")]), limited(&entries, 5, 2), descriptor(&[("b", "2")])]);
     let [Check::Rules(first), Check::Own(_), Check::Rules(last)] = &checks(both).unwrap()[..] else {
         panic!("in their order")
@@ -185,6 +161,10 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
             "descriptors[0].entries[0].value: expected an IP address, as the key is remote_address, found 8000 bytes",
         ),
         (
+            request([RateLimitDescriptor { hits_addend: Some(1 << 32), ..good() }]),
+            "descriptors[0].hits_addend: expected at most 4294967295, found 4294967296",
+        ),
+        (
             request([good(), limited(&[("a", "1")], 5, 0)]),
             "descriptors[1].limit.unit: expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found 0",
         ),
@@ -196,7 +176,8 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
         (request([times(401)]), "descriptors[0].limit.unit_multiplier: expected 1 to 400, found 401"),
         (
             request([limited(&[("a", "1")], 1_000_001, 1)]),
-            "descriptors[0].limit.requests_per_unit: expected at most 1000000, found 1000001: say it for a shorter unit",
+            "descriptors[0].limit.requests_per_unit: expected at most 1000000, found 1000001: say it for a shorter \
+             unit",
         ),
     ] {
         let error = checks(request).unwrap_err();
