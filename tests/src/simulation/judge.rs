@@ -142,8 +142,8 @@ fn after_a_acquire(dwell_ns: u64, setup: &Setup) -> f64 {
     seconds(dwell_ns.saturating_sub(setup.round_trip_ns())) / seconds(dwell_ns)
 }
 
-/// Tokens that a client asks for within a span, of `most` a second: what a rate that jumps asks for at one time, it does
-/// not ask for at another.
+/// Tokens that a client asks for within a span, of `most` a second: what a rate that jumps asks for at one time, it
+/// does not ask for at another.
 fn asked_up_to(most: f64, shape: Shape, (from, to): Span) -> f64 {
     let Shape::Jumping { low, high, half_ns } = shape else { return most * seconds(to - from) };
     let high_until = |at: u64| at / (2 * half_ns) * half_ns + (at % (2 * half_ns)).saturating_sub(half_ns);
