@@ -11,7 +11,7 @@ use crate::check::{CompiledRules, CurrentRequest, LocalCache, Scratch};
 use crate::counters::Counters;
 use crate::key::{Reporter, TableIdentity};
 use crate::sync::{ConsumeState, SyncClient, WatchList};
-use crate::table::slot::{Entry, Slot, Unheard};
+use crate::table::slot::{Entry, LocalLimits, Slot};
 use crate::table::{LoadedSlot, Slots};
 use weir_rules::RuleSet;
 
@@ -95,8 +95,8 @@ impl Limiter {
     }
 
     /// The POP's limits for a key of `rule` without a grant.
-    pub(crate) fn unheard(&self, rule: RuleIndex) -> Option<Unheard> {
-        self.rules.unheard(rule, self.sync.as_ref().map_or(1, SyncClient::cold_rate_divisor))
+    pub(crate) fn local_limits(&self, rule: RuleIndex) -> Option<LocalLimits> {
+        self.rules.local_limits(rule, self.sync.as_ref().map_or(1, SyncClient::cold_rate_divisor))
     }
 
     /// Time-out of a request that waits, in nanoseconds.

@@ -13,21 +13,21 @@ use weir_protocol::time::Time;
 /// Units of a share per token.
 const PARTS: u32 = 4_096;
 /// Tokens of a burst that a key may use even if it cannot be reported; many new keys need no more.
-const UNHEARD_MIN: u32 = 8;
+const UNREPORTED_MIN: u32 = 8;
 /// A share's clock ticks every 2^16 ns and wraps after three days. A key that rests for half of that may find
 /// its share still used, and is then watched earlier than necessary.
 const TICK_SHIFT: u32 = 16;
 
 /// The used part of a fair share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EvenShare {
+pub struct FairShare {
     /// In units of 1 / [`PARTS`] tokens.
     used: u32,
     /// Time of that use, in ticks.
     at: u32,
 }
 
-impl EvenShare {
+impl FairShare {
     /// An unused share.
     pub const WHOLE: Self = Self { used: 0, at: 0 };
 
@@ -56,10 +56,10 @@ impl EvenShare {
 
     /// The share after `tokens` more are used that cannot be reported for now. They must be within the share,
     /// or few. If not, the error is the wait in nanoseconds.
-    pub fn take_unheard(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Result<Self, u64> {
+    pub fn take_unreported(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Result<Self, u64> {
         let after = self.overdraw(quota, tokens, divisor, now);
         let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(divisor.max(1));
-        let most = part.max(u64::from(tokens.max(UNHEARD_MIN.min(quota.burst()))) * u64::from(PARTS));
+        let most = part.max(u64::from(tokens.max(UNREPORTED_MIN.min(quota.burst()))) * u64::from(PARTS));
         match u128::from(u64::from(after.used).saturating_sub(most)) {
             0 => Ok(after),
             lacks => {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn holds_an_nth_of_the_burst_and_refills_at_an_nth_of_the_rate() {
-        let mut share = EvenShare::WHOLE;
+        let mut share = FairShare::WHOLE;
         for taken in 1..=25 {
             share = share.take(&quota(), 1, 4, T0).unwrap();
             assert_eq!(share.tokens_used(&quota(), 4, T0), taken);
@@ -154,18 +154,18 @@ mod tests {
 
     #[test]
     fn a_clock_that_steps_back_gives_nothing() {
-        let used = EvenShare::WHOLE.take(&quota(), 25, 4, T0).unwrap();
+        let used = FairShare::WHOLE.take(&quota(), 25, 4, T0).unwrap();
         assert_eq!(used.take(&quota(), 1, 4, Time::from_nanos(T0.as_nanos() - SECOND_NS)), None);
     }
 
     #[test]
     fn more_pops_than_tokens_leave_no_share() {
-        assert_eq!(EvenShare::WHOLE.take(&quota(), 1, 101, T0), None);
+        assert_eq!(FairShare::WHOLE.take(&quota(), 1, 101, T0), None);
     }
 
     #[test]
     fn what_was_used_does_not_change_with_the_number_of_pops() {
-        let share = EvenShare::WHOLE.take(&quota(), 1, 50, T0).unwrap();
+        let share = FairShare::WHOLE.take(&quota(), 1, 50, T0).unwrap();
         for pops in [1, 3, 330] {
             assert_eq!(share.tokens_used(&quota(), pops, T0), 1);
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_is_overdrawn_is_used_and_what_is_given_back_is_not() {
-        let used = EvenShare::WHOLE.overdraw(&quota(), 40, 4, T0);
+        let used = FairShare::WHOLE.overdraw(&quota(), 40, 4, T0);
         assert_eq!(used.tokens_used(&quota(), 4, T0), 40);
         assert_eq!(used.give_back(16).take(&quota(), 1, 4, T0), used.give_back(15).take(&quota(), 0, 4, T0));
         assert_eq!(used.give_back(15).take(&quota(), 1, 4, T0), None);
@@ -182,22 +182,22 @@ mod tests {
 
     #[test]
     fn where_nobody_hears_of_it_there_is_an_even_share_or_a_few_tokens() {
-        let share = EvenShare::WHOLE.take_unheard(&quota(), 25, 4, T0).unwrap();
-        assert_eq!(share.take_unheard(&quota(), 2, 4, T0), Err(80_000_000));
-        assert!(share.take_unheard(&quota(), 2, 4, T0 + 79_900_000).is_err());
-        assert!(share.take_unheard(&quota(), 2, 4, T0 + 80_100_000).is_ok());
-        let few = EvenShare::WHOLE.take_unheard(&quota(), 8, 330, T0).unwrap();
-        assert!(few.take_unheard(&quota(), 1, 330, T0).is_err());
-        assert!(EvenShare::WHOLE.take_unheard(&quota(), 50, 330, T0).is_ok(), "what one request costs");
+        let share = FairShare::WHOLE.take_unreported(&quota(), 25, 4, T0).unwrap();
+        assert_eq!(share.take_unreported(&quota(), 2, 4, T0), Err(80_000_000));
+        assert!(share.take_unreported(&quota(), 2, 4, T0 + 79_900_000).is_err());
+        assert!(share.take_unreported(&quota(), 2, 4, T0 + 80_100_000).is_ok());
+        let few = FairShare::WHOLE.take_unreported(&quota(), 8, 330, T0).unwrap();
+        assert!(few.take_unreported(&quota(), 1, 330, T0).is_err());
+        assert!(FairShare::WHOLE.take_unreported(&quota(), 50, 330, T0).is_ok(), "what one request costs");
     }
 
     #[test]
     fn many_small_refills_come_to_the_same_as_one() {
-        let mut often = EvenShare { used: 20 * PARTS, at: ticks(T0) };
+        let mut often = FairShare { used: 20 * PARTS, at: ticks(T0) };
         for ms in 1..=1_000u64 {
             often = often.refilled(&quota(), 330, T0 + ms * 1_000_000);
         }
-        let once = EvenShare { used: 20 * PARTS, at: ticks(T0) }.refilled(&quota(), 330, T0 + SECOND_NS);
+        let once = FairShare { used: 20 * PARTS, at: ticks(T0) }.refilled(&quota(), 330, T0 + SECOND_NS);
         assert!(often.used.abs_diff(once.used) <= PARTS / 20, "{often:?} {once:?}");
     }
 }

@@ -23,6 +23,6 @@ mod token_bucket;
 
 pub use cell::{Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
 pub use dispatch::{Admitted, charge, give_back, refund, standing, take};
-pub use fair_share::EvenShare;
+pub use fair_share::FairShare;
 pub use token_bucket::{Bucket, BucketStatus};
 pub(crate) use token_bucket::{Portion, missing_ns};

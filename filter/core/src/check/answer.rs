@@ -32,11 +32,11 @@ impl Limiter {
         let mut hold_ns = 0;
         for hit in hits {
             self.counters.count(hit.rule, |counts| &mut counts.allowed);
-            self.counters.add(CountedEvent::Evicted, hit.judged.evicted);
-            self.counters.add(CountedEvent::Overflowed, u32::from(hit.judged.is_shared));
+            self.counters.add(CountedEvent::Evicted, hit.result.evicted);
+            self.counters.add(CountedEvent::Overflowed, u32::from(hit.result.is_shared));
             self.record_end_action(hit, written, now);
-            hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
-            let HitDecision::Fits(standing) = hit.judged.verdict else { continue };
+            hold_ns = hit.result.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
+            let HitDecision::Fits(standing) = hit.result.decision else { continue };
             if strictest.is_none_or(|(other, s)| self.rules.is_stricter((hit.rule, standing), (other, s))) {
                 strictest = Some((hit.rule, standing));
             }
@@ -56,7 +56,7 @@ impl Limiter {
         let mut longest: Option<(RuleIndex, BucketStatus)> = None;
         let (mut unpaid, mut banned_by) = (None, None);
         for hit in hits {
-            let wait_ns = match hit.judged.verdict {
+            let wait_ns = match hit.result.decision {
                 HitDecision::Fits(_) => continue,
                 HitDecision::Unpaid => {
                     unpaid.get_or_insert(hit.rule);
@@ -76,11 +76,11 @@ impl Limiter {
                         let denial = Denial { cost: hit.cost, is_ban: false, until: now + wait_ns };
                         self.local_cache.remember(hit.tag, denial, now);
                     }
-                    self.counters.add(CountedEvent::Overflowed, u32::from(hit.judged.is_shared));
+                    self.counters.add(CountedEvent::Overflowed, u32::from(hit.result.is_shared));
                     wait_ns
                 }
             };
-            if !hit.watched && hit.judged.tag == hit.tag {
+            if !hit.watched && hit.result.tag == hit.tag {
                 self.watch_refused(hit, slots, rooms, now);
             }
             if let Some(penalty) = self
@@ -147,18 +147,18 @@ impl Limiter {
         now: Time,
     ) {
         // Only token buckets and quotas are shared by the fleet.
-        let is_heard = self.sync.is_some() && self.rules.get(hit.rule).is_some_and(Rule::is_shared);
-        let Some(unheard) = self.unheard(hit.rule).filter(|_| is_heard) else { return };
+        let is_reported = self.sync.is_some() && self.rules.get(hit.rule).is_some_and(Rule::is_shared);
+        let Some(limits) = self.local_limits(hit.rule).filter(|_| is_reported) else { return };
         let mut loaded = self.load(slots, hit.slot, rooms);
-        let mut lodging = loaded.slot.find_or_new(hit.tag, now);
-        let has_place = lodging.has_place();
+        let mut placement = loaded.slot.find_or_new(hit.tag, now);
+        let has_place = placement.has_place();
         if let Some(terms) = self.rules.terms_of(hit.rule) {
-            terms.carry_over(&mut lodging, &loaded.slot, now);
+            terms.carry_over(&mut placement, &loaded.slot, now);
         }
-        let watched = match lodging.entry {
-            Entry::Cold(cold) if has_place => Entry::Watched(Watched::begin(&cold, &unheard, 0, now)),
+        let watched = match placement.entry {
+            Entry::Cold(cold) if has_place => Entry::Watched(Watched::begin(&cold, &limits, 0, now)),
             // It goes on under the grant that it had before its rule changed.
-            Entry::Watched(_) if !has_place => lodging.entry,
+            Entry::Watched(_) if !has_place => placement.entry,
             _ => return,
         };
         // On a conflict, the next refusal tries again.
@@ -223,7 +223,7 @@ impl Limiter {
         if matches!(changed, Updated::Written(true)) {
             self.counters.add(CountedEvent::Banned, 1);
             if let Some(sync) = &mut self.sync {
-                sync.tell_of_ban(hit.rule, *self.rules.keys.value(hit.key), until);
+                sync.record_banned(hit.rule, *self.rules.keys.value(hit.key), until);
             }
         }
     }
@@ -254,7 +254,7 @@ impl CompiledRules {
         &self,
         counted: impl Iterator<Item = (CountedKey, BucketStatus)> + Clone,
     ) -> Option<Box<QuotaStatus>> {
-        let tells = |(rule, _): &CountedKey| self.terms_of(*rule).is_some_and(|terms| terms.is_told);
+        let tells = |(rule, _): &CountedKey| self.terms_of(*rule).is_some_and(|terms| terms.sends_status);
         let told = counted.filter(|(counted, _)| tells(counted));
         let strictest = told.clone().reduce(|known, other| {
             let is_stricter = self.is_stricter((other.0.0, other.1), (known.0.0, known.1));
@@ -273,7 +273,7 @@ impl CompiledRules {
         standing: BucketStatus,
         counted: impl Iterator<Item = CountedKey> + Clone,
     ) -> QuotaStatus {
-        let beside = if self.tells_more { self.beside(rule, counted) } else { None };
+        let beside = if self.sends_more { self.beside(rule, counted) } else { None };
         QuotaStatus { rule, standing, beside }
     }
 
@@ -284,7 +284,7 @@ impl CompiledRules {
         counted: impl Iterator<Item = CountedKey> + Clone,
     ) -> Option<Box<Beside>> {
         let tells = |(other, _): &CountedKey| {
-            *other != rule && self.terms_of(*other).is_some_and(|terms| terms.tells_policy)
+            *other != rule && self.terms_of(*other).is_some_and(|terms| terms.sends_policy)
         };
         let own = counted.clone().find(|(counted, _)| *counted == rule);
         let partition = own.map_or(Vec::new(), |own| self.partition(own));
@@ -303,7 +303,7 @@ impl CompiledRules {
 
 /// The rules of hits that fit, each with its quota status.
 pub(crate) fn allowed(hits: &[Hit]) -> impl Iterator<Item = (CountedKey, BucketStatus)> + Clone {
-    hits.iter().filter_map(|hit| match hit.judged.verdict {
+    hits.iter().filter_map(|hit| match hit.result.decision {
         HitDecision::Fits(standing) => Some(((hit.rule, hit.key), standing)),
         _ => None,
     })

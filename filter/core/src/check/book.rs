@@ -1,10 +1,9 @@
 //! Booking of requests that have already happened. Their cost is charged or refunded to every rule that
-//! counts them, even if the buckets have too few tokens. Nothing is judged, so nothing is refused.
+//! counts them, even if the buckets have too few tokens. Nothing is evaluated, so nothing is refused.
 
 use alloc::vec::Vec;
 
 use crate::check::cells::{Cells, algorithm_at};
-use crate::check::commit::change_slot;
 use crate::check::current::Hit;
 use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
 use crate::check::evaluate::hold;
@@ -14,7 +13,7 @@ use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::Consume;
 use crate::table::slot::Entry;
-use crate::table::{Slots, Updated};
+use crate::table::{Slots, Updated, change_slot};
 use crate::{RuleIndex, algorithms};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::time::Time;
@@ -113,15 +112,15 @@ fn book_hit(
     let booked = change_slot(room, counters, (hit.slot, slots), |slot| {
         if let Algorithm::TokenBucket(quota) = &algorithm {
             hold(slot, hit.tag, quota, now);
-            let mut lodging = slot.find_or_new(hit.tag, now);
-            terms.carry_over(&mut lodging, slot, now);
+            let mut placement = slot.find_or_new(hit.tag, now);
+            terms.carry_over(&mut placement, slot, now);
             // The rate divisor at which they were charged is unknown. More than the tokens would let the POP
             // admit above the quota (I3).
-            give_back_tokens(&mut lodging.entry, quota, tokens, 1, |_| 0);
-            if let Entry::Watched(watched) = &mut lodging.entry {
+            give_back_tokens(&mut placement.entry, quota, tokens, 1, |_| 0);
+            if let Entry::Watched(watched) = &mut placement.entry {
                 watched.charged = watched.charged.min(watched.admitted);
             }
-            return slot.put_back(&lodging, &lodging.entry, now);
+            return slot.put_back(&placement, &placement.entry, now);
         }
         let mut cells = Cells::find_or_new(slot, hit.tag, terms.overflow, &algorithm, now);
         let algorithm = algorithm_at(cells.tag, &algorithm);
@@ -149,14 +148,14 @@ fn book_strict(
     now: Time,
 ) -> Option<Consume> {
     let spent = limiter.change_slot(hit.slot, slots, |slot| {
-        let mut lodging = slot.find_or_new(hit.tag, now);
-        let Entry::Watched(watched) = &mut lodging.entry else { return None };
+        let mut placement = slot.find_or_new(hit.tag, now);
+        let Entry::Watched(watched) = &mut placement.entry else { return None };
         let spent = if booking == Booking::Charge { watched.on_hand(now).min(tokens) } else { 0 };
         watched.spend(spent, now);
         if booking == Booking::Refund {
             watched.unbar();
         }
-        slot.put_back(&lodging, &lodging.entry, now).map(|_| spent)
+        slot.put_back(&placement, &placement.entry, now).map(|_| spent)
     });
     let rest = tokens.saturating_sub(if let Updated::Written(spent) = spent { spent } else { 0 });
     let value = *limiter.rules.keys.value(hit.key);

@@ -91,7 +91,7 @@ impl Cells {
     }
 }
 
-/// Judges a hit whose rule counts by `algorithm`.
+/// Evaluates a hit whose rule counts by `algorithm`.
 pub(crate) fn evaluate_cells(
     hit: &Hit,
     terms: &RuleTerms,
@@ -104,8 +104,8 @@ pub(crate) fn evaluate_cells(
     // A single cell is stored or not. Of several, some may be stored before the room ends, so a copy is
     // needed.
     let before = (own.len > 1).then(|| slot.clone());
-    if let Some(judged) = take_cells(own, hit, algorithm, slot, now) {
-        return judged;
+    if let Some(result) = take_cells(own, hit, algorithm, slot, now) {
+        return result;
     }
     // A log has no room to grow. A key that has cells of its own does not move to the overflow cell.
     if let Some(before) = before {
@@ -116,8 +116,8 @@ pub(crate) fn evaluate_cells(
         return HitResult::refused(no_room, tag);
     }
     let shared = Cells::at(slot, terms.overflow, 1);
-    let judged = take_cells(shared, hit, algorithm, slot, now);
-    judged.unwrap_or(HitResult::refused(no_room, terms.overflow))
+    let result = take_cells(shared, hit, algorithm, slot, now);
+    result.unwrap_or(HitResult::refused(no_room, terms.overflow))
 }
 
 /// Takes the hit's cost from `cells`; none if the slot has no room for the result.
@@ -132,23 +132,23 @@ pub(crate) fn take_cells(
     let taken = algorithms::take(algorithm, cells.all_mut(), hit.tag.bits(), hit.cost, now);
     let standing = algorithms::standing(algorithm, cells.all(), now);
     let is_shared = cells.tag.is_overflow();
-    let judged = |verdict| HitResult { is_shared, ..HitResult::refused(verdict, cells.tag) };
+    let result = |decision| HitResult { is_shared, ..HitResult::refused(decision, cells.tag) };
     match taken {
         Admission::Taken(taken) => {
             let evicted = cells.store(slot, now)?;
-            Some(HitResult { evicted, taken: Some(taken), ..judged(HitDecision::Fits(standing)) })
+            Some(HitResult { evicted, taken: Some(taken), ..result(HitDecision::Fits(standing)) })
         }
         Admission::Short { wait_ns } => {
             // The same wait as for a bucket: until all of it is there.
             let wait_ns = if wait_ns == NEVER_NS { standing.full_ns } else { wait_ns };
-            Some(judged(HitDecision::Short { wait_ns }))
+            Some(result(HitDecision::Short { wait_ns }))
         }
     }
 }
 
 /// Gives the tokens that `hit` took back to the cells at `tag`, in the copy of the slot.
 pub(crate) fn give_back_cells(hit: &Hit, tag: Tag, algorithm: &Algorithm, slot: &mut Slot, now: Time) {
-    let Some(taken) = hit.judged.taken else { return };
+    let Some(taken) = hit.result.taken else { return };
     let algorithm = &algorithm_at(tag, algorithm);
     let mut cells = Cells::at(slot, tag, algorithm.cells());
     algorithms::give_back(algorithm, cells.all_mut(), taken.receipt, hit.cost, now);

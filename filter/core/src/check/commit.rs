@@ -11,16 +11,13 @@ use crate::check::settle::end;
 use crate::check::settle::give_back_tokens;
 use crate::check::strict::cell_of;
 use crate::check::strict::in_flight;
-use crate::counters::{CountedEvent, Counters};
+use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
+use crate::table;
+use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Watched};
 use crate::table::{EntryPlace, LoadedSlot, Slots, Updated, WriteError};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::Concurrency;
-
-/// Most attempts of a change that conflicts with other workers' writes. A change that fails is tried again at
-/// the next report.
-const UPDATES_MAX: u32 = 8;
 
 /// Most retries of a write that conflicts with another worker's. Each retry means that another request was
 /// decided, and slots that threads share favour a writer that keeps losing. So only an extremely contended
@@ -36,7 +33,7 @@ impl Limiter {
         loaded
     }
 
-    /// Writes a judged slot. On a conflict, reads and judges it again; false if a hit no longer fits then.
+    /// Writes an evaluated slot. On a conflict, reads and evaluates it again; false if a hit no longer fits then.
     pub(crate) fn commit(
         &mut self,
         loaded: &mut LoadedSlot,
@@ -76,20 +73,20 @@ impl Limiter {
         slots: &mut dyn Slots,
         change: impl Fn(&mut Slot) -> Option<T>,
     ) -> Updated<T> {
-        change_slot(&mut self.room, &mut self.counters, (index, slots), change)
+        table::change_slot(&mut self.room, &mut self.counters, (index, slots), change)
     }
 
-    /// Changes the watched entry at `place`. If there is none and `unheard` is given, the key becomes watched
+    /// Changes the watched entry at `place`. If there is none and `limits` is given, the key becomes watched
     /// first.
     pub(crate) fn update_watched(
         &mut self,
         place: EntryPlace,
-        unheard: Option<Unheard>,
+        limits: Option<LocalLimits>,
         slots: &mut dyn Slots,
         now: Time,
         change: &dyn Fn(&mut Watched),
     ) -> Updated<Watched> {
-        self.update_counted(place, None, unheard, slots, now, &|watched, _| change(watched))
+        self.update_counted(place, None, limits, slots, now, &|watched, _| change(watched))
     }
 
     /// [`Limiter::update_watched`] with a `change` that also gets the number of requests in flight, or 0 if
@@ -98,13 +95,13 @@ impl Limiter {
         &mut self,
         place: EntryPlace,
         flight: Option<Concurrency>,
-        unheard: Option<Unheard>,
+        limits: Option<LocalLimits>,
         slots: &mut dyn Slots,
         now: Time,
         change: &dyn Fn(&mut Watched, u32),
     ) -> Updated<Watched> {
         self.change_slot(place.slot, slots, |slot| {
-            let begin = |cold: &Cold| unheard.map(|unheard| Watched::begin(cold, &unheard, 0, now));
+            let begin = |cold: &Cold| limits.map(|limits| Watched::begin(cold, &limits, 0, now));
             let mut watched = match slot.get(place.tag) {
                 Some(Entry::Watched(watched)) => watched,
                 Some(Entry::Cold(cold)) => begin(&cold)?,
@@ -127,43 +124,8 @@ fn forget_taken(hits: &mut [Hit], loaded: &mut LoadedSlot) {
     loaded.give_up();
     for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
         // A turn from the fleet's budget is in no slot, so it is kept.
-        hit.judged.taken = hit.judged.taken.filter(|taken| taken.receipt == Receipt::NONE);
+        hit.result.taken = hit.result.taken.filter(|taken| taken.receipt == Receipt::NONE);
     }
-}
-
-/// [`Limiter::change_slot`] for a `change` that reads other parts of the limiter.
-pub(crate) fn change_slot<T>(
-    room: &mut Option<Slot>,
-    counters: &mut Counters,
-    (index, slots): (u32, &mut dyn Slots),
-    change: impl Fn(&mut Slot) -> Option<T>,
-) -> Updated<T> {
-    let (mut result, mut spare) = (Updated::Failed, room.take().unwrap_or_default());
-    for _ in 0..UPDATES_MAX {
-        let (mut loaded, _) = LoadedSlot::read(slots, index, spare);
-        let done = change_once(&mut loaded, slots, &change);
-        spare = loaded.slot;
-        if let Some(done) = done {
-            result = done;
-            break;
-        }
-        counters.add(CountedEvent::CasRetried, 1);
-    }
-    *room = Some(spare);
-    result
-}
-
-/// Changes the slot that was read, and writes it back. None if another worker wrote it meanwhile.
-fn change_once<T>(
-    loaded: &mut LoadedSlot,
-    slots: &mut dyn Slots,
-    change: impl Fn(&mut Slot) -> Option<T>,
-) -> Option<Updated<T>> {
-    if !loaded.is_known() {
-        return Some(Updated::Failed);
-    }
-    let Some(changed) = change(&mut loaded.slot) else { return Some(Updated::Gone) };
-    loaded.write(slots).is_ok().then_some(Updated::Written(changed))
 }
 
 impl Limiter {
@@ -211,7 +173,7 @@ impl Limiter {
             return;
         };
         if !rule.is_shared() {
-            return give_back_cells(hit, hit.judged.tag, &rule.algorithm, slot, now);
+            return give_back_cells(hit, hit.result.tag, &rule.algorithm, slot, now);
         }
         if let Some(algorithm) = rule.in_cells() {
             give_back_cells(hit, cell_of(hit.tag), &algorithm, slot, now);
@@ -219,14 +181,14 @@ impl Limiter {
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         // Tokens that a request acquired for itself alone are in no entry.
         let Some(mut entry) =
-            slot.get(hit.judged.tag).filter(|_| self.current.acquired_for(hit.tag).is_none())
+            slot.get(hit.result.tag).filter(|_| self.current.acquired_for(hit.tag).is_none())
         else {
             return;
         };
         let divisor = rate_divisor_of(&entry, hit.cost, now);
         // Under a token bucket, only a reservation has a receipt. Under a strict rule, the receipt is a
         // request in flight.
-        if let Some(taken) = hit.judged.taken.filter(|_| !is_strict) {
+        if let Some(taken) = hit.result.taken.filter(|_| !is_strict) {
             let cell = hold(slot, hit.tag, &quota, now);
             end(cell, slot, hit.tag, (taken.receipt, hit.cost, divisor), now);
         }
@@ -235,6 +197,6 @@ impl Limiter {
         let least = |watched: &Watched| if is_strict { 0 } else { watched.charged };
         give_back_tokens(&mut entry, &quota, hit.cost, divisor, least);
         // Always fits: the entry exists already.
-        let _ = slot.put(hit.judged.tag, &entry, now);
+        let _ = slot.put(hit.result.tag, &entry, now);
     }
 }

@@ -17,16 +17,16 @@ use weir_rules::request::Values;
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub(crate) struct CurrentRequest {
     /// The POP's connectivity.
-    pub(crate) touch: ConnectivityReading,
+    pub(crate) connectivity: ConnectivityReading,
     /// Tokens that the last call acquired for its own request.
-    pub(crate) in_hand: Vec<AcquiredTokens>,
+    pub(crate) acquired: Vec<AcquiredTokens>,
     /// Keys that the last call got no answer for from the store. Its request decides them as offline.
     pub(crate) in_vain: Vec<Tag>,
     /// The budget's answer, if the request consumes, and the tag of its key.
     pub(crate) consumed: Option<(Tag, ConsumeReply)>,
     /// True if the request can be held until its turn.
     pub(crate) may_hold: bool,
-    /// True for a peek: its refusal counts for nothing, and rules in shadow are not judged.
+    /// True for a peek: its refusal counts for nothing, and rules in shadow are not evaluated.
     pub(crate) only_asks: bool,
     /// True while past requests are booked: their refusals count for nothing.
     pub(crate) is_booking: bool,
@@ -42,12 +42,12 @@ pub(crate) struct CurrentRequest {
 impl CurrentRequest {
     /// The state before the first request.
     pub(crate) const NONE: Self = Self {
-        touch: ConnectivityReading {
+        connectivity: ConnectivityReading {
             is_lost: true,
             is_lost_for_strict: true,
             acquired: AcquireState::NotYet,
         },
-        in_hand: Vec::new(),
+        acquired: Vec::new(),
         in_vain: Vec::new(),
         consumed: None,
         may_hold: true,
@@ -61,8 +61,8 @@ impl CurrentRequest {
 
     /// The epoch that it acquired for itself under the key `tag`.
     pub(crate) fn acquired_for(&self, tag: Tag) -> Option<u32> {
-        let own = self.in_hand.iter().find(|in_hand| in_hand.tag == tag && in_hand.tokens > 0);
-        own.map(|acquired| acquired.told.epoch)
+        let own = self.acquired.iter().find(|tokens| tokens.tag == tag && tokens.tokens > 0);
+        own.map(|acquired| acquired.reported.epoch)
     }
 
     /// The budget's answer for the key `tag`, if the request consumed.
@@ -72,7 +72,7 @@ impl CurrentRequest {
 
     /// True if the lease of the acquired tokens had ended on arrival, so that the request must acquire again.
     pub(crate) fn is_acquire_over(&self) -> bool {
-        self.in_hand.iter().any(|in_hand| in_hand.is_over)
+        self.acquired.iter().any(|tokens| tokens.is_over)
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct Hit {
     pub(crate) watched: bool,
     /// True if the key's admit ratio was applied to this request.
     pub(crate) thinned: bool,
-    pub(crate) judged: HitResult,
+    pub(crate) result: HitResult,
 }
 
 impl Hit {
@@ -159,7 +159,7 @@ impl Hit {
             is_shadow: false,
             watched: false,
             thinned: false,
-            judged: HitResult::NOT_YET,
+            result: HitResult::NOT_YET,
         }
     }
 
@@ -175,7 +175,7 @@ pub(crate) fn slot_of(place: u64, count: u32) -> u32 {
     u32::try_from(spread).unwrap_or(0)
 }
 
-/// The verdict on a hit.
+/// The decision on a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HitDecision {
     /// The tokens are there; carries the quota status without them.
@@ -192,10 +192,10 @@ pub(crate) enum HitDecision {
     Denied,
 }
 
-/// The result of judging a hit.
+/// The result of evaluating a hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HitResult {
-    pub(crate) verdict: HitDecision,
+    pub(crate) decision: HitDecision,
     /// Tag of the bucket or cells: the key's own, or that of an overflow cell.
     pub(crate) tag: Tag,
     /// True if debts or requests of other keys count against this bucket or cell.
@@ -209,8 +209,8 @@ pub(crate) struct HitResult {
 impl HitResult {
     pub(crate) const NOT_YET: Self = Self::refused(HitDecision::Unpaid, Tag::of_key(0, 0));
 
-    /// A verdict with nothing taken.
-    pub(crate) const fn refused(verdict: HitDecision, tag: Tag) -> Self {
-        Self { verdict, tag, is_shared: false, evicted: 0, taken: None }
+    /// A decision with nothing taken.
+    pub(crate) const fn refused(decision: HitDecision, tag: Tag) -> Self {
+        Self { decision, tag, is_shared: false, evicted: 0, taken: None }
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of a decision: look up, judge, commit.
+//! The steps of a decision: look up, evaluate, commit.
 
 use alloc::boxed::Box;
 
@@ -37,12 +37,12 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Decision {
-        self.current.touch.acquired = acquired;
+        self.current.connectivity.acquired = acquired;
         self.current.would_refuse.clear();
         // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
         let mut scratch = self.scratch.take().unwrap_or_default();
         let met = self.find_matches(request, &mut scratch, slots.count(), now);
-        let ruling = if let MatchResult::Blocked = met {
+        let pending = if let MatchResult::Blocked = met {
             PendingDecision::BLOCKED
         } else if let MatchResult::Lacking(rule) = met {
             self.refused_for_lacking(rule)
@@ -53,7 +53,7 @@ impl Limiter {
         } else {
             self.settle(&mut scratch, slots, now)
         };
-        let is_allowed = ruling.outcome == DecisionKind::Allow;
+        let is_allowed = pending.outcome == DecisionKind::Allow;
         if is_allowed {
             if !scratch.shadow.is_empty() && !self.current.only_asks {
                 self.evaluate_shadows(&mut scratch, slots, now);
@@ -62,14 +62,14 @@ impl Limiter {
                 self.counters.count(*rule, |counts| &mut counts.allowed);
             }
         }
-        if !self.current.in_hand.is_empty() {
-            self.end_in_hand(&scratch.hits, is_allowed, slots, now);
+        if !self.current.acquired.is_empty() {
+            self.end_acquired(&scratch.hits, is_allowed, slots, now);
         }
         self.current.in_vain.clear();
-        let PendingDecision { outcome, strictest, hold_ns, is_banned } = ruling;
+        let PendingDecision { outcome, strictest, hold_ns, is_banned } = pending;
         let decision = match (outcome, strictest) {
             (DecisionKind::Allow, _) => {
-                let told = if self.rules.is_told {
+                let told = if self.rules.sends_status {
                     self.rules.status_of_allowed(allowed(&scratch.hits))
                 } else {
                     None
@@ -93,8 +93,8 @@ impl Limiter {
                 let counted = hits.iter().map(|hit| (hit.rule, hit.key));
                 Decision::Refuse { reason, status: self.rules.status(rule, standing, counted), jitter_s }
             }
-            // A request that has waited must not wait again: its verdicts are final then, and this makes sure of it.
-            (DecisionKind::Wait, Some(_)) if self.current.touch.may_acquire() => {
+            // A request that has waited must not wait again: its decisions are final then, and this makes sure of it.
+            (DecisionKind::Wait, Some(_)) if self.current.connectivity.may_acquire() => {
                 self.scratch = Some(scratch);
                 return self.wait(request, slots, now);
             }
@@ -123,15 +123,15 @@ impl Limiter {
         self.refused(rule, BucketStatus::refused(wait_ns))
     }
 
-    /// Reads the POP's connectivity before a request is judged.
+    /// Reads the POP's connectivity before a request is evaluated.
     pub(crate) fn read_connectivity(&mut self, now: Time) {
-        let acquired = self.current.touch.acquired;
+        let acquired = self.current.connectivity.acquired;
         let connectivity = self.sync.as_ref().map(|sync| &sync.connectivity);
         let is_lost =
             connectivity.is_none_or(|connectivity| connectivity.step(now) == Connectivity::Fallback);
         let is_lost_for_strict = acquired == AcquireState::InVain
             || connectivity.is_none_or(|connectivity| !connectivity.may_ask(now));
-        self.current.touch = ConnectivityReading { is_lost, is_lost_for_strict, acquired };
+        self.current.connectivity = ConnectivityReading { is_lost, is_lost_for_strict, acquired };
     }
 
     /// The refusal with the longest wait among those that the local cache has for these hits.
@@ -147,7 +147,7 @@ impl Limiter {
         Some(PendingDecision { is_banned: denial.is_ban, ..refused })
     }
 
-    /// Judges the hits on the table, and commits the tokens they take.
+    /// Evaluates the hits on the table, and commits the tokens they take.
     fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> PendingDecision {
         self.read_connectivity(now);
         let Scratch { hits, loaded, rooms, .. } = scratch;
@@ -184,10 +184,10 @@ impl Limiter {
     }
 }
 
-// Rules in shadow, which are judged one by one after the decision.
+// Rules in shadow, which are evaluated one by one after the decision.
 
 impl Limiter {
-    /// Judges an allowed request by the rules in shadow. The result changes neither the decision nor the
+    /// Evaluates an allowed request by the rules in shadow. The result changes neither the decision nor the
     /// buckets of other rules.
     pub(crate) fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.read_connectivity(now);
@@ -213,7 +213,9 @@ impl Limiter {
             }
             self.counters.count(hit.rule, |counts| &mut counts.shadow_limited);
             self.current.would_refuse.push(hit.rule);
-            if !hit.watched && hit.judged.tag == hit.tag && !matches!(hit.judged.verdict, HitDecision::Denied)
+            if !hit.watched
+                && hit.result.tag == hit.tag
+                && !matches!(hit.result.decision, HitDecision::Denied)
             {
                 self.watch_refused(hit, slots, rooms, now);
             }

@@ -1,4 +1,4 @@
-//! Judging hits on a copy of a slot, and taking their tokens there.
+//! Evaluating hits on a copy of a slot, and taking their tokens there.
 
 use crate::algorithms::{Admission, Admitted, Bucket, BucketStatus, Cell, reserved};
 use crate::check::cells::{Cells, evaluate_cells};
@@ -9,7 +9,7 @@ use crate::check::terms::RuleTerms;
 use crate::counters::{CountedEvent, Counters};
 use crate::limiter::Limiter;
 use crate::sync::{SyncClient, WatchList, evaluate_consumed};
-use crate::table::slot::{Cold, Entry, Placement, Slot, Tag, Unheard, Watched};
+use crate::table::slot::{Cold, Entry, LocalLimits, Placement, Slot, Tag, Watched};
 use crate::table::{LoadedSlot, NamedKey};
 use weir_protocol::messages::AdmitRatio;
 use weir_protocol::quota::Quota;
@@ -59,7 +59,7 @@ impl<'a> Evaluation<'a> {
             match until {
                 Some(until) => {
                     let wait_ns = until.nanos_since(now);
-                    hit.judged = HitResult::refused(HitDecision::Banned { wait_ns }, hit.tag);
+                    hit.result = HitResult::refused(HitDecision::Banned { wait_ns }, hit.tag);
                 }
                 // The response states the cost: evaluate a copy, so that nothing is taken yet.
                 None if terms.is_charged_after => {
@@ -74,7 +74,7 @@ impl<'a> Evaluation<'a> {
                 None => self.evaluate(hit, terms, &mut loaded.slot, now),
             }
             self.count_if_watched(hit, &loaded.slot, now);
-            fits &= matches!(hit.judged.verdict, HitDecision::Fits(_));
+            fits &= matches!(hit.result.decision, HitDecision::Fits(_));
         }
         fits
     }
@@ -103,14 +103,14 @@ impl<'a> Evaluation<'a> {
         let cell = hold(slot, hit.tag, &terms.quota, now);
         self.evaluate(hit, terms, slot, now);
         let is_reserving = terms.reserves || self.current.is_reserving;
-        if !is_reserving || !matches!(hit.judged.verdict, HitDecision::Fits(_)) {
+        if !is_reserving || !matches!(hit.result.decision, HitDecision::Fits(_)) {
             return;
         }
         let divisor = rate_divisor_of(&slot.find_or_new(hit.tag, now).entry, hit.cost, now);
         let (cell, receipt) = reserved::begin(cell, hit.tag.bits(), hit.cost.saturating_mul(divisor), now);
         // Without room for the cell, the tokens stay taken.
         let is_stored = Cells::one(hit.tag.beside(1), cell).store(slot, now).is_some();
-        hit.judged.taken = is_stored.then_some(Admitted { receipt, hold_ns: 0 });
+        hit.result.taken = is_stored.then_some(Admitted { receipt, hold_ns: 0 });
     }
 
     /// Last known number of live POPs.
@@ -119,15 +119,15 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The rule's `on_sync_loss`, if the POP is offline for it.
-    fn alone(&self, hit: &Hit, terms: &RuleTerms) -> Option<OnSyncLoss> {
+    fn offline(&self, hit: &Hit, terms: &RuleTerms) -> Option<OnSyncLoss> {
         // A rule in shadow must not make a request wait.
         if terms.is_strict && hit.is_shadow {
             return Some(OnSyncLoss::Local);
         }
         let is_lost = if terms.is_strict {
-            self.current.touch.is_lost_for_strict || self.current.in_vain.contains(&hit.tag)
+            self.current.connectivity.is_lost_for_strict || self.current.in_vain.contains(&hit.tag)
         } else {
-            self.current.touch.is_lost
+            self.current.connectivity.is_lost
         };
         is_lost.then_some(terms.on_sync_loss)
     }
@@ -135,50 +135,50 @@ impl<'a> Evaluation<'a> {
     #[inline]
     pub(super) fn evaluate(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
         if !matches!(terms.algorithm, Algorithm::TokenBucket(_)) {
-            hit.judged = evaluate_cells(hit, terms, &terms.algorithm, slot, now);
+            hit.result = evaluate_cells(hit, terms, &terms.algorithm, slot, now);
             return;
         }
         let quota = &terms.quota;
-        let mut lodging = slot.find_or_new(hit.tag, now);
+        let mut placement = slot.find_or_new(hit.tag, now);
         if !terms.before.is_empty() {
-            terms.carry_over(&mut lodging, slot, now);
+            terms.carry_over(&mut placement, slot, now);
         }
-        let unheard = self.sync.map(|sync| terms.unheard(sync.cold_rate_divisor()));
-        if let (Some(unheard), Entry::Cold(cold), false) =
-            (&unheard, &mut lodging.entry, lodging.owed.is_full(now))
+        let limits = self.sync.map(|sync| terms.local_limits(sync.cold_rate_divisor()));
+        if let (Some(limits), Entry::Cold(cold), false) =
+            (&limits, &mut placement.entry, placement.owed.is_full(now))
         {
-            cold.share = unheard.share_of_debt(lodging.owed, now);
+            cold.share = limits.share_of_debt(placement.owed, now);
         }
-        let judged = |hit: &mut Hit, verdict| {
-            hit.judged =
-                HitResult { is_shared: lodging.is_shared, ..HitResult::refused(verdict, lodging.tag) };
+        let result = |hit: &mut Hit, decision| {
+            hit.result =
+                HitResult { is_shared: placement.is_shared, ..HitResult::refused(decision, placement.tag) };
         };
         // The tokens were consumed from the budget, so they count whatever has been received since.
         if terms.is_strict
             && let Some(taken) = self.current.taken_for(hit.tag)
         {
-            hit.judged = evaluate_consumed(hit, taken, terms, (&lodging, slot), now);
+            hit.result = evaluate_consumed(hit, taken, terms, (&placement, slot), now);
             return;
         }
-        if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
-            return judged(hit, HitDecision::Short { wait_ns });
+        if let Some(wait_ns) = barred_ns(&placement.entry, terms, now) {
+            return result(hit, HitDecision::Short { wait_ns });
         }
-        let alone = self.alone(hit, terms);
-        if alone == Some(OnSyncLoss::Deny) {
-            return judged(hit, HitDecision::Denied);
+        let offline = self.offline(hit, terms);
+        if offline == Some(OnSyncLoss::Deny) {
+            return result(hit, HitDecision::Denied);
         }
-        if terms.is_strict && alone.is_none() {
-            hit.judged = self.spend(hit, lodging, terms, slot, now);
+        if terms.is_strict && offline.is_none() {
+            hit.result = self.spend(hit, placement, terms, slot, now);
             return;
         }
-        let is_share = alone == Some(OnSyncLoss::Share);
+        let is_share = offline == Some(OnSyncLoss::Share);
         if terms.is_strict
-            && let Some(judged) = self.evaluate_alone(hit, &lodging, terms, is_share, slot, now)
+            && let Some(result) = self.evaluate_offline(hit, &placement, terms, is_share, slot, now)
         {
-            hit.judged = judged;
+            hit.result = result;
             return;
         }
-        if let Entry::Watched(watched) = &mut lodging.entry
+        if let Entry::Watched(watched) = &mut placement.entry
             && !is_share
             && !terms.is_strict
         {
@@ -189,41 +189,41 @@ impl<'a> Evaluation<'a> {
         } else {
             hit.cost
         };
-        let burst = most_of(&lodging.entry, dearest, terms, now);
-        let divisor = rate_divisor_of(&lodging.entry, hit.cost, now);
-        let bucket = lodging.entry.bucket().held_to(quota, burst, now);
-        let taken = match alone {
+        let burst = most_of(&placement.entry, dearest, terms, now);
+        let divisor = rate_divisor_of(&placement.entry, hit.cost, now);
+        let bucket = placement.entry.bucket().held_to(quota, burst, now);
+        let taken = match offline {
             Some(OnSyncLoss::Share) => bucket.take_share(quota, hit.cost, self.pops(), now),
             _ => bucket.take_slowly(quota, hit.cost, divisor, now),
         };
         // A strict rule's entry holds no admit ratio.
-        let ratio = if terms.is_strict { None } else { self.thins(hit, &lodging.entry, now) };
+        let ratio = if terms.is_strict { None } else { self.thins(hit, &placement.entry, now) };
         if let Some(ratio) = ratio {
             // The wait covers the bucket's debt, too.
             let debt_ns = if let Admission::Short { wait_ns } = taken { wait_ns } else { 0 };
-            return judged(hit, HitDecision::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)) });
+            return result(hit, HitDecision::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)) });
         }
         let after = match taken {
             Admission::Taken(after) => after,
-            // A request for more than the burst is told when the bucket is full.
+            // A request for more than the burst gets the time at which the bucket is full.
             Admission::Short { .. } if hit.cost > quota.burst() => {
-                return judged(hit, HitDecision::Short { wait_ns: bucket.fill_ns(now) });
+                return result(hit, HitDecision::Short { wait_ns: bucket.fill_ns(now) });
             }
-            Admission::Short { wait_ns } => return judged(hit, HitDecision::Short { wait_ns }),
+            Admission::Short { wait_ns } => return result(hit, HitDecision::Short { wait_ns }),
         };
-        let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
+        let mut entry = after_taking(placement.entry, after, limits.as_ref(), hit.cost, now);
         if is_share && let Entry::Watched(watched) = &mut entry {
             self.record_share(watched, hit.cost, terms);
         }
-        let put = slot.put_back(&lodging, &entry, now).ok_or(0);
+        let put = slot.put_back(&placement, &entry, now).ok_or(0);
         let evicted =
-            match put.or_else(|_| self.crowd(&lodging, &entry, unheard.as_ref(), hit.cost, slot, now)) {
+            match put.or_else(|_| self.crowd(&placement, &entry, limits.as_ref(), hit.cost, slot, now)) {
                 Ok(evicted) => evicted,
-                Err(wait_ns) => return judged(hit, HitDecision::Short { wait_ns }),
+                Err(wait_ns) => return result(hit, HitDecision::Short { wait_ns }),
             };
         let standing = BucketStatus::allowed(after, quota, now);
-        judged(hit, HitDecision::Fits(standing));
-        hit.judged.evicted = evicted;
+        result(hit, HitDecision::Fits(standing));
+        hit.result.evicted = evicted;
     }
 
     /// Records a charge of more than a burst to a fair share. It is owed only while the POP is offline.
@@ -239,28 +239,28 @@ impl<'a> Evaluation<'a> {
     /// evicted entries, or the wait in nanoseconds if there is no such key.
     fn crowd(
         &mut self,
-        lodging: &Placement,
+        placement: &Placement,
         watched: &Entry,
-        unheard: Option<&Unheard>,
+        limits: Option<&LocalLimits>,
         cost: u32,
         slot: &mut Slot,
         now: Time,
     ) -> Result<u32, u64> {
         self.counters.add(CountedEvent::SyncDropped, 1);
         let Entry::Watched(watched) = watched else { return Ok(0) };
-        let cold = match lodging.entry {
+        let cold = match placement.entry {
             Entry::Cold(cold) => cold,
             // It was watched before its rule changed.
             Entry::Watched(Watched { bucket, .. }) => Cold { bucket, ..Cold::NEW },
         };
-        let Some(Unheard { quota, divisor, .. }) = unheard else { return Ok(0) };
-        match cold.share.take_unheard(quota, cost, *divisor, now) {
+        let Some(LocalLimits { quota, divisor, .. }) = limits else { return Ok(0) };
+        match cold.share.take_unreported(quota, cost, *divisor, now) {
             Ok(share) => {
                 let entry = Entry::Cold(Cold { bucket: watched.bucket, share });
-                Ok(slot.put(lodging.tag, &entry, now).unwrap_or(0))
+                Ok(slot.put(placement.tag, &entry, now).unwrap_or(0))
             }
             Err(wait_ns) => {
-                slot.watch_instead(lodging.tag, watched, now).ok_or(wait_ns.min(CROWDED_WAIT_NS_MAX))
+                slot.watch_instead(placement.tag, watched, now).ok_or(wait_ns.min(CROWDED_WAIT_NS_MAX))
             }
         }
     }
@@ -269,7 +269,7 @@ impl<'a> Evaluation<'a> {
     fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
         let Entry::Watched(watched) = entry else { return None };
         let ratio = watched.ratio_at(now);
-        // A request that is judged again after a conflict has used its credit already.
+        // A request that is evaluated again after a conflict has used its credit already.
         if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
             return None;
         }
@@ -278,20 +278,20 @@ impl<'a> Evaluation<'a> {
 }
 
 /// The entry after `cost` tokens are taken. A cold key that exceeds its fair share becomes watched. Without
-/// `unheard`, nothing is ever reported, and keys stay cold.
+/// `limits`, nothing is ever reported, and keys stay cold.
 #[inline]
 pub(crate) fn after_taking(
     entry: Entry,
     after: Bucket,
-    unheard: Option<&Unheard>,
+    limits: Option<&LocalLimits>,
     cost: u32,
     now: Time,
 ) -> Entry {
     match entry {
         Entry::Watched(watched) => Entry::Watched(watched_after_taking(watched, after, cost, now)),
-        Entry::Cold(cold) => match (cold_after_taking(cold, after, unheard, cost, now), unheard) {
-            (None, Some(unheard)) => {
-                let begun = Watched::begin(&cold, unheard, cost, now);
+        Entry::Cold(cold) => match (cold_after_taking(cold, after, limits, cost, now), limits) {
+            (None, Some(limits)) => {
+                let begun = Watched::begin(&cold, limits, cost, now);
                 Entry::Watched(Watched { bucket: after, ..begun })
             }
             (still_cold, _) => Entry::Cold(still_cold.unwrap_or(cold)),
@@ -304,12 +304,12 @@ pub(crate) fn after_taking(
 pub(super) fn cold_after_taking(
     cold: Cold,
     after: Bucket,
-    unheard: Option<&Unheard>,
+    limits: Option<&LocalLimits>,
     cost: u32,
     now: Time,
 ) -> Option<Cold> {
-    let share = match unheard {
-        Some(unheard) => cold.share.take(&unheard.quota, cost, unheard.divisor, now)?,
+    let share = match limits {
+        Some(limits) => cold.share.take(&limits.quota, cost, limits.divisor, now)?,
         None => cold.share,
     };
     Some(Cold { bucket: after, share })
@@ -381,12 +381,12 @@ pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell 
     let cell = Cells::at(slot, tag.beside(1), 1).first();
     let held = reserved::held(cell, now);
     if held > 0 {
-        let mut lodging = slot.find_or_new(tag, now);
+        let mut placement = slot.find_or_new(tag, now);
         let least = Bucket::full_at(now + quota.token_ns().saturating_mul(held));
-        let bucket = lodging.entry.bucket_mut();
+        let bucket = placement.entry.bucket_mut();
         *bucket = least.max(*bucket);
         // Always fits: a slot has room for any cold bucket, and a watched entry exists already.
-        let _ = slot.put_back(&lodging, &lodging.entry, now);
+        let _ = slot.put_back(&placement, &placement.entry, now);
     }
     cell
 }

@@ -21,7 +21,7 @@ use crate::limiter::Limiter;
 use crate::sync::SyncClient;
 use crate::sync::WatchList;
 use crate::sync::connectivity::Connectivity;
-use crate::table::slot::{Cold, Entry, Unheard, Watched};
+use crate::table::slot::{Cold, Entry, LocalLimits, Watched};
 use crate::table::{EntryChange, Slots};
 use crate::{OWN_MEMORY, RuleIndex};
 use weir_protocol::time::Time;
@@ -34,9 +34,9 @@ impl PlainRule {
     fn take(&self, cold: Cold, divisor: Option<u32>, now: Time) -> Option<Cold> {
         let bucket = cold.bucket.lacking(self.missing_ns, now);
         let Admission::Taken(after) = bucket.take_portion(&self.portion, now) else { return None };
-        let unheard =
-            divisor.map(|divisor| Unheard { quota: self.quota, local_burst: self.local_burst, divisor });
-        cold_after_taking(cold, after, unheard.as_ref(), self.cost, now)
+        let limits =
+            divisor.map(|divisor| LocalLimits { quota: self.quota, local_burst: self.local_burst, divisor });
+        cold_after_taking(cold, after, limits.as_ref(), self.cost, now)
     }
 
     /// [`PlainRule::take`] for a watched entry that is open.
@@ -110,7 +110,7 @@ fn take_in_place(
     now: Time,
 ) -> Option<FastPath> {
     let is_usual =
-        !limiter.current.only_asks && !limiter.current.may_reserve && limiter.current.in_hand.is_empty();
+        !limiter.current.only_asks && !limiter.current.may_reserve && limiter.current.acquired.is_empty();
     let connectivity = limiter.sync.as_ref().map(|sync| sync.connectivity);
     let plain = limiter.rules.plain.as_deref_mut().filter(|_| is_usual)?;
     let is_in_touch = plain.is_local
@@ -138,11 +138,11 @@ fn take_in_place(
     let divisor = limiter.sync.as_ref().map(SyncClient::cold_rate_divisor);
     let (terms, watch) = (&*limiter.rules.terms, &limiter.watch);
     let mut is_one_watched = false;
-    let mut judge = |changes: &mut [EntryChange]| {
+    let mut evaluate = |changes: &mut [EntryChange]| {
         let taken = take_all((changes, rules), (terms, watch), divisor, now);
         taken.map(|watched| is_one_watched = watched).is_some()
     };
-    let passes = slots.change_in_place(indices, changes, &mut judge);
+    let passes = slots.change_in_place(indices, changes, &mut evaluate);
     if !passes {
         return None;
     }
@@ -192,6 +192,6 @@ pub(crate) fn passed(limiter: &Limiter, now: Time) -> Decision {
     let standings = counted.clone().map(|((rule, _), standing)| (rule, standing));
     let strictest =
         standings.reduce(|known, other| if limiter.rules.is_stricter(other, known) { other } else { known });
-    let told = if limiter.rules.is_told { limiter.rules.status_of_allowed(counted) } else { None };
+    let told = if limiter.rules.sends_status { limiter.rules.status_of_allowed(counted) } else { None };
     Decision::Allow { strictest, told, shadow: Box::default(), hold_ns: 0, afterwards: Vec::new() }
 }

@@ -11,7 +11,7 @@ use crate::check::plain::Plain;
 use crate::check::terms::{KeyCache, KeyId, RuleTerms};
 use crate::counters::{CountedEvent, Counters};
 use crate::key::HashSecret;
-use crate::table::slot::{Tag, Unheard};
+use crate::table::slot::{LocalLimits, Tag};
 use crate::table::{EntryPlace, NamedKey};
 use weir_protocol::messages::BudgetRule;
 use weir_protocol::quota::Quota;
@@ -38,9 +38,9 @@ pub(crate) struct CompiledRules {
     /// Secret that hides the parts of keys that leave the POP.
     pub(crate) fleet_secret: FleetSecret,
     /// True if a rule sends allowed clients their quota status.
-    pub(crate) is_told: bool,
+    pub(crate) sends_status: bool,
     /// True if a quota status may have [more](crate::check::Beside) than its rule's policy.
-    pub(crate) tells_more: bool,
+    pub(crate) sends_more: bool,
     /// Number of rule sets that were in force. A rule's index is valid in one of them only.
     pub(crate) generation: u32,
     /// Number from which the last jitter was computed.
@@ -75,8 +75,8 @@ impl CompiledRules {
         let (keys, terms) = RuleTerms::of(&set, &secret, is_in_fleet);
         Self {
             plain: Plain::of(&set, &terms),
-            is_told: terms.iter().any(|terms| terms.is_told),
-            tells_more: RuleTerms::tell_more(&terms),
+            sends_status: terms.iter().any(|terms| terms.sends_status),
+            sends_more: RuleTerms::send_more(&terms),
             fleet_secret: if is_in_fleet { FleetSecret::UNKEYED } else { secret.on_its_own() },
             set,
             terms,
@@ -153,8 +153,8 @@ impl CompiledRules {
     }
 
     /// The POP's limits for a key of `rule` without a grant, at the rate divisor `divisor`.
-    pub(crate) fn unheard(&self, rule: RuleIndex, divisor: u32) -> Option<Unheard> {
-        self.terms_of(rule).map(|terms| terms.unheard(divisor))
+    pub(crate) fn local_limits(&self, rule: RuleIndex, divisor: u32) -> Option<LocalLimits> {
+        self.terms_of(rule).map(|terms| terms.local_limits(divisor))
     }
 
     /// The rule with this salt; none if it is not in force or the POP does not report.
@@ -316,7 +316,7 @@ impl CompiledRules {
             };
             let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
             // A request that has waited was counted on its first pass.
-            let watched = current.touch.acquired != AcquireState::NotYet;
+            let watched = current.connectivity.acquired != AcquireState::NotYet;
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
             let cost = terms.cost.of(request);
             list.push(Hit { is_shadow, watched, ..Hit::of(i, key, hash, terms.salt, slot_count, cost) });

@@ -3,7 +3,6 @@
 use crate::algorithms;
 use crate::algorithms::{Bucket, Cell, Receipt, reserved};
 use crate::check::cells::{Cells, algorithm_at};
-use crate::check::commit::change_slot;
 use crate::check::current::Hit;
 use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
 use crate::check::evaluate::{after_taking, hold, rate_divisor_of};
@@ -11,8 +10,8 @@ use crate::check::strict::{cell_of, free};
 use crate::check::terms::RuleTerms;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::table::slot::{Cold, Entry, Slot, Tag, Unheard, Watched};
-use crate::table::{EntryPlace, LoadedSlot, NamedKey, Slots, Updated};
+use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Tag, Watched};
+use crate::table::{EntryPlace, LoadedSlot, NamedKey, Slots, Updated, change_slot};
 use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
 use weir_rules::algorithm::Algorithm;
@@ -22,7 +21,7 @@ impl Limiter {
     pub(crate) fn record_end_action(&mut self, hit: &Hit, written: &[LoadedSlot], now: Time) {
         let Some(rule) = self.rules.get(hit.rule) else { return };
         let algorithm = rule.in_cells().unwrap_or(rule.algorithm);
-        let what = match (algorithm, hit.judged.taken, &rule.after) {
+        let what = match (algorithm, hit.result.taken, &rule.after) {
             (Algorithm::Concurrency(_), Some(taken), _) => {
                 EndActionKind::Release { receipt: taken.receipt, cost: hit.cost }
             }
@@ -45,7 +44,7 @@ impl Limiter {
         self.current.afterwards.push(EndAction {
             what,
             algorithm,
-            place: EntryPlace { tag: hit.judged.tag, slot: hit.slot },
+            place: EntryPlace { tag: hit.result.tag, slot: hit.slot },
             value: *self.rules.keys.value(hit.key),
             salt: terms.salt,
         });
@@ -98,12 +97,12 @@ impl Limiter {
             return;
         }
         let rule = self.rules.with_salt(done.salt);
-        let unheard = rule.and_then(|rule| self.unheard(rule));
+        let limits = rule.and_then(|rule| self.local_limits(rule));
         let Self { rules, room, counters, .. } = self;
         let terms = rules.terms.iter().find(|terms| terms.salt == done.salt);
         let charged = change_slot(room, counters, (done.place.slot, slots), |slot| match &done.algorithm {
             Algorithm::TokenBucket(quota) => {
-                settle_bucket(&done, reserved, (terms, unheard.as_ref()), cost, quota, slot, now)
+                settle_bucket(&done, reserved, (terms, limits.as_ref()), cost, quota, slot, now)
             }
             _ => settle_cells(&done, reserved, cost, slot, now).map(|_| false),
         });
@@ -124,7 +123,7 @@ impl Limiter {
 fn settle_bucket(
     done: &EndAction,
     reserved: ReservedTokens,
-    limits: (Option<&RuleTerms>, Option<&Unheard>),
+    limits: (Option<&RuleTerms>, Option<&LocalLimits>),
     cost: u32,
     quota: &Quota,
     slot: &mut Slot,
@@ -148,30 +147,30 @@ fn settle_bucket(
 /// Charges a token bucket. Returns true if the key is watched; none if there is no room.
 fn charge_bucket(
     done: &EndAction,
-    (terms, unheard): (Option<&RuleTerms>, Option<&Unheard>),
+    (terms, limits): (Option<&RuleTerms>, Option<&LocalLimits>),
     cost: u32,
     slot: &mut Slot,
     now: Time,
 ) -> Option<bool> {
-    let mut lodging = slot.find_or_new(done.place.tag, now);
+    let mut placement = slot.find_or_new(done.place.tag, now);
     if let Some(terms) = terms {
-        terms.carry_over(&mut lodging, slot, now);
+        terms.carry_over(&mut placement, slot, now);
     }
-    let known = lodging.entry;
+    let known = placement.entry;
     // Under a lease the bucket refills more slowly, which is done by charging a multiple.
     let times = rate_divisor_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     algorithms::charge(&done.algorithm, &mut cells, done.place.tag.bits(), cost.saturating_mul(times), now);
     let [cell] = cells;
     let after = Bucket::full_at(cell.until);
-    let entry = after_taking(known, after, unheard, cost, now);
-    if slot.put_back(&lodging, &entry, now).is_some() {
+    let entry = after_taking(known, after, limits, cost, now);
+    if slot.put_back(&placement, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
     // Without room to be watched, the key counts this as overdrawn share and reports it once there is room.
     let share = if let Entry::Cold(cold) = known { cold.share } else { Cold::NEW.share };
-    let unheard = unheard?;
-    let share = share.overdraw(&unheard.quota, cost, unheard.divisor, now);
+    let limits = limits?;
+    let share = share.overdraw(&limits.quota, cost, limits.divisor, now);
     slot.put(done.place.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)
 }
 
@@ -212,11 +211,11 @@ impl ReservedTokens {
     pub(super) fn by(hit: &Hit, written: &[LoadedSlot], now: Time) -> Self {
         let is_written = |loaded: &&LoadedSlot| loaded.index == hit.slot && loaded.is_known();
         written.iter().find(is_written).map_or(Self::NOTHING, |loaded| {
-            let divisor = rate_divisor_of(&loaded.slot.find_or_new(hit.judged.tag, now).entry, hit.cost, now);
+            let divisor = rate_divisor_of(&loaded.slot.find_or_new(hit.result.tag, now).entry, hit.cost, now);
             Self {
                 tokens: hit.cost,
                 divisor,
-                receipt: hit.judged.taken.map(|taken| taken.receipt),
+                receipt: hit.result.taken.map(|taken| taken.receipt),
                 epoch: None,
             }
         })
@@ -248,13 +247,13 @@ pub(super) fn return_to_bucket(
     slot: &mut Slot,
     now: Time,
 ) -> Option<u32> {
-    let mut lodging = slot.find_or_new(done.place.tag, now);
-    give_back_tokens(&mut lodging.entry, quota, tokens, reserved.divisor, |_| 0);
-    if let Entry::Watched(watched) = &mut lodging.entry {
+    let mut placement = slot.find_or_new(done.place.tag, now);
+    give_back_tokens(&mut placement.entry, quota, tokens, reserved.divisor, |_| 0);
+    if let Entry::Watched(watched) = &mut placement.entry {
         // Otherwise `charged - admitted` tokens would count as leased if the rule became strict.
         watched.charged = watched.charged.min(watched.admitted);
     }
-    slot.put_back(&lodging, &lodging.entry, now)
+    slot.put_back(&placement, &placement.entry, now)
 }
 
 /// Gives back `tokens` that were taken from an entry at the rate divisor `divisor`. A watched key's admitted

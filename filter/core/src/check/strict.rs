@@ -21,11 +21,11 @@ const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
 const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
 impl Evaluation<'_> {
-    /// Spends leased tokens if there are enough. Otherwise the verdict is to acquire some, or to wait.
+    /// Spends leased tokens if there are enough. Otherwise the decision is to acquire some, or to wait.
     pub(crate) fn spend(
         &self,
         hit: &Hit,
-        lodging: Placement,
+        placement: Placement,
         terms: &RuleTerms,
         slot: &mut Slot,
         now: Time,
@@ -34,31 +34,31 @@ impl Evaluation<'_> {
             return self.take_turn(hit, terms, now);
         }
         let (quota, cost) = (&terms.quota, hit.cost);
-        let refused = |verdict| HitResult::refused(verdict, hit.tag);
+        let refused = |decision| HitResult::refused(decision, hit.tag);
         let timeout_ns = self.sync.map_or(0, |sync| sync.timeout_ns);
         // A request in flight may last until its epoch ends, so it must begin that long before.
         let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
-        let in_hand =
-            self.current.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && begins_by < in_hand.until);
+        let tokens =
+            self.current.acquired.iter().find(|tokens| tokens.tag == hit.tag && begins_by < tokens.until);
         // A request that reserves does not spend shared tokens, because they could not be given back
         // separately.
-        let (on_hand, elsewhere, awaited) = match lodging.entry {
+        let (on_hand, elsewhere, awaited) = match placement.entry {
             Entry::Watched(w) if !self.rules.reserves(hit.rule, self.current.is_reserving) => {
                 // Tokens that other requests wait for are reserved. A request that has waited finds enough
                 // for all that were answered.
-                let acquired = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
+                let acquired = tokens.filter(|tokens| tokens.reported.epoch == w.epoch);
                 let reserved = if acquired.is_some() { 0 } else { w.awaited(timeout_ns, now) };
                 let on_hand = w.on_hand(begins_by).saturating_sub(reserved);
-                (on_hand, w.left(), acquired.map_or(0, |acquired| acquired.told.awaited))
+                (on_hand, w.left(), acquired.map_or(0, |acquired| acquired.reported.awaited))
             }
-            _ => (0, in_hand.map_or(0, |in_hand| in_hand.left), 0),
+            _ => (0, tokens.map_or(0, |tokens| tokens.left), 0),
         };
-        // Clients are told the sum of the tokens held here and those that the budget had at the last reply.
-        let told = |left: u32| {
+        // Clients get the sum of the tokens held here and those that the budget had at the last reply.
+        let fits = |left: u32| {
             let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
             refused(HitDecision::Fits(BucketStatus::allowed(bucket, quota, now)))
         };
-        if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
+        if let (Entry::Watched(mut watched), true) = (placement.entry, on_hand >= cost) {
             watched.spend(cost, now);
             watched.end_waiting(awaited);
             // The bucket is used only while the POP is offline, by `on_sync_loss`. The entry stays in its
@@ -67,35 +67,35 @@ impl Evaluation<'_> {
                 watched.bucket = watched.bucket.charged(quota, cost, now);
             }
             // Always fits: the entry exists already.
-            let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
+            let _ = slot.put_back(&placement, &Entry::Watched(watched), now);
             let left = watched.on_hand(begins_by).saturating_sub(watched.awaited(timeout_ns, now));
             return match &terms.in_flight {
                 Some(flight) => {
                     let left = left.saturating_add(elsewhere);
                     begin(hit, &Algorithm::Concurrency(*flight), left, slot, now)
                 }
-                None => told(left),
+                None => fits(left),
             };
         }
-        let acquired = in_hand.map_or(0, |in_hand| in_hand.tokens);
+        let acquired = tokens.map_or(0, |tokens| tokens.tokens);
         // Tokens that a request acquired for itself are given back if it acquires again.
-        let is_over = self.current.touch.acquired == AcquireState::Over;
+        let is_over = self.current.connectivity.acquired == AcquireState::Over;
         if acquired >= cost && !is_over {
-            return told(0);
+            return fits(0);
         }
-        let (barred_ns, since_ns) = match lodging.entry {
+        let (barred_ns, since_ns) = match placement.entry {
             Entry::Watched(watched) => (watched.barred_ns(now), watched.noted_since_ns(now)),
             Entry::Cold(_) => (0, 0),
         };
-        if self.current.touch.may_acquire() && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
+        if self.current.connectivity.may_acquire() && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
             return refused(HitDecision::Unpaid);
         }
         let refill_ns = |tokens: u32| quota.token_ns().saturating_mul(tokens.into());
         // Missing tokens refill one after another, but those of a window all at once.
         let missing_ns =
             |tokens: u32| if terms.is_calendar { 0 } else { refill_ns(tokens.saturating_sub(1)) };
-        let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
-        let wait_ns = match in_hand.map_or(told_ns, |acquired| acquired.more_at.nanos_since(now)) {
+        let known_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
+        let wait_ns = match tokens.map_or(known_ns, |acquired| acquired.more_at.nanos_since(now)) {
             0 => refill_ns(cost).min(UNPAID_WAIT_NS_MAX),
             more_ns => {
                 let lacks = cost.saturating_sub(on_hand).saturating_sub(acquired).min(quota.burst());
@@ -115,18 +115,20 @@ impl Evaluation<'_> {
     /// Uses the turn that was acquired for the request, if it got one and can be held until then.
     pub(super) fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> HitResult {
         let (quota, cost) = (&terms.quota, hit.cost);
-        let refused = |verdict| HitResult::refused(verdict, hit.tag);
+        let refused = |decision| HitResult::refused(decision, hit.tag);
         if cost > quota.burst() {
             return refused(HitDecision::Short { wait_ns: quota.fill_ns() });
         }
         let turn_ns = quota.token_ns().saturating_mul(cost.into());
         let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());
-        let acquired = self.current.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag);
+        let acquired = self.current.acquired.iter().find(|tokens| tokens.tag == hit.tag);
         // A peek returns when its turn would come, but takes none.
         let (fits, left, wait_ns, short_ns) = match acquired {
             // The lease had ended when the reply arrived, and the turn with it.
-            _ if self.current.touch.acquired == AcquireState::Over => return refused(HitDecision::Unpaid),
-            None if self.current.touch.may_acquire() => return refused(HitDecision::Unpaid),
+            _ if self.current.connectivity.acquired == AcquireState::Over => {
+                return refused(HitDecision::Unpaid);
+            }
+            None if self.current.connectivity.may_acquire() => return refused(HitDecision::Unpaid),
             None => (false, 0, turn_ns, turn_ns),
             Some(acquired) => {
                 let wait_ns = acquired.more_at.nanos_since(now);
@@ -177,14 +179,14 @@ pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
 }
 
 impl Evaluation<'_> {
-    /// Judges a hit while the POP is offline, under a rule whose queue or requests in flight the fleet
+    /// Evaluates a hit while the POP is offline, under a rule whose queue or requests in flight the fleet
     /// counts. Uses this POP's own count against the whole limit, or against its fair share of it if
     /// `is_share`. None for other rules.
     #[inline(never)]
-    pub(super) fn evaluate_alone(
+    pub(super) fn evaluate_offline(
         &self,
         hit: &Hit,
-        lodging: &Placement,
+        placement: &Placement,
         terms: &RuleTerms,
         is_share: bool,
         slot: &mut Slot,
@@ -195,10 +197,10 @@ impl Evaluation<'_> {
             _ if terms.has_turns => Algorithm::LeakyBucket(LeakyBucket::of(terms.quota).shared_by(pops)),
             flight => Algorithm::Concurrency(flight?.shared_by(pops)),
         };
-        if let Entry::Watched(mut watched) = lodging.entry {
+        if let Entry::Watched(mut watched) = placement.entry {
             watched.spend(hit.cost, now);
             // Always fits: the entry exists already.
-            let _ = slot.put_back(lodging, &Entry::Watched(watched), now);
+            let _ = slot.put_back(placement, &Entry::Watched(watched), now);
         }
         Some(begin(hit, &algorithm, u32::MAX, slot, now))
     }
@@ -210,10 +212,10 @@ fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time
     let cells = Cells::at(slot, cell_of(hit.tag), 1);
     let begun = take_cells(cells, hit, algorithm, slot, now);
     let no_room = HitDecision::Short { wait_ns: RETRY_NS };
-    let mut judged = begun.unwrap_or(HitResult::refused(no_room, hit.tag));
-    judged.tag = hit.tag;
-    if let HitDecision::Fits(standing) = &mut judged.verdict {
+    let mut result = begun.unwrap_or(HitResult::refused(no_room, hit.tag));
+    result.tag = hit.tag;
+    if let HitDecision::Fits(standing) = &mut result.decision {
         *standing = BucketStatus { remaining: left.min(standing.remaining), ..*standing };
     }
-    judged
+    result
 }

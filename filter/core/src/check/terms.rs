@@ -7,7 +7,7 @@ use core::net::IpAddr;
 
 use crate::algorithms::Bucket;
 use crate::key::{HashSecret, KeyHash};
-use crate::table::slot::{Entry, Placement, Slot, Tag, Unheard};
+use crate::table::slot::{Entry, LocalLimits, Placement, Slot, Tag};
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::OnSyncLoss;
@@ -32,7 +32,7 @@ pub(crate) struct Before {
     at: Cell<Time>,
 }
 
-/// The fields of a rule that are needed to find and judge hits.
+/// The fields of a rule that are needed to find and evaluate hits.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub(crate) struct RuleTerms {
     pub(crate) key: KeyId,
@@ -61,9 +61,9 @@ pub(crate) struct RuleTerms {
     pub(crate) is_unlimited: bool,
     pub(crate) on_sync_loss: OnSyncLoss,
     /// True if responses of allowed requests carry the quota status.
-    pub(crate) is_told: bool,
+    pub(crate) sends_status: bool,
     /// True if `RateLimit-Policy` names the rule.
-    pub(crate) tells_policy: bool,
+    pub(crate) sends_policy: bool,
     /// True if a part of the key may be disclosed.
     pub(crate) is_clear: bool,
     /// Most seconds that a refusal adds to its `Retry-After`.
@@ -95,15 +95,15 @@ impl RuleTerms {
 
     /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst. A
     /// grant that it had holds until the next one, for the same part of the rate.
-    pub(crate) fn carry_over(&self, lodging: &mut Placement, slot: &Slot, now: Time) {
-        if lodging.has_place() {
+    pub(crate) fn carry_over(&self, placement: &mut Placement, slot: &Slot, now: Time) {
+        if placement.has_place() {
             return;
         }
         let mut all = self.before.iter().map(|before| {
             if before.at.get() == Time::ZERO {
                 before.at.set(now);
             }
-            (before, slot.find_or_new(lodging.tag.under(self.salt, before.salt), now))
+            (before, slot.find_or_new(placement.tag.under(self.salt, before.salt), now))
         });
         let is_known = |known: &Placement| known.has_place() || !known.owed.is_full(now);
         let Some((before, known)) = all.find(|(_, known)| is_known(known)) else { return };
@@ -111,18 +111,18 @@ impl RuleTerms {
         let bucket = if known.has_place() { known.entry.bucket() } else { known.owed };
         let before_ns = u128::from(before.quota.fill_ns().max(1));
         let lacked_ns = u128::from(bucket.fill_ns(at)) * u128::from(self.quota.fill_ns()) / before_ns;
-        lodging.owe(Bucket::full_at(at + u64::try_from(lacked_ns).unwrap_or(u64::MAX)));
+        placement.owe(Bucket::full_at(at + u64::try_from(lacked_ns).unwrap_or(u64::MAX)));
         if let Entry::Watched(watched) = known.entry
-            && let Some(going_on) = watched.under(&self.quota, &before.quota, lodging.entry.bucket(), now)
+            && let Some(going_on) = watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
         {
-            lodging.entry = Entry::Watched(going_on);
+            placement.entry = Entry::Watched(going_on);
         }
     }
 
     /// The POP's limits for a key without a grant, at the rate divisor `divisor`.
     #[inline]
-    pub(crate) fn unheard(&self, divisor: u32) -> Unheard {
-        Unheard { quota: self.quota, local_burst: self.local_burst, divisor }
+    pub(crate) fn local_limits(&self, divisor: u32) -> LocalLimits {
+        LocalLimits { quota: self.quota, local_burst: self.local_burst, divisor }
     }
 
     /// True if the rule is enforced for all keys.
@@ -141,9 +141,9 @@ impl RuleTerms {
     }
 
     /// True if a quota status of these rules may contain more than its rule's own policy.
-    pub(crate) fn tell_more(all: &[Self]) -> bool {
+    pub(crate) fn send_more(all: &[Self]) -> bool {
         let is_beside_another = all.len() > 1;
-        all.iter().any(|terms| terms.is_clear || is_beside_another && terms.tells_policy)
+        all.iter().any(|terms| terms.is_clear || is_beside_another && terms.sends_policy)
     }
 
     fn of_rule(rule: &Rule, key: KeyId, salt: u64, is_in_fleet: bool) -> Self {
@@ -165,8 +165,8 @@ impl RuleTerms {
             reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
             is_unlimited: rule.variant.is_unlimited(),
             on_sync_loss: rule.on_sync_loss,
-            is_told: rule.response.is_told(),
-            tells_policy: rule.response.headers.ratelimit,
+            sends_status: rule.response.is_told(),
+            sends_policy: rule.response.headers.ratelimit,
             is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
             before: Vec::new(),

@@ -44,12 +44,12 @@ impl LastReply {
         rule: &Rule,
         status: QuotaStatus,
         (numbers, is_banned, is_grpc): (Numbers, bool, bool),
-        site: &dyn Host,
+        host: &dyn Host,
     ) -> Option<Self> {
         let policies = &policies(all, rule.response.headers.ratelimit, &status);
         let told = LimitedStatus { numbers, partition: status.partition(), policies, is_grpc, is_banned };
         let made = all.get(usize::from(status.rule))?.answers.limited(rule, &told);
-        let (headers, body) = (site.pack(&made.headers), made.body.into_owned());
+        let (headers, body) = (host.pack(&made.headers), made.body.into_owned());
         Some(Self { numbers, is_banned, beside: status.beside, headers, body })
     }
 }
@@ -84,16 +84,16 @@ impl RuleReplies {
         all: &'a mut [Self],
         rule: &Rule,
         client: LimitedClient,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
     ) -> Option<LocalReply<'a>> {
         let LimitedClient { status, jitter_s, is_banned, is_grpc } = client;
         let place = usize::from(status.rule);
-        let numbers = numbers(rule, &status.standing, unix_ns_for(rule, site), jitter_s);
+        let numbers = numbers(rule, &status.standing, unix_ns_for(rule, host), jitter_s);
         let is_same = |kept: &LastReply| {
             (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.beside == status.beside
         };
         if !all.get_mut(place)?.last(is_grpc).as_ref().is_some_and(is_same) {
-            let kept = LastReply::of(all, rule, status, (numbers, is_banned, is_grpc), site)?;
+            let kept = LastReply::of(all, rule, status, (numbers, is_banned, is_grpc), host)?;
             *all.get_mut(place)?.last(is_grpc) = Some(kept);
         }
         let Self { answers, limited, limited_grpc, .. } = all.get(place)?;
@@ -118,9 +118,9 @@ impl RuleReplies {
         standing: &BucketStatus,
         jitter_s: u32,
         is_grpc: bool,
-        site: &dyn Host,
+        host: &dyn Host,
     ) -> LocalReply<'_> {
-        self.denied = site.pack(&self.answers.denied(standing, jitter_s, is_grpc));
+        self.denied = host.pack(&self.answers.denied(standing, jitter_s, is_grpc));
         let (status, body) =
             if is_grpc { (GRPC_HTTP_STATUS, "") } else { (DENIED_STATUS, self.answers.denial.as_str()) };
         LocalReply { status, details: &self.answers.denied_details, headers: &self.denied, body }
@@ -134,8 +134,8 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    pub(super) fn new(site: &dyn Host) -> Self {
-        Self { headers: site.pack(&blocked_headers(false)), grpc_headers: site.pack(&blocked_headers(true)) }
+    pub(super) fn new(host: &dyn Host) -> Self {
+        Self { headers: host.pack(&blocked_headers(false)), grpc_headers: host.pack(&blocked_headers(true)) }
     }
 
     pub(super) fn answer(&self, is_grpc: bool) -> LocalReply<'_> {
@@ -172,6 +172,6 @@ impl GrpcSigns {
 }
 
 /// The wall clock in nanoseconds since 1970, if the rule's responses depend on it; else 0.
-pub(super) fn unix_ns_for(rule: &Rule, site: &mut dyn Host) -> u64 {
-    if PreparedResponses::is_by_wall_clock(rule) { site.unix_ns() } else { 0 }
+pub(super) fn unix_ns_for(rule: &Rule, host: &mut dyn Host) -> u64 {
+    if PreparedResponses::is_by_wall_clock(rule) { host.unix_ns() } else { 0 }
 }

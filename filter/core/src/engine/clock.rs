@@ -26,9 +26,9 @@ pub(super) struct WorkerClock {
 
 impl WorkerClock {
     /// Starts at a worker's begin, when the host's clock reads `read`.
-    pub(super) fn begin(site: &mut dyn Host, read: Time) -> Self {
-        site.open_value(SharedValue::Behind);
-        Self::behind(known_ns(site), read)
+    pub(super) fn begin(host: &mut dyn Host, read: Time) -> Self {
+        host.open_value(SharedValue::Behind);
+        Self::behind(known_ns(host), read)
     }
 
     fn behind(behind_ns: i64, read: Time) -> Self {
@@ -38,10 +38,10 @@ impl WorkerClock {
 
     /// The time when the host's clock reads `read`.
     #[cfg_attr(target_arch = "wasm32", inline(never))]
-    pub(super) fn time(&mut self, site: &mut dyn Host, read: Time) -> Time {
+    pub(super) fn time(&mut self, host: &mut dyn Host, read: Time) -> Time {
         // For a clock that stepped back, the difference wraps, to more than that.
         if read.as_nanos().wrapping_sub(self.read.as_nanos()) >= self.return_ns {
-            return self.time_after_step(site, read);
+            return self.time_after_step(host, read);
         }
         self.read = read;
         time_of(read, self.behind_ns)
@@ -54,8 +54,8 @@ impl WorkerClock {
     }
 
     /// Adopts an offset that another worker has shared.
-    pub(super) fn follow(&mut self, site: &mut dyn Host, read: Time) {
-        let known_ns = known_ns(site);
+    pub(super) fn follow(&mut self, host: &mut dyn Host, read: Time) {
+        let known_ns = known_ns(host);
         if known_ns != self.behind_ns && self.goes_on(known_ns, read) {
             *self = Self::behind(known_ns, read);
         }
@@ -75,14 +75,14 @@ impl WorkerClock {
     /// The time of a clock that seems to have stepped; another worker may have noticed first. If two notice
     /// at once, both [follow](WorkerClock::follow) the one that shared its offset last.
     #[cold]
-    fn time_after_step(&mut self, site: &mut dyn Host, read: Time) -> Time {
+    fn time_after_step(&mut self, host: &mut dyn Host, read: Time) -> Time {
         if self.goes_on(self.behind_ns, read) {
             return time_of(read, self.behind_ns);
         }
-        self.follow(site, read);
+        self.follow(host, read);
         if !self.goes_on(self.behind_ns, read) {
             let behind_ns = self.latest().as_nanos().wrapping_sub(read.as_nanos()).cast_signed();
-            site.set_time(SharedValue::Behind, Time::from_nanos(behind_ns.cast_unsigned()));
+            host.set_time(SharedValue::Behind, Time::from_nanos(behind_ns.cast_unsigned()));
             *self = Self::behind(behind_ns, read);
         }
         self.latest()
@@ -95,6 +95,6 @@ fn time_of(read: Time, behind_ns: i64) -> Time {
 }
 
 /// The shared offset of the host's clock.
-fn known_ns(site: &mut dyn Host) -> i64 {
-    site.time(SharedValue::Behind).0.as_nanos().cast_signed()
+fn known_ns(host: &mut dyn Host) -> i64 {
+    host.time(SharedValue::Behind).0.as_nanos().cast_signed()
 }

@@ -43,13 +43,13 @@ impl Engine {
         open: &mut OpenRequest,
         mut answered: Option<(u64, CallResult)>,
         request: &mut dyn Request,
-        (site, now): (&mut dyn Host, Time),
+        (host, now): (&mut dyn Host, Time),
         proxy: &mut dyn Proxy,
     ) -> Option<Progress> {
         loop {
             let decided = match answered.take() {
-                None => self.request(open, request, site, now),
-                Some(answer) => self.answer_request(open, answer, request, site, now)?,
+                None => self.request(open, request, host, now),
+                Some(answer) => self.answer_request(open, answer, request, host, now)?,
             };
             // Access logs have them as `%FILTER_STATE(wasm.weir.decision:PLAIN)%`.
             if let Some(note) = decided.note {

@@ -124,14 +124,14 @@ pub enum LogLevel {
 
 /// One call of the engine by its host: the host, the time, and the effects so far.
 pub(super) struct EngineCall<'a> {
-    pub(super) site: &'a mut dyn Host,
+    pub(super) host: &'a mut dyn Host,
     pub(super) now: Time,
     pub(super) effects: Vec<Effect>,
 }
 
 impl<'a> EngineCall<'a> {
-    pub(super) fn new(site: &'a mut dyn Host, now: Time) -> Self {
-        Self { site, now, effects: Vec::new() }
+    pub(super) fn new(host: &'a mut dyn Host, now: Time) -> Self {
+        Self { host, now, effects: Vec::new() }
     }
 
     pub(super) fn log(&mut self, level: LogLevel, text: impl Into<String>) {

@@ -121,9 +121,9 @@ impl LocalHost {
     /// The host of the process that replaces this one: the same identity and number of slots, all empty.
     #[must_use]
     pub fn restarted(&self) -> Self {
-        let mut site = Self::new([0; 16], self.identity.table_id);
-        (site.identity, site.slots) = (self.identity, LocalSlots::new(self.slots.count()));
-        site
+        let mut host = Self::new([0; 16], self.identity.table_id);
+        (host.identity, host.slots) = (self.identity, LocalSlots::new(self.slots.count()));
+        host
     }
 }
 

@@ -34,29 +34,29 @@ impl Engine {
     #[inline(never)]
     pub fn configure(
         bytes: &[u8],
-        host: HostRules,
-        site: &mut dyn Host,
+        host_rules: HostRules,
+        host: &mut dyn Host,
         now: Time,
     ) -> Result<(Self, Vec<Effect>), Vec<String>> {
-        Self::begin(PluginConfig::parse(bytes).map_err(texts)?, host, site, now)
+        Self::begin(PluginConfig::parse(bytes).map_err(texts)?, host_rules, host, now)
     }
 
     /// [`Engine::configure`] for a configuration that was parsed. Several engines can begin with copies of it,
     /// and share its rules.
     pub fn begin(
         mut config: PluginConfig,
-        host: HostRules,
-        site: &mut dyn Host,
+        host_rules: HostRules,
+        host: &mut dyn Host,
         now: Time,
     ) -> Result<(Self, Vec<Effect>), Vec<String>> {
-        let refusals = site.refusals(&config.rules);
+        let refusals = host.refusals(&config.rules);
         if !refusals.is_empty() {
             return Err(refusals);
         }
-        let mut clock = WorkerClock::begin(site, now);
-        let now = clock.time(site, now);
-        let mut turn = EngineCall::new(site, now);
-        if config.sync.is_some() && !turn.site.makes_calls() {
+        let mut clock = WorkerClock::begin(host, now);
+        let now = clock.time(host, now);
+        let mut turn = EngineCall::new(host, now);
+        if config.sync.is_some() && !turn.host.makes_calls() {
             turn.log(LogLevel::Warn, "the host makes no HTTP calls: sync is off");
             config.sync = None;
         }
@@ -66,9 +66,9 @@ impl Engine {
                 "keys leave this POP under a hash that anybody can compute: set sync.key_secret, the same at every POP",
             );
         }
-        let reporter = config.sync.as_ref().map(|sync| reporter(sync, turn.site)).transpose();
+        let reporter = config.sync.as_ref().map(|sync| reporter(sync, turn.host)).transpose();
         let reporter = reporter.map_err(|error| alloc::vec![error])?;
-        let mut engine = Self::of(config, reporter, clock, host, turn.site);
+        let mut engine = Self::of(config, reporter, clock, host_rules, turn.host);
         engine.take_shared_rules(&mut turn);
         engine.end_conditions(&mut turn);
         let (ticks, generation) = (engine.ticks_per_interval(), engine.limiter.rules.generation);
@@ -81,29 +81,29 @@ impl Engine {
         config: PluginConfig,
         reporter: Option<Reporter>,
         clock: WorkerClock,
-        host: HostRules,
-        site: &mut dyn Host,
+        host_rules: HostRules,
+        host: &mut dyn Host,
     ) -> Self {
         let answers = config.rules.rules().iter().map(RuleReplies::of).collect();
         let pushed = PushedRules { next_end_ms: config.rules.next_end_ms(), ..PushedRules::default() };
-        let mut limiter = Limiter::new(config.rules, site.identity(), reporter);
+        let mut limiter = Limiter::new(config.rules, host.identity(), reporter);
         if let (Some(sync), Some(client)) = (&config.sync, &mut limiter.sync) {
             let ns = |ms: u32| u64::from(ms) * 1_000_000;
             client.set_times(ns(sync.fallback_after_ms), ns(sync.timeout_ms));
             limiter.rules.hide_keys_with(sync.key_secret);
-            if host.has_heirs {
-                site.open_value(SharedValue::Parted);
+            if host_rules.has_heirs {
+                host.open_value(SharedValue::Parted);
             }
         }
-        reports::record_reply(&mut limiter, site);
-        site.open(slots_for(config.addresses));
+        reports::record_reply(&mut limiter, host);
+        host.open(slots_for(config.addresses));
         let interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
         Self {
             limiter,
             clock,
-            host,
+            host_rules,
             answers,
-            blocked: Blocked::new(site),
+            blocked: Blocked::new(host),
             grpc: GrpcSigns::new(),
             notes_decisions: config.filter_state,
             holding: Holding::default(),
@@ -117,10 +117,10 @@ impl Engine {
 
     /// Handles a tick of the timer, at the interval from [`Effect::SetTimer`].
     #[inline(never)]
-    pub fn tick(&mut self, site: &mut dyn Host, now: Time) -> Vec<Effect> {
-        self.clock.follow(site, now);
-        let now = self.clock.time(site, now);
-        let mut turn = EngineCall::new(site, now);
+    pub fn tick(&mut self, host: &mut dyn Host, now: Time) -> Vec<Effect> {
+        self.clock.follow(host, now);
+        let now = self.clock.time(host, now);
+        let mut turn = EngineCall::new(host, now);
         while let Some(id) = self.holding.next_due(now) {
             turn.effects.push(Effect::Resume(id));
         }
@@ -144,9 +144,9 @@ impl Engine {
 
     /// Ends the worker, and hands over its unreported keys to the other workers.
     #[inline(never)]
-    pub fn leave(&mut self, site: &mut dyn Host) {
-        if self.host.has_heirs && self.sync.is_some() {
-            site.leave(&mut |left| leave(&mut self.limiter, left));
+    pub fn leave(&mut self, host: &mut dyn Host) {
+        if self.host_rules.has_heirs && self.sync.is_some() {
+            host.leave(&mut |left| leave(&mut self.limiter, left));
         }
     }
 
@@ -158,9 +158,9 @@ impl Engine {
 
     /// Ends the worker in a host without handover: everything unreported is reported now, whether or not a
     /// report is due.
-    pub fn part(&mut self, site: &mut dyn Host, now: Time) -> Vec<Effect> {
-        let now = self.clock.time(site, now);
-        let mut turn = EngineCall::new(site, now);
+    pub fn part(&mut self, host: &mut dyn Host, now: Time) -> Vec<Effect> {
+        let now = self.clock.time(host, now);
+        let mut turn = EngineCall::new(host, now);
         hurry(&mut self.limiter);
         self.report(&mut turn);
         turn.effects.push(Effect::Flush);
@@ -185,10 +185,10 @@ impl Engine {
     }
 }
 
-fn reporter(sync: &SyncConfig, site: &mut dyn Host) -> Result<Reporter, String> {
-    let pop = sync.pop.clone().or_else(|| named_by(site.node()?));
+fn reporter(sync: &SyncConfig, host: &mut dyn Host) -> Result<Reporter, String> {
+    let pop = sync.pop.clone().or_else(|| named_by(host.node()?));
     let pop = pop.ok_or("sync.pop: missing: expected this POP's name, as the host has no node id")?;
-    Ok(Reporter { pop, worker: site.random() })
+    Ok(Reporter { pop, worker: host.random() })
 }
 
 /// The POP's name from its node's id. An id that is too long for a name, as Istio's are, is cut, and a hash

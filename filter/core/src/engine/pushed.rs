@@ -35,7 +35,7 @@ impl Engine {
     /// Ends the conditions of the rules in force whose time is over by the wall clock.
     pub(super) fn end_conditions(&mut self, turn: &mut EngineCall<'_>) {
         let Some(end_ms) = self.pushed.next_end_ms else { return };
-        let now_ms = (turn.site.unix_ns() / 1_000_000).saturating_sub(END_GRACE_MS);
+        let now_ms = (turn.host.unix_ns() / 1_000_000).saturating_sub(END_GRACE_MS);
         if now_ms < end_ms {
             return;
         }
@@ -56,7 +56,7 @@ impl Engine {
         if version == 0 || version == running || version == refused || is_fetching {
             return;
         }
-        if turn.site.is_my_turn_to_fetch(FETCH_NS_MAX, now) {
+        if turn.host.is_my_turn_to_fetch(FETCH_NS_MAX, now) {
             let number = client.begin_fetch(version, now);
             self.pushed.began_at = now;
             // A reply that takes twice as long as usual is still waited for.
@@ -73,7 +73,7 @@ impl Engine {
         if self.sync.is_none() {
             return;
         }
-        let word = turn.site.rules_word();
+        let word = turn.host.rules_word();
         if word == mem::replace(&mut self.pushed.seen, word) {
             return;
         }
@@ -84,10 +84,10 @@ impl Engine {
         if word.version == 0 || word.version == version {
             return;
         }
-        if let Some(rules) = turn.site.parsed(word.version) {
+        if let Some(rules) = turn.host.parsed(word.version) {
             return self.take(word.version, rules, turn);
         }
-        let Some(bytes) = turn.site.rules(word.version) else { return };
+        let Some(bytes) = turn.host.rules(word.version) else { return };
         if let Ok(rules) = document::parse(&bytes) {
             self.take(word.version, rules.into(), turn);
         } else {
@@ -123,31 +123,31 @@ impl Engine {
             }
             Err(Unread::TooLarge(size)) => {
                 self.refuse_rules(version, &[too_large(size, ANSWER_BYTES_MAX)], turn);
-                return turn.site.end_fetch(turn.now);
+                return turn.host.end_fetch(turn.now);
             }
         };
         (self.pushed.trouble, self.pushed.failed) = (None, 0);
         let parsed = document::parse(&document).map_err(texts).and_then(|rules| {
-            let refusals = turn.site.refusals(&rules);
+            let refusals = turn.host.refusals(&rules);
             if refusals.is_empty() { Ok(Arc::new(rules)) } else { Err(refusals) }
         });
         match parsed {
             // Another worker was faster.
             Ok(_) if self.pushed.running.version == wanted => {}
             Ok(rules) => {
-                turn.site.keep_parsed(version, &rules);
+                turn.host.keep_parsed(version, &rules);
                 self.put_in_force(version, rules, turn);
-                self.share(version, &document, turn.site);
+                self.share(version, &document, turn.host);
             }
             Err(errors) => self.refuse_rules(version, &errors, turn),
         }
-        turn.site.end_fetch(turn.now);
+        turn.host.end_fetch(turn.now);
     }
 
-    fn share(&mut self, version: u64, document: &[u8], site: &mut dyn Host) {
+    fn share(&mut self, version: u64, document: &[u8], host: &mut dyn Host) {
         let word = RulesMessage { version, refused: self.pushed.running.refused };
-        if site.set_rules(version, document) {
-            site.set_rules_word(word);
+        if host.set_rules(version, document) {
+            host.set_rules_word(word);
             self.pushed.seen = word;
         }
     }
@@ -172,9 +172,9 @@ impl Engine {
         let then = "is refused: correct the places above; what ran before runs on";
         turn.log(LogLevel::Error, format!("rule set {version} {then}"));
         self.record_running(RunningRules { version: self.pushed.running.version, refused: version }, turn);
-        turn.site.set_refusal(version, &reason(errors));
-        let word = RulesMessage { refused: version, ..turn.site.rules_word() };
-        turn.site.set_rules_word(word);
+        turn.host.set_refusal(version, &reason(errors));
+        let word = RulesMessage { refused: version, ..turn.host.rules_word() };
+        turn.host.set_rules_word(word);
     }
 
     fn try_again(&mut self, trouble: String, turn: &mut EngineCall<'_>) {
@@ -183,7 +183,7 @@ impl Engine {
         let after_ns = |ms: u64| (ms * 10).saturating_sub(interval_ms) * 100_000;
         let backed_off_ns = after_ns(doubled_ms(interval_ms, self.pushed.failed).into());
         let next = (turn.now + after_ns(interval_ms)).max(self.pushed.began_at + backed_off_ns);
-        turn.site.end_fetch(next);
+        turn.host.end_fetch(next);
         self.pushed.failed = self.pushed.failed.saturating_add(1);
         if self.pushed.trouble.as_ref() != Some(&trouble) {
             let then = "what ran before runs on, and it is tried again";

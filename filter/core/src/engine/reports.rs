@@ -22,14 +22,14 @@ impl Engine {
     /// Sends a report, if there is anything to report.
     pub(super) fn report(&mut self, turn: &mut EngineCall<'_>) {
         let Some(sync) = &self.sync else { return };
-        let (site, now) = (&mut *turn.site, turn.now);
-        record_reply(&mut self.limiter, site);
-        if let Some(parted) = site.take_parted() {
-            inherit(&mut self.limiter, &parted, site, now);
+        let (host, now) = (&mut *turn.host, turn.now);
+        record_reply(&mut self.limiter, host);
+        if let Some(handover) = host.take_handover() {
+            inherit(&mut self.limiter, &handover, host, now);
         }
         let (interval_ms, timeout_ms) = (sync.interval_ms, sync.timeout_ms);
-        let greeted = site.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
-        let Some(mut report) = self.limiter.report(site, greeted.is_some(), now) else { return };
+        let greeted = host.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
+        let Some(mut report) = self.limiter.report(host, greeted.is_some(), now) else { return };
         report.status = greeted.and_then(|before| self.status(before, interval_ms, turn));
         turn.call(call(report.sequence, report.encode(), timeout_ms));
     }
@@ -37,19 +37,19 @@ impl Engine {
     /// The POP's status, for the first greeting of each second; `before` is the time of the last greeting of
     /// any worker.
     fn status(&self, before: Time, interval_ms: u32, turn: &mut EngineCall<'_>) -> Option<StatusReport> {
-        let (site, now) = (&mut *turn.site, turn.now);
+        let (host, now) = (&mut *turn.host, turn.now);
         let every_ms = interval_ms.max(STATUS_MS);
         let turn_at = |at: Time| at.as_nanos() / (u64::from(every_ms) * 1_000_000);
         if turn_at(before) == turn_at(now) {
             return None;
         }
-        let (rules, of) = site.counted(turn_at(now));
+        let (rules, of) = host.counted(turn_at(now));
         Some(StatusReport {
             step: self.connectivity(now).unwrap_or(Connectivity::Fallback) as u8,
-            unix_ms: site.unix_ns() / 1_000_000,
+            unix_ms: host.unix_ns() / 1_000_000,
             module: env!("CARGO_PKG_VERSION").into(),
-            blocked: site.blocked(),
-            refusal: site.refusal(self.pushed.running.refused).unwrap_or_default(),
+            blocked: host.blocked(),
+            refusal: host.refusal(self.pushed.running.refused).unwrap_or_default(),
             every_ms: every_ms.saturating_mul(u32::try_from(turns_of(of)).unwrap_or(1)),
             rules,
         })
@@ -57,15 +57,15 @@ impl Engine {
 
     /// Handles the reply to call `number`, or its failure. Ignored if the call is not under way.
     #[inline(never)]
-    pub fn answer(&mut self, number: u64, answer: CallResult, site: &mut dyn Host, now: Time) -> Vec<Effect> {
-        let now = self.clock.time(site, now);
-        let mut turn = EngineCall::new(site, now);
+    pub fn answer(&mut self, number: u64, answer: CallResult, host: &mut dyn Host, now: Time) -> Vec<Effect> {
+        let now = self.clock.time(host, now);
+        let mut turn = EngineCall::new(host, now);
         match self.limiter.sync.as_ref().and_then(|client| client.purpose(number)) {
             None => {}
             Some(CallPurpose::Report) => self.reported(number, answer, &mut turn),
             Some(CallPurpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
             // Replies to such calls go to `answer_request`. Here there is no request to decide.
-            Some(CallPurpose::Acquire) => self.limiter.acquire_failed(number, turn.site, now),
+            Some(CallPurpose::Acquire) => self.limiter.acquire_failed(number, turn.host, now),
         }
         self.keep_pace(&mut turn);
         turn.effects
@@ -73,15 +73,15 @@ impl Engine {
 
     fn reported(&mut self, sequence: u64, answer: CallResult, turn: &mut EngineCall<'_>) {
         let taken_in = reply(answer).and_then(|body| {
-            let applied = self.limiter.apply(sequence, &body, turn.site, turn.now);
+            let applied = self.limiter.apply(sequence, &body, turn.host, turn.now);
             applied.map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
         });
         if taken_in.is_ok() {
-            self.share_what_was_heard(turn.site);
+            self.share_contact(turn.host);
             // If the reply names a newer rule set, it is fetched now, not at the next tick.
             self.follow_rules(turn);
         } else if self.limiter.report_failed(sequence, turn.now) {
-            turn.site.set_time(SharedValue::Missed, turn.now);
+            turn.host.set_time(SharedValue::Missed, turn.now);
         }
         // Only a change is logged, not every failure.
         let trouble = taken_in.err();
@@ -99,11 +99,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn share_what_was_heard(&self, site: &mut dyn Host) {
+    pub(super) fn share_contact(&self, host: &mut dyn Host) {
         let Some(client) = &self.limiter.sync else { return };
-        if let Some(at) = client.connectivity.heard_at() {
+        if let Some(at) = client.connectivity.last_reply_at() {
             let is_guess = client.connectivity.is_guessing();
-            site.set_heard(&SyncContact { pops: client.pops, is_guess, at });
+            host.set_contact(&SyncContact { pops: client.pops, is_guess, at });
         }
     }
 
@@ -142,12 +142,12 @@ pub(super) fn call(number: u64, body: Vec<u8>, timeout_ms: u32) -> SyncCall {
 }
 
 /// Applies the last reply, or failure, of any other worker.
-pub(super) fn record_reply(limiter: &mut Limiter, site: &mut dyn Host) {
+pub(super) fn record_reply(limiter: &mut Limiter, host: &mut dyn Host) {
     let Some(client) = &mut limiter.sync else { return };
-    if let Some(SyncContact { pops, is_guess, at }) = site.heard() {
+    if let Some(SyncContact { pops, is_guess, at }) = host.contact() {
         client.observe(pops, is_guess, at);
     }
-    client.connectivity.miss(site.time(SharedValue::Missed).0);
+    client.connectivity.miss(host.time(SharedValue::Missed).0);
 }
 
 /// The body of a reply to a report, or the reason why there is none.

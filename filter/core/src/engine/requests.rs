@@ -109,7 +109,7 @@ impl OpenRequest {
 struct Asking<'a> {
     open: &'a mut OpenRequest,
     request: &'a mut dyn Request,
-    site: &'a mut dyn Host,
+    host: &'a mut dyn Host,
     now: Time,
 }
 
@@ -119,28 +119,29 @@ impl Engine {
         &mut self,
         open: &mut OpenRequest,
         request: &mut dyn Request,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) -> RequestDecision<'_> {
-        let now = self.clock.time(site, now);
-        match try_fast_path(&mut self.limiter, request, site, now) {
+        let now = self.clock.time(host, now);
+        match try_fast_path(&mut self.limiter, request, host, now) {
             FastPath::Passed => {
-                let is_untold =
-                    !(self.notes_decisions || self.host.hears_decisions || self.limiter.rules.is_told);
-                if is_untold {
+                let is_silent = !(self.notes_decisions
+                    || self.host_rules.hears_decisions
+                    || self.limiter.rules.sends_status);
+                if is_silent {
                     return RequestDecision::CONTINUE;
                 }
                 let decision = passed(&self.limiter, now);
-                return self.carry_out(decision, Asking { open, request, site, now });
+                return self.carry_out(decision, Asking { open, request, host, now });
             }
             FastPath::Refused(rule, denial) => {
                 let decision = refused_quickly(&mut self.limiter, rule, denial, now);
-                return self.carry_out(decision, Asking { open, request, site, now });
+                return self.carry_out(decision, Asking { open, request, host, now });
             }
             FastPath::Left => {}
         }
-        let decision = self.limiter.decide_at(AcquireState::NotYet, request, site, now);
-        self.carry_out(decision, Asking { open, request, site, now })
+        let decision = self.limiter.decide_at(AcquireState::NotYet, request, host, now);
+        self.carry_out(decision, Asking { open, request, host, now })
     }
 
     /// Decides the request of `open` again, with the reply to call `number`. None if it does not wait for
@@ -150,22 +151,22 @@ impl Engine {
         open: &mut OpenRequest,
         (number, answer): (u64, CallResult),
         request: &mut dyn Request,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) -> Option<RequestDecision<'_>> {
         let acquire = open.acquire.take_if(|acquire| acquire.number == number)?;
-        let now = self.clock.time(site, now);
+        let now = self.clock.time(host, now);
         self.limiter.current.may_hold = self.holding.has_room();
         let has_other_rules = acquire.generation != self.limiter.rules.generation;
         let is_made = !matches!(answer, Err(Unread::NotMade(_)));
         let mut is_over = false;
         let acquired =
-            reports::reply(answer).ok().map(|body| self.limiter.acquired(number, &body, site, now));
+            reports::reply(answer).ok().map(|body| self.limiter.acquired(number, &body, host, now));
         let answered = if let Some(Ok(answered)) = acquired {
-            self.share_what_was_heard(site);
+            self.share_contact(host);
             answered
         } else {
-            is_over = is_made && self.limiter.is_in_vain(number, site, now);
+            is_over = is_made && self.limiter.is_in_vain(number, host, now);
             // A host that has just failed to make a call would fail again.
             if is_made
                 && !is_over
@@ -173,7 +174,7 @@ impl Engine {
             {
                 return Some(again);
             }
-            self.limiter.acquire_failed(number, site, now);
+            self.limiter.acquire_failed(number, host, now);
             false
         };
         is_over |= answered && self.limiter.current.is_acquire_over();
@@ -181,13 +182,13 @@ impl Engine {
         // used first.
         let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
         let decision = if may_wait && has_other_rules {
-            self.limiter.decide(request, site, now)
+            self.limiter.decide(request, host, now)
         } else if may_wait && is_over {
-            self.limiter.decide_at(AcquireState::Over, request, site, now)
+            self.limiter.decide_at(AcquireState::Over, request, host, now)
         } else {
-            self.limiter.decide_again(answered, request, site, now)
+            self.limiter.decide_again(answered, request, host, now)
         };
-        Some(self.carry_out(decision, Asking { open, request, site, now }))
+        Some(self.carry_out(decision, Asking { open, request, host, now }))
     }
 
     /// Lets requests consume tokens of strict rules directly where that is cheaper than to lease them, in a
@@ -203,20 +204,20 @@ impl Engine {
         open: &mut OpenRequest,
         taken: Option<ConsumeReply>,
         request: &mut dyn Request,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) -> Option<RequestDecision<'_>> {
         let (generation, take) = open.take.take()?;
-        let now = self.clock.time(site, now);
+        let now = self.clock.time(host, now);
         // Tokens consumed under other rules are spent.
         let decision = if generation == self.limiter.rules.generation {
-            decide_taken(&mut self.limiter, &take, taken, request, site, now)
+            decide_taken(&mut self.limiter, &take, taken, request, host, now)
         } else if taken.is_some() && open.waits < WAITS_MAX {
-            self.limiter.decide(request, site, now)
+            self.limiter.decide(request, host, now)
         } else {
-            self.limiter.decide_again(taken.is_some(), request, site, now)
+            self.limiter.decide_again(taken.is_some(), request, host, now)
         };
-        Some(self.carry_out(decision, Asking { open, request, site, now }))
+        Some(self.carry_out(decision, Asking { open, request, host, now }))
     }
 
     /// Sets whether the next requests are peeks. A peek is never held, and its refusal does not count for a
@@ -226,8 +227,8 @@ impl Engine {
     }
 
     fn carry_out(&mut self, decision: Decision, mut asking: Asking<'_>) -> RequestDecision<'_> {
-        if self.host.hears_decisions {
-            asking.site.decided(&decision);
+        if self.host_rules.hears_decisions {
+            asking.host.decided(&decision);
         }
         match decision {
             Decision::Allow { strictest, told, shadow, hold_ns, afterwards } => {
@@ -332,10 +333,10 @@ impl Engine {
         let Some(rule) = self.limiter.rules().rules().get(place) else { return RequestDecision::CONTINUE };
         let (word, answer) = if reason == LimitReason::Deny {
             let answers = all.get_mut(place);
-            ("deny", answers.map(|answers| answers.denied(&status.standing, jitter_s, is_grpc, asking.site)))
+            ("deny", answers.map(|answers| answers.denied(&status.standing, jitter_s, is_grpc, asking.host)))
         } else {
             let client = LimitedClient { status, jitter_s, is_banned: reason == LimitReason::Ban, is_grpc };
-            ("limit", RuleReplies::limited(all, rule, client, asking.site))
+            ("limit", RuleReplies::limited(all, rule, client, asking.host))
         };
         let Some(answer) = answer else { return RequestDecision::CONTINUE };
         let note = self.notes_decisions.then_some(AccessLogNote { decision: word, rule: &rule.name });
@@ -350,7 +351,7 @@ impl Engine {
     }
 
     fn is_of_grpc(&self, request: &mut dyn Request) -> bool {
-        self.host.answers_grpc && self.grpc.are_those_of(request)
+        self.host_rules.answers_grpc && self.grpc.are_those_of(request)
     }
 
     /// The decision for access logs, if the configuration asks for it. Setting it is a good part of a

@@ -54,8 +54,8 @@ pub trait UpstreamResponse {
 impl Engine {
     /// Gives back the tokens of the last request, which was let through, for a host that only peeked. No
     /// other worker may have been called since it was decided.
-    pub fn take_back(&mut self, open: &mut OpenRequest, site: &mut dyn Host, now: Time) {
-        let now = self.clock.time(site, now);
+    pub fn take_back(&mut self, open: &mut OpenRequest, host: &mut dyn Host, now: Time) {
+        let now = self.clock.time(host, now);
         for done in mem::take(&mut open.afterwards) {
             if let EndActionKind::Charge { reserved: ReservedTokens { epoch: Some(epoch), .. }, .. } =
                 done.what
@@ -63,7 +63,7 @@ impl Engine {
                 self.limiter.settle_own(epoch, 0);
             }
         }
-        self.limiter.take_back(site, now);
+        self.limiter.take_back(host, now);
     }
 
     /// Sets whether the next requests reserve their tokens, because the host states their cost later, to
@@ -73,12 +73,12 @@ impl Engine {
     }
 
     /// Keeps the reserved tokens of the request of `open` charged, because its cost will not be stated.
-    pub fn keep_estimates(&mut self, open: &mut OpenRequest, site: &mut dyn Host, now: Time) {
-        let now = self.clock.time(site, now);
+    pub fn keep_estimates(&mut self, open: &mut OpenRequest, host: &mut dyn Host, now: Time) {
+        let now = self.clock.time(host, now);
         for done in mem::take(&mut open.afterwards) {
             match done.what {
                 EndActionKind::Charge { reserved, .. } => {
-                    self.limiter.charge(done, reserved.tokens, site, now);
+                    self.limiter.charge(done, reserved.tokens, host, now);
                 }
                 EndActionKind::Release { .. } => open.afterwards.push(done),
             }
@@ -90,7 +90,7 @@ impl Engine {
         &mut self,
         open: &mut OpenRequest,
         response: &mut dyn UpstreamResponse,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) {
         if !open.afterwards.is_empty() {
@@ -99,9 +99,9 @@ impl Engine {
                 After::Header { name, .. } => after.of_text(response.header(name).as_deref(), reserved),
                 _ => after.of_status(status),
             };
-            self.charge(open, cost, site, now);
+            self.charge(open, cost, host, now);
         }
-        self.add_headers(open, response, site);
+        self.add_headers(open, response, host);
     }
 
     /// Adds the quota headers, and the header of rules in shadow, to the response of a request that was let
@@ -110,7 +110,7 @@ impl Engine {
         &self,
         open: &mut OpenRequest,
         response: &mut dyn UpstreamResponse,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
     ) {
         let Some(told) = open.told.take() else { return };
         let HeadersToAdd { status, shadow, .. } = *told;
@@ -123,7 +123,7 @@ impl Engine {
         let rule = self.limiter.rules().rules().get(index).zip(self.answers.get(index));
         let Some((rule, RuleReplies { answers, .. })) = rule else { return };
         let lines = response.lines(&STATED);
-        let unix_ns = if lines.is_empty() { unix_ns_for(rule, site) } else { site.unix_ns() };
+        let unix_ns = if lines.is_empty() { unix_ns_for(rule, host) } else { host.unix_ns() };
         let policies = policies(&self.answers, rule.response.headers.ratelimit, &status);
         let headers = answers.quota(rule, (&status.standing, status.partition(), policies), &lines, unix_ns);
         // These replace the upstream's, so that the response has one set.
@@ -141,7 +141,7 @@ impl Engine {
         &mut self,
         open: &mut OpenRequest,
         response: &mut dyn UpstreamResponse,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) {
         if open.afterwards.iter().any(|done| matches!(done.what, EndActionKind::Charge { .. })) {
@@ -150,20 +150,20 @@ impl Engine {
                 After::Metadata { path, .. } => after.of_text(response.metadata(path).as_deref(), reserved),
                 _ => None,
             };
-            self.charge(open, cost, site, now);
+            self.charge(open, cost, host, now);
         }
     }
 
     /// Ends the request, whether answered, reset or timed out. Releases what it holds, keeps reserved tokens
     /// charged if no cost was stated, and ends its wait for a call.
-    pub fn end(&mut self, open: &mut OpenRequest, site: &mut dyn Host, read: Time) {
-        let now = self.clock.time(site, read);
+    pub fn end(&mut self, open: &mut OpenRequest, host: &mut dyn Host, read: Time) {
+        let now = self.clock.time(host, read);
         if let Some(acquire) = open.acquire.take() {
-            self.limiter.give_up_acquire(acquire.number, site, now);
+            self.limiter.give_up_acquire(acquire.number, host, now);
         }
-        self.keep_estimates(open, site, read);
+        self.keep_estimates(open, host, read);
         for done in mem::take(&mut open.afterwards) {
-            self.limiter.release(done, site, now);
+            self.limiter.release(done, host, now);
         }
     }
 
@@ -172,17 +172,17 @@ impl Engine {
         &mut self,
         open: &mut OpenRequest,
         mut cost_of: impl FnMut(&After, u32) -> Option<u32>,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) {
-        let now = self.clock.time(site, now);
+        let now = self.clock.time(host, now);
         for done in mem::take(&mut open.afterwards) {
             let cost = match &done.what {
                 EndActionKind::Charge { after: Some(after), reserved } => cost_of(after, reserved.tokens),
                 _ => None,
             };
             match cost {
-                Some(cost) => self.limiter.charge(done, cost, site, now),
+                Some(cost) => self.limiter.charge(done, cost, host, now),
                 None => open.afterwards.push(done),
             }
         }
@@ -201,17 +201,17 @@ impl Engine {
         &mut self,
         booking: Booking,
         request: &mut dyn Request,
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) -> Result<Vec<Consume>, RuleIndex> {
-        let now = self.clock.time(site, now);
-        book(&mut self.limiter, booking, request, site, now)
+        let now = self.clock.time(host, now);
+        book(&mut self.limiter, booking, request, host, now)
     }
 
     /// Drops cached refusals of the keys of `request`, whose tokens were refunded at another worker.
-    pub fn given_back(&mut self, request: &mut dyn Request, site: &mut dyn Host, now: Time) {
-        let now = self.clock.time(site, now);
-        believe_again(&mut self.limiter, request, site, now);
+    pub fn given_back(&mut self, request: &mut dyn Request, host: &mut dyn Host, now: Time) {
+        let now = self.clock.time(host, now);
+        believe_again(&mut self.limiter, request, host, now);
     }
 
     /// The tokens that the request of `open` cost beyond those it had acquired, under strict rules, by number
@@ -234,18 +234,18 @@ impl Engine {
         open: &mut OpenRequest,
         (cost, times): (u32, u32),
         booked: &[usize],
-        site: &mut dyn Host,
+        host: &mut dyn Host,
         now: Time,
     ) {
-        let now = self.clock.time(site, now);
+        let now = self.clock.time(host, now);
         for (number, done) in mem::take(&mut open.afterwards).into_iter().enumerate() {
             let cost = match done.what {
                 EndActionKind::Charge { reserved, .. } if booked.contains(&number) => reserved.tokens,
                 _ => cost_of(&done.what, cost, times),
             };
             match done.what {
-                EndActionKind::Charge { .. } => self.limiter.charge(done, cost, site, now),
-                EndActionKind::Release { .. } => self.limiter.release(done, site, now),
+                EndActionKind::Charge { .. } => self.limiter.charge(done, cost, host, now),
+                EndActionKind::Release { .. } => self.limiter.release(done, host, now),
             }
         }
     }

@@ -146,7 +146,7 @@ pub trait SharedState {
     }
 
     /// The last reply of weir-sync to any worker.
-    fn heard(&mut self) -> Option<SyncContact> {
+    fn contact(&mut self) -> Option<SyncContact> {
         let (bytes, _) = self.get(SharedValue::Heard).ok()?;
         let (pops, at) = bytes.split_first_chunk::<4>()?;
         let at = Time::from_nanos(u64::from_le_bytes(at.try_into().ok()?));
@@ -155,9 +155,9 @@ pub trait SharedState {
     }
 
     /// Shares a reply of weir-sync.
-    fn set_heard(&mut self, heard: &SyncContact) {
-        let pops = if heard.is_guess { heard.pops | GUESS } else { heard.pops };
-        let bytes = [&pops.to_le_bytes()[..], &heard.at.as_nanos().to_le_bytes()].concat();
+    fn set_contact(&mut self, contact: &SyncContact) {
+        let pops = if contact.is_guess { contact.pops | GUESS } else { contact.pops };
+        let bytes = [&pops.to_le_bytes()[..], &contact.at.as_nanos().to_le_bytes()].concat();
         let _ = self.replace(SharedValue::Heard, &bytes);
     }
 
@@ -254,7 +254,7 @@ pub trait SharedState {
     }
 
     /// Takes the handover of ended workers, unless it is empty or another worker takes it.
-    fn take_parted(&mut self) -> Option<Vec<u8>> {
+    fn take_handover(&mut self) -> Option<Vec<u8>> {
         let (bytes, version) = self.get(SharedValue::Parted).ok().filter(|(bytes, _)| !bytes.is_empty())?;
         self.set(SharedValue::Parted, &[], version).is_ok().then_some(bytes)
     }

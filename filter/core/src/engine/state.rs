@@ -22,7 +22,7 @@ use weir_rules::reading::ConfigError;
 pub struct Engine {
     pub(super) limiter: Limiter,
     pub(super) clock: WorkerClock,
-    pub(super) host: HostRules,
+    pub(super) host_rules: HostRules,
     /// One for each rule in force.
     pub(super) answers: Vec<RuleReplies>,
     pub(super) blocked: Blocked,

@@ -41,14 +41,14 @@ fn rule(fields: &str) -> String {
 }
 
 /// An engine with this rule, in a fleet or alone, and what it is to do first.
-fn configured(fields: &str, is_in_a_fleet: bool, site: &mut LocalHost) -> (Engine, Vec<Effect>) {
+fn configured(fields: &str, is_in_a_fleet: bool, host: &mut LocalHost) -> (Engine, Vec<Effect>) {
     let sync = if is_in_a_fleet { r#", "sync": {"cluster": "weir-sync", "pop": "fra1"}"# } else { "" };
     let configuration = format!(r#"{{"rules": [{}]{sync}}}"#, rule(fields));
-    site.random += 1;
-    Engine::configure(configuration.as_bytes(), HostRules::default(), site, T0).expect("a good configuration")
+    host.random += 1;
+    Engine::configure(configuration.as_bytes(), HostRules::default(), host, T0).expect("a good configuration")
 }
 
-fn site() -> LocalHost {
+fn host() -> LocalHost {
     LocalHost::new([7; 16], 1)
 }
 
@@ -64,8 +64,8 @@ fn shown(step: &RequestStep<'_>) -> String {
     }
 }
 
-fn asked(engine: &mut Engine, open: &mut OpenRequest, site: &mut LocalHost, now: Time) -> String {
-    shown(&engine.request(open, &mut client(), site, now).step)
+fn asked(engine: &mut Engine, open: &mut OpenRequest, host: &mut LocalHost, now: Time) -> String {
+    shown(&engine.request(open, &mut client(), host, now).step)
 }
 
 fn calls(effects: Vec<Effect>) -> Vec<SyncCall> {
@@ -89,8 +89,8 @@ fn reply(call: &SyncCall, allowance: &Allowance, rule_set: u64) -> Vec<u8> {
 }
 
 /// The call that the request of `open` is held for.
-fn waiting(engine: &mut Engine, open: &mut OpenRequest, site: &mut LocalHost) -> SyncCall {
-    match engine.request(open, &mut client(), site, T0).step {
+fn waiting(engine: &mut Engine, open: &mut OpenRequest, host: &mut LocalHost) -> SyncCall {
+    match engine.request(open, &mut client(), host, T0).step {
         RequestStep::Call(call) => call,
         other => panic!("expected it to wait, found {}", shown(&other)),
     }
@@ -102,10 +102,10 @@ fn answered(
     open: &mut OpenRequest,
     call: &SyncCall,
     answer: CallResult,
-    site: &mut LocalHost,
+    host: &mut LocalHost,
     now: Time,
 ) -> Result<String, SyncCall> {
-    let decided = engine.answer_request(open, (call.number, answer), &mut client(), site, now);
+    let decided = engine.answer_request(open, (call.number, answer), &mut client(), host, now);
     match decided.expect("it waited").step {
         RequestStep::Call(call) => Err(call),
         step => Ok(shown(&step)),
@@ -114,26 +114,26 @@ fn answered(
 
 #[test]
 fn trouble_is_logged_when_it_begins_and_when_it_ends() {
-    let mut site = site();
-    let (mut engine, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    let mut host = host();
+    let (mut engine, _) = configured(r#""rate": "1/h""#, true, &mut host);
     let mut log = Vec::new();
     for (n, fails) in [(1, true), (2, true), (3, false), (4, false)] {
         let now = T0 + n * INTERVAL_NS;
-        let [call] = calls(engine.tick(&mut site, now)).try_into().expect("a greeting");
+        let [call] = calls(engine.tick(&mut host, now)).try_into().expect("a greeting");
         let good = reply(&call, &Allowance::Warm, 0);
         let answer = if fails { Err(Unread::Failed("no route".into())) } else { Ok(good) };
-        log.extend(logged(&engine.answer(call.number, answer, &mut site, now)).iter().map(|&s| s.to_owned()));
+        log.extend(logged(&engine.answer(call.number, answer, &mut host, now)).iter().map(|&s| s.to_owned()));
     }
     assert_eq!(log, ["no route; requests are decided locally until it works", "weir-sync answers again"]);
 }
 
 #[test]
 fn a_pop_says_once_a_second_how_it_is() {
-    let mut site = site();
-    site.unix_ns = 1_700_000_000_000_000_000;
-    let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
+    let mut host = host();
+    host.unix_ns = 1_700_000_000_000_000_000;
+    let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut host).0);
     let mut says = |engine: &mut Engine, now| {
-        let [call] = calls(engine.tick(&mut site, now)).try_into().expect("a greeting");
+        let [call] = calls(engine.tick(&mut host, now)).try_into().expect("a greeting");
         Report::decode(&call.body).unwrap().status
     };
     let status = says(&mut first, T0).expect("at first");
@@ -162,89 +162,89 @@ fn every_rule_is_said_in_turn() {
 
 #[test]
 fn a_held_request_goes_on_in_its_turn() {
-    let mut site = site();
+    let mut host = host();
     let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
-    let (mut engine, effects) = configured(leaky, false, &mut site);
+    let (mut engine, effects) = configured(leaky, false, &mut host);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::SetTimer(10))), "as often as turns come");
-    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut site, T0));
+    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
     assert_eq!(told, ["continue", "hold", "hold", "429"]);
-    let resumed = |engine: &mut Engine, site: &mut LocalHost, ms: u64| -> Vec<u32> {
-        let effects = engine.tick(site, T0 + ms * 1_000_000);
+    let resumed = |engine: &mut Engine, host: &mut LocalHost, ms: u64| -> Vec<u32> {
+        let effects = engine.tick(host, T0 + ms * 1_000_000);
         effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None }).collect()
     };
-    let turns = [99, 100, 200, 300].map(|ms| resumed(&mut engine, &mut site, ms));
+    let turns = [99, 100, 200, 300].map(|ms| resumed(&mut engine, &mut host, ms));
     assert_eq!(turns, [vec![], vec![2], vec![3], vec![]]);
 }
 
 #[test]
 fn a_request_that_only_asks_is_not_held() {
-    let mut site = site();
+    let mut host = host();
     let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
-    let (mut engine, _) = configured(leaky, false, &mut site);
-    assert_eq!(asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0), "continue");
+    let (mut engine, _) = configured(leaky, false, &mut host);
+    assert_eq!(asked(&mut engine, &mut OpenRequest::new(1), &mut host, T0), "continue");
     for id in 2..9 {
         engine.only_asks(true);
         let mut open = OpenRequest::new(id);
-        assert_eq!(asked(&mut engine, &mut open, &mut site, T0), "continue");
-        engine.take_back(&mut open, &mut site, T0);
+        assert_eq!(asked(&mut engine, &mut open, &mut host, T0), "continue");
+        engine.take_back(&mut open, &mut host, T0);
     }
     engine.only_asks(false);
-    assert_eq!(asked(&mut engine, &mut OpenRequest::new(9), &mut site, T0), "hold");
-    let effects = engine.tick(&mut site, T0 + SECOND_NS);
+    assert_eq!(asked(&mut engine, &mut OpenRequest::new(9), &mut host, T0), "hold");
+    let effects = engine.tick(&mut host, T0 + SECOND_NS);
     let resumed = effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None });
     assert_eq!(resumed.collect::<Vec<_>>(), [9]);
 }
 
 #[test]
 fn what_a_worker_has_not_reported_is_reported_when_it_parts() {
-    let mut site = site();
-    site.set_heard(&SyncContact { pops: 3, is_guess: false, at: T0 });
-    let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    let mut host = host();
+    host.set_contact(&SyncContact { pops: 3, is_guess: false, at: T0 });
+    let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut host);
     let admitted = |calls: Vec<SyncCall>| -> Vec<u64> {
         let report = |call: SyncCall| Report::decode(&call.body).expect("a report");
         calls.into_iter().flat_map(|call| report(call).keys).map(|key| key.admitted).collect()
     };
     for _ in 0..6 {
-        asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0);
+        asked(&mut engine, &mut OpenRequest::new(1), &mut host, T0);
     }
     // A warm key is not due for two seconds, and one that four reports under way have said is in no further one.
-    let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a report");
-    engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
-    asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0);
-    assert!(admitted(calls(engine.tick(&mut site, T0 + INTERVAL_NS))).is_empty());
-    assert_eq!(admitted(calls(engine.part(&mut site, T0 + INTERVAL_NS))), [7]);
-    assert_eq!(admitted(calls(engine.part(&mut site, T0 + INTERVAL_NS))), [7], "until it is answered");
+    let [call] = calls(engine.tick(&mut host, T0)).try_into().expect("a report");
+    engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut host, T0);
+    asked(&mut engine, &mut OpenRequest::new(1), &mut host, T0);
+    assert!(admitted(calls(engine.tick(&mut host, T0 + INTERVAL_NS))).is_empty());
+    assert_eq!(admitted(calls(engine.part(&mut host, T0 + INTERVAL_NS))), [7]);
+    assert_eq!(admitted(calls(engine.part(&mut host, T0 + INTERVAL_NS))), [7], "until it is answered");
 }
 
 #[test]
 fn nothing_is_held_where_no_timer_would_resume_it() {
-    let mut site = site();
+    let mut host = host();
     let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
-    let (mut engine, _) = configured(leaky, false, &mut site);
+    let (mut engine, _) = configured(leaky, false, &mut host);
     engine.has_no_timer();
-    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut site, T0));
+    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
     assert_eq!(told, ["continue", "continue", "continue", "429"]);
 }
 
 /// A request that is never answered costs what it reserved, and does not hold it for longer.
 #[test]
 fn what_was_reserved_is_charged_when_no_response_comes() {
-    let mut site = site();
+    let mut host = host();
     let fields = r#""rate": "10/s", "burst": 100, "cost": {"after": {"header": "x-tokens"}, "reserve": 60}"#;
-    let (mut engine, _) = configured(fields, false, &mut site);
+    let (mut engine, _) = configured(fields, false, &mut host);
     let (mut first, mut second) = (OpenRequest::new(1), OpenRequest::new(2));
-    assert_eq!(asked(&mut engine, &mut first, &mut site, T0), "continue");
+    assert_eq!(asked(&mut engine, &mut first, &mut host, T0), "continue");
     let later = T0 + 9 * SECOND_NS;
     assert_eq!(
-        asked(&mut engine, &mut second, &mut site, later),
+        asked(&mut engine, &mut second, &mut host, later),
         "429",
         "forty are left, and sixty are held"
     );
-    engine.end(&mut first, &mut site, later);
+    engine.end(&mut first, &mut host, later);
     assert!(first.is_done());
-    assert_eq!(asked(&mut engine, &mut second, &mut site, later + SECOND_NS), "429");
+    assert_eq!(asked(&mut engine, &mut second, &mut host, later + SECOND_NS), "429");
     assert_eq!(
-        asked(&mut engine, &mut second, &mut site, later + 2 * SECOND_NS),
+        asked(&mut engine, &mut second, &mut host, later + 2 * SECOND_NS),
         "continue",
         "sixty are there"
     );

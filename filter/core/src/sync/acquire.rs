@@ -14,12 +14,11 @@ use crate::check::AcquireState;
 use crate::check::{Decision, Hit, HitDecision};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::sync::calls::{CallPurpose, KeyContents, ReportBuilder, ReportedKey};
+use crate::sync::calls::{CallPurpose, KeyContents, OwnEpoch, ReportBuilder, ReportedKey};
 use crate::sync::client::SyncClient;
 use crate::sync::consume::{chunk_beside, take};
 use crate::sync::demand::chunk_of;
-use crate::sync::own_epochs::OwnEpoch;
-use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
+use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Watched};
 use crate::table::{LoadedSlot, Slots, Updated};
 use crate::{NEXT_TO_STORE, RuleIndex};
 use weir_protocol::messages::{Message, Reply, Report, Settled, WireError};
@@ -27,7 +26,7 @@ use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::Request;
 
 /// Time for which an epoch is given back whose lease is unknown, in nanoseconds.
-const UNHEARD_NS: u64 = 60 * SECOND_NS;
+const UNCONFIRMED_NS: u64 = 60 * SECOND_NS;
 
 impl Limiter {
     /// The report for a request that must acquire tokens. None if weir-sync cannot be asked.
@@ -36,38 +35,38 @@ impl Limiter {
             return None;
         }
         let scratch = self.scratch.take()?;
-        let mut saying = ReportBuilder::default();
-        let unpaid = || scratch.hits.iter().filter(|hit| hit.judged.verdict == HitDecision::Unpaid);
+        let mut builder = ReportBuilder::default();
+        let unpaid = || scratch.hits.iter().filter(|hit| hit.result.decision == HitDecision::Unpaid);
         for hit in unpaid() {
             self.give_back_spare(hit, slots, now);
         }
-        let lost = self.sync.as_mut()?.report_own_epochs(&mut saying, &self.rules, true, now);
+        let lost = self.sync.as_mut()?.report_own_epochs(&mut builder, &self.rules, true, now);
         self.counters.add(CountedEvent::Uncharged, lost);
-        let own = saying.len();
+        let own = builder.len();
         for hit in unpaid() {
-            self.want(hit, &mut saying, slots, now);
+            self.want(hit, &mut builder, slots, now);
         }
         self.scratch = Some(scratch);
-        if saying.len() == own {
+        if builder.len() == own {
             return None;
         }
         self.counters.add(CountedEvent::Paused, 1);
-        self.say(saying, CallPurpose::Acquire, now)
+        self.begin_report(builder, CallPurpose::Acquire, now)
     }
 
     /// Asks for the tokens of this request and of all requests that wait for the key already, at any worker.
     /// Under a calendar quota, also for a few in advance.
-    fn want(&mut self, hit: &Hit, saying: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
-        let Some(unheard) = self.unheard(hit.rule) else { return };
+    fn want(&mut self, hit: &Hit, builder: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
+        let Some(limits) = self.local_limits(hit.rule) else { return };
         let is_window = self.rules.get(hit.rule).is_some_and(|rule| rule.sharing.refill_policy.is_window());
         let (place, timeout_ns) = (hit.place(), self.timeout_ns());
-        let is_again = self.current.touch.acquired == AcquireState::Over;
-        let told = ReportedKey { awaited: hit.cost, is_again, ..ReportedKey::of(place, hit.rule, now) };
+        let is_again = self.current.connectivity.acquired == AcquireState::Over;
+        let reported = ReportedKey { awaited: hit.cost, is_again, ..ReportedKey::of(place, hit.rule, now) };
         if self.is_for_itself(hit.rule) {
-            return self.want_unplaced(hit, told, &unheard, saying, now);
+            return self.want_unplaced(hit, reported, &limits, builder, now);
         }
         let (flight, busy) = (self.rules.flight(hit.rule), Cell::new(0));
-        let updated = self.update_counted(place, flight, Some(unheard), slots, now, &|watched, in_flight| {
+        let updated = self.update_counted(place, flight, Some(limits), slots, now, &|watched, in_flight| {
             // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with
             // them.
             let is_overspent = match flight {
@@ -91,18 +90,19 @@ impl Limiter {
         }
         let Some((watched, key)) = placed.zip(self.watch.get_mut(hit.tag.bits())) else {
             if let Some(watched) = placed {
-                self.end_waiting(&ReportedKey { epoch: watched.epoch, ..told }, slots, now);
+                self.end_waiting(&ReportedKey { epoch: watched.epoch, ..reported }, slots, now);
             }
-            return self.want_unplaced(hit, told, &unheard, saying, now);
+            return self.want_unplaced(hit, reported, &limits, builder, now);
         };
         let watched = Watched { admitted: watched.admitted.saturating_sub(busy.get()), ..watched };
-        let told = ReportedKey { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
-        let chunk = if is_window { chunk_of(unheard.quota) } else { busy.get() };
+        let reported =
+            ReportedKey { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..reported };
+        let chunk = if is_window { chunk_of(limits.quota) } else { busy.get() };
         let is_bucket = !is_window && flight.is_none();
-        let chunk = if NEXT_TO_STORE && is_bucket { chunk_beside(self, unheard.quota) } else { chunk };
+        let chunk = if NEXT_TO_STORE && is_bucket { chunk_beside(self, limits.quota) } else { chunk };
         let ahead = watched.awaited(timeout_ns, now).saturating_add(chunk);
         let value = self.rules.keys.value(hit.key).as_bytes();
-        saying.add(hit.rule, told, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
+        builder.add(hit.rule, reported, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
     }
 
     /// True if each request under this rule acquires tokens for itself alone.
@@ -110,27 +110,27 @@ impl Limiter {
         self.reserves(rule) || self.rules.has_turns(rule)
     }
 
-    /// Gives back what the budget may have been debited for the key's epoch in `told`, whose call failed, if no
+    /// Gives back what the budget may have been debited for the key's epoch in `reported`, whose call failed, if no
     /// reply has named its tokens and no request waits for it any more.
-    fn give_back_unheard(&mut self, told: &ReportedKey, slots: &mut dyn Slots, now: Time) {
-        if told.awaited == 0 || !self.can_give_back() {
+    fn give_back_unconfirmed(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
+        if reported.awaited == 0 || !self.can_give_back() {
             return;
         }
-        let (timeout_ns, unheard) = (self.timeout_ns(), Cell::new(None));
-        let updated = self.update_watched(told.place, None, slots, now, &|watched| {
-            let is_unheard = watched.epoch == told.epoch
+        let (timeout_ns, unconfirmed) = (self.timeout_ns(), Cell::new(None));
+        let updated = self.update_watched(reported.place, None, slots, now, &|watched| {
+            let is_unconfirmed = watched.epoch == reported.epoch
                 && watched.admitted.max(watched.charged) == 0
                 && watched.awaited(timeout_ns, now) == 0;
-            unheard.set(is_unheard.then_some(*watched));
-            if is_unheard {
+            unconfirmed.set(is_unconfirmed.then_some(*watched));
+            if is_unconfirmed {
                 watched.end_epoch(now);
             }
         });
-        if let (Updated::Written(_), Some(watched)) = (updated, unheard.get())
-            && let Some(name) = self.watch.get_mut(told.place.tag.bits()).map(|key| key.name)
+        if let (Updated::Written(_), Some(watched)) = (updated, unconfirmed.get())
+            && let Some(name) = self.watch.get_mut(reported.place.tag.bits()).map(|key| key.name)
             && let Some(sync) = &mut self.sync
         {
-            sync.keep_giving_back(name, &Watched { until: now + UNHEARD_NS, ..watched }, 0);
+            sync.keep_giving_back(name, &Watched { until: now + UNCONFIRMED_NS, ..watched }, 0);
         }
     }
 
@@ -165,28 +165,28 @@ impl Limiter {
     fn want_unplaced(
         &mut self,
         hit: &Hit,
-        told: ReportedKey,
-        unheard: &Unheard,
-        saying: &mut ReportBuilder,
+        reported: ReportedKey,
+        limits: &LocalLimits,
+        builder: &mut ReportBuilder,
         now: Time,
     ) {
         let Some(epoch) = self.sync.as_mut().map(SyncClient::epoch_of_its_own) else { return };
-        let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
-        let told = ReportedKey { epoch, awaited: 0, is_unplaced: true, ..told };
+        let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, limits, 0, now) };
+        let reported = ReportedKey { epoch, awaited: 0, is_unplaced: true, ..reported };
         let value = self.rules.keys.value(hit.key).as_bytes();
         // A peek asks when its turn would come, and takes none.
         let ahead = if self.current.only_asks && self.rules.has_turns(hit.rule) { 0 } else { hit.cost };
-        saying.add(hit.rule, told, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
+        builder.add(hit.rule, reported, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
     }
 
     /// Ends the use of acquired tokens after their request was decided again. Its `hits` spent them if it
     /// `is_allowed`.
-    pub(crate) fn end_in_hand(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
-        while let Some(in_hand) = self.current.in_hand.pop() {
-            let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
+    pub(crate) fn end_acquired(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
+        while let Some(acquired) = self.current.acquired.pop() {
+            let hit = hits.iter().find(|hit| hit.tag == acquired.tag);
             // If it was allowed, spending the tokens has ended the wait.
             if !is_allowed || hit.is_none() {
-                self.end_waiting(&in_hand.told, slots, now);
+                self.end_waiting(&acquired.reported, slots, now);
             }
             // A request in flight keeps its place until the lease ends, unless its host reports its end.
             let keeps = |hit: &&Hit| {
@@ -195,16 +195,16 @@ impl Limiter {
                 // A turn is spent when it is given.
                 is_in_flight || self.rules.has_turns(hit.rule)
             };
-            if let Some(hit) = hit.filter(|hit| in_hand.tokens > 0 && !keeps(hit)) {
-                let cost = if is_allowed { in_hand.tokens } else { 0 };
+            if let Some(hit) = hit.filter(|hit| acquired.tokens > 0 && !keeps(hit)) {
+                let cost = if is_allowed { acquired.tokens } else { 0 };
                 let goes_on = is_allowed && self.reserves(hit.rule);
                 let own = OwnEpoch {
                     name: self.rules.named(hit),
-                    epoch: in_hand.told.epoch,
-                    tokens: in_hand.tokens,
+                    epoch: acquired.reported.epoch,
+                    tokens: acquired.tokens,
                     cost: if goes_on { None } else { Some(cost) },
-                    until: in_hand.until,
-                    said: 0,
+                    until: acquired.until,
+                    named_in: 0,
                     again_at: Time::ZERO,
                 };
                 let is_kept = self.sync.as_mut().is_some_and(|sync| sync.keep_own(own));
@@ -214,12 +214,12 @@ impl Limiter {
         }
     }
 
-    /// Ends the wait of the request of `told`: its tokens are for any request from now on.
-    fn end_waiting(&mut self, told: &ReportedKey, slots: &mut dyn Slots, now: Time) {
-        if told.awaited > 0 {
-            self.update_watched(told.place, None, slots, now, &|watched| {
-                if watched.epoch == told.epoch {
-                    watched.end_waiting(told.awaited);
+    /// Ends the wait of the request of `reported`: its tokens are for any request from now on.
+    fn end_waiting(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
+        if reported.awaited > 0 {
+            self.update_watched(reported.place, None, slots, now, &|watched| {
+                if watched.epoch == reported.epoch {
+                    watched.end_waiting(reported.awaited);
                 }
             });
         }
@@ -241,14 +241,14 @@ impl Limiter {
         if let Some(sync) = self.sync.as_mut().filter(|sync| sync.lost < number) {
             sync.took(now.nanos_since(acquire.sent_at));
         }
-        self.observe(&reply, &acquire.told, acquire.sent_at, slots, now);
-        for (at, told) in acquire.told.iter().enumerate() {
-            if !self.current.in_hand.iter().any(|in_hand| in_hand.tag == told.place.tag) {
-                self.end_waiting(told, slots, now);
+        self.observe(&reply, &acquire.reported, acquire.sent_at, slots, now);
+        for (at, reported) in acquire.reported.iter().enumerate() {
+            if !self.current.acquired.iter().any(|acquired| acquired.tag == reported.place.tag) {
+                self.end_waiting(reported, slots, now);
             }
-            if !reply.settled.covers(at) && told.rule != RuleIndex::NONE {
-                self.current.in_vain.push(told.place.tag);
-                self.give_back_unheard(told, slots, now);
+            if !reply.settled.covers(at) && reported.rule != RuleIndex::NONE {
+                self.current.in_vain.push(reported.place.tag);
+                self.give_back_unconfirmed(reported, slots, now);
             }
         }
         Ok(!matches!(reply.settled, Settled::None))
@@ -258,13 +258,14 @@ impl Limiter {
     /// or its budget is known to have none.
     pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
         let acquire = self.sync.as_ref().and_then(|sync| sync.calls.get(number));
-        let told = acquire.into_iter().flat_map(|acquire| &acquire.told).filter(|told| told.awaited > 0);
-        let mut found = told.map(|told| {
-            let (loaded, _) = LoadedSlot::read(slots, told.place.slot, Slot::default());
-            (told, loaded.slot.get(told.place.tag))
+        let reported =
+            acquire.into_iter().flat_map(|acquire| &acquire.reported).filter(|reported| reported.awaited > 0);
+        let mut found = reported.map(|reported| {
+            let (loaded, _) = LoadedSlot::read(slots, reported.place.slot, Slot::default());
+            (reported, loaded.slot.get(reported.place.tag))
         });
-        found.any(|(told, entry)| match entry {
-            Some(Entry::Watched(watched)) => watched.epoch != told.epoch || watched.barred_ns(now) > 0,
+        found.any(|(reported, entry)| match entry {
+            Some(Entry::Watched(watched)) => watched.epoch != reported.epoch || watched.barred_ns(now) > 0,
             _ => false,
         })
     }
@@ -291,9 +292,9 @@ impl Limiter {
     /// under way. The next report asks for the acquired tokens, or gives them back.
     pub(crate) fn give_up_acquire(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
         let acquire = self.sync.as_mut()?.give_up(number, CallPurpose::Acquire)?;
-        for told in &acquire.told {
-            self.end_waiting(told, slots, now);
-            self.give_back_unheard(told, slots, now);
+        for reported in &acquire.reported {
+            self.end_waiting(reported, slots, now);
+            self.give_back_unconfirmed(reported, slots, now);
         }
         Some(acquire.sent_at)
     }
@@ -307,12 +308,8 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Decision {
-        self.decide_at(
-            if answered { AcquireState::Answered } else { AcquireState::InVain },
-            request,
-            slots,
-            now,
-        )
+        let acquired = if answered { AcquireState::Answered } else { AcquireState::InVain };
+        self.decide_at(acquired, request, slots, now)
     }
 
     /// Acquires tokens for a request whose decision is to wait. Call it before any other request is decided.

@@ -1,10 +1,10 @@
-//! Calls to weir-sync under way, each with its purpose, and the tokens that one acquired.
+//! Calls to weir-sync under way, each with its purpose, and the tokens and epochs that one acquired.
 
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
-use crate::table::EntryPlace;
 use crate::table::slot::{Tag, Watched};
+use crate::table::{EntryPlace, NamedKey};
 use weir_protocol::messages;
 use weir_protocol::messages::{Ban, HeldEpoch};
 use weir_protocol::time::Time;
@@ -34,7 +34,7 @@ pub(crate) struct PendingCall {
     pub(crate) purpose: CallPurpose,
     pub(crate) sent_at: Time,
     /// Record of each key in the report, in the same order.
-    pub(crate) told: Vec<ReportedKey>,
+    pub(crate) reported: Vec<ReportedKey>,
 }
 
 /// The calls under way, ordered by number: at most [`REPORTS_MAX`] reports, [`ACQUIRES_MAX`] calls that acquire
@@ -87,8 +87,8 @@ impl Calls {
     }
 
     /// The records of all keys in calls under way.
-    pub(crate) fn told_mut(&mut self) -> impl Iterator<Item = &mut ReportedKey> {
-        self.0.iter_mut().flat_map(|call| &mut call.told)
+    pub(crate) fn reported_mut(&mut self) -> impl Iterator<Item = &mut ReportedKey> {
+        self.0.iter_mut().flat_map(|call| &mut call.reported)
     }
 
     /// Start time of the fetch of rules under way.
@@ -148,7 +148,7 @@ pub(crate) struct ReportBuilder {
     /// The rules that the keys refer to.
     pub(crate) rules: Vec<RuleIndex>,
     pub(crate) keys: Vec<messages::Key>,
-    pub(crate) told: Vec<ReportedKey>,
+    pub(crate) reported: Vec<ReportedKey>,
     pub(crate) bans: Vec<Ban>,
     /// The keys that are epochs which a request holds, or held.
     pub(crate) held: Vec<HeldEpoch>,
@@ -165,16 +165,22 @@ pub(crate) struct KeyContents<'a> {
 }
 
 impl ReportBuilder {
-    /// Adds a key under `rule` with its entry's counts. `told` may name another rule for the reply.
-    pub(crate) fn add(&mut self, rule: RuleIndex, told: ReportedKey, said: &KeyContents<'_>, now: Time) {
-        let &KeyContents { value, watched, missing, ahead } = said;
+    /// Adds a key under `rule` with its entry's counts. `reported` may name another rule for the reply.
+    pub(crate) fn add(
+        &mut self,
+        rule: RuleIndex,
+        reported: ReportedKey,
+        contents: &KeyContents<'_>,
+        now: Time,
+    ) {
+        let &KeyContents { value, watched, missing, ahead } = contents;
         let Some(rule) = self.refer(rule) else { return };
         let admitted = u64::from(watched.admitted);
         // `asked` is added up only when workers report, `admitted` at once.
         let asked = u64::from(watched.asked()).max(admitted);
         let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
         // Another worker may have admitted tokens before this one had anything to report.
-        let span_ns = now.nanos_since(told.dirty_since).max(watched.unheard_ns(now));
+        let span_ns = now.nanos_since(reported.dirty_since).max(watched.unconfirmed_ns(now));
         self.keys.push(messages::Key {
             rule,
             value: value.to_vec(),
@@ -184,10 +190,10 @@ impl ReportBuilder {
             span_ms: u32::try_from(span_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX),
             missing: u32::try_from(missing.min(unconfirmed)).unwrap_or(u32::MAX),
             asked,
-            asked_recently: told.asked_recently.min(asked),
+            asked_recently: reported.asked_recently.min(asked),
             ahead,
         });
-        self.told.push(told);
+        self.reported.push(reported);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -214,7 +220,7 @@ pub(crate) struct AcquiredTokens {
     pub(crate) tag: Tag,
     /// The record of the key in that call. The tokens that the request waits for are reserved until the
     /// decision.
-    pub(crate) told: ReportedKey,
+    pub(crate) reported: ReportedKey,
     /// Tokens of an epoch for this request alone; 0 if they are in the key's entry. The decision spends them,
     /// or nothing does.
     pub(crate) tokens: u32,
@@ -225,4 +231,21 @@ pub(crate) struct AcquiredTokens {
     pub(crate) left: u32,
     /// True if the lease had ended on arrival, or the window: the request acquires again.
     pub(crate) is_over: bool,
+}
+
+/// An epoch that is in no entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnEpoch {
+    pub(crate) name: NamedKey,
+    pub(crate) epoch: u32,
+    /// Tokens that the budget was debited for it.
+    pub(crate) tokens: u32,
+    /// The cost of its request; none while that goes on.
+    pub(crate) cost: Option<u32>,
+    /// End of the lease.
+    pub(crate) until: Time,
+    /// The last call that named it; 0 if none did, or none since its request ended.
+    pub(crate) named_in: u64,
+    /// Earliest time to report its cost again, if that has to wait.
+    pub(crate) again_at: Time,
 }

@@ -5,9 +5,8 @@ use alloc::vec::Vec;
 use crate::RuleIndex;
 use crate::check::CompiledRules;
 use crate::key::Reporter;
-use crate::sync::calls::{CallPurpose, Calls, PendingCall};
+use crate::sync::calls::{CallPurpose, Calls, OwnEpoch, PendingCall};
 use crate::sync::connectivity::{ConnectivityState, FALLBACK_NS, Versions};
-use crate::sync::own_epochs::OwnEpoch;
 use weir_protocol::messages;
 use weir_protocol::messages::{BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -30,7 +29,7 @@ pub(crate) struct BannedHere {
     value: KeyValue,
     until: Time,
     /// Number of the first report that may name it.
-    first_said: u64,
+    first_report: u64,
 }
 
 /// The state of one worker's exchange with weir-sync.
@@ -139,14 +138,14 @@ impl SyncClient {
     pub(crate) fn begin_fetch(&mut self, version: u64, now: Time) -> u64 {
         let number = self.next_number();
         let purpose = CallPurpose::Rules(version);
-        self.calls.begin(PendingCall { number, purpose, sent_at: now, told: Vec::new() });
+        self.calls.begin(PendingCall { number, purpose, sent_at: now, reported: Vec::new() });
         number
     }
 
     /// Gives the rules new indices after a replacement, and drops what refers to rules without one.
     pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>, rules: &CompiledRules) {
-        for told in self.calls.told_mut() {
-            told.rule = to(told.rule).unwrap_or(RuleIndex::NONE);
+        for reported in self.calls.reported_mut() {
+            reported.rule = to(reported.rule).unwrap_or(RuleIndex::NONE);
         }
         self.bans.retain_mut(|ban| to(ban.rule).map(|rule| ban.rule = rule).is_some());
         // Requests hold epochs only under strict rules; weir-sync refuses a report that names any other.
@@ -175,9 +174,9 @@ impl SyncClient {
         self.bytes
     }
 
-    /// Debits `said` reported bytes.
-    pub(crate) fn spend_bytes(&mut self, said: u64) {
-        self.bytes = self.bytes.saturating_sub(said);
+    /// Debits `bytes` of reported keys.
+    pub(crate) fn spend_bytes(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     /// Returns a new epoch that is in no entry. This worker never repeats one. The first is random, so that
@@ -236,20 +235,20 @@ impl SyncClient {
         }
     }
 
-    pub(crate) fn tell_of_ban(&mut self, rule: RuleIndex, value: KeyValue, until: Time) {
+    pub(crate) fn record_banned(&mut self, rule: RuleIndex, value: KeyValue, until: Time) {
         if self.bans.len() < BANS_MAX {
-            let first_said = self.sequence + 1;
-            self.bans.push(BannedHere { rule, value, until, first_said });
+            let first_report = self.sequence + 1;
+            self.bans.push(BannedHere { rule, value, until, first_report });
         }
     }
 
     /// Takes over keys that were banned at another worker. `to` maps its rules to the rules here. Bans that
     /// find no room stay there.
     pub(crate) fn take_over_bans(&mut self, other: &mut Self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
-        let first_said = self.sequence + 1;
+        let first_report = self.sequence + 1;
         other.bans.retain(|ban| match to(ban.rule).filter(|_| self.bans.len() < BANS_MAX) {
             Some(rule) => {
-                self.bans.push(BannedHere { rule, first_said, ..ban.clone() });
+                self.bans.push(BannedHere { rule, first_report, ..ban.clone() });
                 false
             }
             None => true,
@@ -257,20 +256,20 @@ impl SyncClient {
     }
 
     /// Drops the banned keys that report `sequence` named, which was answered.
-    pub(crate) fn bans_told(&mut self, sequence: u64) {
-        self.bans.retain(|ban| ban.first_said > sequence);
+    pub(crate) fn confirm_bans(&mut self, sequence: u64) {
+        self.bans.retain(|ban| ban.first_report > sequence);
     }
 
     /// The banned keys for a report made at `now`. `refer` maps a rule to its index in the report.
     pub(crate) fn bans(&mut self, now: Time, mut refer: impl FnMut(RuleIndex) -> Option<u16>) -> Vec<Ban> {
         self.bans.retain(|ban| now < ban.until);
-        let say = |ban: &BannedHere| {
+        let named = |ban: &BannedHere| {
             Some(Ban {
                 rule: refer(ban.rule)?,
                 value: ban.value.as_bytes().to_vec(),
                 for_ms: u32::try_from(ban.until.nanos_since(now) / 1_000_000).unwrap_or(u32::MAX),
             })
         };
-        self.bans.iter().filter_map(say).collect()
+        self.bans.iter().filter_map(named).collect()
     }
 }

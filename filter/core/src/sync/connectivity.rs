@@ -24,7 +24,7 @@ pub enum Connectivity {
 /// The state that connectivity is computed from.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectivityState {
-    heard_at: Option<Time>,
+    last_reply_at: Option<Time>,
     /// Time of the last failed call for which weir-sync is to blame; zero if there was none.
     missed_at: Time,
     /// True if weir-sync only guesses the number of POPs.
@@ -35,12 +35,12 @@ pub struct ConnectivityState {
 impl ConnectivityState {
     /// Starts in fallback, without any reply. Falls back again after `fallback_ns` nanoseconds without one.
     pub const fn new(fallback_ns: u64) -> Self {
-        Self { heard_at: None, missed_at: Time::ZERO, is_guessing: false, fallback_ns }
+        Self { last_reply_at: None, missed_at: Time::ZERO, is_guessing: false, fallback_ns }
     }
 
     /// Records a reply at `at`; ignored if a later one is known.
     pub fn observe(&mut self, at: Time) {
-        self.heard_at = self.heard_at.max(Some(at));
+        self.last_reply_at = self.last_reply_at.max(Some(at));
     }
 
     /// Sets whether weir-sync only guesses the number of POPs.
@@ -59,13 +59,13 @@ impl ConnectivityState {
     }
 
     /// Time of the last reply; none before the first.
-    pub fn heard_at(&self) -> Option<Time> {
-        self.heard_at
+    pub fn last_reply_at(&self) -> Option<Time> {
+        self.last_reply_at
     }
 
     /// The step at `now`.
     pub fn step(&self, now: Time) -> Connectivity {
-        match self.heard_at.map(|at| now.nanos_since(at)) {
+        match self.last_reply_at.map(|at| now.nanos_since(at)) {
             Some(silent_ns) if silent_ns < STALE_NS.min(self.fallback_ns) && !self.is_guessing => {
                 Connectivity::Fresh
             }
@@ -77,7 +77,7 @@ impl ConnectivityState {
     /// True if a request should wait for weir-sync at `now`: not in fallback if a call has failed since the
     /// last reply. If none has failed, the POP itself may have stood still, as a virtual machine may.
     pub fn may_ask(&self, now: Time) -> bool {
-        self.step(now) < Connectivity::Fallback || self.missed_at <= self.heard_at.unwrap_or_default()
+        self.step(now) < Connectivity::Fallback || self.missed_at <= self.last_reply_at.unwrap_or_default()
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Versions {
     /// Version that the fleet is to run; 0 if none was named.
     pub(crate) wanted: u64,
     /// Replies to reports up to this number must not change `wanted`.
-    heard_in: u64,
+    observed_in: u64,
 }
 
 impl Versions {
@@ -104,14 +104,14 @@ impl Versions {
     /// set, and the last one stays in force.
     pub(crate) fn observe(&mut self, version: u64, sequence: u64, now: Time) {
         let is_step_back = version < self.running.version && now.nanos_since(self.since) < STEP_BACK_NS;
-        if version > 0 && sequence > self.heard_in && !is_step_back {
+        if version > 0 && sequence > self.observed_in && !is_step_back {
             self.observe_version(version, sequence);
         }
     }
 
     /// Applies a version that another worker received after this worker's report `sequence`.
     pub(crate) fn observe_version(&mut self, version: u64, sequence: u64) {
-        (self.wanted, self.heard_in) = (version, sequence);
+        (self.wanted, self.observed_in) = (version, sequence);
     }
 
     pub(crate) fn run(&mut self, running: RunningRules, now: Time) {

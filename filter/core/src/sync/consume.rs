@@ -39,15 +39,14 @@ pub(crate) fn let_take(limiter: &mut Limiter) {
 
 /// The tokens to consume for the current request, which must wait; none if acquiring them is better.
 pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
-    let takes = limiter
-        .takes
-        .as_mut()
-        .filter(|_| limiter.current.touch.acquired == AcquireState::NotYet && !limiter.current.only_asks)?;
+    let takes = limiter.takes.as_mut().filter(|_| {
+        limiter.current.connectivity.acquired == AcquireState::NotYet && !limiter.current.only_asks
+    })?;
     let scratch = limiter.scratch.take()?;
-    let lacking = |hit: &&Hit| !matches!(hit.judged.verdict, HitDecision::Fits(_));
+    let lacking = |hit: &&Hit| !matches!(hit.result.decision, HitDecision::Fits(_));
     let mut lacks = scratch.hits.iter().filter(lacking);
     let take = match (lacks.next(), lacks.next()) {
-        (Some(hit), None) if hit.judged.verdict == HitDecision::Unpaid => {
+        (Some(hit), None) if hit.result.decision == HitDecision::Unpaid => {
             let is_often = takes.recent(hit.tag).is_some_and(|recent| recent.is_often(now));
             let is_leased = is_often || has_some(&scratch, hit, now);
             let value = *limiter.rules.keys.value(hit.key);
@@ -117,24 +116,24 @@ pub(crate) fn decide_taken(
     decision
 }
 
-/// Judges `hit` by the budget's answer.
+/// Evaluates `hit` by the budget's answer.
 pub(crate) fn evaluate_consumed(
     hit: &Hit,
     taken: ConsumeReply,
     terms: &RuleTerms,
-    (lodging, slot): (&Placement, &mut Slot),
+    (placement, slot): (&Placement, &mut Slot),
     now: Time,
 ) -> HitResult {
     let quota = &terms.quota;
     let mut evicted = 0;
-    let verdict = if taken.is_taken {
-        evicted = charge_bucket(hit.cost, terms, lodging, slot, now);
+    let decision = if taken.is_taken {
+        evicted = charge_bucket(hit.cost, terms, placement, slot, now);
         let bucket = Bucket::FULL.held_to(quota, taken.left, now);
         HitDecision::Fits(BucketStatus::allowed(bucket, quota, now))
     } else {
         let wait_ns = match taken.wait_ms.saturating_mul(1_000_000) {
             0 => UNKNOWN_WAIT_NS,
-            // A request for more than the burst is told when the bucket is full.
+            // A request for more than the burst is reported when the bucket is full.
             _ if hit.cost > quota.burst() && !terms.is_calendar => {
                 quota.token_ns().saturating_mul(quota.burst().saturating_sub(taken.left).into())
             }
@@ -142,22 +141,22 @@ pub(crate) fn evaluate_consumed(
         };
         HitDecision::Short { wait_ns }
     };
-    HitResult { evicted, ..HitResult::refused(verdict, hit.tag) }
+    HitResult { evicted, ..HitResult::refused(decision, hit.tag) }
 }
 
 /// Also charges the bucket by which `on_sync_loss` decides, as spending leased tokens does. Returns the
 /// number of entries that were evicted for it.
-fn charge_bucket(cost: u32, terms: &RuleTerms, lodging: &Placement, slot: &mut Slot, now: Time) -> u32 {
+fn charge_bucket(cost: u32, terms: &RuleTerms, placement: &Placement, slot: &mut Slot, now: Time) -> u32 {
     if terms.on_sync_loss == OnSyncLoss::Deny || terms.is_calendar {
         return 0;
     }
-    let bucket = lodging.entry.bucket().charged(&terms.quota, cost, now);
-    let entry = match lodging.entry {
+    let bucket = placement.entry.bucket().charged(&terms.quota, cost, now);
+    let entry = match placement.entry {
         Entry::Watched(watched) => Entry::Watched(Watched { bucket, ..watched }),
         Entry::Cold(cold) => Entry::Cold(Cold { bucket, ..cold }),
     };
     // Always fits: a slot has room for any cold bucket, and a watched entry exists already.
-    slot.put_back(lodging, &entry, now).unwrap_or(0)
+    slot.put_back(placement, &entry, now).unwrap_or(0)
 }
 
 /// True if a lease left some tokens, though too few. The request then acquires the rest.

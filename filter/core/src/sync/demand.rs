@@ -25,7 +25,7 @@ pub(super) const INTERVAL_NS: u64 = SECOND_NS / 4;
 /// A key in demand holds one part in this many of its calendar quota, but at least one token.
 const CHUNK_PART: u32 = 1_000;
 /// One part in this many of a token bucket's burst may be spent without a report of its own.
-const UNSAID_PART: u32 = 64;
+const UNREPORTED_PART: u32 = 64;
 /// Time before the end of the lease at which tokens of a calendar quota are given back, in nanoseconds.
 const REST_NS: u64 = GIVEN_BACK_S * SECOND_NS;
 
@@ -42,7 +42,7 @@ pub(crate) struct Wish {
     /// Tokens to hold of a calendar quota; none for other rules.
     pub(crate) chunk: Option<u32>,
     /// Tokens of a token bucket that may be spent without a report of their own.
-    pub(crate) unsaid: u32,
+    pub(crate) unreported: u32,
     /// Number of this POP's requests in flight, if the fleet counts them.
     pub(crate) in_flight: Option<u32>,
     /// Time-out of a request that waits, in nanoseconds.
@@ -68,7 +68,7 @@ pub(crate) fn chunk_of(quota: Quota) -> u32 {
 
 /// Tokens that may be spent without a report of their own: none under windows, whose epochs are long.
 pub(crate) fn unreported_of(refill_policy: RefillPolicy, quota: Quota) -> u32 {
-    if refill_policy == RefillPolicy::Continuous { quota.burst() / UNSAID_PART } else { 0 }
+    if refill_policy == RefillPolicy::Continuous { quota.burst() / UNREPORTED_PART } else { 0 }
 }
 
 /// Time at which a key of a calendar quota must be reported again, if its lease ends at `until`.
@@ -140,7 +140,7 @@ impl Wish {
 
     /// True if no tokens are held, and few enough were spent that the next call for tokens may report them.
     fn is_spent(&self, watched: &Watched, now: Time) -> bool {
-        watched.charged <= self.unsaid && watched.on_hand(now) == 0 && self.is_seldom(watched, now)
+        watched.charged <= self.unreported && watched.on_hand(now) == 0 && self.is_seldom(watched, now)
     }
 
     fn is_idle(&self, watched: &Watched, now: Time) -> bool {

@@ -34,12 +34,12 @@ impl Limiter {
         let reply = Reply::decode(bytes)?;
         let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
         if let Some(sync) = &mut self.sync {
-            sync.bans_told(sequence);
+            sync.confirm_bans(sequence);
             sync.took(now.nanos_since(sent.sent_at));
         }
-        self.observe(&reply, &sent.told, sent.sent_at, slots, now);
+        self.observe(&reply, &sent.reported, sent.sent_at, slots, now);
         if reply.grants.is_empty() {
-            take_back(&mut self.watch, &sent.told);
+            take_back(&mut self.watch, &sent.reported);
         }
         Ok(())
     }
@@ -52,16 +52,16 @@ impl Limiter {
         reply: &Reply,
     ) -> Result<PendingCall, WireError> {
         let calls = self.sync.as_mut().map(|sync| &mut sync.calls);
-        let fits = |sent: &PendingCall| reply.grants.is_empty() || reply.grants.len() == sent.told.len();
+        let fits = |sent: &PendingCall| reply.grants.is_empty() || reply.grants.len() == sent.reported.len();
         let sent = calls.filter(|calls| reply.sequence == number && calls.get(number).is_some_and(fits));
         sent.and_then(|calls| calls.end(number, purpose)).ok_or(WireError::Limit("sequence or grants"))
     }
 
-    /// Applies a reply to a report or a call for tokens that was sent at `sent_at` with the keys `told`.
+    /// Applies a reply to a report or a call for tokens that was sent at `sent_at` with the keys `reported`.
     pub(crate) fn observe(
         &mut self,
         reply: &Reply,
-        told: &[ReportedKey],
+        reported: &[ReportedKey],
         sent_at: Time,
         slots: &mut dyn Slots,
         now: Time,
@@ -79,39 +79,39 @@ impl Limiter {
             }
         }
         self.apply_bans(reply, slots, now);
-        let said = told.iter().zip(&reply.grants).enumerate();
-        for (at, (told, allowance)) in said {
+        let replies = reported.iter().zip(&reply.grants).enumerate();
+        for (at, (reported, allowance)) in replies {
             let is_settled = reply.settled.covers(at);
             let is_over = matches!(allowance, Allowance::Leased(leased) if leased.lease_ms == 0);
             if is_settled
-                && (is_over || told.rule == RuleIndex::NONE)
+                && (is_over || reported.rule == RuleIndex::NONE)
                 && let Some(sync) = &mut self.sync
             {
-                let key = (told.place.tag, told.epoch);
+                let key = (reported.place.tag, reported.epoch);
                 sync.observe_own_epoch(key, reply.sequence, allowance, sent_at);
             }
-            if told.rule == RuleIndex::NONE {
+            if reported.rule == RuleIndex::NONE {
                 continue;
             }
             match allowance {
-                Allowance::Hot(grant) => self.hold(told, Some(grant), is_settled, sent_at, slots, now),
-                Allowance::Warm => self.hold(told, None, is_settled, sent_at, slots, now),
-                Allowance::Leased(leased) if is_settled => self.lease(told, leased, sent_at, slots, now),
+                Allowance::Hot(grant) => self.hold(reported, Some(grant), is_settled, sent_at, slots, now),
+                Allowance::Warm => self.hold(reported, None, is_settled, sent_at, slots, now),
+                Allowance::Leased(leased) if is_settled => self.lease(reported, leased, sent_at, slots, now),
                 Allowance::Leased(_) => {}
             }
-            if told.is_unplaced {
+            if reported.is_unplaced {
                 continue;
             }
-            let quota = self.rules.get(told.rule).map(|rule| rule.quota);
+            let quota = self.rules.get(reported.rule).map(|rule| rule.quota);
             let warm_burst = quota.filter(|_| *allowance == Allowance::Warm).map(Quota::burst);
-            let is_report = told.awaited == 0;
-            if let Some(key) = self.watch.get_mut(told.place.tag.bits()) {
+            let is_report = reported.awaited == 0;
+            if let Some(key) = self.watch.get_mut(reported.place.tag.bits()) {
                 if is_report {
-                    key.reported(told.asked);
+                    key.reported(reported.asked);
                 }
-                key.answered(told.asked, told.dirty_since, sent_at, warm_burst);
+                key.answered(reported.asked, reported.dirty_since, sent_at, warm_burst);
                 if is_report && !is_settled {
-                    key.mark_changed(told.dirty_since);
+                    key.mark_changed(reported.dirty_since);
                 }
             }
         }
@@ -124,48 +124,48 @@ impl Limiter {
     /// tokens, too, so they are not subtracted again: the other reply's level lacked them for certain.
     fn hold(
         &mut self,
-        told: &ReportedKey,
+        reported: &ReportedKey,
         grant: Option<&Grant>,
         is_settled: bool,
         sent_at: Time,
         slots: &mut dyn Slots,
         now: Time,
     ) {
-        let Some(quota) = self.rules.bounded(told.rule) else { return };
+        let Some(quota) = self.rules.bounded(reported.rule) else { return };
         let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
         let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
-        self.update_watched(told.place, None, slots, now, &|watched| {
-            if watched.epoch != told.epoch {
+        self.update_watched(reported.place, None, slots, now, &|watched| {
+            if watched.epoch != reported.epoch {
                 return;
             }
             if is_settled {
-                watched.confirm(told.admitted, sent_at);
+                watched.confirm(reported.admitted, sent_at);
             }
             let Some(grant) = grant else { return watched.release(now) };
             // Negative if reserved tokens came back meanwhile, because the budget was charged for them.
-            let since = i64::from(watched.admitted) - i64::from(told.admitted.max(watched.charged));
+            let since = i64::from(watched.admitted) - i64::from(reported.admitted.max(watched.charged));
             let level_milli = grant.level_milli.saturating_add(refilled_milli);
             watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
         });
-        self.local_cache.forget(told.place.tag);
+        self.local_cache.forget(reported.place.tag);
     }
 
     /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time the report
     /// was made, so it ends here before it ends at weir-sync.
     fn lease(
         &mut self,
-        told: &ReportedKey,
+        reported: &ReportedKey,
         leased: &Leased,
         sent_at: Time,
         slots: &mut dyn Slots,
         now: Time,
     ) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
-        let sharing = self.rules.get(told.rule).map(|rule| &rule.sharing);
+        let sharing = self.rules.get(reported.rule).map(|rule| &rule.sharing);
         let (is_strict, is_calendar) =
             sharing.map_or((false, false), |sharing| (sharing.strict, sharing.refill_policy.is_window()));
         let (is_acquire, is_late) =
-            (told.awaited > 0 || told.is_unplaced, leased.lease_ms > 0 && until <= now);
+            (reported.awaited > 0 || reported.is_unplaced, leased.lease_ms > 0 && until <= now);
         // The budget counts a lease that has ended as spent.
         if !is_strict || is_late && !is_acquire {
             return;
@@ -173,42 +173,42 @@ impl Limiter {
         let charged = if is_late { 0 } else { u32::try_from(leased.charged).unwrap_or(u32::MAX) };
         let wait_ms = leased.wait_ms.min(WAIT_MS_MAX);
         // Reserved tokens come back when a request ends, which is sooner than a refill.
-        let returns = leased.may_return && self.reserves(told.rule);
+        let returns = leased.may_return && self.reserves(reported.rule);
         let more_at = now + if returns { wait_ms.min(RETURNS_MS) } else { wait_ms } * 1_000_000;
         // Not later than the start of the next window: the budget measured the wait after `sent_at`, and
         // rounded it up.
         let bar_at = if is_calendar { sent_at + wait_ms.saturating_sub(1) * 1_000_000 } else { more_at };
-        let got_none = leased.lease_ms == 0 && (wait_ms > 0 || is_calendar || !told.is_again);
+        let got_none = leased.lease_ms == 0 && (wait_ms > 0 || is_calendar || !reported.is_again);
         let has_window_ended = is_calendar && wait_ms > 0 && bar_at <= now;
         let is_over = is_acquire && (is_late || got_none || has_window_ended);
         // The budget had no tokens, and that answer is valid until its window ends.
         let is_of_the_end =
             is_calendar && leased.charged == 0 && wait_ms > 0 && (leased.lease_ms == 0 || bar_at <= now);
         // Another request for the key may have been refused meanwhile.
-        self.local_cache.forget(told.place.tag);
-        let tokens = if told.is_unplaced { charged } else { 0 };
-        let in_hand = AcquiredTokens {
-            tag: told.place.tag,
-            told: *told,
+        self.local_cache.forget(reported.place.tag);
+        let tokens = if reported.is_unplaced { charged } else { 0 };
+        let acquired = AcquiredTokens {
+            tag: reported.place.tag,
+            reported: *reported,
             tokens,
             until,
             more_at,
             left: leased.left,
             is_over,
         };
-        if told.is_unplaced {
-            return self.current.in_hand.push(in_hand);
+        if reported.is_unplaced {
+            return self.current.acquired.push(acquired);
         }
-        let (flight, is_other) = (self.rules.flight(told.rule), Cell::new(false));
-        let updated = self.update_counted(told.place, flight, None, slots, now, &|watched, in_flight| {
-            is_other.set(watched.epoch != told.epoch);
+        let (flight, is_other) = (self.rules.flight(reported.rule), Cell::new(false));
+        let updated = self.update_counted(reported.place, flight, None, slots, now, &|watched, in_flight| {
+            is_other.set(watched.epoch != reported.epoch);
             if is_other.get() {
                 return;
             }
             let has_ended = watched.charged == 0 || watched.until <= now;
             if is_of_the_end && !watched.is_over(now) {
                 // The next window may have given this epoch tokens, in replies that came before or are under way.
-                watched.end_waiting(told.awaited);
+                watched.end_waiting(reported.awaited);
             } else if leased.lease_ms == 0 || is_late && has_ended {
                 // For the budget, this epoch is over.
                 watched.begin_epoch(now);
@@ -216,8 +216,8 @@ impl Limiter {
             } else {
                 watched.lease(charged, until);
                 // The request is going to be refused.
-                if watched.on_hand(now) < told.awaited {
-                    watched.end_waiting(told.awaited);
+                if watched.on_hand(now) < reported.awaited {
+                    watched.end_waiting(reported.awaited);
                 }
                 watched.record_left(leased.left);
                 // A shorter wait is not recorded, because the epoch would end with it. Nor is one that tokens given
@@ -228,27 +228,28 @@ impl Limiter {
                 }
             }
         });
-        if told.awaited > 0 {
+        if reported.awaited > 0 {
             let is_refused =
-                |w: &Watched| is_of_the_end || w.epoch != told.epoch || w.on_hand(now) < told.awaited;
+                |w: &Watched| is_of_the_end || w.epoch != reported.epoch || w.on_hand(now) < reported.awaited;
             let has_ended = matches!(&updated, Updated::Written(watched) if is_refused(watched));
-            let awaited = if has_ended { 0 } else { told.awaited };
+            let awaited = if has_ended { 0 } else { reported.awaited };
             let is_over = is_over || is_other.get();
-            self.current.in_hand.push(AcquiredTokens {
-                told: ReportedKey { awaited, ..*told },
+            self.current.acquired.push(AcquiredTokens {
+                reported: ReportedKey { awaited, ..*reported },
                 is_over,
-                ..in_hand
+                ..acquired
             });
         }
         // Unused tokens are given back with the next report, or with a later one for a calendar quota.
-        if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
+        if let (Updated::Written(watched), Some(key)) =
+            (updated, self.watch.get_mut(reported.place.tag.bits()))
             && watched.on_hand(now) > 0
         {
             key.mark_changed(now);
             if is_calendar {
                 // If the request spends all of them, the next report states so, because other POPs may wait
                 // for tokens.
-                let is_spent = watched.on_hand(now) <= told.awaited;
+                let is_spent = watched.on_hand(now) <= reported.awaited;
                 key.rest(if is_spent { now } else { rest_until(watched.until) }, now);
             }
         }
@@ -259,8 +260,8 @@ impl Limiter {
         let Some(key) = self.rules.find(rule, &pushed.value, slots.count()) else { return };
         let NamedKey { place, rule, .. } = key;
         let Some(quota) = self.rules.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
-        let unheard = self.unheard(rule);
-        let updated = self.update_watched(place, unheard, slots, now, &|watched| {
+        let limits = self.local_limits(rule);
+        let updated = self.update_watched(place, limits, slots, now, &|watched| {
             watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
         });
         // Without room in the slot, the key stays as it was.
@@ -321,16 +322,16 @@ impl Limiter {
     pub(crate) fn report_again(&mut self, sequence: u64) -> Option<Time> {
         let sent = self.sync.as_mut()?.give_up(sequence, CallPurpose::Report)?;
         self.counters.add(CountedEvent::SyncFailed, 1);
-        take_back(&mut self.watch, &sent.told);
+        take_back(&mut self.watch, &sent.reported);
         Some(sent.sent_at)
     }
 }
 
 /// Marks these keys to be reported again.
 pub(crate) fn unreport(watch: &mut WatchList, keys: &[ReportedKey]) {
-    for told in keys.iter().filter(|told| !told.is_unplaced) {
-        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
-            key.mark_changed(told.dirty_since);
+    for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
+        if let Some(key) = watch.get_mut(reported.place.tag.bits()) {
+            key.mark_changed(reported.dirty_since);
         }
     }
 }
@@ -338,9 +339,9 @@ pub(crate) fn unreport(watch: &mut WatchList, keys: &[ReportedKey]) {
 /// Undoes a report of these keys, as if it had never been made.
 fn take_back(watch: &mut WatchList, keys: &[ReportedKey]) {
     unreport(watch, keys);
-    for told in keys.iter().filter(|told| !told.is_unplaced) {
-        if let Some(key) = watch.get_mut(told.place.tag.bits()) {
-            key.unreport_asked(told.asked.wrapping_sub(told.asked_recently));
+    for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
+        if let Some(key) = watch.get_mut(reported.place.tag.bits()) {
+            key.unreport_asked(reported.asked.wrapping_sub(reported.asked_recently));
         }
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::RuleIndex;
 use crate::check::CompiledRules;
-use crate::sync::calls::{KeyContents, ReportBuilder, ReportedKey};
+use crate::sync::calls::{KeyContents, OwnEpoch, ReportBuilder, ReportedKey};
 use crate::sync::client::SyncClient;
 use crate::table::NamedKey;
 use crate::table::slot::{Cold, Tag, Watched};
@@ -23,30 +23,13 @@ use weir_protocol::time::{SECOND_NS, Time};
 /// count as spent.
 pub const OWN_MAX: usize = 2_048;
 /// Most of these epochs that one call for tokens names.
-const SAID_MAX: usize = KEYS_MAX / 2;
+const NAMED_MAX: usize = KEYS_MAX / 2;
 /// Lease that a report asks for while a request goes on, in milliseconds. It is renewed when half of that is
 /// left.
 const HOLD_MS: u32 = 60_000;
 const RENEWED_NS: u64 = 30 * SECOND_NS;
 /// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
 const WAITS_NS: u64 = 5 * SECOND_NS;
-
-/// An epoch that is in no entry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnEpoch {
-    pub(crate) name: NamedKey,
-    pub(crate) epoch: u32,
-    /// Tokens that the budget was debited for it.
-    pub(crate) tokens: u32,
-    /// The cost of its request; none while that goes on.
-    pub(crate) cost: Option<u32>,
-    /// End of the lease.
-    pub(crate) until: Time,
-    /// The last call that named it; 0 if none did, or none since its request ended.
-    pub(crate) said: u64,
-    /// Earliest time to report its cost again, if that has to wait.
-    pub(crate) again_at: Time,
-}
 
 impl SyncClient {
     /// Keeps an epoch, to name it in reports; false if there are [`OWN_MAX`].
@@ -64,9 +47,9 @@ impl SyncClient {
         self.own.len() < OWN_MAX && ended < OWN_MAX / 2
     }
 
-    /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `said`
+    /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `named_in`
     /// does so already. False if it [cannot](Self::can_give_back) be repeated.
-    pub(crate) fn keep_giving_back(&mut self, name: NamedKey, watched: &Watched, said: u64) -> bool {
+    pub(crate) fn keep_giving_back(&mut self, name: NamedKey, watched: &Watched, named_in: u64) -> bool {
         self.can_give_back()
             && self.keep_own(OwnEpoch {
                 name,
@@ -74,7 +57,7 @@ impl SyncClient {
                 tokens: watched.admitted,
                 cost: Some(watched.admitted),
                 until: watched.until,
-                said,
+                named_in,
                 again_at: Time::ZERO,
             })
     }
@@ -83,15 +66,15 @@ impl SyncClient {
     /// spent.
     pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) -> bool {
         let own = self.own.iter_mut().find(|own| own.epoch == epoch && own.cost.is_none());
-        own.map(|own| (own.cost, own.said) = (Some(cost), 0)).is_some()
+        own.map(|own| (own.cost, own.named_in) = (Some(cost), 0)).is_some()
     }
 
-    /// Adds epochs that have ended to `saying`; in a report, also those whose leases must be renewed. A call
+    /// Adds epochs that have ended to `builder`; in a report, also those whose leases must be renewed. A call
     /// for tokens can give back, but not state that more was spent. Returns the number of epochs whose lease ended
     /// before their cost was confirmed.
     pub(crate) fn report_own_epochs(
         &mut self,
-        saying: &mut ReportBuilder,
+        builder: &mut ReportBuilder,
         rules: &CompiledRules,
         is_acquire: bool,
         now: Time,
@@ -102,10 +85,10 @@ impl SyncClient {
             lost += u32::from(is_lost);
             now < own.until
         });
-        let most = if is_acquire { SAID_MAX } else { KEYS_MAX };
+        let most = if is_acquire { NAMED_MAX } else { KEYS_MAX };
         let (next, divisor) = (self.next_sequence(), self.cold_rate_divisor());
         for at in 0..self.own.len() {
-            if saying.len() >= most {
+            if builder.len() >= most {
                 break;
             }
             let Some(own) = self.own.get(at).copied() else { break };
@@ -114,33 +97,33 @@ impl SyncClient {
                 Some(_) => own.again_at <= now && !(is_acquire && is_beyond),
                 None => !is_acquire && own.until.nanos_since(now) < RENEWED_NS,
             };
-            if !is_due || own.said == next || self.calls.get(own.said).is_some() {
+            if !is_due || own.named_in == next || self.calls.get(own.named_in).is_some() {
                 continue;
             }
-            let Some(unheard) = rules.unheard(own.name.rule, divisor) else { continue };
+            let Some(limits) = rules.local_limits(own.name.rule, divisor) else { continue };
             let (admitted, ahead) = own.cost.map_or((0, own.tokens), |cost| (cost, 0));
-            let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
+            let begun = Watched::begin(&Cold::NEW, &limits, 0, now);
             let watched = Watched { epoch: own.epoch, admitted, charged: admitted, ..begun };
-            let told = ReportedKey {
+            let reported = ReportedKey {
                 epoch: own.epoch,
                 is_unplaced: true,
                 ..ReportedKey::of(own.name.place, RuleIndex::NONE, now)
             };
-            let key = saying.len();
+            let key = builder.len();
             let value = own.name.value.as_bytes();
-            saying.add(
+            builder.add(
                 own.name.rule,
-                told,
+                reported,
                 &KeyContents { value, watched: &watched, missing: 0, ahead },
                 now,
             );
             // An epoch that only gives back needs no statement about its request.
             if let (false, true, Ok(key)) = (is_acquire, own.cost.is_none() || is_beyond, u16::try_from(key))
             {
-                saying.held.push(HeldEpoch { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
+                builder.held.push(HeldEpoch { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
             }
             if let Some(own) = self.own.get_mut(at) {
-                own.said = next;
+                own.named_in = next;
             }
         }
         lost
@@ -155,7 +138,7 @@ impl SyncClient {
         allowance: &Allowance,
         sent_at: Time,
     ) {
-        let is_it = |own: &OwnEpoch| (own.name.place.tag, own.epoch, own.said) == (tag, epoch, number);
+        let is_it = |own: &OwnEpoch| (own.name.place.tag, own.epoch, own.named_in) == (tag, epoch, number);
         let Some(at) = self.own.iter().position(is_it) else { return };
         let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
         match self.own.get_mut(at).filter(|_| lease_ms > 0) {

@@ -34,9 +34,9 @@ const BURST_WEIGHT: u64 = 1_000;
 
 /// Weight of each nanosecond since the key was last reported. It grows with the demand since then that
 /// exceeds the key's fair share, measured in bursts.
-fn weight(quota: Quota, divisor: u32, unsaid: u64, waits_ns: u64) -> u64 {
+fn weight(quota: Quota, divisor: u32, unreported: u64, waits_ns: u64) -> u64 {
     let share = waits_ns / quota.token_ns().saturating_mul(divisor.max(1).into());
-    1 + unsaid.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
+    1 + unreported.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
 }
 
 impl Limiter {
@@ -52,22 +52,22 @@ impl Limiter {
         self.watch.forget_idle(now);
         let sync = self.sync.as_mut()?;
         let (bytes, divisor, rules) = (sync.bytes_at(now), sync.cold_rate_divisor(), &self.rules);
-        let tags = self.watch.due(bytes, now, |rule, unsaid, waits_ns| {
-            rules.terms_of(rule).map_or(1, |terms| weight(terms.quota, divisor, unsaid, waits_ns))
+        let tags = self.watch.due(bytes, now, |rule, unreported, waits_ns| {
+            rules.terms_of(rule).map_or(1, |terms| weight(terms.quota, divisor, unreported, waits_ns))
         });
-        let mut saying = ReportBuilder::default();
+        let mut builder = ReportBuilder::default();
         for tag in tags {
-            self.add_key(tag, &mut saying, slots, now);
+            self.add_key(tag, &mut builder, slots, now);
         }
-        let lost = self.sync.as_mut()?.report_own_epochs(&mut saying, &self.rules, false, now);
+        let lost = self.sync.as_mut()?.report_own_epochs(&mut builder, &self.rules, false, now);
         self.counters.add(CountedEvent::Uncharged, lost);
-        saying.bans = self.sync.as_mut()?.bans(now, |rule| saying.refer(rule));
-        if saying.is_empty() && saying.bans.is_empty() && !greet {
+        builder.bans = self.sync.as_mut()?.bans(now, |rule| builder.refer(rule));
+        if builder.is_empty() && builder.bans.is_empty() && !greet {
             return None;
         }
-        let report = self.say(saying, CallPurpose::Report, now)?;
-        let said: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
-        self.sync.as_mut()?.spend_bytes(said);
+        let report = self.begin_report(builder, CallPurpose::Report, now)?;
+        let used: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
+        self.sync.as_mut()?.spend_bytes(used);
         Some(report)
     }
 
@@ -81,25 +81,36 @@ impl Limiter {
         }
         let Some(sync) = &self.sync else { return false };
         for sent in sync.calls.of(CallPurpose::Report) {
-            unreport(&mut self.watch, &sent.told);
+            unreport(&mut self.watch, &sent.reported);
         }
         sync.calls.have_room(CallPurpose::Report)
     }
 
     /// Builds a report, which is under way from now on.
-    pub(crate) fn say(&mut self, saying: ReportBuilder, purpose: CallPurpose, now: Time) -> Option<Report> {
-        let rules = saying.rules.iter().filter_map(|&rule| self.rules.reported(rule)).collect();
+    pub(crate) fn begin_report(
+        &mut self,
+        builder: ReportBuilder,
+        purpose: CallPurpose,
+        now: Time,
+    ) -> Option<Report> {
+        let rules = builder.rules.iter().filter_map(|&rule| self.rules.reported(rule)).collect();
         let sync = self.sync.as_mut()?;
-        let mut report = sync.next(rules, saying.keys, saying.bans, now);
-        report.held = saying.held;
-        let (number, told) = (report.sequence, saying.told);
-        sync.calls.begin(PendingCall { number, purpose, sent_at: now, told });
+        let mut report = sync.next(rules, builder.keys, builder.bans, now);
+        report.held = builder.held;
+        let (number, reported) = (report.sequence, builder.reported);
+        sync.calls.begin(PendingCall { number, purpose, sent_at: now, reported });
         self.counters.add(CountedEvent::Reported, 1);
         Some(report)
     }
 
     /// Adds this worker's demand for the key to the shared entry, and the entry's counts to the report.
-    pub(super) fn add_key(&mut self, tag: u64, saying: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
+    pub(super) fn add_key(
+        &mut self,
+        tag: u64,
+        builder: &mut ReportBuilder,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let NamedKey { place, rule, value } = key.name;
         let unadded = key.asked_unadded;
@@ -112,12 +123,12 @@ impl Limiter {
             usual_cost: rule.cost.usual(),
             is_crowded,
             chunk: rule.sharing.refill_policy.is_window().then(|| chunk_of(rule.quota)),
-            unsaid: unreported_of(rule.sharing.refill_policy, rule.quota),
+            unreported: unreported_of(rule.sharing.refill_policy, rule.quota),
             in_flight: None,
             timeout_ns: self.timeout_ns(),
         });
         let is_strict = wish.is_some();
-        let told = Cell::new(None);
+        let reported = Cell::new(None);
         let flight = self.rules.flight(rule);
         let updated = self.update_counted(place, flight, None, slots, now, &|watched, in_flight| {
             let wish = wish.map(|wish| Wish { in_flight: flight.map(|_| in_flight), ..wish });
@@ -129,15 +140,15 @@ impl Limiter {
             if let Some(free) = wish.and_then(|wish| wish.free(watched, now)) {
                 watched.keep(free, now);
             }
-            let said = Watched { admitted: watched.admitted.saturating_sub(in_flight), ..*watched };
-            told.set(Some((said, wish.map(|wish| wish.of(&said, now)))));
-            if wish.is_some_and(|wish| wish.ends(&said, now)) {
+            let state = Watched { admitted: watched.admitted.saturating_sub(in_flight), ..*watched };
+            reported.set(Some((state, wish.map(|wish| wish.of(&state, now)))));
+            if wish.is_some_and(|wish| wish.ends(&state, now)) {
                 watched.end_epoch(now);
                 watched.admitted = in_flight;
             }
         });
-        let (watched, want) = match (updated, told.get()) {
-            (Updated::Written(_), Some(told)) => told,
+        let (watched, want) = match (updated, reported.get()) {
+            (Updated::Written(_), Some(reported)) => reported,
             (Updated::Gone, _) => return self.watch.remove(tag),
             // The key stays dirty, and is reported next time.
             _ => return,
@@ -153,13 +164,13 @@ impl Limiter {
             Some(Want::Later(at)) => return key.rest(at, now),
         };
         if let Some(sync) = self.sync.as_mut().filter(|_| is_strict && ahead == 0) {
-            let said = sync.next_sequence();
-            let is_kept = sync.keep_giving_back(NamedKey { place, rule, value }, &watched, said);
+            let named_in = sync.next_sequence();
+            let is_kept = sync.keep_giving_back(NamedKey { place, rule, value }, &watched, named_in);
             // If this report is lost, so are the tokens until their lease ends.
             self.counters.add(CountedEvent::Uncharged, u32::from(!is_kept));
         }
         let (epoch, admitted) = (watched.epoch, watched.admitted);
-        let told = ReportedKey {
+        let reported = ReportedKey {
             epoch,
             admitted,
             asked,
@@ -168,11 +179,11 @@ impl Limiter {
         };
         // Only for warm keys. Others are reported every interval, and a grant may have lowered their bucket
         // by more than was admitted.
-        let unheard = self.unheard(rule).filter(|_| is_warm);
-        let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
-        saying.add(
+        let limits = self.local_limits(rule).filter(|_| is_warm);
+        let missing = limits.map_or(0, |limits| watched.missing(&limits, now));
+        builder.add(
             rule,
-            told,
+            reported,
             &KeyContents { value: value.as_bytes(), watched: &watched, missing, ahead },
             now,
         );
@@ -183,7 +194,7 @@ impl Limiter {
 
 /// Most bytes that all ended workers together hand over. A key beyond that is reported after its next
 /// request.
-pub(crate) const PARTING_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const HANDOVER_BYTES_MAX: usize = 64 * 1024;
 
 /// A key's name: its rule's name, and its canonical bytes.
 type Name<'a> = (&'a str, &'a [u8]);
@@ -192,7 +203,7 @@ type Name<'a> = (&'a str, &'a [u8]);
 /// or none if there is nothing to add.
 pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     for sent in limiter.sync.as_mut()?.calls.end_all(CallPurpose::Report) {
-        unreport(&mut limiter.watch, &sent.told);
+        unreport(&mut limiter.watch, &sent.reported);
     }
     let rules = limiter.rules.set.rules();
     let mine = limiter.watch.unreported().filter_map(|key| {
@@ -205,7 +216,7 @@ pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     for name in known.iter().copied().chain(new) {
         let Ok(bytes) = postcard::to_allocvec(&name) else { continue };
-        if all.len() + bytes.len() > PARTING_BYTES_MAX {
+        if all.len() + bytes.len() > HANDOVER_BYTES_MAX {
             break;
         }
         all.extend(bytes);
@@ -218,7 +229,7 @@ pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn hurry(limiter: &mut Limiter) {
     let Some(sync) = &mut limiter.sync else { return };
     for sent in sync.calls.end_all(CallPurpose::Report) {
-        unreport(&mut limiter.watch, &sent.told);
+        unreport(&mut limiter.watch, &sent.reported);
     }
     limiter.watch.hurry();
 }
@@ -235,7 +246,7 @@ pub(crate) fn inherit(limiter: &mut Limiter, left: &[u8], slots: &dyn Slots, now
 
 /// The names in `left`, up to the first that cannot be read.
 fn names(left: &[u8]) -> impl Iterator<Item = Name<'_>> {
-    let mut rest = left.get(..PARTING_BYTES_MAX).unwrap_or(left);
+    let mut rest = left.get(..HANDOVER_BYTES_MAX).unwrap_or(left);
     iter::from_fn(move || {
         let (name, behind) = postcard::take_from_bytes::<Name<'_>>(rest).ok()?;
         rest = behind;

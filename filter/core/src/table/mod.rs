@@ -8,4 +8,4 @@ pub use shared::{SharedSlots, SlotsHandle};
 pub use slots::{
     CHANGED_MAX, ChangeFn, EntryChange, LocalSlots, ReadError, Sample, Slots, Version, WriteError,
 };
-pub(crate) use slots::{EntryPlace, LoadedSlot, NamedKey, Updated};
+pub(crate) use slots::{EntryPlace, LoadedSlot, NamedKey, Updated, change_slot};

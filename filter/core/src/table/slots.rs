@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
-use crate::counters::CountedEvent;
+use crate::counters::{CountedEvent, Counters};
 use crate::table::slot::{Cold, Entry, Slot, Tag};
 use weir_protocol::time::Time;
 use weir_rules::key::KeyValue;
@@ -60,7 +60,7 @@ pub trait Slots {
     /// Changes entries of the slots `indices` in place. Finds the entry of each tag (no two alike), lets
     /// `evaluate` set the new entries, and stores them if none of these slots has changed meanwhile. Otherwise
     /// it tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its
-    /// bucket, `admitted` and `unheard_since`.
+    /// bucket, `admitted` and `unconfirmed_since`.
     ///
     /// Returns false if not all entries were changed: an entry is missing, a key of a slot was banned,
     /// `evaluate` returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots
@@ -70,7 +70,7 @@ pub trait Slots {
         &mut self,
         _indices: &[u32],
         _changes: &mut [EntryChange],
-        _judge: ChangeFn<'_>,
+        _evaluate: ChangeFn<'_>,
     ) -> bool {
         false
     }
@@ -86,7 +86,7 @@ pub struct EntryChange {
     pub tag: Tag,
     /// Position of its slot in the list of indices.
     pub slot: usize,
-    /// The entry that was found; after judging, the new entry.
+    /// The entry that was found; after evaluating, the new entry.
     pub entry: Entry,
     /// Offset at which it was found.
     pub(crate) at: usize,
@@ -136,7 +136,7 @@ impl LoadedSlot {
         (loaded, Some(mishap))
     }
 
-    /// True if the slot may be written: the read succeeded, and writing was not given up. It can be judged in
+    /// True if the slot may be written: the read succeeded, and writing was not given up. It can be evaluated in
     /// any case.
     pub(crate) fn is_known(&self) -> bool {
         self.version.is_some()
@@ -152,6 +152,45 @@ impl LoadedSlot {
         let version = self.version.ok_or(WriteError::Unavailable)?;
         slots.write(self.index, &mut self.slot, version)
     }
+}
+
+/// Most attempts of a change that conflicts with other workers' writes. A change that fails is tried again at
+/// the next report.
+const UPDATES_MAX: u32 = 8;
+
+/// Changes slot `index` by compare-and-swap, with `room` to read into. Writes nothing if `change` returns none.
+pub(crate) fn change_slot<T>(
+    room: &mut Option<Slot>,
+    counters: &mut Counters,
+    (index, slots): (u32, &mut dyn Slots),
+    change: impl Fn(&mut Slot) -> Option<T>,
+) -> Updated<T> {
+    let (mut result, mut spare) = (Updated::Failed, room.take().unwrap_or_default());
+    for _ in 0..UPDATES_MAX {
+        let (mut loaded, _) = LoadedSlot::read(slots, index, spare);
+        let done = change_once(&mut loaded, slots, &change);
+        spare = loaded.slot;
+        if let Some(done) = done {
+            result = done;
+            break;
+        }
+        counters.add(CountedEvent::CasRetried, 1);
+    }
+    *room = Some(spare);
+    result
+}
+
+/// Changes the slot that was read, and writes it back. None if another worker wrote it meanwhile.
+fn change_once<T>(
+    loaded: &mut LoadedSlot,
+    slots: &mut dyn Slots,
+    change: impl Fn(&mut Slot) -> Option<T>,
+) -> Option<Updated<T>> {
+    if !loaded.is_known() {
+        return Some(Updated::Failed);
+    }
+    let Some(changed) = change(&mut loaded.slot) else { return Some(Updated::Gone) };
+    loaded.write(slots).is_ok().then_some(Updated::Written(changed))
 }
 
 /// Slots in this program's own memory, for a host without shared data, for simulations and tests. Nothing

@@ -13,11 +13,11 @@ fn read(ns: u64, behind_ns: u64) -> Time {
     Time::from_nanos(T0.as_nanos() + ns - behind_ns)
 }
 
-fn passes(engine: &mut Engine, site: &mut LocalHost, now: Time) -> bool {
+fn passes(engine: &mut Engine, host: &mut LocalHost, now: Time) -> bool {
     let mut open = OpenRequest::new(1);
-    let passed = asked(engine, &mut open, site, now) == "continue";
+    let passed = asked(engine, &mut open, host, now) == "continue";
     if passed {
-        engine.end(&mut open, site, now);
+        engine.end(&mut open, host, now);
     }
     passed
 }
@@ -33,18 +33,18 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
         (r#""algorithm": "leaky_bucket", "rate": "1/s""#, 1_000),
         (r#""rate": "10/s", "burst": 10, "penalty": {"after": 2, "within": "1m", "deny_for": "3s"}"#, 3_000),
     ] {
-        let mut site = site();
-        let mut engines = [0, 1].map(|_| configured(fields, false, &mut site).0);
-        while passes(&mut engines[0], &mut site, read(0, 0)) {}
-        assert!(!passes(&mut engines[1], &mut site, read(0, 0)), "{fields}");
+        let mut host = host();
+        let mut engines = [0, 1].map(|_| configured(fields, false, &mut host).0);
+        while passes(&mut engines[0], &mut host, read(0, 0)) {}
+        assert!(!passes(&mut engines[1], &mut host, read(0, 0)), "{fields}");
         for worker in [0, 1] {
-            assert!(!passes(&mut engines[worker], &mut site, read(MS, STEP_NS)), "at once: {fields}");
+            assert!(!passes(&mut engines[worker], &mut host, read(MS, STEP_NS)), "at once: {fields}");
         }
         // What passed between the last reading and the step is lost.
         let late = read((back_ms + 2) * MS, STEP_NS);
-        assert!(passes(&mut engines[1], &mut site, late), "{fields}");
+        assert!(passes(&mut engines[1], &mut host, late), "{fields}");
         let configuration = format!(r#"{{"rules": [{}]}}"#, rule(fields));
-        let begun = Engine::configure(configuration.as_bytes(), HostRules::default(), &mut site, late);
+        let begun = Engine::configure(configuration.as_bytes(), HostRules::default(), &mut host, late);
         assert_eq!(
             begun.expect("good rules").0.time(late),
             engines[1].time(late),
@@ -55,10 +55,10 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
 
 #[test]
 fn a_clock_that_is_hardly_behind_has_not_stepped() {
-    let mut site = site();
-    let (mut engine, _) = configured(r#""rate": "10/s", "burst": 10"#, false, &mut site);
-    assert!(passes(&mut engine, &mut site, read(SECOND_NS, 0)));
-    assert!(passes(&mut engine, &mut site, read(SECOND_NS, 50 * MS)));
+    let mut host = host();
+    let (mut engine, _) = configured(r#""rate": "10/s", "burst": 10"#, false, &mut host);
+    assert!(passes(&mut engine, &mut host, read(SECOND_NS, 0)));
+    assert!(passes(&mut engine, &mut host, read(SECOND_NS, 50 * MS)));
     assert_eq!(engine.time(read(2 * SECOND_NS, 0)), read(2 * SECOND_NS, 0));
 }
 
@@ -73,7 +73,7 @@ fn what_a_step_back_lost_stays_lost_when_the_clock_returns() {
 
 /// Three workers whose requests are held to burst and rate by the time that truly passes.
 struct Workers {
-    site: LocalHost,
+    host: LocalHost,
     engines: [Engine; 3],
     ns: u64,
     behind_ns: u64,
@@ -89,9 +89,9 @@ type Act = (usize, u64, Option<u64>, u8);
 
 impl Workers {
     fn new() -> Self {
-        let mut site = site();
-        let engines = [0, 1, 2].map(|_| configured(r#""rate": "10/s", "burst": 5"#, true, &mut site).0);
-        Self { site, engines, ns: 0, behind_ns: 0, full_at: 0, read_at: [0; 3] }
+        let mut host = host();
+        let engines = [0, 1, 2].map(|_| configured(r#""rate": "10/s", "burst": 5"#, true, &mut host).0);
+        Self { host, engines, ns: 0, behind_ns: 0, full_at: 0, read_at: [0; 3] }
     }
 
     fn follow(&mut self, acts: &[Act]) -> Result<(), String> {
@@ -118,13 +118,13 @@ impl Workers {
     }
 
     fn tick(&mut self, worker: usize) {
-        self.engines[worker].tick(&mut self.site, read(self.ns, self.behind_ns));
+        self.engines[worker].tick(&mut self.host, read(self.ns, self.behind_ns));
         self.read_at[worker] = self.ns;
     }
 
     fn request(&mut self, worker: usize) -> Result<(), String> {
         self.read_at[worker] = self.ns;
-        if passes(&mut self.engines[worker], &mut self.site, read(self.ns, self.behind_ns)) {
+        if passes(&mut self.engines[worker], &mut self.host, read(self.ns, self.behind_ns)) {
             self.full_at = self.ns.max(self.full_at) + SECOND_NS / 10;
             if self.full_at > self.ns + SECOND_NS / 2 {
                 return Err(format!("too many at {}", self.ns));

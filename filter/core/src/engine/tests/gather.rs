@@ -9,16 +9,16 @@ const RULE: &str = r#""rate": "10/h", "burst": 10"#;
 struct Program {
     reporter: Engine,
     workers: [Engine; 2],
-    site: LocalHost,
+    host: LocalHost,
 }
 
 impl Program {
     fn of(fields: &str) -> Self {
-        let mut site = site();
-        let mut engine = || configured(fields, true, &mut site).0;
+        let mut host = host();
+        let mut engine = || configured(fields, true, &mut host).0;
         let (mut reporter, workers) = (engine(), [engine(), engine()]);
         reporter.become_reporter();
-        Self { reporter, workers, site }
+        Self { reporter, workers, host }
     }
 
     /// The same, once all have heard that the fleet has four POPs: keys are watched from an early time on.
@@ -34,7 +34,7 @@ impl Program {
 
     /// What becomes of requests at these workers.
     fn ask<const N: usize>(&mut self, workers: [usize; N], now: Time) -> [String; N] {
-        workers.map(|worker| asked(&mut self.workers[worker], &mut OpenRequest::new(1), &mut self.site, now))
+        workers.map(|worker| asked(&mut self.workers[worker], &mut OpenRequest::new(1), &mut self.host, now))
     }
 
     /// A tick of all: the calls of the reporter, and of the workers.
@@ -43,14 +43,14 @@ impl Program {
         for worker in &mut self.workers {
             self.reporter.gather(worker, now);
         }
-        let first = calls(self.reporter.tick(&mut self.site, now));
-        let others = self.workers.iter_mut().flat_map(|worker| calls(worker.tick(&mut self.site, now)));
+        let first = calls(self.reporter.tick(&mut self.host, now));
+        let others = self.workers.iter_mut().flat_map(|worker| calls(worker.tick(&mut self.host, now)));
         [first, others.collect()]
     }
 
     /// The reporter's call is answered, and the workers hear of it.
     fn answer(&mut self, call: &SyncCall, reply: &Reply, now: Time) {
-        self.reporter.answer(call.number, Ok(reply.encode()), &mut self.site, now);
+        self.reporter.answer(call.number, Ok(reply.encode()), &mut self.host, now);
         let forgotten = self.reporter.take_forgotten();
         for worker in &mut self.workers {
             worker.forget_denials(&forgotten);
@@ -110,12 +110,12 @@ fn what_the_reporter_hears_of_a_key_ends_its_denials_at_every_worker() {
 fn the_keys_of_strict_rules_stay_with_their_workers() {
     let mut program = Program::of(STRICT);
     let mut open = OpenRequest::new(1);
-    let call = waiting(&mut program.workers[0], &mut open, &mut program.site);
+    let call = waiting(&mut program.workers[0], &mut open, &mut program.host);
     let lease = Allowance::Leased(weir_protocol::messages::Leased::of(2, 60_000));
     let acquired = Ok(reply(&call, &lease, 0));
     let worker = &mut program.workers[0];
     assert_eq!(
-        answered(worker, &mut open, &call, acquired, &mut program.site, T0).ok().as_deref(),
+        answered(worker, &mut open, &call, acquired, &mut program.host, T0).ok().as_deref(),
         Some("continue")
     );
     let [first, others] = program.tick(T0 + 10 * INTERVAL_NS);
@@ -158,7 +158,7 @@ fn workers_take_the_rules_that_one_has_read() {
         weir_rules::config::PluginConfig::parse(format!(r#"{{"rules": [{}]}}"#, rule(RULE)).as_bytes());
     let config = config.expect("a good configuration");
     let begin =
-        |site: &mut LocalHost| Engine::begin(config.clone(), HostRules::default(), site, T0).expect("good").0;
-    let [one, other] = [begin(&mut program.site), begin(&mut program.site)];
+        |host: &mut LocalHost| Engine::begin(config.clone(), HostRules::default(), host, T0).expect("good").0;
+    let [one, other] = [begin(&mut program.host), begin(&mut program.host)];
     assert!(shares(&one, &other), "read once");
 }

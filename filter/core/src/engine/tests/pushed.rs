@@ -3,10 +3,10 @@
 use super::*;
 
 /// Tells the engine that the fleet is to run rule set 7, and returns the fetch that it makes.
-fn fetch_of_7(engine: &mut Engine, site: &mut LocalHost, now: Time) -> SyncCall {
-    let [greeting] = calls(engine.tick(site, now)).try_into().expect("a greeting");
+fn fetch_of_7(engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall {
+    let [greeting] = calls(engine.tick(host, now)).try_into().expect("a greeting");
     let answer = Ok(reply(&greeting, &Allowance::Warm, 7));
-    let [fetch] = calls(engine.answer(greeting.number, answer, site, now)).try_into().expect("a fetch");
+    let [fetch] = calls(engine.answer(greeting.number, answer, host, now)).try_into().expect("a fetch");
     assert_eq!((fetch.path.as_str(), fetch.body.len()), ("/v1/rules?version=7", 0));
     fetch
 }
@@ -17,17 +17,17 @@ fn a_fetch_that_fails_is_made_again_after_an_interval_and_then_twice_as_late() {
     for (fails_after_ms, expected) in
         [(u64::MAX, [750, 750, 1_250, 2_250, 4_250, 5_250]), (0, [250, 500, 1_000, 2_000, 4_000, 5_000])]
     {
-        let mut site = site();
-        let (mut engine, _) = configured(r#""rate": "1/h""#, true, &mut site);
+        let mut host = host();
+        let (mut engine, _) = configured(r#""rate": "1/h""#, true, &mut host);
         let (mut fetch, mut began, mut now, mut waited) =
-            (fetch_of_7(&mut engine, &mut site, T0), T0, T0, Vec::new());
+            (fetch_of_7(&mut engine, &mut host, T0), T0, T0, Vec::new());
         while waited.len() < expected.len() {
             let fails_at = began + u64::from(fetch.timeout_ms).min(fails_after_ms) * 1_000_000;
             let failed = Err(Unread::Failed("lost".into()));
-            engine.answer(fetch.number, failed, &mut site, fails_at);
+            engine.answer(fetch.number, failed, &mut host, fails_at);
             fetch = loop {
                 now += INTERVAL_NS;
-                let mut made = if now < fails_at { Vec::new() } else { calls(engine.tick(&mut site, now)) };
+                let mut made = if now < fails_at { Vec::new() } else { calls(engine.tick(&mut host, now)) };
                 made.retain(|call| call.body.is_empty());
                 if let Some(fetch) = made.pop() {
                     break fetch;
@@ -44,39 +44,39 @@ fn a_fetch_that_fails_is_made_again_after_an_interval_and_then_twice_as_late() {
 #[test]
 fn conditions_end_by_themselves_at_every_worker() {
     const END_MS: u64 = 1_795_435_200_000;
-    let mut site = site();
-    let [mut engine, mut other] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
-    site.unix_ns = (END_MS - 10_000) * 1_000_000;
-    let fetch = fetch_of_7(&mut engine, &mut site, T0);
+    let mut host = host();
+    let [mut engine, mut other] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut host).0);
+    host.unix_ns = (END_MS - 10_000) * 1_000_000;
+    let fetch = fetch_of_7(&mut engine, &mut host, T0);
     let tier = format!(
         r#""rate": "1/h", "tiers": [{{"name": "more", "rate": "9/h", "when": {{"until_ms": {END_MS}}}}}]"#
     );
     let rule = rule(&tier);
     let deny = format!(r#"[{{"addresses": ["0.0.0.0/0", "::/0"], "until_ms": {END_MS}}}]"#);
     let document = format!(r#"{{"rules": [{rule}], "deny": {deny}}}"#);
-    engine.answer(fetch.number, Ok(document.into_bytes()), &mut site, T0);
-    other.tick(&mut site, T0 + INTERVAL_NS);
+    engine.answer(fetch.number, Ok(document.into_bytes()), &mut host, T0);
+    other.tick(&mut host, T0 + INTERVAL_NS);
     let ask =
-        |engine: &mut Engine, site: &mut LocalHost, now| asked(engine, &mut OpenRequest::new(1), site, now);
+        |engine: &mut Engine, host: &mut LocalHost, now| asked(engine, &mut OpenRequest::new(1), host, now);
     for engine in [&mut engine, &mut other] {
-        assert_eq!(ask(engine, &mut site, T0 + INTERVAL_NS), "403");
+        assert_eq!(ask(engine, &mut host, T0 + INTERVAL_NS), "403");
     }
-    site.unix_ns = (END_MS + 999) * 1_000_000;
-    engine.tick(&mut site, T0 + 2 * INTERVAL_NS);
+    host.unix_ns = (END_MS + 999) * 1_000_000;
+    engine.tick(&mut host, T0 + 2 * INTERVAL_NS);
     assert_eq!(
-        ask(&mut engine, &mut site, T0 + 2 * INTERVAL_NS),
+        ask(&mut engine, &mut host, T0 + 2 * INTERVAL_NS),
         "403",
         "weir-sync's clock counts for a second"
     );
-    site.unix_ns = (END_MS + 1_000) * 1_000_000;
+    host.unix_ns = (END_MS + 1_000) * 1_000_000;
     for engine in [&mut engine, &mut other] {
-        engine.tick(&mut site, T0 + 3 * INTERVAL_NS);
+        engine.tick(&mut host, T0 + 3 * INTERVAL_NS);
     }
-    assert_eq!(ask(&mut engine, &mut site, T0 + 3 * INTERVAL_NS), "continue");
-    assert_eq!(ask(&mut other, &mut site, T0 + 3 * INTERVAL_NS), "429", "the rule has its own rate again");
-    let (mut late, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    assert_eq!(ask(&mut engine, &mut host, T0 + 3 * INTERVAL_NS), "continue");
+    assert_eq!(ask(&mut other, &mut host, T0 + 3 * INTERVAL_NS), "429", "the rule has its own rate again");
+    let (mut late, _) = configured(r#""rate": "1/h""#, true, &mut host);
     assert_ne!(
-        ask(&mut late, &mut site, T0 + 3 * INTERVAL_NS),
+        ask(&mut late, &mut host, T0 + 3 * INTERVAL_NS),
         "403",
         "nor does it hold at one that begins later"
     );

@@ -5,8 +5,8 @@ use weir_protocol::messages::Leased;
 
 const WIDE: &str = r#""rate": "1000/s", "burst": 1000, "strict": true"#;
 
-fn taking(fields: &str, site: &mut LocalHost) -> Engine {
-    let (mut engine, _) = configured(fields, true, site);
+fn taking(fields: &str, host: &mut LocalHost) -> Engine {
+    let (mut engine, _) = configured(fields, true, host);
     engine.let_take();
     engine
 }
@@ -14,17 +14,17 @@ fn taking(fields: &str, site: &mut LocalHost) -> Engine {
 /// What becomes of a request that takes, of which the budget gives this.
 fn taken(
     engine: &mut Engine,
-    site: &mut LocalHost,
+    host: &mut LocalHost,
     now: Time,
     taken: impl Into<Option<ConsumeReply>>,
 ) -> String {
     let taken = taken.into();
     let mut open = OpenRequest::new(5);
-    assert_eq!(asked(engine, &mut open, site, now), "take 1");
+    assert_eq!(asked(engine, &mut open, host, now), "take 1");
     assert!(!open.is_done());
-    let decided = engine.taken(&mut open, taken, &mut client(), site, now + 1_000_000);
+    let decided = engine.taken(&mut open, taken, &mut client(), host, now + 1_000_000);
     let shown = shown(&decided.expect("it waited").step);
-    assert!(open.is_done() && engine.taken(&mut open, taken, &mut client(), site, now).is_none());
+    assert!(open.is_done() && engine.taken(&mut open, taken, &mut client(), host, now).is_none());
     shown
 }
 
@@ -34,50 +34,50 @@ fn got(left: u32) -> ConsumeReply {
 
 #[test]
 fn what_a_request_takes_lets_it_through_and_leaves_nothing_to_say() {
-    let mut site = site();
-    let mut engine = taking(STRICT, &mut site);
-    assert_eq!(taken(&mut engine, &mut site, T0, got(1)), "continue");
-    assert_eq!(taken(&mut engine, &mut site, T0, got(0)), "continue");
+    let mut host = host();
+    let mut engine = taking(STRICT, &mut host);
+    assert_eq!(taken(&mut engine, &mut host, T0, got(1)), "continue");
+    assert_eq!(taken(&mut engine, &mut host, T0, got(0)), "continue");
     let short = Some(ConsumeReply { is_taken: false, left: 0, wait_ms: 500 });
-    assert_eq!(taken(&mut engine, &mut site, T0, short), "429");
+    assert_eq!(taken(&mut engine, &mut host, T0, short), "429");
     let mut open = OpenRequest::new(6);
     assert_eq!(
-        asked(&mut engine, &mut open, &mut site, T0 + 400_000_000),
+        asked(&mut engine, &mut open, &mut host, T0 + 400_000_000),
         "429",
         "the budget is not asked before"
     );
-    assert_eq!(asked(&mut engine, &mut open, &mut site, T0 + 600_000_000), "take 1");
-    let [greeting] = calls(engine.tick(&mut site, T0 + SECOND_NS)).try_into().expect("a greeting");
+    assert_eq!(asked(&mut engine, &mut open, &mut host, T0 + 600_000_000), "take 1");
+    let [greeting] = calls(engine.tick(&mut host, T0 + SECOND_NS)).try_into().expect("a greeting");
     assert!(Report::decode(&greeting.body).expect("a report").keys.is_empty());
 }
 
 #[test]
 fn without_its_budget_the_rule_decides() {
-    let mut site = site();
-    let mut engine = taking(STRICT, &mut site);
-    assert_eq!(taken(&mut engine, &mut site, T0, None::<ConsumeReply>), "503");
-    let mut engine = taking(r#""rate": "2/s", "strict": true, "on_sync_loss": "local""#, &mut site);
-    assert_eq!(taken(&mut engine, &mut site, T0, None::<ConsumeReply>), "continue");
+    let mut host = host();
+    let mut engine = taking(STRICT, &mut host);
+    assert_eq!(taken(&mut engine, &mut host, T0, None::<ConsumeReply>), "503");
+    let mut engine = taking(r#""rate": "2/s", "strict": true, "on_sync_loss": "local""#, &mut host);
+    assert_eq!(taken(&mut engine, &mut host, T0, None::<ConsumeReply>), "continue");
 }
 
 #[test]
 fn a_key_that_is_asked_for_often_gets_a_lease_and_a_few_tokens_ahead() {
-    let mut site = site();
-    let mut engine = taking(WIDE, &mut site);
+    let mut host = host();
+    let mut engine = taking(WIDE, &mut host);
     for _ in 0..4 {
-        assert_eq!(taken(&mut engine, &mut site, T0, got(900)), "continue");
+        assert_eq!(taken(&mut engine, &mut host, T0, got(900)), "continue");
     }
     let mut open = OpenRequest::new(6);
-    let call = waiting(&mut engine, &mut open, &mut site);
+    let call = waiting(&mut engine, &mut open, &mut host);
     assert_eq!(Report::decode(&call.body).expect("a report").keys[0].ahead, 1 + 1_000 / 64);
 }
 
 #[test]
 fn where_little_is_left_nothing_is_acquired_ahead() {
-    let mut site = site();
-    let mut engine = taking(WIDE, &mut site);
+    let mut host = host();
+    let mut engine = taking(WIDE, &mut host);
     for _ in 0..20 {
-        assert_eq!(taken(&mut engine, &mut site, T0, got(249)), "continue");
+        assert_eq!(taken(&mut engine, &mut host, T0, got(249)), "continue");
     }
 }
 
@@ -89,47 +89,47 @@ fn a_request_that_another_rule_may_refuse_does_not_take() {
                 "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#,
             rule(WIDE)
         );
-        let configured = Engine::configure(rules.as_bytes(), HostRules::default(), &mut site(), T0);
+        let configured = Engine::configure(rules.as_bytes(), HostRules::default(), &mut host(), T0);
         let mut engine = configured.expect("good rules").0;
         engine.let_take();
         engine
     };
-    let mut site = site();
+    let mut host = host();
     assert_eq!(
-        asked(&mut both(WIDE), &mut OpenRequest::new(5), &mut site, T0),
+        asked(&mut both(WIDE), &mut OpenRequest::new(5), &mut host, T0),
         "call",
         "both are acquired from at once"
     );
     let mut engine = both(r#""rate": "1/d", "burst": 1"#);
-    assert_eq!(taken(&mut engine, &mut site, T0, got(1)), "continue");
-    assert_eq!(asked(&mut engine, &mut OpenRequest::new(5), &mut site, T0), "429");
+    assert_eq!(taken(&mut engine, &mut host, T0, got(1)), "continue");
+    assert_eq!(asked(&mut engine, &mut OpenRequest::new(5), &mut host, T0), "429");
 }
 
 #[test]
 fn what_is_taken_lets_its_request_through_though_weir_sync_was_silent_for_too_long_since() {
-    let mut site = site();
-    let mut engine = taking(STRICT, &mut site);
-    let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a greeting");
-    engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
-    assert_eq!(taken(&mut engine, &mut site, T0 + (5 * SECOND_NS - 500_000), got(0)), "continue");
+    let mut host = host();
+    let mut engine = taking(STRICT, &mut host);
+    let [call] = calls(engine.tick(&mut host, T0)).try_into().expect("a greeting");
+    engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut host, T0);
+    assert_eq!(taken(&mut engine, &mut host, T0 + (5 * SECOND_NS - 500_000), got(0)), "continue");
 }
 
 #[test]
 fn a_request_of_two_strict_rules_does_not_take_though_one_has_tokens_on_hand() {
-    let mut site = site();
+    let mut host = host();
     let dear = format!(r#"{{"name": "s", "key": ["client_address"], "cost": 5, {WIDE}}}"#);
     let rules = format!(
         r#"{{"rules": [{}, {dear}], "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#,
         rule(WIDE)
     );
     let mut engine =
-        Engine::configure(rules.as_bytes(), HostRules::default(), &mut site, T0).expect("good rules").0;
+        Engine::configure(rules.as_bytes(), HostRules::default(), &mut host, T0).expect("good rules").0;
     engine.let_take();
     let mut open = OpenRequest::new(5);
-    let call = waiting(&mut engine, &mut open, &mut site);
+    let call = waiting(&mut engine, &mut open, &mut host);
     let leased = reply(&call, &Allowance::Leased(Leased::of(5, 2_000)), 0);
-    let shown = answered(&mut engine, &mut open, &call, Ok(leased), &mut site, T0);
+    let shown = answered(&mut engine, &mut open, &call, Ok(leased), &mut host, T0);
     assert_eq!(shown.expect("an outcome"), "continue");
     // Of the first there are four on hand, which others may spend while it waits for the second.
-    assert_eq!(asked(&mut engine, &mut OpenRequest::new(6), &mut site, T0), "call");
+    assert_eq!(asked(&mut engine, &mut OpenRequest::new(6), &mut host, T0), "call");
 }

@@ -48,8 +48,13 @@ impl Slots for Seen {
         self.is_quick
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
-        self.handle.change_in_place(indices, changes, judge)
+    fn change_in_place(
+        &mut self,
+        indices: &[u32],
+        changes: &mut [EntryChange],
+        evaluate: ChangeFn<'_>,
+    ) -> bool {
+        self.handle.change_in_place(indices, changes, evaluate)
     }
 }
 

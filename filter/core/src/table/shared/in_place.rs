@@ -4,7 +4,7 @@ use super::atomics::{Ordering, fence, spin_loop};
 use super::buffer::{SlotBuffer, watched_words};
 use super::head::Head;
 use super::{LOOKS_MAX, SlotsHandle};
-use crate::algorithms::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, FairShare};
 use crate::table::slot::{Cold, Entry, Watched};
 use crate::table::slots::{ChangeFn, EntryChange};
 use weir_protocol::time::Time;
@@ -20,22 +20,27 @@ impl SlotsHandle {
         &mut self,
         indices: &[u32],
         changes: &mut [EntryChange],
-        judge: ChangeFn<'_>,
+        evaluate: ChangeFn<'_>,
     ) -> bool {
         match *indices {
-            [a] => self.change_all([a], changes, judge),
-            _ => self.change_several(indices, changes, judge),
+            [a] => self.change_all([a], changes, evaluate),
+            _ => self.change_several(indices, changes, evaluate),
         }
     }
 
     #[inline(never)]
-    fn change_several(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
+    fn change_several(
+        &mut self,
+        indices: &[u32],
+        changes: &mut [EntryChange],
+        evaluate: ChangeFn<'_>,
+    ) -> bool {
         let has_twin = |(i, index)| indices.iter().skip(i + 1).any(|other| other == index);
         match *indices {
             _ if indices.iter().enumerate().any(has_twin) => false,
-            [a, b] => self.change_all([a, b], changes, judge),
-            [a, b, c] => self.change_all([a, b, c], changes, judge),
-            [a, b, c, d] => self.change_all([a, b, c, d], changes, judge),
+            [a, b] => self.change_all([a, b], changes, evaluate),
+            [a, b, c] => self.change_all([a, b, c], changes, evaluate),
+            [a, b, c, d] => self.change_all([a, b, c, d], changes, evaluate),
             _ => false,
         }
     }
@@ -47,7 +52,7 @@ impl SlotsHandle {
         &mut self,
         indices: [u32; N],
         changes: &mut [EntryChange],
-        judge: ChangeFn<'_>,
+        evaluate: ChangeFn<'_>,
     ) -> bool {
         let slots = &self.slots;
         let Some(heads) = all(indices.map(|index| slots.head(index))) else { return false };
@@ -58,9 +63,9 @@ impl SlotsHandle {
                 continue;
             }
             let Some(buffers) = all(seen.map(|seen| slots.buffer(seen))) else { return false };
-            // Entries that are read and judged here may be torn. A head has changed then, and nothing is
+            // Entries that are read and evaluated here may be torn. A head has changed then, and nothing is
             // stored.
-            if !read_entries(buffers, changes) || !judge(changes) {
+            if !read_entries(buffers, changes) || !evaluate(changes) {
                 return false;
             }
             let held =
@@ -131,7 +136,7 @@ impl SlotBuffer {
     #[inline]
     fn cold_at(&self, at: usize) -> Cold {
         let bucket = Bucket::full_at(Time::from_nanos(self.word(at + BUCKET)));
-        Cold { bucket, share: EvenShare::from_bits(self.word(at + SHARE)) }
+        Cold { bucket, share: FairShare::from_bits(self.word(at + SHARE)) }
     }
 
     /// Reads a watched entry to be changed, out of those in the first `units`. False if it is missing.

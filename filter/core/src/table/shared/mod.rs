@@ -204,9 +204,14 @@ impl Slots for SlotsHandle {
         true
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
+    fn change_in_place(
+        &mut self,
+        indices: &[u32],
+        changes: &mut [EntryChange],
+        evaluate: ChangeFn<'_>,
+    ) -> bool {
         self.release();
-        self.change(indices, changes, judge)
+        self.change(indices, changes, evaluate)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Slots that threads share.
 
 use super::*;
-use crate::algorithms::{Bucket, EvenShare};
-use crate::table::slot::{Cold, Entry, Tag, Unheard, Watched};
+use crate::algorithms::{Bucket, FairShare};
+use crate::table::slot::{Cold, Entry, LocalLimits, Tag, Watched};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -21,7 +21,7 @@ fn tag(n: u64) -> Tag {
 
 /// Has every key of the slot say `n`.
 fn say(slot: &mut Slot, keys: u64, n: u64) {
-    let entry = Entry::Cold(Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: EvenShare::WHOLE });
+    let entry = Entry::Cold(Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: FairShare::WHOLE });
     for key in 0..keys {
         assert!(slot.put(tag(key), &entry, NOW).is_some());
     }
@@ -30,7 +30,7 @@ fn say(slot: &mut Slot, keys: u64, n: u64) {
 /// A watched entry of which one token is admitted, and charged.
 fn watched() -> Watched {
     let quota = Quota::from_token_ns(1_000, 100).unwrap();
-    let mut entry = Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, divisor: 1 }, 1, NOW);
+    let mut entry = Watched::begin(&Cold::NEW, &LocalLimits { quota, local_burst: 100, divisor: 1 }, 1, NOW);
     entry.confirm(1, NOW + 1);
     entry
 }
@@ -286,7 +286,7 @@ fn say_more_anyhow(handle: &mut SlotsHandle, slot: &mut Slot, keys: &[u64]) -> b
         let version = handle.read(0, slot).unwrap();
         for key in keys {
             let says = slot.get(tag(*key)).unwrap().bucket().refilled() + 1;
-            let cold = Cold { bucket: Bucket::full_at(says), share: EvenShare::WHOLE };
+            let cold = Cold { bucket: Bucket::full_at(says), share: FairShare::WHOLE };
             slot.put(tag(*key), &Entry::Cold(cold), NOW);
         }
         if handle.write(0, slot, version).is_ok() {
@@ -324,7 +324,7 @@ fn threads_lose_no_change() {
             while !is_over.load(Ordering::Relaxed) {
                 let version = handle.read(0, &mut slot).unwrap();
                 let says = slot.get(tag(7)).unwrap().bucket().refilled() + 1;
-                let cold = Cold { bucket: Bucket::full_at(says), share: EvenShare::WHOLE };
+                let cold = Cold { bucket: Bucket::full_at(says), share: FairShare::WHOLE };
                 slot.put(tag(7), &Entry::Cold(cold), NOW);
                 copies += u64::from(handle.write(0, &mut slot, version).is_ok());
             }

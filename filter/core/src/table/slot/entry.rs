@@ -2,7 +2,7 @@
 
 use super::moment::{Moment, epoch_of, stepped};
 use crate::algorithms::Cell;
-use crate::algorithms::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, FairShare};
 use weir_protocol::messages::{AdmitRatio, DIVISOR_MAX, Grant};
 use weir_protocol::quota::{Quota, TOKENS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -27,7 +27,7 @@ pub struct Cold {
     /// Bucket of the rule's whole quota.
     pub bucket: Bucket,
     /// The POP's fair share of it; once that is used up, the key becomes watched.
-    pub share: EvenShare,
+    pub share: FairShare,
 }
 
 /// A key that is reported to weir-sync.
@@ -63,7 +63,7 @@ pub struct Bounded {
     /// Demand in this epoch, in tokens, as far as workers have added theirs.
     pub asked: u32,
     /// Time at which the first unconfirmed token was admitted.
-    pub unheard_since: Moment,
+    pub unconfirmed_since: Moment,
     /// Grant, or charge to a fair share.
     pub hold: Hold,
 }
@@ -118,7 +118,7 @@ impl SharingState {
 
 /// A POP's limits for a key before the fleet has a grant for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unheard {
+pub struct LocalLimits {
     /// The rule's whole quota.
     pub quota: Quota,
     /// Most tokens that a bucket holds.
@@ -127,7 +127,7 @@ pub struct Unheard {
     pub divisor: u32,
 }
 
-impl Unheard {
+impl LocalLimits {
     /// Tokens of the local burst that `bucket` lacks at `now`.
     fn missing(&self, bucket: Bucket, now: Time) -> u64 {
         let withheld = u64::from(self.quota.burst().saturating_sub(self.local_burst));
@@ -142,20 +142,20 @@ impl Unheard {
     /// and a key that was past its share, in a slot without room to watch it, reports no more than the share.
     /// A bit to tell the two apart would halve the precision of the debt's time, or cost each slot two of its
     /// debts.
-    pub fn share_of_debt(&self, owed: Bucket, now: Time) -> EvenShare {
+    pub fn share_of_debt(&self, owed: Bucket, now: Time) -> FairShare {
         let unsaid_max = self.quota.burst().div_ceil(self.divisor.max(1));
         let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
-        EvenShare::used(given.min(unsaid_max), now)
+        FairShare::used(given.min(unsaid_max), now)
     }
 }
 
 impl Cold {
     /// The entry of a new key.
-    pub const NEW: Self = Self { bucket: Bucket::FULL, share: EvenShare::WHOLE };
+    pub const NEW: Self = Self { bucket: Bucket::FULL, share: FairShare::WHOLE };
 
     /// The entry whose bytes hold `cell`.
     pub fn of_cell(cell: Cell) -> Self {
-        Self { bucket: Bucket::full_at(cell.until), share: EvenShare::from_bits(cell.word) }
+        Self { bucket: Bucket::full_at(cell.until), share: FairShare::from_bits(cell.word) }
     }
 
     /// The entry as a cell.
@@ -170,11 +170,11 @@ impl Watched {
     ///
     /// Its unreported tokens are reported now. Their number is in the share, because the bucket may lack
     /// more: a POP may not give the whole burst by itself, or the key started with other keys' debts.
-    pub fn begin(cold: &Cold, unheard: &Unheard, taking: u32, now: Time) -> Self {
-        let Unheard { quota, divisor, .. } = unheard;
+    pub fn begin(cold: &Cold, limits: &LocalLimits, taking: u32, now: Time) -> Self {
+        let LocalLimits { quota, divisor, .. } = limits;
         let used = cold.share.tokens_used(quota, *divisor, now);
         // Tokens that the bucket no longer lacks have refilled since they were admitted.
-        let refilled = u64::from(used).saturating_sub(unheard.missing(cold.bucket, now));
+        let refilled = u64::from(used).saturating_sub(limits.missing(cold.bucket, now));
         let since = now.as_nanos().saturating_sub(quota.token_ns().saturating_mul(refilled));
         let admitted = used.saturating_add(taking);
         Self {
@@ -186,7 +186,7 @@ impl Watched {
             kind: SharingState::Bounded(Bounded {
                 // The worker counts the request itself.
                 asked: used,
-                unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
+                unconfirmed_since: Moment::of(Time::from_nanos(since)).within_reach(now),
                 hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: quota.burst(), divisor: 1 },
             }),
         }
@@ -203,8 +203,8 @@ impl Watched {
         };
         let burst = u64::from(burst) * u64::from(quota.burst()) / u64::from(before.burst().max(1));
         let burst = u32::try_from(burst).unwrap_or(TOKENS_MAX).clamp(1, TOKENS_MAX);
-        let (unheard_since, hold) = (Moment::of(now), Hold::Grant { ratio, burst, divisor });
-        let kind = SharingState::Bounded(Bounded { asked: 0, unheard_since, hold });
+        let (unconfirmed_since, hold) = (Moment::of(now), Hold::Grant { ratio, burst, divisor });
+        let kind = SharingState::Bounded(Bounded { asked: 0, unconfirmed_since, hold });
         Some(Self { bucket, until: self.until, epoch: epoch_of(now), admitted: 0, charged: 0, kind })
     }
 
@@ -214,7 +214,7 @@ impl Watched {
             SharingState::Bounded(bounded) => bounded,
             SharingState::Strict(Strict { noted_at, .. }) => Bounded {
                 asked: self.admitted,
-                unheard_since: noted_at,
+                unconfirmed_since: noted_at,
                 hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: TOKENS_MAX, divisor: 1 },
             },
         }
@@ -287,10 +287,10 @@ impl Watched {
         }
     }
 
-    /// Tokens that its bucket lacks at `now` of its most: the burst of its grant, or else of `unheard`.
-    pub fn missing(&self, unheard: &Unheard, now: Time) -> u64 {
-        let local_burst = self.hold_at(now).map_or(unheard.local_burst, |(burst, _)| burst);
-        Unheard { local_burst, ..*unheard }.missing(self.bucket, now)
+    /// Tokens that its bucket lacks at `now` of its most: the burst of its grant, or else of `limits`.
+    pub fn missing(&self, limits: &LocalLimits, now: Time) -> u64 {
+        let local_burst = self.hold_at(now).map_or(limits.local_burst, |(burst, _)| burst);
+        LocalLimits { local_burst, ..*limits }.missing(self.bucket, now)
     }
 
     /// Confirms the `admitted` tokens of a report made at `sent_at` as charged.
@@ -298,8 +298,8 @@ impl Watched {
         self.charged = self.charged.max(admitted).min(self.admitted);
         let sent_at = Moment::of(sent_at);
         self.change_bounded(|bounded| {
-            if bounded.unheard_since.is_before(sent_at) {
-                bounded.unheard_since = sent_at;
+            if bounded.unconfirmed_since.is_before(sent_at) {
+                bounded.unconfirmed_since = sent_at;
             }
         });
     }
@@ -315,8 +315,8 @@ impl Watched {
     }
 
     /// Age of the first unconfirmed token at `now`, in nanoseconds; zero if all are confirmed.
-    pub fn unheard_ns(&self, now: Time) -> u64 {
-        if self.admitted > self.charged { self.bounded().unheard_since.nanos_until(now) } else { 0 }
+    pub fn unconfirmed_ns(&self, now: Time) -> u64 {
+        if self.admitted > self.charged { self.bounded().unconfirmed_since.nanos_until(now) } else { 0 }
     }
 
     fn is_to_renew(&self) -> bool {
@@ -345,8 +345,8 @@ impl Watched {
         self.renew(now);
         let is_first = self.admitted <= self.charged;
         self.change_bounded(|bounded| {
-            let since = if is_first { Moment::of(now) } else { bounded.unheard_since };
-            bounded.unheard_since = since.within_reach(now);
+            let since = if is_first { Moment::of(now) } else { bounded.unconfirmed_since };
+            bounded.unconfirmed_since = since.within_reach(now);
         });
         self.admitted = self.admitted.saturating_add(cost);
     }
@@ -406,11 +406,11 @@ impl Entry {
         match self {
             Self::Cold(cold) => cold.bucket.is_full(now),
             Self::Watched(w) => {
-                let told =
+                let is_reported =
                     w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
                 let is_exhausted =
                     matches!(w.kind, SharingState::Strict(Strict { is_barred: true, left: 0, .. }));
-                w.bucket.is_full(now) && (w.until <= now || is_exhausted) && told
+                w.bucket.is_full(now) && (w.until <= now || is_exhausted) && is_reported
             }
         }
     }

@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::algorithms::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, FairShare};
 use crate::table::slot::entry::{Cold, Watched};
 use crate::table::slot::moment::Debt;
 use crate::table::slot::tag::Tag;
@@ -170,7 +170,7 @@ impl Slot {
         let at = cold_offset(i);
         Cold {
             bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
-            share: EvenShare::from_bits(self.word(at + 16)),
+            share: FairShare::from_bits(self.word(at + 16)),
         }
     }
 

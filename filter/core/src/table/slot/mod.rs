@@ -25,7 +25,7 @@ mod tag;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Bounded, Cold, Entry, Hold, SharingState, Strict, Unheard, Watched};
+pub use entry::{Bounded, Cold, Entry, Hold, LocalLimits, SharingState, Strict, Watched};
 pub(crate) use layout::{
     BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
 };
@@ -136,11 +136,11 @@ impl Slot {
 
     /// [`Slot::put`] for an entry that was looked up before; the slot must not have changed since.
     #[inline]
-    pub fn put_back(&mut self, lodging: &Placement, entry: &Entry, now: Time) -> Option<u32> {
-        match (lodging.at, entry) {
-            (Some(At::Watched(i)), Entry::Watched(watched)) => self.set_watched(i, lodging.tag, watched),
-            (Some(At::Cold(i)), Entry::Cold(cold)) => self.set_cold(i, lodging.tag, cold),
-            _ => return self.put(lodging.tag, entry, now),
+    pub fn put_back(&mut self, placement: &Placement, entry: &Entry, now: Time) -> Option<u32> {
+        match (placement.at, entry) {
+            (Some(At::Watched(i)), Entry::Watched(watched)) => self.set_watched(i, placement.tag, watched),
+            (Some(At::Cold(i)), Entry::Cold(cold)) => self.set_cold(i, placement.tag, cold),
+            _ => return self.put(placement.tag, entry, now),
         }
         Some(0)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!  word 0  bucket    64 b  time at which it is full again
 //!       1  until     40 b  in steps of 2^22 ns
-//!          moment    24 b  likewise; unheard_since of a bounded rule, noted_at of a strict one
+//!          moment    24 b  likewise; unconfirmed_since of a bounded rule, noted_at of a strict one
 //!       2  admitted  32 b
 //!          epoch     32 b
 //!       3  charged   32 b
@@ -38,7 +38,7 @@ const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
 const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
 
 impl Watched {
-    /// Number of leading words that requests change: the bucket, `unheard_since` and `admitted`. The end and
+    /// Number of leading words that requests change: the bucket, `unconfirmed_since` and `admitted`. The end and
     /// the epoch are in them, too, and stay.
     pub(crate) const WORDS_OF_REQUESTS: usize = 3;
 
@@ -47,7 +47,7 @@ impl Watched {
         let (moment, count) = (Moment::from_bits(low(times)), low(charged));
         let (tokens, divisor) = (high(hold) & BURST_MASK, high(hold) >> BURST_BITS);
         let steps = times >> MOMENT_BITS << STEP_BITS;
-        let bounded = |hold| SharingState::Bounded(Bounded { asked: count, unheard_since: moment, hold });
+        let bounded = |hold| SharingState::Bounded(Bounded { asked: count, unconfirmed_since: moment, hold });
         let (until, kind) = match low(hold) {
             stands @ (LEASE | BAR) => {
                 let is_barred = stands == BAR;
@@ -75,11 +75,11 @@ impl Watched {
         let (moment, count, ratio, divisor) = match self.kind {
             SharingState::Bounded(Bounded {
                 asked,
-                unheard_since,
+                unconfirmed_since,
                 hold: Hold::Grant { ratio, divisor, .. },
-            }) => (unheard_since, asked, ratio.bits(), divisor),
-            SharingState::Bounded(Bounded { asked, unheard_since, hold: Hold::Share { pops, .. } }) => {
-                (unheard_since, asked, SHARE, pops)
+            }) => (unconfirmed_since, asked, ratio.bits(), divisor),
+            SharingState::Bounded(Bounded { asked, unconfirmed_since, hold: Hold::Share { pops, .. } }) => {
+                (unconfirmed_since, asked, SHARE, pops)
             }
             SharingState::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
                 let fine = low(self.until.as_nanos() >> FINE_BITS) % FINE_STEPS;

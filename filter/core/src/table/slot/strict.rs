@@ -166,7 +166,7 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::slot::{Cold, Entry, Slot, Tag, Unheard};
+    use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Tag};
     use weir_protocol::quota::Quota;
     use weir_protocol::time::SECOND_NS;
 
@@ -174,7 +174,7 @@ mod tests {
 
     fn begun() -> Watched {
         let quota = Quota::from_token_ns(SECOND_NS, 100).unwrap();
-        Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, divisor: 1 }, 0, T0)
+        Watched::begin(&Cold::NEW, &LocalLimits { quota, local_burst: 100, divisor: 1 }, 0, T0)
     }
 
     // I6

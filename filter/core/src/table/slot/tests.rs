@@ -1,7 +1,7 @@
 use super::entry::{COUNT_MAX, UNCONFIRMED_NS_MAX};
 use super::moment::{STEP_BITS, epoch_of};
 use super::*;
-use crate::algorithms::{Bucket, EvenShare};
+use crate::algorithms::{Bucket, FairShare};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_protocol::messages::AdmitRatio;
@@ -11,7 +11,7 @@ use weir_protocol::time::SECOND_NS;
 const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 
 fn cold(full_in_s: u64) -> Entry {
-    Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: EvenShare::WHOLE })
+    Entry::Cold(Cold { bucket: Bucket::full_at(T0 + full_in_s * SECOND_NS), share: FairShare::WHOLE })
 }
 
 /// The time as a slot stores it.
@@ -28,7 +28,7 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
         charged: 4,
         kind: SharingState::Bounded(Bounded {
             asked: unconfirmed + 5,
-            unheard_since: Moment::of(T0),
+            unconfirmed_since: Moment::of(T0),
             hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, divisor: 3 },
         }),
     })
@@ -121,7 +121,7 @@ fn of_full_buckets_the_one_idle_for_longest_goes_first() {
     let mut slot = Slot::empty();
     for n in 0..KEYS_PER_SLOT as u64 {
         let used_at = if n == 9 { T0 } else { T0 + n * SECOND_NS };
-        let share = EvenShare::WHOLE.take(&quota, 1, 1, used_at).unwrap();
+        let share = FairShare::WHOLE.take(&quota, 1, 1, used_at).unwrap();
         slot.put(tag(n), &Entry::Cold(Cold { bucket: Bucket::FULL, share }), T0);
     }
     let later = T0 + 100 * SECOND_NS;
@@ -133,32 +133,32 @@ fn of_full_buckets_the_one_idle_for_longest_goes_first() {
 }
 
 /// 10/s with a burst of 10, cut into so many parts.
-fn unheard(divisor: u32) -> Unheard {
+fn local_limits(divisor: u32) -> LocalLimits {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    Unheard { quota, local_burst: 10, divisor }
+    LocalLimits { quota, local_burst: 10, divisor }
 }
 
 // I7
 #[test]
 fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
-    let unheard = unheard(4);
-    let share = EvenShare::WHOLE.take(&unheard.quota, 2, 4, T0).unwrap();
+    let limits = local_limits(4);
+    let share = FairShare::WHOLE.take(&limits.quota, 2, 4, T0).unwrap();
     let cold = Cold { bucket: Bucket::FULL, share };
-    assert_eq!(Watched::begin(&cold, &unheard, 1, T0).admitted, 2 + 1);
+    assert_eq!(Watched::begin(&cold, &limits, 1, T0).admitted, 2 + 1);
     // What else the bucket lacks was not admitted to this key.
     let bucket = Bucket::full_at(T0 + 8 * 100_000_000);
-    assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &unheard, 1, T0).admitted, 2 + 1);
+    assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &limits, 1, T0).admitted, 2 + 1);
 }
 
 // I7
 #[test]
 fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
-    let (unheard, now) = (unheard(4), T0 + 10 * SECOND_NS);
-    let share = EvenShare::WHOLE.overdraw(&unheard.quota, 9, 4, now);
+    let (limits, now) = (local_limits(4), T0 + 10 * SECOND_NS);
+    let share = FairShare::WHOLE.overdraw(&limits.quota, 9, 4, now);
     let since = |lacks: u64, local_burst: u32| {
         let cold = Cold { bucket: Bucket::full_at(now + lacks * 100_000_000), share };
-        let begun = Watched::begin(&cold, &Unheard { local_burst, ..unheard }, 1, now);
-        begun.unheard_ns(now) / 10_000_000
+        let begun = Watched::begin(&cold, &LocalLimits { local_burst, ..limits }, 1, now);
+        begun.unconfirmed_ns(now) / 10_000_000
     };
     // Seven of nine tokens: what the POP withholds of its burst was never admitted.
     assert_eq!([since(2, 10), since(9, 10), since(10, 10), since(8, 4)], [69, 0, 0, 69]);
@@ -167,7 +167,7 @@ fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
 // I7
 #[test]
 fn counters_begin_a_new_epoch_before_they_wrap() {
-    let mut w = Watched::begin(&Cold::NEW, &unheard(1), 0, T0);
+    let mut w = Watched::begin(&Cold::NEW, &local_limits(1), 0, T0);
     (w.admitted, w.charged) = (COUNT_MAX + 1, COUNT_MAX - 4);
     let later = T0 + SECOND_NS;
     w.count_admitted(1, later);
@@ -186,14 +186,14 @@ proptest! {
         let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
         for (key, full_in_s, step_s, watch) in ops {
             now += step_s * SECOND_NS;
-            let lodging = slot.find_or_new(tag(key), now);
+            let placement = slot.find_or_new(tag(key), now);
             let known = model.get(&key).copied().filter(|entry: &Entry| !entry.is_spent(now));
             if let Some(known) = known {
-                prop_assert!(lodging.entry == known || known.is_mere_debt(now));
+                prop_assert!(placement.entry == known || known.is_mere_debt(now));
             }
             let ends = now.nanos_since(T0) / SECOND_NS + full_in_s;
             let entry = if watch { watched(ends, ends, 0) } else { cold(ends) };
-            if slot.put(lodging.tag, &entry, now).is_some() {
+            if slot.put(placement.tag, &entry, now).is_some() {
                 model.insert(key, entry);
             }
             for (key, entry) in &model {

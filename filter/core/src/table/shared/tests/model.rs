@@ -74,11 +74,11 @@ fn beside(slots: &Arc<SharedSlots>, does: impl FnOnce(&mut SlotsHandle) -> u64 +
 
 /// An entry that says `n` in each of its words.
 fn saying(n: u64) -> Cold {
-    Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: EvenShare::from_bits(n) }
+    Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: FairShare::from_bits(n) }
 }
 
 fn one_more(Cold { bucket, share }: Cold) -> Cold {
-    Cold { bucket: Bucket::full_at(bucket.refilled() + 1), share: EvenShare::from_bits(share.bits() + 1) }
+    Cold { bucket: Bucket::full_at(bucket.refilled() + 1), share: FairShare::from_bits(share.bits() + 1) }
 }
 
 /// Each word of the entries of these keys.
