@@ -157,10 +157,9 @@ impl CompiledRules {
         self.terms_of(rule).map(|terms| terms.local_limits(divisor))
     }
 
-    /// The rule with this salt; none if it is not in force or the POP does not report.
+    /// The rule with this salt; none if it is not in force.
     pub(crate) fn with_salt(&self, salt: u64) -> Option<RuleIndex> {
-        let rule = self.terms.iter().position(|terms| terms.salt == salt);
-        rule.and_then(RuleIndex::of).filter(|_| self.is_in_fleet)
+        RuleIndex::of(self.terms.iter().position(|terms| terms.salt == salt)?)
     }
 
     /// The name of the hit's key: its rule, value and place.

@@ -72,7 +72,10 @@ impl Limiter {
             self.counters.add(CountedEvent::Unreleased, 1);
         }
         // A report may now give the place back to the budget.
-        if is_shared && let Some(rule) = self.rules.with_salt(done.salt) {
+        if is_shared
+            && self.sync.is_some()
+            && let Some(rule) = self.rules.with_salt(done.salt)
+        {
             self.local_cache.forget(place.tag);
             self.learn_of(&NamedKey { place, rule, value: done.value }, now);
         }
@@ -97,9 +100,9 @@ impl Limiter {
             return;
         }
         let rule = self.rules.with_salt(done.salt);
-        let limits = rule.and_then(|rule| self.local_limits(rule));
+        let limits = rule.filter(|_| self.sync.is_some()).and_then(|rule| self.local_limits(rule));
         let Self { rules, room, counters, .. } = self;
-        let terms = rules.terms.iter().find(|terms| terms.salt == done.salt);
+        let terms = rule.and_then(|rule| rules.terms_of(rule));
         let charged = change_slot(room, counters, (done.place.slot, slots), |slot| match &done.algorithm {
             Algorithm::TokenBucket(quota) => {
                 settle_bucket(&done, reserved, (terms, limits.as_ref()), cost, quota, slot, now)

@@ -149,21 +149,6 @@ fn the_strictest_rule_speaks() {
     assert_eq!((allowed.0, allowed.1.remaining), (RuleIndex::new(1), 1));
 }
 
-#[test]
-fn rotating_addresses_buys_neither_memory_nor_tokens() {
-    let (mut limiter, mut slots) = (limiter(one_rule("1/h", 10), None), LocalSlots::new(8));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 20, T0), 10);
-    let through = (0..20_000u32).filter(|n| {
-        let [_, b, c, d] = n.to_be_bytes();
-        allows(&mut limiter, &mut slots, &std::format!("10.{b}.{c}.{d}"), T0)
-    });
-    // At most what the 16 places and 34 debts of each of 8 slots stand for, ten tokens each.
-    let through = through.count();
-    assert!(through <= 8 * (16 + 34) * 10, "{through} let through");
-    assert!(limiter.counters().take_event(CountedEvent::Overflowed) > 10_000);
-    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + SECOND_NS));
-}
-
 /// Slots that let another worker write between a read and a write.
 struct Contended<'a> {
     slots: &'a mut LocalSlots,
@@ -211,12 +196,6 @@ fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u
     let grants = vec![Allowance::Hot(grant); report.keys.len()];
     let reply = Reply { sequence: report.sequence, pops, settled: Settled::All, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
-}
-
-/// A report that goes unanswered.
-fn lose(limiter: &mut Limiter, slots: &mut dyn Slots, now: Time) {
-    let report = limiter.report(slots, true, now).unwrap();
-    limiter.report_failed(report.sequence, now + MS);
 }
 
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {

@@ -130,17 +130,6 @@ fn a_refused_client_is_told_when_the_window_ends() {
     assert_eq!(decision.outcome(), DecisionKind::Allow);
 }
 
-/// A quota that is known to be exhausted stays so while weir-sync is silent.
-#[test]
-fn an_exhausted_quota_stays_so_out_of_touch() {
-    let (mut limiter, mut slots) = daily("1000/day");
-    let none = Leased { wait_ms: 7_200_000, ..Leased::of(0, LEASE_MS) };
-    acquire(&mut limiter, &mut slots, none, T0);
-    lose(&mut limiter, &mut slots, T0);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome(), DecisionKind::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.2", T0 + MINUTE).outcome(), DecisionKind::Deny);
-}
-
 #[test]
 fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
     let (mut limiter, _) = daily("1000/day");
