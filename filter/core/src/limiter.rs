@@ -1,6 +1,6 @@
 //! The limiter of one worker: the decision and the worker's side of the budget loop, over any table.
 //!
-//! Its divisor own the state: the compiled rules, the local cache, the watch list, the client of weir-sync, the
+//! Its parts own the state: the compiled rules, the local cache, the watch list, the client of weir-sync, the
 //! counters and the current request. Decisions are in [`crate::check`], reports and grants in [`crate::sync`].
 
 use alloc::boxed::Box;

@@ -208,8 +208,9 @@ impl Limiter {
                     again_at: Time::ZERO,
                 };
                 let is_kept = self.sync.as_mut().is_some_and(|sync| sync.keep_own(own));
-                // The end of a request that goes on counts it otherwise.
-                self.counters.add(CountedEvent::Uncharged, u32::from(!is_kept && !goes_on));
+                // For a request that goes on, its end counts that.
+                let is_lost = !is_kept && own.cost.is_some_and(|cost| cost != own.tokens);
+                self.counters.add(CountedEvent::Uncharged, u32::from(is_lost));
             }
         }
     }

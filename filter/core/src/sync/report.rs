@@ -167,7 +167,8 @@ impl Limiter {
             let named_in = sync.next_sequence();
             let is_kept = sync.keep_giving_back(NamedKey { place, rule, value }, &watched, named_in);
             // If this report is lost, so are the tokens until their lease ends.
-            self.counters.add(CountedEvent::Uncharged, u32::from(!is_kept));
+            let is_lost = !is_kept && watched.charged > watched.admitted;
+            self.counters.add(CountedEvent::Uncharged, u32::from(is_lost));
         }
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let reported = ReportedKey {

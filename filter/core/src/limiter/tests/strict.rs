@@ -105,6 +105,10 @@ fn tokens_are_given_back_only_if_that_can_be_repeated_until_it_is_confirmed() {
         let is_on_hand = ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome() == DecisionKind::Allow;
         let found = (said(&report).contains(&(epoch, 1, 0)), is_on_hand);
         assert_eq!(found, (is_given_back, !is_given_back), "{held}");
+        // A report gives the rest back once, which is counted if it cannot be repeated.
+        limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
+        let counted = limiter.counters().take_event(CountedEvent::Uncharged);
+        assert_eq!(counted, u32::from(!is_given_back), "{held}");
     }
 }
 
