@@ -2,11 +2,7 @@
 //! calls, have no effect.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
-
-use weir_limiter::FIBONACCI;
 
 use crate::calls::{self, read_answer};
 use crate::host::{self, Action};
@@ -24,7 +20,8 @@ struct Contexts {
     /// The request that began last, and its plugin, until it is decided. The few that are needed for longer
     /// are in `requests`.
     begun: Option<Begun>,
-    requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
+    /// Sorted by id, which a host assigns in ascending order.
+    requests: Vec<(u32, Rc<RefCell<RequestContext>>)>,
 }
 
 /// A request that has begun.
@@ -38,8 +35,7 @@ struct Begun {
 }
 
 impl Contexts {
-    const NONE: Self =
-        Self { plugins: Vec::new(), begun: None, requests: HashMap::with_hasher(BuildHasherDefault::new()) };
+    const NONE: Self = Self { plugins: Vec::new(), begun: None, requests: Vec::new() };
 
     fn plugin(&self, id: u32) -> Option<Rc<RefCell<Plugin>>> {
         self.plugins.iter().find(|(known, _)| *known == id).map(|(_, plugin)| Rc::clone(plugin))
@@ -50,29 +46,21 @@ impl Contexts {
         self.plugin(id)?.try_borrow().ok()?.worker()
     }
 
+    /// The index of the request `id`; if there is none, the index that it would have.
+    fn place(&self, id: u32) -> Result<usize, usize> {
+        self.requests.binary_search_by_key(&id, |(known, _)| *known)
+    }
+
+    fn take_request(&mut self, id: u32) -> Option<Rc<RefCell<RequestContext>>> {
+        self.place(id).ok().map(|at| self.requests.remove(at).1)
+    }
+
     /// Stores a request. Returns the one that had its id before.
     fn remember(&mut self, id: u32, request: RequestContext) -> Option<Rc<RefCell<RequestContext>>> {
-        self.requests.insert(id, Rc::new(RefCell::new(request)))
-    }
-}
-
-/// Spreads ids, which a host assigns in sequence.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, id: u32) {
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(FIBONACCI);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+        let before = self.take_request(id);
+        let at = self.place(id).unwrap_or_else(|at| at);
+        self.requests.insert(at, (id, Rc::new(RefCell::new(request))));
+        before
     }
 }
 
@@ -93,7 +81,7 @@ pub(crate) fn create(id: u32, plugin: u32) {
             let request = RequestContext::new(contexts.worker(other.plugin), other.id);
             contexts.remember(other.id, request)
         });
-        (contexts.requests.remove(&id), replaced)
+        (contexts.take_request(id), replaced)
     });
     // A host may reuse an id. The old context is dropped here, while the list is not borrowed.
     drop(before);
@@ -125,7 +113,7 @@ pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
     let ended = CONTEXTS.with_borrow_mut(|contexts| {
         // A request that began meanwhile has moved this one to `requests`, undecided.
         let was_begun = contexts.begun.take_if(|begun| begun.id == id && begun.is_decided).is_some();
-        if (was_begun || contexts.requests.remove(&id).is_some()) && request.has_more_to_do() {
+        if (was_begun || contexts.take_request(id).is_some()) && request.has_more_to_do() {
             contexts.remember(id, request);
             None
         } else {
@@ -148,7 +136,10 @@ fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> 
 
 /// Runs `act` on the request `id`; returns `otherwise` if there is none, or if it is borrowed.
 pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut RequestContext) -> T) -> T {
-    let request = CONTEXTS.with_borrow(|contexts| contexts.requests.get(&id).cloned());
+    let request = CONTEXTS.with_borrow(|contexts| {
+        let (_, request) = contexts.requests.get(contexts.place(id).ok()?)?;
+        Some(Rc::clone(request))
+    });
     match request.as_ref().map(|request| request.try_borrow_mut()) {
         Some(Ok(mut request)) => act(&mut request),
         _ => otherwise,
@@ -174,7 +165,7 @@ pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
         contexts.begun.take_if(|begun| begun.id == id);
         let plugin = contexts.plugins.iter().position(|(known, _)| *known == id);
-        (contexts.requests.remove(&id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
+        (contexts.take_request(id), plugin.map(|at| contexts.plugins.swap_remove(at).1))
     });
     if let Some(Ok(mut plugin)) = plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
         plugin.end();

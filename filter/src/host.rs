@@ -64,26 +64,23 @@ const LEVEL_CRITICAL: u32 = 5;
 /// WASI's monotonic clock.
 const CLOCK_MONOTONIC: u32 = 1;
 
+/// Where the host writes the address of the bytes that it returns.
+type BytesOut = *mut *mut u8;
+
 #[link(wasm_import_module = "env")]
 unsafe extern "C" {
     fn proxy_log(level: u32, text: *const u8, size: usize) -> u32;
     fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
     fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
-    fn proxy_get_buffer_bytes(
-        kind: u32,
-        start: usize,
-        max: usize,
-        data: *mut *mut u8,
-        size: *mut usize,
-    ) -> u32;
+    fn proxy_get_buffer_bytes(kind: u32, start: usize, max: usize, data: BytesOut, size: *mut usize) -> u32;
     fn proxy_get_header_map_value(
         map: u32,
         name: *const u8,
         name_size: usize,
-        data: *mut *mut u8,
+        data: BytesOut,
         size: *mut usize,
     ) -> u32;
-    fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_get_header_map_pairs(map: u32, data: BytesOut, size: *mut usize) -> u32;
     fn proxy_remove_header_map_value(map: u32, name: *const u8, name_size: usize) -> u32;
     fn proxy_add_header_map_value(
         map: u32,
@@ -92,12 +89,12 @@ unsafe extern "C" {
         value: *const u8,
         value_size: usize,
     ) -> u32;
-    fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_get_property(path: *const u8, path_size: usize, data: BytesOut, size: *mut usize) -> u32;
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
     fn proxy_get_shared_data(
         key: *const u8,
         key_size: usize,
-        data: *mut *mut u8,
+        data: BytesOut,
         size: *mut usize,
         cas: *mut u32,
     ) -> u32;
@@ -365,7 +362,7 @@ fn done(status: u32) -> Result<(), HostStatus> {
 }
 
 /// Makes a call into the host that returns bytes.
-fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, HostStatus> {
+fn returned(call: impl FnOnce(BytesOut, *mut usize) -> u32) -> Result<Vec<u8>, HostStatus> {
     let (mut data, mut size, loan) = (null_mut(), 0, Loan::begin());
     let status = call(&raw mut data, &raw mut size);
     let answer = loan.end(data, size);
@@ -375,25 +372,6 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
     }
     // Bytes at another address were not lent for this call.
     answer.ok_or(HostStatus::INTERNAL_FAILURE)
-}
-
-/// The names and values in the form of [`serialized`]. Ends early where the bytes do not have that form.
-pub(crate) fn pairs(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let number = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) as usize;
-    let (count, rest) = bytes.split_first_chunk().map_or((0, &[][..]), |(count, rest)| (number(count), rest));
-    let (sizes, mut texts) = rest.split_at_checked(count.saturating_mul(8)).unwrap_or_default();
-    let mut text = move |size: &[u8; 4]| {
-        let (text, rest) = texts.split_at_checked(number(size))?;
-        texts = rest.get(1..)?;
-        Some(text)
-    };
-    sizes
-        .as_chunks::<4>()
-        .0
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .map_while(move |[name, value]| Some((text(name)?, text(value)?)))
 }
 
 /// Header pairs in the ABI's form: count, sizes, then names and values, each terminated by NUL.

@@ -2,7 +2,7 @@
 
 use weir_limiter::engine::UpstreamResponse;
 use weir_limiter::response::HeaderLine;
-use weir_rules::claim;
+use weir_rules::claim_as_text;
 use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
 use crate::host::{self, Headers, HostStatus};
@@ -20,7 +20,7 @@ fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, HostStatus> {
         path.push('\0');
         path.push_str(name);
     }
-    host::property(&path).map(claim::as_text)
+    host::property(&path).map(claim_as_text)
 }
 
 /// The request in the host's current context.
@@ -103,12 +103,12 @@ impl UpstreamResponse for HostResponse {
     }
 
     fn lines(&mut self, names: &[&str]) -> Vec<HeaderLine> {
-        let headers = host::headers(Headers::Response).unwrap_or_default();
+        let Some(lines) = HeaderLines::of(Headers::Response) else { return Vec::new() };
         let line = |(name, value): (&[u8], &[u8])| {
             let place = names.iter().position(|known| known.as_bytes() == name)?;
             Some((place, value.to_vec()))
         };
-        host::pairs(&headers).filter_map(line).collect()
+        lines.iter().filter_map(line).collect()
     }
 
     fn remove(&mut self, name: &str) {
@@ -155,22 +155,25 @@ impl HeaderLines {
     /// Writes the lines of the header to `room`, with [`LINE_BREAK`] between them; false if there are none.
     pub(crate) fn write(&self, name: &str, room: &mut Vec<u8>) -> bool {
         room.clear();
-        let mut count = 0;
+        let mut is_first = true;
+        for (_, value) in self.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())) {
+            if !std::mem::take(&mut is_first) {
+                room.push(LINE_BREAK);
+            }
+            room.extend_from_slice(value);
+        }
+        !is_first
+    }
+
+    /// The name and the value of each line.
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let sizes = self.sizes().unwrap_or_default();
         let mut rest = self.0.get(4 + sizes.len()..).unwrap_or_default();
-        for (name_size, size) in pairs_of(sizes) {
-            let Some((pair, behind)) = rest.split_at_checked(size) else { break };
+        pairs_of(sizes).map_while(move |(name_size, size)| {
+            let (pair, behind) = rest.split_at_checked(size)?;
             rest = behind;
-            let found = pair.get(..name_size).unwrap_or_default();
-            if name_size == name.len() && found.eq_ignore_ascii_case(name.as_bytes()) {
-                if count > 0 {
-                    room.push(LINE_BREAK);
-                }
-                count += 1;
-                room.extend_from_slice(pair.get(name_size + 1..pair.len() - 1).unwrap_or_default());
-            }
-        }
-        count > 0
+            Some((pair.get(..name_size)?, pair.get(name_size + 1..pair.len() - 1)?))
+        })
     }
 
     /// The sizes of each name and its value; `None` if they are incomplete.

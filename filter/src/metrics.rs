@@ -8,8 +8,7 @@ use std::cell::{Cell, RefCell};
 
 use weir_limiter::counters::{CountedEvent, Counters};
 use weir_limiter::engine::{LogLevel, reported_in_turn};
-use weir_limiter::sync::connectivity::Connectivity;
-use weir_protocol::messages::{RULES_MAX, RuleCounts, RunningRules};
+use weir_protocol::messages::{RULES_MAX, RuleCounts};
 use weir_rules::RuleSet;
 
 use crate::host::{self, Metric};
@@ -30,14 +29,26 @@ thread_local! {
 pub(crate) struct Metrics {
     events: Vec<(CountedEvent, Option<u32>)>,
     rules: Vec<RuleMetrics>,
-    /// Connectivity, if there is a weir-sync.
-    sync_state: Option<u32>,
-    /// Version of the rule set in force, and the latest one that was refused, if there is a weir-sync.
-    running: Option<u32>,
-    refused: Option<u32>,
-    /// Estimated number of keys in the table.
-    places: Option<u32>,
+    /// In the order of [`GAUGES`].
+    gauges: [Option<u32>; GAUGES.len()],
 }
+
+/// A value that is shown as it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Gauge {
+    /// Estimated number of keys in the table.
+    EntriesUsed,
+    /// Connectivity: 0 fresh, 1 stale, 2 fallback.
+    SyncState,
+    /// Version of the rule set in force; 0 if it is the plugin configuration's.
+    Running,
+    /// Version of the latest rule set that was refused.
+    Refused,
+}
+
+/// Names of the gauges. Only the first is defined without a weir-sync.
+const GAUGES: [&str; 4] =
+    ["weir.table.entries_used", "weir.sync.state", "weir.rule_set.running", "weir.rule_set.refused"];
 
 /// The metrics of a rule.
 type RuleMetrics = [Option<u32>; OF_RULE.len()];
@@ -47,14 +58,14 @@ const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
 impl Metrics {
     /// Defines all metrics at once, so that each is zero before the first request.
     pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
-        let gauge = |name: &str| has_sync.then(|| host::define_metric(Metric::Gauge, name).ok()).flatten();
+        let mut gauges = [None; GAUGES.len()];
+        for (gauge, name) in gauges.iter_mut().zip(GAUGES).take(if has_sync { GAUGES.len() } else { 1 }) {
+            *gauge = host::define_metric(Metric::Gauge, name).ok();
+        }
         let mut metrics = Self {
             events: CountedEvent::METRICS.map(|(event, name)| (event, counter(name))).into(),
             rules: Vec::new(),
-            sync_state: gauge("weir.sync.state"),
-            running: gauge("weir.rule_set.running"),
-            refused: gauge("weir.rule_set.refused"),
-            places: host::define_metric(Metric::Gauge, "weir.table.entries_used").ok(),
+            gauges,
         };
         let blocked = metrics.events.iter().find(|(event, _)| *event == CountedEvent::ListBlocked);
         BLOCKED.set(blocked.and_then(|(_, metric)| *metric));
@@ -65,16 +76,12 @@ impl Metrics {
     /// Defines the metrics of new rules.
     pub(crate) fn define_rules(&mut self, rules: &RuleSet) {
         let mut without = 0;
-        self.rules = rules
-            .rules()
-            .iter()
-            .map(|rule| {
-                of_rule(&rule.name).unwrap_or_else(|| {
-                    without += 1;
-                    RuleMetrics::default()
-                })
-            })
-            .collect();
+        let mut defined = |name: &str| {
+            let metrics = of_rule(name);
+            without += u32::from(metrics.is_none());
+            metrics.unwrap_or_default()
+        };
+        self.rules = rules.rules().iter().map(|rule| defined(&rule.name)).collect();
         if without > 0 {
             let text = format!("{without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
             host::log(LogLevel::Warn, &text);
@@ -95,22 +102,11 @@ impl Metrics {
         }
     }
 
-    /// Sets the connectivity: 0 fresh, 1 stale, 2 fallback.
-    pub(crate) fn show(&self, step: Connectivity) {
-        // If the host refuses it, the next tick sets it again.
-        show(self.sync_state, step as u64);
-    }
-
-    /// Sets the estimated number of keys in the table.
-    pub(crate) fn show_places(&self, taken: u64) {
-        show(self.places, taken);
-    }
-
-    /// Sets the version of the rule set in force (0 if it is the plugin configuration's), and of the latest
-    /// that was refused.
-    pub(crate) fn show_rule_set(&self, running: RunningRules) {
-        show(self.running, running.version);
-        show(self.refused, running.refused);
+    /// Sets a gauge. If the host refuses, the next tick sets it again.
+    pub(crate) fn show(&self, gauge: Gauge, value: u64) {
+        if let Some(id) = self.gauges.get(gauge as usize).copied().flatten() {
+            let _ = host::record(id, value);
+        }
     }
 }
 
@@ -153,12 +149,6 @@ pub(crate) fn blocked() -> u64 {
 
 fn counter(name: &str) -> Option<u32> {
     host::define_metric(Metric::Counter, name).ok()
-}
-
-fn show(gauge: Option<u32>, value: u64) {
-    if let Some(gauge) = gauge {
-        let _ = host::record(gauge, value);
-    }
 }
 
 fn add(metric: Option<u32>, n: u32) {

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_limiter::engine::{CallResult, Effect, LogLevel, Unread};
-use weir_rules::config::CONFIG_BYTES_MAX;
 
 use crate::calls;
 use crate::host::{self, HostBuffer};
+use crate::metrics::Gauge;
 use crate::worker::Worker;
 
 /// A plugin in one worker.
@@ -128,18 +128,16 @@ impl Plugin {
                 });
             }
             Effect::Running(running) => {
-                self.with_worker(|worker| worker.metrics.show_rule_set(running));
+                self.with_worker(|worker| {
+                    worker.metrics.show(Gauge::Running, running.version);
+                    worker.metrics.show(Gauge::Refused, running.refused);
+                });
             }
         }
     }
 }
 
 fn configure(size: usize) -> Result<(Worker, Vec<Effect>), Vec<String>> {
-    if size > CONFIG_BYTES_MAX {
-        return Err(vec![format!(
-            "expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {size}"
-        )]);
-    }
     let bytes = host::buffer(HostBuffer::PluginConfiguration, size)
         .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)])?;
     Worker::configure(&bytes)

@@ -14,7 +14,7 @@ use weir_protocol::time::Time;
 use crate::calls;
 use crate::host::{self, Action};
 use crate::http::{HostRequest, HostResponse};
-use crate::metrics::Metrics;
+use crate::metrics::{Gauge, Metrics};
 use crate::shared::ProcessState;
 
 /// An engine, with its host state.
@@ -44,10 +44,10 @@ impl Worker {
         let now = self.engine.time(self.clock.now());
         self.metrics.flush(self.engine.counters());
         if let Some(places) = self.sample.look(&mut self.process, now) {
-            self.metrics.show_places(places);
+            self.metrics.show(Gauge::EntriesUsed, places);
         }
         if let Some(step) = self.engine.connectivity(now) {
-            self.metrics.show(step);
+            self.metrics.show(Gauge::SyncState, step as u64);
         }
     }
 

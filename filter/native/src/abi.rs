@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::slice;
 
 use weir_limiter::engine::LogLevel;
+use weir_rules::claim_as_text;
 
 /// Version of the ABI. Envoy logs a warning for another version, and refuses one that is too old.
 pub(crate) const VERSION: &CStr = c"v0.1.0";
@@ -307,14 +308,6 @@ impl<T> Many<T> {
 #[repr(transparent)]
 pub(crate) struct KeptConfig<T>(*const T);
 
-impl<T> Clone for KeptConfig<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for KeptConfig<T> {}
-
 impl<T> KeptConfig<T> {
     pub(crate) const NONE: Self = Self(null());
 
@@ -470,19 +463,23 @@ impl StreamHandle {
         is_there.then_some(value)
     }
 
-    /// Reads a metadata value of any type.
-    pub(crate) fn metadata(self, namespace: &str, key: &str) -> Option<Metadata> {
+    /// Reads a metadata value, as text.
+    pub(crate) fn metadata(self, namespace: &str, key: &str) -> Option<Vec<u8>> {
         let (namespace, key) = (Bytes::of(namespace.as_bytes()), Bytes::of(key.as_bytes()));
         let text = self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_string, namespace, key);
-        text.map(|text: Bytes| Metadata::Text(text.get().to_vec()))
-            .or_else(|| {
-                self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_number, namespace, key)
-                    .map(Metadata::Number)
-            })
-            .or_else(|| {
-                self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_bool, namespace, key)
-                    .map(Metadata::Bool)
-            })
+        if let Some(text) = text {
+            return Some(text.get().to_vec());
+        }
+        let number = self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_number, namespace, key);
+        let bytes = match number {
+            Some(number) => f64::to_le_bytes(number).to_vec(),
+            None => {
+                let is_so =
+                    self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_bool, namespace, key)?;
+                vec![u8::from(is_so)]
+            }
+        };
+        Some(claim_as_text(bytes))
     }
 
     fn metadata_as<T: Default>(self, get: GetMetadata<T>, namespace: Bytes, key: Bytes) -> Option<T> {
@@ -524,13 +521,6 @@ impl StreamHandle {
             delete: envoy_dynamic_module_callback_http_filter_scheduler_delete,
         }
     }
-}
-
-/// A value of metadata.
-pub(crate) enum Metadata {
-    Text(Vec<u8>),
-    Number(f64),
-    Bool(bool),
 }
 
 /// An HTTP call to make.

@@ -4,12 +4,9 @@ use weir_limiter::engine::{self, CallResult, Caller, SyncCall, UpstreamResponse}
 use weir_limiter::response::{Header, HeaderLine};
 use weir_rules::RuleSet;
 use weir_rules::after::After;
-use weir_rules::claim;
 use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
-use crate::abi::{
-    CALLOUT_ANSWERED, Callout, CalloutResponse, EnvoyAttribute, Headers, Metadata, StreamHandle,
-};
+use crate::abi::{CALLOUT_ANSWERED, Callout, CalloutResponse, EnvoyAttribute, Headers, StreamHandle};
 
 /// Default metadata namespace of Envoy's JWT filter.
 const CLAIMS: &str = "envoy.filters.http.jwt_authn";
@@ -42,7 +39,7 @@ impl HostRequest {
                 stream.attribute(EnvoyAttribute::RouteName, take).flatten()
             }
             Attribute::Claim(path) => match path.as_slice() {
-                [name] => metadata(stream, CLAIMS, name).map(|value| take(&value)),
+                [name] => stream.metadata(CLAIMS, name).map(|value| take(&value)),
                 _ => None,
             },
         }
@@ -95,14 +92,6 @@ fn header<T>(stream: StreamHandle, map: Headers, name: &str, take: impl FnOnce(&
     take.take().map(|take| take(&all))
 }
 
-fn metadata(stream: StreamHandle, namespace: &str, key: &str) -> Option<Vec<u8>> {
-    Some(match stream.metadata(namespace, key)? {
-        Metadata::Text(text) => text,
-        Metadata::Number(number) => claim::as_text(number.to_le_bytes().to_vec()),
-        Metadata::Bool(is_so) => claim::as_text(vec![is_so.into()]),
-    })
-}
-
 /// The response to a request of Envoy.
 pub(crate) struct HostResponse(pub(crate) StreamHandle);
 
@@ -145,7 +134,7 @@ impl UpstreamResponse for HostResponse {
 
     fn metadata(&mut self, path: &[String]) -> Option<Vec<u8>> {
         match path {
-            [namespace, key] => metadata(self.0, namespace, key),
+            [namespace, key] => self.0.metadata(namespace, key),
             _ => None,
         }
     }
@@ -158,8 +147,9 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     let claims = rules.attributes().iter().filter(is_deep).map(|attribute| {
         let Attribute::Claim(path) = attribute else { return String::new() };
         format!(
-            "jwt_claim {path:?}: expected a name alone, because Envoy tells a native module no values inside of others: \
-             have the JWT filter put the claim into a header (claim_to_headers), and name that, or use the wasm module"
+            "jwt_claim {path:?}: expected a name alone, because Envoy tells a native module no values inside of \
+             others: have the JWT filter put the claim into a header (claim_to_headers), and name that, or use the \
+             wasm module"
         )
     });
     let is_deep = |after: &After| matches!(after, After::Metadata { path, .. } if path.len() != 2);

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_limiter::counters::{CountedEvent, Counters};
 use weir_limiter::engine::{LogLevel, reported_in_turn};
-use weir_limiter::sync::connectivity::Connectivity;
-use weir_protocol::messages::{RULES_MAX, RuleCounts, RunningRules};
+use weir_protocol::messages::{RULES_MAX, RuleCounts};
 use weir_rules::RuleSet;
 
 use crate::abi::{ConfigHandle, MetricId, log};
@@ -32,29 +31,41 @@ static BLOCKED: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Metrics {
     events: Vec<(CountedEvent, Option<MetricId>)>,
     rules: [Option<MetricId>; OF_RULE.len()],
-    /// Connectivity, if there is a weir-sync.
-    sync_state: Option<MetricId>,
-    /// Version of the rule set in force, and the latest one that was refused, if there is a weir-sync.
-    running: Option<MetricId>,
-    refused: Option<MetricId>,
-    /// Estimated number of keys in the table.
-    places: Option<MetricId>,
+    /// In the order of [`GAUGES`].
+    gauges: [Option<MetricId>; GAUGES.len()],
 }
+
+/// A value that is shown as it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Gauge {
+    /// Estimated number of keys in the table.
+    EntriesUsed,
+    /// Connectivity: 0 fresh, 1 stale, 2 fallback.
+    SyncState,
+    /// Version of the rule set in force; 0 if it is the configuration's own.
+    Running,
+    /// Version of the latest rule set that was refused.
+    Refused,
+}
+
+/// Names of the gauges. Only the first is defined without a weir-sync.
+const GAUGES: [&str; 4] =
+    ["weir.table.entries_used", "weir.sync.state", "weir.rule_set.running", "weir.rule_set.refused"];
 
 impl Metrics {
     /// Defines every metric.
     pub(crate) fn define(config: ConfigHandle, has_sync: bool) -> Self {
-        let gauge = |name| has_sync.then(|| config.define_gauge(name)).flatten();
+        let mut gauges = [None; GAUGES.len()];
+        for (gauge, name) in gauges.iter_mut().zip(GAUGES).take(if has_sync { GAUGES.len() } else { 1 }) {
+            *gauge = config.define_gauge(name);
+        }
         let of_rule = |name| config.define_counter(&format!("weir.rule.{name}"), &[RULE]);
         Self {
             events: CountedEvent::METRICS
                 .map(|(event, name)| (event, config.define_counter(name, &[])))
                 .into(),
             rules: OF_RULE.map(of_rule),
-            sync_state: gauge("weir.sync.state"),
-            running: gauge("weir.rule_set.running"),
-            refused: gauge("weir.rule_set.refused"),
-            places: config.define_gauge("weir.table.entries_used"),
+            gauges,
         }
     }
 
@@ -104,27 +115,11 @@ impl Metrics {
         }
     }
 
-    /// Sets the connectivity: 0 fresh, 1 stale, 2 fallback.
-    pub(crate) fn show(&self, step: Connectivity, config: ConfigHandle) {
-        set(self.sync_state, step as u64, config);
-    }
-
-    /// Sets the estimated number of keys in the table.
-    pub(crate) fn show_places(&self, taken: u64, config: ConfigHandle) {
-        set(self.places, taken, config);
-    }
-
-    /// Sets the version of the rule set in force (0 if it is the configuration's own), and of the latest that
-    /// was refused.
-    pub(crate) fn show_rule_set(&self, running: RunningRules, config: ConfigHandle) {
-        set(self.running, running.version, config);
-        set(self.refused, running.refused, config);
-    }
-}
-
-fn set(gauge: Option<MetricId>, value: u64, config: ConfigHandle) {
-    if let Some(gauge) = gauge {
-        config.set(gauge, value);
+    /// Sets a gauge.
+    pub(crate) fn show(&self, gauge: Gauge, value: u64, config: ConfigHandle) {
+        if let Some(id) = self.gauges.get(gauge as usize).copied().flatten() {
+            config.set(id, value);
+        }
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Mutex;
 
 use weir_limiter::engine::{CallResult, Effect, Engine, Unread};
 use weir_limiter::table::Sample;
-use weir_rules::config::{CONFIG_BYTES_MAX, PluginConfig as Written};
+use weir_rules::config::PluginConfig as Written;
 use weir_rules::reading::ConfigError;
 
 use crate::abi::{self, ConfigHandle};
 use crate::http::make_call;
 use crate::locked;
-use crate::metrics::Metrics;
+use crate::metrics::{Gauge, Metrics};
 use crate::process::{WorkerHandle, now};
 use crate::timer::Timer;
 use crate::worker::Worker;
@@ -35,12 +35,6 @@ pub(crate) struct Plugin {
 impl Plugin {
     /// Puts a configuration of the filter `name` in force. Returns all errors, each with its place.
     pub(crate) fn new(config: ConfigHandle, name: &str, bytes: &[u8]) -> Result<Self, Vec<String>> {
-        if bytes.len() > CONFIG_BYTES_MAX {
-            let found = bytes.len();
-            return Err(vec![format!(
-                "expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"
-            )]);
-        }
         let read = |error: &ConfigError| error.to_string();
         let written = Written::parse(bytes).map_err(|errors| errors.iter().map(read).collect::<Vec<_>>())?;
         let (has_sync, count) = (written.sync.is_some(), abi::concurrency().max(1) as usize);
@@ -172,10 +166,10 @@ impl Plugin {
         self.metrics.flush(worker.engine.counters(), &worker.counted, config);
         let now = worker.engine.time(now());
         if let Some(step) = worker.engine.connectivity(now) {
-            self.metrics.show(step, config);
+            self.metrics.show(Gauge::SyncState, step as u64, config);
         }
         if let Some(places) = locked(&self.sample).look(&mut worker.seat, now) {
-            self.metrics.show_places(places, config);
+            self.metrics.show(Gauge::EntriesUsed, places, config);
         }
     }
 
@@ -216,7 +210,10 @@ impl Plugin {
                     self.metrics.flush(&mut counted, &worker.counted, config);
                     worker.counted = self.metrics.names(worker.engine.rules(), config);
                 }
-                Effect::Running(running) => self.metrics.show_rule_set(running, config),
+                Effect::Running(running) => {
+                    self.metrics.show(Gauge::Running, running.version, config);
+                    self.metrics.show(Gauge::Refused, running.refused, config);
+                }
             }
         }
     }

@@ -1,8 +1,6 @@
 //! One worker of a configuration: its engine, and the requests that it holds.
 
-use std::cell::Cell;
 use std::collections::HashMap;
-use std::mem;
 use std::sync::Arc;
 
 use weir_limiter::engine::{
@@ -13,9 +11,6 @@ use weir_rules::config::PluginConfig;
 use crate::abi::{HeadersStatus, Scheduler, StreamHandle};
 use crate::http::{HostRequest, HostResponse, make_call, unpacked};
 use crate::process::{WorkerHandle, now};
-
-/// Properties of Envoy as a host.
-const RULES: HostRules = HostRules { answers_grpc: true, has_heirs: true, hears_decisions: false };
 
 /// An engine, with its host state.
 pub(crate) struct Worker {
@@ -75,19 +70,11 @@ pub(crate) struct OwnedReply {
     body_at: usize,
 }
 
-/// Maximum size of a buffer that is kept for reuse, in bytes.
-const SPARE_BYTES_MAX: usize = 16 * 1_024;
-
-thread_local! {
-    /// Buffer of this thread's last response, for the next one.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
 impl Worker {
     /// Creates a worker of the filter `name` with its first effects. Returns all errors, each with its place.
     pub(crate) fn begin(name: &str, config: &PluginConfig) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let mut seat = WorkerHandle::new(name);
-        let (engine, effects) = Engine::begin(config.clone(), RULES, &mut seat, now())?;
+        let (engine, effects) = Engine::begin(config.clone(), HostRules::default(), &mut seat, now())?;
         let caller = engine.sync().map(Caller::new).map(Arc::new);
         let worker = Self { engine, seat, counted: Vec::new(), held: HashMap::new(), numbered: 0, caller };
         Ok((worker, effects))
@@ -146,13 +133,9 @@ impl Worker {
 
 impl OwnedReply {
     fn of(answer: &LocalReply<'_>) -> Self {
-        let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(answer.details.as_bytes());
-        let headers_at = bytes.len();
-        bytes.extend_from_slice(answer.headers);
-        let body_at = bytes.len();
-        bytes.extend_from_slice(answer.body.as_bytes());
+        let bytes = [answer.details.as_bytes(), answer.headers, answer.body.as_bytes()].concat();
+        let headers_at = answer.details.len();
+        let body_at = headers_at + answer.headers.len();
         Self { status: answer.status, bytes, headers_at, body_at }
     }
 
@@ -161,14 +144,5 @@ impl OwnedReply {
         let (rest, body) = self.bytes.split_at_checked(self.body_at).unwrap_or_default();
         let (details, headers) = rest.split_at_checked(self.headers_at).unwrap_or_default();
         stream.respond(self.status, details, unpacked(headers), body);
-    }
-}
-
-impl Drop for OwnedReply {
-    fn drop(&mut self) {
-        let bytes = mem::take(&mut self.bytes);
-        if bytes.capacity() <= SPARE_BYTES_MAX {
-            let _ = SPARE.try_with(|spare| spare.set(bytes));
-        }
     }
 }

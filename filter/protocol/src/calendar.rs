@@ -210,19 +210,6 @@ mod tests {
     }
 
     #[test]
-    fn known_windows() {
-        // 2024-02-29 23:59:59.999999 and the microsecond after it.
-        let last_us = 1_709_251_199_999_999;
-        let february = Calendar::Month.window(last_us);
-        assert_eq!((february.start_us, february.end_us), (1_706_745_600_000_000, last_us + 1));
-        let march = Calendar::Month.window(last_us + 1);
-        assert_eq!((march.start_us, march.end_us), (last_us + 1, 1_711_929_600_000_000));
-        assert_eq!(february.next_end_us, march.end_us);
-        let day = Calendar::Day.window(last_us);
-        assert_eq!((day.start_us, day.end_us), (last_us + 1 - DAY_US, last_us + 1));
-    }
-
-    #[test]
     fn a_clock_that_is_off_by_less_than_a_window_finds_the_same_end() {
         let window = Calendar::Day.window(10 * DAY_US + 5);
         assert_eq!(window.end_at(10 * DAY_US + 5), Some(11 * DAY_US));
@@ -288,7 +275,8 @@ mod tests {
         ) {
             prop_assert!(calendar.is_valid());
             let window = calendar.window(unix_us);
-            prop_assert!(window.start_us <= unix_us && (unix_us < window.end_us || window.end_us >= u64::MAX - DAY_US));
+            let is_last = window.end_us >= u64::MAX - DAY_US;
+            prop_assert!(window.start_us <= unix_us && (unix_us < window.end_us || is_last));
             prop_assert!(window.end_us - window.start_us <= calendar.longest_us());
             // In 1970 a window may have begun before time did; and time ends.
             if (400 * DAY_US..u64::MAX - 900 * DAY_US).contains(&unix_us) {
@@ -296,7 +284,8 @@ mod tests {
                 prop_assert_eq!((next.start_us, next.end_us), (window.end_us, window.next_end_us));
                 prop_assert_eq!(calendar.window(window.end_us - 1), window);
                 if let Some((length_s, phase_s)) = calendar.even() {
-                    prop_assert_eq!(window.start_us % (u64::from(length_s) * 1_000_000), u64::from(phase_s) * 1_000_000);
+                    let phase_us = window.start_us % (u64::from(length_s) * 1_000_000);
+                    prop_assert_eq!(phase_us, u64::from(phase_s) * 1_000_000);
                 }
             }
         }

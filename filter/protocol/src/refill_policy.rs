@@ -107,25 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_law_is_not_read_as_one() {
+    fn bytes_that_are_no_refill_policy_are_refused() {
         for bytes in [&[6, 0][..], &[3], &[4], &[1, 4, 0], &[2, 2, 10], &[2], &[]] {
             assert!(postcard::from_bytes::<RefillPolicy>(bytes).is_err(), "{bytes:?}");
         }
-    }
-
-    /// Version 5 of the messages has the first of these only, as an option of a calendar.
-    #[test]
-    fn the_first_laws_are_written_as_version_5_writes_them() {
-        let bytes = |refill_policy: RefillPolicy| postcard::to_allocvec(&refill_policy).unwrap();
-        assert_eq!(bytes(RefillPolicy::Continuous), postcard::to_allocvec(&None::<Calendar>).unwrap());
-        for (n, calendar) in [(0, Calendar::Day), (1, Calendar::Month)] {
-            assert_eq!(bytes(RefillPolicy::Window(calendar)), [1, n]);
-        }
-        assert_eq!(
-            bytes(RefillPolicy::Window(Calendar::every(10, 0)))[..2],
-            [1, 2],
-            "and one that it does not know"
-        );
-        assert_eq!(bytes(RefillPolicy::Sliding(Calendar::Day))[0], 2);
     }
 }

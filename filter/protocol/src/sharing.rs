@@ -95,51 +95,38 @@ mod tests {
     use crate::calendar::Calendar;
     use crate::quota::{Period, Rate};
 
-    fn sharing(floors: &[(&str, u8)]) -> Sharing {
-        let floors =
-            floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
-        Sharing { strict: false, local_burst: 10, floors, refill_policy: RefillPolicy::Continuous }
-    }
-
+    // I9
     #[test]
-    fn floors_are_named_and_leave_no_more_than_the_whole() {
-        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-        assert!(sharing(&[("eu", 30), ("us", 70)]).fits(quota));
-        assert!(!sharing(&[("eu", 31), ("us", 70)]).fits(quota));
-        assert!(!sharing(&[("eu", 0)]).fits(quota));
-        assert!(!sharing(&[("e u", 1)]).fits(quota));
-        assert!(!Sharing { local_burst: 11, ..sharing(&[]) }.fits(quota));
-        assert!(!Sharing { local_burst: 0, ..sharing(&[]) }.fits(quota));
-        assert_eq!(sharing(&[("eu", 30)]).floor("eu"), 30);
-        assert_eq!(sharing(&[("eu", 30)]).floor("us"), 0);
-    }
-
-    #[test]
-    fn a_calendars_quota_is_strict_and_whole() {
-        let quota = Quota::new(Rate::new(10, Period::Day).unwrap(), 10).unwrap();
-        let daily = |floors| Sharing {
-            strict: true,
-            refill_policy: RefillPolicy::Window(Calendar::Day),
-            ..sharing(floors)
+    fn a_sharing_out_of_bounds_is_refused() {
+        let quota = |burst| Quota::new(Rate::new(burst, Period::Day).unwrap(), burst).unwrap();
+        let floors = |floors: &[(&str, u8)]| {
+            let floors =
+                floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
+            Sharing { floors, ..Sharing::of(quota(10)) }
         };
-        assert!(daily(&[]).fits(quota));
-        assert!(!daily(&[("eu", 30)]).fits(quota));
-        assert!(!Sharing { strict: false, ..daily(&[]) }.fits(quota));
-        assert!(!Sharing { local_burst: 9, ..daily(&[]) }.fits(quota));
-        for refill_policy in
-            [RefillPolicy::Window(Calendar::MonthAt(0)), RefillPolicy::Sliding(Calendar::Month)]
-        {
-            assert!(!Sharing { refill_policy, ..daily(&[]) }.fits(quota), "{refill_policy:?}");
+        let strict = |refill_policy| Sharing { strict: true, refill_policy, ..Sharing::of(quota(10)) };
+        let (day, log) = (RefillPolicy::Window(Calendar::Day), RefillPolicy::Log(60));
+        for (sharing, fits) in [
+            (floors(&[("eu", 30), ("us", 70)]), true),
+            (floors(&[("eu", 31), ("us", 70)]), false),
+            (floors(&[("eu", 0)]), false),
+            (floors(&[("e u", 1)]), false),
+            (Sharing { local_burst: 11, ..floors(&[]) }, false),
+            (Sharing { local_burst: 0, ..floors(&[]) }, false),
+            (strict(day), true),
+            (Sharing { floors: floors(&[("eu", 30)]).floors, ..strict(day) }, false),
+            (Sharing { strict: false, ..strict(day) }, false),
+            (Sharing { local_burst: 9, ..strict(day) }, false),
+            (strict(RefillPolicy::Window(Calendar::MonthAt(0))), false),
+            (strict(RefillPolicy::Sliding(Calendar::Month)), false),
+            (strict(log), true),
+            (Sharing { strict: false, ..strict(log) }, false),
+        ] {
+            assert_eq!(sharing.fits(quota(10)), fits, "{sharing:?}");
         }
-    }
-
-    #[test]
-    fn a_log_is_strict_and_bounded() {
         for (burst, fits) in [(1_000, true), (1_001, false)] {
-            let quota = Quota::new(Rate::new(burst, Period::Day).unwrap(), burst).unwrap();
-            let log = Sharing { strict: true, refill_policy: RefillPolicy::Log(60), ..Sharing::of(quota) };
-            assert_eq!(log.fits(quota), fits, "{burst}");
-            assert!(!Sharing { strict: false, ..log }.fits(quota));
+            let log = Sharing { local_burst: burst, ..strict(log) };
+            assert_eq!(log.fits(quota(burst)), fits, "{burst}");
         }
     }
 }

@@ -61,6 +61,14 @@ impl PluginConfig {
     /// its place.
     pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let errors = ErrorCollector::default();
+        if bytes.len() > CONFIG_BYTES_MAX {
+            let found = bytes.len();
+            errors.record(
+                "",
+                format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"),
+            );
+            return errors.into_result(None);
+        }
         let json = serde_json::from_slice::<Value>(bytes);
         let value = match json.or_else(|error| decode_struct(bytes).ok_or(error)) {
             Ok(value) => value,
@@ -157,166 +165,74 @@ fn key_secret(fields: &mut Fields<'_>, token: Option<&str>) -> FleetSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::string::ToString;
 
-    fn errors(json: &str) -> Vec<String> {
-        PluginConfig::parse(json.as_bytes())
-            .err()
-            .unwrap_or_default()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
-    }
-
-    #[test]
-    fn the_least_there_is() {
-        let json = br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s"}]}"#;
-        let config = PluginConfig::parse(json).unwrap();
-        assert_eq!((config.addresses, config.sync.is_none()), (65_000, true));
-        assert_eq!(config.rules.rules()[0].quota.burst(), 5);
+    /// A plugin configuration with these rules and this `sync` section.
+    fn parse(rules: &Value, sync: Option<Value>) -> Result<PluginConfig, Vec<String>> {
+        let mut config = json!({"rules": rules});
+        config.as_object_mut().unwrap().extend(sync.map(|sync| ("sync".into(), sync)));
+        let errors_to_text = |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect();
+        PluginConfig::parse(config.to_string().as_bytes()).map_err(errors_to_text)
     }
 
     #[test]
     fn fields_about_the_fleet_need_a_sync_section() {
-        let found = errors(
-            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "local_burst": 2,
-                "min_share": {"eu": 5}, "on_sync_loss": "deny"},
-                {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
-        );
+        let rules = json!([
+            {"name": "a", "key": ["client_address"], "rate": "5/s", "local_burst": 2, "min_share": {"eu": 5},
+             "on_sync_loss": "deny", "also_by_prefix": [{"ipv4": 24, "times": 2}]},
+            {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true},
+        ]);
         let fields = ["[0].local_burst", "[0].min_share", "[0].on_sync_loss", "[1].strict"];
         let expected =
             fields.map(|field| format!("rules{field}: expected a sync section beside it: there is none"));
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn a_field_about_the_fleet_says_which_algorithms_it_goes_with() {
-        let of = |algorithm: &str, field: &str| {
-            let rule = format!(
-                r#"{{"name": "a", "key": ["all"], "rate": "5/s", "algorithm": "{algorithm}", {field}}}"#
-            );
-            errors(&format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"}}}}"#))
-        };
-        let expected = |rest: &str| [format!("rules[0].{rest}")];
-        for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
-            let or_strict = "on_sync_loss: expected only with algorithm: token_bucket, or with strict";
-            assert_eq!(of(algorithm, r#""on_sync_loss": "share""#), expected(or_strict), "{algorithm}");
-            let shared = "min_share: expected only with algorithm: token_bucket, which POPs share";
-            assert_eq!(
-                of(algorithm, r#""strict": true, "min_share": {"eu": 5}"#),
-                expected(shared),
-                "{algorithm}"
-            );
-            assert_eq!(of(algorithm, r#""strict": true, "on_sync_loss": "share""#), [""; 0], "{algorithm}");
-        }
-    }
-
-    #[test]
-    fn a_log_that_the_fleet_keeps_is_longer_than_a_pops() {
-        let of = |rest: &str| {
-            let rule =
-                format!(r#"{{"name": "a", "key": ["client_address"], "algorithm": "sliding_log", {rest}}}"#);
-            errors(&format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"}}}}"#))
-        };
-        let at = |place: &str, most: u32| {
-            [format!(
-                "rules[0].{place}: expected a limit from 1 to {most} for sliding_log, 1000 with `strict: true`: or use sliding_window"
-            )]
-        };
-        assert_eq!(of(r#""rate": "17/m""#), at("rate", 16));
-        assert_eq!(of(r#""rate": "17/m", "strict": false"#), at("rate", 16));
-        assert_eq!(of(r#""rate": "1000/m", "strict": true"#), [""; 0]);
-        assert_eq!(of(r#""rate": "1001/m", "strict": true"#), at("rate", 1_000));
-        let tier =
-            r#""rate": "500/m", "strict": true, "tiers": [{"name": "t", "when": {"methods": ["GET"]}, "#;
-        assert_eq!(of(&format!(r#"{tier}"times": 2}}]"#)), [""; 0]);
-        assert_eq!(
-            of(&format!(r#"{tier}"times": 3}}]"#)),
-            ["rules[0].tiers[0].times: expected less: 3 times the rule's quota is too much"]
-        );
-        assert_eq!(of(&format!(r#"{tier}"rate": "1001/m"}}]"#)), at("tiers[0].rate", 1_000));
-        let wider = r#""rate": "500/m", "strict": true, "also_by_prefix": [{"ipv4": 24, "times": 3}]"#;
-        assert!(
-            of(wider)[0].starts_with("rules[0].also_by_prefix[0]: expected no more than"),
-            "{:?}",
-            of(wider)
-        );
-    }
-
-    #[test]
-    fn rules_that_wider_makes_are_not_counted_among_the_written() {
-        let found = errors(
-            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "also_by_prefix": [{"ipv4": 24, "times": 2}]},
-                {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
-        );
-        assert_eq!(found, ["rules[1].strict: expected a sync section beside it: there is none"]);
+        assert_eq!(parse(&rules, None).unwrap_err(), expected);
+        let config = parse(&rules, Some(json!({"cluster": "c"}))).unwrap();
+        assert_eq!((config.addresses, config.rules.rules().len()), (65_000, 3));
     }
 
     #[test]
     fn keys_are_hidden_by_a_secret_or_else_by_the_token() {
-        let config = |key: &str, sync: &str| {
-            let rule = format!(r#"{{"name": "a", "key": [{key}], "rate": "5/s"}}"#);
-            let text = format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"{sync}}}}}"#);
-            PluginConfig::parse(text.as_bytes()).unwrap()
+        let config = |key: &str, mut sync: Value| {
+            sync["cluster"] = json!("c");
+            parse(&json!([{"name": "a", "key": [key], "rate": "5/s"}]), Some(sync))
         };
-        let secret = |sync: &str| config("\"host\"", sync).sync.unwrap().key_secret;
-        assert_eq!(secret(""), FleetSecret::UNKEYED);
-        assert_eq!(secret(r#", "token": "t""#), FleetSecret::derive(b"t"));
-        let both = r#", "token": "t", "key_secret": "0123456789abcdef""#;
-        assert_eq!(secret(both), FleetSecret::derive(b"0123456789abcdef"));
-        assert!(config("\"host\"", "").keys_are_unkeyed());
-        assert!(!config("\"host\"", r#", "token": "t""#).keys_are_unkeyed());
-        assert!(!config("\"client_address\"", "").keys_are_unkeyed());
-        let short = r#"{"rules": [{"name": "a", "key": ["host"], "rate": "5/s"}], "sync": {"cluster": "c", "key_secret": "short"}}"#;
-        assert_eq!(errors(short), ["sync.key_secret: expected text of 16 to 1024 bytes"]);
+        for (sync, text) in [
+            (json!({}), None),
+            (json!({"token": "t"}), Some("t")),
+            (json!({"token": "t", "key_secret": "0123456789abcdef"}), Some("0123456789abcdef")),
+        ] {
+            let secret = text.map_or(FleetSecret::UNKEYED, |text| FleetSecret::derive(text.as_bytes()));
+            let [host, address] = ["host", "client_address"].map(|key| config(key, sync.clone()).unwrap());
+            assert_eq!(host.sync.as_ref().unwrap().key_secret, secret);
+            assert_eq!((host.keys_are_unkeyed(), address.keys_are_unkeyed()), (text.is_none(), false));
+        }
+        let short = config("host", json!({"key_secret": "short"})).unwrap_err();
+        assert_eq!(short, ["sync.key_secret: expected text of 16 to 1024 bytes"]);
     }
 
     #[test]
     fn every_error_has_its_place_and_says_what_was_expected() {
-        let found = errors(
-            r#"{"rules": [
-                {"name": "Bad Name", "key": ["client_address"], "rate": "5 per second"},
-                {"name": "b", "rate": "9/s", "local_burst": 10, "on_sync_loss": "open",
-                 "min_share": {"eu": 60, "us": 50, "A": 1, "x": 0}}
-             ], "table": {"addresses": 0}, "sync": {"cluster": "", "tokn": "x"}, "extra": 1}"#,
-        );
+        let errors = |config: &str| {
+            let errors = PluginConfig::parse(config.as_bytes()).unwrap_err();
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let wrong = json!({
+            "rules": [{"name": "a", "key": ["all"], "rate": "5/s"}], "table": {"addresses": 0},
+            "sync": {"cluster": "", "tokn": "x"}, "extra": 1,
+        });
         let expected = [
-            "rules[0].name: expected 1 to 64 characters from a-z, 0-9, - and _, found \"Bad Name\"",
-            "rules[0].rate: expected a whole number from 1 to 1000000, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\", found \"5 per second\"",
-            "rules[1].key: missing: expected a list, as in [client_address]",
-            "rules[1].local_burst: expected a whole number from 1 to 9, found 10",
-            "rules[1].on_sync_loss: expected local or share or deny, found \"open\"",
-            "rules[1].min_share.A: expected 1 to 64 characters from a-z, 0-9, - and _ as a region's name",
-            "rules[1].min_share.x: expected a whole number from 1 to 100, found 0",
-            "rules[1].min_share: expected parts that add up to at most 100, found 111",
             "table.addresses: expected a whole number from 1 to 16777216, found 0",
             "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",
             "sync.tokn: unknown field: did you mean token?",
             "extra: unknown field: expected rules, enforce, allow, deny, table, sync, filter_state",
         ];
-        for line in expected {
-            assert!(found.iter().any(|e| e == line), "missing: {line}\nfound: {found:#?}");
-        }
-        assert_eq!(found.len(), expected.len(), "{found:#?}");
-    }
-
-    #[test]
-    fn what_is_no_object_is_refused() {
+        assert_eq!(errors(&wrong.to_string()), expected);
         assert_eq!(errors("[]"), ["expected an object, found a list"]);
-        assert_eq!(
-            errors(r#"{"rules": null}"#).last().unwrap(),
-            "rules: empty: expected a value, or no such field"
-        );
-        assert_eq!(errors("{}"), ["rules: missing: expected a list of rules"]);
-        assert_eq!(errors(r#"{"rules": []}"#), ["rules: expected a list of 1 to 1000 rules, found a list"]);
-        assert_eq!(errors(""), ["rules: missing: expected a list of rules"]);
-        assert!(errors("rules: []").first().is_some_and(|e| e.starts_with("expected JSON")));
-    }
-
-    #[test]
-    fn a_name_is_given_once() {
-        let rule = r#"{"name": "a", "key": ["client_address"], "rate": "5/s"}"#;
-        let found = errors(&format!(r#"{{"rules": [{rule}, {rule}]}}"#));
-        assert_eq!(found, ["rules[1].name: another rule has the name \"a\""]);
+        assert_eq!(errors(""), ["rules: missing: expected a list of rules"], "an empty Struct");
+        assert!(errors("rules: []")[0].starts_with("expected JSON or a google.protobuf.Struct: "));
+        let found = CONFIG_BYTES_MAX + 1;
+        let expected = format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}");
+        assert_eq!(errors(&" ".repeat(found)), [expected]);
     }
 }

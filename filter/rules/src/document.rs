@@ -44,29 +44,21 @@ pub fn read(value: &Value, errors: &ErrorCollector) -> Option<RuleSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::{String, ToString};
+    use std::string::ToString;
     use std::vec;
 
-    fn errors(bytes: &[u8]) -> Vec<String> {
-        parse(bytes).err().unwrap_or_default().iter().map(ToString::to_string).collect()
-    }
-
     #[test]
-    fn it_is_a_plugin_configuration_without_table_and_sync() {
-        let rule = r#"{"name": "a", "key": ["client_address"], "rate": "5/s"}"#;
-        assert_eq!(parse(format!(r#"{{"rules": [{rule}]}}"#).as_bytes()).unwrap().rules().len(), 1);
-        let found = errors(format!(r#"{{"rules": [{rule}], "table": {{}}}}"#).as_bytes());
-        assert_eq!(found.len(), 1);
-        assert!(found[0].starts_with("table: unknown field: expected rules"), "{found:?}");
-    }
-
-    #[test]
-    fn every_error_has_its_place() {
-        let found = errors(br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5"}, 7]}"#);
-        assert!(found[0].starts_with("rules[0].rate: expected"), "{found:?}");
-        assert!(found[1].starts_with("rules[1]: expected an object"), "{found:?}");
-        assert!(errors(b"\xff")[0].starts_with("expected a rule set as JSON"));
-        assert!(errors(&vec![b' '; DOCUMENT_BYTES_MAX + 1])[0].starts_with("expected a rule set of at most"));
-        assert!(errors(&vec![b'['; DOCUMENT_BYTES_MAX])[0].starts_with("expected a rule set as JSON"));
+    fn what_is_no_document_is_refused_whatever_its_size() {
+        for (bytes, expected) in [
+            (b"\xff".to_vec(), "expected a rule set as JSON: "),
+            (vec![b'['; DOCUMENT_BYTES_MAX], "expected a rule set as JSON: "),
+            (
+                vec![b' '; DOCUMENT_BYTES_MAX + 1],
+                "expected a rule set of at most 1048576 bytes, found 1048577",
+            ),
+        ] {
+            let errors = parse(&bytes).unwrap_err();
+            assert!(errors.len() == 1 && errors[0].to_string().starts_with(expected), "{errors:?}");
+        }
     }
 }

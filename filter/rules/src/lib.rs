@@ -36,13 +36,11 @@ pub mod response;
 mod rule;
 mod rule_set;
 pub mod sorting;
-#[cfg(test)]
-mod tests;
 
 pub use key::fleet_secret;
 pub use limit::{after, algorithm, cost};
 pub use matching::CONDITIONS_MAX;
-pub use request::{address, claim};
+pub use request::{address, claim_as_text};
 pub use response::{HeaderFamilies, Reset, Response, template};
 pub use rule::{Rule, mode, variant};
 pub use rule_set::{Listed, NO_RULE, RuleSet};

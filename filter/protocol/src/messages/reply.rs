@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::coding::{KEYS_MAX, Message, POPS_MAX, RULES_MAX, WireError, expect};
 use super::report::{Ban, check_bans};
+use super::{KEYS_MAX, Message, POPS_MAX, RULES_MAX, WireError, expect};
 use crate::quota::Quota;
 
 /// The reply of weir-sync to a report.

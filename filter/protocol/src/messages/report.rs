@@ -7,7 +7,7 @@ use core::fmt;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::coding::{
+use super::{
     BAN_MS_MAX, BANS_MAX, COUNTED_MAX, HELD_MS_MAX, KEY_BYTES_MAX, KEYS_MAX, MODULE_MAX, Message,
     POP_NAME_MAX, POPS_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX, WireError, expect,
 };

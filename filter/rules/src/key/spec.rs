@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::fleet_secret::{FleetSecret, PartsHash};
-use super::value::{Among, KeyValue, PartSink};
+use super::value::KeyValue;
 use crate::matching::{Holds, Texts, test_of};
 use crate::request::address::Prefixes;
 use crate::request::{
@@ -159,16 +159,19 @@ impl KeySpec {
         if self.is_clear
             && let [part] = self.others.as_slice()
         {
-            let mut key = KeyValue::with_clear(address);
-            part.put(request, &mut key)?;
+            let (mut key, mut fits) = (KeyValue::with_clear(address), true);
+            part.put(request, &mut |piece| fits &= piece.value().is_none_or(|value| key.push(value)))?;
             // A value that does not fit is hashed.
-            if let Some(key) = key.whole() {
+            if fits {
                 return Ok(key);
             }
         }
         let mut hash = *begun;
         for part in &self.others {
-            part.put(request, &mut hash)?;
+            part.put(request, &mut |piece| match piece {
+                Piece::Value(value) => hash.put(value),
+                Piece::Count(count) => hash.put_count(count),
+            })?;
         }
         Ok(KeyValue::of_parts(address, Some(hash.finish())))
     }
@@ -178,7 +181,8 @@ impl KeySpec {
     pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
         let in_clear = |part: &Part| {
             let mut values = Vec::new();
-            part.put(request, &mut values).ok().map(|()| values)
+            let put = part.put(request, &mut |piece| values.extend(piece.value().map(<[u8]>::to_vec)));
+            put.ok().map(|()| values)
         };
         self.others.iter().map(in_clear).collect()
     }
@@ -211,8 +215,15 @@ impl KeySpec {
                 Holds::of(value.is_some_and(|value| values.contains(value)))
             }),
             [part] => {
-                let mut among = Among::new(values);
-                Holds::of(part.put(request, &mut among).is_ok() && among.is_found())
+                // Leading segments of a path are joined by slashes.
+                let mut joined: Vec<u8> = Vec::new();
+                let put = part.put(request, &mut |piece| {
+                    if !joined.is_empty() {
+                        joined.push(b'/');
+                    }
+                    joined.extend(piece.value().unwrap_or_default());
+                });
+                Holds::of(put.is_ok() && values.contains(&joined))
             }
             _ => Holds::No,
         }
@@ -225,23 +236,38 @@ impl KeySpec {
     }
 }
 
+/// A piece of a part's value.
+enum Piece<'a> {
+    /// The value, or one segment of a path.
+    Value(&'a [u8]),
+    /// The number of segments, which follow.
+    Count(usize),
+}
+
+impl<'a> Piece<'a> {
+    fn value(self) -> Option<&'a [u8]> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+}
+
 impl Part {
-    /// Puts the request's value into `hash`; an error if it has none, or more than it may.
-    fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn PartSink) -> Result<(), MissingPart> {
+    /// Passes the request's value to `take`; an error if it has none, or more than it may.
+    fn put(&self, request: &mut Fetched<'_>, take: &mut dyn FnMut(Piece<'_>)) -> Result<(), MissingPart> {
         match self {
             Self::Value(value) => {
-                value.put(request, |value| hash.put(value))?.then_some(()).ok_or(MissingPart::Other)?;
+                let is_there = value.put(request, |value| take(Piece::Value(value)))?;
+                is_there.then_some(()).ok_or(MissingPart::Other)?;
             }
             Self::Host => {
                 let authority = request.get(AttributeId::AUTHORITY).ok_or(MissingPart::Other)?;
-                hash.put(&host_of(authority).unwrap_or(NO_HOST).to_ascii_lowercase());
+                take(Piece::Value(&host_of(authority).unwrap_or(NO_HOST).to_ascii_lowercase()));
             }
-            Self::Path => hash.put(&request.resolved_path().ok_or(MissingPart::Other)?),
+            Self::Path => take(Piece::Value(&request.resolved_path().ok_or(MissingPart::Other)?)),
             Self::PathSegments(most) => {
                 let path = request.resolved_path().ok_or(MissingPart::Other)?;
                 let leading = segments(&path).take(usize::from(*most));
-                hash.put_count(leading.clone().count());
-                leading.for_each(|segment| hash.put(segment));
+                take(Piece::Count(leading.clone().count()));
+                leading.for_each(|segment| take(Piece::Value(segment)));
             }
         }
         Ok(())
@@ -251,16 +277,4 @@ impl Part {
 /// The non-empty segments of a path.
 fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     path.split(|&b| b == b'/').filter(|segment| !segment.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::vec;
-
-    #[test]
-    fn empty_segments_do_not_count() {
-        assert_eq!(segments(b"//a/b//c/").collect::<Vec<_>>(), vec![b"a", b"b", b"c"]);
-        assert_eq!(segments(b"/").count(), 0);
-    }
 }

@@ -1,10 +1,8 @@
-//! Key values in canonical form, and the other destinations of a key's parts: a hash, a list to show, a look-up.
+//! Key values in canonical form.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::fleet_secret::PartsHash;
-use crate::matching::Texts;
 use crate::request::address::Prefixes;
 use weir_protocol::messages::KEY_BYTES_MAX;
 
@@ -16,8 +14,6 @@ const LACKING_MARK: u8 = 2;
 const ALL_MARK: u8 = 3;
 /// Precedes a part in clear.
 const CLEAR_MARK: u8 = 7;
-/// Stored as the length of a key that does not fit.
-const NONE: u8 = u8::MAX;
 
 /// A key's value in canonical form: the same bytes at every POP for the same client.
 ///
@@ -65,17 +61,12 @@ impl KeyValue {
         key
     }
 
-    /// Begins a key of an address cut to prefixes, if there is one, and of a part in clear. The caller puts
-    /// the part next.
+    /// Begins a key of an address cut to prefixes, if there is one, and of a part in clear. The caller pushes the part
+    /// next.
     pub(crate) fn with_clear(address: Option<(IpAddr, Prefixes)>) -> Self {
         let mut key = Self::of_parts(address, None);
         key.push(&[CLEAR_MARK]);
         key
-    }
-
-    /// Returns the key, or `None` if a part did not fit.
-    pub(crate) fn whole(self) -> Option<Self> {
-        (self.len != NONE).then_some(self)
     }
 
     /// The canonical bytes of a key of an address (possibly empty) and a part in clear; `None` if they exceed
@@ -99,109 +90,35 @@ impl KeyValue {
     fn push_cut(&mut self, address: IpAddr, prefixes: Prefixes) {
         let (cut, bits) = prefixes.cut(address);
         let covered = usize::from(bits).div_ceil(8);
+        let mut push = |family: u8, octets: &[u8]| {
+            self.push(&[family, bits]);
+            self.push(octets.get(..covered).unwrap_or(octets));
+        };
         match cut {
-            IpAddr::V4(v4) => self.push_address(4, bits, &v4.octets(), covered),
-            IpAddr::V6(v6) => self.push_address(6, bits, &v6.octets(), covered),
+            IpAddr::V4(v4) => push(4, &v4.octets()),
+            IpAddr::V6(v6) => push(6, &v6.octets()),
         }
     }
 
     /// The key with these canonical bytes; `None` if there are none, or more than [`KEY_BYTES_MAX`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut key = Self::EMPTY;
-        key.push(bytes);
-        (!bytes.is_empty() && key.as_bytes() == bytes).then_some(key)
+        (!bytes.is_empty() && key.push(bytes)).then_some(key)
     }
 
-    fn push_address(&mut self, family: u8, bits: u8, octets: &[u8], covered: usize) {
-        self.push(&[family, bits]);
-        self.push(octets.get(..covered).unwrap_or(octets));
-    }
-
-    fn push(&mut self, part: &[u8]) {
+    /// Appends bytes; false if they do not fit.
+    pub(super) fn push(&mut self, part: &[u8]) -> bool {
         let start = usize::from(self.len);
-        if let Some(room) = self.bytes.get_mut(start..start + part.len()) {
-            room.copy_from_slice(part);
-            // `bytes` has KEY_BYTES_MAX bytes, so the length fits a byte.
-            self.len = self.len.saturating_add(u8::try_from(part.len()).unwrap_or(0));
-        }
+        let Some(room) = self.bytes.get_mut(start..start + part.len()) else { return false };
+        room.copy_from_slice(part);
+        // KEY_BYTES_MAX fits a byte.
+        self.len = self.len.saturating_add(u8::try_from(part.len()).unwrap_or(0));
+        true
     }
 
     /// The canonical bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
-    }
-}
-
-impl PartSink for KeyValue {
-    fn put(&mut self, value: &[u8]) {
-        let end = usize::from(self.len) + value.len();
-        self.push(value);
-        if usize::from(self.len) != end {
-            self.len = NONE;
-        }
-    }
-
-    fn put_count(&mut self, _: usize) {}
-}
-
-const _: () = assert!(KEY_BYTES_MAX < NONE as usize);
-
-/// Receives the values that a request has for the parts of a key.
-pub(super) trait PartSink {
-    fn put(&mut self, value: &[u8]);
-    /// Announces the number of values that follow for one part.
-    fn put_count(&mut self, count: usize);
-}
-
-impl PartSink for PartsHash {
-    fn put(&mut self, value: &[u8]) {
-        self.put(value);
-    }
-
-    fn put_count(&mut self, count: usize) {
-        self.put_count(count);
-    }
-}
-
-impl PartSink for Vec<Vec<u8>> {
-    fn put(&mut self, value: &[u8]) {
-        self.push(value.to_vec());
-    }
-
-    fn put_count(&mut self, _: usize) {}
-}
-
-/// Looks up the value that is put. Leading segments of a path are joined by `/` first.
-pub(super) struct Among<'a> {
-    texts: &'a Texts,
-    is_found: bool,
-    segments: Option<Vec<u8>>,
-}
-
-impl<'a> Among<'a> {
-    pub(super) fn new(texts: &'a Texts) -> Self {
-        Self { texts, is_found: false, segments: None }
-    }
-
-    pub(super) fn is_found(&self) -> bool {
-        self.segments.as_ref().map_or(self.is_found, |segments| self.texts.contains(segments))
-    }
-}
-
-impl PartSink for Among<'_> {
-    fn put(&mut self, value: &[u8]) {
-        let Some(segments) = &mut self.segments else {
-            self.is_found = self.texts.contains(value);
-            return;
-        };
-        if !segments.is_empty() {
-            segments.push(b'/');
-        }
-        segments.extend_from_slice(value);
-    }
-
-    fn put_count(&mut self, _: usize) {
-        self.segments = Some(Vec::new());
     }
 }
 
@@ -211,19 +128,6 @@ mod tests {
 
     fn key(address: &str, ipv4: u8, ipv6: u8) -> KeyValue {
         KeyValue::of_address(address.parse().unwrap(), Prefixes { ipv4, ipv6 })
-    }
-
-    #[test]
-    fn one_prefix_is_one_key() {
-        assert_eq!(key("2001:db8::1", 32, 64), key("2001:db8::2", 32, 64));
-        assert_ne!(key("2001:db8::1", 32, 128), key("2001:db8::2", 32, 128));
-        assert_eq!(key("10.0.0.1", 24, 64), key("10.0.0.2", 24, 64));
-    }
-
-    #[test]
-    fn prefixes_of_different_length_are_different_keys() {
-        assert_ne!(key("10.0.0.0", 24, 64), key("10.0.0.0", 23, 64));
-        assert_ne!(key("10.0.0.0", 24, 64).as_bytes(), key("10.0.0.0", 32, 64).as_bytes());
     }
 
     #[test]

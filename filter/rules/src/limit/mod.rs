@@ -2,14 +2,15 @@
 
 pub mod after;
 pub mod algorithm;
-pub(crate) mod calendar;
 pub mod cost;
+
+use serde_json::Value;
 
 use self::algorithm::{Algorithm, Concurrency, LOG_MAX, LeakyBucket, SlidingLog, WindowLimit};
 use crate::reading::Fields;
 use weir_protocol::calendar::{Calendar, EAST_MIN_MAX};
 use weir_protocol::messages::BAN_MS_MAX;
-use weir_protocol::quota::{Quota, QuotaError, Rate, Span, TOKENS_MAX};
+use weir_protocol::quota::{Period, Quota, QuotaError, Rate, Span, TOKENS_MAX};
 use weir_protocol::refill_policy::{self, RefillPolicy};
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::SECOND_NS;
@@ -98,14 +99,11 @@ impl Limit {
         let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
         let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));
         let quota = Quota::from_token_ns(token_ns, self.quota.burst().saturating_mul(times))?;
-        let algorithm = match self.algorithm {
+        let window = |window: &WindowLimit| WindowLimit::new(limit, window.length_ns());
+        let algorithm = match &self.algorithm {
             Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),
-            Algorithm::FixedWindow(window) => {
-                WindowLimit::new(limit, window.length_ns()).map(Algorithm::FixedWindow)
-            }
-            Algorithm::SlidingWindow(window) => {
-                WindowLimit::new(limit, window.length_ns()).map(Algorithm::SlidingWindow)
-            }
+            Algorithm::FixedWindow(one) => window(one).map(Algorithm::FixedWindow),
+            Algorithm::SlidingWindow(one) => window(one).map(Algorithm::SlidingWindow),
             Algorithm::SlidingLog(log) => {
                 SlidingLog::new(limit, log.window().length_ns()).map(Algorithm::SlidingLog)
             }
@@ -285,4 +283,109 @@ fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {
     let concurrency = Concurrency::new(limit, length_ns)?;
     let quota = Quota::from_token_ns((length_ns / u64::from(limit)).max(1_000), limit).ok()?;
     Some(Limit { algorithm: Algorithm::Concurrency(concurrency), quota, rate: None })
+}
+
+/// Fields that a rule with `algorithm: quota` may not have: its quota is full at the start of each window, and
+/// always strict.
+const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "min_share"];
+
+/// Reads the limit and the sharing of `algorithm: quota`, for windows in local time `east` minutes ahead of UTC. A
+/// token is worth an equal part of the longest window.
+pub(crate) fn calendar_terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharing)> {
+    for name in ELSEWHERE {
+        if let Some(item) = fields.take(name) {
+            item.record("expected no such field beside `algorithm: quota`");
+        }
+    }
+    let item = fields.require("rate", "a rate, as in 10000/day")?;
+    let Some((count, unit, calendar)) = calendar_rate(item.value()) else {
+        item.record_unexpected(format_args!(
+            "a whole number from 1 to {TOKENS_MAX}, then /hour, /day, /week or /month, as in \"10000/day\", for \
+             `algorithm: quota`"
+        ));
+        return None;
+    };
+    item.is_text_for(&format_args!("{count}/{unit}"));
+    let token_ns = (calendar.longest_us() * 1_000).div_ceil(u64::from(count));
+    let quota = Quota::from_token_ns(token_ns, count).ok()?;
+    let refill_policy = RefillPolicy::Window(calendar.east(east));
+    Some((Limit::of(quota, None), Sharing { strict: true, refill_policy, ..Sharing::of(quota) }))
+}
+
+fn calendar_rate(value: &Value) -> Option<(u32, &'static str, Calendar)> {
+    let (count, unit) = value.as_str()?.split_once('/')?;
+    // `/h` and `/d` are accepted as in other rates.
+    let unit = match Period::named(unit) {
+        Some(Period::Hour) => "hour",
+        Some(Period::Day) => "day",
+        _ => unit,
+    };
+    let (unit, calendar) = *Calendar::NAMED.iter().find(|(name, _)| *name == unit)?;
+    let count = count.bytes().all(|b| b.is_ascii_digit()).then_some(count)?.parse().ok()?;
+    (1..=TOKENS_MAX).contains(&count).then_some((count, unit, calendar))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::ErrorCollector;
+    use crate::{Rule, RuleSet};
+    use serde_json::json;
+    use std::format;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+    use weir_protocol::sharing::OnSyncLoss;
+
+    fn parse(rest: &Value) -> Result<Rule, Vec<String>> {
+        let mut rule = json!({"name": "q", "key": ["client_address"], "algorithm": "quota"});
+        rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        let errors = ErrorCollector::default();
+        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
+        let errors_to_text = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
+        errors.into_result(rules).map(|rules| rules.rules()[0].clone()).map_err(errors_to_text)
+    }
+
+    #[test]
+    fn a_quota_is_strict_and_its_burst_is_the_count() {
+        let [hour, day, week, month] = Calendar::NAMED.map(|(_, calendar)| calendar);
+        for (count, unit, calendar) in [
+            (999_983, "day", day),
+            (1, "month", month),
+            (1_000_000, "month", month),
+            (5, "hour", hour),
+            (5, "week", week),
+            (5, "h", hour),
+            (10, "days", day),
+        ] {
+            let rate = format!("{count}/{unit}");
+            let rule = parse(&json!({"rate": rate})).unwrap();
+            assert_eq!(rule.quota.burst(), count);
+            let window_ns = calendar.longest_us() * 1_000;
+            assert!((window_ns..window_ns + u64::from(count)).contains(&rule.quota.fill_ns()), "{rate}");
+            let whole = Sharing::of(rule.quota);
+            assert_eq!(
+                rule.sharing,
+                Sharing { strict: true, refill_policy: RefillPolicy::Window(calendar), ..whole }
+            );
+            assert!(rule.sharing.fits(rule.quota));
+            assert_eq!(rule.on_sync_loss, OnSyncLoss::Deny);
+        }
+    }
+
+    #[test]
+    fn an_offset_moves_the_windows_of_a_rule_and_of_its_tiers() {
+        let tiers = json!([{"name": "t", "when": {"methods": ["GET"]}, "rate": "7/month"}]);
+        for (offset, east) in
+            [("+00:00", 0), ("-00:00", 0), ("+02:00", 120), ("-05:30", -330), ("+14:00", 840)]
+        {
+            let plain = json!({"rate": "5/day", "utc_offset": offset});
+            let mut tiered = plain.clone();
+            tiered["tiers"] = tiers.clone();
+            for (rule, calendar) in [(plain, Calendar::Day), (tiered, Calendar::Month)] {
+                let rule = parse(&rule).unwrap();
+                assert_eq!(rule.sharing.refill_policy, RefillPolicy::Window(calendar.east(east)), "{offset}");
+                assert!(rule.sharing.fits(rule.quota));
+            }
+        }
+    }
 }

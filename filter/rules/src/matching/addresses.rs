@@ -186,39 +186,16 @@ mod tests {
     fn a_network_holds_its_first_and_its_last_address_and_no_more() {
         let set =
             set(&["10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::ffff:198.51.100.0/120", "203.0.113.0/24"]);
-        for (address, is_in) in [
-            ("10.0.0.0", true),
-            ("10.255.255.255", true),
-            ("9.255.255.255", false),
-            ("11.0.0.0", false),
-            ("192.0.2.7", true),
-            ("192.0.2.6", false),
-            ("192.0.2.8", false),
-            ("198.51.100.9", true),
-            ("198.51.101.0", false),
-            ("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", true),
-            ("2001:db9::", false),
-            ("::", false),
+        for (list, is_in) in [
+            ("10.0.0.0 10.255.255.255 192.0.2.7 198.51.100.9 2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", true),
+            ("9.255.255.255 11.0.0.0 192.0.2.6 192.0.2.8 198.51.101.0 2001:db9:: ::", false),
         ] {
-            assert_eq!(set.contains(address.parse().unwrap()), is_in, "{address}");
+            for address in list.split(' ') {
+                assert_eq!(set.contains(address.parse().unwrap()), is_in, "{address}");
+            }
         }
         let all: AddressSet = ["0.0.0.0/0".parse::<Range>().unwrap()].into_iter().collect();
         assert!(all.contains("255.255.255.255".parse().unwrap()) && !all.contains("::".parse().unwrap()));
-    }
-
-    #[test]
-    fn what_is_no_network_is_refused() {
-        for text in
-            ["", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/+8", "::/129", "10.0.0", "a", "10.0.0.0/8/8", "[::1"]
-        {
-            assert_eq!(text.parse::<Range>(), Err(AddressSetError::Unreadable), "{text}");
-        }
-        for text in ["1.2.3.4:5", "[::1]:80", "1.2.3.4:5/24"] {
-            assert_eq!(text.parse::<Range>(), Err(AddressSetError::Port), "{text}");
-        }
-        for text in ["10.0.0.1/8", "2001:db8::1/32", "::ffff:10.0.0.1/104"] {
-            assert_eq!(text.parse::<Range>(), Err(AddressSetError::BitsBehindPrefix), "{text}");
-        }
     }
 
     #[test]

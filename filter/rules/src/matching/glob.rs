@@ -102,11 +102,6 @@ impl Glob {
         Holds::of(places.has(self.tokens.len()))
     }
 
-    /// Number of wildcards. Each adds at most one place per byte of a path to the matching work.
-    pub fn wildcards(&self) -> usize {
-        self.tokens.iter().filter(|token| !matches!(token, Token::Byte(_))).count()
-    }
-
     /// Adds a place, and the places that follow it across wildcards, which may match nothing.
     fn enter(&self, places: &mut Places, mut place: usize) {
         places.add(place);
@@ -176,29 +171,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_star_stays_within_a_segment_and_two_go_across() {
-        for (glob, path, expected) in [
-            ("/users/*/posts/**", "/users/7/posts/", true),
-            ("/users/*/posts/**", "/users/7/posts/a/b", true),
-            ("/users/*/posts/**", "/users/7/8/posts/a", false),
-            ("/users/*/posts/**", "/users/7/posts", false),
-            ("/users/*", "/users/", true),
-            ("/a/**/b", "/a/b", true),
-            ("/a/**/b", "/a/x/y/b", true),
-            ("/a/**/b", "/a/xb", false),
-            ("/a**b", "/a/x/b", true),
-            ("/*.php", "/index.php", true),
-            ("/*.php", "/a/index.php", false),
-            ("/**.php", "/a/index.php", true),
-            ("/plain", "/plain", true),
-            ("/plain", "/plain/", false),
-            ("/ü*", "/üx", true),
-        ] {
-            assert_eq!(holds(glob, path), expected, "{glob} {path}");
-        }
-    }
-
-    #[test]
     fn length_is_limited() {
         assert!(Glob::new(&"*".repeat(GLOB_BYTES_MAX)).is_some());
         assert!(Glob::new(&"a".repeat(GLOB_BYTES_MAX + 1)).is_none());
@@ -207,19 +179,6 @@ pub(super) mod tests {
         let long = path(GLOB_PATH_BYTES_MAX + 1);
         assert_eq!(Glob::new("/**").unwrap().holds(long.as_bytes(), false), Holds::Unsure);
         assert_eq!(Glob::new("/a/**").unwrap().holds(long.as_bytes(), false), Holds::No);
-    }
-
-    #[test]
-    fn a_slash_may_be_added() {
-        for (glob, path, expected) in [
-            ("/a/*/", "/a/b", Holds::Yes),
-            ("/a/*", "/a", Holds::Yes),
-            ("/a/", "/a", Holds::Yes),
-            ("/a/b", "/a", Holds::No),
-            ("/a", "/a", Holds::No),
-        ] {
-            assert_eq!(Glob::new(glob).unwrap().holds(path.as_bytes(), true), expected, "{glob} {path}");
-        }
     }
 
     #[test]
@@ -233,13 +192,6 @@ pub(super) mod tests {
         #[test]
         fn agrees_with_the_definition(glob in "/[ab/*]{0,9}", path in "/[ab/]{0,9}") {
             prop_assert_eq!(holds(&glob, &path), naive(glob.as_bytes(), path.as_bytes(), false));
-        }
-
-        #[test]
-        fn any_text_and_any_bytes_give_an_answer(glob in ".{0,80}", path in prop::collection::vec(any::<u8>(), 0..99)) {
-            if let Some(glob) = Glob::new(&glob) {
-                glob.holds(&path, true);
-            }
         }
     }
 }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use super::condition::{Clause, Condition, Test};
 use super::hosts::Backwards;
-use super::path::Written;
+use super::path::{PathMatch, Written};
 use super::value::{Texts, ValueTest};
 use crate::request::{AttributeId, Duplicates, Fetched, Folding, HostRead, Lines, Source, ValueOf};
 use crate::sorting::sorted;
@@ -81,7 +81,7 @@ impl Index {
     #[inline(never)]
     fn add(&mut self, of: Of, clauses: &[&Clause], values_min: usize) {
         if !self.dimensions.iter().any(|(known, _)| *known == of) {
-            self.dimensions.extend(Postings::dimension(clauses, of, values_min).map(|made| (of, made)));
+            self.dimensions.extend(Dimension::of(clauses, of, values_min).map(|made| (of, made)));
         }
     }
 
@@ -127,6 +127,41 @@ fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
 }
 
 impl Dimension {
+    /// Builds a dimension from the values that clauses ask for; `None` if there are fewer than `values_min`.
+    fn of(clauses: &[&Clause], of: Of, values_min: usize) -> Option<Self> {
+        let len = clauses.len();
+        let (mut open, mut exact, mut heads) = (Bits::all(len), Vec::new(), Vec::new());
+        for (place, clause) in clauses.iter().enumerate() {
+            for asked in clause.tests().flat_map(|test| asked(test, of)) {
+                open.remove(place);
+                match asked {
+                    Asked::Exact(value) => exact.push((value, place)),
+                    Asked::Head(value) => heads.push((value, place)),
+                }
+            }
+        }
+        if exact.len() + heads.len() < values_min {
+            return None;
+        }
+        let (mut sets, mut full) = (Sets::default(), Vec::<Bits>::new());
+        let mut dimension = Self { open, exact: Vec::new(), heads: Vec::new(), sets: Vec::new() };
+        for (text, mut bits) in by_value(heads, len) {
+            // Sorted order: all heads that this one begins with have been added.
+            let parent = dimension.head_at(&text);
+            bits.unite(parent.and_then(|parent| full.get(parent)).unwrap_or(&dimension.open));
+            let parent = parent.and_then(|parent| u32::try_from(parent).ok());
+            dimension.heads.push(Head { text, set: sets.number(&bits), parent });
+            full.push(bits);
+        }
+        for (text, mut bits) in by_value(exact, len) {
+            let head = dimension.head_at(&text);
+            bits.unite(head.and_then(|head| full.get(head)).unwrap_or(&dimension.open));
+            dimension.exact.push((text, sets.number(&bits)));
+        }
+        dimension.sets = sets.list;
+        Some(dimension)
+    }
+
     /// Keeps only the conditions in `out` that a request with this value can meet.
     fn find_matches(&self, value: Option<&[u8]>, out: &mut Bits) {
         let set = value.and_then(|value| self.set_of(value));
@@ -155,102 +190,42 @@ impl Dimension {
     }
 }
 
-/// The values that conditions ask for in one dimension, from which the dimension is built.
-struct Postings {
-    place: usize,
-    asks: bool,
-    exact: Vec<(Vec<u8>, usize)>,
-    heads: Vec<(Vec<u8>, usize)>,
+/// The values that a test asks for in the dimension `of`: whole values, or heads.
+enum Asked {
+    Exact(Vec<u8>),
+    Head(Vec<u8>),
 }
 
-impl Postings {
-    /// Builds a dimension from the values that clauses ask for; `None` if there are fewer than `values_min`.
-    fn dimension(clauses: &[&Clause], of: Of, values_min: usize) -> Option<Dimension> {
-        let len = clauses.len();
-        let mut postings = Self { place: 0, asks: false, exact: Vec::new(), heads: Vec::new() };
-        let mut open = Bits::all(len);
-        for (place, clause) in clauses.iter().enumerate() {
-            (postings.place, postings.asks) = (place, false);
-            for test in clause.tests() {
-                postings.add(test, of);
-            }
-            if postings.asks {
-                open.remove(place);
-            }
+fn asked(test: &Test, of: Of) -> Vec<Asked> {
+    let exact = |text: &str| Asked::Exact(text.as_bytes().to_vec());
+    match (test, of) {
+        (Test::Methods(texts), Of::Attribute(AttributeId::METHOD))
+        | (Test::Routes(texts), Of::Attribute(AttributeId::ROUTE)) => {
+            texts.iter().map(|text| exact(text)).collect()
         }
-        (postings.exact.len() + postings.heads.len() >= values_min).then(|| postings.build(open, len))
-    }
-
-    /// Adds the values that a test asks for, if it concerns the dimension `of`.
-    fn add(&mut self, test: &Test, of: Of) {
-        match (test, of) {
-            (Test::Methods(texts), Of::Attribute(AttributeId::METHOD))
-            | (Test::Routes(texts), Of::Attribute(AttributeId::ROUTE)) => {
-                for text in texts {
-                    self.exact(text.as_bytes().to_vec());
-                }
-            }
-            (Test::Value(..), Of::Attribute(id)) => {
-                if let Some((_, texts)) = compared(test).filter(|(other, _)| *other == id) {
-                    for text in texts.iter() {
-                        self.exact(text.as_bytes().to_vec());
-                    }
-                }
-            }
-            (Test::Paths(paths), Of::Path) => {
-                for path in paths {
-                    // With all differences folded away, a path that passes is equal to this text or begins
-                    // with it.
-                    match path.written() {
-                        Written::Exact(exact) => self.exact(Folding::ALL.of(exact.as_bytes())),
-                        Written::Prefix(head) => self.head(Folding::ALL.of_head(head)),
-                        Written::Glob(glob) => {
-                            self.head(Folding::ALL.of_head(glob.split('*').next().unwrap_or_default()));
-                        }
-                    }
-                }
-            }
-            (Test::Hosts(hosts), Of::Host) => {
-                for host in hosts.backwards() {
-                    match host {
-                        Backwards::Exact(name) => self.exact(name.clone()),
-                        Backwards::Suffix(suffix) => self.head(suffix.clone()),
-                    }
-                }
-            }
-            _ => {}
+        (Test::Value(..), Of::Attribute(id)) => {
+            let compared = compared(test).filter(|(other, _)| *other == id);
+            compared.into_iter().flat_map(|(_, texts)| texts.iter().map(exact)).collect()
         }
-    }
-
-    fn exact(&mut self, value: Vec<u8>) {
-        self.asks = true;
-        self.exact.push((value, self.place));
-    }
-
-    fn head(&mut self, value: Vec<u8>) {
-        self.asks = true;
-        self.heads.push((value, self.place));
-    }
-
-    fn build(self, open: Bits, len: usize) -> Dimension {
-        let mut sets = Sets::default();
-        let mut dimension = Dimension { open, exact: Vec::new(), heads: Vec::new(), sets: Vec::new() };
-        let mut full: Vec<Bits> = Vec::new();
-        for (text, mut bits) in by_value(self.heads, len) {
-            // Sorted order: all heads that this one begins with have been added.
-            let parent = dimension.head_at(&text);
-            bits.unite(parent.and_then(|parent| full.get(parent)).unwrap_or(&dimension.open));
-            let parent = parent.and_then(|parent| u32::try_from(parent).ok());
-            dimension.heads.push(Head { text, set: sets.number(&bits), parent });
-            full.push(bits);
+        // With all differences folded away, a path that passes is equal to this text or begins with it.
+        (Test::Paths(paths), Of::Path) => {
+            let of_path = |path: &PathMatch| match path.written() {
+                Written::Exact(exact) => Asked::Exact(Folding::ALL.of(exact.as_bytes())),
+                Written::Prefix(head) => Asked::Head(Folding::ALL.of_head(head)),
+                Written::Glob(glob) => {
+                    Asked::Head(Folding::ALL.of_head(glob.split('*').next().unwrap_or_default()))
+                }
+            };
+            paths.iter().map(of_path).collect()
         }
-        for (text, mut bits) in by_value(self.exact, len) {
-            let head = dimension.head_at(&text);
-            bits.unite(head.and_then(|head| full.get(head)).unwrap_or(&dimension.open));
-            dimension.exact.push((text, sets.number(&bits)));
+        (Test::Hosts(hosts), Of::Host) => {
+            let of_host = |host: &Backwards| match host {
+                Backwards::Exact(name) => Asked::Exact(name.clone()),
+                Backwards::Suffix(suffix) => Asked::Head(suffix.clone()),
+            };
+            hosts.backwards().iter().map(of_host).collect()
         }
-        dimension.sets = sets.list;
-        dimension
+        _ => Vec::new(),
     }
 }
 

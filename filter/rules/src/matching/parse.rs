@@ -1,8 +1,5 @@
 //! Parser of conditions in configuration.
 
-#[cfg(test)]
-mod tests;
-
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::String;

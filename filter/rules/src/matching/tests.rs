@@ -1,3 +1,5 @@
+//! Conditions and their index, as rules and lists use them.
+
 mod agreement;
 mod searches;
 mod spellings;
@@ -7,13 +9,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::RuleSet;
-use crate::reading::ErrorCollector;
-use crate::request::{Attribute, Fetched, HOST_BYTES_MAX, QUERY_BYTES_MAX, Request, Values};
+use crate::reading::{ConfigError, ErrorCollector};
+use crate::request::{ATTRIBUTES_MAX, Attribute, Fetched, HOST_BYTES_MAX, QUERY_BYTES_MAX, Request, Values};
+use crate::{Listed, RuleSet};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::string::ToString;
-use std::vec;
+use std::{format, vec};
 
 /// A request as a map of its attributes; notes which of them it is asked for.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +42,7 @@ impl Request for Sample {
             Attribute::Route => "route",
             Attribute::Header(name) => name,
             Attribute::Claim(names) => {
-                claim = std::format!("claim {}", names.join("."));
+                claim = format!("claim {}", names.join("."));
                 &claim
             }
         };
@@ -51,11 +53,33 @@ impl Request for Sample {
 
 /// A rule set with these conditions.
 pub(super) fn rules(conditions: &[Value]) -> RuleSet {
-    let rule = |(i, condition): (usize, &Value)| json!({"name": i.to_string(), "match": condition, "key": ["client_address"], "rate": "1/s"});
+    try_rules(conditions).unwrap()
+}
+
+fn try_rules(conditions: &[Value]) -> Result<RuleSet, Vec<ConfigError>> {
+    let rule = |(i, condition)| {
+        let name = format!("r{i}");
+        json!({"name": name, "match": condition, "key": ["client_address"], "rate": "1/s"})
+    };
     let rules: Vec<_> = conditions.iter().enumerate().map(rule).collect();
     let errors = ErrorCollector::default();
     let rules = RuleSet::parse(&json!(rules), "rules", &errors);
+    errors.into_result(rules)
+}
+
+/// Reads a rule set with one plain rule and these fields beside it.
+fn listing(fields: &Value) -> RuleSet {
+    let mut document = json!({"rules": [{"name": "a", "key": ["client_address"], "rate": "1/s"}]});
+    document.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let errors = ErrorCollector::default();
+    let rules = crate::document::read(&document, &errors);
     errors.into_result(rules).unwrap()
+}
+
+/// The result of the lists of `document` for a request.
+fn listed(fields: &Value, sample: &Sample) -> Listed {
+    let (rules, mut sample, mut values) = (listing(fields), sample.clone(), Values::default());
+    rules.listed(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut Bits::default())
 }
 
 /// The rules that a request meets: found by the index, and found by trying each rule.
@@ -76,126 +100,6 @@ fn holds(condition: &Value, has: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn nothing_asked_for_holds_always() {
-    assert!(holds(&json!({}), &[]));
-}
-
-#[test]
-fn the_query_is_no_part_of_the_path() {
-    let exact = json!({"path": {"exact": "/login"}});
-    assert!(holds(&exact, &[("path", "/login?a=/x")]));
-    assert!(!holds(&exact, &[("path", "/login/x")]));
-    let prefix = json!({"path": {"prefix": "/api"}});
-    assert!(holds(&prefix, &[("path", "/api/v1")]));
-    assert!(!holds(&prefix, &[("path", "/x?/api")]));
-    let glob = json!({"paths": [{"glob": "/a/*/b"}, {"exact": "/c"}]});
-    assert!(holds(&glob, &[("path", "/a/x/b?y")]));
-    assert!(holds(&glob, &[("path", "/c")]));
-    assert!(!holds(&glob, &[("path", "/a/x/c")]));
-}
-
-#[test]
-fn every_field_must_hold_and_one_item_of_a_list() {
-    let both = json!({"methods": ["POST", "PUT"], "path": {"exact": "/x"}, "routes": ["r", "s"]});
-    assert!(holds(&both, &[("method", "PUT"), ("path", "/x"), ("route", "s")]));
-    assert!(!holds(&both, &[("method", "GET"), ("path", "/x"), ("route", "s")]));
-    assert!(!holds(&both, &[("method", "PUT"), ("path", "/y"), ("route", "s")]));
-    assert!(!holds(&both, &[("method", "PUT"), ("path", "/x"), ("route", "t")]));
-    assert!(!holds(&both, &[]));
-}
-
-#[test]
-fn what_the_host_does_not_have_meets_no_test_but_its_absence() {
-    for positive in [
-        json!({"hosts": ["a"]}),
-        json!({"methods": ["GET"]}),
-        json!({"path": {"prefix": "/"}}),
-        json!({"path": {"glob": "/**"}}),
-        json!({"headers": [{"name": "x", "equals": "a"}]}),
-        json!({"headers": [{"name": "x", "present": true}]}),
-        json!({"headers": [{"name": "x", "regex": "a*"}]}),
-        json!({"cookies": [{"name": "x", "equals": "a"}]}),
-        json!({"cookies": [{"name": "x", "present": true}]}),
-        json!({"query": [{"name": "x", "in": ["a"]}]}),
-        json!({"claims": [{"name": ["x"], "regex": "a*"}]}),
-        json!({"claims": [{"name": ["x"], "present": true}]}),
-        json!({"addresses": ["0.0.0.0/0", "::/0"]}),
-        json!({"routes": ["a"]}),
-    ] {
-        assert!(!holds(&positive, &[]), "{positive}");
-        assert!(holds(&json!({"not": positive}), &[]), "not {positive}");
-        assert!(!holds(&json!({"any": [positive]}), &[]), "any {positive}");
-    }
-    for absence in [
-        json!({"headers": [{"name": "x", "present": false}]}),
-        json!({"cookies": [{"name": "x", "present": false}]}),
-        json!({"query": [{"name": "x", "present": false}]}),
-        json!({"claims": [{"name": ["x"], "present": false}]}),
-    ] {
-        assert!(holds(&absence, &[]), "{absence}");
-        let has = [("x", ""), ("cookie", "y=1; x="), ("path", "/?x"), ("claim x", "")];
-        assert!(!holds(&absence, &has), "{absence}");
-    }
-}
-
-#[test]
-fn an_address_is_read_as_the_host_writes_it() {
-    let net = json!({"addresses": ["10.0.0.0/8", "2001:db8::/32"]});
-    for (address, expected) in [
-        ("10.1.2.3:567", true),
-        ("[::ffff:10.1.2.3]:567", true),
-        ("[2001:db8::1]:5", true),
-        ("11.0.0.1:5", false),
-        ("/run/a.sock", false),
-    ] {
-        assert_eq!(holds(&net, &[("address", address)]), expected, "{address}");
-    }
-}
-
-#[test]
-fn any_and_not_are_asked_beside_the_rest() {
-    let condition = json!({
-        "methods": ["GET"],
-        "any": [{"path": {"prefix": "/a"}}, {"headers": [{"name": "X-Tier", "equals": "gold"}]}],
-        "not": {"query": [{"name": "debug", "equals": "1"}]},
-    });
-    for (has, expected) in [
-        (&[("method", "GET"), ("path", "/a")][..], true),
-        (&[("method", "GET"), ("path", "/b"), ("x-tier", "gold")], true),
-        (&[("method", "GET"), ("path", "/b")], false),
-        (&[("method", "PUT"), ("path", "/a")], false),
-        (&[("method", "GET"), ("path", "/a?debug=1")], false),
-        (&[("method", "GET"), ("path", "/a?debug=2")], true),
-    ] {
-        assert_eq!(holds(&condition, has), expected, "{has:?}");
-    }
-}
-
-#[test]
-fn a_cookie_and_a_claim_are_tested_as_they_are() {
-    let cookie =
-        json!({"cookies": [{"name": "plan", "in": ["gold", "vip"]}, {"name": "sid", "regex": "^[0-9]+$"}]});
-    for (header, expected) in [
-        ("plan=gold; sid=12", true),
-        ("a=b;sid=1;plan= vip ", true),
-        // Nobody can say which of the two counts, so the rule counts the request.
-        ("plan=gold; plan=free; sid=1", true),
-        ("plan=free; plan=gold; sid=1", true),
-        ("plan=free; plan=no; sid=1", false),
-        ("plan=gold", false),
-        ("Plan=gold; sid=1", false),
-        ("xplan=gold; sid=1", false),
-        ("plan=%67old; sid=1", false),
-    ] {
-        assert_eq!(holds(&cookie, &[("cookie", header)]), expected, "{header}");
-    }
-    let claim = json!({"claims": [{"name": ["payload", "plan"], "equals": "gold"}]});
-    assert!(holds(&claim, &[("claim payload.plan", "gold")]));
-    assert!(!holds(&claim, &[("claim payload.plan", "Gold")]));
-    assert!(!holds(&claim, &[("claim plan", "gold"), ("plan", "gold")]));
-}
-
-#[test]
 fn a_host_of_more_than_253_bytes_still_matches_by_its_suffix() {
     let long = "a.".repeat(300) + "example.com";
     assert!(holds(&json!({"hosts": ["*.example.com"]}), &[("host", &long)]));
@@ -208,30 +112,13 @@ fn what_no_condition_needs_is_never_asked_for() {
     let cases = [
         (vec![json!({})], &[][..]),
         (vec![json!({"methods": ["GET"]}), json!({})], &["method"]),
-        // The path rules out the only rule that asks for a header.
-        (
-            vec![
-                json!({"path": {"prefix": "/a"}, "headers": [{"name": "x", "equals": "1"}]}),
-                json!({"path": {"exact": "/b"}}),
-            ],
-            &["path"],
-        ),
+        // The path rules out the only condition that asks for a header.
+        (vec![json!({"path": {"prefix": "/a"}, "headers": [{"name": "x", "equals": "1"}]})], &["path"]),
         (vec![json!({"methods": ["PUT"], "path": {"prefix": "/b"}, "hosts": ["a"]})], &["method"]),
         (vec![json!({"addresses": ["::/0"]}), json!({"addresses": ["::1"]})], &["address"]),
         (vec![json!({"any": [{"routes": ["r"]}, {"hosts": ["a"]}]})], &["route"]),
         (vec![json!({"path": {"prefix": "/a"}, "claims": [{"name": ["x"], "present": true}]})], &["path"]),
-        (
-            vec![
-                json!({"cookies": [{"name": "a", "present": false}], "claims": [{"name": ["x"], "present": true}]}),
-            ],
-            &["cookie", "claim x"],
-        ),
-        (
-            vec![
-                json!({"cookies": [{"name": "a", "present": true}], "claims": [{"name": ["x"], "present": true}]}),
-            ],
-            &["cookie"],
-        ),
+        (vec![json!({"cookies": [{"name": "a", "present": true}], "routes": ["s"]})], &["route"]),
     ];
     for (conditions, expected) in cases {
         let mut sample = Sample::of(&[
@@ -247,47 +134,45 @@ fn what_no_condition_needs_is_never_asked_for() {
 }
 
 #[test]
-fn a_thousand_rules_come_out_in_their_order() {
-    let conditions: Vec<_> = (0..1_000)
-        .map(|i| match i % 4 {
-            0 => json!({"path": {"prefix": std::format!("/{}", i % 8)}}),
-            1 => json!({"hosts": [std::format!("*.{i}.example")]}),
-            2 => json!({"methods": ["GET"], "path": {"glob": "/0/*"}}),
-            _ => json!({"paths": [{"exact": std::format!("/{i}")}, {"prefix": "/0/"}]}),
-        })
-        .collect();
-    let rules = rules(&conditions);
-    let (indexed, plain) =
-        met(&rules, &mut Sample::of(&[("path", "/0/x"), ("method", "GET"), ("host", "a.9.example")]));
-    assert_eq!(indexed, plain);
-    assert_eq!(plain.len(), 125 + 1 + 250 + 250);
-    assert!(plain.is_sorted());
+fn many_conditions_on_a_claim_are_found_by_its_value() {
+    let entry = |i: usize| json!({"claims": [{"name": ["entry"], "equals": i.to_string()}]});
+    let rules = rules(&(0..20).map(entry).collect::<Vec<_>>());
+    let index = Index::new(rules.rules().iter().map(|rule| &*rule.matches));
+    for (entry, expected) in [("12", &[12][..]), ("20", &[])] {
+        let (mut sample, mut values, mut found) =
+            (Sample::of(&[("claim entry", entry)]), Values::default(), Bits::default());
+        index.candidates(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut found);
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{entry}");
+    }
 }
 
+// I2
 #[test]
-fn many_conditions_on_a_claim_are_found_by_its_value() {
-    let condition = |i: usize| {
-        json!({"claims": [{"name": ["domain"], "equals": "shop"}, {"name": ["entries"], "in": [(i % 10).to_string(), "all"]},
-            {"name": ["entry"], "equals": (i / 10).to_string()}]})
-    };
-    let rules = rules(&(0..200).map(condition).collect::<Vec<_>>());
-    let index = Index::new(rules.rules().iter().map(|rule| &*rule.matches));
-    for (domain, entries, entry, expected) in [
-        ("shop", "7", "12", vec![127]),
-        ("shop", "all", "12", (120..130).collect()),
-        ("shop", "7", "20", vec![]),
-        ("shop", "none", "12", vec![]),
-        ("bank", "7", "12", vec![]),
-    ] {
-        let has = [("claim domain", domain), ("claim entries", entries), ("claim entry", entry)];
-        let (mut sample, mut values, mut found) = (Sample::of(&has), Values::default(), Bits::default());
-        index.candidates(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut found);
-        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{has:?}");
-        let (indexed, plain) = met(&rules, &mut Sample::of(&has));
-        assert_eq!(indexed, plain);
+fn a_rule_set_has_a_limited_number_of_expressions_wildcards_and_attributes() {
+    let regex = |i: usize| json!({"query": [{"name": "a", "regex": i.to_string()}]});
+    let large = |i: usize| json!({"query": [{"name": "a", "regex": format!("{i}(?:a?){{100}}")}]});
+    let glob = |i: usize| json!({"path": {"glob": format!("/{i}{}", "/*".repeat(10))}});
+    // Each claim and each header is an attribute; all cookies are one, their header. Five are always there.
+    let claim = |i: usize| json!({"claims": [{"name": ["a", i.to_string()], "present": true}]});
+    let header = |i: usize| json!({"headers": [{"name": format!("h{i}"), "present": true}]});
+    let cookie = |i: usize| json!({"cookies": [{"name": format!("c{i}"), "present": true}]});
+    let attributes = ATTRIBUTES_MAX - 5;
+    let (regexes, wildcards, more) =
+        ("that take at most 32768 bytes in all", "at most 4096 wildcards", "at most 1000 headers");
+    let limits: [(usize, usize, &dyn Fn(usize) -> Value, &str); 6] = [
+        (100, 300, &regex, regexes),
+        (2, 4, &large, regexes),
+        (409, 410, &glob, wildcards),
+        (attributes, attributes + 1, &claim, more),
+        (attributes, attributes + 1, &header, more),
+        (1_000, 1_001, &cookie, "a list of 1 to 1000 rules"),
+    ];
+    for (fits, too_many, condition, expected) in limits {
+        let read = |n: usize| {
+            try_rules(&(0..n).map(condition).collect::<Vec<_>>()).map_err(|errors| errors[0].to_string())
+        };
+        assert!(read(fits).is_ok(), "{expected}");
+        let error = read(too_many).unwrap_err();
+        assert!(error.contains(expected), "{error}");
     }
-    // A claim that few ask for is not fetched for the index.
-    let mut sample = Sample::of(&[("claim domain", "bank")]);
-    met(&rules, &mut sample);
-    assert_eq!(sample.asked, ["claim domain"]);
 }

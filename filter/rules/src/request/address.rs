@@ -166,7 +166,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_short_way_reads_what_the_long_way_reads(
-            text in "[0-9]{1,3}(\\.[0-9]{1,3}){3}(:[0-9]{0,6})?|[0-9.:+]{0,22}|(0|1|255|256)(\\.(0|00|255|256)){3}:?(0|65535|65536)",
+            text in "[0-9]{1,3}(\\.[0-9]{1,3}){3}(:[0-9]{0,6})?|[0-9.:+]{0,22}|\
+                     (0|1|255|256)(\\.(0|00|255|256)){3}:?(0|65535|65536)",
         ) {
             let (short, long) = (dotted(text.as_bytes()).map(IpAddr::V4), any_form(text.as_bytes()));
             prop_assert!(short.is_none() || short == long, "{} is {:?}, not {:?}", text, short, long);

@@ -154,31 +154,3 @@ impl Attributes {
         self.list.get(id.place())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_are_only_so_many_attributes() {
-        let mut attributes = Attributes::default();
-        let header = |n: usize| Attribute::Header(std::format!("h{n}"));
-        assert!((5..ATTRIBUTES_MAX).all(|n| attributes.intern(header(n)).is_some()));
-        assert_eq!(attributes.intern(header(ATTRIBUTES_MAX)), None);
-        assert!(attributes.intern(header(5)).is_some());
-    }
-
-    #[test]
-    fn the_numbers_of_the_plain_attributes_are_fixed() {
-        let mut attributes = Attributes::default();
-        for (attribute, id) in [
-            (Attribute::SourceAddress, AttributeId::SOURCE_ADDRESS),
-            (Attribute::Method, AttributeId::METHOD),
-            (Attribute::Path, AttributeId::PATH),
-            (Attribute::Authority, AttributeId::AUTHORITY),
-            (Attribute::Route, AttributeId::ROUTE),
-        ] {
-            assert_eq!(attributes.intern(attribute), Some(id));
-        }
-    }
-}

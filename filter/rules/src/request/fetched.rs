@@ -6,9 +6,9 @@ use core::net::IpAddr;
 
 use super::address;
 use super::attribute::{Attribute, AttributeId, Attributes, Request};
+use super::encodings::Lines;
 use super::folding::{Folding, PathRead, resolved};
 use super::host::HostRead;
-use super::lines::Lines;
 
 /// Attribute values of one request. The memory is reused for the next one.
 #[derive(Debug, Default)]
@@ -207,57 +207,5 @@ impl<'a> Fetched<'a> {
             self.values.client_address = (self.values.request, address);
         }
         self.values.client_address.1
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::request::Attribute;
-
-    /// Has every attribute but headers, and counts how often it is asked.
-    struct Counting(u32);
-
-    impl Request for Counting {
-        fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-            self.0 += 1;
-            (!matches!(attribute, Attribute::Header(_))).then(|| b"x".to_vec())
-        }
-    }
-
-    #[test]
-    fn an_attribute_is_asked_for_once_whether_it_is_there_or_not() {
-        let (mut attributes, mut values) = (Attributes::default(), Values::default());
-        let header = attributes.intern(Attribute::Header("a".into())).unwrap();
-        assert_eq!(attributes.intern(Attribute::Header("a".into())), Some(header));
-        for _ in 0..2 {
-            let mut request = Counting(0);
-            let mut fetched = Fetched::new(&mut request, &attributes, &mut values);
-            for _ in 0..3 {
-                assert_eq!(fetched.get(AttributeId::PATH), Some(&b"x"[..]));
-                assert_eq!(fetched.get(header), None);
-            }
-            assert_eq!(request.0, 2);
-        }
-    }
-
-    /// Has another address each time it is asked.
-    struct Moving(u8);
-
-    impl Request for Moving {
-        fn attribute(&mut self, _: &Attribute) -> Option<Vec<u8>> {
-            self.0 += 1;
-            (self.0 > 1).then(|| std::format!("192.0.2.{}:80", self.0).into_bytes())
-        }
-    }
-
-    #[test]
-    fn the_client_address_is_read_once_per_request() {
-        let (attributes, mut values) = (Attributes::default(), Values::default());
-        let mut request = Moving(0);
-        for expected in [None, Some("192.0.2.2".parse().unwrap()), Some("192.0.2.3".parse().unwrap())] {
-            let mut fetched = Fetched::new(&mut request, &attributes, &mut values);
-            assert_eq!([fetched.client_address(), fetched.client_address()], [expected; 2]);
-        }
     }
 }

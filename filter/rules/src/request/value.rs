@@ -5,9 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::attribute::{ATTRIBUTES_MAX, Attribute, AttributeId, Attributes};
-use super::encodings::{OneOf, cookies, normalise_credentials, parameters};
+use super::encodings::{Lines, OneOf, cookies, normalise_credentials, parameters};
 use super::fetched::Fetched;
-use super::lines::Lines;
 use crate::reading::{Fields, Item, is_token};
 
 /// Maximum number of names in the path to a claim.

@@ -100,29 +100,25 @@ impl Response {
 
     /// Reads the field `response`.
     pub(crate) fn read(item: &Item<'_>) -> Option<Self> {
-        let mut fields = item.fields()?;
-        let default = Self::default();
-        let status = fields.number("status", 400..=599).and_then(|n| u16::try_from(n).ok());
-        let on_allowed = fields.boolean("on_allowed");
-        let on_shadow = fields.boolean("on_shadow");
-        let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)]);
-        let headers = fields.take("headers").map(|item| families(&item));
-        let body = fields.take("body").and_then(|item| template(item.text(BODY_BYTES_MAX)?, &item));
-        let content_type = fields.take("content_type").and_then(|item| content_type(&item));
-        let set_headers = fields.take("set_headers").map(|item| set_headers(&item));
-        let jitter = fields.number("retry_after_jitter_s", 0..=JITTER_S_MAX);
+        let (mut fields, default) = (item.fields()?, Self::default());
+        let response = Self {
+            status: fields
+                .number("status", 400..=599)
+                .and_then(|n| u16::try_from(n).ok())
+                .unwrap_or(default.status),
+            on_allowed: fields.boolean("on_allowed").unwrap_or(default.on_allowed),
+            on_shadow: fields.boolean("on_shadow").unwrap_or(default.on_shadow),
+            reset: fields
+                .choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)])
+                .unwrap_or(default.reset),
+            headers: fields.take("headers").map_or(default.headers, |item| families(&item)),
+            body: fields.take("body").and_then(|item| template(item.text(BODY_BYTES_MAX)?, &item)),
+            content_type: fields.take("content_type").and_then(|item| content_type(&item)),
+            set_headers: fields.take("set_headers").map(|item| set_headers(&item)).unwrap_or_default(),
+            retry_after_jitter_s: fields.number("retry_after_jitter_s", 0..=JITTER_S_MAX).unwrap_or_default(),
+        };
         fields.finish();
-        Some(Self {
-            status: status.unwrap_or(default.status),
-            headers: headers.unwrap_or(default.headers),
-            on_allowed: on_allowed.unwrap_or(default.on_allowed),
-            on_shadow: on_shadow.unwrap_or(default.on_shadow),
-            reset: reset.unwrap_or(default.reset),
-            body,
-            content_type,
-            set_headers: set_headers.unwrap_or_default(),
-            retry_after_jitter_s: jitter.unwrap_or_default(),
-        })
+        Some(response)
     }
 }
 
@@ -204,17 +200,11 @@ mod tests {
     use crate::reading::ErrorCollector;
     use serde_json::json;
     use std::string::ToString;
-    use std::vec;
 
     fn parse(value: &Value) -> Result<Response, Vec<String>> {
         let errors = ErrorCollector::default();
         let response = Response::read(&Item::new(value, "response", &errors));
         errors.into_result(response).map_err(|errors| errors.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn an_empty_response_is_the_default() {
-        assert_eq!(parse(&json!({})), Ok(Response::default()));
     }
 
     #[test]
@@ -232,54 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn every_error_has_its_place() {
-        let bad = json!({
-            "body": "{{when}}", "content_type": "text", "retry_after_jitter_s": 3_601,
-            "set_headers": {
-                ":status": "200", "Connection": "close", "content-length": "1", "transfer-encoding": "x",
-                "a b": "c", "x-a": "{{key}}", "x-b": "\u{e9}", "x-c": 1, "x-d": " a", "x-e": "a\r\nb: c",
-                "x-f": "a".repeat(1_025), "x-g": "one", "X-G": "two", "": "d",
-            },
-        });
-        let found = parse(&bad).unwrap_err();
-        for start in [
-            "response.body: expected only the placeholders {{rule}}, {{retry_after}}, {{limit}}, {{remaining}}, \
-             {{reset}}, found {{when}}",
-            "response.content_type: expected a media type",
-            "response.retry_after_jitter_s: expected a whole number from 0 to 3600, found 3601",
-            "response.set_headers.:status: expected a header's name",
-            "response.set_headers.Connection: expected another header than content-length",
-            "response.set_headers.content-length: expected another",
-            "response.set_headers.transfer-encoding: expected another",
-            "response.set_headers.a b: expected a header's name",
-            "response.set_headers.: expected a header's name",
-            "response.set_headers.x-a: expected only the placeholders",
-            "response.set_headers.x-b: expected visible ASCII",
-            "response.set_headers.x-c: expected text of 1 to 1024 bytes, found 1",
-            "response.set_headers.x-d: expected visible ASCII",
-            "response.set_headers.x-e: expected visible ASCII",
-            "response.set_headers.x-f: expected text of 1 to 1024 bytes",
-        ] {
-            assert!(found.iter().any(|error| error.starts_with(start)), "no {start} in\n{found:#?}");
-        }
-        let twice = found.iter().filter(|error| error.to_lowercase().starts_with("response.set_headers.x-g"));
-        assert_eq!(twice.count(), 1, "one of the two: {found:#?}");
-        assert_eq!(found.len(), 16, "{found:#?}");
-    }
-
-    #[test]
-    fn what_is_written_is_bounded() {
-        assert!(parse(&json!({"body": "x".repeat(BODY_BYTES_MAX)})).is_ok());
-        assert!(parse(&json!({"body": "x".repeat(BODY_BYTES_MAX + 1)})).is_err());
+    fn headers_are_bounded_in_number() {
         let headers = |n: usize| {
             let names = (0..n).map(|i| (format!("x-{i}"), json!("v")));
             parse(&json!({"set_headers": names.collect::<Map<_, _>>()}))
         };
-        assert!(headers(SET_HEADERS_MAX).is_ok());
-        assert_eq!(
-            headers(SET_HEADERS_MAX + 1).unwrap_err(),
-            vec!["response.set_headers: expected 1 to 20 headers, as in {x-why: limited}, found an object"]
-        );
-        assert!(headers(0).is_err());
+        let fits = [0, SET_HEADERS_MAX, SET_HEADERS_MAX + 1].map(|n| headers(n).is_ok());
+        assert_eq!(fits, [false, true, false]);
     }
 }

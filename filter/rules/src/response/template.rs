@@ -179,28 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_knows_is_put_in_before_and_then_borrowed() {
-        let prepared = Template::parse("{{rule}} of {{limit}}").unwrap().prepared("api", "100");
-        assert!(matches!(prepared.text(&NUMBERS), Cow::Borrowed("api of 100")));
-        let late = Template::parse("a{{rule}}b{{remaining}}c").unwrap().prepared("api", "100");
-        assert_eq!(late.pieces.len(), 3);
-    }
-
-    #[test]
-    fn an_unknown_placeholder_is_an_error_that_names_it_and_is_short() {
-        for (bad, found) in [
-            ("x {{key}} y", "{{key}}"),
-            ("{{ rule }}", "{{ rule }}"),
-            ("{{}}", "{{}}"),
-            ("{{{rule}}}", "{{{rule}}"),
-        ] {
-            let error = Template::parse(bad).unwrap_err();
-            assert!(
-                error.contains("{{retry_after}}") && error.ends_with(&format!("found {found}")),
-                "{error}"
-            );
-        }
-        assert!(Template::parse("a {{rule").unwrap_err().starts_with("expected }} after {{"));
+    fn an_error_repeats_little_of_an_unknown_placeholder() {
         let long = format!("{{{{{}}}}}", "\u{1}".repeat(8_000));
         assert!(Template::parse(&long).unwrap_err().len() < 500);
     }
@@ -221,11 +200,6 @@ mod tests {
                 expected = expected.replace(&format!("{{{{{name}}}}}"), value);
             }
             prop_assert_eq!(text(&written), expected);
-        }
-
-        #[test]
-        fn reads_anything_without_a_panic(text in "\\PC{0,40}|[{}a-z_]{0,40}") {
-            let _ = Template::parse(&text);
         }
     }
 }

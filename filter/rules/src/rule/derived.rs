@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::Rule;
 use super::variant::{Tier, TierQuota, Variant};
 use crate::key::{KeySpec, prefixes};
-use crate::limit::{self, AlgorithmName, Limit, TIMES_MAX, calendar};
+use crate::limit::{self, AlgorithmName, Limit, TIMES_MAX};
 use crate::matching::{Condition, Texts, condition, long_texts};
 use crate::reading::{Fields, Item, Reader};
 use crate::request::Attributes;
@@ -77,9 +77,8 @@ fn change(fields: &mut Fields<'_>, kind: AlgorithmName) -> Option<TierQuota> {
         (true, false, false) => Some(TierQuota::Unlimited),
         (false, true, false) => times.map(TierQuota::Times),
         (false, false, true) => match kind {
-            AlgorithmName::Quota(east) => {
-                calendar::terms(fields, east).map(|(limit, sharing)| TierQuota::To(limit, Some(sharing)))
-            }
+            AlgorithmName::Quota(east) => limit::calendar_terms(fields, east)
+                .map(|(limit, sharing)| TierQuota::To(limit, Some(sharing))),
             kind => limit::read(kind, fields).map(|limit| TierQuota::To(limit, None)),
         },
         _ => {

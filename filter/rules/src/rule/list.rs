@@ -11,7 +11,6 @@ use super::mode::Enforcement;
 use super::variant::Variant;
 use crate::key::{Missing, key};
 use crate::limit::after::After;
-use crate::limit::calendar;
 use crate::limit::cost::cost;
 use crate::limit::{self, AlgorithmName, Limit, Penalty};
 use crate::matching::{Condition, condition};
@@ -84,7 +83,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     let missing = fields.choice("missing", &MISSING).unwrap_or_default();
     let kind = limit::kind(&mut fields);
     let (limit, sharing) = if let AlgorithmName::Quota(east) = kind {
-        calendar::terms(&mut fields, east).unzip()
+        limit::calendar_terms(&mut fields, east).unzip()
     } else {
         let limit = limit::read(kind, &mut fields);
         let mut sharing = sharing(&mut fields, limit.map(|limit| limit.quota));

@@ -46,14 +46,6 @@ pub enum TierQuota {
     Unlimited,
 }
 
-impl Tier {
-    /// Tests whether the tier applies to the request, whose rule counts by `key`.
-    pub(crate) fn holds(&self, key: &KeySpec, request: &mut Fetched<'_>) -> Holds {
-        let is_among = self.keys.as_ref().map_or(Holds::Yes, |keys| key.is_among(keys, request));
-        is_among.and(|| self.when.holds(request))
-    }
-}
-
 impl Variant {
     /// True if its rule has no other variant.
     pub fn is_alone(&self) -> bool {
@@ -67,7 +59,9 @@ impl Variant {
 
     /// Tests whether the variant applies to the request, whose rule counts by `key`.
     pub fn holds(&self, key: &KeySpec, request: &mut Fetched<'_>) -> Holds {
-        self.tier.as_ref().map_or(Holds::Yes, |tier| tier.holds(key, request))
+        let Some(tier) = &self.tier else { return Holds::Yes };
+        let is_among = tier.keys.as_ref().map_or(Holds::Yes, |keys| key.is_among(keys, request));
+        is_among.and(|| tier.when.holds(request))
     }
 
     /// True if its condition is expensive.

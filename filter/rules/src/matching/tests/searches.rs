@@ -1,18 +1,10 @@
 //! The work that searches for regular expressions may cost a request.
 
 use super::*;
-use crate::Listed;
 use crate::request::SEARCH_WORK_MAX;
-use std::format;
 
 /// An expression whose compiled form takes several kilobytes.
 const DEAR: &str = "(a?b?c?d?e?f?g?h?i?j?){6}z$";
-
-fn read(document: &Value) -> RuleSet {
-    let errors = ErrorCollector::default();
-    let rules = crate::document::read(document, &errors);
-    errors.into_result(rules).unwrap()
-}
 
 /// A rule whose condition is this, with as many tiers.
 fn rule(condition: &Value, tiers: usize) -> Value {
@@ -27,7 +19,7 @@ fn rule(condition: &Value, tiers: usize) -> Value {
 
 /// The lists' word on a request whose header `x` is `value`, the number of rules that count it, and the work of both.
 fn judged(document: &Value, value: &str) -> (Listed, usize, usize) {
-    let (rules, mut sample) = (read(document), Sample::of(&[("x", value), ("address", "198.51.100.1")]));
+    let (rules, mut sample) = (listing(document), Sample::of(&[("x", value), ("address", "198.51.100.1")]));
     let (mut values, mut room, mut out) = (Values::default(), Bits::default(), vec![]);
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
     let listed = rules.listed(&mut request, &mut room);

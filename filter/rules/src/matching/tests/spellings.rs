@@ -1,10 +1,6 @@
 //! Different spellings of one path and of the same credentials, and values that are sent twice.
 
 use super::*;
-use crate::Listed;
-use proptest::prelude::*;
-use std::format;
-use std::string::String;
 
 /// Paths that many upstreams take for /login.
 const LOGINS: [&str; 9] = [
@@ -20,12 +16,7 @@ const LOGINS: [&str; 9] = [
 ];
 
 fn listed(list: &str, condition: &Value, sample: &Sample) -> Listed {
-    let rule = json!({"name": "a", "key": ["client_address"], "rate": "1/s"});
-    let document = json!({"rules": [rule], list: [condition]});
-    let (errors, mut values) = (ErrorCollector::default(), Values::default());
-    let rules = crate::document::read(&document, &errors);
-    let (rules, mut sample) = (errors.into_result(rules).unwrap(), sample.clone());
-    rules.listed(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut Bits::default())
+    super::listed(&json!({list: [condition]}), sample)
 }
 
 #[test]
@@ -260,29 +251,4 @@ fn a_value_that_a_host_joined_is_tested_part_by_part() {
     }
     let accepts = json!({"headers": [{"name": "accept", "equals": "*/*"}]});
     assert!(!holds(&accepts, &[("accept", "application/json,*/*")]), "a list has commas of its own");
-}
-
-proptest! {
-    /// If the index missed a path, no rule would count it.
-    #[test]
-    fn the_index_finds_a_path_however_it_is_written(
-        tests in prop::collection::vec(
-            ("(exact|prefix|glob)", "/[aA/;%2041*]{0,7}", prop::option::of("(case|slashes|parameters|encoding)")),
-            1..9,
-        ),
-        paths in prop::collection::vec("/[aA/;%20e41*.]{0,9}", 1..9),
-    ) {
-        let condition = |(kind, text, ignored): (String, String, Option<String>)| {
-            let mut path = json!({kind: text});
-            if let Some(what) = ignored.filter(|what| what != "parameters" || !text.contains(';')) {
-                path[what] = json!("ignore");
-            }
-            json!({"path": path})
-        };
-        let rules = rules(&tests.into_iter().map(condition).collect::<Vec<_>>());
-        for path in paths {
-            let (indexed, plain) = met(&rules, &mut Sample::of(&[("path", &path)]));
-            prop_assert_eq!(indexed, plain, "{}", format!("{path} {rules:?}"));
-        }
-    }
 }

@@ -1,20 +1,9 @@
 //! Requests for which a test is undecided: `deny` refuses them, a rule counts them, and `allow` does not let them off.
 
 use super::*;
-use crate::Listed;
 
 /// A value that is not UTF-8, so no regular expression can be tried on it.
 const NO_TEXT: &[u8] = b"BadBot\xff";
-
-fn read(document: &Value) -> RuleSet {
-    let errors = ErrorCollector::default();
-    let rules = crate::document::read(document, &errors);
-    errors.into_result(rules).unwrap()
-}
-
-fn rule() -> Value {
-    json!({"name": "a", "key": ["client_address"], "rate": "1/s"})
-}
 
 /// Conditions, each with a request for which it is undecided.
 fn untestable() -> Vec<(Value, Sample)> {
@@ -35,17 +24,11 @@ fn untestable() -> Vec<(Value, Sample)> {
     ]
 }
 
-fn listed(document: &Value, sample: &Sample) -> Listed {
-    let (rules, mut values) = (read(document), Values::default());
-    let mut sample = sample.clone();
-    rules.listed(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut Bits::default())
-}
-
 // I9
 #[test]
 fn an_undecided_request_is_refused_by_deny_and_never_allowed() {
     for (condition, sample) in untestable() {
-        let deny = |condition: Value| json!({"rules": [rule()], "deny": [condition]});
+        let deny = |condition: Value| json!({"deny": [condition]});
         assert_eq!(listed(&deny(condition.clone()), &sample), Listed::Blocked, "{condition}");
         let not = json!({"methods": ["GET"], "not": condition});
         let mut get = sample.clone();
@@ -53,10 +36,10 @@ fn an_undecided_request_is_refused_by_deny_and_never_allowed() {
         assert_eq!(listed(&deny(not.clone()), &get), Listed::Blocked, "not {condition}");
         assert_eq!(listed(&deny(not.clone()), &sample), Listed::No, "what surely fails stays so");
         for condition in [condition.clone(), json!({"any": [condition]}), json!({"not": condition})] {
-            let allow = json!({"rules": [rule()], "allow": [condition]});
+            let allow = json!({"allow": [condition]});
             assert_eq!(listed(&allow, &sample), Listed::No, "{condition}");
         }
-        let both = json!({"rules": [rule()], "allow": [condition], "deny": [condition]});
+        let both = json!({"allow": [condition], "deny": [condition]});
         assert_eq!(listed(&both, &sample), Listed::Blocked, "{condition}");
     }
 }
@@ -74,9 +57,9 @@ fn a_rule_counts_an_undecided_request() {
 
 /// The names of the rules that limit the request.
 fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
-    let mut rule = rule();
-    (rule["rate"], rule["tiers"]) = (json!("10/s"), tiers.clone());
-    let (rules, mut values, mut room) = (read(&json!({"rules": [rule]})), Values::default(), Bits::default());
+    let rule = json!({"name": "a", "key": ["client_address"], "rate": "10/s", "tiers": tiers});
+    let (rules, mut values, mut room) =
+        (listing(&json!({"rules": [rule]})), Values::default(), Bits::default());
     let (mut sample, mut out) = (sample.clone(), vec![]);
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
     let met = rules.find_matches(&mut request, &mut room, &mut out);
