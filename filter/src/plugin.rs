@@ -34,7 +34,9 @@ impl Plugin {
 
     /// Puts a configuration in force; false if it is refused.
     pub(crate) fn on_configure(&mut self, size: usize) -> bool {
-        let errors = match configure(size) {
+        let bytes = host::buffer(HostBuffer::PluginConfiguration, size)
+            .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)]);
+        let errors = match bytes.and_then(|bytes| Worker::configure(&bytes)) {
             Ok((worker, effects)) => {
                 self.worker = Some(Rc::new(RefCell::new(worker)));
                 // A new engine numbers its calls from the start.
@@ -135,10 +137,4 @@ impl Plugin {
             }
         }
     }
-}
-
-fn configure(size: usize) -> Result<(Worker, Vec<Effect>), Vec<String>> {
-    let bytes = host::buffer(HostBuffer::PluginConfiguration, size)
-        .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)])?;
-    Worker::configure(&bytes)
 }

@@ -471,13 +471,11 @@ impl StreamHandle {
             return Some(text.get().to_vec());
         }
         let number = self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_number, namespace, key);
-        let bytes = match number {
-            Some(number) => f64::to_le_bytes(number).to_vec(),
-            None => {
-                let is_so =
-                    self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_bool, namespace, key)?;
-                vec![u8::from(is_so)]
-            }
+        let bytes = if let Some(number) = number {
+            f64::to_le_bytes(number).to_vec()
+        } else {
+            let get = envoy_dynamic_module_callback_http_get_metadata_bool;
+            vec![u8::from(self.metadata_as(get, namespace, key)?)]
         };
         Some(claim_as_text(bytes))
     }

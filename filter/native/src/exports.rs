@@ -24,6 +24,11 @@ fn contained<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(otherwise)
 }
 
+/// Runs `act` on a request, if there is one, and contains its panics.
+fn with_request(request: Request, act: impl FnOnce(&RequestContext)) {
+    contained((), || request.get().as_deref().map_or((), act));
+}
+
 /// Called when the module is loaded.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
@@ -123,22 +128,14 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     request: Request,
     _is_all: bool,
 ) -> HeadersStatus {
-    contained((), || {
-        if let Some(request) = request.get() {
-            request.on_response_headers();
-        }
-    });
+    with_request(request, RequestContext::on_response_headers);
     HeadersStatus::Continue
 }
 
 /// Called when the request is complete. Its attributes can still be read.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(_: StreamHandle, request: Request) {
-    contained((), || {
-        if let Some(request) = request.get() {
-            request.on_response_sent();
-        }
-    });
+    with_request(request, RequestContext::on_response_sent);
 }
 
 #[unsafe(no_mangle)]
@@ -161,21 +158,15 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_callout_done(
     body: *const Bytes,
     body_count: usize,
 ) {
-    contained((), || {
+    with_request(request, |request| {
         let (headers, body) = (Many::of(headers, headers_count), Many::of(body, body_count));
-        if let Some(request) = request.get() {
-            request.on_answer(callout, read_answer(result, &CalloutResponse::of(&headers, &body)));
-        }
+        request.on_answer(callout, read_answer(result, &CalloutResponse::of(&headers, &body)));
     });
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: StreamHandle, request: Request, _event: u64) {
-    contained((), || {
-        if let Some(request) = request.get() {
-            request.on_turn();
-        }
-    });
+    with_request(request, RequestContext::on_turn);
 }
 
 // The hooks below have no effect, but Envoy requires them.

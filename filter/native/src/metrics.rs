@@ -37,7 +37,7 @@ pub(crate) struct Metrics {
 
 /// A value that is shown as it is.
 #[derive(Clone, Copy)]
-pub(crate) enum Gauge {
+pub(crate) enum EnvoyGauge {
     /// Estimated number of keys in the table.
     EntriesUsed,
     /// Connectivity: 0 fresh, 1 stale, 2 fallback.
@@ -116,7 +116,7 @@ impl Metrics {
     }
 
     /// Sets a gauge.
-    pub(crate) fn show(&self, gauge: Gauge, value: u64, config: ConfigHandle) {
+    pub(crate) fn show(&self, gauge: EnvoyGauge, value: u64, config: ConfigHandle) {
         if let Some(id) = self.gauges.get(gauge as usize).copied().flatten() {
             config.set(id, value);
         }

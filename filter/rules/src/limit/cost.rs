@@ -157,30 +157,15 @@ mod tests {
     fn a_header_says_what_a_request_costs() {
         let rules = parsed(&json!({"header": "X-Cost", "default": 3, "max": 40})).unwrap();
         let mut values = Values::default();
-        for (says, cost) in [
-            (None, 3),
-            (Some(""), 3),
-            (Some("0"), 3),
-            (Some("000"), 3),
-            (Some("-1"), 3),
-            (Some("+7"), 3),
-            (Some("1.5"), 3),
-            (Some("7 8"), 3),
-            (Some("7x"), 3),
-            (Some("1"), 1),
-            (Some(" 007 "), 7),
-            (Some("40"), 40),
-            (Some("41"), 40),
-            (Some("99999999999999999999999"), 40),
-            (Some("1\n9"), 9),
-            (Some("9\n1"), 9),
-            (Some("9,1"), 9),
-            (Some("1\nx"), 3),
-            (Some("1\n99"), 40),
-        ] {
-            let mut says = (Says(says), says);
-            let mut request = Fetched::new(&mut says.0, rules.attributes(), &mut values);
-            assert_eq!(rules.rules()[0].cost.of(&mut request), cost, "{:?}", says.1);
+        let default =
+            [None].into_iter().chain(["", "0", "000", "-1", "+7", "1.5", "7 8", "7x", "1\nx"].map(Some));
+        let said =
+            [("1", 1), (" 007 ", 7), ("40", 40), ("41", 40), ("99999999999999999999999", 40), ("1\n9", 9)];
+        let said = said.into_iter().chain([("9\n1", 9), ("9,1", 9), ("1\n99", 40)]);
+        for (says, cost) in default.map(|says| (says, 3)).chain(said.map(|(says, cost)| (Some(says), cost))) {
+            let mut header = Says(says);
+            let mut request = Fetched::new(&mut header, rules.attributes(), &mut values);
+            assert_eq!(rules.rules()[0].cost.of(&mut request), cost, "{says:?}");
         }
     }
 

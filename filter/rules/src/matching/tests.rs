@@ -159,8 +159,8 @@ fn a_rule_set_has_a_limited_number_of_expressions_wildcards_and_attributes() {
     let attributes = ATTRIBUTES_MAX - 5;
     let (regexes, wildcards, more) =
         ("that take at most 32768 bytes in all", "at most 4096 wildcards", "at most 1000 headers");
-    let limits: [(usize, usize, &dyn Fn(usize) -> Value, &str); 6] = [
-        (100, 300, &regex, regexes),
+    let limits = [
+        (100, 300, &regex as &dyn Fn(usize) -> Value, regexes),
         (2, 4, &large, regexes),
         (409, 410, &glob, wildcards),
         (attributes, attributes + 1, &claim, more),

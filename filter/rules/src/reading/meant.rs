@@ -19,20 +19,7 @@ const TIMES: [&str; 6] = ["window", "unit", "per", "period", "interval", "fill_i
 const ADDRESSES: [&str; 7] =
     ["ip", "ips", "client_ip", "source_ip", "remote_ip", "remote_address", "remote_addr"];
 /// Fields that belong into a rule's condition.
-const CONDITIONS: [&str; 12] = [
-    "path",
-    "paths",
-    "method",
-    "methods",
-    "host",
-    "hosts",
-    "headers",
-    "cookies",
-    "query",
-    "claims",
-    "addresses",
-    "routes",
-];
+const CONDITIONS: &str = "path paths method methods host hosts headers cookies query claims addresses routes";
 /// True if suggestions are made. The wasm module has no room for them and lists the known fields instead.
 const IS_ANYTHING_MEANT: bool = cfg!(not(target_family = "wasm"));
 /// Longest text that a suggestion repeats, in bytes.
@@ -69,7 +56,7 @@ pub(crate) fn of_rule(rule: &Map<String, Value>, name: &str, value: &Value) -> O
         return Some("key: [client_address]".into());
     }
     let text = value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX).unwrap_or("...");
-    CONDITIONS.contains(&name).then(|| format!("match: {{{name}: {text}}}"))
+    CONDITIONS.split(' ').any(|condition| condition == name).then(|| format!("match: {{{name}: {text}}}"))
 }
 
 /// The meaning of the unknown field `name` of a condition.

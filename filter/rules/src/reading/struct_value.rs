@@ -27,10 +27,10 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
 fn object(bytes: &[u8], depth: u8) -> Option<Map<String, Value>> {
     let mut object = Map::new();
     let depth = depth.checked_sub(1)?;
-    each_field(bytes, |field| {
+    each_field(bytes, &mut |field| {
         let (1, Field::Bytes(entry)) = field else { return Some(()) };
         let (mut name, mut found) = (String::new(), Value::Null);
-        each_field(entry, |field| {
+        each_field(entry, &mut |field| {
             match field {
                 (1, Field::Bytes(text)) => name = text_of(text)?,
                 (2, Field::Bytes(bytes)) => found = value(bytes, depth)?,
@@ -47,7 +47,7 @@ fn object(bytes: &[u8], depth: u8) -> Option<Map<String, Value>> {
 /// `Value`: one of fields 1 to 6; of several, the last counts.
 fn value(bytes: &[u8], depth: u8) -> Option<Value> {
     let mut found = Value::Null;
-    each_field(bytes, |field| {
+    each_field(bytes, &mut |field| {
         found = match field {
             (1, Field::Number(_)) => Value::Null,
             (2, Field::Number(bits)) => {
@@ -68,7 +68,7 @@ fn value(bytes: &[u8], depth: u8) -> Option<Value> {
 fn list(bytes: &[u8], depth: u8) -> Option<Vec<Value>> {
     let mut items = Vec::new();
     let depth = depth.checked_sub(1)?;
-    each_field(bytes, |field| {
+    each_field(bytes, &mut |field| {
         if let (1, Field::Bytes(item)) = field {
             items.push(value(item, depth)?);
         }
@@ -89,7 +89,7 @@ enum Field<'a> {
 
 /// Passes each field of a message, with its number, to `read`; `None` if the bytes are not fields, or if `read` returns
 /// that.
-fn each_field<'a>(bytes: &'a [u8], mut read: impl FnMut((u64, Field<'a>)) -> Option<()>) -> Option<()> {
+fn each_field<'a>(bytes: &'a [u8], read: &mut dyn FnMut((u64, Field<'a>)) -> Option<()>) -> Option<()> {
     let mut rest = Rest(bytes);
     while !rest.0.is_empty() {
         let tag = rest.varint()?;

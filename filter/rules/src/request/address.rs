@@ -45,9 +45,8 @@ pub fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
 
 /// True if the text is a port in digits; `false` may be wrong.
 fn is_plain_port(text: &[u8]) -> bool {
-    // A number of five digits may exceed 65,535.
-    (1..=4).contains(&text.len()) && text.iter().all(u8::is_ascii_digit)
-        || text.len() == 5 && text < b"65536".as_slice() && text.iter().all(u8::is_ascii_digit)
+    let is_number = (1..=5).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    is_number && (text.len() < 5 || text < b"65536".as_slice())
 }
 
 fn any_form(text: &[u8]) -> Option<IpAddr> {
