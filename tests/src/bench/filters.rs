@@ -97,13 +97,6 @@ pub fn in_a_fleet(word: &str, mut configuration: Value) -> Value {
     configuration
 }
 
-/// One rule whose headers every answer carries.
-pub fn quota_headers(word: &str, quota: Quota) -> Value {
-    let mut rule = rule(word, "address", &by_address(), quota);
-    rule["response"] = json!({"on_allowed": true});
-    configuration(&[rule])
-}
-
 /// Two rules per address and two per API key.
 pub fn four_rules(word: &str, quota: Quota) -> Value {
     let api_key = json!([{"header": "x-api-key"}]);
@@ -133,7 +126,9 @@ fn rule(word: &str, name: &str, key: &Value, quota: Quota) -> Value {
 /// a bucket at each one's first request. The bucket beside it, for requests without a descriptor, is full.
 pub fn native(quota: Quota) -> Filters {
     let interval = quota.interval;
-    let bucket = |Quota { burst, tokens, .. }: Quota| json!({"max_tokens": burst, "tokens_per_fill": tokens, "fill_interval": interval});
+    let bucket = |Quota { burst, tokens, .. }: Quota| {
+        json!({"max_tokens": burst, "tokens_per_fill": tokens, "fill_interval": interval})
+    };
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
     Filters {
         filters: vec![json!({

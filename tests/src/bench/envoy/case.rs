@@ -46,10 +46,6 @@ pub enum Under {
     Limited,
     /// As `Many`, with two rules per address and two per API key.
     Four,
-    /// As `Many`, and every answer carries the quota's headers.
-    Headers,
-    /// As `Many`, of a POP on its own.
-    Alone,
     /// As `Many`, [`CHAIN`] times: so many filters in a row, each with a table and rules of its own.
     Chain,
     /// As `One`, with two workers.
@@ -66,7 +62,7 @@ pub struct Case {
 }
 
 use By::{Central, Empty, Module, Native, Nothing, NothingAgain, Wasm};
-use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
+use Under::{Chain, Four, Limited, Many, One, Rotating, Two};
 
 /// The listener without a filter.
 pub const BASE: Case = Case::new(Nothing, Many);
@@ -90,19 +86,12 @@ const MAIN: [Case; 14] = [
     Case::new(Central, Many),
 ];
 /// What the page has beside.
-const FURTHER: [Case; 12] = [
-    Case::new(Native, One),
+const FURTHER: [Case; 5] = [
     Case::new(Native, Chain),
     Case::new(Wasm, Chain),
     Case::new(Module, Chain),
-    Case::new(Wasm, Rotating),
     Case::new(Wasm, One),
     Case::new(Wasm, Four),
-    Case::new(Wasm, Headers),
-    Case::new(Wasm, Alone),
-    Case::new(Module, Headers),
-    Case::new(Module, Alone),
-    Case::new(Central, One),
 ];
 /// In the proxy with two workers.
 const OF_TWO: [Case; 3] = [BASE_OF_TWO, Case::new(Wasm, Two), Case::new(Module, Two)];
@@ -139,15 +128,10 @@ impl Case {
         if self.under == Limited { 429 } else { 200 }
     }
 
-    /// Whether answers carry the quota's headers.
-    pub fn tells_quota(self) -> bool {
-        self.under == Headers
-    }
-
     /// From how many addresses requests come.
     pub fn callers(self) -> u32 {
         match self.under {
-            Many | Four | Headers | Alone | Chain => MANY,
+            Many | Four | Chain => MANY,
             Rotating => ROTATING,
             One | Limited | Two => 1,
         }
@@ -162,7 +146,7 @@ impl Case {
         match self.under {
             Limited => filters::ONE_A_DAY,
             One | Two => filters::PLENTY,
-            Many | Rotating | Four | Headers | Alone | Chain => filters::SHIPPED,
+            Many | Rotating | Four | Chain => filters::SHIPPED,
         }
     }
 
@@ -170,8 +154,6 @@ impl Case {
         let quota = self.quota();
         match self.under {
             Four => filters::in_a_fleet(word, filters::four_rules(word, quota)),
-            Headers => filters::in_a_fleet(word, filters::quota_headers(word, quota)),
-            Alone => filters::one_rule(word, quota),
             Many | Rotating | One | Limited | Chain | Two => {
                 filters::in_a_fleet(word, filters::one_rule(word, quota))
             }
@@ -218,8 +200,6 @@ impl fmt::Display for Case {
             One => ", one address",
             Limited => ", limited",
             Four => ", four rules of two keys",
-            Headers => ", quota headers",
-            Alone => ", without `sync`",
             Chain => ", eight in a chain",
             Two => ", one address, two workers",
         })

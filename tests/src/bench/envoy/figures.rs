@@ -14,7 +14,7 @@ use crate::bench::summary::{
 use crate::bench::visits::{Round, Visit};
 
 use By::{Central, Empty, Module, Native, NothingAgain, Wasm};
-use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
+use Under::{Chain, Four, Limited, Many, One, Rotating, Two};
 
 /// What is compared of two listeners.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ enum Of {
 /// A ratio of the table: what is asked of it, its name where that is another than the target's, and what it is of.
 type Ratio = (Option<Target>, &'static str, Of, (By, Under), (By, Under));
 
-const RATIOS: [Ratio; 22] = [
+const RATIOS: [Ratio; 14] = [
     (Some(MODULE_FLEET), "", Of::Added, (Module, Many), (Native, Many)),
     (
         Some(MODULE_ROTATING),
@@ -52,7 +52,6 @@ const RATIOS: [Ratio; 22] = [
     (Some(TWO_WORKERS), "", Of::Added, (Module, Two), (Module, One)),
     (Some(CENTRAL_BUSY), "", Of::Added, (Central, Many), (Module, Many)),
     (Some(CENTRAL_ALONE), "", Of::Single, (Central, Many), (Module, Many)),
-    (None, "central service on Redis, saturated : wasm", Of::Added, (Central, Many), (Wasm, Many)),
     (Some(WASM_FLEET), "", Of::Added, (Wasm, Many), (Native, Many)),
     (Some(ABOVE_EMPTY), "", Of::Above, (Wasm, Many), (Empty, Many)),
     (
@@ -72,19 +71,6 @@ const RATIOS: [Ratio; 22] = [
         (Native, Chain),
     ),
     (None, "wasm : local_ratelimit, eight of each in a chain", Of::Added, (Wasm, Chain), (Native, Chain)),
-    (
-        None,
-        "wasm, 100,000 addresses : local_ratelimit, the same",
-        Of::Added,
-        (Wasm, Rotating),
-        (Native, Rotating),
-    ),
-    (None, "wasm, one address : local_ratelimit, the same", Of::Added, (Wasm, One), (Native, One)),
-    (None, "native module, one address : local_ratelimit, the same", Of::Added, (Module, One), (Native, One)),
-    (None, "wasm, with `sync` : without", Of::Added, (Wasm, Many), (Wasm, Alone)),
-    (None, "native module, with `sync` : without", Of::Added, (Module, Many), (Module, Alone)),
-    (None, "wasm, quota headers on : off", Of::Added, (Wasm, Headers), (Wasm, Many)),
-    (None, "native module, quota headers on : off", Of::Added, (Module, Headers), (Module, Many)),
 ];
 
 /// The listener that differs from the one without a filter by noise alone.
