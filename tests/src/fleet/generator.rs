@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::schedule::Arrival;
+use super::scenario::Arrival;
 use crate::client::{Ask, Client};
 
 /// Connections to each POP that are open before the load begins.

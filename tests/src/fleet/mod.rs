@@ -2,18 +2,16 @@
 //! take their time and can be cut.
 //!
 //! ```text
-//! schedule.rs    when each request is sent, and to which POP
 //! generator.rs   the open loop that sends them
 //! reference.rs   what one ideal bucket would have admitted of the same
 //! run.rs         what a load saw
-//! scenario.rs    the loads it is measured under
+//! scenario.rs    the loads it is measured under: when each request is sent, and to which POP
 //! ```
 
 pub mod generator;
 pub mod reference;
 pub mod run;
 pub mod scenario;
-pub mod schedule;
 
 use std::time::Duration;
 
@@ -30,7 +28,7 @@ use crate::weir_sync::{TOKEN, WeirSync};
 
 use generator::Generator;
 use run::Run;
-use schedule::Arrival;
+use scenario::Arrival;
 
 /// The regions' names; each has one POP.
 pub const REGIONS: [&str; POPS] = ["fra1", "nyc1", "sgp1"];

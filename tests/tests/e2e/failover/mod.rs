@@ -26,7 +26,8 @@ use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::fleet::generator::Generator;
 use weir_tests::fleet::reference::per_second;
-use weir_tests::fleet::schedule::{Arrival, Place, poisson};
+use weir_tests::fleet::scenario::{Arrival, schedule};
+use weir_tests::simulation::traffic;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
@@ -119,15 +120,15 @@ impl Asker {
 
     fn schedule(&self, seed: usize, lasts: Duration) -> Vec<Arrival> {
         let seed = seed.try_into().expect("a small number");
-        let steady = |from| poisson(seed, OFFERED * f64::from(self.rule.rate), Place::Even, from, lasts);
+        let steady = traffic::even(OFFERED * f64::from(self.rule.rate), POPS.len());
         if !self.is_late {
-            return steady(Duration::ZERO);
+            return schedule(seed, steady, lasts);
         }
-        let begins = AT.saturating_sub(FORGOTTEN);
+        let [begins, at] =
+            [AT.saturating_sub(FORGOTTEN), AT].map(|at| u64::try_from(at.as_nanos()).expect("some seconds"));
         let at_once = 2.0 * f64::from(self.rule.burst) / FORGOTTEN.as_secs_f64();
-        let mut arrivals = poisson(seed, at_once, Place::Even, begins, AT);
-        arrivals.extend(steady(AT));
-        arrivals
+        let late = traffic::between(begins, at, traffic::even(at_once, POPS.len()));
+        schedule(seed, traffic::merged(vec![late, traffic::between(at, u64::MAX, steady)]), lasts)
     }
 }
 

@@ -15,8 +15,7 @@ use weir_protocol::quota::Quota;
 use weir_protocol::sharing::{OnSyncLoss, Sharing};
 use weir_tests::fleet::reference::{Account, per_second};
 use weir_tests::fleet::run::{HEAD, Run};
-use weir_tests::fleet::scenario::Scenario;
-use weir_tests::fleet::schedule::Arrival;
+use weir_tests::fleet::scenario::{Arrival, Scenario};
 use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, TIMEOUT};
 
 /// What the rule admits per second.
