@@ -126,7 +126,8 @@ fn rule(word: &str, name: &str, key: &Value, quota: Quota) -> Value {
 /// a bucket at each one's first request. The bucket beside it, for requests without a descriptor, is full.
 pub fn native(quota: Quota) -> Filters {
     let interval = quota.interval;
-    let bucket = |Quota { burst, tokens, .. }: Quota| {
+    let bucket = |quota: Quota| {
+        let Quota { burst, tokens, .. } = quota;
         json!({"max_tokens": burst, "tokens_per_fill": tokens, "fill_interval": interval})
     };
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
