@@ -133,7 +133,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     };
     let document = CheckedFile::document(matches.get_one::<String>("file").map_or("", String::as_str))?;
     let mut lines = vec![in_one_line(&request)];
-    lines.extend(told(document.rules(), &mut request, &secret));
+    lines.extend(outcome(document.rules(), &mut request, &secret));
     let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());
     if is_hashed && secret == FleetSecret::UNKEYED {
         lines.push(
@@ -153,7 +153,7 @@ fn secret(path: &str) -> Result<FleetSecret, String> {
 }
 
 /// Explanation of the lists and each rule for the request.
-fn told(rules: &RuleSet, request: &mut CheckRequest, secret: &FleetSecret) -> Vec<String> {
+fn outcome(rules: &RuleSet, request: &mut CheckRequest, secret: &FleetSecret) -> Vec<String> {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
     let meets = |list: &[Condition], least: Holds, fetched: &mut Fetched<'_>| {
@@ -179,8 +179,8 @@ fn told(rules: &RuleSet, request: &mut CheckRequest, secret: &FleetSecret) -> Ve
     }
     let met = rules.find_matches(&mut fetched, &mut room, &mut met);
     let (mut counting, mut others) = (Vec::new(), Vec::new());
-    for (rule, judged) in judged(rules, met, &mut fetched, secret) {
-        let (list, line) = match judged {
+    for (rule, explained) in explained(rules, met, &mut fetched, secret) {
+        let (list, line) = match explained {
             Ok(line) => (&mut counting, line),
             Err(line) => (&mut others, line),
         };
@@ -197,29 +197,32 @@ fn told(rules: &RuleSet, request: &mut CheckRequest, secret: &FleetSecret) -> Ve
 
 /// Explanation of each rule for a request that meets the rules at the indexes `met`; an error is the reason why
 /// a rule does not count it.
-fn judged<'a>(
+fn explained<'a>(
     rules: &'a RuleSet,
     met: &[u16],
     request: &mut Fetched<'_>,
     secret: &FleetSecret,
 ) -> Vec<(&'a Rule, Result<String, String>)> {
-    let mut judge = |(place, rule): (u16, &'a Rule)| {
-        let judged = if met.contains(&place) && !rule.variant.is_unlimited() {
+    let mut explain = |(place, rule): (u16, &'a Rule)| {
+        let explained = if met.contains(&place) && !rule.variant.is_unlimited() {
             counted(rule, rules.attributes(), request, secret)
         } else {
             let is_met = |other: &(u16, &Rule)| other.1.place() == rule.place() && met.contains(&other.0);
             let chosen = (0..).zip(rules.rules()).find(is_met).map(|(_, other)| other);
             Err(uncounted(rule, chosen, rules.attributes(), request))
         };
-        (rule, judged)
+        (rule, explained)
     };
-    (0u16..).zip(rules.rules()).map(&mut judge).collect()
+    (0u16..).zip(rules.rules()).map(&mut explain).collect()
 }
 
 /// Names of the rules that do not count a request, each with the reason.
 pub fn others(rules: &RuleSet, met: &[u16], request: &mut Fetched<'_>) -> Vec<(String, String)> {
-    let judged = judged(rules, met, request, &FleetSecret::UNKEYED);
-    judged.into_iter().filter_map(|(rule, judged)| Some((rule.name.clone(), judged.err()?))).collect()
+    let explained = explained(rules, met, request, &FleetSecret::UNKEYED);
+    explained
+        .into_iter()
+        .filter_map(|(rule, explained)| Some((rule.name.clone(), explained.err()?)))
+        .collect()
 }
 
 /// Explanation of a rule that matches a request; an error is the reason why it does not count it.

@@ -23,7 +23,7 @@ const TOLD_BYTES_MAX: usize = 128;
 const REASON_BYTES_MAX: usize = 1_024;
 
 /// Text chosen by a client, for the log. A long text is cut, and its length appended.
-pub(crate) fn told(text: &str) -> Cow<'_, str> {
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     cut(text, TOLD_BYTES_MAX)
 }
 

@@ -33,7 +33,7 @@ use crate::document::{DOCUMENT_BYTES_MAX, source};
 use crate::gateway::{Gateway, limit};
 use crate::metrics::{Metrics, RefusedStatus, page};
 use crate::problem::{Problem, json, text};
-use crate::refusals::told;
+use crate::refusals::printable;
 use crate::report::ReportHandler;
 use crate::secrets::Secrets;
 pub(crate) use console::Live;
@@ -68,7 +68,7 @@ pub(crate) struct Routes {
     /// Last rendered metrics, with the time.
     pub(crate) page: Mutex<Option<(Instant, Bytes)>>,
     /// Held while a rule set is validated for a trial, so that only one is at a time.
-    pub(crate) judging: Arc<Mutex<()>>,
+    pub(crate) trying: Arc<Mutex<()>>,
     /// Stream of events for viewers of the console at `/`.
     pub(crate) live: Live,
     /// Minimum interval between two renderings of the metrics.
@@ -173,7 +173,7 @@ impl Routes {
 
     fn refuse(&self, method: &Method, uri: &Uri, peer: &Peer, problem: &Problem) -> HttpResponse {
         let status = problem.status;
-        let reason = format!("{} {}: {problem}", told(method.as_str()), told(uri.path()));
+        let reason = format!("{} {}: {problem}", printable(method.as_str()), printable(uri.path()));
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             self.secrets.refusals.log(peer.address.ip(), &reason);
         } else {
@@ -184,7 +184,7 @@ impl Routes {
     }
 
     async fn route(&self, request: HttpRequest, peer: &Peer) -> Answered {
-        self.judge_length(&request)?;
+        self.check_length(&request)?;
         if let Some(file) = Self::file(&request) {
             return file;
         }
@@ -220,7 +220,7 @@ impl Routes {
     }
 
     async fn page(&self, request: &HttpRequest) -> Answered {
-        self.judge_length(request)?;
+        self.check_length(request)?;
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
             "/healthz" | "/readyz" | METRICS_PATH if !reads => Err(Problem::method_not_allowed("GET, HEAD")),
@@ -276,7 +276,7 @@ impl Routes {
 
     /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is
     /// read, if it is read at all.
-    fn judge_length(&self, request: &HttpRequest) -> Result<(), Problem> {
+    fn check_length(&self, request: &HttpRequest) -> Result<(), Problem> {
         let bytes_max = self.body_bytes_max.max(DOCUMENT_BYTES_MAX);
         let fits = request.body().size_hint().lower() <= bytes_max as u64;
         if fits { Ok(()) } else { Err(Problem::too_large(bytes_max)) }

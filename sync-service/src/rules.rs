@@ -44,9 +44,9 @@ pub use change::{
 };
 
 /// Maximum delay of a report that names a version which is not known here yet.
-const HEAR_MAX: Duration = Duration::from_millis(100);
+const LOOK_UP_MAX: Duration = Duration::from_millis(100);
 /// Minimum interval between such look-ups in the store.
-const HEAR_PAUSE: Duration = Duration::from_secs(1);
+const LOOK_UP_PAUSE: Duration = Duration::from_secs(1);
 
 /// The fleet's rule set.
 pub struct RuleSets {
@@ -55,7 +55,7 @@ pub struct RuleSets {
     /// Region whose POPs report here.
     region: String,
     /// Revisions that POPs are to run.
-    told: Mutex<RecentRevisions>,
+    recent: Mutex<RecentRevisions>,
     /// State of the store from which these were composed.
     followed: tokio::sync::Mutex<Followed>,
     /// True if the store had no version at all when it was last read.
@@ -85,7 +85,7 @@ impl RuleSets {
             store,
             audit_log,
             region: region.to_owned(),
-            told: Mutex::default(),
+            recent: Mutex::default(),
             followed: tokio::sync::Mutex::default(),
             is_missing: AtomicBool::new(false),
             is_file_lost: AtomicBool::new(false),
@@ -97,19 +97,19 @@ impl RuleSets {
 
     /// Current revision for POPs outside of the canary, as last read from the store; 0 if there is none.
     pub fn revision(&self) -> u64 {
-        self.told().current().map_or(0, |revision| revision.number)
+        self.recent().current().map_or(0, |revision| revision.number)
     }
 
     /// Revision that this POP of the region is to run.
     pub fn revision_of(&self, pop: &str) -> u64 {
-        let told = self.told();
-        let canary = told.canary().filter(|trial| trial.canary.audience.covers(pop, &self.region));
-        canary.map(|trial| &trial.revision).or(told.current()).map_or(0, |revision| revision.number)
+        let recent = self.recent();
+        let canary = recent.canary().filter(|trial| trial.canary.audience.covers(pop, &self.region));
+        canary.map(|trial| &trial.revision).or(recent.current()).map_or(0, |revision| revision.number)
     }
 
     /// Version of the rule set in the current revision; 0 if there is none.
     pub fn version(&self) -> u64 {
-        self.told().current().map_or(0, |revision| revision.version)
+        self.recent().current().map_or(0, |revision| revision.version)
     }
 
     /// True if the store answered that it has no rule set.
@@ -123,16 +123,16 @@ impl RuleSets {
         if version == 0 || self.known().has(version) {
             return;
         }
-        let hear = async {
+        let look_up = async {
             let mut asked_at = self.asked_at.lock().await;
-            if self.known().has(version) || asked_at.is_some_and(|at| at.elapsed() < HEAR_PAUSE) {
+            if self.known().has(version) || asked_at.is_some_and(|at| at.elapsed() < LOOK_UP_PAUSE) {
                 return;
             }
             *asked_at = Some(Instant::now());
             // If the store does not answer, the report limits for this version's rules wait.
             let _ = self.listen().await;
         };
-        let _ = timeout(HEAR_MAX, hear).await;
+        let _ = timeout(LOOK_UP_MAX, look_up).await;
     }
 
     /// The highest known version or revision, and the rules of all that are kept. None if nothing is new since
@@ -180,14 +180,14 @@ impl RuleSets {
 
     /// Document of a revision or of a kept version, for POPs to fetch.
     pub async fn get(&self, number: u64) -> Result<Option<NumberedDocument>, StoreError> {
-        if let Some(held) = self.told_of(number) {
+        if let Some(held) = self.recent_document(number) {
             return Ok(Some(held));
         }
         let kept = self.kept_version(number).await?;
         if kept.is_none() && number > self.revision() {
             // The POP learned of it from another weir-sync, which read the store a moment earlier.
             self.listen().await?;
-            return Ok(self.told_of(number));
+            return Ok(self.recent_document(number));
         }
         Ok(kept)
     }
@@ -203,8 +203,8 @@ impl RuleSets {
     }
 
     fn rule_sets(&self) -> Vec<Arc<RuleSet>> {
-        let told = self.told();
-        let revisions = told.current().into_iter().chain(told.canary().map(|trial| &trial.revision));
+        let recent = self.recent();
+        let revisions = recent.current().into_iter().chain(recent.canary().map(|trial| &trial.revision));
         revisions.filter_map(|revision| revision.rule_set.clone()).collect()
     }
 
@@ -214,11 +214,11 @@ impl RuleSets {
         sets.is_empty() || sets.iter().any(|set| set.rules().iter().any(|rule| rule.name == name))
     }
 
-    fn told_of(&self, number: u64) -> Option<NumberedDocument> {
+    fn recent_document(&self, number: u64) -> Option<NumberedDocument> {
         // A canary that was withdrawn may have had the number of a later version.
         let is_version = self.known().is_version(number);
-        let told = self.told();
-        let revision = told.find(number).filter(|revision| revision.version == number || !is_version)?;
+        let recent = self.recent();
+        let revision = recent.find(number).filter(|revision| revision.version == number || !is_version)?;
         Some(NumberedDocument { version: number, document: revision.document.clone() })
     }
 
@@ -286,12 +286,12 @@ impl RuleSets {
             }
             Err(_) => (None, None),
         };
-        self.audit_log.change(ChangeEvent { before, after: Some(version), changes, ..change.told("rules") });
+        self.audit_log.change(ChangeEvent { before, after: Some(version), changes, ..change.event("rules") });
     }
 
     /// Records in the audit log a version that may or may not have been stored.
     fn tell_of_lost(&self, error: &StoreError, change: &ChangeOrigin) {
-        self.audit_log.change_failed(error, change.told("rules"));
+        self.audit_log.change_failed(error, change.event("rules"));
     }
 
     /// Result that [`Self::put`] would have now, without a change.
@@ -348,9 +348,9 @@ impl RuleSets {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self) -> MutexGuard<'_, RecentRevisions> {
+    fn recent(&self) -> MutexGuard<'_, RecentRevisions> {
         // Nothing that runs under this lock panics. If it did, the state would still be valid.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -188,7 +188,7 @@ pub fn serve(
         drain(&connections, grpc_port.as_deref(), config.drain_timeout).await;
         deciding.shutdown().await;
         if let Some(gateway) = gateway {
-            gateway.part().await;
+            gateway.report_rest().await;
         }
         routes.exchange.observer.flush();
         routes.exchange.audit_log.finish(config.drain_timeout.min(AUDIT_LOG_FINISH_MAX)).await;
@@ -362,7 +362,7 @@ fn routes(
         registry,
         secrets,
         page: Mutex::default(),
-        judging: Arc::default(),
+        trying: Arc::default(),
         live: Live::default(),
         metrics_interval: config.metrics_interval,
         hosts: AllowedHosts::of(config.listen, config.needs_token()),

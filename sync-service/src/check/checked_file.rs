@@ -40,7 +40,7 @@ impl<'a> CheckedFile<'a> {
             Err(unread) => return vec![unread],
         };
         match embedded::of(&bytes) {
-            None => vec![Self::of(file, Self::judge(file, &bytes), &bytes, FilePart::default())],
+            None => vec![Self::of(file, Self::check(file, &bytes), &bytes, FilePart::default())],
             Some(Err(problem)) => {
                 vec![Self { file, outcome: FileResult::Bad(vec![Finding::of_file(problem)]) }]
             }
@@ -51,13 +51,13 @@ impl<'a> CheckedFile<'a> {
     fn of_embedded(file: &'a str, Embedded { document, place, value }: &Embedded, bytes: &[u8]) -> Self {
         let part = FilePart { document: *document, place };
         let whole = Whole::of_plugin(value.as_object().cloned().unwrap_or_default());
-        let judged = whole
+        let checked = whole
             .map_err(|fault| Self { file, outcome: FileResult::Bad(Finding::errors(fault, bytes, part)) });
-        Self::of(file, judged, bytes, part)
+        Self::of(file, checked, bytes, part)
     }
 
-    fn of(file: &'a str, judged: Result<Whole, Self>, bytes: &[u8], part: FilePart<'_>) -> Self {
-        judged.map_or_else(
+    fn of(file: &'a str, checked: Result<Whole, Self>, bytes: &[u8], part: FilePart<'_>) -> Self {
+        checked.map_or_else(
             |bad| bad,
             |whole| {
                 let mut warnings = warn::warnings(whole.document.rules());
@@ -86,7 +86,7 @@ impl<'a> CheckedFile<'a> {
         })
     }
 
-    fn judge(file: &'a str, bytes: &[u8]) -> Result<Whole, Self> {
+    fn check(file: &'a str, bytes: &[u8]) -> Result<Whole, Self> {
         Whole::read(bytes, Form::Either).map_err(|fault| Self {
             file,
             outcome: FileResult::Bad(Finding::errors(fault, bytes, FilePart::default())),
@@ -95,7 +95,7 @@ impl<'a> CheckedFile<'a> {
 
     /// Checks the content of a file; returns a line per problem, or none if it is valid.
     pub(crate) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
-        Self::judge(file, bytes).err().map(|bad| bad.errors())
+        Self::check(file, bytes).err().map(|bad| bad.errors())
     }
 
     /// True if it could be read at all.
@@ -117,18 +117,18 @@ impl<'a> CheckedFile<'a> {
     }
 
     /// Explanation and warnings of a valid file; none if it has errors.
-    pub(super) fn page(&self, judge: &ExplainParameters) -> Option<String> {
+    pub(super) fn page(&self, parameters: &ExplainParameters) -> Option<String> {
         let FileResult::Good(whole, warnings) = &self.outcome else { return None };
-        let page = judge.page(self.file, whole);
+        let page = parameters.page(self.file, whole);
         let gap = if warnings.is_empty() { "" } else { "\n" };
-        let warnings: String = warnings.iter().map(|warning| warning.told(self.file) + "\n").collect();
+        let warnings: String = warnings.iter().map(|warning| warning.line(self.file) + "\n").collect();
         Some(page + gap + &warnings)
     }
 
     /// A line per error.
     pub(super) fn errors(&self) -> String {
         let findings = if self.is_good() { &[] } else { self.findings() };
-        findings.iter().map(|finding| finding.told(self.file)).collect::<Vec<_>>().join("\n")
+        findings.iter().map(|finding| finding.line(self.file)).collect::<Vec<_>>().join("\n")
     }
 
     /// Result as JSON.

@@ -22,17 +22,17 @@ const BODY_CHARS_MAX: usize = 60;
 /// Effects of a rule set's fields before any rule applies; a line each.
 pub fn lists(rules: &RuleSet) -> Vec<String> {
     let requests = |condition| condition::requests(condition, rules.attributes());
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if !rules.is_enforced() {
-        told.push("enforce is false: none of this limits anything.".into());
+        lines.push("enforce is false: none of this limits anything.".into());
     }
     for condition in rules.allow() {
-        told.push(format!("allow: {} are counted by no rule and never refused.", requests(condition)));
+        lines.push(format!("allow: {} are counted by no rule and never refused.", requests(condition)));
     }
     for condition in rules.deny() {
-        told.push(format!("deny: {} get status 403, unless they meet allow.", requests(condition)));
+        lines.push(format!("deny: {} get status 403, unless they meet allow.", requests(condition)));
     }
-    told
+    lines
 }
 
 /// Explains `rule`, one of `rules`, a sentence each; the first contains its name.
@@ -41,7 +41,7 @@ pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
         return made(rule, rules);
     }
     let attributes = rules.attributes();
-    let mut told = vec![format!(
+    let mut lines = vec![format!(
         "{}: counts {} {}; allows {}{}.",
         rule.name,
         condition::requests(&rule.matches, attributes),
@@ -49,16 +49,16 @@ pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
         if rule.key.is_all() { "" } else { "each " },
         amount::allowance(rule),
     )];
-    told.extend(condition::missing(rule.missing, &rule.key));
-    told.extend(amount::in_any_window(rule));
-    told.extend(amount::cost(rule, attributes));
-    told.extend(tiers(rule, rules));
-    told.extend(wider(rule, rules));
-    told.extend(enforcement(rule));
-    told.extend(penalty(rule));
-    told.extend(sharing(rule));
-    told.extend(response(rule));
-    told
+    lines.extend(condition::missing(rule.missing, &rule.key));
+    lines.extend(amount::in_any_window(rule));
+    lines.extend(amount::cost(rule, attributes));
+    lines.extend(tiers(rule, rules));
+    lines.extend(wider(rule, rules));
+    lines.extend(enforcement(rule));
+    lines.extend(penalty(rule));
+    lines.extend(sharing(rule));
+    lines.extend(response(rule));
+    lines
 }
 
 /// Rules that the written rule `base` generates by `tiers` and `also_by_prefix`.
@@ -87,16 +87,16 @@ fn made(rule: &Rule, rules: &RuleSet) -> Vec<String> {
 }
 
 fn tiers(base: &Rule, rules: &RuleSet) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for rule in made_by(base, rules).filter(|rule| rule.variant.wider_times.is_none()) {
         let Some(tier) = &rule.variant.tier else { continue };
         let requests = of_tier(tier, rule, rules);
-        told.push(format!("Tier {}, for {requests}: {}.", tier.name, amount::of_tier(tier, rule)));
+        lines.push(format!("Tier {}, for {requests}: {}.", tier.name, amount::of_tier(tier, rule)));
     }
-    if told.len() > 1 {
-        told.push("The first tier that fits a request counts.".into());
+    if lines.len() > 1 {
+        lines.push("The first tier that fits a request counts.".into());
     }
-    told
+    lines
 }
 
 /// Requests that a tier applies to.
@@ -154,28 +154,28 @@ fn sharing(rule: &Rule) -> Vec<String> {
         return vec!["Each POP counts for itself.".into()];
     }
     let Sharing { strict, local_burst, floors, .. } = &rule.sharing;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if *strict && !rule.is_quota() {
-        told.push(
+        lines.push(
             "Strict: a POP spends only tokens that the fleet's budget was debited for before. A request may have to \
              wait for weir-sync once."
                 .into(),
         );
     }
     if !strict && *local_burst < rule.quota.burst() {
-        told.push(format!("A POP lets {local_burst} through before the fleet has heard of a key."));
+        lines.push(format!("A POP lets {local_burst} through before the fleet has heard of a key."));
     }
     if !floors.is_empty() {
         let floors: Vec<_> = floors.iter().map(|f| format!("{} {} %", f.region, f.percent)).collect();
-        told.push(format!("Parts of the quota belong to regions: {}.", floors.join(", ")));
+        lines.push(format!("Parts of the quota belong to regions: {}.", floors.join(", ")));
     }
     let does = match rule.on_sync_loss {
         OnSyncLoss::Local => "allows this by itself",
         OnSyncLoss::Share => "allows its fair share of this",
         OnSyncLoss::Deny => "answers 503",
     };
-    told.push(format!("Out of touch with weir-sync, a POP {does}."));
-    told
+    lines.push(format!("Out of touch with weir-sync, a POP {does}."));
+    lines
 }
 
 /// Description of its response, as far as that differs from the default; a sentence each.
@@ -191,22 +191,22 @@ fn response(rule: &Rule) -> Vec<String> {
         set_headers,
         retry_after_jitter_s,
     } = &rule.response;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if *status != 429 {
-        told.push(format!("A client above it gets status {status}."));
+        lines.push(format!("A client above it gets status {status}."));
     }
     if let Some(text) = body.as_ref().map(Template::written) {
         let short: String = text.chars().take(BODY_CHARS_MAX).collect();
         let cut = if short.len() < text.len() { "..." } else { "" };
-        told.push(format!("The body is {short:?}{cut}."));
+        lines.push(format!("The body is {short:?}{cut}."));
     }
     if let Some(content_type) = content_type {
         let default = if body.is_none() { ", though its body is a problem" } else { "" };
-        told.push(format!("The body's type is {content_type}{default}."));
+        lines.push(format!("The body's type is {content_type}{default}."));
     }
     if !set_headers.is_empty() {
         let names = named(set_headers.iter().map(|(name, _)| name.clone()), "and");
-        told.push(format!("The answer has the headers {names} too."));
+        lines.push(format!("The answer has the headers {names} too."));
     }
     let families = [
         (headers.retry_after, "retry-after"),
@@ -216,24 +216,24 @@ fn response(rule: &Rule) -> Vec<String> {
     let given: Vec<_> = families.iter().filter(|(is_given, _)| *is_given).map(|(_, name)| *name).collect();
     match given.len() {
         3 => {}
-        0 => told.push("The answer has none of the quota's headers.".into()),
-        _ => told.push(format!("Of the quota's headers, the answer has only {}.", given.join(" and "))),
+        0 => lines.push("The answer has none of the quota's headers.".into()),
+        _ => lines.push(format!("Of the quota's headers, the answer has only {}.", given.join(" and "))),
     }
     if *on_allowed {
-        told.push("Responses that are allowed have the quota's headers too.".into());
+        lines.push("Responses that are allowed have the quota's headers too.".into());
     }
     if *on_shadow {
-        told.push("In shadow, responses to requests that it would refuse name it in x-weir-shadow.".into());
+        lines.push("In shadow, responses to requests that it would refuse name it in x-weir-shadow.".into());
     }
     if *reset == Reset::Epoch {
-        told.push("x-ratelimit-reset is a Unix time.".into());
+        lines.push("x-ratelimit-reset is a Unix time.".into());
     }
     if *retry_after_jitter_s > 0 {
-        told.push(format!(
+        lines.push(format!(
             "retry-after is up to {retry_after_jitter_s} s longer, another time for each refusal."
         ));
     }
-    told
+    lines
 }
 
 #[cfg(test)]

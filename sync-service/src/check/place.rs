@@ -227,7 +227,7 @@ impl Finding {
     }
 
     /// Formats the finding as a line about `file`, in the form that editors parse.
-    pub(super) fn told(&self, file: &str) -> String {
+    pub(super) fn line(&self, file: &str) -> String {
         let Self { severity, line, column, place, rule, problem } = self;
         let at = [line, column].into_iter().flatten().map(|number| format!(":{number}"));
         let at = at.collect::<String>();

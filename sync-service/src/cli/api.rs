@@ -132,7 +132,7 @@ impl Api {
         let shown_by = ask.shown_by();
         let answer = self.peer.exchange(self.request(ask)?).await;
         let answer = answer.map_err(|error| out_of_reach(&self.url, &error, shown_by))?;
-        self.judged(&answer, shown_by)
+        self.accepted(&answer, shown_by)
     }
 
     /// Failure for a refusal, with a message for people.
@@ -167,7 +167,7 @@ impl Api {
     }
 
     /// Classifies an answer. `shown_by` is the command that shows whether a change was made.
-    fn judged(&self, answer: &Response<Bytes>, shown_by: Option<&str>) -> Result<ApiResult, Failure> {
+    fn accepted(&self, answer: &Response<Bytes>, shown_by: Option<&str>) -> Result<ApiResult, Failure> {
         let (status, body) = (answer.status(), serde_json::from_slice::<Value>(answer.body()));
         let Some(body) = body.ok().filter(|body| status.is_success() || !detail(body).is_empty()) else {
             if is_gateways(status) {

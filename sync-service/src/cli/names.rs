@@ -50,7 +50,7 @@ impl Named {
 
 impl Names {
     /// Asks for them; without an answer versions keep their numbers.
-    pub(super) async fn told(api: &Api) -> Self {
+    pub(super) async fn known(api: &Api) -> Self {
         Self::ask(api).await.unwrap_or_default()
     }
 

@@ -18,7 +18,7 @@ use weir_rules::RuleSet;
 
 use super::reply::{CheckDecision, CheckReply, RuleQuotaStatus, seconds_up};
 use super::request::CheckPurpose;
-use super::site::unix_ns;
+use super::worker_host::unix_ns;
 use crate::config::Secret;
 use crate::store::StoreError;
 

@@ -9,7 +9,7 @@
 //! json.rs     both as JSON
 //! limit.rs    caller-defined limits, consumed check by check, and those of descriptors
 //! reservations.rs  allowed requests whose cost is not known yet
-//! worker.rs   an engine under a lock; site.rs, state that workers share
+//! worker.rs   an engine under a lock; worker_host.rs, state that workers share
 //! booking.rs  charges and refunds
 //! calls.rs    calls of an engine, answered in this process, and their time limits; counts.rs, metrics
 //! rls/        Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
@@ -33,8 +33,8 @@ use counts::CounterSums;
 use limit::KeyHasher;
 use request::Patience;
 use reservations::{Reservation, Reservations, SettleResult};
-use site::{Handle, SharedMemory};
 use worker::{CheckStep, Worker};
+use worker_host::{SharedMemory, WorkerHost};
 
 pub(crate) use limit::PerUnit;
 pub(crate) use reply::{CheckDecision, CheckReply, RuleQuotaStatus};
@@ -53,8 +53,8 @@ mod request;
 mod reservations;
 mod rlqs;
 pub(crate) mod rls;
-mod site;
 mod worker;
+mod worker_host;
 
 /// Pause between attempts to load the rules at startup.
 const RULES_PAUSE: Duration = Duration::from_millis(10);
@@ -281,9 +281,9 @@ impl Gateway {
     }
 
     /// Reports everything that is not reported yet. Called when no more requests arrive.
-    pub(crate) async fn part(&self) {
-        let parting = self.workers.iter().map(|worker| self.carry_out(worker, worker.part(self.now())));
-        join_all(parting).await;
+    pub(crate) async fn report_rest(&self) {
+        let reports = self.workers.iter().map(|worker| self.carry_out(worker, worker.hand_over(self.now())));
+        join_all(reports).await;
     }
 
     /// Applies the rules and sends the first report. Before that, rules with shared budgets would decide from
@@ -308,9 +308,9 @@ impl Gateway {
                 0 => {}
                 version => {
                     if let Ok(Some(held)) = rules.get(version).await {
-                        let mut site = Handle::new(&self.memory);
-                        site.set_rules(version, &held.document);
-                        site.set_rules_word(RulesMessage { version, refused: 0 });
+                        let mut host = WorkerHost::new(&self.memory);
+                        host.set_rules(version, &held.document);
+                        host.set_rules_word(RulesMessage { version, refused: 0 });
                         return;
                     }
                 }

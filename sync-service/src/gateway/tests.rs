@@ -77,7 +77,7 @@ impl Tried {
     /// Ends it as a server does; what was counted is on the page then.
     async fn end(&self) -> &Metrics {
         self.running.abort();
-        self.gateway.part().await;
+        self.gateway.report_rest().await;
         &self.exchange.metrics
     }
 }

@@ -18,7 +18,7 @@ use super::counts::CounterSums;
 use super::limit;
 use super::reply::{CheckReply, DecisionDetails};
 use super::request::{CheckPurpose, CheckRequest};
-use super::site::{Handle, SharedMemory, unix_ns, unpack};
+use super::worker_host::{SharedMemory, WorkerHost, unix_ns, unpack};
 
 /// A worker. Its lock is held during a decision, and never across an await.
 pub(super) struct Worker {
@@ -32,7 +32,7 @@ pub(super) struct Worker {
 
 pub(super) struct WorkerState {
     engine: Engine,
-    site: Handle,
+    host: WorkerHost,
     /// Requests that wait for their turn, by number.
     held: HashMap<u32, oneshot::Sender<()>>,
     numbered: u32,
@@ -75,10 +75,10 @@ impl Worker {
         counts: &Arc<CounterSums>,
         now: Time,
     ) -> Result<Self, Vec<String>> {
-        let mut site = Handle::new(memory);
-        let (mut engine, effects) = Engine::configure(configuration, HOST, &mut site, now)?;
+        let mut host = WorkerHost::new(memory);
+        let (mut engine, effects) = Engine::configure(configuration, HOST, &mut host, now)?;
         engine.let_take();
-        let state = WorkerState { engine, site, held: HashMap::new(), numbered: 0, counted: Vec::new() };
+        let state = WorkerState { engine, host, held: HashMap::new(), numbered: 0, counted: Vec::new() };
         let worker = Self {
             state: Mutex::new(state),
             tick_ms: AtomicU32::new(250),
@@ -114,26 +114,26 @@ impl Worker {
 
     /// Runs the timer and returns the calls to make.
     pub(super) fn tick(&self, now: Time) -> Vec<SyncCall> {
-        self.act(|engine, site| engine.tick(site, now))
+        self.act(|engine, host| engine.tick(host, now))
     }
 
     /// Ends the worker and returns the calls to make.
-    pub(super) fn part(&self, now: Time) -> Vec<SyncCall> {
-        self.act(|engine, site| engine.part(site, now))
+    pub(super) fn hand_over(&self, now: Time) -> Vec<SyncCall> {
+        self.act(|engine, host| engine.part(host, now))
     }
 
     /// Applies the answer to a call that no request waits for. Returns the calls to make.
     pub(super) fn answered(&self, number: u64, answer: CallResult, now: Time) -> Vec<SyncCall> {
-        self.act(|engine, site| engine.answer(number, answer, site, now))
+        self.act(|engine, host| engine.answer(number, answer, host, now))
     }
 
     /// Runs `act` on the engine while no peek is in progress.
-    fn act(&self, act: impl FnOnce(&mut Engine, &mut Handle) -> Vec<Effect>) -> Vec<SyncCall> {
+    fn act(&self, act: impl FnOnce(&mut Engine, &mut WorkerHost) -> Vec<Effect>) -> Vec<SyncCall> {
         let mut state = self.state();
-        let WorkerState { engine, site, .. } = &mut *state;
-        let memory = Arc::clone(&site.memory);
+        let WorkerState { engine, host, .. } = &mut *state;
+        let memory = Arc::clone(&host.memory);
         let looking = Looking::of(&memory, false);
-        let effects = act(engine, site);
+        let effects = act(engine, host);
         drop(looking);
         self.take_in(&mut state, effects)
     }
@@ -174,9 +174,9 @@ impl WorkerState {
 
     /// Decides a request.
     pub(super) fn ask(&mut self, open: &mut OpenRequest, ask: &mut CheckRequest, now: Time) -> CheckStep {
-        let memory = Arc::clone(&self.site.memory);
+        let memory = Arc::clone(&self.host.memory);
         let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.engine.request(open, ask, &mut self.site, now));
+        let step = Owned::of(self.engine.request(open, ask, &mut self.host, now));
         self.next(step, open, ask, now)
     }
 
@@ -188,9 +188,9 @@ impl WorkerState {
         ask: &mut CheckRequest,
         now: Time,
     ) -> Option<CheckStep> {
-        let memory = Arc::clone(&self.site.memory);
+        let memory = Arc::clone(&self.host.memory);
         let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.engine.answer_request(open, answer, ask, &mut self.site, now)?);
+        let step = Owned::of(self.engine.answer_request(open, answer, ask, &mut self.host, now)?);
         Some(self.next(step, open, ask, now))
     }
 
@@ -203,9 +203,9 @@ impl WorkerState {
         ask: &mut CheckRequest,
         now: Time,
     ) -> Option<CheckStep> {
-        let memory = Arc::clone(&self.site.memory);
+        let memory = Arc::clone(&self.host.memory);
         let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.engine.taken(open, taken, ask, &mut self.site, now)?);
+        let step = Owned::of(self.engine.taken(open, taken, ask, &mut self.host, now)?);
         Some(self.next(step, open, ask, now))
     }
 
@@ -218,9 +218,9 @@ impl WorkerState {
         ask: &mut CheckRequest,
         now: Time,
     ) -> Result<Vec<AcquireRequest>, String> {
-        let memory = Arc::clone(&self.site.memory);
+        let memory = Arc::clone(&self.host.memory);
         let _looking = Looking::of(&memory, false);
-        let booked = self.engine.book(booking, ask, &mut self.site, now);
+        let booked = self.engine.book(booking, ask, &mut self.host, now);
         let rules = self.engine.rules();
         let name = |rule| rules.rules().get(usize::from(rule)).map(|rule| rule.name.clone());
         let takes = booked.map_err(|rule| name(rule).unwrap_or_default())?;
@@ -229,7 +229,7 @@ impl WorkerState {
 
     /// Removes local refusals that a refund of `ask` at any worker has made obsolete.
     pub(super) fn given_back(&mut self, ask: &mut CheckRequest, now: Time) {
-        self.engine.given_back(ask, &mut self.site, now);
+        self.engine.given_back(ask, &mut self.host, now);
     }
 
     /// Sets the engine's mode for `ask`. The result is a lock that must be held until the step is taken.
@@ -255,9 +255,9 @@ impl WorkerState {
     /// Settles the request of `open`. `costs` is its actual cost and the number of requests that its check
     /// stood for; `booked` lists the excess that is charged already.
     pub(super) fn settle(&mut self, open: &mut OpenRequest, costs: (u32, u32), booked: &[usize], now: Time) {
-        let memory = Arc::clone(&self.site.memory);
+        let memory = Arc::clone(&self.host.memory);
         let _looking = Looking::of(&memory, false);
-        self.engine.settle(open, costs, booked, &mut self.site, now);
+        self.engine.settle(open, costs, booked, &mut self.host, now);
     }
 
     /// The rules that it runs.
@@ -274,22 +274,22 @@ impl WorkerState {
     /// Cancels a request that was not decided yet.
     pub(super) fn give_up(&mut self, open: &mut OpenRequest, now: Time) {
         self.held.remove(&open.id());
-        let memory = Arc::clone(&self.site.memory);
+        let memory = Arc::clone(&self.host.memory);
         let _looking = Looking::of(&memory, false);
-        self.engine.end(open, &mut self.site, now);
+        self.engine.end(open, &mut self.host, now);
     }
 
     fn next(&mut self, step: Owned, open: &mut OpenRequest, ask: &CheckRequest, now: Time) -> CheckStep {
-        let ruled = self.site.ruled.take();
+        let ruled = self.host.ruled.take();
         let taken = ruled.as_ref().is_some_and(DecisionDetails::has_taken);
         if ask.purpose == CheckPurpose::Peek && taken {
-            self.engine.take_back(open, &mut self.site, now);
+            self.engine.take_back(open, &mut self.host, now);
         } else if ask.purpose == CheckPurpose::Charge {
             // The request is finished.
-            self.engine.settle(open, (ask.hits, ask.hits), &[], &mut self.site, now);
+            self.engine.settle(open, (ask.hits, ask.hits), &[], &mut self.host, now);
         } else if ask.reserve_s.is_none() {
             // Nobody will settle the actual cost.
-            self.engine.keep_estimates(open, &mut self.site, now);
+            self.engine.keep_estimates(open, &mut self.host, now);
         }
         let verdict = ruled.map(|ruled| ruled.verdict(self.engine.rules(), unix_ns()));
         let mut verdict = verdict.unwrap_or_else(CheckReply::allowed);
@@ -308,7 +308,7 @@ impl WorkerState {
             Owned::Hold => true,
             Owned::Continue => false,
         };
-        self.engine.add_headers(open, &mut ReplyHeaders(&mut verdict.headers), &mut self.site);
+        self.engine.add_headers(open, &mut ReplyHeaders(&mut verdict.headers), &mut self.host);
         if !is_held {
             return CheckStep::Answer(verdict);
         }

@@ -99,7 +99,7 @@ fn limit_of(text: &str) -> Option<usize> {
 /// JSON of the overrides that affect the key `id` or its address.
 pub(crate) fn of_key(overrides: &[OverrideState], id: &BudgetId) -> Vec<Value> {
     let shown = name::show(&id.value);
-    told(overrides, |subject| match subject {
+    json_of(overrides, |subject| match subject {
         Subject::Key { rule, key } => is_of(&id.rule, rule) && *key == shown,
         Subject::Address { address } => {
             let network = network(address);
@@ -127,7 +127,7 @@ pub(crate) fn banned_ms(overrides: &[OverrideState], id: &BudgetId) -> Option<u3
 pub(crate) fn of_address(overrides: &[OverrideState], address: IpAddr) -> Vec<Value> {
     let whole = Prefixes { ipv4: 32, ipv6: 128 };
     let value = KeyValue::of_address(address.to_canonical(), whole);
-    told(overrides, |subject| match subject {
+    json_of(overrides, |subject| match subject {
         Subject::Key { .. } => false,
         Subject::Address { address } => name::is_within(value.as_bytes(), &network(address)),
     })
@@ -141,7 +141,7 @@ fn network(network: &Network) -> Vec<u8> {
     name::read(&format!("{text}{bits}")).unwrap_or_default()
 }
 
-fn told(overrides: &[OverrideState], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {
+fn json_of(overrides: &[OverrideState], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {
     overrides
         .iter()
         .filter(|standing| is_about(&standing.order.said.subject))

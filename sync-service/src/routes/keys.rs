@@ -79,7 +79,7 @@ impl Routes {
             let one = if value.is_some() && why.is_none() { known.next().flatten() } else { None };
             let shown = value.as_deref().map(name::show);
             let mut row = match one {
-                Some(one) => told(&one, &overrides),
+                Some(one) => with_overrides(&one, &overrides),
                 None => {
                     json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")})
                 }
@@ -114,10 +114,10 @@ impl Routes {
             Problem::new(StatusCode::NOT_FOUND, detail)
         })?;
         let overrides = self.overrides_known().await;
-        let mut answer = told(&one, &overrides);
+        let mut answer = with_overrides(&one, &overrides);
         // Keys of tiers are counted separately.
         answer["tiers"] =
-            own.iter().chain(&tiers).map(|one| told(one, &overrides)).collect::<Vec<_>>().into();
+            own.iter().chain(&tiers).map(|one| with_overrides(one, &overrides)).collect::<Vec<_>>().into();
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
@@ -128,7 +128,7 @@ impl Routes {
 }
 
 /// A key, with the overrides about it.
-fn told(one: &KeyState, overrides: &[OverrideState]) -> Value {
+fn with_overrides(one: &KeyState, overrides: &[OverrideState]) -> Value {
     let mut told = page::one(one, moment::now_ms());
     told["overrides"] = query::of_key(overrides, &one.id).into();
     told
@@ -141,7 +141,7 @@ impl Routes {
         let (rule, value) = call.named()?;
         let ids = self.ids(&rule, &value).await?;
         let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
-        let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.told("reset") };
+        let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.event("reset") };
         let forgotten = self.exchange.forget_keys(&ids).await;
         forgotten.inspect_err(|error| self.exchange.audit_log.change_failed(error, told.clone()))?;
         tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");

@@ -58,8 +58,8 @@ impl Routes {
         let expected = self.expected(request.headers()).await?;
         let body = self.read(request.into_body(), DOCUMENT_BYTES_MAX).await?;
         // Checking may take long, and a token that may only read can request it: one dry run at a time.
-        let turn = if is_trial { Some(Arc::clone(&self.judging).lock_owned().await) } else { None };
-        let (document, mut warnings) = judged(turn, body, form).await?;
+        let turn = if is_trial { Some(Arc::clone(&self.trying).lock_owned().await) } else { None };
+        let (document, mut warnings) = checked(turn, body, form).await?;
         warnings.extend(lost_overrides(&self.exchange.rules.lost_overrides(&document).await));
         if let Some(audience) = audience {
             return self.begin_canary(&document, audience, expected, change.as_ref(), &warnings).await;
@@ -169,21 +169,21 @@ fn comment(headers: &HeaderMap) -> Result<String, Problem> {
 
 /// Parses a document and collects its warnings, which may take long. `turn` is held until then, even if the
 /// client disconnects.
-async fn judged(
+async fn checked(
     turn: Option<OwnedMutexGuard<()>>,
     body: Bytes,
     form: Form,
 ) -> Result<(Document, Vec<Warning>), Problem> {
-    let judge = move || {
+    let check = move || {
         let _turn = turn;
         let document = Document::read(&body, form).map_err(ChangeError::Invalid)?;
         let warnings = warn::warnings(document.rules());
         Ok((document, warnings))
     };
-    let unjudged = |_| {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set was not judged; nothing was changed")
+    let unchecked = |_| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set was not checked; nothing was changed")
     };
-    spawn_blocking(judge).await.map_err(unjudged)?
+    spawn_blocking(check).await.map_err(unchecked)?
 }
 
 /// Warnings about overrides that a rule set leaves without effect.
@@ -339,7 +339,7 @@ impl Routes {
         let change = call.change("")?;
         let id = of_header(call.request.headers())?.flatten();
         let canary = self.exchange.rules.withdraw(id, &change).await?;
-        let mut answer = canary.told();
+        let mut answer = canary.json();
         answer["withdrawn"] = true.into();
         Ok(response(StatusCode::OK, JSON, &answer))
     }
@@ -364,7 +364,7 @@ pub(super) fn canary(fleet: &FleetState) -> Value {
     let pops = fleet.pops.iter().filter(|pop| fleet.is_canary(pop));
     let (running, others): (Vec<&Seen>, Vec<&Seen>) = pops.partition(|pop| fleet.is_current(pop));
     let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == *revision);
-    let mut told = canary.told();
+    let mut told = canary.json();
     told["revision"] = (*revision).into();
     for (name, pops) in [("running", running), ("refused", refused), ("waiting", waiting)] {
         told[name] = pops.iter().map(|seen| seen.pop.as_str()).collect();

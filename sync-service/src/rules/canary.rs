@@ -61,8 +61,11 @@ impl RuleSets {
         // Texts can always be serialised.
         let (text, kept) = (document.text(), serde_json::to_string(&said).unwrap_or_default());
         let begin = store::CanaryChange::Begin { document: &text, text: &kept, expected: Some(version) };
-        let lost =
-            ChangeEvent { note: "begin".into(), target: Some(json!(said.audience)), ..change.told("canary") };
+        let lost = ChangeEvent {
+            note: "begin".into(),
+            target: Some(json!(said.audience)),
+            ..change.event("canary")
+        };
         let outcome = self.change_canary(&begin, || lost).await?;
         let CanaryResult::Begun(id) = outcome else { return Err(refusal(outcome)) };
         self.listen_now().await;
@@ -72,9 +75,9 @@ impl RuleSets {
             begins");
         self.audit_log.change(ChangeEvent {
             note: "begin".into(),
-            target: Some(canary.told()),
+            target: Some(canary.json()),
             changes: Some(changes),
-            ..change.told("canary")
+            ..change.event("canary")
         });
         Ok((canary, version))
     }
@@ -88,7 +91,7 @@ impl RuleSets {
         let document = read(&NumberedDocument { version: 0, document: canary.document.clone() })?;
         let change = change.noted(format!("promote canary {}", canary.id));
         let promote = store::CanaryChange::Promote { id: Some(canary.id), note: &change.text() };
-        match self.change_canary(&promote, || change.told("rules")).await? {
+        match self.change_canary(&promote, || change.event("rules")).await? {
             CanaryResult::Put(version) => {
                 self.is_put(version, &document, &change).await;
                 Ok(version)
@@ -125,29 +128,29 @@ impl RuleSets {
         change: &ChangeOrigin,
     ) -> Result<u64, ChangeError> {
         let put = store::CanaryChange::PutOver { document: &document.text(), expected, note: &change.text() };
-        match self.change_canary(&put, || change.told("rules")).await? {
+        match self.change_canary(&put, || change.event("rules")).await? {
             CanaryResult::Put(version) => Ok(version),
             other => Err(refusal(other)),
         }
     }
 
-    /// Makes a change in the store. If the answer is lost, `told` is written to the audit log as a change that
+    /// Makes a change in the store. If the answer is lost, `event` is written to the audit log as a change that
     /// may have been made.
     async fn change_canary(
         &self,
         change: &store::CanaryChange<'_>,
-        told: impl FnOnce() -> ChangeEvent,
+        event: impl FnOnce() -> ChangeEvent,
     ) -> Result<CanaryResult, StoreError> {
         self.store
             .change_canary(change)
             .await
-            .inspect_err(|error| self.audit_log.change_failed(error, told()))
+            .inspect_err(|error| self.audit_log.change_failed(error, event()))
     }
 }
 
 /// Audit log entry for the end of a canary.
 pub(super) fn withdrawn(canary: &Canary, change: &ChangeOrigin) -> ChangeEvent {
-    ChangeEvent { note: "withdraw".into(), target: Some(canary.told()), ..change.told("canary") }
+    ChangeEvent { note: "withdraw".into(), target: Some(canary.json()), ..change.event("canary") }
 }
 
 /// Error for a change that was not made.

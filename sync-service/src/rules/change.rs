@@ -148,7 +148,7 @@ impl ChangeOrigin {
     }
 
     /// The change as an audit log entry.
-    pub(crate) fn told(&self, what: &'static str) -> ChangeEvent {
+    pub(crate) fn event(&self, what: &'static str) -> ChangeEvent {
         let Self { note, author, comment, peer } = self.clone();
         ChangeEvent { what, author, peer, comment, note, ..ChangeEvent::default() }
     }
@@ -241,9 +241,9 @@ impl Canary {
     }
 
     /// Its POPs and its number, as JSON for operators.
-    pub fn told(&self) -> Value {
-        let mut told = json!(self.audience);
-        told["id"] = self.id.into();
-        told
+    pub fn json(&self) -> Value {
+        let mut canary = json!(self.audience);
+        canary["id"] = self.id.into();
+        canary
     }
 }

@@ -115,8 +115,8 @@ impl RuleSets {
         for revision in canary.iter().map(|trial| &trial.revision).chain([&revision]) {
             self.known().add_revision(revision.number, revision.rules.iter().cloned());
         }
-        let mut told = self.told();
-        let before = told.current().cloned();
+        let mut recent = self.recent();
+        let before = recent.current().cloned();
         let is_known =
             |standing: &OverrideState| before.iter().any(|before| before.standings.contains(standing));
         for standing in revision.standings.iter().filter(|standing| !is_known(standing)) {
@@ -124,7 +124,7 @@ impl RuleSets {
                 tracing::warn!(about = standing.order.said.summary(), why, "an override is without effect");
             }
         }
-        told.publish(revision, canary);
+        recent.publish(revision, canary);
     }
 }
 
@@ -171,10 +171,10 @@ impl FleetState {
 impl RuleSets {
     /// Revisions that these POPs should run, while the store is out of reach.
     pub(crate) fn fleet_offline(&self, pops: Vec<Seen>, error: StoreError) -> FleetState {
-        let told = self.told();
-        let canary = told.canary().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
+        let recent = self.recent();
+        let canary = recent.canary().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
         let (version, revision) =
-            told.current().map_or((0, 0), |revision| (revision.version, revision.number));
+            recent.current().map_or((0, 0), |revision| (revision.version, revision.number));
         FleetState { version, revision, canary, pops, offline: Some(error) }
     }
 }

@@ -167,7 +167,7 @@ impl RuleSets {
                 tracing::warn!(enforce, author = change.author, %error, "the kill switch, in this weir-sync's POPs \
                     alone");
                 let note = format!("{}, in {} alone: {error}", change.note, self.region);
-                self.audit_log.change(ChangeEvent { note, ..change.told("rules") });
+                self.audit_log.change(ChangeEvent { note, ..change.event("rules") });
                 Ok((self.version(), Some(error)))
             }
             Err(error) => Err(error),

@@ -22,8 +22,8 @@ impl RuleSets {
     pub async fn overrides(&self) -> Result<Vec<OverrideState>, StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
-        let told = self.told().current().cloned();
-        let standings = told.map(|revision| revision.standings.clone()).unwrap_or_default();
+        let recent = self.recent().current().cloned();
+        let standings = recent.map(|revision| revision.standings.clone()).unwrap_or_default();
         // Without a rule set, overrides have nothing to change.
         let lost =
             |order: &Override| OverrideState { order: order.clone(), without_effect: Some(NO_RULES.into()) };
@@ -32,7 +32,7 @@ impl RuleSets {
 
     /// Overrides of the current revision, without reading the store.
     pub fn standings(&self) -> Vec<OverrideState> {
-        self.told().current().map(|revision| revision.standings.clone()).unwrap_or_default()
+        self.recent().current().map(|revision| revision.standings.clone()).unwrap_or_default()
     }
 
     /// Overrides in force that would have no effect with this rule set, with the reason.
@@ -47,7 +47,7 @@ impl RuleSets {
             return Vec::new();
         }
         let document = document.clone();
-        let judge = move || {
+        let try_it = move || {
             let effects = compose(&document, &overrides).effects;
             let stand = |(order, effect): (Override, OverrideEffect)| OverrideState {
                 order,
@@ -55,7 +55,7 @@ impl RuleSets {
             };
             overrides.into_iter().zip(effects).map(stand).filter(|standing| !in_force(standing)).collect()
         };
-        spawn_blocking(judge).await.unwrap_or_default()
+        spawn_blocking(try_it).await.unwrap_or_default()
     }
 
     /// Puts an override, replacing the one about the same address or key. Without the store, only the POPs that
@@ -66,7 +66,7 @@ impl RuleSets {
         asked: &OverrideRequest,
         change: &ChangeOrigin,
     ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
-        let (base, overrides) = self.heard().await?;
+        let (base, overrides) = self.last_known().await?;
         // If the store has lost its data, POPs run the last revision, and get no other.
         let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
         let said = OverrideSettings {
@@ -91,7 +91,7 @@ impl RuleSets {
                 let order = Override { said: said.clone(), id: now_ms, at_ms: now_ms, until_ms };
                 let kept = self.change_offline(OfflineChange::Put(order.clone()), &error).await;
                 kept.inspect_err(|_| {
-                    self.audit_log.change_failed(&error, told(kind.as_str(), "", &order, change));
+                    self.audit_log.change_failed(&error, event(kind.as_str(), "", &order, change));
                 })?;
                 (order, Some(error))
             }
@@ -106,7 +106,7 @@ impl RuleSets {
             is_offline,
             "new override"
         );
-        self.audit_log.change(told(kind.as_str(), "", &order, change));
+        self.audit_log.change(event(kind.as_str(), "", &order, change));
         Ok((OverrideState { order, without_effect: effect.why_none() }, offline))
     }
 
@@ -117,7 +117,7 @@ impl RuleSets {
         which: &OverrideSelector,
     ) -> Result<OverrideState, ChangeError> {
         let all = self.overrides().await?;
-        let (base, _) = self.heard().await?;
+        let (base, _) = self.last_known().await?;
         let is_it = |order: &Override| match which {
             OverrideSelector::Id(id) => order.id == *id,
             OverrideSelector::About(subject) => {
@@ -146,7 +146,7 @@ impl RuleSets {
             Err(error) => {
                 let lift = OfflineChange::Lift(standing.order.clone());
                 self.change_offline(lift, &error).await.inspect_err(|_| {
-                    let lost = told("lift", kind.as_str(), &standing.order, change);
+                    let lost = event("lift", kind.as_str(), &standing.order, change);
                     self.audit_log.change_failed(&error, lost);
                 })?;
                 Some(error)
@@ -161,7 +161,7 @@ impl RuleSets {
             is_offline = offline.is_some(),
             "an override is lifted"
         );
-        self.audit_log.change(told("lift", kind.as_str(), &standing.order, change));
+        self.audit_log.change(event("lift", kind.as_str(), &standing.order, change));
         Ok((standing, offline))
     }
 
@@ -169,18 +169,18 @@ impl RuleSets {
     /// 1970. None while the time is unknown.
     pub async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
         let clock = self.followed.lock().await.clock?;
-        let told = self.told();
-        let mut banned = told.current()?.banned.clone()?;
+        let recent = self.recent();
+        let mut banned = recent.current()?.banned.clone()?;
         // Includes keys under the rules of a canary.
-        banned.extend(told.canary().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
-        drop(told);
+        banned.extend(recent.canary().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
+        drop(recent);
         banned.sort();
         banned.dedup();
         Some((clock.now_ms(), banned))
     }
 
     /// Rule set and overrides as last read.
-    async fn heard(&self) -> Result<(Option<Arc<Base>>, Arc<[Override]>), StoreError> {
+    async fn last_known(&self) -> Result<(Option<Arc<Base>>, Arc<[Override]>), StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
         Ok((followed.base.clone(), followed.all_overrides()))
@@ -195,9 +195,9 @@ impl RuleSets {
 }
 
 /// Audit log entry for a change of an override.
-fn told(what: &'static str, note: &str, order: &Override, change: &ChangeOrigin) -> ChangeEvent {
+fn event(what: &'static str, note: &str, order: &Override, change: &ChangeOrigin) -> ChangeEvent {
     let (until, target) = (Some(order.until_ms), Some(order.said.target()));
-    ChangeEvent { note: note.into(), until, target, ..change.told(what) }
+    ChangeEvent { note: note.into(), until, target, ..change.event(what) }
 }
 
 /// A subject in its listed form, if the rule set has it: a key may be written in several ways.
@@ -219,12 +219,12 @@ async fn try_override(
     until_ms: u64,
 ) -> Result<OverrideEffect, ChangeError> {
     let tried = Override { said, id: 0, at_ms: 0, until_ms };
-    let judge = move || {
+    let try_it = move || {
         let name = tried.said.name();
         let others = overrides.iter().filter(|order| order.said.name() != name).cloned().collect();
         base.document.as_ref().map(|document| try_beside(document, others, tried))
     };
-    match spawn_blocking(judge).await.ok().flatten() {
+    match spawn_blocking(try_it).await.ok().flatten() {
         Some(OverrideEffect::Invalid(errors)) => Err(ChangeError::Override(errors)),
         Some(effect) => Ok(effect),
         None => Ok(OverrideEffect::None("the rule set cannot be read".into())),

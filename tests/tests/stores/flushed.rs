@@ -32,7 +32,8 @@ async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     assert_eq!((other.version(), other.is_missing()), (before, true));
     assert_eq!(other.get(before).await.unwrap().unwrap().document, document("5/s").text());
     assert_eq!(other.current().await.unwrap(), None);
-    let ban = request::read(OverrideKind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0, None).unwrap();
+    let ban =
+        request::read(OverrideKind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0, None).unwrap();
     let put = other.put_override(OverrideKind::Ban, &ban, &ChangeOrigin::default()).await;
     assert_eq!(put, Err(ChangeError::None), "POPs would not be told of it");
     let after = ours.put_file(&document("6/s")).await.unwrap().unwrap();

@@ -48,21 +48,21 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
             (None, region) => ask.query("region", &region.cloned().unwrap_or_default()),
         }
     };
-    let tried = file.judged(api, api.try_ask(ask().query("dry_run", &true)).await?)?;
+    let tried = file.accepted(api, api.try_ask(ask().query("dry_run", &true)).await?)?;
     let warnings = warnings(&tried);
     require_none(matches, &warnings)?;
     if tried["is_same"] == true {
-        let version = Names::told(api).await.of(version);
+        let version = Names::known(api).await.of(version);
         let sentence = format!("version {version} says just that already: no canary begins");
         return Err(Failure::refused(sentence));
     }
-    let mut answer = file.judged(api, api.try_ask(ask().comment(matches.get_one("comment"))?).await?)?;
+    let mut answer = file.accepted(api, api.try_ask(ask().comment(matches.get_one("comment"))?).await?)?;
     answer["changes"] = tried["changes"].clone();
     let page = format!(
         "Canary {} is for {}, beside version {}: `rules canary` shows how far it has come.\n",
         answer["canary"],
         whom(&answer),
-        Names::told(api).await.of(version)
+        Names::known(api).await.of(version)
     );
     Ok(CommandOutput::new(answer, page + &lines(&tried)).with_note(warnings.join("\n")))
 }
@@ -77,7 +77,7 @@ pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
         }
         ApiResult::Refused(status, problem) => return Err(api.refusal(status, &problem)),
     };
-    let page = page(&canary, Names::told(api).await) + &lines(&canary);
+    let page = page(&canary, Names::known(api).await) + &lines(&canary);
     Ok(CommandOutput::new(canary, page))
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     };
     let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
-    let version = Names::told(api).await.of(answer["version"].as_u64().unwrap_or_default());
+    let version = Names::known(api).await.of(answer["version"].as_u64().unwrap_or_default());
     Ok(CommandOutput::new(answer, format!("Version {version} is what canary {id} said, for all POPs.\n")))
 }
 

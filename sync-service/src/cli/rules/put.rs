@@ -85,12 +85,12 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
             .replacing(current)
             .body(file.media_type, file.bytes.clone());
         let answer = api.try_ask(ask.comment(comment)?).await?;
-        let answer = file.judged(api, answer)?;
+        let answer = file.accepted(api, answer)?;
         note = output::note(&answer);
         answer["version"].as_u64().unwrap_or_default()
     };
     let fleet = followed(api, matches, made).await?;
-    let names = Names::told(api).await;
+    let names = Names::known(api).await;
     let (running, count, others) = fleet::runs(&fleet, names);
     let is_late = matches.contains_id(WAIT) && (running < count || count == 0);
     let answer = json!({
@@ -134,7 +134,7 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches)?;
     let tried = tried(api, &file, None).await?;
     let is_same = tried.answer["is_same"] == true;
-    let (path, current) = (file.path, Names::told(api).await.of(tried.current));
+    let (path, current) = (file.path, Names::known(api).await.of(tried.current));
     let head = match (is_same, tried.current) {
         (true, _) => format!("{path} says just what version {current} says.\n"),
         (false, 0) => format!("{path} would be the first version.\n"),
@@ -150,7 +150,7 @@ async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Trie
     let ask =
         ApiRequest::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
     let answer = api.try_ask(ask.body(file.media_type, file.bytes.clone())).await?;
-    let answer = file.judged(api, answer)?;
+    let answer = file.accepted(api, answer)?;
     if answer["dry_run"] != true {
         return Err(Failure::unusable(format!("{api}: expected the answer to a dry run, found {answer}")));
     }
@@ -175,7 +175,7 @@ impl<'a> File<'a> {
 
     /// Body of the answer. If weir-sync found errors in the file that this program finds, too, they are
     /// reported with lines and columns.
-    pub(super) fn judged(&self, api: &Api, outcome: ApiResult) -> Result<Value, Failure> {
+    pub(super) fn accepted(&self, api: &Api, outcome: ApiResult) -> Result<Value, Failure> {
         match outcome {
             ApiResult::Done(answer) => Ok(answer.body),
             ApiResult::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {

@@ -15,7 +15,7 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quot
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
-use crate::refusals::told;
+use crate::refusals::printable;
 
 /// Maximum number of streams, of buckets per stream, and of buckets of all streams. A bucket counts once per
 /// stream that reports it.
@@ -201,7 +201,7 @@ impl Book {
     fn warn(&mut self, stream: u64, why: &Status) {
         if let Some(known) = self.streams.get_mut(&stream).filter(|known| !known.has_warned) {
             known.has_warned = true;
-            tracing::warn!(why = ?told(why.message()), "a bucket of quotas is not counted");
+            tracing::warn!(why = ?printable(why.message()), "a bucket of quotas is not counted");
         }
     }
 

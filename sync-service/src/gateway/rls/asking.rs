@@ -42,7 +42,7 @@ pub(crate) fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
     name("domain", &request.domain)?;
     count("descriptors", request.descriptors.len())?;
     for (index, descriptor) in request.descriptors.iter().enumerate() {
-        judge(index, descriptor)?;
+        check_lengths(index, descriptor)?;
     }
     let request = Arc::new(request);
     let check = |(index, descriptor): (usize, &RateLimitDescriptor)| {
@@ -128,7 +128,7 @@ fn unit_s(unit: i32) -> Option<u32> {
 }
 
 /// Refuses descriptors that exceed the limits.
-fn judge(index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
+fn check_lengths(index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
     count(format_args!("descriptors[{index}].entries"), descriptor.entries.len())?;
     for (number, entry) in descriptor.entries.iter().enumerate() {
         name(format_args!("descriptors[{index}].entries[{number}].key"), &entry.key)?;

@@ -23,7 +23,7 @@ pub(crate) struct Port {
     service: Arc<Service>,
     connections: Connections,
     quotas: Arc<Quotas>,
-    health: Health,
+    health: HealthReporter,
     /// True while callers are asked to go elsewhere.
     is_draining: Arc<AtomicBool>,
 }
@@ -37,10 +37,14 @@ impl Port {
         metrics: Arc<Metrics>,
         limits: RequestLimits,
     ) -> Self {
-        let (health, of_health) = Health::new().await;
+        let health = HealthReporter::new();
+        let of_health = HealthServer::new(HealthService::from_health_reporter(health.clone()));
         let quotas = Quotas::new(Arc::clone(&gateway), Arc::clone(&metrics));
         let service = Service::new(gateway, Arc::clone(&quotas), of_health, secrets, metrics, limits);
-        Self { service: Arc::new(service), connections, quotas, health, is_draining: Arc::default() }
+        let service = Arc::new(service);
+        let port = Self { service, connections, quotas, health, is_draining: Arc::default() };
+        port.set_health(ServingStatus::NotServing).await;
+        port
     }
 
     /// Serves `listener` until the task is aborted. Requests in progress then continue.
@@ -63,7 +67,13 @@ impl Port {
     /// Publishes the health, unless the port is draining.
     pub(crate) async fn set_ready(&self, is_ready: bool) {
         if !self.is_draining.load(Ordering::Relaxed) {
-            self.health.set_ready(is_ready).await;
+            self.set_health(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+        }
+    }
+
+    async fn set_health(&self, status: ServingStatus) {
+        for name in NAMES {
+            self.health.set_service_status(name, status).await;
         }
     }
 
@@ -72,7 +82,7 @@ impl Port {
     /// still served.
     pub(crate) async fn send_away(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
-        self.health.set_ready(false).await;
+        self.set_health(ServingStatus::NotServing).await;
         // These streams would keep their connections open.
         self.quotas.close("this weir-sync is stopping: expected another one to be asked");
         self.connections.send_away();
@@ -85,7 +95,10 @@ impl Port {
 
     /// Waits for requests in progress. Returns false if some did not finish within `limit`.
     pub(crate) async fn drain(&self, limit: Duration) -> bool {
-        self.health.end().await;
+        // Clients that watch the health keep connections open.
+        for name in NAMES {
+            self.health.clone().clear_service_status(name).await;
+        }
         self.connections.drain(limit).await
     }
 }
@@ -96,36 +109,3 @@ const NAMES: [&str; 3] = [
     "envoy.service.ratelimit.v3.RateLimitService",
     "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
 ];
-
-/// Health as clients see it.
-#[derive(Debug)]
-pub(super) struct Health(HealthReporter);
-
-impl Health {
-    /// Health that is not serving yet, and the gRPC service that publishes it.
-    pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
-        let reporter = HealthReporter::new();
-        let service = HealthService::from_health_reporter(reporter.clone());
-        let health = Self(reporter);
-        health.set_status(ServingStatus::NotServing).await;
-        (health, HealthServer::new(service))
-    }
-
-    /// Publishes the health.
-    pub(super) async fn set_ready(&self, is_ready: bool) {
-        self.set_status(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
-    }
-
-    /// Ends the streams of clients that watch the health, because they keep connections open.
-    pub(super) async fn end(&self) {
-        for name in NAMES {
-            self.0.clone().clear_service_status(name).await;
-        }
-    }
-
-    async fn set_status(&self, status: ServingStatus) {
-        for name in NAMES {
-            self.0.set_service_status(name, status).await;
-        }
-    }
-}

@@ -32,7 +32,7 @@ use crate::gateway::proto::unknown;
 use crate::gateway::rlqs::Quotas;
 use crate::gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
 use crate::metrics::Metrics;
-use crate::refusals::told;
+use crate::refusals::printable;
 use crate::secrets::Secrets;
 
 /// Path of the rate limit method, which almost all calls use.
@@ -224,7 +224,7 @@ impl Service {
     ) -> Result<Option<Arc<Credential<GatewayApis>>>, Status> {
         let asker = self.secrets.access.asker(bearer(headers), GatewayApi::Check);
         let asker = asker.map_err(|refused| {
-            self.secrets.refusals.log(peer.address.ip(), &format!("{}: {refused:?}", told(path)));
+            self.secrets.refusals.log(peer.address.ip(), &format!("{}: {refused:?}", printable(path)));
             match refused {
                 Refused::Api(name, _) => Status::permission_denied(format!(
                     "the token `{name}` is for another API: expected one with the \

@@ -174,18 +174,6 @@ mod tests {
     use http_body_util::{Full, StreamBody};
 
     #[tokio::test]
-    async fn an_answer_is_a_message_and_a_status() {
-        let said = prost_types::Duration { seconds: 7, nanos: 0 };
-        let answered = answer(&said).into_body().collect().await.expect("a body");
-        let trailers = answered.trailers().cloned().expect("trailers");
-        assert_eq!(trailers["grpc-status"], "0");
-        let bytes = answered.to_bytes();
-        assert_eq!(bytes[..], [0, 0, 0, 0, 2, 8, 7]);
-        let read = prost_types::Duration::decode(message(bytes).expect("a message"));
-        assert_eq!(read, Ok(said));
-    }
-
-    #[tokio::test]
     async fn a_body_is_whole_in_one_piece_or_in_several_and_none_is_longer_than_allowed() {
         let (one, room) = (Bytes::from_static(b"one piece"), |_| Ok(()));
         let read = whole(Full::new(one.clone()), one.len(), room).await.expect("a body");

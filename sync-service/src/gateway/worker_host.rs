@@ -29,7 +29,7 @@ pub(super) struct SharedMemory {
 }
 
 /// A worker's access to the shared memory.
-pub(super) struct Handle {
+pub(super) struct WorkerHost {
     pub(super) memory: Arc<SharedMemory>,
     slots: SlotsHandle,
     /// Outcome of the last decision.
@@ -55,14 +55,14 @@ impl SharedMemory {
     }
 }
 
-impl Handle {
+impl WorkerHost {
     pub(super) fn new(memory: &Arc<SharedMemory>) -> Self {
         let slots = SlotsHandle::new(Arc::clone(&memory.slots));
         Self { memory: Arc::clone(memory), slots, ruled: None }
     }
 }
 
-impl Slots for Handle {
+impl Slots for WorkerHost {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         self.slots.read(index, into)
     }
@@ -84,7 +84,7 @@ impl Slots for Handle {
     }
 }
 
-impl SharedState for Handle {
+impl SharedState for WorkerHost {
     fn identity(&mut self) -> TableIdentity {
         self.memory.identity
     }
@@ -106,7 +106,7 @@ impl SharedState for Handle {
     }
 }
 
-impl Host for Handle {
+impl Host for WorkerHost {
     /// The table exists before any worker.
     fn open(&mut self, _slots: u32) {}
 
@@ -137,7 +137,7 @@ impl Host for Handle {
     }
 }
 
-/// Inverse of [`Handle::pack`].
+/// Inverse of [`WorkerHost::pack`].
 pub(super) fn unpack(packed: &[u8]) -> Vec<(String, String)> {
     let lines = str::from_utf8(packed).unwrap_or_default().lines();
     lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
