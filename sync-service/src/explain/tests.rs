@@ -9,7 +9,7 @@ fn told(document: &str, arguments: &[&str]) -> Vec<String> {
     let matches = command().try_get_matches_from([&["explain", "-"], arguments].concat());
     let described = described(&matches.unwrap_or_else(|e| panic!("{e}"))).unwrap();
     let mut request = read(&described).unwrap();
-    super::outcome(document.rules(), &mut request, &FleetSecret::UNKEYED)
+    outcome(document.rules(), &mut request, &FleetSecret::UNKEYED)
 }
 
 fn of_rule(rule: &str, arguments: &[&str]) -> Vec<String> {

@@ -42,19 +42,3 @@ fn of_prometheus(page: &str) -> Result<String, fmt::Error> {
     }
     Ok(out)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn families_have_the_names_of_prometheus_format() {
-        let page = "# HELP a Things.\n# TYPE a counter\na_total 1\n# HELP b About b.\n# TYPE b info\nb_info{x=\"#\"} \
-            1\n\
-                    # HELP c_seconds Time.\n# TYPE c_seconds gauge\n# UNIT c_seconds seconds\nc_seconds 1.5\n# EOF\n";
-        let expected = "# HELP a_total Things.\n# TYPE a_total counter\na_total 1\n# HELP b_info About b.\n\
-                        # TYPE b_info gauge\nb_info{x=\"#\"} 1\n# HELP c_seconds Time.\n# TYPE c_seconds gauge\n\
-                        c_seconds 1.5\n";
-        assert_eq!(of_prometheus(page).unwrap(), expected);
-    }
-}

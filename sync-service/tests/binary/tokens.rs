@@ -22,41 +22,6 @@ fn a_hangup_reads_the_token_files_again_and_ends_nothing() {
 }
 
 #[test]
-fn pops_with_the_old_token_and_with_the_new_one_report_until_the_old_one_is_taken_out() {
-    let (old, new, old_admin, new_admin) = (
-        "the-old-token-of-pops",
-        "the-new-token-of-pops",
-        "the-old-token-of-admins",
-        "the-new-token-of-admins",
-    );
-    let (pops, pops_path) = file(&format!("{old}\n"));
-    let (admins, admins_path) = file(&format!("{old_admin}\n"));
-    let running = Running::start(&["--token-file", &pops_path, "--admin-token-file", &admins_path]);
-    let changes_rules_with = |token: &str| ![401, 403].contains(&running.status("PUT /v1/rules", token));
-    assert!(!running.takes_reports_with(new) && !changes_rules_with(new_admin));
-
-    std::fs::write(pops.path(), format!("{old}\n{new}\n")).unwrap();
-    std::fs::write(admins.path(), format!("{new_admin}\n{old_admin}\n")).unwrap();
-    running.send("HUP");
-    until("the new token is taken", || running.takes_reports_with(new));
-    assert!(running.takes_reports_with(old), "not every POP has the new one");
-    assert!(changes_rules_with(old_admin) && changes_rules_with(new_admin));
-    for neither in [format!("{old}{new}"), "the-new-token-of-pop".into()] {
-        assert!(!running.takes_reports_with(&neither), "{neither}");
-    }
-    assert!(!changes_rules_with(new), "of two roles");
-
-    std::fs::write(pops.path(), new).unwrap();
-    std::fs::write(admins.path(), new_admin).unwrap();
-    running.send("HUP");
-    until("the old token is refused", || !running.takes_reports_with(old));
-    assert!(running.takes_reports_with(new));
-    assert!(!changes_rules_with(old_admin) && changes_rules_with(new_admin));
-    let (_, logs) = running.signal("TERM");
-    assert!([old, new, old_admin, new_admin].iter().all(|token| !logs.contains(token)), "{logs}");
-}
-
-#[test]
 fn a_hangup_that_finds_a_bad_token_file_keeps_the_token_and_says_so() {
     let (token, admin, new_admin) =
         ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
