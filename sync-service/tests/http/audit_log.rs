@@ -83,7 +83,12 @@ async fn every_change_of_the_rule_set_is_written_with_who_and_what() {
         "{at}"
     );
     events[1..].iter_mut().for_each(|event| drop(taken(event, "at")));
-    let changes = |added: Value, changed: Value, fields: Value| json!({"added": added, "removed": [], "changed": changed, "is_reordered": false, "fields": fields});
+    let changes = |added: Value, changed: Value, fields: Value| {
+        let (removed, is_reordered) = (json!([]), false);
+        json!({
+            "added": added, "removed": removed, "changed": changed, "is_reordered": is_reordered, "fields": fields,
+        })
+    };
     let event = |after: u64, author: &str, note: String, changes: Value| {
         let before = if after < second { 0 } else { after - 1 };
         json!({
