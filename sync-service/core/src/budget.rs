@@ -207,11 +207,6 @@ impl Budget {
         self.deficit_ns.saturating_add_signed(self.forgiven_us * 1_000)
     }
 
-    /// Number of sources on record.
-    pub fn sources_len(&self) -> usize {
-        self.sources.len()
-    }
-
     /// Adopts `quota`; before, an empty budget took `before_us` to fill. The deficit stays the same fraction of a
     /// burst. For a larger burst, debt beyond one burst keeps its tokens instead. If the deficit is then fewer tokens
     /// than were missing, the difference is [`Budget::forgiven_us`]; for a larger burst it is never fewer.

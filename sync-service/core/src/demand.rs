@@ -33,7 +33,7 @@ const ALONE_NS: u64 = 10 * SECOND_NS;
 /// Samples closer together than this replace each other, in nanoseconds.
 const SPACING_NS: u64 = WINDOW_NS / 8;
 /// Maximum number of samples in a window: those inside it, the one before it, and the newest.
-pub const SAMPLES_MAX: usize = 10;
+const SAMPLES_MAX: usize = 10;
 
 // One sample per spacing inside the window, one at its edge, and the newest.
 const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
@@ -52,7 +52,7 @@ pub struct Demands {
 struct Buckets {
     /// Sorted by POP, then epoch.
     windows: Sorted<SourceId, DemandWindow>,
-    heard_at: Time,
+    reported_at: Time,
     is_in_debt: bool,
     is_warm: bool,
     /// Maximum demand accepted from one POP, in thousandths of a token per second.
@@ -66,6 +66,8 @@ pub struct DemandReport {
     pub asked: u64,
     /// Part of `asked` that the worker has not reported to any weir-sync before.
     pub recently: u64,
+    /// Tokens admitted since the epoch began, as far as they are accepted.
+    pub admitted: u64,
     /// Age of the oldest unconfirmed demand, in nanoseconds.
     pub span_ns: u64,
     /// Maximum demand accepted from the POP, in thousandths of a token per second.
@@ -91,13 +93,13 @@ pub struct TokenCounts {
 
 /// State of a budget after a bucket's report.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DemandUpdate {
+pub struct DemandUpdate {
     /// Demand for the budget.
-    pub(crate) demand: Demand,
+    pub demand: Demand,
     /// Demand at the bucket's POP, in thousandths of a token per second.
-    pub(crate) own_milli: u64,
+    pub own_milli: u64,
     /// Counts that are new to this weir-sync.
-    pub(crate) new: TokenCounts,
+    pub new: TokenCounts,
 }
 
 /// State of a bucket when it reports.
@@ -123,40 +125,29 @@ impl TokenCounts {
 }
 
 impl Demands {
-    /// Creates a meter for at most `budgets_max` budgets.
-    pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: BoundedMap::new(budgets_max), ..Self::default() }
-    }
-
     /// Records at `now` that another weir-sync of the region exists and receives some of the POPs' reports.
     pub fn observe_others(&mut self, now: Time) {
         self.others_at = Some(now);
     }
 
-    /// Records a bucket's report at `now`. Returns the budget's demand.
-    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &DemandReport) -> Demand {
-        self.observe_admitted(now, id, source, said, 0).demand
-    }
-
-    /// Records a bucket's report at `now`, with its cumulative count of `admitted` tokens.
+    /// Records a bucket's report at `now`.
     ///
     /// Other workers of the POP may report their demand to other weir-syncs. So of the newly admitted tokens,
     /// the same fraction counts as new here as of the demand.
-    pub(crate) fn observe_admitted(
+    pub fn observe(
         &mut self,
         now: Time,
         id: &BudgetId,
         source: &SourceId,
-        said: &DemandReport,
-        admitted: u64,
+        report: &DemandReport,
     ) -> DemandUpdate {
         let is_shared = self.is_shared(now);
-        let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
+        let is_needed = |known: &Buckets| known.is_reported(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
-            let new = TokenCounts { asked: said.recently, admitted: said.recently };
-            return DemandUpdate { demand: said.alone(), own_milli: 0, new };
+            let new = TokenCounts { asked: report.recently, admitted: report.recently };
+            return DemandUpdate { demand: report.alone(), own_milli: 0, new };
         };
-        let (place, new) = budget.observe(now, source, said, admitted, is_shared);
+        let (place, new) = budget.observe(now, source, report, is_shared);
         let (demand, own_milli) = budget.demand_and_own(now, place);
         DemandUpdate { demand, own_milli, new }
     }
@@ -164,11 +155,6 @@ impl Demands {
     /// Demand of a budget at `now`.
     pub fn current(&self, now: Time, id: &BudgetId) -> Demand {
         self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
-    }
-
-    /// Demand at `pop` as of `now`, in thousandths of a token per second.
-    pub fn of_pop(&self, now: Time, id: &BudgetId, pop: &str) -> u64 {
-        self.budgets.get(id).map_or(0, |budget| budget.of_pop(now, pop))
     }
 
     /// True if `pop` had demand for the budget recently.
@@ -190,8 +176,9 @@ impl Demands {
     /// Number of budgets reported recently, and of those in debt.
     pub fn debts(&self, now: Time) -> (usize, usize) {
         let is_shared = self.is_shared(now);
-        let heard = self.budgets.iter().filter(|(_, budget)| budget.is_heard(now, is_shared));
-        heard.fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
+        let reported = self.budgets.iter().filter(|(_, budget)| budget.is_reported(now, is_shared));
+        reported
+            .fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
     }
 
     /// True if other weir-syncs receive some of the POPs' reports.
@@ -207,11 +194,10 @@ impl Buckets {
         &mut self,
         now: Time,
         source: &SourceId,
-        said: &DemandReport,
-        admitted: u64,
+        report: &DemandReport,
         is_shared: bool,
     ) -> (Option<usize>, TokenCounts) {
-        (self.heard_at, self.most_milli) = (now, said.most_milli);
+        (self.reported_at, self.most_milli) = (now, report.most_milli);
         if self.windows.len() >= BUCKETS_MAX {
             self.windows.retain(|_, window| !window.is_silent(now));
             self.mark_siblings();
@@ -229,14 +215,14 @@ impl Buckets {
         };
         let Some(window) = place.and_then(|place| self.windows.at(place)) else {
             let sibling = self.windows.iter().position(|(known, _)| known.pop == source.pop);
-            return (sibling, TokenCounts { asked: said.recently, admitted: said.recently });
+            return (sibling, TokenCounts { asked: report.recently, admitted: report.recently });
         };
-        let (told, seen) = (window.told, window.seen.unwrap_or(0));
-        window.observe(now, said, BucketReport { is_warm: self.is_warm, is_shared });
-        let asked = window.told - told;
-        let given = admitted.saturating_sub(window.admitted);
-        window.admitted = window.admitted.max(admitted);
-        (place, TokenCounts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) })
+        let (counted, seen) = (window.counted, window.seen.unwrap_or(0));
+        window.observe(now, report, BucketReport { is_warm: self.is_warm, is_shared });
+        let asked = window.counted - counted;
+        let given = report.admitted.saturating_sub(window.admitted);
+        window.admitted = window.admitted.max(report.admitted);
+        (place, TokenCounts { asked, admitted: part_of(given, asked, report.asked.saturating_sub(seen)) })
     }
 
     /// Marks each window that follows another window of the same POP.
@@ -251,12 +237,6 @@ impl Buckets {
     /// Windows of a POP's buckets.
     fn windows_of<'a>(&'a self, pop: &'a str) -> impl Iterator<Item = &'a DemandWindow> {
         self.windows.iter().filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
-    }
-
-    /// Demand at `pop`, in thousandths of a token per second.
-    fn of_pop(&self, now: Time, pop: &str) -> u64 {
-        let milli = self.windows_of(pop).map(|window| window.milli(now)).fold(0, u64::saturating_add);
-        milli.min(self.most_milli)
     }
 
     fn demand(&self, now: Time) -> Demand {
@@ -282,9 +262,9 @@ impl Buckets {
     }
 
     /// True if it was reported recently.
-    fn is_heard(&self, now: Time, is_shared: bool) -> bool {
+    fn is_reported(&self, now: Time, is_shared: bool) -> bool {
         let kept_ns = if self.is_warm || is_shared { *WARM_GAP_NS.end() } else { GAP_NS };
-        now.nanos_since(self.heard_at) <= kept_ns
+        now.nanos_since(self.reported_at) <= kept_ns
     }
 }
 
@@ -295,7 +275,7 @@ pub struct DemandWindow {
     /// Largest count seen.
     seen: Option<u64>,
     /// Sum of the demand that was new here.
-    told: u64,
+    counted: u64,
     /// Largest count of admitted tokens seen.
     admitted: u64,
     /// True if a part of the demand before the latest report was reported to other weir-syncs.
@@ -307,29 +287,29 @@ pub struct DemandWindow {
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Time,
-    told: u64,
+    counted: u64,
 }
 
 impl DemandWindow {
     /// Records a report at `now`.
-    pub fn observe(&mut self, now: Time, said: &DemandReport, hearing: BucketReport) {
-        let told_before = self.told;
+    pub fn observe(&mut self, now: Time, report: &DemandReport, bucket: BucketReport) {
+        let counted_before = self.counted;
         let gap_ns = self.samples.last().map_or(u64::MAX, |last| now.nanos_since(last.at));
-        let new = said.asked.saturating_sub(self.seen.unwrap_or(0));
-        self.is_elsewhere = hearing.is_shared && self.seen.is_some() && new > said.recently;
+        let new = report.asked.saturating_sub(self.seen.unwrap_or(0));
+        self.is_elsewhere = bucket.is_shared && self.seen.is_some() && new > report.recently;
         let is_steady = gap_ns <= GAP_NS
-            || hearing.is_warm && WARM_GAP_NS.contains(&gap_ns)
+            || bucket.is_warm && WARM_GAP_NS.contains(&gap_ns)
             || self.is_elsewhere && gap_ns <= *WARM_GAP_NS.end();
-        let is_known = is_steady && !hearing.is_shared;
-        self.told = self.told.saturating_add(if is_known { new } else { new.min(said.recently) });
-        self.seen = self.seen.max(Some(said.asked));
+        let is_known = is_steady && !bucket.is_shared;
+        self.counted = self.counted.saturating_add(if is_known { new } else { new.min(report.recently) });
+        self.seen = self.seen.max(Some(report.asked));
         if !is_steady {
             self.samples.clear();
             // Assume that the previous report came half a window ago, the usual distance. If reports were lost,
             // assume the span of this one instead.
-            let span_ns = said.span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
+            let span_ns = report.span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
             let at = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
-            self.samples.push(Sample { at, told: told_before });
+            self.samples.push(Sample { at, counted: counted_before });
         }
         self.push(now);
         while self.samples.get(1).is_some_and(|next| now.nanos_since(next.at) >= WINDOW_NS) {
@@ -350,30 +330,28 @@ impl DemandWindow {
             (apart_ns > GAP_NS, *WARM_GAP_NS.end())
         };
         if is_seldom && now.nanos_since(last.at) <= lasts_ns {
-            return per_second_milli(last.told.saturating_sub(first.told), last.at.nanos_since(first.at));
+            return per_second_milli(
+                last.counted.saturating_sub(first.counted),
+                last.at.nanos_since(first.at),
+            );
         }
         // Samples outside the window come first, and usually there is one.
         let outside = self.samples.iter().take_while(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
         let base = outside.last().unwrap_or(first);
-        per_second_milli(last.told.saturating_sub(base.told), now.nanos_since(base.at).max(WINDOW_NS))
+        per_second_milli(last.counted.saturating_sub(base.counted), now.nanos_since(base.at).max(WINDOW_NS))
     }
 
     /// Sum of the demand that this weir-sync was the first to receive.
-    pub fn told(&self) -> u64 {
-        self.told
-    }
-
-    /// Number of samples held, at most [`SAMPLES_MAX`].
-    pub fn samples_len(&self) -> usize {
-        self.samples.len()
+    pub fn counted(&self) -> u64 {
+        self.counted
     }
 
     fn push(&mut self, now: Time) {
-        let newest = Sample { at: now, told: self.told };
+        let newest = Sample { at: now, counted: self.counted };
         let previous = self.samples.len().checked_sub(2).and_then(|i| self.samples.get(i)).copied();
         match self.samples.last_mut() {
             // Two reports at the same time, or a clock that stepped back.
-            Some(last) if now <= last.at => last.told = self.told,
+            Some(last) if now <= last.at => last.counted = self.counted,
             Some(last) if previous.is_some_and(|p| last.at.nanos_since(p.at) < SPACING_NS) => *last = newest,
             _ => self.samples.push(newest),
         }

@@ -91,7 +91,6 @@
 
 mod acquire;
 mod policies;
-mod queue;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -236,11 +235,6 @@ impl Escrow {
     /// Number of entries in its log.
     pub fn log_len(&self) -> usize {
         self.log.len()
-    }
-
-    /// Number of epochs on record.
-    pub fn holders_len(&self) -> usize {
-        self.holders.len()
     }
 
     /// Shifts all times by a step of the clock, so that nothing refills, and leases last for as long as they

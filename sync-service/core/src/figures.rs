@@ -54,14 +54,14 @@ pub(crate) struct LiveRules(BTreeMap<String, LiveRule>);
 struct LiveRule {
     quota: Quota,
     sharing: Sharing,
-    heard_at: Time,
+    seen_at: Time,
 }
 
 impl LiveRules {
     /// Records the rules of a report; at most [`RULES_MAX`].
     pub(crate) fn observe(&mut self, now: Time, rules: &[BudgetRule]) {
         for rule in rules {
-            let heard = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), heard_at: now };
+            let heard = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), seen_at: now };
             if let Some(known) = self.0.get_mut(&rule.name) {
                 *known = heard;
             } else if self.0.len() < RULES_MAX {
@@ -88,7 +88,7 @@ impl LiveRules {
         pops: u32,
         terms: &GrantSettings,
     ) -> BTreeMap<String, RuleFigures> {
-        self.0.retain(|_, known| now.nanos_since(known.heard_at) <= RULE_IDLE_NS);
+        self.0.retain(|_, known| now.nanos_since(known.seen_at) <= RULE_IDLE_NS);
         // The interval in the terms includes the round trip.
         let interval_ns = terms.interval_ns;
         let fleet = FleetParameters { pops, interval_ns, trip_ns: 0, timeout_ns: TIMEOUT_NS, failures: 1 };

@@ -105,11 +105,6 @@ pub struct OfflineBudgets {
 }
 
 impl OfflineBudgets {
-    /// Creates an empty set for at most `budgets_max` budgets.
-    pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: BoundedMap::new(budgets_max) }
-    }
-
     /// Charges `entry` of `pop` to the local budget in the name of `member`. `last` is the last account that
     /// the store returned for the budget; the entry's quota is the share.
     pub fn charge(
@@ -142,11 +137,6 @@ impl OfflineBudgets {
     /// Drops the local budget, because the store has charged everything that was charged here.
     pub fn end(&mut self, id: &BudgetId) {
         self.budgets.remove(id);
-    }
-
-    /// Number of local budgets.
-    pub fn budgets_len(&self) -> usize {
-        self.budgets.len()
     }
 }
 
@@ -255,11 +245,6 @@ pub struct UnfilledBudgets {
 }
 
 impl UnfilledBudgets {
-    /// Creates an empty set for at most `budgets_max` budgets.
-    pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: BoundedMap::new(budgets_max), ..Self::default() }
-    }
-
     /// Records the state of the budget `id`.
     pub fn record(&mut self, id: &BudgetId, last: LastState) {
         let debt_milli = last.debt_milli(last.at);
@@ -312,11 +297,6 @@ impl UnfilledBudgets {
         }
         owed
     }
-
-    /// Number of budgets remembered.
-    pub fn budgets_len(&self) -> usize {
-        self.budgets.len()
-    }
 }
 
 #[cfg(test)]
@@ -347,22 +327,20 @@ mod tests {
 
     // I5
     #[test]
-    fn a_share_is_a_part_of_rate_and_burst() {
-        let third = Share::new(1, 3).of(quota(100, Period::Second, 100));
-        assert_eq!((third.token_ns(), third.burst()), (30_000_000, 33));
-        let whole = quota(100, Period::Second, 100);
-        assert_eq!(Share::new(3, 3).of(whole), whole);
-        // The fleet is not known to have more POPs than this region, so the region has all of it.
-        assert_eq!(Share::new(5, 1).of(whole), whole);
-        assert_eq!(Share::new(0, 0).of(whole), whole);
-    }
-
-    #[test]
-    fn a_share_has_a_token_and_refills_in_bounded_time() {
-        let least = Share::new(1, 10_000).of(quota(1, Period::Day, 1));
-        assert_eq!((least.burst(), least.fill_ns()), (1, FILL_NS_MAX));
-        let small = Share::new(1, 330).of(quota(100, Period::Second, 100));
-        assert_eq!((small.burst(), small.token_ns()), (1, 3_300_000_000));
+    fn a_share_is_a_part_of_rate_and_burst_with_a_token_and_refills_in_bounded_time() {
+        let (whole, slowest) = (quota(100, Period::Second, 100), quota(1, Period::Day, 1));
+        for (here, fleet, quota, token_ns, burst) in [
+            (1, 3, whole, 30_000_000, 33),
+            (3, 3, whole, whole.token_ns(), 100),
+            // The fleet is not known to have more POPs than this region, so the region has all of it.
+            (5, 1, whole, whole.token_ns(), 100),
+            (0, 0, whole, whole.token_ns(), 100),
+            (1, 330, whole, 3_300_000_000, 1),
+            (1, 10_000, slowest, FILL_NS_MAX, 1),
+        ] {
+            let share = Share::new(here, fleet).of(quota);
+            assert_eq!((share.token_ns(), share.burst()), (token_ns, burst), "{here} of {fleet}");
+        }
     }
 
     // I5
@@ -411,19 +389,19 @@ mod tests {
     #[test]
     fn budgets_are_bounded_and_any_beyond_is_judged_by_its_report() {
         let part = quota(10, Period::Second, 100);
-        let mut alone = OfflineBudgets::with_budgets_max(2);
+        let mut alone = OfflineBudgets { budgets: BoundedMap::new(2) };
         for value in 1..=4 {
             for admitted in [10, 20] {
                 let account = alone.charge(at(0), &entry(part, value, admitted, admitted), None, "m", "p");
                 assert_eq!(account.deficit_ns, admitted * part.token_ns(), "{value}");
-                assert!(alone.budgets_len() <= 2);
+                assert!(alone.budgets.len() <= 2);
             }
         }
         // The budgets are full again, and a report that is sent again would have come by now.
         alone.charge(at(70_000), &entry(part, 3, 30, 30), None, "m", "p");
-        assert_eq!(alone.budgets_len(), 1);
+        assert_eq!(alone.budgets.len(), 1);
         alone.end(&entry(part, 3, 0, 0).id);
-        assert_eq!(alone.budgets_len(), 0);
+        assert_eq!(alone.budgets.len(), 0);
     }
 
     fn id(rule: &str, value: u8) -> BudgetId {
@@ -459,15 +437,15 @@ mod tests {
     // I2
     #[test]
     fn full_budgets_are_not_remembered_and_the_refilled_make_room() {
-        let mut heard = UnfilledBudgets::with_budgets_max(2);
+        let mut heard = UnfilledBudgets { budgets: BoundedMap::new(2), ..UnfilledBudgets::default() };
         heard.record(&id("a", 0), lacking(0, 0));
-        assert_eq!(heard.budgets_len(), 0);
+        assert_eq!(heard.budgets.len(), 0);
         for (value, tokens) in [(1, 10), (2, 100), (3, 100)] {
             heard.record(&id("a", value), lacking(tokens, 0));
         }
-        assert_eq!((heard.budgets_len(), heard.last(&id("a", 3))), (2, None));
+        assert_eq!((heard.budgets.len(), heard.last(&id("a", 3))), (2, None));
         heard.record(&id("a", 3), lacking(100, 2));
-        assert_eq!((heard.budgets_len(), heard.last(&id("a", 1))), (2, None), "refilled after a second");
+        assert_eq!((heard.budgets.len(), heard.last(&id("a", 1))), (2, None), "refilled after a second");
         assert!(heard.last(&id("a", 2)).is_some() && heard.last(&id("a", 3)).is_some());
         for rule in 0..2 * RULES_MAX {
             heard.record(&id(&alloc::format!("{rule}"), 1), lacking(200, 0));

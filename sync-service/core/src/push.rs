@@ -20,7 +20,7 @@ use weir_protocol::time::{SECOND_NS, Time};
 
 /// Maximum number of notes of all POPs together: about 80 MB. Beyond it, the POP that has been silent for
 /// longest is forgotten and sent everything anew.
-pub const TOLD_MAX: usize = 1 << 20;
+pub const NOTES_MAX: usize = 1 << 20;
 /// Time after which a letter without a confirmation counts as lost, in nanoseconds.
 pub const LOST_NS: u64 = 2 * SECOND_NS;
 /// Maximum number of letters under way to a POP; beyond it the first counts as lost.
@@ -52,7 +52,7 @@ pub(crate) struct PushStates<N: PushState> {
 #[derive(Debug)]
 struct Pop<N: PushState> {
     table: u32,
-    heard_at: Time,
+    seen_at: Time,
     letters: Vec<Letter<N::Letter>>,
     notes: N,
 }
@@ -62,7 +62,7 @@ struct Letter<T> {
     worker: u64,
     sequence: u64,
     sent_at: Time,
-    told: T,
+    content: T,
 }
 
 impl<N: PushState> Default for PushStates<N> {
@@ -89,9 +89,9 @@ impl<N: PushState> PushStates<N> {
         let pop = self.pops.entry(report.pop.clone()).or_insert_with(|| Pop::new(report.table));
         self.len -= pop.notes.len();
         pop.observe(now, report);
-        let (text, told) = if is_repeated { Default::default() } else { write(&mut pop.notes) };
+        let (text, content) = if is_repeated { Default::default() } else { write(&mut pop.notes) };
         let Report { worker, sequence, .. } = *report;
-        pop.letters.extend(told.map(|told| Letter { worker, sequence, sent_at: now, told }));
+        pop.letters.extend(content.map(|content| Letter { worker, sequence, sent_at: now, content }));
         self.len += pop.notes.len();
         text
     }
@@ -99,7 +99,7 @@ impl<N: PushState> PushStates<N> {
     /// Applies `shorten` to all notes, and forgets POPs that have none left and were silent for a second.
     pub(crate) fn sweep(&mut self, now: Time, shorten: impl Fn(&mut N)) {
         self.pops.values_mut().for_each(|pop| shorten(&mut pop.notes));
-        self.pops.retain(|_, pop| pop.notes.len() > 0 || now.nanos_since(pop.heard_at) < SECOND_NS);
+        self.pops.retain(|_, pop| pop.notes.len() > 0 || now.nanos_since(pop.seen_at) < SECOND_NS);
         self.len = self.pops.values().map(|pop| pop.notes.len()).sum();
     }
 
@@ -112,9 +112,9 @@ impl<N: PushState> PushStates<N> {
     /// report.
     fn make_room(&mut self, pop: &str) {
         let is_new = !self.pops.contains_key(pop);
-        while self.len + KEYS_MAX > TOLD_MAX || is_new && self.pops.len() >= POPS_MAX as usize {
+        while self.len + KEYS_MAX > NOTES_MAX || is_new && self.pops.len() >= POPS_MAX as usize {
             let others = self.pops.iter().filter(|(name, _)| *name != pop);
-            let silent = others.min_by_key(|(_, pop)| pop.heard_at).map(|(name, _)| name.clone());
+            let silent = others.min_by_key(|(_, pop)| pop.seen_at).map(|(name, _)| name.clone());
             let Some(silent) = silent else { break };
             self.len -= self.pops.remove(&silent).map_or(0, |pop| pop.notes.len());
         }
@@ -123,12 +123,12 @@ impl<N: PushState> PushStates<N> {
 
 impl<N: PushState> Pop<N> {
     fn new(table: u32) -> Self {
-        Self { table, heard_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
+        Self { table, seen_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
     }
 
     /// Applies the confirmations in `report` to the letters.
     fn observe(&mut self, now: Time, report: &Report) {
-        self.heard_at = now;
+        self.seen_at = now;
         if self.table != report.table {
             self.table = report.table;
             self.letters.clear();
@@ -146,7 +146,7 @@ impl<N: PushState> Pop<N> {
             let is_answer_to_it = is_its_own && letter.sequence == report.sequence;
             let is_late = at < surplus || now.nanos_since(letter.sent_at) >= LOST_NS;
             if is_done || is_answer_to_it || is_late {
-                self.notes.take_back(letter.told);
+                self.notes.take_back(letter.content);
             } else {
                 self.letters.push(letter);
             }

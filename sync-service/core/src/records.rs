@@ -261,23 +261,6 @@ mod tests {
         Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()
     }
 
-    // I4
-    #[test]
-    fn whole_bursts_are_counted_and_forgotten_a_while_after_they_are_paid() {
-        let quota = quota(100, 100);
-        let mut fan_out = FanOut::default();
-        fan_out.record(0, SECOND_US, quota);
-        assert_eq!(fan_out.bursts(), 0, "an empty budget owes nothing");
-        fan_out.record(0, 8 * SECOND_US, quota);
-        assert_eq!(fan_out.bursts(), 8);
-        let until_us = 7 * SECOND_US + FAN_OUT_KEPT_US;
-        assert_eq!(fan_out.until_us(), until_us, "seven bursts are owed");
-        fan_out.record(until_us - 1, 0, quota);
-        assert_eq!(fan_out.bursts(), 8);
-        fan_out.record(until_us, 0, quota);
-        assert_eq!((fan_out.bursts(), fan_out.until_us()), (0, 0));
-    }
-
     #[test]
     fn a_burst_at_many_pops_of_which_each_held_a_part_multiplies() {
         let (quota, mut fan_out) = (quota(100, 100), FanOut::default());

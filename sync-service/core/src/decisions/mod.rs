@@ -73,14 +73,14 @@ struct Rule {
     /// All decisions counted.
     total: DecisionCounts,
     /// Part of them that [`Decisions::news`] has returned.
-    told: DecisionCounts,
+    returned: DecisionCounts,
 }
 
 /// Last report of one of a POP's processes.
 #[derive(Debug)]
 struct Table {
     name: u32,
-    heard_at: Time,
+    seen_at: Time,
     /// Time of its first report, here and by the POP's clock.
     began: (Time, u64),
     /// Interval at which it reports each rule.
@@ -90,7 +90,7 @@ struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct RuleReport {
-    heard_at: Time,
+    seen_at: Time,
     /// By the POP's clock.
     made_ms: u64,
     counts: DecisionCounts,
@@ -116,7 +116,7 @@ impl Decisions {
         let mut pops: BTreeMap<&str, u32> = BTreeMap::new();
         for tables in self.pops.values() {
             // If there are two tables, one belongs to a process that is ending.
-            let newest = tables.iter().max_by_key(|table| table.heard_at);
+            let newest = tables.iter().max_by_key(|table| table.seen_at);
             for rule in newest.into_iter().flat_map(|table| table.runs(now)) {
                 *pops.entry(rule).or_default() += 1;
             }
@@ -132,15 +132,10 @@ impl Decisions {
     /// Returns the decisions since the last call, by rule.
     pub fn news(&mut self) -> Vec<(String, DecisionCounts)> {
         let news = |(name, rule): (&String, &mut Rule)| {
-            let new = rule.total.minus(core::mem::replace(&mut rule.told, rule.total));
+            let new = rule.total.minus(core::mem::replace(&mut rule.returned, rule.total));
             (name.clone(), new)
         };
         self.rules.iter_mut().map(news).collect()
-    }
-
-    /// Number of counts remembered; at most [`COUNTS_MAX`].
-    pub fn counts_len(&self) -> usize {
-        self.counts
     }
 
     /// Index of the report's table among those of its POP; none if there is no room.
@@ -151,15 +146,15 @@ impl Decisions {
         let tables = self.pops.entry(report.pop.clone()).or_default();
         if let Some(at) = tables.iter().position(|table| table.name == report.table) {
             let table = tables.get_mut(at)?;
-            (table.heard_at, table.every_ms) = (now, every_ms);
+            (table.seen_at, table.every_ms) = (now, every_ms);
             return Some(at);
         }
         if tables.len() >= TABLES_MAX {
-            let oldest = tables.iter().enumerate().min_by_key(|(_, table)| table.heard_at)?.0;
+            let oldest = tables.iter().enumerate().min_by_key(|(_, table)| table.seen_at)?.0;
             self.counts -= tables.swap_remove(oldest).rules.len();
         }
         let (name, began) = (report.table, (now, report.made_ms));
-        tables.push(Table { name, heard_at: now, began, every_ms, rules: BTreeMap::new() });
+        tables.push(Table { name, seen_at: now, began, every_ms, rules: BTreeMap::new() });
         Some(tables.len() - 1)
     }
 
@@ -176,7 +171,7 @@ impl Decisions {
         let Some(rule) = self.rules.get_mut(&counts.name) else { return };
         rule.kept_until = rule.kept_until.max(now + silent_ns(table.every_ms));
         let made_ms = report.made_ms.min(table.latest_ms(now));
-        let said = RuleReport { heard_at: now, made_ms, counts: counts.into() };
+        let said = RuleReport { seen_at: now, made_ms, counts: counts.into() };
         let Some(before) = table.rules.get_mut(&counts.name) else {
             if self.counts < COUNTS_MAX && table.rules.len() < RULES_MAX {
                 self.counts += 1;
@@ -203,10 +198,10 @@ impl Decisions {
         self.swept_at = now;
         self.rules.retain(|_, rule| now < rule.kept_until);
         for tables in self.pops.values_mut() {
-            tables.retain(|table| now.nanos_since(table.heard_at) < SILENT_NS);
+            tables.retain(|table| now.nanos_since(table.seen_at) < SILENT_NS);
             for table in tables.iter_mut() {
                 let kept_ns = silent_ns(table.every_ms);
-                table.rules.retain(|_, said| now.nanos_since(said.heard_at) < kept_ns);
+                table.rules.retain(|_, said| now.nanos_since(said.seen_at) < kept_ns);
             }
         }
         self.pops.retain(|_, tables| !tables.is_empty());
@@ -221,7 +216,7 @@ impl Rule {
             flow: Flow::new(now),
             kept_until,
             total: DecisionCounts::default(),
-            told: DecisionCounts::default(),
+            returned: DecisionCounts::default(),
         }
     }
 
@@ -238,15 +233,15 @@ impl Rule {
 impl Table {
     /// Latest accepted time of the POP's clock.
     fn latest_ms(&self, now: Time) -> u64 {
-        let (heard_at, made_ms) = self.began;
-        made_ms.saturating_add(now.nanos_since(heard_at) / 1_000_000 + LATE_MS)
+        let (seen_at, made_ms) = self.began;
+        made_ms.saturating_add(now.nanos_since(seen_at) / 1_000_000 + LATE_MS)
     }
 
     /// Rules that it has reported recently.
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
         let lately =
-            move |said: &RuleReport| now.nanos_since(said.heard_at) <= turns_ns.min(silent_ns(self.every_ms));
+            move |said: &RuleReport| now.nanos_since(said.seen_at) <= turns_ns.min(silent_ns(self.every_ms));
         self.rules.iter().filter(move |(_, said)| lately(said)).map(|(rule, _)| rule.as_str())
     }
 }

@@ -98,7 +98,7 @@ fn what_a_pop_makes_up_takes_bounded_room() {
         let report = Report { pop: alloc::format!("p{n}"), table: n, status, ..Report::default() };
         decisions.observe(at(0), &report, |_| true);
     }
-    assert!(decisions.counts_len() <= COUNTS_MAX && decisions.pops.len() <= POPS_MAX as usize);
+    assert!(decisions.counts <= COUNTS_MAX && decisions.pops.len() <= POPS_MAX as usize);
     for n in 0..2 * RULES_MAX as u64 {
         let mut made_up = report("p1", 7, n, 0, 0);
         made_up.status.as_mut().unwrap().rules[0].name = alloc::format!("other-{n}");
@@ -106,7 +106,7 @@ fn what_a_pop_makes_up_takes_bounded_room() {
     }
     assert!(decisions.rules.len() <= RULES_MAX && !decisions.rules.contains_key("other-1"));
     decisions.observe(at(70_000), &Report::default(), |_| true);
-    assert_eq!((decisions.counts_len(), decisions.rules.len(), decisions.pops.len()), (0, 0, 0));
+    assert_eq!((decisions.counts, decisions.rules.len(), decisions.pops.len()), (0, 0, 0));
     let huge = |ms, allowed| report("fra1", 1, ms, allowed, 0);
     observe(&mut decisions, 80_000, &huge(80_000, 0));
     observe(&mut decisions, 81_000, &huge(81_000, u64::MAX));

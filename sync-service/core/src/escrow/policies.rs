@@ -1,9 +1,14 @@
-//! Parts of single refill policies: the log of spent tokens, and the arithmetic of the sliding window.
+//! Parts of single refill policies: the log of spent tokens, the arithmetic of the sliding window, and the turns of a
+//! queue (virtual scheduling, as in ITU-T I.371, annex A).
 
 use alloc::collections::VecDeque;
 
 use weir_protocol::calendar::LENGTH_S_MAX;
+use weir_protocol::messages::Leased;
 use weir_protocol::quota::TOKENS_MAX;
+
+use super::acquire::price_ns;
+use super::{AcquireRequest, Claim, Escrow, Lease, NO_LEASE, full_ns};
 
 /// Counted tokens, sorted by the time at which they expire, in microseconds of the store's clock.
 ///
@@ -84,6 +89,35 @@ pub(super) fn room_at_us(before: u64, room: u64, length_us: u64) -> u64 {
     }
 }
 
+/// Nanoseconds in a millisecond, the unit of a POP's wait.
+const MS_NS: u64 = 1_000_000;
+
+impl Escrow {
+    /// Gives a claim a turn for all its tokens, after all earlier turns, if the queue has places for it; else
+    /// nothing. Also returns the number of tokens.
+    ///
+    /// The result contains the wait for the turn, or for places, rounded up to a millisecond. For a claim of
+    /// zero tokens it is the wait that a turn would have.
+    pub(super) fn take_turn(
+        &mut self,
+        acquire: &AcquireRequest,
+        claim: Claim,
+        lease: Lease,
+    ) -> (Leased, u64) {
+        if claim.spent() > 0 {
+            return (NO_LEASE, 0);
+        }
+        let tokens = u64::from(claim.ahead);
+        let ends_ns = self.deficit_ns.saturating_add(price_ns(tokens, acquire.token_ns()));
+        let beyond_ns = ends_ns.saturating_sub(full_ns(acquire));
+        if tokens > 0 && beyond_ns > 0 {
+            return (Leased { wait_ms: beyond_ns.div_ceil(MS_NS), ..Leased::of(0, lease.ms) }, 0);
+        }
+        let begins_ns = core::mem::replace(&mut self.deficit_ns, ends_ns);
+        (Leased { wait_ms: begins_ns.div_ceil(MS_NS), ..Leased::of(tokens, lease.ms) }, tokens)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,19 +136,19 @@ mod tests {
         /// It never counts for less than it does by the formula, and for more by what fades in a step, and a token.
         #[test]
         fn it_is_the_formula_rounded_up(
-            before in 0..=u64::from(TOKENS_MAX), seconds in 1..=u64::from(LENGTH_S_MAX), part in 0.0..1.0_f64,
+            before in 0..=u64::from(TOKENS_MAX), seconds in 1..=u64::from(LENGTH_S_MAX), part in 0..1_000_000_u64,
         ) {
             let length = seconds * SECOND_US;
-            #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "any time")]
-            let left = (length as f64 * part) as u64;
-            let exact = |left: u64| u64::try_from((u128::from(before) * u128::from(left)).div_ceil(u128::from(length))).unwrap();
+            let left = length / 1_000 * part / 1_000;
+            let exact = |left: u64| (u128::from(before) * u128::from(left)).div_ceil(length.into());
             let found = weighed(before, left, length);
-            prop_assert!((exact(left)..=exact((left + STEP_US).min(length))).contains(&found));
+            prop_assert!((exact(left)..=exact((left + STEP_US).min(length))).contains(&found.into()));
         }
 
         #[test]
         fn there_is_room_from_the_time_on_that_it_says_and_not_before(
-            before in 0..=u64::from(TOKENS_MAX), seconds in 1..=u64::from(LENGTH_S_MAX), room in 0..=u64::from(TOKENS_MAX),
+            before in 0..=u64::from(TOKENS_MAX), seconds in 1..=u64::from(LENGTH_S_MAX),
+            room in 0..=u64::from(TOKENS_MAX),
         ) {
             let length = seconds * SECOND_US;
             let at = room_at_us(before, room, length);

@@ -26,7 +26,7 @@ const SAME_PART: u32 = 16;
 pub(super) struct HeldGrants {
     /// Keyed by the version of its worker's rules, since a worker accepts a grant only for its own rule's
     /// quota, and by [`Tracked::serial`].
-    told: BTreeMap<(u64, u64), PopGrants>,
+    sent: BTreeMap<(u64, u64), PopGrants>,
     /// Number of bytes that it may be sent, at `refilled_at`.
     bytes: u64,
     refilled_at: Time,
@@ -49,7 +49,7 @@ struct Due<'a> {
 
 impl Default for HeldGrants {
     fn default() -> Self {
-        Self { told: BTreeMap::new(), bytes: PUSH_BYTES_PER_S, refilled_at: Time::ZERO }
+        Self { sent: BTreeMap::new(), bytes: PUSH_BYTES_PER_S, refilled_at: Time::ZERO }
     }
 }
 
@@ -58,16 +58,16 @@ impl PushState for HeldGrants {
 
     fn take_back(&mut self, letter: Vec<(u64, u64)>) {
         for key in letter {
-            self.told.remove(&key);
+            self.sent.remove(&key);
         }
     }
 
     fn forget(&mut self) {
-        self.told.clear();
+        self.sent.clear();
     }
 
     fn len(&self) -> usize {
-        self.told.len()
+        self.sent.len()
     }
 }
 
@@ -81,14 +81,14 @@ impl HeldGrants {
         now: Time,
     ) -> Vec<&'a Tracked> {
         self.refill(now);
-        let mut told = self.told.range((version, 0)..=(version, u64::MAX)).peekable();
+        let mut sent = self.sent.range((version, 0)..=(version, u64::MAX)).peekable();
         let mut due: Vec<Due<'a>> = known
             .filter_map(|known| {
-                while told.next_if(|((_, serial), _)| *serial < known.serial).is_some() {}
-                let same = told.peek().filter(|((_, serial), _)| *serial == known.serial);
-                let same = same.map(|(_, told)| *told).filter(|told| told.is_same(known));
-                let age_ns = same.map_or(0, |told| now.nanos_since(told.at));
-                if same.is_some_and(|told| age_ns < told.lease_ns() / 2) {
+                while sent.next_if(|((_, serial), _)| *serial < known.serial).is_some() {}
+                let same = sent.peek().filter(|((_, serial), _)| *serial == known.serial);
+                let same = same.map(|(_, sent)| *sent).filter(|sent| sent.is_same(known));
+                let age_ns = same.map_or(0, |sent| now.nanos_since(sent.at));
+                if same.is_some_and(|sent| age_ns < sent.lease_ns() / 2) {
                     return None;
                 }
                 let turn = (known.division.weight.rank() > 1, same.is_none(), age_ns, known.division.weight);
@@ -102,25 +102,25 @@ impl HeldGrants {
         }
         // Sorted even if all are selected: `most` does not include the values' bytes, so fewer may fit.
         due.sort_by_key(|due| Reverse(due.turn));
-        let mut now_told = Vec::with_capacity(due.len());
+        let mut now_sent = Vec::with_capacity(due.len());
         for Due { known, .. } in due {
             let bytes = PUSHED_BYTES + known.id.value.len() as u64;
             if bytes > self.bytes {
                 break;
             }
             self.bytes -= bytes;
-            self.told.insert(
+            self.sent.insert(
                 (version, known.serial),
                 PopGrants { quota: known.quota, grant: known.division.elsewhere, at: now },
             );
-            now_told.push(known);
+            now_sent.push(known);
         }
-        now_told
+        now_sent
     }
 
     /// Forgets the grants that are due to be repeated anyway.
     pub(super) fn sweep(&mut self, now: Time) {
-        self.told.retain(|_, told| now.nanos_since(told.at) < told.lease_ns());
+        self.sent.retain(|_, sent| now.nanos_since(sent.at) < sent.lease_ns());
     }
 
     fn refill(&mut self, now: Time) {
@@ -140,11 +140,11 @@ impl PopGrants {
     /// True if the grant is still valid for the key's state. The level does not count, since a bucket continues
     /// from the level it was sent.
     fn is_same(&self, known: &Tracked) -> bool {
-        let (told, new) = (&self.grant, &known.division.elsewhere);
-        let (before, after) = (told.ratio.bits(), new.ratio.bits());
+        let (sent, new) = (&self.grant, &known.division.elsewhere);
+        let (before, after) = (sent.ratio.bits(), new.ratio.bits());
         before.abs_diff(after) <= before.min(after) / SAME_PART
             && self.quota == known.quota
-            && told.burst == new.burst
-            && told.lease_ms.abs_diff(new.lease_ms) <= told.lease_ms / 2
+            && sent.burst == new.burst
+            && sent.lease_ms.abs_diff(new.lease_ms) <= sent.lease_ms / 2
     }
 }

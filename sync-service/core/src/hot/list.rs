@@ -198,27 +198,6 @@ mod tests {
         }
     }
 
-    fn ranked(value: u32, rank: u8) -> HotKey {
-        let key: HotKey = std::format!("10000000:100:50::{value:08x}:r").parse().unwrap();
-        HotKey { rank, ..key }
-    }
-
-    /// A region whose POPs are asked for ever new keys names as many as the list has room for.
-    #[test]
-    fn many_of_no_weight_do_not_crowd_out_a_few_that_matter() {
-        let many = |from: u32| (from..from + 4_096).map(|value| ranked(value, 1)).collect::<Vec<_>>();
-        let mut list = HotList::default();
-        let few: Vec<_> = (0..3).map(|value| ranked(value, 3)).collect();
-        list.exchange(&[&few[..], &many(10)[..4_093]].concat(), 1_000_000_000);
-        let others_hear = list.exchange(&many(10_000), 1_000_250_000);
-        let is_among = |list: &[HotKey], key: &HotKey| list.iter().any(|listed| listed.id == key.id);
-        assert_eq!(others_hear.len(), HOT_MAX);
-        assert!(few.iter().all(|key| is_among(&others_hear, key)));
-        let later = list.exchange(&many(20_000), 1_001_100_000);
-        assert!(!few.iter().any(|key| is_among(&later, key)), "their region names them no more");
-        assert!(list.exchange(&[], 1_000_000_000).is_empty(), "the clock stepped back");
-    }
-
     proptest! {
         #[test]
         fn reads_what_it_writes(key in hot_key()) {

@@ -44,7 +44,7 @@ pub struct HotKeys {
     /// By serial number: in the order of arrival.
     tracked: BTreeMap<u64, Tracked>,
     serials: ByBudget<u64>,
-    told: PushStates<HeldGrants>,
+    sent: PushStates<HeldGrants>,
     swept_at: Time,
     /// Number of keys that found no room, or were replaced.
     dropped: u64,
@@ -103,9 +103,9 @@ impl HotKeys {
         self.dropped
     }
 
-    /// Number of notes of pushed grants; at most [`crate::push::TOLD_MAX`].
-    pub fn told_len(&self) -> usize {
-        self.told.len()
+    /// Number of notes of pushed grants; at most [`crate::push::NOTES_MAX`].
+    pub fn notes_len(&self) -> usize {
+        self.sent.len()
     }
 
     /// Keys to add to the list that regions share; [`HotKeys::are_listed`] confirms them.
@@ -165,7 +165,7 @@ impl HotKeys {
                 asked.peek() != Some(&known.serial)
             })
             .filter(|known| !(known.is_lost(now) || known.is_open() && is_asked(&known.id)));
-        let due = self.told.push(now, report, is_repeated, |held| {
+        let due = self.sent.push(now, report, is_repeated, |held| {
             let version = report.running.version;
             let due = held.due(version, known, now);
             let letter: Vec<_> = due.iter().map(|known| (version, known.serial)).collect();
@@ -196,6 +196,6 @@ impl HotKeys {
             }
             !is_lost
         });
-        self.told.sweep(now, |held| held.sweep(now));
+        self.sent.sweep(now, |held| held.sweep(now));
     }
 }

@@ -42,11 +42,12 @@ impl Hub {
             }
             source.epoch = report.epoch(key);
             let span_ns = u64::from(key.span_ms) * 1_000_000;
-            let said = DemandReport { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
+            let (asked, recently) = (key.asked, key.asked_recently);
+            let demand = DemandReport { asked, recently, admitted: 0, span_ns, most_milli };
             let next = plan.entries.len();
             let passed = if doubt.is_none() { visit.take(&id, rule, source.epoch, key, next) } else { None };
             let Some((at, passed, asked)) = passed else {
-                plan.next_uncharged(uncharged(id, rule, report, key, said.alone()));
+                plan.next_uncharged(uncharged(id, rule, report, key, demand.alone()));
                 continue;
             };
             if at == next {
@@ -54,14 +55,15 @@ impl Hub {
             }
             let Some(entry) = plan.next_entry(at, passed.is_clipped, asked) else { continue };
             let grants = &mut self.grants;
-            let heard = grants.demands.observe_admitted(now, &entry.id, &source, &said, passed.admitted);
-            (entry.demand, entry.own_milli) = (heard.demand, heard.own_milli);
+            let demand = DemandReport { admitted: passed.admitted, ..demand };
+            let update = grants.demands.observe(now, &entry.id, &source, &demand);
+            (entry.demand, entry.own_milli) = (update.demand, update.own_milli);
             if entry.sharing.floor(&grants.region) > 0 {
                 grants.floors.observe(now, &entry.id, &source, passed.admitted);
             }
             let Passed { admitted, unconfirmed, .. } = passed;
             entry.counts.push(Count { admitted, unconfirmed, ..count(report, key) });
-            plan.add_news(at, TokenCounts { asked: heard.new.asked.min(asked), ..heard.new });
+            plan.add_news(at, TokenCounts { asked: update.new.asked.min(asked), ..update.new });
         }
         plan
     }

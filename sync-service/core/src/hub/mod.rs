@@ -79,7 +79,7 @@ pub struct Hub {
     warm_keys: usize,
     store_answered_at: Time,
     /// True if the fleet's size is a guess and the driver was notified of that.
-    is_guess_told: bool,
+    is_guess_reported: bool,
 }
 
 /// A report that waits for the store.
@@ -188,7 +188,7 @@ impl Hub {
             top_keys: TopKeys::default(),
             warm_keys: 0,
             store_answered_at: Time::ZERO,
-            is_guess_told: false,
+            is_guess_reported: false,
             settings,
         }
     }
@@ -252,11 +252,6 @@ impl Hub {
         for id in self.bans.stand_by(now, date_ms, overrides) {
             self.forget_here(&id);
         }
-    }
-
-    /// Returns the known end of the ban of `id` at all POPs.
-    pub fn banned_until(&self, id: &BudgetId) -> Option<Time> {
-        self.bans.banned_until(id)
     }
 
     /// Applies the store's answers to `pending`, and returns the reply. A key without an account is granted
@@ -401,8 +396,8 @@ impl Hub {
 
     /// Returns the size of the fleet if it has become a guess since the last call.
     fn record_guess(&mut self, share: Share) -> Option<u32> {
-        let was_told = mem::replace(&mut self.is_guess_told, share.is_guess());
-        (share.is_guess() && !was_told).then_some(share.fleet())
+        let was_reported = mem::replace(&mut self.is_guess_reported, share.is_guess());
+        (share.is_guess() && !was_reported).then_some(share.fleet())
     }
 }
 

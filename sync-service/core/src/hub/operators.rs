@@ -115,7 +115,7 @@ impl Hub {
     /// Top keys reported here: up to `most` by limited requests, and half as many each by admitted requests and
     /// by debt.
     pub fn top_keys(&self, now: Time, most: usize) -> ReplicaTopKeys {
-        self.top_keys.said(now, most)
+        self.top_keys.message(now, most)
     }
 
     /// State of the key `id`; none if it is not a top key.
@@ -135,7 +135,7 @@ impl Hub {
 
     /// Status of the POPs that report here, at most `most` of them.
     pub fn statuses(&self, now: Time, most: usize) -> Vec<PopStatus> {
-        self.statuses.said(now, most)
+        self.statuses.list(now, most)
     }
 
     /// Remaining time of the ban of `id`, in milliseconds; none if it is not banned.

@@ -35,7 +35,7 @@ pub(super) struct ClaimMeter {
     /// Time of `lacks_ns`.
     at: Time,
     /// Time of the key's last report, by our clock.
-    heard_at: Time,
+    seen_at: Time,
     epochs: Vec<Counted>,
     planned: Planned,
     asked: Asked,
@@ -101,7 +101,7 @@ impl ClaimMeter {
             version,
             lacks_ns: -nanos(unheard_ns),
             at: made_at,
-            heard_at: made_at,
+            seen_at: made_at,
             epochs: Vec::new(),
             planned: Planned::default(),
             asked: Asked { epoch: 0, seen: 0, credit_ns: unheard_ns + LATE_NS },
@@ -129,7 +129,7 @@ impl ClaimMeter {
         let Asked { epoch: known, seen, credit_ns } = self.asked;
         let new = if known == epoch { key.asked.saturating_sub(seen) } else { 0 };
         let seen = if known == epoch { seen.max(key.asked) } else { key.asked };
-        let credit_ns = credit_ns.saturating_add(now.nanos_since(self.heard_at)).min(span_ns);
+        let credit_ns = credit_ns.saturating_add(now.nanos_since(self.seen_at)).min(span_ns);
         let most = scaled(most_milli, credit_ns, SECOND_NS) / 1_000;
         let said = new.max(key.asked_recently.min(key.asked));
         let asked = said.min(most);
@@ -141,7 +141,7 @@ impl ClaimMeter {
     /// Refills for a report received at `now` and made at `made_at`. Returns the number of tokens of `measure`
     /// that the meter holds.
     pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
-        self.heard_at = now;
+        self.seen_at = now;
         let passed_ns = made_at.nanos_since(self.at);
         self.at = self.at.max(made_at);
         self.lacks_ns = self.lacks_ns.saturating_sub(nanos(passed_ns + passed_ns / DRIFT_PART));
@@ -182,7 +182,7 @@ impl ClaimMeter {
     pub(super) fn is_over(&self, now: Time, kept_ns: u64, unsettled_kept_ns: u64) -> bool {
         let is_settled = self.epochs.iter().all(|counted| counted.settled >= counted.passed);
         let kept_ns = if is_settled { kept_ns } else { unsettled_kept_ns };
-        self.lacks_ns <= nanos(now.nanos_since(self.at)) && now.nanos_since(self.heard_at) >= kept_ns
+        self.lacks_ns <= nanos(now.nanos_since(self.at)) && now.nanos_since(self.seen_at) >= kept_ns
     }
 
     /// Number of tokens of an epoch that `key` claims and that were not let through before.
@@ -266,7 +266,7 @@ const MS_NS: u64 = SECOND_NS / 1_000;
 /// Claims of one POP.
 #[derive(Debug)]
 pub(super) struct Pop {
-    pub(super) heard_at: Time,
+    pub(super) seen_at: Time,
     /// Part of its last silence that it may still have to report, in nanoseconds.
     silence_ns: u64,
     table: u32,
@@ -283,7 +283,7 @@ pub(super) struct Pop {
 impl Pop {
     pub(super) fn new(now: Time, report: &Report) -> Self {
         Self {
-            heard_at: now,
+            seen_at: now,
             silence_ns: 0,
             table: report.table,
             ahead_ms: ahead_ms(now, report),
@@ -295,7 +295,7 @@ impl Pop {
     }
 
     pub(super) fn observe(&mut self, now: Time, report: &Report) {
-        let gap_ns = now.nanos_since(mem::replace(&mut self.heard_at, now));
+        let gap_ns = now.nanos_since(mem::replace(&mut self.seen_at, now));
         self.silence_ns = gap_ns.max(self.silence_ns.saturating_sub(gap_ns));
         self.bans_lack_ns = self.bans_lack_ns.saturating_sub(gap_ns);
         let more = scaled(FLOOD_PER_S, gap_ns, SECOND_NS);

@@ -100,7 +100,7 @@ pub struct InRegion {
 
 impl TopKey {
     /// True if it has any demand, limited request or debt.
-    pub(super) fn is_worth_telling(&self) -> bool {
+    pub(super) fn has_figures(&self) -> bool {
         self.rates != KeyRates::default() || self.limited_ms.is_some() || self.level_milli < 0
     }
 
@@ -125,8 +125,8 @@ fn measure(sort: Sort, rates: KeyRates, level_milli: i64) -> u64 {
 /// Selects from `all` the first `most` keys by limited requests, and half as many each by admitted requests and
 /// by debt. Half of each are selected by tokens and half by bursts, as rules may count different things.
 pub(super) fn first(all: Vec<TopKey>, most: usize) -> ReplicaTopKeys {
-    let (mut told, mut unseen) = (Vec::new(), Unseen::default());
-    told.resize(all.len(), false);
+    let (mut chosen, mut unseen) = (Vec::new(), Unseen::default());
+    chosen.resize(all.len(), false);
     for (sort, most) in [(Sort::Limited, most), (Sort::Admitted, most / 2), (Sort::Debt, most / 2)] {
         for is_by_burst in [false, true] {
             let of = |key: &TopKey| {
@@ -137,18 +137,18 @@ pub(super) fn first(all: Vec<TopKey>, most: usize) -> ReplicaTopKeys {
             let mut order: Vec<_> = measures.map(|(at, measure)| (Reverse(measure), at)).collect();
             order.sort_unstable();
             for (_, at) in order.iter().take(most.div_ceil(2)) {
-                told.get_mut(*at).into_iter().for_each(|told| *told = true);
+                chosen.get_mut(*at).into_iter().for_each(|chosen| *chosen = true);
             }
         }
     }
-    let (told, left): (Vec<_>, Vec<_>) = all.into_iter().zip(told).partition(|(_, is_told)| *is_told);
+    let (chosen, left): (Vec<_>, Vec<_>) = all.into_iter().zip(chosen).partition(|(_, is_chosen)| *is_chosen);
     for (key, _) in left {
         let [limited, admitted] =
             [Sort::Limited, Sort::Admitted].map(|sort| key.in_bursts(key.measure(sort)));
         unseen.limited_milli = unseen.limited_milli.max(limited);
         unseen.admitted_milli = unseen.admitted_milli.max(admitted);
     }
-    ReplicaTopKeys { keys: told.into_iter().map(|(key, _)| key).collect(), unseen }
+    ReplicaTopKeys { keys: chosen.into_iter().map(|(key, _)| key).collect(), unseen }
 }
 
 /// Merges the messages from members (`region/replica`): sums the figures for each key, and the upper limits for

@@ -53,7 +53,7 @@ pub(super) struct KeyMeter {
     /// Start of the current window.
     from: Time,
     /// Time of the last counts.
-    heard_at: Time,
+    seen_at: Time,
     current: TokenCounts,
     before: TokenCounts,
 }
@@ -91,7 +91,7 @@ impl KeyMeter {
         Self {
             began,
             from: began,
-            heard_at: now,
+            seen_at: now,
             current: TokenCounts::default(),
             before: TokenCounts::default(),
         }
@@ -103,22 +103,22 @@ impl KeyMeter {
         if now >= end + WINDOW_NS {
             *self = Self::new(now);
         } else if now >= end {
-            let since = self.heard_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
+            let since = self.seen_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
             let old = counts.part(end.nanos_since(since), now.nanos_since(since));
             self.current.add(old);
             (self.before, self.from) = (self.current, end);
             self.current =
                 TokenCounts { asked: counts.asked - old.asked, admitted: counts.admitted - old.admitted };
-            self.heard_at = now;
+            self.seen_at = now;
             return;
         }
         self.current.add(counts);
-        self.heard_at = self.heard_at.max(now);
+        self.seen_at = self.seen_at.max(now);
     }
 
     /// Rates over the last seconds.
     pub(super) fn rates(&self, now: Time) -> KeyRates {
-        let at = self.heard_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
+        let at = self.seen_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
         let passed_ns = at.nanos_since(self.from);
         let (current, before, elapsed_ns) = match passed_ns / WINDOW_NS {
             0 => (self.current, self.before, passed_ns),
@@ -136,7 +136,7 @@ impl KeyMeter {
 
     /// Time since the last counts, in nanoseconds.
     pub(super) fn silent_ns(&self, now: Time) -> u64 {
-        now.nanos_since(self.heard_at)
+        now.nanos_since(self.seen_at)
     }
 }
 

@@ -79,19 +79,19 @@ struct Known {
 
 impl TopKeys {
     /// Records a report's figures of `pop` for the key `id` at `now`.
-    pub fn observe(&mut self, now: Time, pop: &str, id: &BudgetId, said: &Use) {
+    pub fn observe(&mut self, now: Time, pop: &str, id: &BudgetId, used: &Use) {
         self.halve(now);
         if let Some(known) = self.keys.get_mut(id) {
-            return known.observe(now, pop, said);
+            return known.observe(now, pop, used);
         }
-        if said.counts == TokenCounts::default() {
+        if used.counts == TokenCounts::default() {
             return;
         }
         if self.keys.len() >= KEYS_MAX {
             self.prune(now);
         }
-        let mut known = Known::new(now, said.last);
-        known.observe(now, pop, said);
+        let mut known = Known::new(now, used.last);
+        known.observe(now, pop, used);
         self.keys.insert(id.clone(), known);
     }
 
@@ -109,31 +109,21 @@ impl TopKeys {
 
     /// Message to other weir-syncs: at most `most` keys by limited requests, and half as many each by admitted
     /// requests and by debt.
-    pub fn said(&self, now: Time, most: usize) -> ReplicaTopKeys {
-        let said = |(id, known): (&BudgetId, &Known)| known.said(now, id);
-        let mut all: Vec<TopKey> = self.keys.iter().map(said).filter(TopKey::is_worth_telling).collect();
+    pub fn message(&self, now: Time, most: usize) -> ReplicaTopKeys {
+        let top_key = |(id, known): (&BudgetId, &Known)| known.top_key(now, id);
+        let mut all: Vec<TopKey> = self.keys.iter().map(top_key).filter(TopKey::has_figures).collect();
         // Sorted, so that the same ones of equal keys are chosen each time.
         all.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        let mut said = fleet::first(all, most);
+        let mut message = fleet::first(all, most);
         let [limited, admitted] = self.worn.map(Worn::unseen_milli);
-        said.unseen.limited_milli = said.unseen.limited_milli.max(limited);
-        said.unseen.admitted_milli = said.unseen.admitted_milli.max(admitted);
-        said
+        message.unseen.limited_milli = message.unseen.limited_milli.max(limited);
+        message.unseen.admitted_milli = message.unseen.admitted_milli.max(admitted);
+        message
     }
 
     /// State of the key `id`; none if it is not kept.
     pub fn get(&self, now: Time, id: &BudgetId) -> Option<TopKey> {
-        self.keys.get(id).map(|known| known.said(now, id))
-    }
-
-    /// Number of keys; at most [`KEYS_MAX`].
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// True if there are no keys.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.keys.get(id).map(|known| known.top_key(now, id))
     }
 
     fn halve(&mut self, now: Time) {
@@ -177,8 +167,8 @@ impl Known {
         }
     }
 
-    fn observe(&mut self, now: Time, pop: &str, said: &Use) {
-        let Use { counts, last, askers } = *said;
+    fn observe(&mut self, now: Time, pop: &str, used: &Use) {
+        let Use { counts, last, askers } = *used;
         (self.last, self.askers) = (last, askers);
         self.meter.add(now, counts);
         let had = counts.admitted.saturating_add(self.early);
@@ -219,7 +209,7 @@ impl Known {
         self.last.debt_milli(now) / u64::from(self.last.quota.burst().max(1))
     }
 
-    fn said(&self, now: Time, id: &BudgetId) -> TopKey {
+    fn top_key(&self, now: Time, id: &BudgetId) -> TopKey {
         let LastState { quota, at, .. } = self.last;
         let limited = self.limited.filter(|(_, last)| now.nanos_since(*last) < UNLIMITED_NS);
         // Rates beyond the accepted maximum are cut.

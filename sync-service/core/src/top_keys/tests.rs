@@ -23,7 +23,7 @@ fn said(ms: u64, asked: u64, admitted: u64, lacks: u64) -> Use {
 }
 
 fn keys_of(top_keys: &TopKeys, ms: u64) -> Vec<(BudgetId, u64, u64)> {
-    let (mut keys, _) = together([("fra/a", top_keys.said(at(ms), 100))]);
+    let (mut keys, _) = together([("fra/a", top_keys.message(at(ms), 100))]);
     sort(&mut keys, Sort::Limited);
     let row = |key: FleetTopKey| (key.id, key.rates.asked_milli / 1_000, key.rates.admitted_milli / 1_000);
     keys.into_iter().map(row).collect()
@@ -59,11 +59,11 @@ fn many_keys_that_come_once_do_not_crowd_out_one_that_comes_often() {
         for _ in 0..2_000 {
             once += 1;
             top_keys.observe(at(ms), "fra1", &id(once), &said(ms, 2, 1, 1));
-            assert!(top_keys.len() <= KEYS_MAX);
+            assert!(top_keys.keys.len() <= KEYS_MAX);
         }
         top_keys.observe(at(ms), "fra1", &id(7), &said(ms, 300, 3, 1));
     }
-    let told = top_keys.said(at(21_000), 100);
+    let told = top_keys.message(at(21_000), 100);
     let key = told.keys.iter().find(|key| key.id == id(7)).expect("it is told of");
     assert!((1_150_000..1_250_000).contains(&key.rates.asked_milli), "{key:?}");
     assert_eq!(key.limited_ms, Some(20_000), "it was never forgotten");
@@ -83,7 +83,7 @@ fn a_few_of_those_that_owe_most_stay_when_nobody_asks_for_them() {
         }
     }
     assert!(top_keys.get(at(90_000), &id(1)).is_some());
-    let told = top_keys.said(at(90_000), 10);
+    let told = top_keys.message(at(90_000), 10);
     assert!(told.keys.iter().any(|key| key.id == id(1)), "{told:?}");
     top_keys.look(&id(1), LastState { quota: quota(), deficit_ns: 0, at: at(90_000) });
     top_keys.observe(at(101_000), "fra1", &id(2), &said(101_000, 1, 1, 1));

@@ -2,11 +2,11 @@
 //!
 //! Tests of I6.
 
-use weir_budget::escrow::Escrow;
 use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 
-use crate::pop::{Pop, Report};
-use crate::{SECOND_US, acquire, quota};
+use super::pop::{Pop, Report};
+use super::{SECOND_US, Store, quota};
 
 /// How often a POP reports, in microseconds.
 const INTERVAL_US: u64 = 100_000;
@@ -18,7 +18,7 @@ const STEP_US: u64 = 1_000;
 /// A minute in which one POP is asked for a token every `asked_every_us` and wants `ahead`; every
 /// `lost_every`th answer is lost. Returns what it admitted, as a part of what the quota alone allows.
 fn admitted(quota: Quota, asked_every_us: u64, ahead: u32, lost_every: u64) -> f64 {
-    let (mut store, mut pop) = (Escrow::default(), Pop::new(1));
+    let (mut store, mut pop) = (Store::new(RefillPolicy::Continuous, quota), Pop::new(1));
     let mut on_the_way: Vec<(u64, Report)> = Vec::new();
     let mut answers = Vec::new();
     let (mut admitted, mut epoch, mut answered) = (0_u32, 1, 0_u64);
@@ -28,7 +28,7 @@ fn admitted(quota: Quota, asked_every_us: u64, ahead: u32, lost_every: u64) -> f
             on_the_way.push((now_us + TRIP_US, pop.report(now_us, ahead, epoch)));
         }
         for (_, report) in on_the_way.extract_if(.., |(at_us, _)| *at_us <= now_us) {
-            let lease = store.acquire(1 + now_us, "a", &acquire(quota, &[report.claim])).leases[0];
+            let lease = store.claim(now_us, report.claim);
             answered += 1;
             if answered % lost_every != 0 {
                 answers.push((now_us + TRIP_US, report, lease));
@@ -48,26 +48,17 @@ fn admitted(quota: Quota, asked_every_us: u64, ahead: u32, lost_every: u64) -> f
 }
 
 #[test]
-fn a_steady_client_gets_the_full_rate() {
-    let ratio = admitted(quota(100, Period::Second, 100), 5_000, 40, u64::MAX);
-    assert!((0.99..=1.0).contains(&ratio), "asked for twice the rate: {ratio}");
-    let ratio = admitted(quota(100, Period::Second, 100), 20_000, 20, u64::MAX);
-    assert!((0.99..=1.0).contains(&ratio), "asked for half the rate: {ratio}");
-}
-
-#[test]
-fn one_token_ahead_is_enough_for_one_request_an_interval() {
-    let ratio = admitted(quota(5, Period::Second, 5), 200_000, 1, u64::MAX);
-    assert!((0.99..=1.0).contains(&ratio), "asked for the rate: {ratio}");
-    let ratio = admitted(quota(5, Period::Second, 5), 100_000, 2, u64::MAX);
-    assert!((0.99..=1.0).contains(&ratio), "asked for twice the rate: {ratio}");
-}
-
-#[test]
-fn lost_answers_lose_no_tokens() {
-    for lost_every in [10, 3, 2] {
-        let ratio = admitted(quota(100, Period::Second, 100), 5_000, 80, lost_every);
-        assert!((0.99..=1.0).contains(&ratio), "every {lost_every}th lost: {ratio}");
+fn a_steady_client_gets_the_full_rate_even_if_answers_are_lost() {
+    for (rate, asked_every_us, ahead, lost_every) in [
+        (100, 5_000, 40, u64::MAX),
+        (100, 20_000, 20, u64::MAX),
+        (5, 200_000, 1, u64::MAX),
+        (5, 100_000, 2, u64::MAX),
+        (100, 5_000, 80, 10),
+        (100, 5_000, 80, 2),
+    ] {
+        let ratio = admitted(quota(rate, Period::Second, rate), asked_every_us, ahead, lost_every);
+        assert!((0.99..=1.0).contains(&ratio), "{rate}/s, {ahead} ahead, every {lost_every}th lost: {ratio}");
     }
 }
 
@@ -76,17 +67,17 @@ fn lost_answers_lose_no_tokens() {
 fn a_client_that_moves_costs_at_most_what_was_ahead() {
     let quota = quota(10, Period::Second, 10);
     let spent = |gives_back: bool| {
-        let (mut store, mut spent) = (Escrow::default(), 0);
+        let (mut store, mut spent) = (Store::new(RefillPolicy::Continuous, quota), 0);
         for epoch in 0..300_u64 {
             let now_us = 1 + epoch * 200_000;
             let mut pop = Pop::new(epoch);
             let report = pop.report(now_us, 2, 0);
-            let lease = store.acquire(now_us, "a", &acquire(quota, &[report.claim])).leases[0];
+            let lease = store.claim(now_us, report.claim);
             pop.observe(now_us, &report, lease, 0);
             spent += pop.spend(now_us, 1);
             if gives_back {
                 let report = pop.give_back(now_us, 0);
-                store.acquire(now_us, "a", &acquire(quota, &[report.claim]));
+                store.claim(now_us, report.claim);
             }
         }
         spent

@@ -2,14 +2,14 @@
 //! of it at once as an honest POP's requests cost.
 
 use proptest::prelude::*;
-use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, Escrow};
-use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_budget::hub::{Hub, StoreReplies};
 use weir_budget::report_limits::{BURSTS, KnownRule, LATE_NS, RefusedClaimReason, Speaker};
 use weir_protocol::messages::{Allowance, BudgetRule, HeldEpoch, Key, Leased, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_protocol::time::{SECOND_NS, Time};
+
+use crate::{NOW_US, at, hub};
 
 /// The most that a request may cost, by the rule.
 const COST_MAX: u32 = 300;
@@ -62,13 +62,7 @@ struct Sync {
 
 impl Sync {
     fn new() -> Self {
-        let settings = HubSettings {
-            member: "eu".into(),
-            terms: GrantSettings::default(),
-            pop_ttl_ns: SECOND_NS,
-            pops_expected: 1,
-        };
-        let mut hub = Hub::new(settings);
+        let mut hub = hub("eu", 1);
         hub.know_rules(1, vec![KnownRule { rule: rule(), ban_ms: 0, cost_max: COST_MAX }]);
         let (store, refused) = (Escrow::default(), Vec::new());
         Self { hub, store, sequence: 0, silent: None, refused }
@@ -101,12 +95,12 @@ impl Sync {
             held: held.collect(),
             ..Report::default()
         };
-        let now = Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000);
-        let pending = self.hub.report(speaker, now, 1 << 50, report);
+        let now = at(ms);
+        let pending = self.hub.report(speaker, now, NOW_US, report);
         let silent = self.silent;
         let acquire_on = |acquire: &AcquireRequest| {
             let acquired =
-                (silent != Some(false)).then(|| self.store.acquire((1 << 50) + ms * 1_000, "fra1", acquire));
+                (silent != Some(false)).then(|| self.store.acquire(NOW_US + ms * 1_000, "fra1", acquire));
             acquired.filter(|_| silent.is_none()).ok_or(())
         };
         let acquired = pending.acquires().iter().map(acquire_on);

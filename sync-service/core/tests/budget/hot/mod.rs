@@ -1,8 +1,6 @@
 //! Which POPs are told of a hot key, how often, and what a region looks at for it.
 
-#[path = "hot/bounds.rs"]
 mod bounds;
-#[path = "hot/looking.rs"]
 mod looking;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand, ReplicaDemand};

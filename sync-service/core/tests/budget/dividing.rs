@@ -8,9 +8,7 @@ use weir_protocol::messages::{AdmitRatio, Grant};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 
-fn quota(count: u32, period: Period, burst: u32) -> Quota {
-    Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
-}
+use crate::quota;
 
 fn member(name: &str, milli: u64, askers: u32, age_us: u64) -> ReplicaDemand {
     ReplicaDemand { name: name.into(), demand: Demand { milli, askers }, age_us }

@@ -2,17 +2,12 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{
-    Budget, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US, MEMBERS_MAX, SOURCES_KEPT,
-    SOURCES_MAX, STEP_KEPT_US, keep_us,
+    Budget, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US, MEMBERS_MAX, STEP_KEPT_US,
 };
 use weir_budget::records::FAN_OUT_KEPT_US;
-use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::quota::{Period, Quota};
 
-const SECOND_US: u64 = 1_000_000;
-
-fn quota(count: u32, period: Period, burst: u32) -> Quota {
-    Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
-}
+use crate::{SECOND_US, quota};
 
 fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(u64, u64, u64)]) -> u64 {
     let count = |&(epoch, admitted, unconfirmed)| Count {
@@ -26,17 +21,6 @@ fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(
     let counts: Vec<Count> = counts.iter().map(count).collect();
     let charge = Charge { quota, member: "fra", demand: Demand::default(), pop, counts: &counts };
     budget.charge(now_us, &charge).charged
-}
-
-#[test]
-fn debt_is_kept_and_paid_by_the_refill_alone() {
-    let (quota, mut budget) = (quota(10, Period::Second, 20), Budget::default());
-    charge(&mut budget, 0, quota, "a", &[(1, 50, 50)]);
-    assert_eq!(budget.deficit_ns() - quota.fill_ns(), 30 * quota.token_ns(), "30 tokens of debt");
-    charge(&mut budget, 3 * SECOND_US, quota, "a", &[(1, 50, 0)]);
-    assert_eq!(budget.deficit_ns(), quota.fill_ns(), "paid: empty, no longer in debt");
-    charge(&mut budget, 100 * SECOND_US, quota, "a", &[]);
-    assert_eq!(budget.deficit_ns(), 0, "never more than full");
 }
 
 /// A report arrives at `now_ms` that POP a made at `made_ms` by its own clock. Returns the deficit after it.
@@ -151,50 +135,21 @@ fn a_burst_after_a_rest_is_not_paid_by_the_rest_however_long_its_span() {
     assert!(owed >= 50 * quota.token_ns() - 610_000_000, "{owed}");
 }
 
-#[test]
-fn an_unknown_epoch_is_charged_what_nobody_confirmed() {
-    let (quota, mut budget) = (quota(1, Period::Day, 400), Budget::default());
-    assert_eq!(charge(&mut budget, 0, quota, "a", &[(1, 100, 7)]), 7);
-    assert_eq!(charge(&mut budget, 0, quota, "a", &[(1, 101, 8)]), 1, "on record by now");
-    assert_eq!(charge(&mut budget, 0, quota, "a", &[(1, 5, 9)]), 0, "never more than was admitted");
-    assert_eq!(charge(&mut budget, 0, quota, "b", &[(1, 5, 9)]), 5, "another POP, another source");
-}
-
 // I2
 #[test]
-fn sources_and_members_are_bounded_and_the_oldest_go_first() {
-    let (quota, mut budget) = (quota(1, Period::Second, 1), Budget::default());
-    let sources = SOURCES_MAX as u64 + 1;
-    for epoch in 0..sources {
-        charge(&mut budget, epoch, quota, "a", &[(epoch, 1, 1)]);
-        assert!(budget.sources_len() <= SOURCES_MAX);
-    }
-    assert_eq!(budget.sources_len(), SOURCES_KEPT);
-    assert_eq!(
-        charge(&mut budget, sources, quota, "a", &[(sources - 1, 1, 1)]),
-        0,
-        "the newest is on record"
-    );
-    assert_eq!(charge(&mut budget, sources, quota, "a", &[(0, 1, 1)]), 1, "the oldest is forgotten");
-
-    let mut members = 0;
-    for i in 0..2 * MEMBERS_MAX {
-        let member = format!("region-{i:04}");
-        let charge = Charge { quota, member: &member, demand: Demand::default(), pop: "a", counts: &[] };
-        let account = budget.charge(sources + i as u64, &charge);
+fn members_are_bounded_and_the_silent_are_forgotten() {
+    let (quota, mut budget, mut members) = (quota(1, Period::Second, 1), Budget::default(), 0);
+    let mut charge_as = |now_us, member: &str| {
+        let charge = Charge { quota, member, demand: Demand::default(), pop: "a", counts: &[] };
+        let account = budget.charge(now_us, &charge);
         assert!(account.members.iter().any(|m| *m.name == *member && m.age_us == 0));
-        members = account.members.len();
+        account.members.len()
+    };
+    for at_us in 0..2 * MEMBERS_MAX as u64 {
+        members = charge_as(at_us, &format!("region-{at_us:04}"));
     }
     assert_eq!(members, MEMBERS_MAX);
-    let charge = Charge { quota, member: "late", demand: Demand::default(), pop: "a", counts: &[] };
-    assert_eq!(budget.charge(2 * MEMBER_IDLE_US, &charge).members.len(), 1, "the silent are forgotten");
-}
-
-#[test]
-fn a_budget_is_kept_until_full_and_a_grace() {
-    assert_eq!(keep_us(0), GRACE_US);
-    assert_eq!(keep_us(1), GRACE_US + 1);
-    assert_eq!(keep_us(5_000_000_000), GRACE_US + 5 * SECOND_US);
+    assert_eq!(charge_as(2 * MEMBER_IDLE_US, "late"), 1);
 }
 
 #[test]

@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::Budget;
-use weir_budget::divide::GrantSettings;
-use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_budget::hub::{Hub, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::{
     BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, SPAN_NS,
@@ -12,13 +11,9 @@ use weir_budget::report_limits::{
 use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Report, RunningRules};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_protocol::time::{SECOND_NS, Time};
+use weir_protocol::time::SECOND_NS;
 
-const NOW_US: u64 = 1 << 50;
-
-fn at(ms: u64) -> Time {
-    Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000)
-}
+use crate::{NOW_US, at, hub};
 
 fn quota() -> Quota {
     Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
@@ -44,11 +39,6 @@ fn report(ms: u64, keys: Vec<Key>) -> Report {
         keys,
         ..Report::default()
     }
-}
-
-fn hub(pops_expected: u32) -> Hub {
-    let terms = GrantSettings::default();
-    Hub::new(HubSettings { member: "eu".into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected })
 }
 
 /// What is sent to the store of a report that arrives at `ms`, and what is refused.
@@ -82,13 +72,13 @@ fn at_once(span_ns: u64) -> u64 {
 #[test]
 fn what_the_gateway_of_this_process_claims_is_charged_at_once() {
     let said = report(0, vec![key(1, 1 << 30)]);
-    let (entries, refused) = observe_from(Speaker::Gateway, &mut hub(0), 0, said);
+    let (entries, refused) = observe_from(Speaker::Gateway, &mut hub("eu", 0), 0, said);
     assert_eq!((entries[0].counts[0].admitted, refused), (1 << 30, vec![]));
 }
 
 #[test]
 fn what_is_claimed_beyond_a_few_bursts_is_charged_as_the_bucket_refills() {
-    let mut hub = hub(0);
+    let mut hub = hub("eu", 0);
     assert_eq!(admitted(&mut hub, 0, report(0, vec![key(1, 100)])), 100);
     let (entries, refused) = observe(&mut hub, 250, report(250, vec![key(1, 1 << 50)]));
     let (told, all) = (entries[0].counts[0].admitted, at_once(SECOND_NS / 4));
@@ -100,7 +90,7 @@ fn what_is_claimed_beyond_a_few_bursts_is_charged_as_the_bucket_refills() {
 
 #[test]
 fn new_epochs_tables_and_clocks_bring_no_more() {
-    let (mut hub, mut told) = (hub(0), 0);
+    let (mut hub, mut told) = (hub("eu", 0), 0);
     for n in 1..=40 {
         let lie = Report { table: n, made_ms: 1 << 41, ..report(0, vec![key(n, 1 << 50)]) };
         let (entries, _) = observe(&mut hub, 250 * u64::from(n), lie);
@@ -114,7 +104,7 @@ fn new_epochs_tables_and_clocks_bring_no_more() {
 #[test]
 fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
     let slow = Quota::new(Rate::new(10, Period::Minute).unwrap(), 100).unwrap();
-    let (mut hub, mut told) = (hub(0), 0);
+    let (mut hub, mut told) = (hub("eu", 0), 0);
     let known = |quota: Quota| KnownRule { rule: rule(quota), ban_ms: 0, cost_max: 1 };
     hub.know_rules(8, [slow, quota()].map(known).to_vec());
     for n in 1..=100 {
@@ -134,7 +124,7 @@ fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
 #[test]
 fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
     for silent_s in [0, 60, 3_600] {
-        let (mut hub, ms) = (hub(0), silent_s * 1_000);
+        let (mut hub, ms) = (hub("eu", 0), silent_s * 1_000);
         observe(&mut hub, 0, report(0, vec![]));
         let claim = Key { span_ms: u32::MAX, ..key(1, 1 << 50) };
         let (entries, _) = observe(&mut hub, ms, report(ms, vec![claim]));
@@ -144,9 +134,9 @@ fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
 
 #[test]
 fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
-    let mut hub = hub(0);
+    let mut hub = hub("eu", 0);
     let mut unconfirmed = |ms: u64, tokens: u64, is_charged: bool| {
-        let pending = hub.report(Speaker::Pop, at(ms), 1 << 50, report(ms, vec![key(1, tokens)]));
+        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(ms, vec![key(1, tokens)]));
         let said = pending.entries()[0].counts[0].unconfirmed;
         let mut answers = StoreReplies::failed(&pending, ());
         if is_charged {
@@ -165,11 +155,11 @@ fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
 /// A response cost far more than the bucket had, and the client does not come back.
 #[test]
 fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
-    let (mut hub, mut budget, mut charged) = (hub(0), Budget::default(), 0);
+    let (mut hub, mut budget, mut charged) = (hub("eu", 0), Budget::default(), 0);
     let replies = (0..400_u64).take_while(|n| {
         let ms = n * 250;
         let claim = Key { span_ms: 250 * u32::try_from(n + 1).unwrap(), ..key(1, 1_000) };
-        let pending = hub.report(Speaker::Pop, at(ms), 1 << 50, report(ms, vec![claim]));
+        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(ms, vec![claim]));
         let account = budget.charge((1 << 50) + ms * 1_000, &pending.entries()[0].charge("eu", "fra1"));
         charged += account.charged;
         let answers = StoreReplies::<()> { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -182,7 +172,7 @@ fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
 
 #[test]
 fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
-    let mut hub = hub(0);
+    let mut hub = hub("eu", 0);
     assert_eq!(
         observe(&mut hub, 0, report(0, vec![key(1, 1)])).1,
         [],
@@ -206,7 +196,7 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
 // I9
 #[test]
 fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_is_known() {
-    let mut hub = hub(0);
+    let mut hub = hub("eu", 0);
     hub.know_rules(7, vec![]);
     let claim = |version: u64| Report {
         running: RunningRules { version, refused: 0 },
@@ -223,7 +213,7 @@ fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_i
 // I2
 #[test]
 fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse_for_it() {
-    let mut hub = hub(0);
+    let mut hub = hub("eu", 0);
     let claim = |n: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, 400) };
     let most = OF_ONE_POP_MAX as u64;
     let asked = most.next_multiple_of(1_000) + 2_000;
@@ -242,7 +232,7 @@ fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse
 /// A flood of made-up addresses at an honest POP.
 #[test]
 fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirmed() {
-    let mut hub = hub(2);
+    let mut hub = hub("eu", 2);
     let claim = |n: u64, tokens: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, tokens) };
     for n in (0..=OF_ONE_POP_MAX as u64).step_by(1_000) {
         drop(hub.report(
@@ -254,7 +244,7 @@ fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirm
     }
     let mut answer = |pop: &str, keys: Vec<Key>| {
         let pending =
-            hub.report(Speaker::Pop, at(250), 1 << 50, Report { pop: pop.into(), ..report(250, keys) });
+            hub.report(Speaker::Pop, at(250), NOW_US, Report { pop: pop.into(), ..report(250, keys) });
         let charge = |entry: &PlanEntry| Ok(Budget::default().charge(1 << 50, &entry.charge("eu", pop)));
         let accounts: Vec<_> = pending.entries().iter().map(charge).collect();
         let answers = StoreReplies::<()> { accounts, acquired: vec![], pops: Ok(2) };
@@ -270,7 +260,7 @@ fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirm
 
 #[test]
 fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
-    let mut hub = hub(0);
+    let mut hub = hub("eu", 0);
     let penalty = |name: &str, ban_ms: u32| KnownRule {
         rule: BudgetRule { name: name.into(), ..rule(quota()) },
         ban_ms,
@@ -282,7 +272,7 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
         let rules = ["r", "s", "t"].map(|name| BudgetRule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
         let is_news =
-            hub.report(Speaker::Pop, at(0), 1 << 50, Report { rules, bans, ..report(0, vec![]) }).has_bans();
+            hub.report(Speaker::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) }).has_bans();
         let list = hub.share_bans(at(0));
         let listed = list.items().iter().find(|key| key.id.value == [value]).map(|key| key.for_ms);
         assert_eq!(is_news, listed.is_some());
@@ -295,7 +285,7 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
 
 #[test]
 fn a_pop_is_asked_for_at_most_many_times_what_there_is() {
-    let mut hub = hub(0);
+    let mut hub = hub("eu", 0);
     let mut demand = |ms, asked: u64| {
         let claim = Key { asked, asked_recently: asked, ..key(1, 1) };
         observe(&mut hub, ms, report(ms, vec![claim])).0[0].demand.milli
@@ -320,7 +310,7 @@ fn no_more_is_shown_of_a_key_than_its_pop_is_believed_to_be_asked_for() {
     let per_s = DEMAND_TIMES * (10 + 4 * 100);
     // Four times a second for a minute: of one epoch, of several in turn, and by an honest POP.
     for (epochs, asked_each) in [(1, u64::MAX / 1_000), (3, u64::MAX / 1_000), (1, 250)] {
-        let (mut hub, mut budget, mut shown) = (hub(1), Budget::default(), 0);
+        let (mut hub, mut budget, mut shown) = (hub("eu", 1), Budget::default(), 0);
         for n in 1..=240 {
             let epoch = u32::try_from(n % epochs).unwrap();
             let asked = n * asked_each;
@@ -354,7 +344,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn an_honest_pop_is_refused_nothing(steps in prop::collection::vec(step(), 1..120), drift_ppm in -200..200_i64) {
-        let (mut hub, token_ms) = (hub(0), quota().token_ns() / 1_000_000);
+        let (mut hub, token_ms) = (hub("eu", 0), quota().token_ns() / 1_000_000);
         let (mut now_ms, mut lacks_ms, mut restarted_ms) = (0_u64, 0_u64, 0_u64);
         let (mut epoch, mut table, mut tokens, mut since_ms) = (1, 1, 0, None);
         let mut arrived_ms = 0;

@@ -1,7 +1,6 @@
 //! Which keys a region names to the others, and whose budgets it looks at.
 
 use super::*;
-use weir_budget::hot::HotList;
 
 /// If regions that only look at a key named it, a quota that was changed would stay on the list for ever.
 // I4
@@ -42,36 +41,6 @@ fn what_is_hot_is_looked_at_every_interval_and_what_rests_ever_more_seldom() {
     }
     assert_eq!(rests, [0, 2, 6, 14, 30, 62, 94]);
     assert_eq!(hot, 240, "two ticks of 250 ms are the first after the interval of 350 ms");
-}
-
-/// How often a region looks at 100 keys of which a tenth of the quota is left, per second in the last half of `seconds`.
-fn looks_per_second(seconds: u64, is_asked: bool) -> u64 {
-    let mut region = region();
-    // The list that all regions share; another region has just named them.
-    let mut list = HotList::default();
-    list.exchange(&(0..100).map(listed).collect::<Vec<_>>(), BEGIN * 1_000);
-    let account = asked_account(10, 0, u64::from(is_asked));
-    let mut looks = 0;
-    for ms in (0..1_000 * seconds).step_by(250) {
-        let mut named = region.hot.to_list(at(BEGIN + ms));
-        if is_asked {
-            named.extend((0..100).map(listed));
-        }
-        let peeked = region.peeks(at(BEGIN + ms), &list.exchange(&named, (BEGIN + ms) * 1_000));
-        if ms >= 500 * seconds {
-            looks += peeked.len() as u64;
-        }
-        region.grant(at(BEGIN + ms), &peeked, &vec![account.clone(); peeked.len()]);
-    }
-    looks * 2 / seconds
-}
-
-#[test]
-fn keys_that_nobody_asks_for_cost_the_store_next_to_nothing() {
-    // Each twice a second, as long as it is asked for.
-    assert_eq!(looks_per_second(20, true), 200);
-    let unasked = looks_per_second(400, false);
-    assert!(unasked <= 100 / 30 + 1, "{unasked} looks a second at 100 keys");
 }
 
 #[test]

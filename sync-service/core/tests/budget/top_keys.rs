@@ -1,27 +1,17 @@
 //! Which keys operators are told are limited, of what reports say and the store answers.
 
 use weir_budget::budget::{Budget, BudgetId};
-use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::AcquireResult;
-use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_budget::hub::StoreReplies;
 use weir_budget::report_limits::Speaker;
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
 use weir_protocol::messages::{BudgetRule, Key, Leased, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_protocol::time::{SECOND_NS, Time};
 
-const NOW_US: u64 = 1 << 50;
+use crate::{NOW_US, at, hub};
+
 const INTERVAL_MS: u64 = 250;
-
-fn at(ms: u64) -> Time {
-    Time::from_nanos(SECOND_NS + ms * 1_000_000)
-}
-
-fn hub(member: &str) -> Hub {
-    let terms = GrantSettings::default();
-    Hub::new(HubSettings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
-}
 
 fn report(worker: u64, sequence: u64, strict: bool, key: &Key) -> Report {
     let quota = Quota::new(Rate::new(1_000, Period::Second).unwrap(), 1_000).unwrap();
@@ -39,7 +29,7 @@ fn id() -> BudgetId {
 /// other, each to a weir-sync of its own if there are `several`; all but `limited` of each interval's tokens are
 /// admitted.
 fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTopKey {
-    let mut hubs = ["fra/a", "fra/b"].map(|member| (member, hub(member)));
+    let mut hubs = ["fra/a", "fra/b"].map(|member| (member, hub(member, 0)));
     let (mut budget, mut asked, mut admitted, mut charged) = (Budget::default(), 0, 0, 0);
     for interval in 1..=120 {
         admitted += 20 - limited(interval);
@@ -79,7 +69,7 @@ fn a_key_that_gets_all_is_not_limited_whichever_workers_tell_whichever_weir_sync
 
 #[test]
 fn a_strict_key_that_gets_what_it_asks_for_is_not_limited() {
-    let mut hub = hub("fra");
+    let mut hub = hub("fra", 0);
     for login in 0..20 {
         // A request acquires a token; a while later the report says that it was spent, and gives back the rest.
         let (acquired, spent) =

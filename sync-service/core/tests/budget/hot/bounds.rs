@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_budget::hot::{HOT_MAX, PUSH_BYTES_PER_S};
-use weir_budget::push::TOLD_MAX;
+use weir_budget::push::NOTES_MAX;
 use weir_protocol::messages::{KEYS_MAX, Message, Reply};
 
 use super::*;
@@ -149,15 +149,15 @@ fn notes_are_bounded_under_ever_new_names() {
         }
         ms += 1;
         region.pushes(at(BEGIN + ms), report);
-        region.hot.told_len()
+        region.hot.notes_len()
     };
     let most = (0..1_500).map(|n| hear(&mut region, &report(&format!("pop-{n}"), 1))).max().unwrap_or(0);
-    assert!(most <= TOLD_MAX && most > TOLD_MAX / 2, "{most} notes of POPs");
-    let before = region.hot.told_len();
+    assert!(most <= NOTES_MAX && most > NOTES_MAX / 2, "{most} notes of POPs");
+    let before = region.hot.notes_len();
     for table in 0..200 {
         hear(&mut region, &report("pop-1499", table));
         let running = RunningRules { version: u64::from(table), refused: 0 };
         hear(&mut region, &Report { running, ..report("pop-1498", 1) });
     }
-    assert!(region.hot.told_len() <= before + 4 * HOT_MAX, "one table of a POP, and two versions");
+    assert!(region.hot.notes_len() <= before + 4 * HOT_MAX, "one table of a POP, and two versions");
 }

@@ -2,10 +2,9 @@
 
 use weir_budget::ban::{BanList, BanState, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
-use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotList;
-use weir_budget::hub::{Hub, HubSettings, Pending, ReportResult, StoreReplies};
+use weir_budget::hub::{Hub, Pending, ReportResult, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
 use weir_budget::report_limits::Speaker;
@@ -14,18 +13,9 @@ use weir_protocol::messages::{
 };
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_protocol::time::{SECOND_NS, Time};
+use weir_protocol::time::SECOND_NS;
 
-const NOW_US: u64 = 1 << 50;
-
-fn at(ms: u64) -> Time {
-    Time::from_nanos(SECOND_NS + ms * 1_000_000)
-}
-
-fn hub(member: &str) -> Hub {
-    let terms = GrantSettings::default();
-    Hub::new(HubSettings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
-}
+use crate::{NOW_US, at, hub};
 
 fn quota() -> Quota {
     Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
@@ -66,7 +56,7 @@ fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> ReportResult<&'s
 
 #[test]
 fn a_report_is_charged_answered_and_counted() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     let ReportResult { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
     assert_eq!((pop.as_str(), error), ("fra1", None));
     assert!(reply.settled.is_all() && !reply.is_guess);
@@ -92,7 +82,7 @@ fn a_client_is_never_taken_to_burst_at_more_pops_than_there_are() {
 
 #[test]
 fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confirmed() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     settle(&mut hub, 0, greeting("fra1", 1), 2);
     let pending = hub.report(Speaker::Pop, at(250), NOW_US, report("fra1", 2, 40));
     let answers = StoreReplies::failed(&pending, "gone");
@@ -106,7 +96,7 @@ fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confi
 /// One node of a cluster is down, and only its keys have no account.
 #[test]
 fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     settle(&mut hub, 0, greeting("fra1", 1), 2);
     let both = |sequence, admitted| {
         let mut said = report("fra1", sequence, admitted);
@@ -139,7 +129,7 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
 /// Keys share an entry if one budget's bucket was made anew, or an acquire if the rule is strict.
 #[test]
 fn each_key_is_settled_if_what_it_shares_with_others_is() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     let mut said = report("fra1", 1, 40);
     let strict = Sharing { strict: true, ..said.rules[0].sharing.clone() };
     said.rules.push(BudgetRule { name: "strict".into(), sharing: strict, ..said.rules[0].clone() });
@@ -175,7 +165,7 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
 
 #[test]
 fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     let mut guess = |ms, report| {
         let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report);
         let answers = StoreReplies::failed(&pending, ());
@@ -190,7 +180,7 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
 
 #[test]
 fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
-    let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), HotList::default());
+    let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), HotList::default());
     let running = RunningRules { version: 3, refused: 4 };
     settle(&mut here, 0, Report { running, ..report("fra1", 1, 90) }, 2);
     let tick = here.tick(at(0));
@@ -205,7 +195,7 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
     let mut budget = Budget::default();
     let mut spent = entry.clone();
     spent.counts =
-        hub("eu").report(Speaker::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
+        hub("eu", 0).report(Speaker::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
     elsewhere.looked::<()>(at(0), look, vec![Ok(account)]);
@@ -215,7 +205,7 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
 
 #[test]
 fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
-    let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
+    let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), BanList::default());
     let said = report("fra1", 1, 0);
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
     let pending = here.report(Speaker::Pop, at(0), NOW_US, Report { keys: vec![], bans, ..said });
@@ -242,7 +232,7 @@ fn account(pending_entry: &PlanEntry, tokens: u64) -> Account {
 // I4
 #[test]
 fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
-    let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
+    let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), BanList::default());
     let id = BudgetId::new("r".into(), vec![1]);
     let in_debt = |hub: &mut Hub, ms, pop, sequence| {
         let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(pop, sequence, 70));
@@ -283,23 +273,23 @@ fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
 
 #[test]
 fn an_operators_ban_needs_no_penalty_and_is_lifted_by_a_reset() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     let id = BudgetId::new("r".into(), vec![1]);
     hub.ban(at(0), id.clone(), 60_000);
     let told = settle(&mut hub, 0, greeting("fra1", 1), 1).reply;
     assert_eq!((told.bans[0].for_ms, told.rules), (60_000, vec!["r".to_owned()]));
-    assert_eq!(hub.banned_until(&id), Some(at(60_000)));
+    assert_eq!(hub.banned_ms(at(0), &id), Some(60_000));
     hub.forget(at(100), id.clone());
     let told =
         settle(&mut hub, 250, Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra1", 2) }, 1)
             .reply;
-    assert_eq!((told.bans[0].for_ms, hub.banned_until(&id)), (0, None));
+    assert_eq!((told.bans[0].for_ms, hub.banned_ms(at(250), &id)), (0, None));
 }
 
 /// Only one of the two answers is heard, and nobody knows which.
 #[test]
 fn what_the_answer_to_a_report_says_that_comes_twice_is_said_again_whichever_is_answered_first() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
     let banning = Report { keys: vec![], bans, ..report("fra1", 1, 0) };
     settle(&mut hub, 0, banning, 2);
