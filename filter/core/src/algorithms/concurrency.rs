@@ -30,8 +30,8 @@ pub fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Tim
     Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n).cell()
 }
 
-/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired. `generation` is the
-/// `until` of the cell that the request was put in flight with.
+/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired. `generation`
+/// is the `until` of the cell that the request was put in flight with.
 #[must_use]
 pub fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {

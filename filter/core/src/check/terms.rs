@@ -1,5 +1,5 @@
-//! The fields of a rule that decisions read, in one small struct: rules are large, and cold in the CPU's caches. And the
-//! keys of the current request, each built and hashed once, even if several rules count by it.
+//! The fields of a rule that decisions read, in one small struct: rules are large, and cold in the CPU's caches.
+//! And the keys of the current request, each built and hashed once, even if several rules count by it.
 
 use alloc::vec::Vec;
 use core::cell::Cell;

@@ -167,7 +167,8 @@ proptest! {
         steps in prop::collection::vec((0u64..200, 1u32..9, 0u8..3), 1..150),
     ) {
         // The rate is so low that nothing refills during the test.
-        let rule = json!([{"name": "r", "key": ["client_address"], "rate": "1/d", "burst": 100, "cost": {"header": "cost"}}]);
+        let rule = json!([{"name": "r", "key": ["client_address"], "rate": "1/d", "burst": 100,
+            "cost": {"header": "cost"}}]);
         let mut limiter = limiter(rules(&rule), Some(1));
         let (mut slots, mut now, mut admitted, mut asked) = (LocalSlots::new(1), T0, 0u64, 0u64);
         for (step_ms, cost, what) in steps {
