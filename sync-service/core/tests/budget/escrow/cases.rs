@@ -208,11 +208,13 @@ const REFUNDED: [RefillPolicy; 4] = [
     RefillPolicy::Log(5),
 ];
 
+/// Time and tokens of a take; none if it gets them, else the wait in milliseconds.
+type Take = (u64, u32, Option<u64>);
+
 #[test]
 fn a_take_gets_all_or_nothing_from_then_on() {
     let (minute, token) = (MINUTE_US, SECOND_US);
-    // Time, tokens; then if they were taken, else the wait in milliseconds.
-    let cases: [(RefillPolicy, &[(u64, u32, Option<u64>)]); 4] = [
+    let cases: [(RefillPolicy, &[Take]); 4] = [
         (
             RefillPolicy::Continuous,
             &[

@@ -362,7 +362,9 @@ fn random_runs_spend_much_of_what_there_is() {
         for _ in 0..100 {
             let steps = prop::collection::vec(step(), 200).new_tree(&mut runner).unwrap().current();
             let mut world = World::new(refill_policy, quota(10, Period::Second, 20));
-            steps.iter().for_each(|step| world.run(step));
+            for step in &steps {
+                world.run(step);
+            }
             let windows = world.truth.by_entered_day.values().filter(|spent| **spent > 0).count() as u64;
             spent += world.truth.total;
             ideal += if refill_policy == POLICIES[3] { 20 * windows } else { 20 + world.now_us / 100_000 };
@@ -382,7 +384,9 @@ fn an_epoch_that_has_ended_is_not_brought_back_by_a_late_answer() {
         world.run(&step);
     }
     world.observe(0);
-    [exchange(2, 20), Step::SpendAll].iter().for_each(|step| world.run(step));
+    for step in [exchange(2, 20), Step::SpendAll] {
+        world.run(&step);
+    }
     assert_eq!(world.truth.total, 20);
     // A report is delayed until its epoch has ended and been forgotten.
     let mut world = World::new(POLICIES[0], quota(10, Period::Second, 20));
