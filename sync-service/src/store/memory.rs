@@ -114,12 +114,13 @@ impl Store for MemoryStore {
     }
 
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()> {
-        done(self.with(|state| {
+        self.with(|state| {
             state.budgets.remove(id);
             for refill_policy in refill_policies {
                 state.escrows.remove(&(*refill_policy, id.clone()));
             }
-        }))
+        });
+        done(())
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
@@ -173,12 +174,13 @@ impl Store for MemoryStore {
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
-        done(self.with(|state| {
+        self.with(|state| {
             for note in pops {
                 let name = (member.to_owned(), note.pop.clone());
                 state.notes.put(self.now_us(), self.pop_ttl_us, NOTES_MAX, name, note.clone());
             }
-        }))
+        });
+        done(())
     }
 
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
@@ -194,13 +196,14 @@ impl Store for MemoryStore {
     }
 
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        done(self.with(|state| {
+        self.with(|state| {
             if text.is_empty() {
                 return state.top_keys.remove(&member.to_owned());
             }
             let ttl_us = TOP_KEYS_MS * 1_000;
             state.top_keys.put(self.now_us(), ttl_us, TOP_KEYS_MEMBERS_MAX, member.into(), text.into());
-        }))
+        });
+        done(())
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {

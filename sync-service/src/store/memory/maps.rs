@@ -48,13 +48,13 @@ impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
 
     /// Changes the value of `id`, and returns the result of `change`. None if there is no such value.
     pub(super) fn change<T>(&mut self, id: &K, change: impl FnOnce(&mut V) -> T) -> Option<T> {
-        let (end_us, value) = self.values.get_mut(id)?;
+        let (known_us, value) = self.values.get_mut(id)?;
         let result = change(value);
         let ends_us = value.ends_us();
-        if ends_us < *end_us {
-            self.by_end.remove(&(*end_us, id.clone()));
+        if ends_us < *known_us {
+            self.by_end.remove(&(*known_us, id.clone()));
             self.by_end.insert((ends_us, id.clone()));
-            *end_us = ends_us;
+            *known_us = ends_us;
         }
         Some(result)
     }
@@ -75,10 +75,10 @@ impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
     /// Drops the value that ends first, if it ends by `until_us`. Returns true if one was dropped.
     pub(super) fn pop_first(&mut self, until_us: u64) -> bool {
         while self.by_end.first().is_some_and(|(end_us, _)| *end_us <= until_us) {
-            let Some((end_us, id)) = self.by_end.pop_first() else { return false };
+            let Some((first_us, id)) = self.by_end.pop_first() else { return false };
             let Some((known_us, value)) = self.values.get_mut(&id) else { continue };
             let ends_us = value.ends_us();
-            if ends_us <= end_us {
+            if ends_us <= first_us {
                 self.values.remove(&id);
                 return true;
             }
