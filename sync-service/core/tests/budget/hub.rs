@@ -71,7 +71,7 @@ fn a_report_is_charged_answered_and_counted() {
 /// Overshoots of an outage multiply what is remembered.
 #[test]
 fn a_client_is_never_taken_to_burst_at_more_pops_than_there_are() {
-    let mut hub = hub("eu");
+    let mut hub = hub("eu", 0);
     let pending = hub.report(Speaker::Pop, at(0), NOW_US, report("fra1", 1, 70));
     let mut answers = answers(&pending, 2);
     answers.accounts.iter_mut().flatten().for_each(|account| account.fan_out = 195);
