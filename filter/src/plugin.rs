@@ -51,7 +51,7 @@ impl Plugin {
         }
         host::log(
             LogLevel::Error,
-            "the configuration is refused: correct the places above; what ran before runs on",
+            "the configuration is refused: correct the places above; keeping the previous configuration",
         );
         false
     }

@@ -42,7 +42,7 @@ function about(title, text, verb, isCalm, act) {
 
 async function changes() {
   const { lines } = await json('v1/rules/canary');
-  return lines.length ? lines.join('\n') : 'It says what the rule set says.';
+  return lines.length ? lines.join('\n') : 'No difference to the rule set.';
 }
 
 export function startCanary() {

@@ -41,7 +41,7 @@ function cells({ version, is_current: isCurrent, at_s, author, note, comment }) 
 /** Differences from version `from` to version `to`, one per line. */
 async function changes(from, to) {
   const { lines } = await json(`v1/rules/diff?from=${from}&to=${to}`);
-  return lines.length ? lines.join('\n') : 'Both say the same.';
+  return lines.length ? lines.join('\n') : 'No difference.';
 }
 
 async function compare(version) {

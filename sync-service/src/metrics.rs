@@ -156,9 +156,9 @@ metrics! {
     /// 1 while the watched file of rules is valid and its content has reached the store; 0 also while it waits for
     /// the end of a canary.
     rules_file_applied: Gauge;
-    /// What the budgets of a rule owe together now, as last heard.
+    /// Tokens that the budgets of a rule owe together, as last reported.
     debt_tokens: ByRule;
-    /// How far the key that is farthest above its quota is now, as last heard.
+    /// Tokens by which the key that is farthest above its quota is above it, as last reported.
     overshoot_tokens: ByRule;
     /// How far a key was above its quota at most since the start.
     overshoot_max_tokens: ByRule;
@@ -172,7 +172,7 @@ metrics! {
     hot_keys_dropped: Counter;
     /// Hot keys in the fleet.
     hot_keys: Gauge;
-    /// Warm keys heard in the last interval.
+    /// Warm keys reported in the last interval.
     warm_keys: Gauge;
     /// Live POPs that report here.
     pops_here: Gauge;
@@ -237,7 +237,7 @@ impl Metrics {
         let own = registry.sub_registry_with_prefix("weir_sync");
         let wire = VERSION.to_string();
         let built = [("version", env!("CARGO_PKG_VERSION").into()), ("wire", wire)];
-        let help = "Which weir-sync this is, and which messages it speaks";
+        let help = "Version of weir-sync and of its messages";
         own.register("build", help, Info::new(Vec::from(built)));
         let metrics = Self::register(own);
         // Samples that alerts depend on start at zero: Prometheus sees no increase in a sample that is the

@@ -54,7 +54,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
         for error in errors {
             abi::log(LogLevel::Error, &error);
         }
-        let then = "the configuration is refused: correct the places above; what ran before runs on";
+        let then =
+            "the configuration is refused: correct the places above; keeping the previous configuration";
         abi::log(LogLevel::Error, then);
         KeptConfig::NONE
     })

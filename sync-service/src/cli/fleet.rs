@@ -24,8 +24,7 @@ pub(super) fn command() -> Command {
     let wait = Arg::new("wait-s").long("wait-s").value_name("SECONDS").requires("strict");
     let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
     asking(Command::new(NAME))
-        .about("Shows the fleet's POPs: which version of the rule set each runs, how it is in touch, and when it was \
-            heard")
+        .about("Shows the fleet's POPs: their versions of the rule set, their connectivity, and their last reports")
         .arg(strict.help("End with 1 unless there are POPs, and all run the current version"))
         .arg(wait.value_parser(seconds).help("With --strict: how long to wait until they do"))
 }
@@ -107,7 +106,7 @@ fn page(fleet: &Value, names: Names) -> String {
     let row = |pop: &Value| {
         let text = |field: &str| pop[field].as_str().unwrap_or_default().to_owned();
         let version = pop["version"].as_u64().unwrap_or_default();
-        let heard = format!("{} ago", span(pop["silent_s"].as_f64().unwrap_or_default()));
+        let reported = format!("{} ago", span(pop["silent_s"].as_f64().unwrap_or_default()));
         let shown = match version {
             0 => "-".into(),
             _ if pop["is_current"] == true && pop["is_canary"] == true => "canary".into(),
@@ -128,7 +127,7 @@ fn page(fleet: &Value, names: Names) -> String {
             known(text("connectivity")),
             known(clock.unwrap_or_default()),
             known(text("module")),
-            heard,
+            reported,
         ]
     };
     let rows: Vec<_> = pops.iter().map(row).collect();
@@ -136,7 +135,7 @@ fn page(fleet: &Value, names: Names) -> String {
         Value::Null => String::new(),
         canary => format!(" A canary runs: {}; `rules canary` shows it.", canary["id"]),
     };
-    let head = ["POP", "REGION", "REPLICA", "VERSION", "STATE", "SYNC", "CLOCK", "MODULE", "HEARD"];
+    let head = ["POP", "REGION", "REPLICA", "VERSION", "STATE", "SYNC", "CLOCK", "MODULE", "REPORTED"];
     let refusals = pops.iter().filter(|pop| pop["is_current"] != true && pop["refusal"].is_string());
     let refusals: Vec<_> = refusals
         .map(|pop| format!("{}{}\n", pop["name"].as_str().map(shown).unwrap_or_default(), refusal(pop)))

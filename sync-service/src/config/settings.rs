@@ -214,7 +214,7 @@ settings! {
     lease_min: Duration as "lease_min_ms" "MS" "2000" = |text| values::millis(text, 1, HOUR_MS);
     /// Maximum time for which a grant is valid.
     lease_max: Duration as "lease_max_ms" "MS" "60000" = |text| values::millis(text, 1, HOUR_MS);
-    /// Time for which a silent POP counts as alive. A lower count of POPs is believed only after it has held for as
+    /// Time for which a silent POP counts as alive. A lower count of POPs counts only after it has held for as
     /// long again.
     pop_ttl: Duration as "pop_ttl_ms" "MS" "10000" = |text| values::millis(text, 100, 24 * HOUR_MS);
     /// Number of POPs in the fleet. Used to compute the region's share of each quota if weir-sync starts while the
@@ -249,8 +249,8 @@ settings! {
     drain_timeout: Duration as "drain_timeout_ms" "MS" "10000" = |text| values::millis(text, 1, HOUR_MS);
 
     also
-    /// A file of tokens for reports, one a line: `TOKEN`, or `NAME POPS TOKEN` to name it and to say which POPs it
-    /// speaks for. Read again when it changes, and at SIGHUP.
+    /// A file of tokens for reports, one a line: `TOKEN`, or `NAME POPS TOKEN` to name it and to say which POPs may
+    /// use it. Read again when it changes, and at SIGHUP.
     token as "token_file" "FILE" = TokenSource::file;
     /// A file of operators' tokens, one a line: `TOKEN`, or `NAME ROLE TOKEN` to name it and to say whether it may
     /// `read` or `write`. Read again when it changes, and at SIGHUP.

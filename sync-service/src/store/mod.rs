@@ -64,8 +64,8 @@ pub trait Store: Send + Sync {
     /// entry that fails may have been charged; charging it again is harmless.
     fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account>;
 
-    /// Acquires tokens of strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::acquire`]) and returns the
-    /// results. An acquire that fails may have debited tokens; the next acquire's result includes them.
+    /// Acquires tokens of strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::acquire`]) and returns
+    /// the results. An acquire that fails may have debited tokens; the next acquire's result includes them.
     fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
 
     /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or acquire
@@ -163,8 +163,8 @@ pub enum StoreError {
     Slow(u128),
     /// The acquire was made, but too few replicas confirmed it within this time, in milliseconds.
     #[error(
-        "too few replicas have confirmed an acquire within {0} ms; see that the server has store_wait_replicas of them, in \
-         step (INFO replication), or raise store_wait_ms"
+        "too few replicas have confirmed an acquire within {0} ms; see that the server has store_wait_replicas of them, \
+         in step (INFO replication), or raise store_wait_ms"
     )]
     Unconfirmed(u128),
     /// The store returned an error.

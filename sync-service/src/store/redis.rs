@@ -222,8 +222,8 @@ impl Redis {
         answers.into_iter().zip(implied).map(account).collect()
     }
 
-    /// Acquires tokens of strict budgets; returns the results in order. If all acquires are takes, they are combined with
-    /// those of other reports.
+    /// Acquires tokens of strict budgets; returns the results in order. If all acquires are takes, they are combined
+    /// with those of other reports.
     async fn acquire_each(
         &self,
         pop: &str,

@@ -169,7 +169,7 @@ impl Engine {
         for error in errors {
             turn.log(LogLevel::Error, format!("rule set {version}: {error}"));
         }
-        let then = "is refused: correct the places above; what ran before runs on";
+        let then = "is refused: correct the places above; keeping the previous configuration";
         turn.log(LogLevel::Error, format!("rule set {version} {then}"));
         self.record_running(RunningRules { version: self.pushed.running.version, refused: version }, turn);
         turn.host.set_refusal(version, &reason(errors));
@@ -186,7 +186,7 @@ impl Engine {
         turn.host.end_fetch(next);
         self.pushed.failed = self.pushed.failed.saturating_add(1);
         if self.pushed.trouble.as_ref() != Some(&trouble) {
-            let then = "what ran before runs on, and it is tried again";
+            let then = "keeping the previous configuration; it is tried again";
             turn.log(LogLevel::Warn, format!("no rule set: {trouble}; {then}"));
         }
         self.pushed.trouble = Some(trouble);

@@ -172,7 +172,7 @@ proptest! {
         if receivers == 1 { prop_assert_eq!(told, truth); }
     }
 
-    /// Whatever arrives, in any order: the demand is never more than what was asked for within the window, and is bounded.
+    /// Whatever arrives, in any order: the demand is at most what was asked for within the window, and is bounded.
     // I5
     #[test]
     fn never_more_than_was_asked(reports in prop::collection::vec((0..200_u64, 0..1_000_u64), 1..100)) {

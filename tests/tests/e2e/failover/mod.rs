@@ -169,7 +169,8 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Starts it over the store at `url`, where `replicas` confirm acquires, and waits until every POP knows that there are three.
+    /// Starts it over the store at `url`, where `replicas` confirm acquires, and waits until every POP knows that there are
+    /// three.
     async fn start(url: &str, replicas: u32, place: SemaphorePermit<'static>) -> Self {
         let mut weir_syncs = vec![];
         let replicas = replicas.to_string();

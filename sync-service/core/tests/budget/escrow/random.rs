@@ -396,7 +396,7 @@ fn an_epoch_that_has_ended_is_not_brought_back_by_a_late_answer() {
     assert_eq!(world.truth.total, 19, "the one given anew is lost");
 }
 
-/// A window that a refused acquire has entered is the next day's, even if the store's clock steps back before its begin.
+/// A window that a refused acquire has entered is the next day's, even if the store's clock steps back before it.
 #[test]
 fn a_window_that_a_refused_acquire_entered_is_no_second_one_of_the_day_before() {
     let mut world = World::new(POLICIES[3], quota(1, Period::Second, 1));
