@@ -12,7 +12,7 @@ use weir_budget::id::Hashed;
 
 use super::charge::{Charging, accounts};
 use super::script::Lua;
-use super::server::Servers;
+use super::servers::Servers;
 use super::trips::Trips;
 use crate::store::StoreError;
 

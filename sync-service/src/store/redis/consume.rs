@@ -12,7 +12,7 @@ use super::acquire::STEP_KEPT_TIMES;
 use super::charge::deficit;
 use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
-use super::server::Servers;
+use super::servers::Servers;
 use super::trips::Trips;
 use crate::store::StoreError;
 use crate::store::keys::RedisKeys;

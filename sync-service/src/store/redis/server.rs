@@ -1,18 +1,15 @@
-//! Servers of a store: one Redis, or the masters of a cluster. Each has its scripts, the connection that its calls share,
-//! and that of the acquires that wait for a replica.
+//! One server: its scripts, the connection that its calls share, and that of the acquires that wait for replicas.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{FromRedisValue, RedisError, Value};
+use redis::{RedisError, Value};
 use tokio::time::{Instant, timeout};
 
 use super::Wait;
-use super::cluster::Cluster;
 use super::confirmer::Confirmer;
 use super::exchange::{RoutedCommand, exchange};
 use super::script::Lua;
-use crate::store::address::Discovery;
 use crate::store::clock::{Clocks, ServerClock};
 use crate::store::dial::Dialer;
 use crate::store::keys::RedisKeys;
@@ -111,56 +108,5 @@ impl Server {
     pub(super) fn master(&self) -> Option<Master> {
         let confirmer = self.confirmer.as_ref().filter(|_| !self.link.is_down())?;
         Some(confirmer.master())
-    }
-}
-
-/// The servers of a store.
-#[derive(Debug)]
-pub(super) enum Servers {
-    One(Server),
-    Cluster(Cluster),
-}
-
-impl Servers {
-    /// Starts connecting. Must be called inside a tokio runtime.
-    pub(super) fn new(reach: Reach) -> Self {
-        if *reach.dialer.address().kind() == Discovery::Cluster {
-            return Self::Cluster(Cluster::new(reach));
-        }
-        Self::One(reach.server(LinkTarget::Only(Arc::clone(&reach.dialer))))
-    }
-
-    /// Sends `calls` of `script`; returns their results in order.
-    pub(super) async fn send<T: FromRedisValue>(
-        &self,
-        calls: Vec<RoutedCommand>,
-        script: &Arc<Lua>,
-    ) -> Vec<Result<T, StoreError>> {
-        let count = calls.len();
-        let answers = match self {
-            Self::One(server) => match server.send(calls, script, None).await {
-                Ok((open, values)) => values.into_iter().map(|value| server.given(value, &open)).collect(),
-                Err(reason) => vec![Err(reason); count],
-            },
-            Self::Cluster(cluster) => cluster.send(calls, script).await,
-        };
-        let read = |value| T::from_redis_value(value).map_err(|_| StoreError::Invalid("another type"));
-        answers.into_iter().map(|answer: Result<Value, _>| answer.and_then(read)).collect()
-    }
-
-    /// Succeeds if a server is in reach.
-    pub(super) fn ping(&self) -> Result<(), StoreError> {
-        match self {
-            Self::One(server) => server.link.connection().map(|_| ()),
-            Self::Cluster(cluster) => cluster.nodes.ping(),
-        }
-    }
-
-    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
-    pub(super) fn masters(&self) -> Vec<Master> {
-        match self {
-            Self::One(server) => server.master().into_iter().collect(),
-            Self::Cluster(cluster) => cluster.nodes.masters(),
-        }
     }
 }
