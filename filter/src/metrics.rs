@@ -52,7 +52,7 @@ const GAUGES: [&str; 4] =
 
 /// The metrics of a rule.
 type RuleMetrics = [Option<u32>; OF_RULE.len()];
-/// Suffixes of the metrics' names, behind the rule's name.
+/// Metric name suffixes, which follow the rule's name.
 const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
 
 impl Metrics {

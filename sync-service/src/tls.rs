@@ -57,7 +57,7 @@ impl Tls {
     }
 }
 
-/// Credential of a verified client certificate: it may report for the POPs that are its DNS names. None without
+/// Credential of a verified client certificate: it may report for the POPs named by its DNS names. None without
 /// usable names.
 pub(crate) fn bearer(certificate: &CertificateDer<'_>) -> Option<Credential<PopPatterns>> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;

@@ -178,7 +178,7 @@ fn sharing(rule: &Rule) -> Vec<String> {
     lines
 }
 
-/// Description of its response, as far as that differs from the default; a sentence each.
+/// Describes how its response differs from the default, one sentence per difference.
 fn response(rule: &Rule) -> Vec<String> {
     let Response {
         status,

@@ -194,7 +194,7 @@ settings! {
     /// Number of minutes to learn the usual values of a rule, a POP and a key, before anything is an anomaly.
     anomaly_learn_minutes: u32 as "anomaly_learn_minutes" "N" "60" =
         |text| values::count(text, 1, 60).map(|minutes| u32::try_from(minutes).unwrap_or(60));
-    /// Length of the minutes that are compared: shorter ones are for trying it out.
+    /// Length of the interval that counts as a minute; shorter ones are for trials.
     anomaly_minute: Duration as "anomaly_minute_ms" "MS" "60000" = |text| values::millis(text, 10, 60_000);
     /// Maximum number of lines of the audit log that wait for a file or a Redis that is slow or gone. Beyond that the
     /// oldest are lost, and counted.

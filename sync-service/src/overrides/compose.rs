@@ -34,7 +34,7 @@ pub enum OverrideEffect {
     InForce,
     /// The override changes nothing at present, with the reason.
     None(String),
-    /// The override is left out, because the rule set with it would have these errors.
+    /// The override is left out, because it would give the rule set these errors.
     Invalid(Vec<ConfigError>),
 }
 

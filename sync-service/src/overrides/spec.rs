@@ -51,7 +51,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Subject of an address or a network.
+    /// The subject for an address or a network.
     pub fn of(address: Network) -> Self {
         Self::Address { address }
     }

@@ -223,7 +223,7 @@ pub struct StoredOverride {
 pub struct StoredOverrides {
     /// Version and numbers.
     pub current: Current,
-    /// Time of that moment, in milliseconds since 1970, by the store's clock.
+    /// That moment, in milliseconds since 1970, by the store's clock.
     pub now_ms: u64,
     /// Result of the change.
     pub outcome: OverrideResult,

@@ -22,7 +22,7 @@ pub const SEGMENTS_MAX: u8 = 16;
 /// there is one bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySpec {
-    /// Prefixes that the client's address is cut to, if it is a part.
+    /// Prefixes that the client's address is cut to, if the address is part of the key.
     pub(super) address: Option<Prefixes>,
     /// The other parts, in the order they were written.
     pub(super) others: Vec<Part>,

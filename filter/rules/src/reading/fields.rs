@@ -77,7 +77,7 @@ impl<'a> Item<'a> {
         self.errors.record_shown(&self.place, problem);
     }
 
-    /// Notes an error of its field `name`.
+    /// Records an error in its field `name`.
     pub fn record_at(&self, name: &str, problem: impl fmt::Display) {
         self.within(name, self.value).record(problem);
     }

@@ -8,7 +8,7 @@ use serde_json::Number;
 
 use super::attribute::LINE_BREAK;
 
-/// Maximum length of a query that conditions read, in bytes. Parameters beyond it are unsure.
+/// Maximum length of a query that conditions read, in bytes. Tests on parameters beyond it are unsure.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
 /// One of several values. `None` stands for further values that were not read.

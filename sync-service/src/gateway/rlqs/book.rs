@@ -164,8 +164,8 @@ impl Book {
     }
 
     /// Applies a client's report and returns the number of requests in it. Fails if it is invalid. A bucket is
-    /// skipped if there is no room for it or if no descriptor can have its pairs. It is no error, because
-    /// clients of the proxy can make up such buckets, and must not deprive the proxy of its other buckets.
+    /// skipped if there is no room for it or if no descriptor can have its pairs. That is not an error: the
+    /// proxy's clients can make up such buckets, and must not deprive the proxy of its others.
     pub(super) fn report(
         &mut self,
         stream: u64,

@@ -136,7 +136,7 @@ fn call(script: &Lua, asked: &[Asked]) -> RoutedCommand {
     call
 }
 
-/// Result of the request at this index of its call, from the call's answer.
+/// Reads from a call's answer the result of the request at this index.
 fn read_row(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
     let read = || {
         let (now_us, rest) = row.split_first()?;

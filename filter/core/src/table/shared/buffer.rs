@@ -82,7 +82,7 @@ impl SlotBuffer {
         EntryCounts::of(self.word(0))
     }
 
-    /// Offset of the watched entry of the key `tag`, out of those in the first `units`.
+    /// Offset of the watched entry of the key `tag`, among those in the first `units` units.
     pub(super) fn find_watched(&self, tag: Tag, units: usize) -> Option<usize> {
         let first = |number: usize| FIRST_UNIT + UNITS.saturating_sub(1 + number) * UNIT_WORDS;
         (0..units.min(UNITS)).step_by(WATCHED_UNITS).map(first).find(|at| self.word(*at) == tag.bits())
