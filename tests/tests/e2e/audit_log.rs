@@ -26,7 +26,7 @@ const ATTACK: u32 = 200;
 const HELPERS: u32 = 11;
 const HELP: u32 = 15;
 /// How long a minute of anomalies is, in milliseconds.
-const MINUTE_MS: u32 = 400;
+const MINUTE_MS: u32 = 1_000;
 /// So many minutes of a client that is limited a little, and so many of the attack: `share` takes five.
 const CALM_MINUTES: u32 = 4;
 const ATTACK_MINUTES: u32 = 7;
