@@ -2,6 +2,7 @@
 //! calls, have no effect.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::calls::{self, read_answer};
@@ -21,7 +22,7 @@ struct Contexts {
     /// are in `requests`.
     begun: Option<Begun>,
     /// Sorted by id, which a host assigns in ascending order.
-    requests: Vec<(u32, Rc<RefCell<RequestContext>>)>,
+    requests: VecDeque<(u32, Rc<RefCell<RequestContext>>)>,
 }
 
 /// A request that has begun.
@@ -35,7 +36,7 @@ struct Begun {
 }
 
 impl Contexts {
-    const NONE: Self = Self { plugins: Vec::new(), begun: None, requests: Vec::new() };
+    const NONE: Self = Self { plugins: Vec::new(), begun: None, requests: VecDeque::new() };
 
     fn plugin(&self, id: u32) -> Option<Rc<RefCell<Plugin>>> {
         self.plugins.iter().find(|(known, _)| *known == id).map(|(_, plugin)| Rc::clone(plugin))
@@ -52,7 +53,8 @@ impl Contexts {
     }
 
     fn take_request(&mut self, id: u32) -> Option<Rc<RefCell<RequestContext>>> {
-        self.place(id).ok().map(|at| self.requests.remove(at).1)
+        let at = self.place(id).ok()?;
+        self.requests.remove(at).map(|(_, request)| request)
     }
 
     /// Stores a request. Returns the one that had its id before.

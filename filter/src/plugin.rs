@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_limiter::engine::{CallResult, Effect, LogLevel, Unread};
+use weir_rules::config::CONFIG_BYTES_MAX;
 
 use crate::calls;
 use crate::host::{self, HostBuffer};
@@ -34,6 +35,8 @@ impl Plugin {
 
     /// Puts a configuration in force; false if it is refused.
     pub(crate) fn on_configure(&mut self, size: usize) -> bool {
+        // One byte more than is allowed, for the refusal; a larger one must not fill the memory.
+        let size = size.min(CONFIG_BYTES_MAX + 1);
         let bytes = host::buffer(HostBuffer::PluginConfiguration, size)
             .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)]);
         let errors = match bytes.and_then(|bytes| Worker::configure(&bytes)) {
