@@ -43,7 +43,7 @@ pub enum CountedEvent {
     Banned,
     /// A request in flight could not be released; its place expires.
     Unreleased,
-    /// The cost of a request could not be charged.
+    /// The cost of a request could not be charged, or unused tokens not be given back.
     Uncharged,
     /// A request was on the `allow` list, so no rule counted it.
     ListAllowed,

@@ -25,4 +25,4 @@ pub use cell::{Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
 pub use dispatch::{Admitted, charge, give_back, refund, standing, take};
 pub use fair_share::FairShare;
 pub use token_bucket::{Bucket, BucketStatus};
-pub(crate) use token_bucket::{Portion, missing_ns};
+pub(crate) use token_bucket::{Portion, deepest_ns, missing_ns};

@@ -119,8 +119,7 @@ impl Bucket {
         let missing_milli = i128::from(quota.burst()) * 1_000 - i128::from(level_milli);
         let missing_ns = missing_milli.max(0) * i128::from(quota.token_ns()) / 1_000;
         let missing_ns = u64::try_from(missing_ns).unwrap_or(u64::MAX);
-        let deepest = quota.fill_ns().saturating_add(debt_ns_max(quota));
-        Self { full_at: self.full_at.max(now + missing_ns.min(deepest)) }
+        Self { full_at: self.full_at.max(now + missing_ns.min(deepest_ns(quota))) }
     }
 
     /// The bucket with at most `tokens` in it at `now`.
@@ -164,6 +163,11 @@ impl Bucket {
 /// clock. The budget keeps the whole debt, and grants accordingly.
 fn debt_ns_max(quota: &Quota) -> u64 {
     quota.fill_ns().saturating_mul(DEBT_BURSTS).clamp(60 * SECOND_NS, 86_400 * SECOND_NS)
+}
+
+/// Longest time until a bucket is full, in nanoseconds.
+pub(crate) fn deepest_ns(quota: &Quota) -> u64 {
+    quota.fill_ns().saturating_add(debt_ns_max(quota))
 }
 
 /// Most bursts that a bucket may owe.

@@ -1,5 +1,5 @@
-//! The decision of evaluated hits, and the quota status for the client: that of the strictest rule among those that
-//! publish theirs.
+//! The decision of evaluated hits, with penalties and bans, and the quota status for the client: that of the
+//! strictest rule among those that publish theirs.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

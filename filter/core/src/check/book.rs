@@ -12,7 +12,7 @@ use crate::check::settle::give_back_tokens;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::Consume;
-use crate::table::slot::Entry;
+use crate::table::slot::{Cold, Entry};
 use crate::table::{Slots, Updated, change_slot};
 use crate::{RuleIndex, algorithms};
 use weir_protocol::refill_policy::RefillPolicy;
@@ -120,7 +120,11 @@ fn book_hit(
             if let Entry::Watched(watched) = &mut placement.entry {
                 watched.charged = watched.charged.min(watched.admitted);
             }
-            return slot.put_back(&placement, &placement.entry, now);
+            // Without room to be watched, the key waits for its next grant.
+            return slot.put_back(&placement, &placement.entry, now).or_else(|| {
+                let bucket = placement.entry.bucket();
+                slot.put(hit.tag, &Entry::Cold(Cold { bucket, ..Cold::NEW }), now)
+            });
         }
         let mut cells = Cells::find_or_new(slot, hit.tag, terms.overflow, &algorithm, now);
         let algorithm = algorithm_at(cells.tag, &algorithm);

@@ -1,5 +1,4 @@
-//! Changes to the table outside a decision: a compare-and-swap loop for slots, and one for watched entries on
-//! top of it.
+//! Stores the entries of a decision and gives back its tokens, and changes watched entries outside of one.
 
 use alloc::vec::Vec;
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::net::IpAddr;
 
-use crate::algorithms::Bucket;
+use crate::algorithms::{Bucket, deepest_ns};
 use crate::key::{HashSecret, KeyHash};
 use crate::table::slot::{Entry, LocalLimits, Placement, Slot, Tag};
 use weir_protocol::quota::Quota;
@@ -30,6 +30,32 @@ pub(crate) struct Before {
     quota: Quota,
     /// Time of the first request since the change; zero until then. What a bucket lacked then refills at the new rate.
     at: Cell<Time>,
+}
+
+impl Before {
+    fn since(&self, now: Time) -> Time {
+        if self.at.get() == Time::ZERO {
+            self.at.set(now);
+        }
+        self.at.get()
+    }
+
+    /// Time that `ns` of refill before the change take under `quota`: the same part of a burst.
+    fn scaled_ns(&self, ns: u64, quota: &Quota) -> u64 {
+        let ns = u128::from(ns) * u128::from(quota.fill_ns()) / u128::from(self.quota.fill_ns().max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    /// A bucket under `quota` that lacks what `bucket` lacked at the change.
+    fn carried(&self, bucket: Bucket, quota: &Quota, now: Time) -> Bucket {
+        let at = self.since(now);
+        Bucket::full_at(at + self.scaled_ns(bucket.fill_ns(at), quota))
+    }
+
+    /// True if under `quota` no bucket lacks anything from before the change any more.
+    fn is_over(&self, quota: &Quota, now: Time) -> bool {
+        now.nanos_since(self.since(now)) >= self.scaled_ns(deepest_ns(&self.quota), quota)
+    }
 }
 
 /// The fields of a rule that are needed to find and evaluate hits.
@@ -70,6 +96,8 @@ pub(crate) struct RuleTerms {
     pub(crate) retry_after_jitter_s: u32,
     /// The rule before each change of its quota, the latest first.
     pub(crate) before: Vec<Before>,
+    /// True if the rule had this quota before one of these changes: a bucket may have a place from that time.
+    pub(crate) returns: bool,
 }
 
 impl RuleTerms {
@@ -89,34 +117,42 @@ impl RuleTerms {
             return;
         }
         let last = Before { salt: other.salt, quota: other.quota, at: Cell::new(Time::ZERO) };
+        let is_known = other.before.iter().any(|before| before.salt == self.salt);
+        self.returns = is_known || other.salt == self.salt && other.returns;
         let all = core::iter::once(last).chain(other.before.iter().cloned());
         self.before = all.filter(|before| before.salt != self.salt).take(CHANGES_MAX).collect();
     }
 
-    /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst. A
-    /// grant that it had holds until the next one, for the same part of the rate.
+    /// Forgets the changes from which no bucket lacks anything any more.
+    pub(crate) fn forget_changes(&mut self, now: Time) {
+        let quota = self.quota;
+        self.before.retain(|before| !before.is_over(&quota, now));
+        self.returns &= !self.before.is_empty();
+    }
+
+    /// Charges a key for what its bucket lacked when the quota changed: the same part of a burst. A key without a
+    /// bucket keeps its grant until the next one, for the same part of the rate.
     pub(crate) fn carry_over(&self, placement: &mut Placement, slot: &Slot, now: Time) {
-        if placement.has_place() {
+        if placement.has_place() && !self.returns {
             return;
         }
-        let mut all = self.before.iter().map(|before| {
-            if before.at.get() == Time::ZERO {
-                before.at.set(now);
+        let mut owed = Bucket::FULL;
+        for before in &self.before {
+            let known = slot.find_or_new(placement.tag.under(self.salt, before.salt), now);
+            if !known.has_place() {
+                owed = owed.max(before.carried(known.owed, &self.quota, now));
+                continue;
             }
-            (before, slot.find_or_new(placement.tag.under(self.salt, before.salt), now))
-        });
-        let is_known = |known: &Placement| known.has_place() || !known.owed.is_full(now);
-        let Some((before, known)) = all.find(|(_, known)| is_known(known)) else { return };
-        let at = before.at.get();
-        let bucket = if known.has_place() { known.entry.bucket() } else { known.owed };
-        let before_ns = u128::from(before.quota.fill_ns().max(1));
-        let lacked_ns = u128::from(bucket.fill_ns(at)) * u128::from(self.quota.fill_ns()) / before_ns;
-        placement.owe(Bucket::full_at(at + u64::try_from(lacked_ns).unwrap_or(u64::MAX)));
-        if let Entry::Watched(watched) = known.entry
-            && let Some(going_on) = watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
-        {
-            placement.entry = Entry::Watched(going_on);
+            placement.owe(before.carried(known.entry.bucket(), &self.quota, now));
+            if let (Entry::Watched(watched), false) = (known.entry, placement.has_place())
+                && let Some(going_on) =
+                    watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
+            {
+                placement.entry = Entry::Watched(going_on);
+            }
+            return;
         }
+        placement.owe(owed);
     }
 
     /// The POP's limits for a key without a grant, at the rate divisor `divisor`.
@@ -170,6 +206,7 @@ impl RuleTerms {
             is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
             before: Vec::new(),
+            returns: false,
         }
     }
 }

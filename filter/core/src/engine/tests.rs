@@ -4,7 +4,6 @@ mod acquires;
 mod clock;
 mod gather;
 mod pushed;
-#[cfg(feature = "takes")]
 mod takes;
 
 use alloc::borrow::ToOwned;
@@ -58,7 +57,6 @@ fn shown(step: &RequestStep<'_>) -> String {
         RequestStep::Continue => "continue".to_owned(),
         RequestStep::Hold => "hold".to_owned(),
         RequestStep::Call(_) => "call".to_owned(),
-        #[cfg(feature = "takes")]
         RequestStep::Take(take) => format!("take {}", take.tokens),
         RequestStep::Answer(answer) => format!("{}", answer.status),
     }

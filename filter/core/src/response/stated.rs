@@ -78,8 +78,8 @@ impl Stated {
         if forms.ratelimit {
             tell(STATUS, self.member);
         }
-        for (at, sends_status) in TRIPLES.into_iter().zip(forms.triples) {
-            if !sends_status {
+        for (at, is_sent) in TRIPLES.into_iter().zip(forms.triples) {
+            if !is_sent {
                 continue;
             }
             if let Some(limit) = self.limit {
@@ -136,8 +136,8 @@ pub(super) fn merged<'a>(
         let more_s = of_07("reset").unwrap_or(0);
         consider(Stated::unnamed(of_07("limit"), remaining, more_s, reset_of(more_s)), true);
     }
-    for (at, sends_status) in TRIPLES.into_iter().zip(&mut forms.triples) {
-        *sends_status |= lines.iter().any(|(place, _)| (at..at + 3).contains(place));
+    for (at, is_sent) in TRIPLES.into_iter().zip(&mut forms.triples) {
+        *is_sent |= lines.iter().any(|(place, _)| (at..at + 3).contains(place));
         for n in 0..lines.len() {
             let Some(remaining) = nth(lines, at + 1, n).and_then(number) else { continue };
             let (limit, reset) = (nth(lines, at, n).and_then(number), nth(lines, at + 2, n).unwrap_or("0"));

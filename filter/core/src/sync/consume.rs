@@ -133,7 +133,7 @@ pub(crate) fn evaluate_consumed(
     } else {
         let wait_ns = match taken.wait_ms.saturating_mul(1_000_000) {
             0 => UNKNOWN_WAIT_NS,
-            // A request for more than the burst is reported when the bucket is full.
+            // A request for more than the burst gets the time at which the bucket is full.
             _ if hit.cost > quota.burst() && !terms.is_calendar => {
                 quota.token_ns().saturating_mul(quota.burst().saturating_sub(taken.left).into())
             }

@@ -32,11 +32,12 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// Additional weight of a key's wait for each burst of demand in that time.
 const BURST_WEIGHT: u64 = 1_000;
 
-/// Weight of each nanosecond since the key was last reported. It grows with the demand since then that
-/// exceeds the key's fair share, measured in bursts.
-fn weight(quota: Quota, divisor: u32, unreported: u64, waits_ns: u64) -> u64 {
+/// Weight of each nanosecond since the key was last reported. It grows with the tokens since then that
+/// exceed the key's fair share, measured in bursts: those asked for at this worker, or those of the POP that are
+/// unconfirmed, if they are more.
+fn weight(quota: Quota, divisor: u32, tokens: u64, waits_ns: u64) -> u64 {
     let share = waits_ns / quota.token_ns().saturating_mul(divisor.max(1).into());
-    1 + unreported.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
+    1 + tokens.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
 }
 
 impl Limiter {
@@ -52,8 +53,8 @@ impl Limiter {
         self.watch.forget_idle(now);
         let sync = self.sync.as_mut()?;
         let (bytes, divisor, rules) = (sync.bytes_at(now), sync.cold_rate_divisor(), &self.rules);
-        let tags = self.watch.due(bytes, now, |rule, unreported, waits_ns| {
-            rules.terms_of(rule).map_or(1, |terms| weight(terms.quota, divisor, unreported, waits_ns))
+        let tags = self.watch.due(bytes, now, |rule, tokens, waits_ns| {
+            rules.terms_of(rule).map_or(1, |terms| weight(terms.quota, divisor, tokens, waits_ns))
         });
         let mut builder = ReportBuilder::default();
         for tag in tags {

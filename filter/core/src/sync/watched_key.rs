@@ -133,6 +133,7 @@ impl WatchedKey {
 
     /// Returns the demand that no report contains, and counts it as reported from now on.
     pub(crate) fn report_asked(&mut self) -> u64 {
+        self.unconfirmed = 0;
         self.asked.wrapping_sub(core::mem::replace(&mut self.said, self.asked))
     }
 

@@ -72,11 +72,14 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Raises the debt of a key without a place to at least that of `bucket`.
+    /// Lowers the bucket to at most `bucket`.
     pub(crate) fn owe(&mut self, bucket: Bucket) {
-        if self.at.is_none() {
+        let lower = self.entry.bucket().max(bucket);
+        if self.at.is_some() {
+            *self.entry.bucket_mut() = lower;
+        } else {
             self.owed = self.owed.max(bucket);
-            self.entry = Entry::Cold(Cold { bucket: self.entry.bucket().max(bucket), ..Cold::NEW });
+            self.entry = Entry::Cold(Cold { bucket: lower, ..Cold::NEW });
         }
     }
 
