@@ -302,11 +302,18 @@ impl Bans {
     /// Records a ban of `id` for `for_ms` from `now_us`. Returns true if that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
         let (until_us, known) = (until_us(now_us, for_ms), self.news.get(id));
+        // Of two POPs that made the ban, one whose report was late made a shorter ban than it seems. So both are sent
+        // the longer one. A ban that is known from the store has no POP, or each echo of it would be news.
+        let is_anothers =
+            known.is_some_and(|known| known.from.is_some() && from.is_some() && known.from != from);
         let is_news = match known {
-            Some(known) => !known.is_forgotten && until_us > known.until_us.saturating_add(LONGER_US),
+            Some(known) => {
+                let is_longer = until_us > known.until_us.saturating_add(LONGER_US);
+                !known.is_forgotten && (is_longer || is_anothers)
+            }
             None => for_ms > 0,
         };
-        // A POP whose report was late made a shorter ban than it seems, and may not know of the other POP's.
+        let until_us = known.filter(|_| is_anothers).map_or(until_us, |known| until_us.max(known.until_us));
         let is_first = known.is_none_or(|known| known.from == from);
         let from = from.filter(|_| is_first);
         for dropped in self.list.add(id, until_us, now_us) {

@@ -76,6 +76,17 @@ fn a_pop_whose_ban_comes_late_is_told_of_another_pops() {
     assert_eq!(told(&mut keys, 4_500, "fra2"), [key(1, 11_000)]);
 }
 
+/// The late report comes first, so the other POP's ban seems to end hardly later.
+// I4
+#[test]
+fn a_pop_whose_late_ban_is_known_first_is_told_of_another_pops() {
+    let mut keys = Bans::default();
+    keys.observe(at(10_000), &report("fra2", &[key(1, 60_000)]));
+    assert!(keys.observe(at(10_500), &report("fra1", &[key(1, 60_000)])), "fra2's was made ten seconds ago");
+    assert_eq!(told(&mut keys, 10_500, "fra2"), [key(1, 60_000)]);
+    assert!(!keys.observe(at(10_600), &report("fra2", &[key(1, 60_000)])), "both have it");
+}
+
 /// Report `sequence` of a worker of "fra2", which gave up waiting for the reply to `lost`.
 fn numbered(worker: u64, sequence: u64, done: u64, lost: u64) -> Report {
     Report { worker, sequence, replies: Replies { done, lost }, ..report("fra2", &[]) }
