@@ -130,12 +130,12 @@ metrics! {
     pushed: Counter;
     /// How long the store took to charge a report.
     store_latency: Histogram = Histogram::new(LATENCIES), in Unit::Seconds;
-    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (no replica has it), refused, full
+    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (too few replicas have it), refused, full
     /// (the rule has `store_keys_max` keys), invalid.
     store_errors: Family<StoreErrorKind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
-    /// Servers of the store of which no replica confirms acquired tokens, where `store_wait_ms` has them wait for one.
+    /// Servers of the store of which too few replicas confirm acquired tokens, where `store_wait_ms` is set.
     store_masters_unreplicated: Gauge;
     /// How often a Redis's clock was found more than 1 s ahead of where it can be by this machine's. Nothing refills
     /// for that time; see to NTP on both.

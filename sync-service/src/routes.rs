@@ -98,16 +98,11 @@ pub(crate) struct Call<'a> {
     query: Query,
 }
 
-/// True if a query asks for a dry run.
-fn is_dry_run(query: Option<&str>) -> bool {
-    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    pairs.any(|(name, value)| name == "dry_run" && value == "true")
-}
-
 /// True if a request may change something. A dry run does not, and may take long.
-fn is_change(request: &HttpRequest) -> bool {
-    let found = table::find(request.method(), request.uri().path());
-    found.is_ok_and(|(route, _)| route.needs == Needs::Write) && !is_dry_run(request.uri().query())
+fn is_change(route: &Route, request: &HttpRequest) -> bool {
+    let mut pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
+    let is_dry_run = pairs.any(|(name, value)| name == "dry_run" && value == "true");
+    route.needs == Needs::Write && !(is_dry_run && route.query.contains(&"dry_run"))
 }
 
 impl Routes {
@@ -127,7 +122,8 @@ impl Routes {
                 }
                 Err(problem) => Err(problem),
             }
-        } else if is_change(&request) {
+        } else if table::find(request.method(), uri.path()).is_ok_and(|(route, _)| is_change(route, &request))
+        {
             // The change runs to its end even if the client disconnects, so that POPs are notified and the
             // audit log records it.
             let (routes, peer) = (Arc::clone(&self), Arc::clone(&peer));
@@ -208,11 +204,11 @@ impl Routes {
         let headers = request.headers();
         let operator = |role| self.operator(headers, role).map(|operator| operator.name.clone());
         match route.needs {
-            // The report names the POP that it is of.
-            Needs::Pop => Ok(String::new()),
-            Needs::Reader if !self.reporters(headers, peer).is_empty() => Ok(String::new()),
+            // Which POP's token it must be depends on the report.
+            Needs::Pop | Needs::Reader if !self.reporters(headers, peer).is_empty() => Ok(String::new()),
+            Needs::Pop => Err(Problem::unauthorized()),
             Needs::Reader => operator(Role::Read).map_err(|_| Problem::unauthorized()),
-            Needs::Write if !is_dry_run(request.uri().query()) => operator(Role::Write),
+            Needs::Write if is_change(route, request) => operator(Role::Write),
             Needs::Read | Needs::Write => operator(Role::Read),
             Needs::Check => self.asker(headers, GatewayApi::Check),
             Needs::Limit => self.asker(headers, GatewayApi::Limit),

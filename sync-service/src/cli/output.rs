@@ -68,7 +68,7 @@ impl CommandOutput {
         self
     }
 
-    /// Adds a note for people that is not part of the output.
+    /// Sets a note for people, which is not part of the output.
     #[must_use]
     pub(super) fn with_note(mut self, note: impl Into<String>) -> Self {
         self.notes = note.into();

@@ -174,7 +174,7 @@ async fn enforce(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::PUT, &["enforcement"]).json(&json!({"enforce": enforce}));
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     let (made, is_offline) = (&answer["version"], answer["offline"] == true);
-    let json = json!({"version": made, "enforce": enforce, "offline": is_offline});
+    let json = json!({"version": made, "enforce": enforce, "offline": is_offline, "note": answer["note"]});
     let whose = if is_offline { "at the POPs that report to it" } else { "in the whole fleet" };
     let effect = if enforce { "rules are enforced" } else { "no rule limits anything" };
     let head = match made.as_u64() {

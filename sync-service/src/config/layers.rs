@@ -131,9 +131,15 @@ fn check(config: &Config, errors: &mut ConfigErrors) {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
     if config.store_wait > config.store_timeout {
-        let sentence = "expected at most store_timeout_ms: an acquire would wait for a replica for longer than for \
+        let sentence = "expected at most store_timeout_ms: an acquire would wait for replicas for longer than for \
             the store";
         errors.add("store_wait_ms", sentence);
+    }
+    if config.store_wait.is_zero() && config.store_wait_replicas > 1 {
+        errors.add(
+            "store_wait_replicas",
+            "expected store_wait_ms too: without it no acquire waits for a replica",
+        );
     }
     check_store(config, errors);
     check_audit_log(config, errors);

@@ -134,18 +134,18 @@ pub trait Store: Send + Sync {
     /// Succeeds if the store is in reach.
     fn ping(&self) -> StoreFuture<'_, ()>;
 
-    /// Servers in reach whose acquires count only once a replica confirms them.
+    /// Servers in reach whose acquires count only once replicas confirm them.
     fn masters(&self) -> Vec<Master> {
         Vec::new()
     }
 }
 
-/// A server with acquires that wait for a replica.
+/// A server with acquires that wait for replicas.
 #[derive(Clone, Debug)]
 pub struct Master {
     /// Its address.
     pub server: String,
-    /// Result of the last confirmation: an error if no replica confirmed it.
+    /// Result of the last confirmation: an error if too few replicas confirmed it.
     pub confirms: Result<(), StoreError>,
 }
 
