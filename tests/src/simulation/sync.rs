@@ -97,8 +97,12 @@ pub struct Sync {
     store_clock: Option<StoreClock>,
     /// The rule set that POPs are told to run, as the store last said.
     rule_set: RuleSet,
+    /// When it last started again.
+    pub restarted_at: Option<u64>,
     /// What POPs claimed and were refused, by their names.
     pub refused: Vec<(String, Refusal)>,
+    /// The number of these that the judge has seen.
+    pub judged: usize,
 }
 
 impl Sync {
@@ -128,7 +132,9 @@ impl Sync {
             link,
             store_clock: None,
             rule_set: RuleSet::default(),
+            restarted_at: None,
             refused: Vec::new(),
+            judged: 0,
         }
     }
 
@@ -240,6 +246,11 @@ impl Sync {
             _ => {}
         }
         Next::Nothing
+    }
+
+    /// The process starts again.
+    pub fn start(&mut self, now: u64) {
+        (self.is_up, self.restarted_at) = (true, Some(now));
     }
 
     /// The process ends, and all it knew is lost.

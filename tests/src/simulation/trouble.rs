@@ -39,7 +39,7 @@ impl World {
             Fault::PopStart(_) => {}
             Fault::Reload(pop) => self.pops[pop].reload(&mut self.rng, now),
             Fault::SyncCrash(sync) => self.syncs[sync].crash(),
-            Fault::SyncStart(sync) => self.syncs[sync].is_up = true,
+            Fault::SyncStart(sync) => self.syncs[sync].start(now),
         }
         debug_assert!(now >= WARM_UP_NS, "faults happen to a fleet that is up");
     }
