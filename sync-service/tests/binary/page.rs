@@ -106,7 +106,8 @@ impl Place {
     fn start(&self, line: &str) -> Running {
         let line = self.here(line.trim());
         let has_address = line.contains("--listen");
-        let checked = self.run(&format!("{line} --check"));
+        // A connection over TLS may take longer than two seconds on a busy machine, and a check tries once.
+        let checked = self.run(&format!("WEIR_SYNC_STORE_TIMEOUT_MS=2500 {line} --check"));
         assert!(checked.contains("the configuration is good"), "{checked}");
         let mut command = self.command("sh", &["-c", &format!("exec {line}")]);
         if !has_address {
