@@ -19,7 +19,7 @@ export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := --remap-path-prefix=$(CARGO_HOME)
 # Property tests try the same cases each time, so that a change fails by what it changed. Another number, other cases.
 export PROPTEST_RNG_SEED ?= 1
 # Tests that start real programs mostly wait: more of them than there are processors run at once.
-export RUST_TEST_THREADS ?= 12
+export RUST_TEST_THREADS ?= 8
 
 LAB := python3 -B envoy/lab
 KUBERNETES := $(CURDIR)/.tools/kubernetes

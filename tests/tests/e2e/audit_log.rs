@@ -27,6 +27,8 @@ const HELPERS: u32 = 11;
 const HELP: u32 = 15;
 /// How long a minute of anomalies is, in milliseconds.
 const MINUTE_MS: u32 = 1_000;
+/// Between two lines of the audit log about a key, in milliseconds.
+const INTERVAL_MS: u32 = 500;
 /// So many minutes of a client that is limited a little, and so many of the attack: `share` takes five.
 const CALM_MINUTES: u32 = 4;
 const ATTACK_MINUTES: u32 = 7;
@@ -62,9 +64,10 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
     let redis = Redis::start().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.jsonl");
-    let (path, minute) = (file.to_str().unwrap(), MINUTE_MS.to_string());
+    let path = file.to_str().unwrap();
+    let (minute, interval) = (MINUTE_MS.to_string(), INTERVAL_MS.to_string());
     let arguments =
-        ["--audit-log-file", path, "--audit-log-redis", "store", "--audit-log-interval-ms", "500"];
+        ["--audit-log-file", path, "--audit-log-redis", "store", "--audit-log-interval-ms", &interval];
     let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "2"];
     let weir_sync = WeirSync::start_with("fra", &redis.url(), &[&arguments[..], &compressed].concat()).await;
     let match_of = |path: &str| json!({"path": {"exact": path}});
@@ -139,7 +142,7 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
         assert!(event["address"] == event["key"] && event["first"].as_str() <= event["last"].as_str());
     }
     assert!(helpers.iter().all(|helper| decisions.iter().any(|event| event["key"] == **helper)));
-    let intervals = ATTACK_MINUTES as usize + 3;
+    let intervals = (ATTACK_MINUTES * MINUTE_MS / INTERVAL_MS) as usize + 4;
     assert!(decisions.iter().filter(|event| event["key"] == ATTACKER).count() <= intervals);
     let streamed = entries(&redis).await;
     let missing = decisions.iter().filter(|event| !streamed.contains(event)).count();

@@ -111,9 +111,6 @@ impl CompiledRules {
                 terms.follow(known);
             }
         }
-        if new.has_returned() {
-            new.plain = None;
-        }
         let generation = self.generation.wrapping_add(1);
         *self = Self { generation, dealt: self.dealt, fleet_secret: self.fleet_secret, ..new };
         moved
@@ -121,16 +118,7 @@ impl CompiledRules {
 
     /// Forgets the changes of quotas from which no bucket lacks anything any more.
     pub(crate) fn forget_changes(&mut self, now: Time) {
-        let had_returned = self.has_returned();
         self.terms.iter_mut().for_each(|terms| terms.forget_changes(now));
-        if had_returned && !self.has_returned() {
-            self.plain = Plain::of(&self.set, &self.terms);
-        }
-    }
-
-    /// True if a rule has a quota that it had before: the quick path would not find what its keys lack.
-    fn has_returned(&self) -> bool {
-        self.terms.iter().any(|terms| terms.returns)
     }
 
     pub(crate) fn get(&self, rule: RuleIndex) -> Option<&Rule> {

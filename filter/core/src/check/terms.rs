@@ -96,8 +96,6 @@ pub(crate) struct RuleTerms {
     pub(crate) retry_after_jitter_s: u32,
     /// The rule before each change of its quota, the latest first.
     pub(crate) before: Vec<Before>,
-    /// True if the rule had this quota before one of these changes: a bucket may have a place from that time.
-    pub(crate) returns: bool,
 }
 
 impl RuleTerms {
@@ -117,8 +115,6 @@ impl RuleTerms {
             return;
         }
         let last = Before { salt: other.salt, quota: other.quota, at: Cell::new(Time::ZERO) };
-        let is_known = other.before.iter().any(|before| before.salt == self.salt);
-        self.returns = is_known || other.salt == self.salt && other.returns;
         let all = core::iter::once(last).chain(other.before.iter().cloned());
         self.before = all.filter(|before| before.salt != self.salt).take(CHANGES_MAX).collect();
     }
@@ -127,13 +123,12 @@ impl RuleTerms {
     pub(crate) fn forget_changes(&mut self, now: Time) {
         let quota = self.quota;
         self.before.retain(|before| !before.is_over(&quota, now));
-        self.returns &= !self.before.is_empty();
     }
 
-    /// Charges a key for what its bucket lacked when the quota changed: the same part of a burst. A key without a
-    /// bucket keeps its grant until the next one, for the same part of the rate.
+    /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst. A
+    /// grant that it had holds until the next one, for the same part of the rate.
     pub(crate) fn carry_over(&self, placement: &mut Placement, slot: &Slot, now: Time) {
-        if placement.has_place() && !self.returns {
+        if placement.has_place() {
             return;
         }
         let mut owed = Bucket::FULL;
@@ -144,7 +139,7 @@ impl RuleTerms {
                 continue;
             }
             placement.owe(before.carried(known.entry.bucket(), &self.quota, now));
-            if let (Entry::Watched(watched), false) = (known.entry, placement.has_place())
+            if let Entry::Watched(watched) = known.entry
                 && let Some(going_on) =
                     watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
             {
@@ -206,7 +201,6 @@ impl RuleTerms {
             is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
             before: Vec::new(),
-            returns: false,
         }
     }
 }

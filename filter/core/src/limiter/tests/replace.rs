@@ -187,26 +187,6 @@ fn a_changed_quota_keeps_what_is_left_over_further_changes() {
     }
 }
 
-/// A canary that is withdrawn gives nobody what he used under it.
-// I3
-#[test]
-fn a_quota_that_returns_keeps_what_is_left_of_the_one_between() {
-    let [first, second] = [("10/h", 10), ("20/h", 20)].map(|(rate, burst)| rule("a", rate, burst));
-    let (mut limiter, mut slots) = (limiter(rules(&json!([first])), None), LocalSlots::new(4));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 5);
-    limiter.replace_rules(rules(&json!([second])));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 9);
-    limiter.replace_rules(rules(&json!([first])));
-    // One of twenty is half of a token.
-    let half_ns = 180 * SECOND_NS;
-    let passed = [0, half_ns - MS, half_ns, 3 * half_ns]
-        .map(|ns| admitted(&mut limiter, &mut slots, "192.0.2.1", 2, T0 + ns));
-    assert_eq!(passed, [0, 0, 1, 1]);
-    let hour = T0 + 3_600 * SECOND_NS;
-    limiter.rules.forget_changes(hour);
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 20, hour + 3_600 * SECOND_NS), 10);
-}
-
 /// A refund to a client that used all of its burst before the quota changed.
 // I3
 #[test]

@@ -72,14 +72,11 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Lowers the bucket to at most `bucket`.
+    /// Raises the debt of a key without a place to at least that of `bucket`.
     pub(crate) fn owe(&mut self, bucket: Bucket) {
-        let lower = self.entry.bucket().max(bucket);
-        if self.at.is_some() {
-            *self.entry.bucket_mut() = lower;
-        } else {
+        if self.at.is_none() {
             self.owed = self.owed.max(bucket);
-            self.entry = Entry::Cold(Cold { bucket: lower, ..Cold::NEW });
+            self.entry = Entry::Cold(Cold { bucket: self.entry.bucket().max(bucket), ..Cold::NEW });
         }
     }
 
