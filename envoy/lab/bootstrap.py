@@ -31,8 +31,8 @@ def render(deployment, ports, words=None):
     return text.replace(paths.WASM_IN_BOOTSTRAP, paths.WASM)
 
 
-# A filter's rules, up to the comment before the field that follows them.
-_RULES = re.compile(r"^( +)rules:\n(?:\1[ #-].*\n)*?(?=\1# How many buckets)", re.MULTILINE)
+# A filter's rules, up to `table` and the comment before it.
+_RULES = re.compile(r"^( +)rules:\n(?:\1[ #-].*\n)*?(?=(?:\1#.*\n)*\1table:)", re.MULTILINE)
 
 
 def rules(text):
