@@ -100,9 +100,11 @@ pub(crate) struct Call<'a> {
 
 /// True if a request may change something. A dry run does not, and may take long.
 fn is_change(route: &Route, request: &HttpRequest) -> bool {
-    let mut pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
-    let is_dry_run = pairs.any(|(name, value)| name == "dry_run" && value == "true");
-    route.needs == Needs::Write && !(is_dry_run && route.query.contains(&"dry_run"))
+    let is_dry_run = || {
+        let mut pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
+        pairs.any(|(name, value)| name == "dry_run" && value == "true")
+    };
+    route.needs == Needs::Write && !(route.query.contains(&"dry_run") && is_dry_run())
 }
 
 impl Routes {
