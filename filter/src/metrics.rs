@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use weir_limiter::counters::{CountedEvent, Counters};
+use weir_limiter::counters::{CountedEvent, Counters, GAUGES, Gauge};
 use weir_limiter::engine::{LogLevel, reported_in_turn};
 use weir_protocol::messages::{RULES_MAX, RuleCounts};
 use weir_rules::RuleSet;
@@ -32,23 +32,6 @@ pub(crate) struct Metrics {
     /// In the order of [`GAUGES`].
     gauges: [Option<u32>; GAUGES.len()],
 }
-
-/// A value that is shown as it is.
-#[derive(Clone, Copy)]
-pub(crate) enum Gauge {
-    /// Estimated number of keys in the table.
-    EntriesUsed,
-    /// Connectivity: 0 fresh, 1 stale, 2 fallback.
-    SyncState,
-    /// Version of the rule set in force; 0 if it is the plugin configuration's.
-    Running,
-    /// Version of the latest rule set that was refused.
-    Refused,
-}
-
-/// Names of the gauges. Only the first is defined without a weir-sync.
-const GAUGES: [&str; 4] =
-    ["weir.table.entries_used", "weir.sync.state", "weir.rule_set.running", "weir.rule_set.refused"];
 
 /// The metrics of a rule.
 type RuleMetrics = [Option<u32>; OF_RULE.len()];

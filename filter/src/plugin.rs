@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{CallResult, Effect, LogLevel, Unread};
 use weir_rules::config::CONFIG_BYTES_MAX;
 
 use crate::calls;
 use crate::host::{self, HostBuffer};
-use crate::metrics::Gauge;
 use crate::worker::Worker;
 
 /// A plugin in one worker.

@@ -4,6 +4,7 @@
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 
+use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
     CallResult, Caller, Effect, Engine, HostRules, LocalReply, LogLevel, OpenRequest, Progress, Proxy,
     SyncCall,
@@ -14,7 +15,7 @@ use weir_protocol::time::Time;
 use crate::calls;
 use crate::host::{self, Action};
 use crate::http::{HostRequest, HostResponse};
-use crate::metrics::{Gauge, Metrics};
+use crate::metrics::Metrics;
 use crate::shared::ProcessState;
 
 /// An engine, with its host state.

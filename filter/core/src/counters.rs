@@ -144,3 +144,20 @@ impl Counters {
         self.rules.get_mut(rule).map_or(RuleCounters::default(), core::mem::take)
     }
 }
+
+/// A value that is shown as it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Gauge {
+    /// Estimated number of keys in the table.
+    EntriesUsed,
+    /// Connectivity: 0 fresh, 1 stale, 2 fallback.
+    SyncState,
+    /// Version of the rule set in force; 0 if it is the configuration's own.
+    Running,
+    /// Version of the latest rule set that was refused.
+    Refused,
+}
+
+/// Names of the gauges, in order. Only the first is defined without a weir-sync.
+pub const GAUGES: [&str; 4] =
+    ["weir.table.entries_used", "weir.sync.state", "weir.rule_set.running", "weir.rule_set.refused"];

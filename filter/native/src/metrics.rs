@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_limiter::counters::{CountedEvent, Counters};
+use weir_limiter::counters::{CountedEvent, Counters, GAUGES, Gauge};
 use weir_limiter::engine::{LogLevel, reported_in_turn};
 use weir_protocol::messages::{RULES_MAX, RuleCounts};
 use weir_rules::RuleSet;
@@ -34,23 +34,6 @@ pub(crate) struct Metrics {
     /// In the order of [`GAUGES`].
     gauges: [Option<MetricId>; GAUGES.len()],
 }
-
-/// A value that is shown as it is.
-#[derive(Clone, Copy)]
-pub(crate) enum EnvoyGauge {
-    /// Estimated number of keys in the table.
-    EntriesUsed,
-    /// Connectivity: 0 fresh, 1 stale, 2 fallback.
-    SyncState,
-    /// Version of the rule set in force; 0 if it is the configuration's own.
-    Running,
-    /// Version of the latest rule set that was refused.
-    Refused,
-}
-
-/// Names of the gauges. Only the first is defined without a weir-sync.
-const GAUGES: [&str; 4] =
-    ["weir.table.entries_used", "weir.sync.state", "weir.rule_set.running", "weir.rule_set.refused"];
 
 impl Metrics {
     /// Defines every metric.
@@ -116,7 +99,7 @@ impl Metrics {
     }
 
     /// Sets a gauge.
-    pub(crate) fn show(&self, gauge: EnvoyGauge, value: u64, config: ConfigHandle) {
+    pub(crate) fn show(&self, gauge: Gauge, value: u64, config: ConfigHandle) {
         if let Some(id) = self.gauges.get(gauge as usize).copied().flatten() {
             config.set(id, value);
         }

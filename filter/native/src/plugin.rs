@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{CallResult, Effect, Engine, Unread};
 use weir_limiter::table::Sample;
 use weir_rules::config::PluginConfig as Written;
@@ -12,7 +13,7 @@ use weir_rules::reading::ConfigError;
 use crate::abi::{self, ConfigHandle};
 use crate::http::make_call;
 use crate::locked;
-use crate::metrics::{EnvoyGauge, Metrics};
+use crate::metrics::Metrics;
 use crate::process::{WorkerHandle, now};
 use crate::timer::Timer;
 use crate::worker::Worker;
@@ -166,10 +167,10 @@ impl Plugin {
         self.metrics.flush(worker.engine.counters(), &worker.counted, config);
         let now = worker.engine.time(now());
         if let Some(step) = worker.engine.connectivity(now) {
-            self.metrics.show(EnvoyGauge::SyncState, step as u64, config);
+            self.metrics.show(Gauge::SyncState, step as u64, config);
         }
         if let Some(places) = locked(&self.sample).look(&mut worker.seat, now) {
-            self.metrics.show(EnvoyGauge::EntriesUsed, places, config);
+            self.metrics.show(Gauge::EntriesUsed, places, config);
         }
     }
 
@@ -211,8 +212,8 @@ impl Plugin {
                     worker.counted = self.metrics.names(worker.engine.rules(), config);
                 }
                 Effect::Running(running) => {
-                    self.metrics.show(EnvoyGauge::Running, running.version, config);
-                    self.metrics.show(EnvoyGauge::Refused, running.refused, config);
+                    self.metrics.show(Gauge::Running, running.version, config);
+                    self.metrics.show(Gauge::Refused, running.refused, config);
                 }
             }
         }
