@@ -72,9 +72,6 @@ pub fn described(matches: &ArgMatches) -> Result<Value, String> {
     };
     let headers = pairs("header", ':', "a header, as in 'x-api-key: abc'");
     let claims = pairs("claim", '=', "a claim, as in payload.sub=abc");
-    if !errors.is_empty() {
-        return Err(errors.join("\n"));
-    }
     let mut request = json!({"headers": {}, "claims": {}});
     for (name, value) in headers {
         match &mut request["headers"][name.to_ascii_lowercase()] {
@@ -85,13 +82,20 @@ pub fn described(matches: &ArgMatches) -> Result<Value, String> {
     for (path, value) in claims {
         let mut at = &mut request["claims"];
         for name in path.split('.') {
-            // A text in the way is replaced.
-            if !at.is_object() {
-                *at = json!({});
+            if at.is_string() {
+                break;
             }
             at = &mut at[name];
         }
-        *at = value.into();
+        // A token has each claim once, and weir-sync refuses a field that is there twice.
+        if at.is_null() {
+            *at = value.into();
+        } else {
+            errors.push(format!("--claim: expected each claim once, found {path} again"));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
     }
     for name in ["method", "path", "host", "address"] {
         if let Some(text) = matches.get_one::<String>(name) {

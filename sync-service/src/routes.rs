@@ -111,6 +111,7 @@ impl Routes {
     /// Responds to `request` of `peer`. Never fails: errors become problem responses.
     pub(crate) async fn respond(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> SentResponse {
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        let found = table::find(&method, uri.path());
         let answered = if let Err(problem) = own_host(self.hosts, &request) {
             Err(problem)
         } else if uri.path() == console::LIVE_PATH {
@@ -124,18 +125,17 @@ impl Routes {
                 }
                 Err(problem) => Err(problem),
             }
-        } else if table::find(request.method(), uri.path()).is_ok_and(|(route, _)| is_change(route, &request))
-        {
+        } else if found.as_ref().is_ok_and(|(route, _)| is_change(route, &request)) {
             // The change runs to its end even if the client disconnects, so that POPs are notified and the
             // audit log records it.
             let (routes, peer) = (Arc::clone(&self), Arc::clone(&peer));
-            let changing = tokio::spawn(async move { routes.route(request, &peer).await });
+            let changing = tokio::spawn(async move { routes.route(request, &peer, found).await });
             changing.await.unwrap_or_else(|_| {
                 let detail = "the change broke off, and may have been made: look before it is made again";
                 Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
             })
         } else {
-            self.route(request, &peer).await
+            self.route(request, &peer, found).await
         };
         let response = answered.unwrap_or_else(|problem| self.refuse(&method, &uri, &peer, &problem));
         self.sent(response).map(Either::Left)
@@ -181,7 +181,13 @@ impl Routes {
         problem.response()
     }
 
-    async fn route(&self, request: HttpRequest, peer: &Peer) -> Answered {
+    /// Responds to `request`, whose route was `found`. Pages and files have none.
+    async fn route(
+        &self,
+        request: HttpRequest,
+        peer: &Peer,
+        found: Result<(&Route, Vec<String>), Problem>,
+    ) -> Answered {
         self.check_length(&request)?;
         if let Some(file) = Self::file(&request) {
             return file;
@@ -194,10 +200,9 @@ impl Routes {
         if PAGES.contains(&path) {
             return self.page(&request).await;
         }
-        let (route, parts) = table::find(request.method(), path)?;
+        let (route, parts) = found?;
         let caller = self.authorize(route, &request, peer)?;
         let query = Query::read(request.uri().query(), route.query)?;
-        let parts = parts.into_iter().map(str::to_owned).collect();
         (route.handler)(self, Call { request, peer, caller, parts, query }).await
     }
 

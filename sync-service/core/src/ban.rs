@@ -283,11 +283,6 @@ impl Bans {
         })
     }
 
-    /// Returns the known end of the ban of `id`.
-    pub fn banned_until(&self, id: &BudgetId) -> Option<Time> {
-        self.list.until_us(id).map(|until_us| Time::from_nanos(until_us.saturating_mul(1_000)))
-    }
-
     /// Number of keys known to be banned.
     pub fn banned(&self) -> usize {
         self.list.banned()

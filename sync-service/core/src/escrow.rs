@@ -215,12 +215,6 @@ impl Escrow {
         last_us.saturating_add(self.deficit_ns.div_ceil(1_000)).saturating_add(self.kept_us)
     }
 
-    /// Time at which it can be dropped, in microseconds of the store's clock.
-    pub fn expires_us(&self) -> u64 {
-        let kept_us = if self.window_ends_us().is_some() { 0 } else { ENDED_KEPT_US };
-        self.full_us().saturating_add(kept_us)
-    }
-
     /// End of its window, in microseconds of the store's clock; none before any was entered.
     pub fn window_ends_us(&self) -> Option<u64> {
         (self.end_us > 0).then_some(self.end_us)

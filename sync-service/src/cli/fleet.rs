@@ -42,7 +42,7 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
         }
         sleep(PAUSE).await;
     };
-    let page = page(&fleet, Names::known(&api).await);
+    let page = page(&fleet, Names::for_people(&api, matches).await);
     let offline = fleet["offline"].as_str().map(|why| {
         format!(
             "warning: {}: these are the POPs that report to this weir-sync, and what it tells them",

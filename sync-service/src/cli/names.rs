@@ -54,6 +54,11 @@ impl Names {
         Self::ask(api).await.unwrap_or_default()
     }
 
+    /// Asks for them, unless the output is JSON, which has only numbers.
+    pub(super) async fn for_people(api: &Api, matches: &ArgMatches) -> Self {
+        if matches.get_flag("json") { Self::default() } else { Self::known(api).await }
+    }
+
     async fn ask(api: &Api) -> Result<Self, Failure> {
         Ok(Self::of_kept(&api.ask(ApiRequest::get(&["rules", "versions"])).await?.body))
     }

@@ -112,7 +112,7 @@ async fn get(api: &Api, matches: &ArgMatches) -> CommandResult {
         None => api.ask(ApiRequest::get(&["rules"])).await?,
     };
     let version = version.unwrap_or_default();
-    let (page, names) = (pretty(&body), Names::known(api).await);
+    let (page, names) = (pretty(&body), Names::for_people(api, matches).await);
     let answer = json!({"version": version, "rules": body});
     Ok(CommandOutput::new(answer, page).with_note(format!("version {}", names.of(version))))
 }
@@ -146,7 +146,7 @@ async fn diff_version(api: &Api, matches: &ArgMatches) -> CommandResult {
     let answer = differences(api, to).await?;
     let is_same = answer["is_same"] == true;
     let head = if is_same { "says just what" } else { "differs from" };
-    let names = Names::known(api).await;
+    let names = Names::for_people(api, matches).await;
     let from = names.of(answer["from"].as_u64().unwrap_or_default());
     let page = format!("Version {} {head} the current one, {from}.\n{}", names.of(to), lines(&answer));
     Ok(CommandOutput::new(answer, page).refused_if(!is_same))
@@ -162,7 +162,7 @@ async fn roll_back(api: &Api, matches: &ArgMatches) -> CommandResult {
     let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
     let changes = &differences["changes"];
     let answer = json!({"version": made, "previous": current, "to": to, "changes": changes});
-    let names = Names::known(api).await;
+    let names = Names::for_people(api, matches).await;
     let [made, to, current] =
         [made.as_u64().unwrap_or_default(), to, current].map(|version| names.of(version));
     let head = format!("Version {made} says what {to} says; it replaces {current}.\n");
@@ -178,7 +178,7 @@ async fn enforce(api: &Api, matches: &ArgMatches) -> CommandResult {
     let whose = if is_offline { "at the POPs that report to it" } else { "in the whole fleet" };
     let effect = if enforce { "rules are enforced" } else { "no rule limits anything" };
     let head = match made.as_u64() {
-        Some(made) if !is_offline => format!("Version {}: ", Names::known(api).await.of(made)),
+        Some(made) if !is_offline => format!("Version {}: ", Names::for_people(api, matches).await.of(made)),
         _ => String::new(),
     };
     let page = format!("{head}{effect}, {whose}.\n");

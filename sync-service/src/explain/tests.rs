@@ -177,3 +177,13 @@ fn an_undecided_test_is_said() {
         "  r: has only query parameter q more than once (duplicates: limit): limited at once; enforced"
     );
 }
+
+#[test]
+fn a_claim_is_given_once() {
+    for again in ["p.plan=gold", "p=gold", "p.plan.of=gold"] {
+        let line = ["explain", "-", "--claim", "p.plan=free", "--claim", again];
+        let wrong = described(&command().get_matches_from(line)).unwrap_err();
+        let path = again.split('=').next().unwrap();
+        assert_eq!(wrong, format!("--claim: expected each claim once, found {path} again"));
+    }
+}

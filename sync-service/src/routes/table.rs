@@ -138,12 +138,13 @@ impl Route {
 }
 
 /// Route of a request, with the parts of its path. Fails if there is no such path, or if it has other methods.
-pub(super) fn find<'a>(method: &Method, path: &'a str) -> Result<(&'static Route, Vec<&'a str>), Problem> {
+pub(super) fn find(method: &Method, path: &str) -> Result<(&'static Route, Vec<String>), Problem> {
     let first = ROUTES.iter().find(|route| route.parts(path).is_some()).ok_or_else(unknown)?;
     let at_path = || ROUTES.iter().filter(|route| route.path == first.path);
     let method = if *method == Method::HEAD { &Method::GET } else { method };
     if let Some(route) = at_path().find(|route| route.method == method.as_str()) {
-        return Ok((route, route.parts(path).unwrap_or_default()));
+        let parts = route.parts(path).unwrap_or_default();
+        return Ok((route, parts.into_iter().map(str::to_owned).collect()));
     }
     let allowed = at_path().map(|route| if route.method == "GET" { "GET, HEAD" } else { route.method });
     Err(Problem::method_not_allowed(&allowed.collect::<Vec<_>>().join(", ")))

@@ -60,9 +60,10 @@ pub struct SyncClient {
     pub(crate) bans: Vec<BannedHere>,
     /// Number of epochs acquired for single requests.
     epochs: u32,
-    /// Epochs that one request acquired for itself: the request holds them, or weir-sync has not confirmed
-    /// their end.
-    pub(super) own: Vec<OwnEpoch>,
+    /// Epochs that one request acquired for itself, and holds.
+    pub(super) held: Vec<OwnEpoch>,
+    /// Those with a cost, whose end weir-sync has not confirmed.
+    pub(super) ended: Vec<OwnEpoch>,
 }
 
 impl SyncClient {
@@ -85,7 +86,8 @@ impl SyncClient {
             refilled_at: Time::ZERO,
             bans: Vec::new(),
             epochs: 0,
-            own: Vec::new(),
+            held: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -151,7 +153,10 @@ impl SyncClient {
         // Requests hold epochs only under strict rules; weir-sync refuses a report that names any other.
         let is_strict = |rule: &RuleIndex| rules.terms_of(*rule).is_some_and(|terms| terms.is_strict);
         let strict = |rule| to(rule).filter(is_strict);
-        self.own.retain_mut(|own| strict(own.name.rule).map(|rule| own.name.rule = rule).is_some());
+        let mut renumber =
+            |own: &mut OwnEpoch| strict(own.name.rule).map(|rule| own.name.rule = rule).is_some();
+        self.held.retain_mut(&mut renumber);
+        self.ended.retain_mut(renumber);
     }
 
     /// Records the time to a reply, in nanoseconds.

@@ -34,17 +34,16 @@ const WAITS_NS: u64 = 5 * SECOND_NS;
 impl SyncClient {
     /// Keeps an epoch, to name it in reports; false if there are [`OWN_MAX`].
     pub(crate) fn keep_own(&mut self, own: OwnEpoch) -> bool {
-        let has_room = self.own.len() < OWN_MAX;
+        let has_room = self.held.len() + self.ended.len() < OWN_MAX;
         if has_room {
-            self.own.push(own);
+            if own.cost.is_some() { &mut self.ended } else { &mut self.held }.push(own);
         }
         has_room
     }
 
     /// True if one more epoch can be given back until a reply confirms it. Half of the places are left to requests.
     pub(crate) fn can_give_back(&self) -> bool {
-        let ended = self.own.iter().filter(|own| own.cost.is_some()).count();
-        self.own.len() < OWN_MAX && ended < OWN_MAX / 2
+        self.held.len() + self.ended.len() < OWN_MAX && self.ended.len() < OWN_MAX / 2
     }
 
     /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `named_in`
@@ -54,7 +53,7 @@ impl SyncClient {
             && self.keep_own(OwnEpoch {
                 name,
                 epoch: watched.epoch,
-                tokens: watched.admitted,
+                tokens: watched.charged.max(watched.admitted),
                 cost: Some(watched.admitted),
                 until: watched.until,
                 named_in,
@@ -65,13 +64,15 @@ impl SyncClient {
     /// Records the cost of the request that holds `epoch`. False if its lease has ended: the acquired tokens stay
     /// spent.
     pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) -> bool {
-        let own = self.own.iter_mut().find(|own| own.epoch == epoch && own.cost.is_none());
-        own.map(|own| (own.cost, own.named_in) = (Some(cost), 0)).is_some()
+        let Some(at) = self.held.iter().position(|own| own.epoch == epoch) else { return false };
+        let own = self.held.swap_remove(at);
+        self.ended.push(OwnEpoch { cost: Some(cost), named_in: 0, ..own });
+        true
     }
 
     /// Adds epochs that have ended to `builder`; in a report, also those whose leases must be renewed. A call
     /// for tokens can give back, but not state that more was spent. Returns the number of epochs whose lease ended
-    /// before their cost was confirmed.
+    /// before a cost other than their tokens was confirmed.
     pub(crate) fn report_own_epochs(
         &mut self,
         builder: &mut ReportBuilder,
@@ -80,18 +81,18 @@ impl SyncClient {
         now: Time,
     ) -> u32 {
         let mut lost = 0;
-        self.own.retain(|own| {
-            let is_lost = own.until <= now && own.cost.is_some_and(|cost| cost != own.tokens);
-            lost += u32::from(is_lost);
-            now < own.until
+        self.held.retain(|own| now < own.until);
+        self.ended.retain(|own| {
+            let is_over = own.until <= now;
+            lost += u32::from(is_over && own.cost != Some(own.tokens));
+            !is_over
         });
         let most = if is_acquire { NAMED_MAX } else { KEYS_MAX };
         let (next, divisor) = (self.next_sequence(), self.cold_rate_divisor());
-        for at in 0..self.own.len() {
+        for own in self.ended.iter_mut().chain(&mut self.held) {
             if builder.len() >= most {
                 break;
             }
-            let Some(own) = self.own.get(at).copied() else { break };
             let is_beyond = own.cost.is_some_and(|cost| cost > own.tokens);
             let is_due = match own.cost {
                 Some(_) => own.again_at <= now && !(is_acquire && is_beyond),
@@ -122,9 +123,7 @@ impl SyncClient {
             {
                 builder.held.push(HeldEpoch { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
             }
-            if let Some(own) = self.own.get_mut(at) {
-                own.named_in = next;
-            }
+            own.named_in = next;
         }
         lost
     }
@@ -139,17 +138,20 @@ impl SyncClient {
         sent_at: Time,
     ) {
         let is_it = |own: &OwnEpoch| (own.name.place.tag, own.epoch, own.named_in) == (tag, epoch, number);
-        let Some(at) = self.own.iter().position(is_it) else { return };
         let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
-        match self.own.get_mut(at).filter(|_| lease_ms > 0) {
-            Some(own) => {
-                own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000);
-                if own.cost.is_some() {
-                    own.again_at = sent_at + WAITS_NS;
+        for list in [&mut self.ended, &mut self.held] {
+            let Some(at) = list.iter().position(is_it) else { continue };
+            match list.get_mut(at).filter(|_| lease_ms > 0) {
+                Some(own) => {
+                    own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000);
+                    if own.cost.is_some() {
+                        own.again_at = sent_at + WAITS_NS;
+                    }
                 }
+                // The budget has closed the epoch.
+                None => drop(list.swap_remove(at)),
             }
-            // The budget has closed the epoch.
-            None => drop(self.own.swap_remove(at)),
+            return;
         }
     }
 }

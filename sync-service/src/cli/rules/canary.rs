@@ -62,7 +62,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
         "Canary {} is for {}, beside version {}: `rules canary` shows how far it has come.\n",
         answer["canary"],
         whom(&answer),
-        Names::known(api).await.of(version)
+        Names::for_people(api, matches).await.of(version)
     );
     Ok(CommandOutput::new(answer, page + &lines(&tried)).with_note(warnings.join("\n")))
 }
@@ -77,7 +77,7 @@ pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
         }
         ApiResult::Refused(status, problem) => return Err(api.refusal(status, &problem)),
     };
-    let page = page(&canary, Names::known(api).await) + &lines(&canary);
+    let page = page(&canary, Names::for_people(api, matches).await) + &lines(&canary);
     Ok(CommandOutput::new(canary, page))
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     };
     let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
-    let version = Names::known(api).await.of(answer["version"].as_u64().unwrap_or_default());
+    let version = Names::for_people(api, matches).await.of(answer["version"].as_u64().unwrap_or_default());
     Ok(CommandOutput::new(answer, format!("Version {version} is what canary {id} said, for all POPs.\n")))
 }
 

@@ -134,7 +134,7 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches)?;
     let tried = tried(api, &file, None).await?;
     let is_same = tried.answer["is_same"] == true;
-    let (path, current) = (file.path, Names::known(api).await.of(tried.current));
+    let (path, current) = (file.path, Names::for_people(api, matches).await.of(tried.current));
     let head = match (is_same, tried.current) {
         (true, _) => format!("{path} says just what version {current} says.\n"),
         (false, 0) => format!("{path} would be the first version.\n"),

@@ -77,7 +77,7 @@ fn a_weir_sync_out_of_reach_is_told_from_one_that_refuses() {
     }
 }
 
-/// What a command says to which this is answered.
+/// What a command says to which this is answered. It makes no other request.
 fn answered(answer: &'static str, arguments: &[&str]) -> Told {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", other.local_addr().unwrap());
@@ -85,10 +85,19 @@ fn answered(answer: &'static str, arguments: &[&str]) -> Told {
         let mut stream = other.accept().unwrap().0;
         assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
         stream.write_all(answer.as_bytes()).unwrap();
+        other
     });
     let told = Told::of(weir_sync(&[arguments, &["--url", &url]].concat()).output().unwrap());
-    server.join().unwrap();
+    let other = server.join().unwrap();
+    other.set_nonblocking(true).unwrap();
+    assert!(other.accept().is_err(), "a second request of {arguments:?}");
     told
+}
+
+#[test]
+fn json_output_needs_one_request() {
+    let fleet = "HTTP/1.1 200 OK\r\ncontent-length: 36\r\n\r\n{\"version\":7,\"rule_set\":7,\"pops\":[]}";
+    assert_eq!(answered(fleet, &["fleet", "--json"]).json(0)["rule_set"], 7);
 }
 
 #[test]

@@ -269,6 +269,26 @@ fn what_is_not_used_is_given_back_until_an_answer_confirms_it() {
     assert_eq!(said(&second), [(epoch, 1, 0)]);
     limiter.apply(second.sequence, &leased(second.sequence, 0, 0), &mut slots, T0 + 800 * MS).unwrap();
     assert_eq!(said(&limiter.report(&mut slots, true, T0 + 1_000 * MS).unwrap()), []);
+    limiter.report(&mut slots, true, T0 + 3_000 * MS).unwrap();
+    assert_eq!(limiter.counters().take_event(CountedEvent::Uncharged), 0);
+}
+
+#[test]
+fn unused_tokens_whose_lease_ends_before_they_are_given_back_are_counted() {
+    for (spent, counted) in [(1, 1), (3, 0)] {
+        let (mut limiter, mut slots) = strict("deny");
+        let (report, acquire) = wait(&mut limiter, &mut slots, T0);
+        limiter.acquired(acquire, &leased(report.sequence, 3, 2_000), &mut slots, T0).unwrap();
+        assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
+        for _ in 1..spent {
+            assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), DecisionKind::Allow);
+        }
+        for ms in [250, 1_900, 2_000] {
+            let report = limiter.report(&mut slots, true, T0 + ms * MS).unwrap();
+            limiter.report_failed(report.sequence, T0 + ms * MS);
+        }
+        assert_eq!(limiter.counters().take_event(CountedEvent::Uncharged), counted, "{spent} of 3 spent");
+    }
 }
 
 /// The budget may have been debited, and the answer lost.

@@ -112,7 +112,6 @@ fn absurd_numbers_saturate() {
     assert_eq!(long.leased_us(), 1_000);
     let one = store.request(&[claim(2, 0, 1)]);
     assert_eq!(store.escrow.acquire(u64::MAX, "a", &one).given, 1);
-    assert!(store.escrow.expires_us() >= store.escrow.full_us());
 }
 
 const MINUTE_US: u64 = 60 * SECOND_US;
