@@ -1,12 +1,12 @@
 //! weir-sync: receives reports from the points of presence, charges the budgets, and replies with grants.
 //!
 //! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token, and `report`
-//! decodes it and passes it to weir-budget's hub. A [`store`] makes the hub's charges, and the reply is
+//! decodes it and passes it to weir-budget's hub. A store ([`weir_store`]) makes the hub's charges, and the reply is
 //! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
 //! The path of a rule set: [`document`] parses it, and [`rules`] puts it into the store. POPs get the new
-//! revision, which includes the overrides of operators ([`overrides`]), with their next replies; [`fleet`] lists
-//! the revision that each POP runs. `rules/file.rs` watches a rule file, [`check`] checks one, [`explain`]
+//! revision, which includes the overrides of operators ([`overrides`]), with their next replies; the store
+//! knows the revision that each POP runs. `rules/file.rs` watches a rule file, [`check`] checks one, [`explain`]
 //! applies one to a request, and [`import`] converts one from another rate limiter's configuration. [`cli`] has
 //! the commands for a running weir-sync.
 //!
@@ -15,7 +15,7 @@
 //! A [`gateway`] is a point of presence in this process: it decides requests for services, and its reports are
 //! handled here.
 //!
-//! The arithmetic of budgets is in weir-budget. This crate has the clock, the sockets and the stores.
+//! The arithmetic of budgets is in weir-budget. This crate has the clock and the sockets.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -56,7 +56,6 @@ pub mod config;
 pub mod connections;
 pub mod document;
 pub mod explain;
-pub mod fleet;
 pub mod gateway;
 pub mod import;
 mod keys;
@@ -71,7 +70,6 @@ pub mod rules;
 pub mod secrets;
 pub mod server;
 mod settling;
-pub mod store;
 mod tls;
 
 pub use server::run;

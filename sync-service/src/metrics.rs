@@ -18,8 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use weir_protocol::messages::VERSION;
-
-use crate::store::StoreError;
+use weir_store::StoreError;
 
 /// A gauge that may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;

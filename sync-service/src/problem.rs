@@ -10,11 +10,11 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json as object};
 use weir_rules::reading::ConfigError;
+use weir_store::StoreError;
 
 use crate::access::Refused;
 use crate::access::credentials::{Credential, PopPatterns};
 use crate::rules::ChangeError;
-use crate::store::StoreError;
 
 /// Error response to a request.
 #[derive(Clone, Debug)]

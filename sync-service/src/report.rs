@@ -25,15 +25,15 @@ use weir_budget::pops::PopNote;
 use weir_budget::report_limits::Speaker;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
+use weir_store::fleet::Seen;
+use weir_store::{ChargeBatch, Store, StoreError};
 
 use crate::audit::AuditLog;
 use crate::audit::observer::Observer;
-use crate::fleet::Seen;
 use crate::metrics::{Metrics, StoreErrorKind};
 use crate::refusals::RefusedClaims;
 use crate::rules::follow::FleetState;
 use crate::rules::{RuleSetMetrics, RuleSets};
-use crate::store::{ChargeBatch, Store, StoreError};
 
 /// Handler of reports, and of queries about the hub's state.
 pub(crate) struct ReportHandler {

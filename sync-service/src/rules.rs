@@ -28,14 +28,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{Instant, timeout};
 use weir_budget::report_limits::KnownRule;
 use weir_rules::RuleSet;
+use weir_store::rules::{NewVersion, Stored, StoredVersion};
+use weir_store::{Store, StoreError};
 
 use crate::audit::AuditLog;
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
 use crate::document::{Document, Form};
 use crate::refusals::known_rules;
-use crate::store::rules::{NewVersion, Stored, StoredVersion};
-use crate::store::{Store, StoreError};
 use revision::{Followed, NumberedRules, RecentRevisions};
 
 pub use change::{

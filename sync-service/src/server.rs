@@ -16,6 +16,13 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::HubSettings;
+use weir_store::address::NodeMap;
+use weir_store::dial::{DialError, LoginFiles};
+use weir_store::keys::RedisKeys;
+use weir_store::memory::MemoryStore;
+use weir_store::redis::{Options, Redis, Wait};
+use weir_store::stream::StreamSettings;
+use weir_store::{Master, Store, StoreError};
 
 use crate::access::AllowedHosts;
 use crate::anomalies::Thresholds;
@@ -31,13 +38,6 @@ use crate::report::ReportHandler;
 use crate::routes::{Live, Routes};
 use crate::rules::file as rules_file;
 use crate::secrets::Secrets;
-use crate::store::address::NodeMap;
-use crate::store::dial::{DialError, LoginFiles};
-use crate::store::keys::RedisKeys;
-use crate::store::memory::MemoryStore;
-use crate::store::redis::{Options, Redis, Wait};
-use crate::store::stream::StreamSettings;
-use crate::store::{Master, Store, StoreError};
 
 /// Interval for reading hot keys and the rule set from the store: as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);

@@ -1,11 +1,11 @@
 //! Events of the audit log: one JSON object per line.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde_json::Value;
+use weir_store::stream::EventLine;
 
 use crate::changes::Differences;
 use crate::moment;
@@ -152,15 +152,6 @@ fn moment_of<S: serde::Serializer>(unix_ms: &u64, serializer: S) -> Result<S::Ok
 #[allow(clippy::ref_option, reason = "serde's way")]
 fn as_moment<S: serde::Serializer>(unix_ms: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     unix_ms.map(moment::text).serialize(serializer)
-}
-
-/// Serialized event.
-#[derive(Clone, Debug)]
-pub struct EventLine {
-    /// Name of the kind.
-    pub kind: &'static str,
-    /// JSON without a line break.
-    pub json: Arc<str>,
 }
 
 /// Common fields of all events: a unique ID, the time, and the name of this weir-sync.

@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::spawn_blocking;
+use weir_store::stream::EventLine;
 
-use super::event::EventLine;
 use crate::config::AuditFile;
 
 /// Mode of new files. They are not readable by others, because they name clients.

@@ -17,13 +17,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use weir_store::StoreError;
+use weir_store::dial::DialError;
+use weir_store::stream::{StreamSettings, StreamWriter};
 
 pub use crate::anomalies::Thresholds;
 use crate::config::AuditFile;
 use crate::metrics::{Metrics, OfEvent, OfSink};
-use crate::store::StoreError;
-use crate::store::dial::DialError;
-use crate::store::stream::{StreamSettings, StreamWriter};
 use event::{AuditEvent, ChangeEvent, ChangeOutcome, Stamp};
 use file::FileSink;
 use writer::{Queue, Sink, Writer};

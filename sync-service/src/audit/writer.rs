@@ -8,10 +8,10 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
+use weir_store::stream::{EventLine, StreamWriter};
 
-use super::event::{AuditEvent, EventLine, Stamp};
+use super::event::{AuditEvent, Stamp};
 use super::file::{FileSink, SinkError};
-use crate::store::stream::StreamWriter;
 
 /// Pause before a sink that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -7,12 +7,12 @@ use std::fmt;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_saphyr::{Options, Spanned};
 use weir_protocol::messages::POP_NAME_MAX;
+use weir_store::address::Address;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
 use super::{AuditStream, Config, GATEWAY_PREFIX, TokenSource};
 use crate::document::source::{self, Misread};
 use crate::secrets::Secrets;
-use crate::store::address::Address;
 
 /// Environment variable with the path of the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";

@@ -8,9 +8,9 @@ use tracing::level_filters::LevelFilter;
 use weir_budget::divide::GrantSettings;
 use weir_budget::hub;
 use weir_protocol::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
+use weir_store::address::NodeMap;
 
 use super::values::{self, AuditFile, AuditStream, LogFormat, StoreAddress, TokenSource};
-use crate::store::address::NodeMap;
 use crate::tls;
 
 /// Prefix of all environment variables.

@@ -8,7 +8,7 @@ use std::{fmt, fs};
 
 use tracing::level_filters::LevelFilter;
 
-use crate::store::address::Address;
+use weir_store::address::Address;
 
 /// Text that is never printed.
 #[derive(Clone, PartialEq, Eq)]

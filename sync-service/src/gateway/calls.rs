@@ -9,12 +9,12 @@ use weir_budget::escrow::AcquireRequest;
 use weir_budget::report_limits::Speaker;
 use weir_limiter::engine::{CallResult, ConsumeReply, SyncCall, Unread};
 use weir_protocol::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
+use weir_store::StoreError;
 
 use super::Gateway;
 use super::limit::{self, LimitAnswer, LimitCheck, PerUnit, taken};
 use super::reply::CheckReply;
 use super::request::{CheckPurpose, Patience};
-use crate::store::StoreError;
 
 impl Gateway {
     /// Answers `call` within its time limit.

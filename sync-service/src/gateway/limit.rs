@@ -15,12 +15,12 @@ use weir_protocol::calendar::Calendar;
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_rules::RuleSet;
+use weir_store::StoreError;
 
 use super::reply::{CheckDecision, CheckReply, RuleQuotaStatus, seconds_up};
 use super::request::CheckPurpose;
 use super::worker_host::unix_ns;
 use crate::config::Secret;
-use crate::store::StoreError;
 
 /// Rules that own these budgets: token buckets, and counts of windows, which may be kept for long. No rule of
 /// an operator can have a slash in its name, and no report from outside may use these names.

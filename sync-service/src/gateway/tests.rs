@@ -8,12 +8,12 @@ use tokio::time::timeout;
 use weir_budget::divide::GrantSettings;
 use weir_budget::report_limits::Speaker;
 use weir_protocol::messages::Report;
+use weir_store::Store;
+use weir_store::memory::MemoryStore as Stored;
+use weir_store::rules::NewVersion;
 
 use super::*;
 use crate::metrics::{Happened, Metrics, OfRule};
-use crate::store::Store;
-use crate::store::memory::MemoryStore as Stored;
-use crate::store::rules::NewVersion;
 
 /// Far above what anything takes here.
 const DEADLINE: Duration = Duration::from_secs(20);

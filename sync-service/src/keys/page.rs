@@ -9,10 +9,10 @@ use weir_budget::top_keys::fleet::{FleetTopKey, InRegion, Unseen};
 use weir_budget::top_keys::{KeyRates, WINDOW_NS};
 use weir_protocol::messages::AdmitRatio;
 use weir_protocol::time::SECOND_NS;
+use weir_store::StoreError;
 
 use super::name;
 use crate::moment;
-use crate::store::StoreError;
 
 /// Top keys of the fleet.
 #[derive(Clone, Debug, Default)]

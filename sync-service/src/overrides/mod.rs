@@ -8,7 +8,7 @@
 //! compose.rs   the rule set that POPs run: the operator's with its overrides
 //! ```
 //!
-//! The store keeps overrides apart from the rule set ([`crate::store::rules`]); [`crate::rules`] combines
+//! The store keeps overrides apart from the rule set ([`weir_store::rules`]); [`crate::rules`] combines
 //! them.
 
 pub mod compose;

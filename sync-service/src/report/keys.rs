@@ -9,13 +9,13 @@ use weir_budget::decisions::{self, DecisionCounts, RuleRates};
 use weir_budget::hub::{BudgetQuery, BudgetState};
 use weir_budget::pops::{self, PopStatus};
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
+use weir_store::{ChargeBatch, StoreError};
 
 use super::figures::DecisionRates;
 use super::{ReportHandler, unix_us};
 use crate::keys::page::{KeyState, TopKeysPage};
 use crate::keys::query::{self, LISTED_MAX};
 use crate::keys::shared::{self, SharedKeys};
-use crate::store::{ChargeBatch, StoreError};
 
 /// Error for a store that returned no result for a query.
 const NO_ANSWER: StoreError = StoreError::Invalid("no answer to a look");

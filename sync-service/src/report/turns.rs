@@ -6,8 +6,7 @@
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
 use weir_protocol::refill_policy::RefillPolicy;
-
-use crate::store::{Store, StoreError};
+use weir_store::{Store, StoreError};
 
 /// Acquires the tokens of all `acquires` of a report from `pop`. The results are in their order. Only requests ask
 /// for turns.
@@ -53,10 +52,10 @@ fn gives_nothing(acquire: &AcquireRequest, given: &AcquireResult) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::MemoryStore;
     use std::time::Duration;
     use weir_budget::budget::BudgetId;
     use weir_protocol::quota::{Period, Quota, Rate};
+    use weir_store::memory::MemoryStore;
 
     /// What a request acquires from a rule of so many an hour, all at once.
     fn acquire_on(rule: &str, refill_policy: RefillPolicy, burst: u32, claim: Claim) -> AcquireRequest {

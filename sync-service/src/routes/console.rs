@@ -19,12 +19,12 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use weir_store::fleet::Seen;
 
 use super::fleet::{add_statuses, pop};
 use super::{Answered, HttpRequest, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
-use crate::fleet::Seen;
 use crate::keys::page::parts;
 use crate::problem::{Problem, text};
 use crate::rules::follow::FleetState;

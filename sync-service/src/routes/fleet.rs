@@ -8,10 +8,10 @@ use tokio::join;
 use weir_budget::pops::PopStatus;
 use weir_limiter::sync::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
 use weir_protocol::time::SECOND_NS;
+use weir_store::fleet::Seen;
 
 use super::rules::canary;
 use super::{Answered, Call, JSON, Routes};
-use crate::fleet::Seen;
 use crate::keys::page::parts;
 use crate::problem::json as response;
 use crate::rules::follow::FleetState;

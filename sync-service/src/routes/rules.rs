@@ -11,13 +11,15 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::REGION_NAME_MAX;
+use weir_store::StoreError;
+use weir_store::fleet::Seen;
+use weir_store::rules::StoredVersion;
 
 use super::table::Query;
 use super::{Answered, Call, HttpRequest, HttpResponse, JSON, Routes, essence};
 use crate::changes::Differences;
 use crate::check::warn::{self, Warning};
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
-use crate::fleet::Seen;
 use crate::moment;
 use crate::overrides::spec::{OverrideState, Subject};
 use crate::problem::{Problem, json as response, merged, text};
@@ -25,8 +27,6 @@ use crate::rules::follow::FleetState;
 use crate::rules::{
     Audience, COMMENT, COMMENT_BYTES_MAX, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX, Tried,
 };
-use crate::store::StoreError;
-use crate::store::rules::StoredVersion;
 
 /// Maximum size of a body with a single field, in bytes.
 pub(super) const OVERRIDE_BYTES_MAX: usize = 4_096;

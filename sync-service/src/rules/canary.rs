@@ -7,13 +7,13 @@ use std::sync::Arc;
 use serde_json::json;
 use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
+use weir_store::StoreError;
+use weir_store::rules::{self as store, CanaryResult};
 
 use super::change::{Audience, Canary, StoredAudience};
 use super::{ChangeError, ChangeOrigin, NumberedDocument, RuleSets, Tried, read};
 use crate::audit::event::ChangeEvent;
 use crate::document::Document;
-use crate::store::StoreError;
-use crate::store::rules::{self as store, CanaryResult};
 
 impl RuleSets {
     /// Reads the current canary from the store.

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thiserror::Error;
 use weir_rules::reading::ConfigError;
+use weir_store::StoreError;
+use weir_store::fleet::Seen;
+use weir_store::rules::{OVERRIDES_MAX, StoredCanary};
 
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
-use crate::fleet::Seen;
-use crate::store::StoreError;
-use crate::store::rules::{OVERRIDES_MAX, StoredCanary};
 
 /// Header with the author's comment on a change.
 pub const COMMENT: &str = "weir-comment";

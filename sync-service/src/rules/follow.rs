@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::task::spawn_blocking;
+use weir_store::StoreError;
+use weir_store::fleet::Seen;
+use weir_store::rules::{Current, OverrideChange, StoredOverrides};
 
 use super::RuleSets;
 use super::change::Canary;
 use super::revision::{Base, Followed, Revision, Trial};
-use crate::fleet::Seen;
 use crate::overrides::spec::OverrideState;
-use crate::store::StoreError;
-use crate::store::rules::{Current, OverrideChange, StoredOverrides};
 
 impl RuleSets {
     /// Reads the current state from the store, and notifies POPs of changes. A store that has lost its data

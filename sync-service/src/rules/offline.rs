@@ -7,6 +7,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
+use weir_store::StoreError;
+use weir_store::rules::{self as store, Current, OVERRIDES_MAX, OverrideResult, Until};
 
 use super::revision::{Base, Followed, OfflineChange, Revision, Trial};
 use super::{Canary, ChangeError, ChangeOrigin, RuleSets, canary, read};
@@ -14,8 +16,6 @@ use crate::audit::event::ChangeEvent;
 use crate::document::{Document, Form};
 use crate::moment;
 use crate::refusals::known_rules;
-use crate::store::StoreError;
-use crate::store::rules::{self as store, Current, OVERRIDES_MAX, OverrideResult, Until};
 
 pub use super::revision::OFFLINE_NUMBER_MIN;
 

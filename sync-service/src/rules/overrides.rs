@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
+use weir_store::StoreError;
+use weir_store::rules::{self as store, OverrideResult};
 
 use super::revision::{Base, OfflineChange};
 use super::{ChangeError, ChangeOrigin, RuleSets};
@@ -14,8 +16,6 @@ use crate::overrides::compose::{OverrideEffect, compose, try_beside};
 use crate::overrides::request::OverrideRequest;
 use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideSettings, OverrideState, Subject};
 use crate::overrides::{Override, tier};
-use crate::store::StoreError;
-use crate::store::rules::{self as store, OverrideResult};
 
 impl RuleSets {
     /// All overrides, with the effect of each; the oldest first.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use weir_budget::budget::BudgetId;
 use weir_budget::report_limits::KnownRule;
 use weir_rules::RuleSet;
+use weir_store::rules::{Current, StoredOverrides, VERSIONS_KEPT};
 
 use super::change::{Canary, ChangeOrigin};
 use crate::document::{Document, Form};
@@ -18,7 +19,6 @@ use crate::overrides::compose::{Composed, OverrideEffect, compose};
 use crate::overrides::spec::OverrideState;
 use crate::overrides::{Override, tier};
 use crate::refusals::known_rules;
-use crate::store::rules::{Current, StoredOverrides, VERSIONS_KEPT};
 
 /// Maximum number of revisions kept, for POPs that received their numbers and fetch them.
 const REVISIONS_KEPT: usize = 8;

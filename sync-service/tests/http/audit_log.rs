@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use weir_store::Store as _;
 use weir_sync::config::{AuditFile, Config};
-use weir_sync::store::Store as _;
 
 use crate::Server;
 use crate::client::{Client, ask, greeting, one_key, report, request};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir_store::Store as _;
+use weir_store::memory::MemoryStore;
+use weir_store::rules::NewVersion;
 use weir_sync::config::{Config, TokenSource};
-use weir_sync::store::Store as _;
-use weir_sync::store::memory::MemoryStore;
-use weir_sync::store::rules::NewVersion;
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, one_key, post, report};

@@ -32,10 +32,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use weir_store::Store;
 use weir_sync::config::Config;
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{Listening, RunError};
-use weir_sync::store::Store;
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {

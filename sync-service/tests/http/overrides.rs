@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_protocol::messages::{Report, RunningRules};
+use weir_store::Store as _;
+use weir_store::rules::{OVERRIDES_MAX, OverrideChange, Until};
 use weir_sync::config::Config;
 use weir_sync::rules::offline::OFFLINE_NUMBER_MIN;
-use weir_sync::store::Store as _;
-use weir_sync::store::rules::{OVERRIDES_MAX, OverrideChange, Until};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};

@@ -14,12 +14,12 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::fleet::Seen;
-use weir_sync::store::memory::MemoryStore;
-use weir_sync::store::rules::{CanaryChange, CanaryResult, StoredCanary};
-use weir_sync::store::rules::{Current, OverrideChange, StoredOverrides};
-use weir_sync::store::rules::{NewVersion, Stored, StoredVersion};
-use weir_sync::store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
+use weir_store::fleet::Seen;
+use weir_store::memory::MemoryStore;
+use weir_store::rules::{CanaryChange, CanaryResult, StoredCanary};
+use weir_store::rules::{Current, OverrideChange, StoredOverrides};
+use weir_store::rules::{NewVersion, Stored, StoredVersion};
+use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 
 /// A memory store that several servers share. It records its accounts, and can be put out of reach.
 pub(crate) struct Shared {

@@ -8,7 +8,7 @@ use redis::AsyncCommands;
 use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN_MS};
 use weir_budget::budget::BudgetId;
 use weir_protocol::messages::BAN_MS_MAX;
-use weir_sync::store::Store;
+use weir_store::Store;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

@@ -1,9 +1,9 @@
 //! The canary, and the numbers of revisions while one runs: the same in every store.
 
-use weir_sync::store::Store;
-use weir_sync::store::rules::{CanaryChange, CanaryResult, StoredCanary};
-use weir_sync::store::rules::{Current, OverrideChange, Until};
-use weir_sync::store::rules::{NewVersion, Stored};
+use weir_store::Store;
+use weir_store::rules::{CanaryChange, CanaryResult, StoredCanary};
+use weir_store::rules::{Current, OverrideChange, Until};
+use weir_store::rules::{NewVersion, Stored};
 use weir_tests::redis::Redis;
 
 use crate::{POP_TTL, connected_with, memory_with};

@@ -5,8 +5,8 @@ use weir_budget::budget::BudgetId;
 use weir_budget::escrow::Claim;
 use weir_budget::plan::PlanEntry;
 use weir_protocol::quota::Period;
-use weir_sync::store::redis::{Options, Redis as RedisStore};
-use weir_sync::store::{ChargeBatch, Store, StoreError};
+use weir_store::redis::{Options, Redis as RedisStore};
+use weir_store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 
 use crate::{count, entry, in_reach, options, quota, strict};

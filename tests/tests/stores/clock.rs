@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weir_budget::escrow::Claim;
 use weir_budget::store_clock::MARGIN_US;
 use weir_protocol::quota::Period;
-use weir_sync::store::{ChargeBatch, Store};
+use weir_store::{ChargeBatch, Store};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 

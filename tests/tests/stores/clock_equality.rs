@@ -14,7 +14,7 @@ use weir_budget::store_clock::{Bounds, Jump};
 use weir_protocol::calendar::{Calendar, Window};
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::store::redis::{
+use weir_store::redis::{
     AcquireArguments, AcquireRow, Arguments, Charging, acquire_script, acquired, charge_accounts,
     charge_script,
 };

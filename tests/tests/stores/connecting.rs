@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
-use weir_sync::store::dial::{DialError, LoginFiles};
-use weir_sync::store::redis::Redis as RedisStore;
-use weir_sync::store::{ChargeBatch, Store, StoreError};
+use weir_store::dial::{DialError, LoginFiles};
+use weir_store::redis::Redis as RedisStore;
+use weir_store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;

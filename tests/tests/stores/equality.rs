@@ -7,7 +7,7 @@ use weir_budget::plan::PlanEntry;
 use weir_budget::records::MADE_MS_MAX;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::sharing::Sharing;
-use weir_sync::store::{ChargeBatch, Store};
+use weir_store::{ChargeBatch, Store};
 use weir_tests::redis::Redis;
 
 use crate::{all, connected, id, memory, quota};

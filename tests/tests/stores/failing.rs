@@ -7,8 +7,8 @@ use weir_budget::budget::{GRACE_US, KEPT_US_MAX, MEMBERS_MAX};
 use weir_budget::hot::HotKey;
 use weir_protocol::quota::Period;
 use weir_protocol::sharing::Sharing;
-use weir_sync::store::redis::budget_key;
-use weir_sync::store::{Store, StoreError};
+use weir_store::redis::budget_key;
+use weir_store::{Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 

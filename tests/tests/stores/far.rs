@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_sync::store::Store;
+use weir_store::Store;
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 

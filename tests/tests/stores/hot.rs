@@ -2,7 +2,7 @@
 
 use weir_budget::hot::HotKey;
 use weir_protocol::sharing::Sharing;
-use weir_sync::store::Store;
+use weir_store::Store;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

@@ -38,11 +38,11 @@ use weir_budget::budget::{Account, BudgetId, Count};
 use weir_budget::plan::PlanEntry;
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_sync::store::address::NodeMap;
-use weir_sync::store::dial::LoginFiles;
-use weir_sync::store::memory::MemoryStore;
-use weir_sync::store::redis::{Options, PREFIX, Redis as RedisStore};
-use weir_sync::store::{ChargeBatch, Store, StoreError};
+use weir_store::address::NodeMap;
+use weir_store::dial::LoginFiles;
+use weir_store::memory::MemoryStore;
+use weir_store::redis::{Options, PREFIX, Redis as RedisStore};
+use weir_store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

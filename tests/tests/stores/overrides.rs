@@ -1,10 +1,10 @@
 //! Overrides, and what is current with them: the same in every store.
 
-use weir_sync::store::Store;
-use weir_sync::store::rules::{
+use weir_store::Store;
+use weir_store::rules::{
     Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
 };
-use weir_sync::store::rules::{NewVersion, Stored};
+use weir_store::rules::{NewVersion, Stored};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

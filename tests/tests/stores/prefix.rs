@@ -5,10 +5,10 @@ use weir_budget::ban::{BanState, BannedKey};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_protocol::sharing::Sharing;
-use weir_sync::store::Store;
-use weir_sync::store::redis::{Options, Redis as RedisStore};
-use weir_sync::store::rules::{NewVersion, Stored};
-use weir_sync::store::rules::{OverrideChange, Until};
+use weir_store::Store;
+use weir_store::redis::{Options, Redis as RedisStore};
+use weir_store::rules::{NewVersion, Stored};
+use weir_store::rules::{OverrideChange, Until};
 use weir_tests::redis::{Redis, acl};
 use weir_tests::redis_cluster::Cluster;
 

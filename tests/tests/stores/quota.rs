@@ -7,8 +7,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
 use weir_protocol::calendar::{Calendar, DAY_US};
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::store::Store;
-use weir_sync::store::redis::escrow_key;
+use weir_store::Store;
+use weir_store::redis::escrow_key;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 

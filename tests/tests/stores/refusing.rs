@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
-use weir_sync::store::redis::Redis as RedisStore;
-use weir_sync::store::{Store, StoreError};
+use weir_store::redis::Redis as RedisStore;
+use weir_store::{Store, StoreError};
 use weir_tests::port;
 use weir_tests::redis::{Redis, Setup, acl};
 use weir_tests::wait::until;

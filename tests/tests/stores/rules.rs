@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use weir_budget::pops::PopNote;
-use weir_sync::fleet::NOTES_MAX;
-use weir_sync::store::Store;
-use weir_sync::store::rules::{NewVersion, Stored, VERSIONS_KEPT};
+use weir_store::Store;
+use weir_store::fleet::NOTES_MAX;
+use weir_store::rules::{NewVersion, Stored, VERSIONS_KEPT};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_sync::store::dial::LoginFiles;
-use weir_sync::store::redis::{Redis as RedisStore, budget_key};
-use weir_sync::store::{Store, StoreError};
+use weir_store::dial::LoginFiles;
+use weir_store::redis::{Redis as RedisStore, budget_key};
+use weir_store::{Store, StoreError};
 use weir_tests::redis::OPERATOR;
 use weir_tests::redis_sentinels::{MASTER, Sentinels, WATCHER};
 use weir_tests::wait::until;

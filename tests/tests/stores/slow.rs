@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_protocol::messages::{BudgetRule, Key, Reply, Report};
 use weir_protocol::sharing::Sharing;
-use weir_sync::store::Store;
+use weir_store::Store;
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;

@@ -6,8 +6,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, H
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::store::redis::escrow_key;
-use weir_sync::store::{Store, StoreError};
+use weir_store::redis::escrow_key;
+use weir_store::{Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

@@ -8,8 +8,8 @@ use weir_protocol::calendar::{Calendar, Window};
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::store::Store;
-use weir_sync::store::redis::escrow_key;
+use weir_store::Store;
+use weir_store::redis::escrow_key;
 use weir_tests::redis::Redis;
 
 use crate::equality::Random;

@@ -8,7 +8,7 @@ use weir_protocol::messages::POPS_MAX;
 use weir_protocol::quota::Period;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::{Floor, Sharing};
-use weir_sync::store::{ChargeBatch, Store};
+use weir_store::{ChargeBatch, Store};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

@@ -10,8 +10,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim};
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_sync::store::Store;
-use weir_sync::store::redis::escrow_key;
+use weir_store::Store;
+use weir_store::redis::escrow_key;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

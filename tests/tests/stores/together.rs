@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, Charge, Demand};
 use weir_budget::plan::PlanEntry;
 use weir_protocol::quota::Period;
-use weir_sync::store::{ChargeBatch, Store};
+use weir_store::{ChargeBatch, Store};
 use weir_tests::redis::Redis;
 
 use crate::{connected, count, entry, quota};

@@ -1,7 +1,7 @@
 //! What weir-syncs say of their busy keys: the same in every store.
 
 use redis::AsyncCommands;
-use weir_sync::store::{Store, TOP_KEYS_MEMBERS_MAX};
+use weir_store::{Store, TOP_KEYS_MEMBERS_MAX};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 

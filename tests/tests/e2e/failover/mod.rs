@@ -21,7 +21,7 @@ use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
-use weir_sync::store::redis::{budget_key, escrow_key};
+use weir_store::redis::{budget_key, escrow_key};
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::fleet::generator::Generator;

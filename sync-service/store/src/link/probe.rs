@@ -7,9 +7,9 @@ use redis::{ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
 use tokio::time::timeout;
 
 use super::LinkTarget;
-use crate::store::StoreError;
-use crate::store::keys::RedisKeys;
-use crate::store::trouble::explain;
+use crate::StoreError;
+use crate::keys::RedisKeys;
+use crate::trouble::explain;
 
 /// Commands of a probe. They call the commands of all scripts, which detects a replica, a full or loading Redis
 /// and a user with too few rights.
@@ -75,7 +75,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::dropping;
-    use crate::store::redis::Scripts;
+    use crate::redis::Scripts;
 
     /// The commands that a script calls.
     fn called(script: &str) -> BTreeSet<&str> {

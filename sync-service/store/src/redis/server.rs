@@ -10,12 +10,12 @@ use super::Wait;
 use super::confirmer::Confirmer;
 use super::exchange::{RoutedCommand, exchange};
 use super::script::Lua;
-use crate::store::clock::{Clocks, ServerClock};
-use crate::store::dial::Dialer;
-use crate::store::keys::RedisKeys;
-use crate::store::link::{Link, LinkTarget, OpenConnection};
-use crate::store::trouble::explain;
-use crate::store::{Master, StoreError};
+use crate::clock::{Clocks, ServerClock};
+use crate::dial::Dialer;
+use crate::keys::RedisKeys;
+use crate::link::{Link, LinkTarget, OpenConnection};
+use crate::trouble::explain;
+use crate::{Master, StoreError};
 
 /// Settings for reaching servers.
 #[derive(Clone, Debug)]

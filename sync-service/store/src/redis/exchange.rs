@@ -6,10 +6,10 @@ use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisA
 
 use super::Wait;
 use super::script::Lua;
-use crate::store::StoreError;
-use crate::store::clock::{Route, SentBounds, late_us};
-use crate::store::link::{Link, OpenConnection};
-use crate::store::trouble::explain;
+use crate::StoreError;
+use crate::clock::{Route, SentBounds, late_us};
+use crate::link::{Link, OpenConnection};
+use crate::trouble::explain;
 
 /// The command that runs a script.
 const EVALSHA: &str = "EVALSHA";
@@ -208,7 +208,7 @@ pub(super) fn confirmed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::clock::{Clocks, ServerClock};
+    use crate::clock::{Clocks, ServerClock};
 
     #[test]
     fn bounds_of_the_clock_are_arguments_of_scripts_alone() {

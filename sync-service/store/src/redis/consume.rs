@@ -14,8 +14,8 @@ use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use super::trips::Trips;
-use crate::store::StoreError;
-use crate::store::keys::RedisKeys;
+use crate::StoreError;
+use crate::keys::RedisKeys;
 
 /// Maximum number of requests in one call, during which Redis does nothing else.
 const CALL_MAX: usize = 64;

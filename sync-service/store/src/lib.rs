@@ -1,14 +1,46 @@
-//! Stores of budgets: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
+//! Budgets, rule sets and overrides of a fleet: one trait, [`Store`], in memory ([`memory`]) or in Redis ([`redis`]).
 //!
 //! A store only does what must be atomic: charge a budget, acquire from a strict one, count the live POPs, put a
 //! rule set. It has its own clock, so that all weir-syncs that share it agree on the time. Both stores compute
 //! the same to the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels
 //! of Redis.
+//!
+//! It leaves out the arithmetic of budgets, which is weir-budget's, and of which `charge.lua`, `acquire.lua` and
+//! `consume.lua` are translations. Rule sets, overrides and top keys are opaque texts to it. When to charge, and what to
+//! do without a store, is up to weir-sync.
+//!
+//! ```
+//! use std::time::Duration;
+//! use weir_budget::{budget::BudgetId, plan::PlanEntry, records::Count};
+//! use weir_protocol::{quota::Quota, sharing::Sharing};
+//! use weir_store::{ChargeBatch, Store, memory::MemoryStore};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::new(1_000, Duration::from_secs(10));
+//! // A POP has admitted 70 requests of a client, whose quota is 100 at once and 10 a second.
+//! let quota = Quota::from_token_ns(100_000_000, 100)?;
+//! let client = BudgetId::new("per-address".into(), vec![4, 32, 192, 0, 2, 1]);
+//! let mut entry = PlanEntry::new(client, quota, Sharing::of(quota));
+//! entry.counts.push(Count { epoch: 1, admitted: 70, unconfirmed: 70, span_us: 0, missing: 0, made_ms: 1 });
+//! let batch = ChargeBatch { member: "eu/a", pop: "fra1", entries: &[entry] };
+//! // They are charged once, however often they are reported.
+//! for charged in [70, 0] {
+//!     assert_eq!(store.charge(&batch).await.remove(0)?.charged, charged);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`address`] reads the store's address; [`dial`] connects, with TLS, passwords and sentinels; [`link`] keeps a
+//! connection; [`keys`] has the names of Redis's keys. [`rules`] and [`fleet`] are what the trait says of rule sets and
+//! of POPs. [`stream`] appends the audit log's lines to a Redis Stream.
 
 pub mod address;
 mod ceiling;
 mod clock;
 pub mod dial;
+pub mod fleet;
 pub mod keys;
 pub mod link;
 pub mod memory;
@@ -29,7 +61,7 @@ use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
 use weir_protocol::refill_policy::RefillPolicy;
 
-use crate::fleet::Seen;
+use fleet::Seen;
 use rules::{
     CanaryChange, CanaryResult, Current, NewVersion, OverrideChange, Stored, StoredCanary, StoredOverrides,
     StoredVersion,
@@ -111,10 +143,10 @@ pub trait Store: Send + Sync {
     /// a POP.
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()>;
 
-    /// Returns every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
+    /// Returns every POP of the fleet that has a note (see [`fleet::seen`]), by name.
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>>;
 
-    /// Stores for [`TOP_KEYS_MS`] the top keys of `member` (`region/replica`, see [`crate::keys::shared`]),
+    /// Stores for [`TOP_KEYS_MS`] the top keys of `member` (`region/replica`), a text,
     /// replacing its previous ones; an empty text removes them.
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 

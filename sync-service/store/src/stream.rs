@@ -11,7 +11,6 @@ use super::StoreError;
 use super::address::{Node, NodeMap};
 use super::dial::{DialError, Dialer, LoginFiles, connect};
 use super::trouble::explain;
-use crate::audit::event::EventLine;
 
 /// Time-out for opening a connection, as a multiple of an answer's: name look-up, TLS, password.
 const OPEN_TIMES: u32 = 4;
@@ -33,6 +32,15 @@ pub struct StreamSettings {
     pub response_timeout: Duration,
     /// Approximate number of entries kept.
     pub entries_max: usize,
+}
+
+/// Entry of the stream.
+#[derive(Clone, Debug)]
+pub struct EventLine {
+    /// Name of the kind.
+    pub kind: &'static str,
+    /// JSON without a line break.
+    pub json: Arc<str>,
 }
 
 /// Appends lines to the stream.

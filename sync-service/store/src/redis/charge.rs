@@ -21,8 +21,8 @@ use weir_protocol::quota::Quota;
 
 use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
-use crate::store::StoreError;
-use crate::store::clock::{BOUNDS_LEN, DOUBLE, add_doubles, doubles, whole};
+use crate::StoreError;
+use crate::clock::{BOUNDS_LEN, DOUBLE, add_doubles, doubles, whole};
 
 /// Length of a budget's head in bytes (see the script).
 const HEAD_BYTES: usize = 109;

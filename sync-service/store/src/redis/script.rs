@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, Script};
 
 use super::{acquire, charge, consume, rules, shared};
-use crate::store::clock::Route;
+use crate::clock::Route;
 
 /// A script with its hash.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Lua {
 
 /// Scripts by name.
 #[derive(Debug)]
-pub(in crate::store) struct Scripts {
+pub(crate) struct Scripts {
     pub(super) charge: Arc<Lua>,
     pub(super) acquire: Arc<Lua>,
     pub(super) take: Arc<Lua>,
@@ -60,7 +60,7 @@ pub(in crate::store) struct Scripts {
 }
 
 impl Scripts {
-    pub(in crate::store) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let untimed = |text: String| Arc::new(Lua::new(&text));
         let acquire = Lua { is_confirmed: true, ..Lua::timed(&acquire::script(), Route::Row(4)) };
         Self {
@@ -77,7 +77,7 @@ impl Scripts {
     }
 
     /// Texts of all scripts, for loading.
-    pub(in crate::store) fn texts(&self) -> Vec<String> {
+    pub(crate) fn texts(&self) -> Vec<String> {
         let Self { charge, acquire, take, seen, hot, bans, rules, overrides, top_keys } = self;
         let all = [charge, acquire, take, seen, hot, bans, rules, overrides, top_keys];
         all.map(|script| script.text.clone()).into()

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::store::rules::{CanaryChange, CanaryResult, StoredCanary};
-use crate::store::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
-use crate::store::rules::{OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride};
+use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
+use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
+use crate::rules::{OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride};
 
 /// Kept versions, and the canary.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use super::Redis;
 use super::exchange::RoutedCommand;
 use super::script::script;
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
-use crate::store::{StoreError, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
+use crate::{StoreError, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
 
 /// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
 /// overtake each other.

@@ -16,9 +16,9 @@ use super::exchange::{RoutedCommand, error_kind};
 use super::nodes::Nodes;
 use super::script::Lua;
 use super::server::{Reach, Server};
-use crate::store::StoreError;
-use crate::store::address::Node;
-use crate::store::link::OpenConnection;
+use crate::StoreError;
+use crate::address::Node;
+use crate::link::OpenConnection;
 
 /// Number of times that a call is sent again if a server could not take it.
 const RETRIES: usize = 2;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::store::StoreError;
+use crate::StoreError;
 
 /// An episode is over once everything has worked for this time.
 const CALM: Duration = Duration::from_secs(10);

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Wait;
 use super::exchange::{RoutedCommand, add_wait, confirmed, exchange};
 use super::script::Lua;
-use crate::store::link::{Episode, Link, OpenConnection};
-use crate::store::{Master, StoreError};
+use crate::link::{Episode, Link, OpenConnection};
+use crate::{Master, StoreError};
 
 /// Maximum number of reports whose acquires wait to be sent.
 const ASKED_MAX: usize = 256;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
-use crate::store::address::Node;
+use crate::address::Node;
 
 /// Number of slots in a cluster.
 const SLOTS: u16 = 16_384;

@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::episode::Episode;
 use super::probe::{judge, probe, warn_of_eviction};
 use super::{LinkState, LinkTarget, OpenConnection};
-use crate::store::StoreError;
-use crate::store::address::Node;
-use crate::store::dial::connect;
-use crate::store::keys::RedisKeys;
+use crate::StoreError;
+use crate::address::Node;
+use crate::dial::connect;
+use crate::keys::RedisKeys;
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);

@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::confirmer::patience;
 use super::server::{Reach, Server};
 use super::slots::{SlotMap, View, slot_of};
-use crate::store::address::Node;
-use crate::store::dial::connect;
-use crate::store::link::{Episode, HashTag, LinkTarget, OpenConnection};
-use crate::store::trouble::explain;
-use crate::store::{Master, StoreError};
+use crate::address::Node;
+use crate::dial::connect;
+use crate::link::{Episode, HashTag, LinkTarget, OpenConnection};
+use crate::trouble::explain;
+use crate::{Master, StoreError};
 
 /// Interval at which the map of slots is read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -284,16 +284,16 @@ async fn ask_view(open: &OpenConnection, host: &str) -> Result<View, StoreError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::address::NodeMap;
-    use crate::store::clock::Clocks;
-    use crate::store::dial::{Dialer, LoginFiles};
+    use crate::address::NodeMap;
+    use crate::clock::Clocks;
+    use crate::dial::{Dialer, LoginFiles};
 
     #[tokio::test]
     async fn a_master_that_was_left_and_connected_to_again_is_left_again() {
         // Nobody listens there.
         let dialer = Dialer::new("redis+cluster://127.0.0.1:1", LoginFiles::default(), NodeMap::default());
         let nodes = Nodes::new(Reach {
-            keys: crate::store::keys::RedisKeys::default(),
+            keys: crate::keys::RedisKeys::default(),
             dialer: Arc::new(dialer.unwrap()),
             response_timeout: SEED_TIMEOUT,
             scripts: Arc::from([]),

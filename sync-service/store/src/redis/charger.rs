@@ -14,7 +14,7 @@ use super::charge::{Charging, accounts};
 use super::script::Lua;
 use super::servers::Servers;
 use super::trips::Trips;
-use crate::store::StoreError;
+use crate::StoreError;
 
 /// Maximum number of counts in one call, during which Redis does nothing else.
 const COUNTS_MAX: usize = 64;

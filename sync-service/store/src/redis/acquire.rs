@@ -17,8 +17,8 @@ use weir_protocol::refill_policy::RefillPolicy;
 use super::charge::deficit;
 use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
-use crate::store::StoreError;
-use crate::store::keys::RedisKeys;
+use crate::StoreError;
+use crate::keys::RedisKeys;
 
 /// A budget that is not full is kept longer by this many times its deficit, but by no more than
 /// [`STEP_KEPT_US`].

@@ -8,9 +8,9 @@ use super::cluster::Cluster;
 use super::exchange::RoutedCommand;
 use super::script::Lua;
 use super::server::{Reach, Server};
-use crate::store::address::Discovery;
-use crate::store::link::LinkTarget;
-use crate::store::{Master, StoreError};
+use crate::address::Discovery;
+use crate::link::LinkTarget;
+use crate::{Master, StoreError};
 
 /// The servers of a store.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use super::Redis;
 use super::exchange::RoutedCommand;
 use super::script::script;
-use crate::store::StoreError;
-use crate::store::rules::{CanaryChange, CanaryResult, StoredCanary};
-use crate::store::rules::{
+use crate::StoreError;
+use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
+use crate::rules::{
     Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
 };
-use crate::store::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
+use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
 /// Name of the rule sets' hash.
 const RULES: &str = "rules";
