@@ -4,11 +4,9 @@
 //! decodes it and passes it to weir-budget's hub. A store ([`weir_store`]) makes the hub's charges, and the reply is
 //! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
-//! The path of a rule set: [`document`] parses it, and [`rules`] puts it into the store. POPs get the new
+//! The path of a rule set: [`weir_cli::document`] parses it, and [`rules`] puts it into the store. POPs get the new
 //! revision, which includes the overrides of operators ([`overrides`]), with their next replies; the store
-//! knows the revision that each POP runs. `rules/file.rs` watches a rule file, [`check`] checks one, [`explain`]
-//! applies one to a request, and [`import`] converts one from another rate limiter's configuration. [`cli`] has
-//! the commands for a running weir-sync.
+//! knows the revision that each POP runs. `rules/file.rs` watches a rule file. The commands are in [`weir_cli`].
 //!
 //! Changes and decisions are written to the audit log ([`audit`]).
 //!
@@ -50,17 +48,11 @@ pub mod access;
 mod anomalies;
 pub mod audit;
 pub mod changes;
-pub mod check;
-pub mod cli;
 pub mod config;
 pub mod connections;
-pub mod document;
-pub mod explain;
 pub mod gateway;
-pub mod import;
 mod keys;
 pub mod metrics;
-mod moment;
 pub mod overrides;
 mod problem;
 mod refusals;

@@ -8,8 +8,8 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
-use weir_sync::cli;
 use weir_sync::config::{self, Config, LogFormat};
+use weir_sync::gateway::json;
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
 
@@ -20,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let matches = config::command().get_matches();
     if let Some((name, matches)) = matches.subcommand() {
-        return cli::run(name, matches, config::command());
+        return weir_cli::run(name, matches, config::command(), json::request);
     }
     let loaded = match config::load(&matches, std::env::vars_os()) {
         Ok(loaded) => loaded,

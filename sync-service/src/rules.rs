@@ -27,6 +27,7 @@ use std::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{Instant, timeout};
 use weir_budget::report_limits::KnownRule;
+use weir_cli::document::{Document, Form};
 use weir_rules::RuleSet;
 use weir_store::rules::{NewVersion, Stored, StoredVersion};
 use weir_store::{Store, StoreError};
@@ -34,14 +35,10 @@ use weir_store::{Store, StoreError};
 use crate::audit::AuditLog;
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
-use crate::document::{Document, Form};
 use crate::refusals::known_rules;
 use revision::{Followed, NumberedRules, RecentRevisions};
 
-pub use change::{
-    Audience, COMMENT, COMMENT_BYTES_MAX, Canary, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX,
-    Tried,
-};
+pub use change::{Audience, Canary, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX, Tried};
 
 /// Maximum delay of a report that names a version which is not known here yet.
 const LOOK_UP_MAX: Duration = Duration::from_millis(100);

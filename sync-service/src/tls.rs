@@ -1,15 +1,15 @@
 //! TLS of weir-sync's own listeners: certificates that are read again when their files change, and names in
 //! client certificates.
 
-use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use webpki::EndEntityCert;
+use weir_cli::credentials::certificates;
 
 use crate::access::credentials::{Credential, PopPatterns};
 
@@ -91,17 +91,4 @@ fn read(files: &TlsFiles) -> Result<ServerConfig, String> {
     builder.with_single_cert(chain, key).map_err(|error| {
         format!("tls_key_file: expected the key of the certificate in {}: {error}", files.cert)
     })
-}
-
-/// Reads all certificates in the file at `path`. An empty file is an error. Errors begin with `setting`.
-pub(crate) fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(Path::new(path)).and_then(Iterator::collect);
-    let certificates: Vec<_> = read.map_err(|error| match error {
-        pem::Error::Io(error) => format!("{setting}: cannot read {path}: {error}"),
-        error => format!("{setting}: {path}: expected certificates (PEM): {error}"),
-    })?;
-    if certificates.is_empty() {
-        return Err(format!("{setting}: {path}: expected certificates (PEM), found none"));
-    }
-    Ok(certificates)
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde_json::Value;
+use weir_cli::moment;
 use weir_store::stream::EventLine;
 
 use crate::changes::Differences;
-use crate::moment;
 
 /// An event.
 #[derive(Clone, Debug, Serialize)]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use weir_cli::moment;
 use weir_protocol::messages::Report;
 
 use super::AuditLog;
@@ -14,7 +15,6 @@ use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
 use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute};
 use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
-use crate::moment;
 
 /// Maximum number of anomalies that are listed.
 const UNDER_WAY_MAX: usize = 50;

@@ -6,12 +6,12 @@ use std::fmt;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_saphyr::{Options, Spanned};
+use weir_cli::document::source::{self, Misread};
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_store::address::Address;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
 use super::{AuditStream, Config, GATEWAY_PREFIX, TokenSource};
-use crate::document::source::{self, Misread};
 use crate::secrets::Secrets;
 
 /// Environment variable with the path of the file.
@@ -74,9 +74,7 @@ pub fn command() -> Command {
         )
         .arg(file.help("A YAML file of settings; also WEIR_SYNC_CONFIG"))
         .arg(check.help("Check the configuration, try the store, and exit"))
-        .subcommand(crate::check::command())
-        .subcommand(crate::import::command())
-        .subcommands(crate::cli::commands())
+        .subcommands(weir_cli::commands())
         .args_conflicts_with_subcommands(true);
     SETTINGS.iter().fold(command, |command, setting| {
         let help = match setting.default {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fmt, fs};
 
 use tracing::level_filters::LevelFilter;
-
+use weir_cli::credentials::check_token;
 use weir_store::address::Address;
 
 /// Text that is never printed.
@@ -208,10 +208,6 @@ pub(super) fn count(text: &str, min: usize, max: usize) -> Result<usize, String>
     value.ok_or_else(|| format!("expected a whole number from {min} to {max}, found `{text}`"))
 }
 
-/// Minimum length of a token in bytes, so that it cannot be guessed.
-pub const TOKEN_BYTES_MIN: usize = 16;
-/// Maximum length of a token, in bytes.
-pub const TOKEN_BYTES_MAX: usize = 1_024;
 /// Mode bit that lets every user of the machine read a file.
 const OTHERS_MAY_READ: u32 = 0o004;
 
@@ -249,16 +245,9 @@ pub fn privacy_warning(path: &str) -> Option<String> {
     (mode & OTHERS_MAY_READ != 0).then(|| format!("{path} {sentence} {path}`"))
 }
 
-/// Parses a token: printable ASCII without blanks, so that it fits into a header.
+/// Parses a [token](check_token).
 pub fn token(text: &str) -> Result<Secret, String> {
-    let length = TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX;
-    let fits = length.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-    // The error does not quote the text, because it is a secret.
-    let expected = format!(
-        "expected {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable ASCII characters without blanks, as \
-         `openssl rand -hex 32` makes them"
-    );
-    fits.then(|| Secret::new(text)).ok_or(expected)
+    check_token(text).map(|()| Secret::new(text))
 }
 
 /// 64 random bits.

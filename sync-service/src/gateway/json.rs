@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use weir_protocol::quota::{Quota, TOKENS_MAX};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
-use weir_rules::request::{CLAIM_NAMES_MAX, LINE_BREAK, NAME_BYTES_MAX, address::parse};
+use weir_rules::request::{CLAIM_NAMES_MAX, LINE_BREAK, NAME_BYTES_MAX, Request, address::parse};
 
 use super::limit::{LimitAnswer, LimitCheck};
 use super::reply::{CheckDecision, CheckReply, seconds_up};
@@ -32,6 +32,11 @@ const HITS_MAX: u32 = 1_000_000;
 /// Parses one check or a list of checks. Each error has its place.
 pub(crate) fn asks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
     all(value, ask)
+}
+
+/// Parses the request of one check.
+pub fn request(value: &Value) -> Result<Box<dyn Request>, Vec<ConfigError>> {
+    Ok(Box::new(asks(value)?.pop().unwrap_or_default()))
 }
 
 /// Parses one settlement or a list of settlements.

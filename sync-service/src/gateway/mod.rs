@@ -45,7 +45,7 @@ mod booking;
 mod calls;
 mod counts;
 mod descriptor;
-pub(crate) mod json;
+pub mod json;
 pub(crate) mod limit;
 pub mod proto;
 mod reply;

@@ -17,8 +17,6 @@ pub(crate) struct CheckRequest {
     pub(crate) host: Option<String>,
     /// Path with its query.
     pub(crate) path: Option<String>,
-    /// Proxy's name of its route. No check has one; `weir-sync explain` may.
-    pub(crate) route: Option<String>,
     /// Header lines, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     /// Claims by paths of names: those of the request's token, and attributes that no client can forge.
@@ -51,7 +49,6 @@ impl Default for CheckRequest {
             method: None,
             host: None,
             path: None,
-            route: None,
             headers: Vec::new(),
             claims: Vec::new(),
             descriptor: None,
@@ -99,7 +96,8 @@ impl Request for CheckRequest {
             Attribute::Method => self.method.as_ref(),
             Attribute::Path => self.path.as_ref(),
             Attribute::Authority => self.host.as_ref(),
-            Attribute::Route => self.route.as_ref(),
+            // Only a proxy has routes.
+            Attribute::Route => None,
             Attribute::Header(name) => return self.write_header(name, room),
             Attribute::Claim(path) => {
                 let claim = self.claims.iter().find(|(known, _)| known == path);

@@ -7,12 +7,12 @@ use weir_budget::divide::WatchLevel;
 use weir_budget::hub::BudgetState;
 use weir_budget::top_keys::fleet::{FleetTopKey, InRegion, Unseen};
 use weir_budget::top_keys::{KeyRates, WINDOW_NS};
+use weir_cli::moment;
 use weir_protocol::messages::AdmitRatio;
 use weir_protocol::time::SECOND_NS;
 use weir_store::StoreError;
 
 use super::name;
-use crate::moment;
 
 /// Top keys of the fleet.
 #[derive(Clone, Debug, Default)]

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use serde_json::Value;
 use weir_budget::budget::BudgetId;
 use weir_budget::top_keys::fleet::{FleetTopKey, Sort, sort};
+use weir_cli::moment;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 
 use super::name;
-use crate::moment;
 use crate::overrides::Override;
 use crate::overrides::network::Network;
 use crate::overrides::spec::{OverrideKind, OverrideState, Subject};

@@ -1,14 +1,13 @@
 //! Keys of a request, and the predicted decision on it.
 
 use serde_json::{Value, json};
+use weir_cli::explain;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::key::{KeyValue, Missing, MissingPart};
 use weir_rules::matching::Bits;
 use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Request, Values};
 use weir_rules::{Listed, Rule, RuleSet};
-
-use crate::explain;
 
 /// Result of matching a request against rules and lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+use weir_cli::document::Document;
 use weir_rules::CONDITIONS_MAX;
 use weir_rules::matching::Range;
 use weir_rules::reading::ConfigError;
@@ -22,7 +23,6 @@ use weir_rules::reading::ConfigError;
 use super::network::Network;
 use super::spec::{Override, OverrideKind, OverrideQuota, Subject};
 use super::tier;
-use crate::document::Document;
 
 /// Maximum number of groups of addresses with separate ends, for bans and for allows each.
 const ENDS_MAX: usize = 20;
@@ -258,8 +258,9 @@ fn allowed_by(document: &Value) -> Vec<Range> {
 
 #[cfg(test)]
 mod tests {
+    use weir_cli::document::Form;
+
     use super::*;
-    use crate::document::Form;
     use crate::overrides::spec::OverrideSettings;
 
     fn document(fields: &Value) -> Document {

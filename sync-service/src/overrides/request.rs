@@ -1,13 +1,13 @@
 //! JSON requests for overrides.
 
 use serde_json::Value;
+use weir_cli::moment;
 use weir_protocol::messages::{BAN_MS_MAX, KEY_BYTES_MAX, RULE_NAME_MAX};
 use weir_protocol::quota::TOKENS_MAX;
 use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
 use weir_store::rules::Until;
 
 use super::spec::{OverrideKind, OverrideQuota, Subject};
-use crate::moment;
 
 /// Maximum length of a reason, in bytes.
 pub const REASON_BYTES_MAX: usize = 500;

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use weir_cli::moment;
 use weir_store::rules::StoredOverride;
 
 use super::network::Network;
-use crate::moment;
 
 /// Kind of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use weir_budget::budget::BudgetId;
+use weir_cli::moment;
 use weir_rules::fleet_secret::FleetSecret;
 
 use super::{Answered, Call, JSON, Routes};
@@ -14,7 +15,6 @@ use crate::keys::page::{self, KeyState, TopKeysPage};
 use crate::keys::query::{self, TopKeysQuery};
 use crate::keys::request::{self, RequestKey, RequestKeys, summary};
 use crate::keys::which::{self, WhichError};
-use crate::moment;
 use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideState, Subject};
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;

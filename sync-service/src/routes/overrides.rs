@@ -2,12 +2,12 @@
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
+use weir_cli::moment;
 use weir_protocol::messages::BAN_MS_MAX;
 
 use super::rules::{OVERRIDE_BYTES_MAX, number};
 use super::{Answered, Call, JSON, Routes};
 use crate::keys::{name, which};
-use crate::moment;
 use crate::overrides::Override;
 use crate::overrides::network::Network;
 use crate::overrides::request::{self, REASON_BYTES_MAX};

@@ -9,6 +9,10 @@ use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
+use weir_cli::check::warn::{self, Warning};
+use weir_cli::document::{DOCUMENT_BYTES_MAX, Document, Form};
+use weir_cli::moment;
+use weir_cli::{COMMENT, COMMENT_BYTES_MAX};
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::REGION_NAME_MAX;
 use weir_store::StoreError;
@@ -18,15 +22,10 @@ use weir_store::rules::StoredVersion;
 use super::table::Query;
 use super::{Answered, Call, HttpRequest, HttpResponse, JSON, Routes, essence};
 use crate::changes::Differences;
-use crate::check::warn::{self, Warning};
-use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
-use crate::moment;
 use crate::overrides::spec::{OverrideState, Subject};
 use crate::problem::{Problem, json as response, merged, text};
 use crate::rules::follow::FleetState;
-use crate::rules::{
-    Audience, COMMENT, COMMENT_BYTES_MAX, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX, Tried,
-};
+use crate::rules::{Audience, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX, Tried};
 
 /// Maximum size of a body with a single field, in bytes.
 pub(super) const OVERRIDE_BYTES_MAX: usize = 4_096;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use weir_cli::document::Document;
 use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
 use weir_store::StoreError;
@@ -13,7 +14,6 @@ use weir_store::rules::{self as store, CanaryResult};
 use super::change::{Audience, Canary, StoredAudience};
 use super::{ChangeError, ChangeOrigin, NumberedDocument, RuleSets, Tried, read};
 use crate::audit::event::ChangeEvent;
-use crate::document::Document;
 
 impl RuleSets {
     /// Reads the current canary from the store.
@@ -188,8 +188,9 @@ fn strict_errors(old: &RuleSet, new: &RuleSet) -> Vec<ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    use weir_cli::document::Form;
+
     use super::*;
-    use crate::document::Form;
 
     fn rules(text: &str) -> Document {
         let rule =

@@ -15,11 +15,6 @@ use weir_store::rules::{OVERRIDES_MAX, StoredCanary};
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
 
-/// Header with the author's comment on a change.
-pub const COMMENT: &str = "weir-comment";
-/// Maximum length of a [`COMMENT`], in bytes.
-pub const COMMENT_BYTES_MAX: usize = 500;
-
 /// Number and JSON document of a version or a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedDocument {

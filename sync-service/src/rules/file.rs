@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
+use weir_cli::document::{DOCUMENT_BYTES_MAX, Document, Form, source};
 
 use super::{ChangeError, RuleSets};
-use crate::document::{DOCUMENT_BYTES_MAX, Document, Form, source};
 use crate::metrics::Metrics;
 use crate::settling::{Settling, ticks};
 

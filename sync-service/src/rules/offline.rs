@@ -7,14 +7,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
+use weir_cli::document::{Document, Form};
+use weir_cli::moment;
 use weir_store::StoreError;
 use weir_store::rules::{self as store, Current, OVERRIDES_MAX, OverrideResult, Until};
 
 use super::revision::{Base, Followed, OfflineChange, Revision, Trial};
 use super::{Canary, ChangeError, ChangeOrigin, RuleSets, canary, read};
 use crate::audit::event::ChangeEvent;
-use crate::document::{Document, Form};
-use crate::moment;
 use crate::refusals::known_rules;
 
 pub use super::revision::OFFLINE_NUMBER_MIN;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
+use weir_cli::document::Document;
+use weir_cli::moment;
 use weir_store::StoreError;
 use weir_store::rules::{self as store, OverrideResult};
 
 use super::revision::{Base, OfflineChange};
 use super::{ChangeError, ChangeOrigin, RuleSets};
 use crate::audit::event::ChangeEvent;
-use crate::document::Document;
-use crate::moment;
 use crate::overrides::compose::{OverrideEffect, compose, try_beside};
 use crate::overrides::request::OverrideRequest;
 use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideSettings, OverrideState, Subject};

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use weir_budget::budget::BudgetId;
 use weir_budget::report_limits::KnownRule;
+use weir_cli::document::{Document, Form};
+use weir_cli::moment;
 use weir_rules::RuleSet;
 use weir_store::rules::{Current, StoredOverrides, VERSIONS_KEPT};
 
 use super::change::{Canary, ChangeOrigin};
-use crate::document::{Document, Form};
-use crate::moment;
 use crate::overrides::compose::{Composed, OverrideEffect, compose};
 use crate::overrides::spec::OverrideState;
 use crate::overrides::{Override, tier};

@@ -7,6 +7,7 @@ mod check;
 mod cli;
 mod console;
 mod draining;
+mod explain;
 mod import;
 mod limits;
 mod page;

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use weir_sync::check::warn::warnings;
-use weir_sync::document::{Document, Form};
-use weir_sync::import::ratelimit;
+use weir_cli::check::warn::warnings;
+use weir_cli::document::{Document, Form};
+use weir_cli::import::ratelimit;
 use weir_tests::examples::edge::play;
 
 /// Examples, each after an empty line: a configuration, then what is expected of it. `! ` begins an error, `> ` a line

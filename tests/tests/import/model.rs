@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
+use weir_cli::document::{Document, Form};
+use weir_cli::import::ratelimit;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::key::KeyValue;
 use weir_rules::matching::Bits;
 use weir_rules::request::{Attribute, Fetched, Request, Values};
-use weir_sync::document::{Document, Form};
-use weir_sync::import::ratelimit;
 
 /// A descriptor of the configuration.
 #[derive(Clone, Debug)]

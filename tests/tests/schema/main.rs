@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use weir_sync::document::{Document, Form};
+use weir_cli::document::{Document, Form};
 
 /// Every field of the rule language at least once.
 const FULL: &str = include_str!("full.yaml");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use weir_sync::document::{Document, Form};
+use weir_cli::document::{Document, Form};
 use weir_sync::overrides::request;
 use weir_sync::overrides::spec::OverrideKind;
 use weir_sync::rules::{ChangeError, ChangeOrigin, RuleSets};

@@ -6,9 +6,9 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use super::put::{File, current, lines, require_none, warnings};
-use crate::cli::api::{Api, ApiRequest, ApiResponse, ApiResult};
-use crate::cli::names::{Names, given_version};
-use crate::cli::output::{CommandOutput, CommandResult, Failure, shown};
+use crate::api::{Api, ApiRequest, ApiResponse, ApiResult};
+use crate::names::{Names, given_version};
+use crate::output::{CommandOutput, CommandResult, Failure, shown};
 
 /// Path of the canary below `/v1`.
 const PATH: [&str; 2] = ["rules", "canary"];

@@ -11,7 +11,8 @@ use tokio::time::sleep;
 
 use super::api::{Api, ApiRequest, asking, comment};
 use super::output::{CommandOutput, CommandResult, Failure, shown, table};
-use crate::{explain, moment};
+use crate::explain::{self, ReadRequest};
+use crate::moment;
 
 /// Names of the commands.
 pub(super) const NAME: &str = "keys";
@@ -276,8 +277,8 @@ pub(super) fn explain_command() -> Command {
 }
 
 /// Shows the state of the described request's keys.
-pub(super) async fn explain_live(matches: &ArgMatches) -> CommandResult {
-    let request = explain::described(matches).map_err(Failure::unusable)?;
+pub(super) async fn explain_live(matches: &ArgMatches, read: ReadRequest) -> CommandResult {
+    let request = explain::described(matches, read).map_err(Failure::unusable)?;
     let api = Api::of(matches)?;
     let answer = api.ask(ApiRequest::new(Method::POST, &["keys"]).json(&request)).await?.body;
     let page = explained(&answer);

@@ -14,8 +14,8 @@ use weir_budget::bound::FleetParameters;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::time::SECOND_NS;
 
-use crate::cli::output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
 use crate::document::source::STDIN;
+use crate::output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
 pub(crate) use checked_file::CheckedFile;
 use page::ExplainParameters;
 use place::Severity;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::client::ClientError;
-use crate::cli::output::{Failure, shown};
+use crate::output::{Failure, shown};
 
 /// Maximum number of weir-sync's error lines that are repeated.
 const ERRORS_MAX: usize = 100;

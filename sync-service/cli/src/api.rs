@@ -18,13 +18,13 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use super::output::{EXIT_CODES, Failure};
-use crate::config::values::{self, Secret};
+use crate::credentials::check_token;
 use crate::document::source;
-use crate::rules::COMMENT_BYTES_MAX;
 use client::{HttpServer, connector};
 use trouble::{detail, is_gateways, out_of_reach, perhaps_made, refused};
 
 pub(super) use request::ApiRequest;
+pub use request::{COMMENT, COMMENT_BYTES_MAX};
 
 /// Default address of a weir-sync.
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
@@ -79,7 +79,8 @@ pub(super) fn comment() -> Arg {
 pub(super) struct Api {
     url: Url,
     peer: HttpServer,
-    token: Option<Secret>,
+    /// Header with the token.
+    token: Option<HeaderValue>,
 }
 
 /// Successful answer.
@@ -153,10 +154,7 @@ impl Api {
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("weir-sync/", env!("CARGO_PKG_VERSION")));
         if let Some(token) = &self.token {
-            let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose()))
-                .map_err(|_| Failure::unusable("the token does not fit into a header"))?;
-            value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
+            request = request.header(AUTHORIZATION, token);
         }
         for (name, value) in ask.headers {
             request = request.header(name, value);
@@ -231,9 +229,9 @@ fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
     })
 }
 
-/// Reads the token from the file at `path`, or from the environment. A name and a role before it, as in
+/// Header with the token from the file at `path`, or from the environment. A name and a role before it, as in
 /// weir-sync's own file, are ignored.
-fn token_of(path: Option<&str>) -> Result<Option<Secret>, Failure> {
+fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
     let (place, text) = match path {
         Some(path) => (format!("--token-file: {path}"), token_file(path)?),
         None => match std::env::var(TOKEN_VARIABLE) {
@@ -246,7 +244,11 @@ fn token_of(path: Option<&str>) -> Result<Option<Secret>, Failure> {
         return Err(Failure::unusable(format!("{place}: expected one token, and nothing else")));
     };
     let token = line.split_whitespace().next_back().unwrap_or_default();
-    values::token(token).map(Some).map_err(|expected| Failure::unusable(format!("{place}: {expected}")))
+    check_token(token).map_err(|expected| Failure::unusable(format!("{place}: {expected}")))?;
+    let mut header = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| Failure::unusable("the token does not fit into a header"))?;
+    header.set_sensitive(true);
+    Ok(Some(header))
 }
 
 fn token_file(path: &str) -> Result<String, Failure> {

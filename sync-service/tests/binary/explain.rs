@@ -1,15 +1,17 @@
-use weir_rules::fleet_secret::FleetSecret;
+//! `weir-sync explain FILE`: the rules that count a request, and the others with the reason.
 
-use super::*;
-use crate::document::{Document, Form};
+use weir_cli::explain::{command, described, run};
+use weir_sync::gateway::json;
+
+use crate::running::file;
 
 /// The lines about a request under these rules, without the first, which repeats the request.
 fn told(document: &str, arguments: &[&str]) -> Vec<String> {
-    let document = Document::read(document.as_bytes(), Form::Yaml).unwrap_or_else(|e| panic!("{e:?}"));
-    let matches = command().try_get_matches_from([&["explain", "-"], arguments].concat());
-    let described = described(&matches.unwrap_or_else(|e| panic!("{e}"))).unwrap();
-    let mut request = read(&described).unwrap();
-    outcome(document.rules(), &mut request, &FleetSecret::UNKEYED)
+    let (_file, path) = file(document);
+    let matches = command().try_get_matches_from([&["explain", &path], arguments].concat());
+    let page =
+        run(&matches.unwrap_or_else(|e| panic!("{e}")), json::request).unwrap_or_else(|e| panic!("{e}"));
+    page.lines().skip(1).filter(|line| !line.starts_with("(The bytes")).map(str::to_owned).collect()
 }
 
 fn of_rule(rule: &str, arguments: &[&str]) -> Vec<String> {
@@ -182,7 +184,7 @@ fn an_undecided_test_is_said() {
 fn a_claim_is_given_once() {
     for again in ["p.plan=gold", "p=gold", "p.plan.of=gold"] {
         let line = ["explain", "-", "--claim", "p.plan=free", "--claim", again];
-        let wrong = described(&command().get_matches_from(line)).unwrap_err();
+        let wrong = described(&command().get_matches_from(line), json::request).unwrap_err();
         let path = again.split('=').next().unwrap();
         assert_eq!(wrong, format!("--claim: expected each claim once, found {path} again"));
     }

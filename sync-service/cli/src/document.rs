@@ -1,6 +1,6 @@
 //! Rule sets as operators write them: one document, JSON or YAML.
 
-pub(crate) mod source;
+pub mod source;
 mod yaml_errors;
 
 use serde_json::{Map, Value};

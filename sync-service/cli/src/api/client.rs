@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::cli::output::Failure;
-use crate::tls::certificates;
+use crate::credentials::certificates;
+use crate::output::Failure;
 
 /// Maximum size of a response, in bytes: about 10,000 POPs, the most that a fleet has.
 const ANSWER_BYTES_MAX: usize = 16 << 20;

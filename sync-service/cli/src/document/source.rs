@@ -10,7 +10,7 @@ use serde_saphyr::{Budget, Error, Options};
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 
 /// Parses `bytes`. An error states the position, and the name of a duplicate field.
-pub(crate) fn json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+pub fn json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = Once.deserialize(&mut json)?;
     json.end()?;
@@ -126,7 +126,7 @@ pub(crate) fn documents(bytes: &[u8]) -> Option<Vec<Value>> {
 }
 
 /// Parses with the given options.
-pub(crate) fn from_str<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, Misread> {
+pub fn from_str<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, Misread> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| misread(&error))
 }
 
@@ -150,7 +150,7 @@ pub(crate) const FILE_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 pub(crate) const STDIN: &str = "-";
 
 /// Reads the file at `path`, or the standard input. Of a larger file it returns `bytes_max + 1` bytes.
-pub(crate) fn read_file(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+pub fn read_file(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     let most = bytes_max as u64 + 1;
     let mut bytes = Vec::new();
     if path == STDIN {

@@ -7,18 +7,20 @@ use weir_rules::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
 use weir_rules::key::{KeyPart, KeySpec, KeyValue, Missing, MissingPart};
 use weir_rules::matching::{Bits, Clause, Condition, Holds, Test};
 use weir_rules::mode::Mode;
-use weir_rules::request::{AttributeId, Attributes, Fetched, Source, Values};
+use weir_rules::reading::ConfigError;
+use weir_rules::request::{Attribute, AttributeId, Attributes, Fetched, Request, Source, Values};
 use weir_rules::{Listed, Rule, RuleSet};
 
 use crate::check::CheckedFile;
 use crate::check::explain::condition::{part, source};
-use crate::gateway::CheckRequest;
-use crate::gateway::json::asks;
 
 /// Flag to ask a fleet instead of reading a file.
 pub const LIVE: &str = "live";
 /// The command's name.
 pub const NAME: &str = "explain";
+
+/// Reader of a request in JSON, which has the form of a check's body.
+pub type ReadRequest = fn(&Value) -> Result<Box<dyn Request>, Vec<ConfigError>>;
 
 /// Command line of the command.
 pub fn command() -> Command {
@@ -58,7 +60,7 @@ pub fn command() -> Command {
 }
 
 /// The request that the command line describes, as JSON for weir-sync. An error has a line per problem.
-pub fn described(matches: &ArgMatches) -> Result<Value, String> {
+pub fn described(matches: &ArgMatches, read: ReadRequest) -> Result<Value, String> {
     let mut errors = Vec::new();
     let mut pairs = |name: &str, at: char, expected: &str| {
         let mut read = Vec::new();
@@ -102,41 +104,71 @@ pub fn described(matches: &ArgMatches) -> Result<Value, String> {
             request[name] = text.as_str().into();
         }
     }
-    read(&request).map(|_| request)
+    request_of(&request, read).map(|_| request)
 }
 
 /// The described request. An error has a line per problem.
-fn read(request: &Value) -> Result<CheckRequest, String> {
-    let mut asks = asks(request).map_err(|errors| {
+fn request_of(request: &Value, read: ReadRequest) -> Result<Box<dyn Request>, String> {
+    read(request).map_err(|errors| {
         let lines =
             errors.iter().map(|error| format!("--{}: {}", error.place.replacen("s.", " ", 1), error.problem));
         lines.collect::<Vec<_>>().join("\n")
-    })?;
-    Ok(asks.pop().unwrap_or_default())
+    })
+}
+
+/// Request with the proxy's name of its route, which no check has.
+struct Routed {
+    request: Box<dyn Request>,
+    route: Option<String>,
+}
+
+impl Request for Routed {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::Route => self.route.clone().map(String::into_bytes),
+            other => self.request.attribute(other),
+        }
+    }
 }
 
 /// The request in one line.
-fn in_one_line(request: &CheckRequest) -> String {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let mut line = format!("{} {}", text(&request.method), text(&request.path));
-    let address = request.address.map(|address| address.to_string());
-    let places = [("to", &request.host), ("from", &address), ("on route", &request.route)].into_iter();
-    line.extend(places.filter_map(|(says, what)| Some(format!(" {says} {}", what.as_ref()?))));
-    line.extend(request.headers.iter().map(|(name, value)| format!(", {name}: {value}")));
-    line.extend(request.claims.iter().map(|(name, value)| format!(", claim {}={value}", name.join("."))));
+fn in_one_line(request: &Value, route: Option<&str>) -> String {
+    let text = |field: &str| request[field].as_str().unwrap_or_default();
+    let mut line = format!("{} {}", text("method"), text("path"));
+    let places = [("to", text("host")), ("from", text("address")), ("on route", route.unwrap_or_default())]
+        .into_iter();
+    line.extend(places.filter(|(_, what)| !what.is_empty()).map(|(says, what)| format!(" {says} {what}")));
+    for (name, lines) in request["headers"].as_object().into_iter().flatten() {
+        let lines = lines.as_array().into_iter().flatten().filter_map(Value::as_str);
+        line.extend(lines.map(|value| format!(", {name}: {value}")));
+    }
+    add_claims(&request["claims"], "", &mut line);
     line
 }
 
+/// Adds the claims in `value`, whose names begin with `path`.
+fn add_claims(value: &Value, path: &str, line: &mut String) {
+    if let Some(text) = value.as_str() {
+        line.push_str(&format!(", claim {path}={text}"));
+    }
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        add_claims(value, &path, line);
+    }
+}
+
 /// Explains the request. An error of the file or the request has a line per problem.
-pub fn run(matches: &ArgMatches) -> Result<String, String> {
+pub fn run(matches: &ArgMatches, read: ReadRequest) -> Result<String, String> {
     let route = matches.get_one::<String>("route").cloned();
-    let mut request = CheckRequest { route, ..read(&described(matches)?)? };
+    let described = described(matches, read)?;
+    let line = in_one_line(&described, route.as_deref());
+    let mut request = Routed { request: request_of(&described, read)?, route };
     let secret = match matches.get_one::<String>("key-secret-file") {
         Some(path) => secret(path)?,
         None => FleetSecret::UNKEYED,
     };
     let document = CheckedFile::document(matches.get_one::<String>("file").map_or("", String::as_str))?;
-    let mut lines = vec![in_one_line(&request)];
+    let mut lines = vec![line];
     lines.extend(outcome(document.rules(), &mut request, &secret));
     let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());
     if is_hashed && secret == FleetSecret::UNKEYED {
@@ -157,7 +189,7 @@ fn secret(path: &str) -> Result<FleetSecret, String> {
 }
 
 /// Explanation of the lists and each rule for the request.
-fn outcome(rules: &RuleSet, request: &mut CheckRequest, secret: &FleetSecret) -> Vec<String> {
+fn outcome(rules: &RuleSet, request: &mut dyn Request, secret: &FleetSecret) -> Vec<String> {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
     let meets = |list: &[Condition], least: Holds, fetched: &mut Fetched<'_>| {
@@ -337,9 +369,6 @@ fn uncounted(
         None => "match does not hold".into(),
     }
 }
-
-#[cfg(test)]
-mod tests;
 
 /// Describes the part of `condition` that the request certainly fails, with the value it has instead. None if
 /// the request may meet the condition.

@@ -8,14 +8,14 @@ use prost_types::Timestamp;
 const LAST_MS: u64 = 253_402_300_799_999;
 
 /// Wall clock, in milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Formats a time in milliseconds since 1970, in UTC: `2026-11-23T11:12:13.456Z`, or `2026-11-23T11:12:13Z` for
 /// a whole second.
-pub(crate) fn text(unix_ms: u64) -> String {
+pub fn text(unix_ms: u64) -> String {
     let ms = unix_ms.min(LAST_MS);
     let seconds = i64::try_from(ms / 1_000).unwrap_or_default();
     let nanos = i32::try_from(ms % 1_000).unwrap_or_default() * 1_000_000;
@@ -23,7 +23,7 @@ pub(crate) fn text(unix_ms: u64) -> String {
 }
 
 /// Parses a time to milliseconds since 1970. None if it is not a time, or before 1970.
-pub(crate) fn read(text: &str) -> Option<u64> {
+pub fn read(text: &str) -> Option<u64> {
     // The library also accepts dates, and times without a zone.
     let (_, clock) = text.split_once(['T', 't'])?;
     let has_zone = clock.contains(['Z', 'z', '+', '-']);

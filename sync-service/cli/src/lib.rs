@@ -1,12 +1,38 @@
-//! The commands. [`check`], [`explain`] and [`import`] read files. The others use the HTTP API of a running weir-sync;
-//! they change nothing except through it.
+//! The commands of `weir-sync`, and what they know of files of rules.
 //!
-//! [`rules`], [`fleet`], [`keys`] and [`overrides`] are groups of the latter. [`api`] reads the address and the token,
-//! and turns an error of the API into a sentence with its remedy. [`output`] formats the output of a command.
+//! [`check`], [`explain`] and [`import`] read files. The others use the HTTP API of a running weir-sync; they change
+//! nothing except through it. A weir-sync reads the rule sets that it is sent with the same [`document`] and gives the
+//! same warnings and explanations.
+//!
+//! It leaves out the settings and the serving of weir-sync, and all that needs a store. What a request as JSON means is
+//! the gateway's to say: `explain` is given its reader.
+//!
+//! ```
+//! use weir_cli::check::warn::warnings;
+//! use weir_cli::document::{Document, Form};
+//!
+//! let yaml = b"rules:
+//!   - {name: login, key: client_address, rate: 5/m, match: {path: /login}}
+//!   - {name: slow-login, key: client_address, rate: 9/m, match: {path: /login}}";
+//! let document = Document::read(yaml, Form::Yaml).map_err(|errors| format!("{errors:?}"))?;
+//! let warnings = warnings(document.rules());
+//! assert_eq!((warnings.len(), warnings[0].place.as_str()), (1, "rules[1].match"));
+//! assert!(warnings[0].problem.starts_with("never limits: login counts the same requests"));
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! `rules`, `fleet`, `keys` and `overrides` are groups of commands for a running weir-sync. `api` reads the address and
+//! the token, and turns an error of the API into a sentence with its remedy. `output` formats the output of a command.
 
 mod api;
+pub mod check;
+pub mod credentials;
+pub mod document;
+pub mod explain;
 mod fleet;
+pub mod import;
 mod keys;
+pub mod moment;
 mod names;
 pub(crate) mod output;
 mod overrides;
@@ -19,12 +45,16 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::{Shell, generate};
 use tokio::runtime;
 
-use crate::{check, explain, import};
+use explain::ReadRequest;
 use output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
 
-/// Command lines of these commands.
+pub use api::{COMMENT, COMMENT_BYTES_MAX};
+
+/// Command lines of all commands.
 pub fn commands() -> impl Iterator<Item = Command> {
-    let asking = [
+    let others = [
+        check::command(),
+        import::command(),
         rules::command(),
         fleet::command(),
         keys::top_command(),
@@ -32,16 +62,16 @@ pub fn commands() -> impl Iterator<Item = Command> {
         keys::reset_command(),
         keys::explain_command(),
     ];
-    asking.into_iter().chain(overrides::commands()).chain([completions_command()])
+    others.into_iter().chain(overrides::commands()).chain([completions_command()])
 }
 
-/// Runs the command of this name. `whole` is weir-sync's command line.
-pub fn run(name: &str, matches: &ArgMatches, whole: Command) -> ExitCode {
+/// Runs the command of this name. `whole` is weir-sync's command line; `read` reads a request to explain.
+pub fn run(name: &str, matches: &ArgMatches, whole: Command, read: ReadRequest) -> ExitCode {
     let result = match name {
         check::NAME => check::run(matches),
         import::NAME => import::run(matches).map(CommandOutput::done).map_err(Failure::unusable),
-        explain::NAME if matches.get_flag(explain::LIVE) => ask(keys::explain_live(matches)),
-        explain::NAME => explain::run(matches).map(CommandOutput::done).map_err(Failure::unusable),
+        explain::NAME if matches.get_flag(explain::LIVE) => ask(keys::explain_live(matches, read)),
+        explain::NAME => explain::run(matches, read).map(CommandOutput::done).map_err(Failure::unusable),
         COMPLETIONS => complete(matches, whole),
         rules::NAME => ask(rules::run(matches)),
         fleet::NAME => ask(fleet::run(matches)),
@@ -90,10 +120,10 @@ fn print(result: CommandResult, is_json: bool) -> ExitCode {
     }
 }
 
-pub(super) const COMPLETIONS: &str = "completions";
+const COMPLETIONS: &str = "completions";
 
 /// Definition of the command line.
-pub(super) fn completions_command() -> Command {
+fn completions_command() -> Command {
     let shell = Arg::new("shell").value_name("SHELL").required(true).value_parser(value_parser!(Shell));
     Command::new(COMPLETIONS)
         .about("Prints what a shell reads to complete weir-sync's command lines")

@@ -9,12 +9,12 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::api::{Api, ApiRequest, ApiResponse, ApiResult};
 use crate::check::CheckedFile;
-use crate::cli::api::{Api, ApiRequest, ApiResponse, ApiResult};
-use crate::cli::fleet;
-use crate::cli::names::{Names, given_version};
-use crate::cli::output::{self, CommandOutput, CommandResult, Failure, shown};
 use crate::document::source;
+use crate::fleet;
+use crate::names::{Names, given_version};
+use crate::output::{self, CommandOutput, CommandResult, Failure, shown};
 
 /// Media types of a rule set.
 const JSON: &str = "application/json";

@@ -6,8 +6,12 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MAT
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::output::Failure;
-use crate::rules::{COMMENT, COMMENT_BYTES_MAX};
+use crate::output::Failure;
+
+/// Header with the author's comment on a change.
+pub const COMMENT: &str = "weir-comment";
+/// Maximum length of a [`COMMENT`], in bytes.
+pub const COMMENT_BYTES_MAX: usize = 500;
 
 /// Request without the parts that all requests share.
 #[derive(Debug)]
