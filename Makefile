@@ -129,7 +129,7 @@ doc: cargo cc ## build the documentation of the code
 	$(foreach of,NATIVE FILTER EMPTY_FILTER,$(DOC) $($(of)) && )true
 # All of it checks each dependency of weir-sync once more, and so is part of .ci/weekly.
 doc-libraries: cargo cc
-	$(LATER)$(DOC) --locked $(addprefix -p weir-,protocol rules limiter budget store cli)
+	$(LATER)$(DOC) --locked $(addprefix -p weir-,protocol rules limiter budget store cli gateway)
 
 wasm: python3 cargo cc wasm-opt ## build the filter; fail if it is too large
 	cargo build $(FILTER) --profile wasm

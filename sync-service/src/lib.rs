@@ -10,8 +10,8 @@
 //!
 //! Changes and decisions are written to the audit log ([`audit`]).
 //!
-//! A [`gateway`] is a point of presence in this process: it decides requests for services, and its reports are
-//! handled here.
+//! A gateway ([`weir_gateway`]) is a point of presence in this process: it decides requests for services, and its
+//! reports are handled here. `routes/check.rs` and `grpc.rs` are its APIs.
 //!
 //! The arithmetic of budgets is in weir-budget. This crate has the clock and the sockets.
 //!
@@ -50,7 +50,7 @@ pub mod audit;
 pub mod changes;
 pub mod config;
 pub mod connections;
-pub mod gateway;
+mod grpc;
 mod keys;
 pub mod metrics;
 pub mod overrides;

@@ -8,8 +8,8 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
+use weir_gateway::json;
 use weir_sync::config::{self, Config, LogFormat};
-use weir_sync::gateway::json;
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
 

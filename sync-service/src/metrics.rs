@@ -17,6 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use weir_gateway::metrics::{Checked, GatewayMetrics, Happened, OfRule};
 use weir_protocol::messages::VERSION;
 use weir_store::StoreError;
 
@@ -35,8 +36,6 @@ macro_rules! labels {
 }
 
 labels! {
-    /// A rule's budgets.
-    OfRule { rule: String }
     /// Decisions of a rule: `allow`, `limit`, `shadow` (let through, but limited if the rule were enforced) or `deny`.
     OfDecision { rule: String, decision: &'static str }
     /// Outcome of a report: `answered`, `partial` (the store was out of reach for some keys at least, which got grants
@@ -48,11 +47,6 @@ labels! {
     Bearer { token: String }
     /// Refused claim of a POP, whose name is empty beyond the maximum: `rule`, `tokens`, `keys`, `cost` or `ban`.
     RefusedClaim { pop: String, reason: &'static str }
-    /// Check at the gateway. API: `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`; decision:
-    /// `allow`, `limit`, `deny` (the check failed) or `block`.
-    Checked { api: &'static str, decision: &'static str }
-    /// Event at the gateway other than a decision: name of the engine's metric, without `weir.`.
-    Happened { event: &'static str }
     /// Event of the audit log: `change`, `decisions`, `omitted` or `anomaly`.
     OfEvent { event: &'static str }
     /// Anomaly of a rule: `rate`, `pop`, `top_key` or `share`.
@@ -259,7 +253,7 @@ impl Metrics {
         metrics.count_checks("http", "allow", 1);
         let _ = metrics.decisions.get_or_create(&OfDecision { rule: "login".into(), decision: "allow" });
         let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
-        for of_gateway in metrics.of_gateway() {
+        for of_gateway in &metrics.of_gateway().decisions {
             let _ = of_gateway.get_or_create(&of_rule);
         }
         let _ = metrics.anomalies.get_or_create(&OfAnomaly { rule: "login".into(), anomaly: "rate" });
@@ -291,15 +285,21 @@ impl Metrics {
         self.gateway_checks.get_or_create(&Checked { api, decision }).inc_by(count);
     }
 
-    /// Sets the number of streams and buckets of quota clients.
-    pub fn set_quotas(&self, (streams, buckets): (usize, usize)) {
-        self.gateway_quota_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
-        self.gateway_quota_buckets.set(i64::try_from(buckets).unwrap_or(i64::MAX));
-    }
-
-    /// Counters of the gateway for each rule: allowed, limited, denied, limited in shadow.
-    pub fn of_gateway(&self) -> [&Family<OfRule, Counter>; 4] {
-        [&self.gateway_allowed, &self.gateway_limited, &self.gateway_denied, &self.gateway_shadow_limited]
+    /// Those of the gateway.
+    pub fn of_gateway(&self) -> GatewayMetrics {
+        let decisions = [
+            &self.gateway_allowed,
+            &self.gateway_limited,
+            &self.gateway_denied,
+            &self.gateway_shadow_limited,
+        ];
+        GatewayMetrics {
+            checks: self.gateway_checks.clone(),
+            decisions: decisions.map(Family::clone),
+            events: self.gateway_events.clone(),
+            quota_streams: self.gateway_quota_streams.clone(),
+            quota_buckets: self.gateway_quota_buckets.clone(),
+        }
     }
 
     /// Gauges with a sample for each rule.

@@ -10,11 +10,13 @@ pub(crate) mod figures;
 mod keys;
 mod turns;
 
+use std::pin::Pin;
 use std::slice;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use weir_budget::budget::BudgetId;
@@ -23,10 +25,11 @@ use weir_budget::figures::Figures;
 use weir_budget::hub::{Hub, HubSettings, Listing, Pending, ReportResult, StoreReplies};
 use weir_budget::pops::PopNote;
 use weir_budget::report_limits::Speaker;
+use weir_gateway::SyncService;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
 use weir_store::fleet::Seen;
-use weir_store::{ChargeBatch, Store, StoreError};
+use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 
 use crate::audit::AuditLog;
 use crate::audit::observer::Observer;
@@ -138,30 +141,6 @@ impl ReportHandler {
             register
         );
         StoreReplies { accounts, acquired, pops }
-    }
-
-    /// Consumes tokens with a single exchange, and counts them. Fails if the store does not answer `within`
-    /// this time.
-    pub(crate) async fn take(
-        &self,
-        pop: &str,
-        acquire: &AcquireRequest,
-        within: Duration,
-    ) -> Result<AcquireResult, StoreError> {
-        let acquired = timeout(within, self.store.acquire(pop, slice::from_ref(acquire))).await;
-        let acquired = acquired.map_or_else(
-            |_| Err(StoreError::Slow(within.as_millis())),
-            |mut acquired| acquired.pop().unwrap_or(Err(StoreError::Invalid("no answer to an acquire"))),
-        );
-        match &acquired {
-            Ok(acquired) => {
-                self.metrics.tokens_charged.inc_by(acquired.given);
-            }
-            Err(error) => {
-                self.metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc();
-            }
-        }
-        acquired
     }
 
     /// Exchanges data with the other regions: hot keys, the current rule set, and the versions that POPs run.
@@ -379,6 +358,52 @@ impl ReportHandler {
     /// Nothing that runs under this lock panics. If it did, the hub would still be valid.
     fn hub(&self) -> MutexGuard<'_, Hub> {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SyncService for ReportHandler {
+    fn report(&self, report: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>> {
+        Box::pin(self.answer(Speaker::Gateway, report))
+    }
+
+    fn take<'a>(
+        &'a self,
+        pop: &'a str,
+        acquire: &'a AcquireRequest,
+        within: Duration,
+    ) -> StoreFuture<'a, AcquireResult> {
+        Box::pin(async move {
+            let acquired = timeout(within, self.store.acquire(pop, slice::from_ref(acquire))).await;
+            let acquired = acquired.map_or_else(
+                |_| Err(StoreError::Slow(within.as_millis())),
+                |mut acquired| acquired.pop().unwrap_or(Err(StoreError::Invalid("no answer to an acquire"))),
+            );
+            match &acquired {
+                Ok(acquired) => {
+                    self.metrics.tokens_charged.inc_by(acquired.given);
+                }
+                Err(error) => {
+                    self.metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc();
+                }
+            }
+            acquired
+        })
+    }
+
+    fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
+        self.store.acquire(pop, acquires)
+    }
+
+    fn revision_of(&self, pop: &str) -> u64 {
+        self.rules.revision_of(pop)
+    }
+
+    fn has_no_rules(&self) -> bool {
+        self.rules.is_missing()
+    }
+
+    fn rules(&self, revision: u64) -> StoreFuture<'_, Option<Bytes>> {
+        Box::pin(async move { Ok(self.rules.get(revision).await?.map(|held| held.document)) })
     }
 }
 

@@ -24,13 +24,12 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 use weir_budget::report_limits::Speaker;
 use weir_cli::document::{DOCUMENT_BYTES_MAX, source};
+use weir_gateway::{GATEWAY_PREFIX, Gateway, limit};
 use weir_protocol::messages::{self, Message as _, Report, WireError};
 
 use crate::access::credentials::{Credential, GatewayApi, PopPatterns, Role};
 use crate::access::{AllowedHosts, EXPECTED_HOST, bearer};
-use crate::config::GATEWAY_PREFIX;
 use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
-use crate::gateway::{Gateway, limit};
 use crate::metrics::{Metrics, RefusedStatus, page};
 use crate::problem::{Problem, json, text};
 use crate::refusals::printable;

@@ -16,6 +16,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::HubSettings;
+use weir_gateway::{GATEWAY_PREFIX, Gateway, GatewaySettings};
 use weir_store::address::NodeMap;
 use weir_store::dial::{DialError, LoginFiles};
 use weir_store::keys::RedisKeys;
@@ -29,10 +30,9 @@ use crate::anomalies::Thresholds;
 use crate::audit::writer::Writer;
 use crate::audit::{self, AuditLog};
 use crate::config::values::random;
-use crate::config::{AuditStream, Config, GATEWAY_PREFIX, StoreAddress};
+use crate::config::{AuditStream, Config, StoreAddress};
 use crate::connections::{ConnectionLimits, Connections, Protocol};
-use crate::gateway::rls::{self, Port};
-use crate::gateway::{self, Gateway};
+use crate::grpc::{Port, RequestLimits};
 use crate::metrics::Metrics;
 use crate::report::ReportHandler;
 use crate::routes::{Live, Routes};
@@ -313,11 +313,8 @@ async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
     let open = metrics.connections.clone();
     let connections = Connections::new(limits(config), Some(Arc::clone(&secrets)), open, Protocol::Http2);
     let hosts = AllowedHosts::of(config.grpc_listen?, secrets.access.has_checks());
-    let limits = rls::RequestLimits {
-        hosts,
-        body_timeout: config.body_timeout,
-        body_bytes_max: config.body_bytes_max,
-    };
+    let limits =
+        RequestLimits { hosts, body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
     Some(Arc::new(Port::new(gateway, connections, secrets, metrics, limits).await))
 }
 
@@ -342,10 +339,10 @@ fn routes(
 ) -> Result<(Routes, Vec<Writer>), RunError> {
     let (metrics, registry) = Metrics::new(&config.region);
     let metrics = Arc::new(metrics);
-    let of_gateway = config.gateway.then(|| gateway::GatewaySettings {
+    let of_gateway = config.gateway.then(|| GatewaySettings {
         pop: format!("{GATEWAY_PREFIX}{}", settings.member),
         keys: config.gateway_keys,
-        key_secret: secrets.gateway_key.clone(),
+        key_secret: secrets.gateway_key.as_ref().map(|key| key.expose().to_owned()),
         timeout: config.gateway_timeout(),
         has_rules_file: config.rules_file.is_some(),
     });
@@ -353,7 +350,9 @@ fn routes(
     let (audit_log, writers) = AuditLog::new(of_audit_log, &settings.member, &metrics, &secrets.rereads())
         .map_err(RunError::Stream)?;
     let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(audit_log)));
-    let gateway = of_gateway.map(|settings| Gateway::new(&settings, Arc::clone(&exchange))).transpose();
+    let gateway = of_gateway
+        .map(|settings| Gateway::new(&settings, exchange.clone(), metrics.of_gateway()))
+        .transpose();
     let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);
     let routes = Routes {
         gateway,

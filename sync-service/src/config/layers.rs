@@ -7,11 +7,12 @@ use std::fmt;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_saphyr::{Options, Spanned};
 use weir_cli::document::source::{self, Misread};
+use weir_gateway::GATEWAY_PREFIX;
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_store::address::Address;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
-use super::{AuditStream, Config, GATEWAY_PREFIX, TokenSource};
+use super::{AuditStream, Config, TokenSource};
 use crate::secrets::Secrets;
 
 /// Environment variable with the path of the file.

@@ -9,5 +9,5 @@ pub mod settings;
 pub mod values;
 
 pub use layers::{ConfigErrors, LoadedConfig, command, load};
-pub use settings::{Config, GATEWAY_PREFIX};
+pub use settings::Config;
 pub use values::{AuditFile, AuditStream, LogFormat, Secret, StoreAddress, TokenSource};

@@ -43,8 +43,6 @@ impl Setting {
     }
 }
 
-/// Prefix of all gateways' names. No report from outside may use it.
-pub const GATEWAY_PREFIX: &str = "gateway/";
 /// Time that a request at the gateway waits in addition to the store's time limit.
 const GATEWAY_SLACK: Duration = Duration::from_millis(500);
 /// Maximum time that a request waits at the gateway.

@@ -10,7 +10,9 @@ use weir_protocol::messages::RULES_MAX;
 use weir_protocol::time::SECOND_NS;
 
 use crate::keys::page::parts;
-use crate::metrics::{ByRule, FloatGauge, Metrics, OfDecision, OfRule};
+use weir_gateway::metrics::OfRule;
+
+use crate::metrics::{ByRule, FloatGauge, Metrics, OfDecision};
 
 /// Updates `metrics` from `figures`. Removes rules that are gone, so the page must not be written at the same
 /// time.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::Value;
+use weir_gateway::{CheckDecision, Gateway, SettleError, json};
 use weir_rules::reading::ConfigError;
 use weir_store::StoreError;
 
 use super::{Answered, Call, HttpResponse, JSON, Routes};
-use crate::gateway::{CheckDecision, Gateway, SettleError, json};
 use crate::problem::{Problem, json as response};
 
 /// Problem for a body with invalid fields.

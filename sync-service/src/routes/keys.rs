@@ -4,12 +4,12 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use weir_budget::budget::BudgetId;
 use weir_cli::moment;
+use weir_gateway::CheckRequest;
+use weir_gateway::json::asks;
 use weir_rules::fleet_secret::FleetSecret;
 
 use super::{Answered, Call, JSON, Routes};
 use crate::audit::event::ChangeEvent;
-use crate::gateway::CheckRequest;
-use crate::gateway::json::asks;
 use crate::keys::name;
 use crate::keys::page::{self, KeyState, TopKeysPage};
 use crate::keys::query::{self, TopKeysQuery};

@@ -1,7 +1,7 @@
 //! `weir-sync explain FILE`: the rules that count a request, and the others with the reason.
 
 use weir_cli::explain::{command, described, run};
-use weir_sync::gateway::json;
+use weir_gateway::json;
 
 use crate::running::file;
 

@@ -14,9 +14,9 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
-use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use weir_sync::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir_gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::running::{DEADLINE, Running, until};
 use crate::tls::{Secured, client};

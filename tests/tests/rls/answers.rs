@@ -1,10 +1,10 @@
 //! What is answered: every field of a request has its effect, and every field of a response says what it should.
 
 use serde_json::{Value, json};
-use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use weir_sync::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use weir_gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 use crate::door::{DOMAIN, Door, ask, descriptor, request};
 

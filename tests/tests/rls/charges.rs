@@ -3,10 +3,10 @@
 
 use hyper::Method;
 use serde_json::{Value, json};
-use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::BucketId;
-use weir_sync::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir_gateway::proto::envoy::service::rate_limit_quota::v3::BucketId;
+use weir_gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_tests::client::{Ask, Client as HttpClient};
 use weir_tests::redis::Redis;
 

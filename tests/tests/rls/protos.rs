@@ -7,7 +7,7 @@ use std::{env, fs};
 use prost::Message as _;
 
 /// The protos, and beside them what is generated from them.
-const FOLDER: &str = "../sync-service/src/gateway/proto";
+const FOLDER: &str = "../sync-service/gateway/src/proto";
 /// The protos of the services, from which the others are found.
 const SERVICES: [&str; 2] =
     ["envoy/service/ratelimit/v3/rls.proto", "envoy/service/rate_limit_quota/v3/rlqs.proto"];

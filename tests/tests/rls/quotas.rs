@@ -8,13 +8,13 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status, Streaming};
-use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action;
-use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
-use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::{
+use weir_gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action;
+use weir_gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use weir_gateway::proto::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
-use weir_sync::gateway::proto::envoy::r#type::v3::TokenBucket;
-use weir_sync::gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
+use weir_gateway::proto::envoy::r#type::v3::TokenBucket;
+use weir_gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use weir_tests::client::{Ask, Client};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;

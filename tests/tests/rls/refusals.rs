@@ -6,7 +6,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
-use weir_sync::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir_gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_tests::port;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;

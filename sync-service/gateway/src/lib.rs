@@ -1,0 +1,461 @@
+//! The gateway: a POP within a process, for services that check a request before they serve it.
+//!
+//! It decides like a proxy's filter, by the same rules and from the same budgets: each worker has an
+//! [`Engine`](weir_limiter::engine::Engine), as a proxy's worker does, with the table in this process's memory. Calls
+//! that an engine makes to weir-sync are answered by a [`SyncService`] without HTTP.
+//!
+//! It leaves out listeners, tokens and routes: weir-sync has the HTTP API and the gRPC port. What is here are the
+//! decisions, and the messages of the APIs.
+//!
+//! ```
+//! use weir_gateway::json;
+//! use weir_rules::request::Attribute;
+//!
+//! let check = serde_json::json!({"path": "/login", "headers": {"x-plan": "gold"}, "claims": {"sub": "alice"}});
+//! let mut request = json::request(&check).map_err(|errors| format!("{errors:?}"))?;
+//! assert_eq!(request.attribute(&Attribute::Path), Some(b"/login".to_vec()));
+//! assert_eq!(request.attribute(&Attribute::Claim(vec!["sub".into()])), Some(b"alice".to_vec()));
+//!
+//! let wrong = json::request(&serde_json::json!({"path": "login"})).err().unwrap_or_default();
+//! assert_eq!(wrong[0].place, "path");
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! ```text
+//! request.rs      requests to be checked; descriptor.rs, in the form of a descriptor; reply.rs, decisions
+//! json.rs         both as JSON
+//! limit.rs        caller-defined limits, consumed check by check, and those of descriptors
+//! reservations.rs allowed requests whose cost is not known yet
+//! worker.rs       an engine under a lock; worker_host.rs, state that workers share
+//! booking.rs      charges and refunds
+//! calls.rs        calls of an engine, answered in this process, and their time limits
+//! counts.rs       sums of the workers' counters; metrics.rs, the metrics
+//! rls/            Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
+//! ```
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
+use weir_limiter::engine::{OpenRequest, RulesMessage, SharedState as _, SyncCall};
+use weir_protocol::messages::Report;
+use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::RuleSet;
+use weir_store::{Each, StoreFuture};
+
+use counts::CounterSums;
+use limit::KeyHasher;
+use metrics::GatewayMetrics;
+use request::Patience;
+use reservations::{Reservation, Reservations, SettleResult};
+use worker::{CheckStep, Worker};
+use worker_host::{SharedMemory, WorkerHost};
+
+pub(crate) use reply::RuleQuotaStatus;
+pub use reply::{CheckDecision, CheckReply};
+pub(crate) use request::CheckPurpose;
+pub use request::CheckRequest;
+pub use reservations::{SettleError, Settlement};
+
+mod booking;
+mod calls;
+mod counts;
+mod descriptor;
+pub mod json;
+pub mod limit;
+pub mod metrics;
+pub mod proto;
+mod reply;
+mod request;
+mod reservations;
+pub mod rlqs;
+pub mod rls;
+mod worker;
+mod worker_host;
+
+/// Pause between attempts to load the rules at startup.
+const RULES_PAUSE: Duration = Duration::from_millis(10);
+/// Maximum number of workers.
+const WORKERS_MAX: usize = 64;
+/// Initial reading of the clock, in nanoseconds: 13 days.
+const BEGIN_NS: u64 = 1 << 50;
+
+/// Prefix of a gateway's name among the POPs. No report from outside may use it.
+pub const GATEWAY_PREFIX: &str = "gateway/";
+
+/// weir-sync in the same process, of which the gateway is a POP.
+pub trait SyncService: Send + Sync {
+    /// Answers a report of the gateway with an encoded reply.
+    fn report(&self, report: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>>;
+
+    /// Consumes tokens for `pop` with a single exchange, and counts them. Fails if the store does not answer
+    /// `within` this time.
+    fn take<'a>(
+        &'a self,
+        pop: &'a str,
+        acquire: &'a AcquireRequest,
+        within: Duration,
+    ) -> StoreFuture<'a, AcquireResult>;
+
+    /// Acquires tokens for `pop` from the store.
+    fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
+
+    /// Revision that `pop` is to run; 0 if none is known.
+    fn revision_of(&self, pop: &str) -> u64;
+
+    /// True if the store has answered that it has no rule set.
+    fn has_no_rules(&self) -> bool;
+
+    /// JSON document of a revision; none if it is not kept.
+    fn rules(&self, revision: u64) -> StoreFuture<'_, Option<Bytes>>;
+}
+
+/// Settings of a gateway.
+#[derive(Clone)]
+pub struct GatewaySettings {
+    /// Name among the POPs.
+    pub pop: String,
+    /// Number of keys that the table can hold.
+    pub keys: u32,
+    /// Secret that hides parts of keys; the same at every POP.
+    pub key_secret: Option<String>,
+    /// Time limit of a call, and of a request that waits for a strict rule.
+    pub timeout: Duration,
+    /// True if a rules file is watched: then rules will exist even if the store has none yet.
+    pub has_rules_file: bool,
+}
+
+/// POP within this process.
+pub struct Gateway {
+    workers: Box<[Worker]>,
+    memory: Arc<SharedMemory>,
+    /// Worker at which the search for a free one begins next.
+    turn: AtomicUsize,
+    sync: Arc<dyn SyncService>,
+    /// Name among the POPs.
+    pop: String,
+    /// Time limit of a request that waits for a strict rule.
+    timeout: Duration,
+    keys: KeyHasher,
+    reservations: Reservations,
+    /// True if rules will be put into the store in case it has none.
+    has_rules_file: bool,
+    /// True if the store had no rules at first and no file will supply any. The gateway is then ready without
+    /// rules.
+    has_no_rules: AtomicBool,
+    /// True once the first report was answered or has failed.
+    has_reported: AtomicBool,
+    /// Start of the clock.
+    started: Instant,
+}
+
+impl Gateway {
+    /// Gateway that reports to `sync`. Fails with all errors of its configuration.
+    pub fn new(
+        settings: &GatewaySettings,
+        sync: Arc<dyn SyncService>,
+        metrics: GatewayMetrics,
+    ) -> Result<Self, Vec<String>> {
+        let started = Instant::now();
+        let configuration = configuration(settings).to_string();
+        let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+        let counts = Arc::new(CounterSums::new(metrics));
+        let memory = SharedMemory::new(settings.keys, u32::try_from(count).unwrap_or(u32::MAX), &counts);
+        let worker = |_| Worker::new(configuration.as_bytes(), &memory, &counts, time_since(started));
+        let workers = (0..count).map(worker).collect::<Result<Box<[Worker]>, _>>()?;
+        let name = settings.pop.strip_prefix(GATEWAY_PREFIX).unwrap_or(&settings.pop);
+        Ok(Self {
+            reservations: Reservations::new(name, workers.len()),
+            workers,
+            memory,
+            turn: AtomicUsize::new(0),
+            sync,
+            pop: settings.pop.clone(),
+            timeout: settings.timeout,
+            keys: KeyHasher::hidden_by(settings.key_secret.as_deref()),
+            has_rules_file: settings.has_rules_file,
+            has_no_rules: AtomicBool::new(false),
+            has_reported: AtomicBool::new(false),
+            started,
+        })
+    }
+
+    /// Decides a request. Waits only for tokens of a strict rule, or for its turn in a leaky bucket.
+    pub async fn check(&self, ask: CheckRequest) -> CheckReply {
+        self.check_with(ask, None, &mut Patience::endless()).await
+    }
+
+    /// Decides a request that consumes, for a caller that does not need to know what is left.
+    async fn check_alone(&self, mut ask: CheckRequest) -> CheckReply {
+        self.decide(&mut ask, &mut Patience::endless()).await.0
+    }
+
+    /// Decides requests in their order. A store that does not answer delays the whole list by at most twice the
+    /// time limit of one request. Reservations count for `asker`, if several callers share them.
+    pub async fn check_all(&self, asks: Vec<CheckRequest>, asker: Option<&str>) -> Vec<CheckReply> {
+        let mut patience = Patience::of(2 * self.timeout);
+        let mut verdicts = Vec::with_capacity(asks.len());
+        for ask in asks {
+            verdicts.push(self.check_with(ask, asker, &mut patience).await);
+        }
+        verdicts
+    }
+
+    async fn check_with(
+        &self,
+        mut ask: CheckRequest,
+        asker: Option<&str>,
+        patience: &mut Patience,
+    ) -> CheckReply {
+        match ask.purpose {
+            CheckPurpose::Charge => return Box::pin(self.charge(&mut ask, patience)).await,
+            CheckPurpose::Refund => return Box::pin(self.refund(&mut ask, patience)).await,
+            CheckPurpose::Take | CheckPurpose::Peek => {}
+        }
+        let verdict = self.check_as_is(&mut ask, asker, patience).await;
+        if verdict.decision == CheckDecision::Limit && ask.hits > 1 {
+            return Box::pin(self.with_figures(verdict, &ask, patience)).await;
+        }
+        verdict
+    }
+
+    async fn check_as_is(
+        &self,
+        ask: &mut CheckRequest,
+        asker: Option<&str>,
+        patience: &mut Patience,
+    ) -> CheckReply {
+        let Some(reserve_s) = ask.reserve_s else { return self.decide(ask, patience).await.0 };
+        let room = match self.reservations.room(asker) {
+            Ok(room) => room,
+            Err(full) => return CheckReply::without_room(&full),
+        };
+        let (mut verdict, worker, open) = self.decide(ask, patience).await;
+        if verdict.decision == CheckDecision::Allow {
+            let expires_at = self.now() + u64::from(reserve_s) * SECOND_NS;
+            let reserved = Reservation { worker, open, hits: ask.hits, asker: None };
+            verdict.reservation = Some(self.reservations.keep(room, reserved, expires_at));
+        }
+        verdict
+    }
+
+    /// Charges the actual cost of a request whose check reserved an estimate, and refunds the rest. Any excess
+    /// over the estimate is debt when this returns, or, if the store is out of reach, once it is back.
+    pub async fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
+        let settling = self.reservations.settle(&settlement.reservation, settlement.cost, self.now())?;
+        if let SettleResult::First(reserved) = settling {
+            self.settle_reserved(*reserved, settlement.cost).await;
+        }
+        Ok(())
+    }
+
+    /// Decides a request. Also returns the number of the worker that decided it, and the state needed to finish
+    /// it.
+    async fn decide(
+        &self,
+        ask: &mut CheckRequest,
+        patience: &mut Patience,
+    ) -> (CheckReply, usize, OpenRequest) {
+        let (mut waiting, mut next) = self.begin(ask);
+        loop {
+            match next {
+                CheckStep::Answer(verdict) => {
+                    waiting.is_over = true;
+                    let open = std::mem::replace(&mut waiting.open, OpenRequest::new(0));
+                    return (verdict, waiting.number, open);
+                }
+                CheckStep::Hold(verdict, turn) => {
+                    // An error would mean that its worker has ended.
+                    let _ = turn.await;
+                    next = CheckStep::Answer(verdict);
+                }
+                CheckStep::Take(acquire) => {
+                    let taken = self.take(&acquire, patience).await;
+                    let again = waiting.worker.state().taken(&mut waiting.open, taken, ask, self.now());
+                    next = again.unwrap_or_else(|| CheckStep::Answer(CheckReply::without_rules()));
+                }
+                CheckStep::Call(call) => {
+                    // Boxed, because most requests make no call and this future is much larger than the rest.
+                    let answer = Box::pin(self.call(&call, patience)).await;
+                    let mut state = waiting.worker.state();
+                    let again = state.ask_again(&mut waiting.open, (call.number, answer), ask, self.now());
+                    next = again.unwrap_or_else(|| CheckStep::Answer(CheckReply::without_rules()));
+                }
+            }
+        }
+    }
+
+    /// Begins a decision in a free worker; if none is free, waits for the next one.
+    fn begin(&self, ask: &mut CheckRequest) -> (Waiting<'_>, CheckStep) {
+        let (count, first) = (self.workers.len(), self.turn.fetch_add(1, Ordering::Relaxed));
+        let mut in_turn = (0..count).map(|n| first.wrapping_add(n) % count);
+        let free = in_turn.find_map(|number| Some((number, self.workers[number].free()?)));
+        let (number, mut state) =
+            free.unwrap_or_else(|| (first % count, self.workers[first % count].state()));
+        let worker = &self.workers[number];
+        let mut open = state.open();
+        let next = if self.is_ready_at(worker) {
+            state.ask(&mut open, ask, self.now())
+        } else {
+            CheckStep::Answer(CheckReply::without_rules())
+        };
+        (Waiting { gateway: self, worker, number, open, is_over: false }, next)
+    }
+
+    /// True if the gateway decides by the fleet's rules, or the fleet has none.
+    pub fn is_ready(&self) -> bool {
+        self.workers.iter().all(|worker| self.is_ready_at(worker))
+    }
+
+    fn is_ready_at(&self, worker: &Worker) -> bool {
+        let knows_rules = worker.runs_rules() || self.has_no_rules.load(Ordering::Acquire);
+        knows_rules && self.has_reported.load(Ordering::Acquire)
+    }
+
+    /// Loads the rules, then ticks until the task is aborted.
+    pub async fn run(self: Arc<Self>) {
+        self.fetch_rules().await;
+        self.report_first().await;
+        let mut ticking = JoinSet::new();
+        for index in 0..self.workers.len() {
+            ticking.spawn(Arc::clone(&self).tick(index));
+        }
+        while ticking.join_next().await.is_some() {}
+    }
+
+    /// Ends reservations that were not settled in time. They cost their estimate.
+    fn end_expired(&self, now: Time) {
+        for Reservation { worker, mut open, .. } in self.reservations.expired(now) {
+            if let Some(worker) = self.workers.get(worker) {
+                worker.state().give_up(&mut open, now);
+            }
+        }
+    }
+
+    /// Reports everything that is not reported yet. Called when no more requests arrive.
+    pub async fn report_rest(&self) {
+        let reports = self.workers.iter().map(|worker| self.carry_out(worker, worker.hand_over(self.now())));
+        join_all(reports).await;
+    }
+
+    /// Applies the rules and sends the first report. Before that, rules with shared budgets would decide from
+    /// local state only.
+    async fn report_first(&self) {
+        let tick = |worker| self.carry_out(worker, worker.tick(self.now()));
+        let Some((first, others)) = self.workers.split_first() else { return };
+        // The workers share what the first reply contains.
+        tick(first).await;
+        join_all(others.iter().map(tick)).await;
+        self.has_reported.store(true, Ordering::Release);
+    }
+
+    /// Provides the current rule set to the workers, so that it applies from the first request.
+    async fn fetch_rules(&self) {
+        loop {
+            match self.sync.revision_of(&self.pop) {
+                0 if self.sync.has_no_rules() && !self.has_rules_file => {
+                    return self.has_no_rules.store(true, Ordering::Release);
+                }
+                0 => {}
+                version => {
+                    if let Ok(Some(document)) = self.sync.rules(version).await {
+                        let mut host = WorkerHost::new(&self.memory);
+                        host.set_rules(version, &document);
+                        host.set_rules_word(RulesMessage { version, refused: 0 });
+                        return;
+                    }
+                }
+            }
+            sleep(RULES_PAUSE).await;
+        }
+    }
+
+    async fn tick(self: Arc<Self>, index: usize) {
+        let Some(worker) = self.workers.get(index) else { return };
+        let mut calls = JoinSet::new();
+        loop {
+            sleep(worker.pace()).await;
+            if index == 0 {
+                self.end_expired(self.now());
+            }
+            while calls.try_join_next().is_some() {}
+            for call in worker.tick(self.now()) {
+                let this = Arc::clone(&self);
+                calls.spawn(async move { this.carry_out(&this.workers[index], vec![call]).await });
+            }
+        }
+    }
+
+    /// Makes calls that no request waits for, and the calls that their answers lead to.
+    async fn carry_out(&self, worker: &Worker, mut calls: Vec<SyncCall>) {
+        while let Some(call) = calls.pop() {
+            let answer = self.call(&call, &mut Patience::endless()).await;
+            calls.extend(worker.answered(call.number, answer, self.now()));
+        }
+    }
+
+    /// Applies `say` to the current rules.
+    fn with_rules<T>(&self, say: impl FnOnce(&RuleSet) -> Option<T>) -> Option<T> {
+        self.workers.first().and_then(|worker| say(worker.state().rules()))
+    }
+
+    fn now(&self) -> Time {
+        time_since(self.started)
+    }
+}
+
+/// Request while it is being decided. It is cancelled if its client disconnects.
+struct Waiting<'a> {
+    gateway: &'a Gateway,
+    worker: &'a Worker,
+    /// Number of the worker.
+    number: usize,
+    open: OpenRequest,
+    is_over: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.worker.state().give_up(&mut self.open, self.gateway.now());
+        }
+    }
+}
+
+/// Clock of a gateway. It begins far above zero, so that a step back before the start can be represented.
+fn time_since(started: Instant) -> Time {
+    let now = Instant::now();
+    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
+    Time::from_nanos(match now.checked_duration_since(started) {
+        Some(since) => BEGIN_NS.saturating_add(ns(since)),
+        None => BEGIN_NS.saturating_sub(ns(started.duration_since(now))),
+    })
+}
+
+/// Plugin configuration of the workers: no rules of its own, only those of the fleet.
+fn configuration(settings: &GatewaySettings) -> serde_json::Value {
+    let mut sync = serde_json::json!({
+        "cluster": "in this process",
+        "pop": settings.pop,
+        "timeout_ms": u64::try_from(settings.timeout.as_millis()).unwrap_or(u64::MAX),
+    });
+    if let Some(secret) = &settings.key_secret {
+        sync["key_secret"] = secret.as_str().into();
+    }
+    serde_json::json!({
+        "rules": [{"name": "none", "key": ["all"], "rate": "1/s"}],
+        "enforce": false,
+        "table": {"addresses": settings.keys},
+        "sync": sync,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! Reservations: allowed checks whose cost the caller settles later.
+//!
+//! A reservation is kept here until it expires, first as open and then as settled, so that a repeated
+//! settlement counts once. Its name begins with the gateway's name, so that another gateway can name the right
+//! one.
+//!
+//! Callers share the maximum number of open reservations by dynamic thresholds: a caller may open another one
+//! while it has fewer than are free (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory
+//! Packet Switches", 1998). One greedy caller thus leaves half of them free, two leave a third, and there is
+//! always room for another caller.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+use weir_limiter::engine::OpenRequest;
+use weir_protocol::time::Time;
+
+/// Maximum time for which a reservation is open, in seconds.
+pub(crate) const RESERVED_S_MAX: u32 = 600;
+/// Maximum number of open reservations per worker: half of what its engine can hold of strict rules.
+const OPEN_MAX: usize = weir_limiter::sync::OWN_MAX / 2;
+/// Maximum number of settled reservations that are remembered. Beyond it, the oldest are forgotten.
+const SETTLED_MAX: usize = 65_536;
+
+pub(super) struct Reservations {
+    /// Prefix of their names.
+    prefix: String,
+    open_max: usize,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_number: HashMap<u128, (Time, Stage)>,
+    /// All reservations by the time at which they expire.
+    ends: BTreeSet<(Time, u128)>,
+    /// Settled reservations by the time at which they expire.
+    settled: BTreeSet<(Time, u128)>,
+    /// Number of reservations that are open or being decided.
+    open: usize,
+    /// Number of these by caller, if several callers share them.
+    of_askers: HashMap<Arc<str>, usize>,
+}
+
+enum Stage {
+    Open(Box<Reservation>),
+    /// Cost that was settled.
+    Settled(u32),
+}
+
+/// Allowed request with a reservation.
+pub(super) struct Reservation {
+    /// Number of the worker that allowed it.
+    pub(super) worker: usize,
+    pub(super) open: OpenRequest,
+    /// Number of requests that its check stood for.
+    pub(super) hits: u32,
+    /// Caller that it counts for; set by [`Reservations::keep`].
+    pub(super) asker: Option<Arc<str>>,
+}
+
+/// Room for one reservation. It is released on drop unless it was used.
+pub(super) struct Room<'a> {
+    all: &'a Reservations,
+    asker: Option<Arc<str>>,
+    is_used: bool,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.all.known().close(self.asker.as_ref());
+        }
+    }
+}
+
+/// Reason why there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum Full {
+    #[error("{0} reservations are open, the most that there may be: settle them, or reserve for less long")]
+    All(usize),
+    #[error(
+        "{0} reservations of this token are open, and no more are free for all: settle them, or reserve for less long"
+    )]
+    Share(usize),
+}
+
+/// Actual cost of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Name of the reservation, from the answer to the check.
+    pub reservation: String,
+    /// Cost, in the unit of the check.
+    pub cost: u32,
+}
+
+/// Result of a settlement.
+pub(super) enum SettleResult {
+    /// The settlement must be carried out now.
+    First(Box<Reservation>),
+    /// The same settlement was carried out before.
+    Again,
+}
+
+/// Reason why a reservation cannot be settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettleError {
+    /// It has expired, was settled long ago, or never existed.
+    Unknown,
+    /// It belongs to the gateway with this name, `region/replica`.
+    Elsewhere(String),
+    /// It was settled with this different cost.
+    Settled(u32),
+}
+
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str(
+                "no such reservation: it has expired, and its estimate stays charged, or it was never made; settle \
+                 within the reserve_s of its check",
+            ),
+            Self::Elsewhere(name) => write!(f, "the gateway {name} made this reservation: settle it there"),
+            Self::Settled(cost) => write!(f, "it was settled before with a cost of {cost}, which counts"),
+        }
+    }
+}
+
+impl Reservations {
+    /// No reservations, for the gateway of this name with `workers` workers.
+    pub(super) fn new(gateway: &str, workers: usize) -> Self {
+        Self { prefix: format!("{gateway}:"), open_max: OPEN_MAX * workers, known: Mutex::default() }
+    }
+
+    /// Reserves room for `asker`, if several callers share the reservations. Fails if there is none.
+    pub(super) fn room(&self, asker: Option<&str>) -> Result<Room<'_>, Full> {
+        let mut known = self.known();
+        let free = self.open_max.saturating_sub(known.open);
+        if free == 0 {
+            return Err(Full::All(known.open));
+        }
+        let asker = asker.map(Arc::from);
+        if let Some(asker) = &asker {
+            let own = known.of_askers.get(asker).copied().unwrap_or(0);
+            if own >= free {
+                return Err(Full::Share(own));
+            }
+            known.of_askers.insert(Arc::clone(asker), own + 1);
+        }
+        known.open += 1;
+        Ok(Room { all: self, asker, is_used: false })
+    }
+
+    /// Stores a reservation until it expires, and returns its name.
+    pub(super) fn keep(&self, mut room: Room<'_>, mut reserved: Reservation, expires_at: Time) -> String {
+        (room.is_used, reserved.asker) = (true, room.asker.take());
+        let random = || u128::from(RandomState::new().hash_one(reserved.open.id()));
+        let number = random() << 64 | random();
+        let mut known = self.known();
+        known.by_number.insert(number, (expires_at, Stage::Open(Box::new(reserved))));
+        known.ends.insert((expires_at, number));
+        format!("{}{number:032x}", self.prefix)
+    }
+
+    /// Settles the reservation of this name.
+    pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<SettleResult, SettleError> {
+        let Some(number) = name.strip_prefix(&self.prefix) else {
+            let gateway = name.rsplit_once(':').map(|(gateway, _)| gateway.to_owned());
+            return Err(gateway.map_or(SettleError::Unknown, SettleError::Elsewhere));
+        };
+        let number = u128::from_str_radix(number, 16).map_err(|_| SettleError::Unknown)?;
+        let mut known = self.known();
+        let known = &mut *known;
+        let found = known.by_number.get_mut(&number).filter(|(expires_at, _)| now < *expires_at);
+        let (expires_at, stage) = found.ok_or(SettleError::Unknown)?;
+        match std::mem::replace(stage, Stage::Settled(cost)) {
+            Stage::Open(reserved) => {
+                let expires_at = *expires_at;
+                known.close(reserved.asker.as_ref());
+                known.settled.insert((expires_at, number));
+                known.forget_settled();
+                Ok(SettleResult::First(reserved))
+            }
+            Stage::Settled(before) => {
+                *stage = Stage::Settled(before);
+                if before == cost { Ok(SettleResult::Again) } else { Err(SettleError::Settled(before)) }
+            }
+        }
+    }
+
+    /// Removes all reservations that have expired by `now`, and returns those that were open.
+    pub(super) fn expired(&self, now: Time) -> Vec<Reservation> {
+        let mut known = self.known();
+        let mut expired = Vec::new();
+        while let Some((_, number)) = known.ends.first().copied().filter(|(expires_at, _)| *expires_at <= now)
+        {
+            expired.extend(known.forget(number));
+        }
+        expired
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Removes a reservation. Returns it if it was open.
+    fn forget(&mut self, number: u128) -> Option<Reservation> {
+        let (expires_at, stage) = self.by_number.remove(&number)?;
+        self.ends.remove(&(expires_at, number));
+        self.settled.remove(&(expires_at, number));
+        let Stage::Open(reserved) = stage else { return None };
+        self.close(reserved.asker.as_ref());
+        Some(*reserved)
+    }
+
+    /// Counts one open reservation of `asker` less.
+    fn close(&mut self, asker: Option<&Arc<str>>) {
+        self.open -= 1;
+        let Some(asker) = asker else { return };
+        if let Some(own) = self.of_askers.get_mut(asker) {
+            *own -= 1;
+            if *own == 0 {
+                self.of_askers.remove(asker);
+            }
+        }
+    }
+
+    /// Limits the number of settled reservations: the one that expires first is removed.
+    fn forget_settled(&mut self) {
+        if self.settled.len() > SETTLED_MAX
+            && let Some((_, number)) = self.settled.first().copied()
+        {
+            self.forget(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_protocol::time::SECOND_NS;
+
+    const T0: Time = Time::from_nanos(SECOND_NS);
+
+    fn kept(all: &Reservations, id: u32, expires_at: Time) -> String {
+        let reserved = Reservation { worker: 0, open: OpenRequest::new(id), hits: 1, asker: None };
+        all.keep(all.room(None).unwrap(), reserved, expires_at)
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_it_comes_back() {
+        let all = Reservations::new("fra/a", 1);
+        let rooms: Vec<_> = (0..OPEN_MAX).map(|_| all.room(None).unwrap()).collect();
+        assert_eq!(all.room(None).err(), Some(Full::All(OPEN_MAX)));
+        drop(rooms);
+        let names: Vec<_> = (0..OPEN_MAX).map(|id| kept(&all, u32::try_from(id).unwrap(), T0 + 9)).collect();
+        assert!(all.room(None).is_err());
+        assert!(all.settle(&names[0], 0, T0).is_ok() && all.room(None).is_ok());
+    }
+
+    #[test]
+    fn only_so_many_are_remembered_as_settled() {
+        let all = Reservations::new("fra/a", 1);
+        let open: Vec<_> = (0..9).map(|n| kept(&all, n, T0 + 9)).collect();
+        let count = SETTLED_MAX as u64 + 10;
+        let names: Vec<_> = (0..count)
+            .map(|n| {
+                let name = kept(&all, 0, T0 + SECOND_NS + n);
+                assert!(all.settle(&name, 1, T0).is_ok());
+                name
+            })
+            .collect();
+        let lens = |known: &Known| (known.by_number.len(), known.settled.len());
+        assert_eq!(lens(&all.known()), (SETTLED_MAX + 9, SETTLED_MAX));
+        assert_eq!(all.settle(&names[9], 1, T0).err(), Some(SettleError::Unknown));
+        assert!(matches!(all.settle(&names[10], 1, T0), Ok(SettleResult::Again)));
+        assert!(open.iter().all(|name| all.settle(name, 1, T0).is_ok()), "those that are open stay");
+        assert_eq!((all.expired(T0 + 2 * SECOND_NS).len(), all.known().settled.len()), (0, 0));
+    }
+}

@@ -1,0 +1,185 @@
+//! Envoy's rate limit quota service (`envoy.service.rate_limit_quota.v3`) over gRPC: clients decide by
+//! themselves, by assignments of this service.
+//!
+//! For each request that a client reports, the gateway's rules are checked as if the request had been checked
+//! here. So its requests count against the same budgets as all others, and its assignments follow what the
+//! rules allow.
+//!
+//! ```text
+//! service.rs      streams of reports and assignments
+//! asking.rs       a report; the check for a bucket
+//! book.rs         all buckets and streams; bucket.rs, one bucket, divided among its clients
+//! holder.rs       account of one client in a bucket
+//! assignment.rs   assignments in the form that Envoy understands
+//! ```
+
+mod asking;
+mod assignment;
+mod book;
+mod bucket;
+mod holder;
+pub mod service;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tonic::Status;
+use weir_protocol::time::SECOND_NS;
+use weir_rules::RuleSet;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::key::Missing;
+use weir_rules::matching::Bits;
+use weir_rules::mode::Mode;
+use weir_rules::request::{Fetched, Values};
+
+use super::proto::envoy::service::rate_limit_quota::v3::RateLimitQuotaUsageReports;
+use super::{CheckDecision, CheckReply, CheckRequest, Gateway};
+use crate::metrics::GatewayMetrics;
+use book::{Book, Reported};
+use bucket::{Due, DueResult, QuotaDecision};
+
+/// Interval at which due checks are made: short, so that they are spread almost as evenly as requests.
+const TICK: Duration = Duration::from_millis(25);
+/// Delay after a report during which further reports are gathered, because each look visits all buckets.
+const TOGETHER: Duration = Duration::from_millis(2);
+/// Maximum number of checks per bucket and tick.
+const CHECKS_MAX: usize = 64;
+
+/// Divides quotas among clients that decide by themselves.
+pub struct Quotas {
+    gateway: Arc<Gateway>,
+    metrics: GatewayMetrics,
+    book: Mutex<Book>,
+    /// Notified on each report.
+    reported: Notify,
+    started: Instant,
+}
+
+impl Quotas {
+    /// Service for the rules of `gateway`.
+    pub fn new(gateway: Arc<Gateway>, metrics: GatewayMetrics) -> Arc<Self> {
+        let (book, reported, started) = (Mutex::default(), Notify::new(), Instant::now());
+        Arc::new(Self { gateway, metrics, book, reported, started })
+    }
+
+    /// Makes the checks and sends assignments until the task is aborted.
+    pub async fn run(self: Arc<Self>) {
+        let mut asking = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = sleep(TICK) => {}
+                // Reports that arrive together are handled together.
+                () = self.reported.notified() => sleep(TOGETHER).await,
+            }
+            while asking.try_join_next().is_some() {}
+            let due = self.book().due(self.now());
+            for (name, due) in due {
+                let this = Arc::clone(&self);
+                asking.spawn(async move {
+                    let said = this.ask(&due).await;
+                    this.book().said(&name, &due, said);
+                });
+            }
+            let counts = {
+                let mut book = self.book();
+                book.assign(self.now());
+                book.counts()
+            };
+            self.metrics.set_quotas(counts);
+        }
+    }
+
+    /// Ends all streams for this reason.
+    pub fn close(&self, why: &'static str) {
+        self.book().close(why);
+    }
+
+    fn report(&self, stream: u64, reports: RateLimitQuotaUsageReports) -> Result<(), Status> {
+        let now = self.now();
+        let Reported { admitted, refused, uncounted } = self.book().report(stream, reports, now)?;
+        let counts = [
+            (CheckDecision::Allow, admitted),
+            (CheckDecision::Limit, refused),
+            (CheckDecision::Deny, uncounted),
+        ];
+        for (decision, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            self.metrics.count_checks("quota", decision.as_str(), count);
+        }
+        self.reported.notify_one();
+        Ok(())
+    }
+
+    /// Checks the due requests in several parts, each of which is allowed or refused as a whole.
+    async fn ask(&self, due: &Due) -> DueResult {
+        let (mut asked, mut given, mut last) = (0, 0, None);
+        let pause = TICK / due.count.div_ceil(due.at_once);
+        for _ in 0..CHECKS_MAX {
+            let hits = due.at_once.min(due.count - asked);
+            if hits == 0 {
+                break;
+            }
+            if asked > 0 {
+                // The pauses give other callers the same chance.
+                sleep(pause).await;
+            }
+            let verdict = self.gateway.check_alone(CheckRequest { hits, ..due.ask.clone() }).await;
+            asked += hits;
+            if verdict.decision == CheckDecision::Allow {
+                given += hits;
+            }
+            last = Some(verdict);
+        }
+        let ruling = last.map_or(QuotaDecision::Unchecked, |verdict| self.ruling(&verdict, due.ask.clone()));
+        DueResult { asked, given, ruling }
+    }
+
+    fn ruling(&self, verdict: &CheckReply, ask: CheckRequest) -> QuotaDecision {
+        match (verdict.decision, &verdict.standing) {
+            (CheckDecision::Deny, _) => QuotaDecision::Unchecked,
+            (CheckDecision::Allow, None) => QuotaDecision::Free,
+            (CheckDecision::Block | CheckDecision::Limit, None) => QuotaDecision::Refused,
+            (_, Some(_)) => {
+                self.gateway.with_rules(|rules| allowed(rules, ask)).unwrap_or(QuotaDecision::Refused)
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Combined terms of all rules that count such a request; none if no rule does.
+fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
+    let (mut values, mut room, mut places) = (Values::default(), Bits::default(), Vec::new());
+    let mut request = Fetched::new(&mut ask, rules.attributes(), &mut values);
+    let met = rules.find_matches(&mut request, &mut room, &mut places);
+    let rules = met.iter().filter_map(|place| rules.rules().get(usize::from(*place)));
+    let enforced =
+        rules.filter(|rule| rule.enforcement.mode == Mode::Enforce && !rule.variant.is_unlimited());
+    // Only the presence of a key matters here, not its value.
+    let secret = FleetSecret::derive(&[]);
+    let ruling = enforced.filter_map(|rule| {
+        if rule.missing == Missing::Skip && rule.key.value(&mut request, &secret).is_err() {
+            return None;
+        }
+        let cost = f64::from(rule.cost.of(&mut request));
+        #[allow(clippy::cast_precision_loss, reason = "a rate need not be exact here")]
+        let rate = SECOND_NS as f64 / rule.quota.token_ns() as f64 / cost;
+        let is_shared = matches!(rule.algorithm, Algorithm::TokenBucket(_)) && !rule.sharing.strict;
+        Some((f64::from(rule.quota.burst()) / cost, rate, !is_shared))
+    });
+    let both = |one: (f64, f64, bool), other: (f64, f64, bool)| {
+        (one.0.min(other.0), one.1.min(other.1), one.2 || other.2)
+    };
+    let (burst, rate, is_prepaid) = ruling.reduce(both)?;
+    Some(QuotaDecision::Counted { burst, rate, is_prepaid })
+}

@@ -1,0 +1,235 @@
+//! Checks for the descriptors of a request, by the rules or by a descriptor's own limit.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::Status;
+use weir_protocol::calendar::LENGTH_S_MAX;
+use weir_protocol::quota::TOKENS_MAX;
+use weir_rules::request::address::parse;
+
+use crate::descriptor::{ADDRESS, Descriptor, part, push_escaped};
+use crate::limit::PerUnit;
+use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::proto::envoy::r#type::v3::RateLimitUnit;
+use crate::{CheckPurpose, CheckRequest};
+
+/// Maximum number of descriptors in a request, and of entries in a descriptor.
+pub(crate) const DESCRIPTORS_MAX: usize = 64;
+/// Maximum length of the domain and of an entry's key, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 256;
+/// Maximum length of an entry's value, in bytes. By default, Envoy accepts no header longer than that. The
+/// limit matters because a longer value fails the whole request, and Envoy may then let it through.
+pub(crate) const VALUE_BYTES_MAX: usize = 65_536;
+
+/// Maximum length of a value that could be an address, in bytes.
+const ADDRESS_BYTES_MAX: usize = 64;
+
+/// Check of a descriptor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Check {
+    /// By the fleet's rules.
+    Rules(Box<CheckRequest>),
+    /// By the descriptor's own limit.
+    Own(PerUnit),
+}
+
+/// Checks for the descriptors of `request`, in their order. An error states what is invalid and where.
+pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
+    name("domain", &request.domain)?;
+    count("descriptors", request.descriptors.len())?;
+    for (index, descriptor) in request.descriptors.iter().enumerate() {
+        check_lengths(index, descriptor)?;
+    }
+    let request = Arc::new(request);
+    let check = |(index, descriptor): (usize, &RateLimitDescriptor)| {
+        let (hits, purpose) = hits(index, descriptor, request.hits_addend)?;
+        if let Some(limit) = descriptor.limit {
+            let limit = own(index, &request.domain, descriptor, limit)?;
+            return Ok(Check::Own(PerUnit { hits, purpose, ..limit }));
+        }
+        let descriptor = Descriptor::new(&request, index);
+        address(index, &descriptor)?;
+        Ok(Check::Rules(Box::new(CheckRequest {
+            descriptor: Some(descriptor),
+            hits,
+            purpose,
+            ..CheckRequest::default()
+        })))
+    };
+    request.descriptors.iter().enumerate().map(check).collect()
+}
+
+/// Number of requests that a descriptor stands for, and the purpose of the check. A descriptor with 0 only
+/// peeks; 0 for the whole request means that no number was given, and counts as 1. A number on the descriptor
+/// itself may arrive after the response, which is not visible here. So it is charged even if it does not fit.
+fn hits(
+    index: usize,
+    descriptor: &RateLimitDescriptor,
+    of_request: u32,
+) -> Result<(u32, CheckPurpose), Status> {
+    let own = descriptor.hits_addend;
+    let hits = own.unwrap_or_else(|| of_request.max(1).into());
+    let expected = || format!("expected at most {}, found {hits}", u32::MAX);
+    let hits = u32::try_from(hits)
+        .map_err(|_| wrong(format_args!("descriptors[{index}].hits_addend"), &expected()))?;
+    let purpose = match (hits, descriptor.is_negative_hits, own) {
+        (0, ..) => CheckPurpose::Peek,
+        (_, true, _) => CheckPurpose::Refund,
+        (_, false, Some(_)) => CheckPurpose::Charge,
+        (_, false, None) => CheckPurpose::Take,
+    };
+    Ok((hits.max(1), purpose))
+}
+
+/// Check of the descriptor at `index` by its own limit, for one request.
+fn own(
+    index: usize,
+    domain: &str,
+    descriptor: &RateLimitDescriptor,
+    limit: RateLimitOverride,
+) -> Result<PerUnit, Status> {
+    let RateLimitOverride { requests_per_unit: requests, unit, unit_multiplier } = limit;
+    let place = format!("descriptors[{index}].limit");
+    if requests > TOKENS_MAX {
+        let expected = format!("expected at most {TOKENS_MAX}, found {requests}: say it for a shorter unit");
+        return Err(wrong(format_args!("{place}.requests_per_unit"), &expected));
+    }
+    let unit_s = unit_s(unit).ok_or_else(|| {
+        let expected = format!("expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found {unit}");
+        wrong(format_args!("{place}.unit"), &expected)
+    })?;
+    let times = unit_multiplier.unwrap_or(1);
+    let window_s = unit_s.checked_mul(times).filter(|length_s| (1..=LENGTH_S_MAX).contains(length_s));
+    let window_s = window_s.ok_or_else(|| {
+        let expected = format!("expected 1 to {}, found {times}", LENGTH_S_MAX / unit_s);
+        wrong(format_args!("{place}.unit_multiplier"), &expected)
+    })?;
+    let mut key = String::new();
+    push_escaped(&mut key, domain);
+    key.push_str(&part(descriptor));
+    Ok(PerUnit { key, requests, window_s, hits: 1, purpose: CheckPurpose::Take })
+}
+
+/// Length of a unit in seconds, as in envoyproxy/ratelimit.
+fn unit_s(unit: i32) -> Option<u32> {
+    Some(match RateLimitUnit::try_from(unit).ok()? {
+        RateLimitUnit::Unknown => return None,
+        RateLimitUnit::Second => 1,
+        RateLimitUnit::Minute => 60,
+        RateLimitUnit::Hour => 3_600,
+        RateLimitUnit::Day => 86_400,
+        RateLimitUnit::Month => 30 * 86_400,
+        RateLimitUnit::Year => 365 * 86_400,
+    })
+}
+
+/// Refuses descriptors that exceed the limits.
+fn check_lengths(index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
+    count(format_args!("descriptors[{index}].entries"), descriptor.entries.len())?;
+    for (number, entry) in descriptor.entries.iter().enumerate() {
+        name(format_args!("descriptors[{index}].entries[{number}].key"), &entry.key)?;
+        let length = entry.value.len();
+        if length > VALUE_BYTES_MAX {
+            let expected = format!("expected at most {VALUE_BYTES_MAX} bytes, found {length}");
+            return Err(wrong(format_args!("descriptors[{index}].entries[{number}].value"), &expected));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an invalid address. If several entries have one, the first counts.
+fn address(index: usize, descriptor: &Descriptor) -> Result<(), Status> {
+    let Some(value) = descriptor.value(ADDRESS) else { return Ok(()) };
+    if parse(value.as_bytes()).is_some() {
+        return Ok(());
+    }
+    let found = match value.len() {
+        ..=ADDRESS_BYTES_MAX => format!("`{value}`"),
+        length => format!("{length} bytes"),
+    };
+    let number = descriptor.number(ADDRESS).unwrap_or_default();
+    let expected = format!("expected an IP address, as the key is {ADDRESS}, found {found}");
+    Err(wrong(format_args!("descriptors[{index}].entries[{number}].value"), &expected))
+}
+
+pub(crate) fn name(place: impl Display, text: &str) -> Result<(), Status> {
+    let expected = || format!("expected a text of 1 to {NAME_BYTES_MAX} bytes, found {}", text.len());
+    if (1..=NAME_BYTES_MAX).contains(&text.len()) { Ok(()) } else { Err(wrong(place, &expected())) }
+}
+
+fn count(place: impl Display, count: usize) -> Result<(), Status> {
+    let expected = || format!("expected 1 to {DESCRIPTORS_MAX}, found {count}");
+    if (1..=DESCRIPTORS_MAX).contains(&count) { Ok(()) } else { Err(wrong(place, &expected())) }
+}
+
+fn wrong(place: impl Display, expected: &str) -> Status {
+    Status::invalid_argument(format!("{place}: {expected}"))
+}
+
+/// [`RateLimitRequest`] with values as bytes.
+///
+/// A header may have any bytes, and Envoy copies them into a descriptor. If that made the request invalid, a
+/// client could evade its limit wherever Envoy lets through what could not be checked. So invalid bytes are
+/// replaced by question marks.
+#[derive(Clone, PartialEq, Message)]
+pub struct RawRequest {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RawDescriptor>,
+    #[prost(uint32, tag = "3")]
+    hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<RawEntry>,
+    #[prost(message, optional, tag = "2")]
+    limit: Option<RateLimitOverride>,
+    #[prost(message, optional, tag = "3")]
+    hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawEntry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+impl RawRequest {
+    /// Converts the values to text.
+    pub fn read(self) -> RateLimitRequest {
+        let entry = |RawEntry { key, value }| Entry { key, value: text(&value) };
+        let descriptor = |RawDescriptor { entries, limit, hits_addend, is_negative_hits }| {
+            let entries = entries.into_iter().map(entry).collect();
+            RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
+        };
+        let Self { domain, descriptors, hits_addend } = self;
+        let descriptors = descriptors.into_iter().map(descriptor).collect();
+        RateLimitRequest { domain, descriptors, hits_addend }
+    }
+}
+
+/// Text with each invalid byte replaced, so that it is no longer than `bytes`.
+fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

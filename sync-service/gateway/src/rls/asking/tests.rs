@@ -1,0 +1,212 @@
+use weir_rules::request::{Attribute, Request as _};
+
+use super::*;
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
+}
+
+fn request(descriptors: impl Into<Vec<RateLimitDescriptor>>) -> RateLimitRequest {
+    RateLimitRequest { domain: "shop".into(), descriptors: descriptors.into(), hits_addend: 0 }
+}
+
+/// The checks of descriptors without limits of their own.
+fn asks(request: &RateLimitRequest) -> Result<Vec<CheckRequest>, Status> {
+    let by_rules = |check| if let Check::Rules(ask) = check { *ask } else { panic!("{check:?}") };
+    Ok(checks(request.clone())?.into_iter().map(by_rules).collect())
+}
+
+/// One with a limit of its own.
+fn limited(entries: &[(&str, &str)], requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
+    let limit = Some(RateLimitOverride { requests_per_unit, unit, unit_multiplier: None });
+    RateLimitDescriptor { limit, ..descriptor(entries) }
+}
+
+/// What a rule sees.
+fn seen(ask: &CheckRequest, attribute: &Attribute) -> Option<String> {
+    ask.clone().attribute(attribute).map(|value| String::from_utf8(value).unwrap())
+}
+
+/// The claims that there are of these.
+fn claims(ask: &CheckRequest, names: &[&str]) -> Vec<(String, String)> {
+    let claim = |name: &&str| {
+        let path = name.split('.').map(str::to_owned).collect();
+        Some(((*name).to_owned(), seen(ask, &Attribute::Claim(path))?))
+    };
+    names.iter().filter_map(claim).collect()
+}
+
+#[test]
+fn an_entry_is_what_its_key_says() {
+    let asked = descriptor(&[
+        ("remote_address", "203.0.113.7"),
+        ("method", "POST"),
+        ("host", "shop.example"),
+        ("path", "/cart?of=7"),
+        ("X-Plan", "gold"),
+        ("generic_key", "slow"),
+        ("x-plan", "silver"),
+        ("method", "GET"),
+        ("remote_address", "the first counts"),
+    ]);
+    let asks = asks(&request([asked])).unwrap();
+    let [ask] = &asks[..] else { panic!("{asks:?}") };
+    let header = |name: &str| Attribute::Header(name.into());
+    for (attribute, expected) in [
+        (Attribute::SourceAddress, Some("203.0.113.7")),
+        (Attribute::Method, Some("POST")),
+        (Attribute::Authority, Some("shop.example")),
+        (Attribute::Path, Some("/cart?of=7")),
+        (Attribute::Route, None),
+        (header("x-plan"), Some("gold\nsilver")),
+        (header("generic_key"), Some("slow")),
+        (header("method"), None),
+        (header("x-other"), None),
+    ] {
+        assert_eq!(seen(ask, &attribute).as_deref(), expected, "{attribute:?}");
+    }
+    assert_eq!(ask.hits, 1);
+}
+
+#[test]
+fn claims_say_a_descriptor_whole() {
+    let both = [descriptor(&[("a", "1"), ("b", "x;y=z,%"), ("a", "2")]), descriptor(&[("c", "")])];
+    let asks = asks(&request(both)).unwrap();
+    let names = [
+        "ratelimit.entry.a",
+        "ratelimit.entry.b",
+        "ratelimit.entry.c",
+        "ratelimit.entries",
+        "ratelimit.domain",
+        "ratelimit.beside",
+        "ratelimit",
+        "ratelimit.domain.x",
+        "sub",
+    ];
+    let of_first = ["1", "x;y=z,%", "a,b,a", "shop", ";c=;"];
+    let expected = names.into_iter().filter(|name| *name != "ratelimit.entry.c").zip(of_first);
+    let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    assert_eq!(claims(&asks[0], &names), expected);
+    let beside = |ask| seen(ask, &Attribute::Claim(vec!["ratelimit".into(), "beside".into()]));
+    assert_eq!(beside(&asks[1]).as_deref(), Some(";a=1,b=x%3By%3Dz%2C%25,a=2;"));
+    let alone = self::asks(&request([descriptor(&[("a", "1")])])).unwrap();
+    assert_eq!(beside(&alone[0]), None);
+}
+
+#[test]
+fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
+    let own = |descriptor: RateLimitDescriptor| match &checks(request([descriptor])).unwrap()[..] {
+        [Check::Own(limit)] => limit.clone(),
+        other => panic!("{other:?}"),
+    };
+    let entries = [("user", "ann;"), ("X", "")];
+    let expected = PerUnit {
+        key: "shop;user=ann%3B,X=;".into(),
+        requests: 5,
+        window_s: 60,
+        hits: 1,
+        purpose: CheckPurpose::Take,
+    };
+    assert_eq!(own(limited(&entries, 5, 2)), expected);
+    for (unit, expected) in [(1, 1), (3, 3_600), (4, 86_400), (5, 2_592_000), (6, 31_536_000)] {
+        assert_eq!(own(limited(&entries, 5, unit)).window_s, expected);
+    }
+    // No rule sees that it stands beside another.
+    let both = request([descriptor(&[("a", "1")]), limited(&entries, 5, 2), descriptor(&[("b", "2")])]);
+    let [Check::Rules(first), Check::Own(_), Check::Rules(last)] = &checks(both).unwrap()[..] else {
+        panic!("in their order")
+    };
+    let beside = |ask| claims(ask, &["ratelimit.beside"]).remove(0).1;
+    assert_eq!((beside(first), beside(last)), (";b=2;".into(), ";a=1;".into()));
+}
+
+#[test]
+fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
+    let good = || descriptor(&[("a", "1")]);
+    let many = |count: usize| vec![good(); count];
+    let long = "x".repeat(VALUE_BYTES_MAX + 1);
+    // Of so many days.
+    let times = |units| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit: 5, unit: 4, unit_multiplier: Some(units) }),
+        ..good()
+    };
+    for (request, expected) in [
+        (
+            RateLimitRequest { domain: String::new(), ..request(many(1)) },
+            "domain: expected a text of 1 to 256 bytes, found 0",
+        ),
+        (request([]), "descriptors: expected 1 to 64, found 0"),
+        (request(many(65)), "descriptors: expected 1 to 64, found 65"),
+        (request([good(), descriptor(&[])]), "descriptors[1].entries: expected 1 to 64, found 0"),
+        (request([descriptor(&[("a", "1"); 65])]), "descriptors[0].entries: expected 1 to 64, found 65"),
+        (
+            request([descriptor(&[("a", "1"), ("", "2")])]),
+            "descriptors[0].entries[1].key: expected a text of 1 to 256 bytes, found 0",
+        ),
+        (
+            request([descriptor(&[("a", &long)])]),
+            "descriptors[0].entries[0].value: expected at most 65536 bytes, found 65537",
+        ),
+        (
+            request([good(), descriptor(&[("remote_address", "10.0.0.0/8")])]),
+            "descriptors[1].entries[0].value: expected an IP address, as the key is remote_address, found `10.0.0.0/8`",
+        ),
+        // What is told travels in a header.
+        (
+            request([descriptor(&[("remote_address", &"\u{e9}".repeat(4_000))])]),
+            "descriptors[0].entries[0].value: expected an IP address, as the key is remote_address, found 8000 bytes",
+        ),
+        (
+            request([RateLimitDescriptor { hits_addend: Some(1 << 32), ..good() }]),
+            "descriptors[0].hits_addend: expected at most 4294967295, found 4294967296",
+        ),
+        (
+            request([good(), limited(&[("a", "1")], 5, 0)]),
+            "descriptors[1].limit.unit: expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found 0",
+        ),
+        (
+            request([limited(&[("a", "1")], 5, 7)]),
+            "descriptors[0].limit.unit: expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found 7",
+        ),
+        (request([times(0)]), "descriptors[0].limit.unit_multiplier: expected 1 to 400, found 0"),
+        (request([times(401)]), "descriptors[0].limit.unit_multiplier: expected 1 to 400, found 401"),
+        (
+            request([limited(&[("a", "1")], 1_000_001, 1)]),
+            "descriptors[0].limit.requests_per_unit: expected at most 1000000, found 1000001: say it for a shorter \
+             unit",
+        ),
+    ] {
+        let error = checks(request).unwrap_err();
+        assert_eq!((error.code(), error.message()), (tonic::Code::InvalidArgument, expected));
+    }
+    assert_eq!(asks(&request(many(64))).unwrap().len(), 64);
+}
+
+#[test]
+fn what_is_no_text_is_question_marks_and_all_else_is_as_it_was() {
+    let entry = |value: &str| Entry { key: "x-user".into(), value: value.into() };
+    let limit = Some(RateLimitOverride { requests_per_unit: 3, unit: 1, unit_multiplier: Some(10) });
+    let asked = |value| RateLimitRequest {
+        domain: "shop".into(),
+        descriptors: vec![
+            RateLimitDescriptor {
+                entries: vec![entry(value)],
+                limit,
+                hits_addend: Some(0),
+                is_negative_hits: true,
+            },
+            RateLimitDescriptor { entries: vec![entry("ada")], ..RateLimitDescriptor::default() },
+        ],
+        hits_addend: 7,
+    };
+    let mut bytes = asked("a\u{e9}$$").encode_to_vec();
+    let at = bytes.windows(2).position(|pair| pair == b"$$").expect("the value");
+    bytes[at..at + 2].copy_from_slice(&[0xff, 0xc3]);
+    assert!(RateLimitRequest::decode(&bytes[..]).is_err());
+    let read = RawRequest::decode(&bytes[..]).expect("a request").read();
+    assert_eq!(read, asked("a\u{e9}??"));
+}

@@ -1,0 +1,204 @@
+//! Unary calls: one message in, one message out, with the whole body in memory.
+//!
+//! tonic reads and writes streams of messages, and allocates two buffers of eight kilobytes per call. A check
+//! has a few dozen bytes in each direction, and there are very many of them.
+
+use std::future::ready;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Response};
+use prost::Message;
+use tonic::Status;
+use tonic::body::Body;
+
+/// Length of a message's prefix in bytes: the compression flag and the length.
+const PREFIX_BYTES: usize = 5;
+
+/// Reads all of `body`, of at most `bytes_max` bytes. A body that arrives in one piece is not copied. Before
+/// waiting for more, `take_room` is called with the number of bytes read.
+pub async fn whole<B>(
+    mut body: B,
+    bytes_max: usize,
+    mut take_room: impl FnMut(usize) -> Result<(), Status>,
+) -> Result<Bytes, Status>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let (mut whole, mut more) = (Bytes::new(), BytesMut::new());
+    loop {
+        let frame = if let Some(frame) = body.frame().now_or_never() {
+            frame
+        } else {
+            take_room(whole.len() + more.len())?;
+            body.frame().await
+        };
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|_| Status::cancelled("the message broke off"))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if whole.len() + more.len() + piece.len() > bytes_max {
+            return Err(Status::invalid_argument(format!("expected a message of at most {bytes_max} bytes")));
+        }
+        if whole.is_empty() {
+            whole = piece;
+        } else {
+            more.extend_from_slice(&piece);
+        }
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    if more.is_empty() {
+        return Ok(whole);
+    }
+    Ok([whole, more.freeze()].concat().into())
+}
+
+/// Bytes of the only message of a call.
+pub fn message(mut body: Bytes) -> Result<Bytes, Status> {
+    let wrong = || Status::internal("expected one message, behind its length");
+    if body.len() < PREFIX_BYTES {
+        return Err(wrong());
+    }
+    if body.get_u8() != 0 {
+        return Err(Status::internal("expected a message that is not compressed"));
+    }
+    if usize::try_from(body.get_u32()) != Ok(body.len()) {
+        return Err(wrong());
+    }
+    Ok(body)
+}
+
+/// Response with a single message and the status OK. The length is part of the message's prefix.
+pub fn answer(message: &impl Message) -> Response<UnaryBody> {
+    let length = message.encoded_len();
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    bytes.put_u8(0);
+    // The length is bounded, because that of the request is.
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message.encode_raw(&mut bytes);
+    let mut response =
+        Response::new(UnaryBody::One(MessageWithTrailers { message: Some(bytes.freeze()), is_over: false }));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// Body of a response.
+pub enum UnaryBody {
+    /// Response to a rate limit check.
+    One(MessageWithTrailers),
+    /// Response of a tonic service.
+    Any(Body),
+}
+
+impl HttpBody for UnaryBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.get_mut() {
+            Self::One(one) => Poll::Ready(one.frame().map(Ok)),
+            Self::Any(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::One(one) => one.is_over,
+            Self::Any(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::One(_) => SizeHint::default(),
+            Self::Any(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A message followed by trailers.
+pub struct MessageWithTrailers {
+    message: Option<Bytes>,
+    is_over: bool,
+}
+
+impl MessageWithTrailers {
+    fn frame(&mut self) -> Option<Frame<Bytes>> {
+        if let Some(message) = self.message.take() {
+            return Some(Frame::data(message));
+        }
+        if self.is_over {
+            return None;
+        }
+        self.is_over = true;
+        let mut trailers = HeaderMap::with_capacity(1);
+        trailers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
+        Some(Frame::trailers(trailers))
+    }
+}
+
+/// Headers with only the token of a request.
+pub fn shown(headers: &HeaderMap) -> HeaderMap {
+    headers.get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()
+}
+
+/// Response whose message uses only as much memory as it needs until its client reads it. A buffer of tonic has
+/// eight kilobytes.
+pub async fn compact(response: Response<Body>) -> Response<Body> {
+    let (head, body) = response.into_parts();
+    let Ok(body) = body.collect().await else {
+        return Status::internal("the answer broke off").into_http();
+    };
+    let trailers = body.trailers().cloned().map(Ok);
+    let message = Full::new(Bytes::copy_from_slice(&body.to_bytes()));
+    Response::from_parts(head, Body::new(message.with_trailers(ready(trailers))))
+}
+
+/// Request without its headers, for methods that need none.
+pub fn bare<B>(request: Request<B>) -> Request<B> {
+    let (mut head, body) = request.into_parts();
+    head.headers = HeaderMap::new();
+    Request::from_parts(head, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream::iter;
+    use http_body_util::{Full, StreamBody};
+
+    #[tokio::test]
+    async fn a_body_is_whole_in_one_piece_or_in_several_and_none_is_longer_than_allowed() {
+        let (one, room) = (Bytes::from_static(b"one piece"), |_| Ok(()));
+        let read = whole(Full::new(one.clone()), one.len(), room).await.expect("a body");
+        assert_eq!((read.as_ptr(), read.len()), (one.as_ptr(), one.len()), "it was copied");
+        let too_long = whole(Full::new(one.clone()), one.len() - 1, room).await.expect_err("too long");
+        assert_eq!(too_long.message(), "expected a message of at most 8 bytes");
+        let pieces = |texts: &'static [&'static str]| {
+            let frame =
+                |text: &&'static str| Ok::<_, Status>(Frame::data(Bytes::from_static(text.as_bytes())));
+            StreamBody::new(iter(texts.iter().map(frame)))
+        };
+        let several: &[&str] = &["", "a", "bc", "", "d"];
+        assert_eq!(whole(pieces(several), 4, room).await.expect("a body"), "abcd");
+        assert!(whole(pieces(several), 3, room).await.is_err());
+        assert_eq!(whole(pieces(&[]), 3, room).await.expect("a body"), "");
+    }
+
+    #[test]
+    fn what_is_no_single_message_is_refused() {
+        let refused = |bytes: &'static [u8]| {
+            message(Bytes::from_static(bytes)).expect_err("no message").message().to_owned()
+        };
+        for bytes in [&[][..], &[0, 0, 0, 0], &[0, 0, 0, 0, 2, 8], &[0, 0, 0, 0, 2, 8, 7, 0]] {
+            assert!(refused(bytes).contains("one message"), "{bytes:?}");
+        }
+        assert!(refused(&[1, 0, 0, 0, 2, 8, 7]).contains("not compressed"));
+    }
+}

@@ -1,0 +1,155 @@
+//! State that the gateway's workers share: the table and the values that they exchange.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_limiter::check::Decision;
+use weir_limiter::engine::{Host, SharedState, SharedValue, SharedValues};
+use weir_limiter::key::TableIdentity;
+use weir_limiter::response::Header;
+use weir_limiter::table::slot::{Slot, slots_for};
+use weir_limiter::table::{
+    ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
+};
+use weir_protocol::messages::RuleCounts;
+use weir_rules::RuleSet;
+
+use super::counts::CounterSums;
+use super::reply::DecisionDetails;
+
+/// 64 random bits.
+fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}
+
+/// Memory shared by all workers.
+pub(super) struct SharedMemory {
+    identity: TableIdentity,
+    slots: Arc<SharedSlots>,
+    values: Mutex<SharedValues>,
+    counts: Arc<CounterSums>,
+    /// Held exclusively while a peek consumes and refunds, so that no worker sees its tokens as spent.
+    pub(super) looking: RwLock<()>,
+}
+
+/// A worker's access to the shared memory.
+pub(super) struct WorkerHost {
+    pub(super) memory: Arc<SharedMemory>,
+    slots: SlotsHandle,
+    /// Outcome of the last decision.
+    pub(super) ruled: Option<DecisionDetails>,
+}
+
+impl SharedMemory {
+    /// Memory for `keys` keys and `workers` workers, with their counters.
+    pub(super) fn new(keys: u32, workers: u32, counts: &Arc<CounterSums>) -> Arc<Self> {
+        let (mut identity, random) = ([0; 20], [random(), random(), random()].map(u64::to_le_bytes));
+        identity.iter_mut().zip(random.as_flattened()).for_each(|(to, from)| *to = *from);
+        Arc::new(Self {
+            identity: TableIdentity::of(&identity),
+            slots: SharedSlots::new(slots_for(keys), workers),
+            values: Mutex::default(),
+            counts: Arc::clone(counts),
+            looking: RwLock::default(),
+        })
+    }
+
+    fn values(&self) -> MutexGuard<'_, SharedValues> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkerHost {
+    pub(super) fn new(memory: &Arc<SharedMemory>) -> Self {
+        let slots = SlotsHandle::new(Arc::clone(&memory.slots));
+        Self { memory: Arc::clone(memory), slots, ruled: None }
+    }
+}
+
+impl Slots for WorkerHost {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        self.slots.read(index, into)
+    }
+
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
+        self.slots.write(index, slot, version)
+    }
+
+    fn count(&self) -> u32 {
+        self.slots.count()
+    }
+
+    fn changes_in_place(&self) -> bool {
+        self.slots.changes_in_place()
+    }
+
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
+        self.slots.change_in_place(indices, changes, judge)
+    }
+}
+
+impl SharedState for WorkerHost {
+    fn identity(&mut self) -> TableIdentity {
+        self.memory.identity
+    }
+
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        self.memory.values().get(value)
+    }
+
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        self.memory.values().set(value, bytes, version)
+    }
+
+    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
+        self.memory.values().parsed(version)
+    }
+
+    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        self.memory.values().keep_parsed(version, rules);
+    }
+}
+
+impl Host for WorkerHost {
+    /// The table exists before any worker.
+    fn open(&mut self, _slots: u32) {}
+
+    fn random(&mut self) -> u64 {
+        random()
+    }
+
+    fn unix_ns(&mut self) -> u64 {
+        unix_ns()
+    }
+
+    fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {
+        self.memory.counts.counted(turn)
+    }
+
+    fn blocked(&mut self) -> u64 {
+        self.memory.counts.blocked()
+    }
+
+    fn decided(&mut self, decision: &Decision) {
+        self.ruled = DecisionDetails::of(decision);
+    }
+
+    /// Packs the headers as lines `name: value`. Neither part contains a line break.
+    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
+        let line = |(name, value): &Header<'_>| [name, ": ", value, "\n"].concat();
+        headers.iter().flat_map(|header| line(header).into_bytes()).collect()
+    }
+}
+
+/// Inverse of [`WorkerHost::pack`].
+pub(super) fn unpack(packed: &[u8]) -> Vec<(String, String)> {
+    let lines = str::from_utf8(packed).unwrap_or_default().lines();
+    lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// Wall clock, in nanoseconds since 1970.
+pub(super) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
