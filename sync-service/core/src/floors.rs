@@ -2,7 +2,8 @@
 //!
 //! A region's demand fluctuates from one half second to the next. Its bucket smooths that, so that a region
 //! whose demand equals its floor gets it. While the budget is in debt the bucket may go into debt too: a region
-//! that is flooded from time to time does not get its floor anew each time.
+//! that is flooded from time to time does not get its floor anew each time. What it admitted while it was out of
+//! touch, and had no grant to go by, empties the bucket at most: it keeps its floor when it is back.
 //!
 //! Several weir-syncs may serve one region, and the store returns to each only the charges of its own reports.
 //! So each debits its bucket by the counts that POPs report to it; counts are cumulative, so it does not matter
@@ -23,6 +24,8 @@ const IDLE_NS: u64 = 60 * SECOND_NS;
 /// Tokens in a report were admitted within this time, in nanoseconds: with two weir-syncs, each receives every
 /// second report of a POP.
 const HEARD_NS: u64 = SECOND_NS;
+/// If it was longer than this, in nanoseconds, their POP or their region was out of touch.
+const LATE_NS: u64 = 2 * SECOND_NS;
 
 /// Floors of a region's keys. A key without room gets a new bucket with each charge, which smooths nothing.
 #[derive(Debug, Default)]
@@ -35,33 +38,40 @@ struct Bucket {
     /// Deficit in nanoseconds of the whole quota's refill.
     deficit_ns: u64,
     at: Time,
-    /// Latest count of admitted tokens from each source.
-    counts: Sorted<SourceId, u64>,
-    /// Growth of the counts since it was last debited.
+    /// Latest count of admitted tokens from each source, and its time.
+    counts: Sorted<SourceId, (u64, Time)>,
+    /// Growth of the counts since it was last debited, and the time from which on its tokens were admitted.
     grew: u64,
+    grew_since: Time,
     /// True if a source is new here. Only the store has the new part of its count then.
     has_new: bool,
 }
 
 impl Bucket {
     fn new(now: Time) -> Self {
-        Self { deficit_ns: 0, at: now, counts: Sorted::default(), grew: 0, has_new: true }
+        Self { deficit_ns: 0, at: now, counts: Sorted::default(), grew: 0, grew_since: now, has_new: true }
     }
 
-    fn observe(&mut self, source: &SourceId, admitted: u64) {
+    fn observe(&mut self, now: Time, source: &SourceId, admitted: u64, span_ns: u64) {
+        let mut since = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
         if self.counts.len() >= SOURCES_MAX {
             self.counts = Sorted::default();
         }
         match self.counts.find(|known| known.cmp(source)) {
-            Ok(last) => {
-                self.grew = self.grew.saturating_add(admitted.saturating_sub(*last));
-                *last = (*last).max(admitted);
+            Ok((last, at)) => {
+                since = since.max(core::mem::replace(at, now));
+                if admitted <= *last {
+                    return;
+                }
+                self.grew = self.grew.saturating_add(admitted - *last);
+                *last = admitted;
             }
             Err(place) => {
-                self.counts.put(place, source.clone(), admitted);
+                self.counts.put(place, source.clone(), (admitted, now));
                 self.has_new = true;
             }
         }
+        self.grew_since = self.grew_since.min(since);
     }
 }
 
@@ -87,6 +97,7 @@ impl Floors {
         // These tokens were admitted since the last charge, so the refill since then pays for them.
         let spilled_ns = refill_ns.saturating_sub(bucket.deficit_ns).min(part(HEARD_NS));
         let grew = core::mem::take(&mut bucket.grew);
+        let is_late = now.nanos_since(core::mem::replace(&mut bucket.grew_since, now)) > LATE_NS;
         // Several reports may be waiting for the store at once: the first that is charged debits the counts of
         // all.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
@@ -94,8 +105,14 @@ impl Floors {
         let taken_ns = entry.quota.token_ns().saturating_mul(tokens).saturating_sub(spilled_ns);
         let deficit_ns = lacking_ns.saturating_add(taken_ns);
         // Unless the budget is in debt, tokens beyond the region's floor are unused tokens of others, and no
-        // debt.
-        let most_ns = if account.deficit_ns < entry.quota.fill_ns() { full_ns } else { u64::MAX };
+        // debt. Nor are those of a time in which no grant could arrive.
+        let most_ns = if account.deficit_ns < entry.quota.fill_ns() {
+            full_ns
+        } else if is_late {
+            full_ns.max(lacking_ns)
+        } else {
+            u64::MAX
+        };
         let deficit_ns = deficit_ns.min(most_ns);
         (bucket.deficit_ns, bucket.at) = (deficit_ns, now);
         // As for the whole budget: a level below the target is made up within a second, and a surplus is given
@@ -108,10 +125,11 @@ impl Floors {
         Some(FloorCapacity { rate_ns, level_ns: full_ns.saturating_sub(deficit_ns) })
     }
 
-    /// Records at `now` that a POP of the region has admitted `admitted` tokens since its bucket's epoch began.
-    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, admitted: u64) {
+    /// Records at `now` that a POP of the region has admitted `admitted` tokens since its bucket's epoch began, of
+    /// which the unconfirmed ones within the last `span_ns` nanoseconds.
+    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, admitted: u64, span_ns: u64) {
         if let Some(bucket) = self.bucket(now, id) {
-            bucket.observe(source, admitted);
+            bucket.observe(now, source, admitted, span_ns);
         }
     }
 
@@ -175,7 +193,7 @@ mod tests {
         let mut floors = Floors::default();
         let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
         let mut told = |ms: u64, admitted: u64, charged: u64| {
-            floors.observe(at(ms), &id(), &pop, admitted);
+            floors.observe(at(ms), &id(), &pop, admitted, SECOND_NS / 4);
             rate(floors.charge(at(ms), &entry(quota()), 30, &account(charged, in_debt)))
         };
         assert_eq!(told(0, 27, 27), 300);
@@ -186,5 +204,27 @@ mod tests {
         assert_eq!(told(0, 50, 0), 0);
         // In two seconds 60 of the 70 refill. It then lacks 10, which is 17 less than the 27 that are steered for.
         assert_eq!(told(2_000, 70, 0), 300 + 4 * 170);
+    }
+    // I5
+    #[test]
+    fn what_was_admitted_out_of_touch_takes_no_floor_away() {
+        let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
+        // 300 tokens in five seconds, of which the floor is 150: by reports without the store, or in a late one.
+        let without_the_store: Vec<_> = (1..=20).map(|k| (k * 250, k * 15, SECOND_NS / 4)).collect();
+        for reports in [without_the_store, Vec::from([(5_000, 300, 5 * SECOND_NS)])] {
+            let mut floors = Floors::default();
+            floors.observe(at(0), &id(), &pop, 0, 0);
+            floors.charge(at(0), &entry(quota()), 30, &account(30, in_debt));
+            for (ms, admitted, span_ns) in reports {
+                floors.observe(at(ms), &id(), &pop, admitted, span_ns);
+            }
+            // Empty, three tokens below the level that is steered for.
+            let back = floors.charge(at(5_000), &entry(quota()), 30, &account(0, in_debt));
+            assert_eq!(rate(back), 300 - 30);
+            // What it admits beyond its floor from then on, it owes.
+            floors.observe(at(5_250), &id(), &pop, 330, SECOND_NS / 4);
+            let owes = floors.charge(at(5_250), &entry(quota()), 30, &account(0, in_debt));
+            assert_eq!(rate(owes), 300 - 30 - 225);
+        }
     }
 }

@@ -59,7 +59,7 @@ impl Hub {
             let update = grants.demands.observe(now, &entry.id, &source, &demand);
             (entry.demand, entry.own_milli) = (update.demand, update.own_milli);
             if entry.sharing.floor(&grants.region) > 0 {
-                grants.floors.observe(now, &entry.id, &source, passed.admitted);
+                grants.floors.observe(now, &entry.id, &source, passed.admitted, span_ns);
             }
             let Passed { admitted, unconfirmed, .. } = passed;
             entry.counts.push(Count { admitted, unconfirmed, ..count(report, key) });
