@@ -24,6 +24,8 @@ pub struct At {
     pub now: u64,
     /// When the POP made the latest report that was answered.
     pub heard_at: u64,
+    /// Whether the POP refused it because as many requests waited at its worker as may wait.
+    pub is_crowded: bool,
 }
 
 /// After how long without a request a POP holds what POPs hold that are not asked, in nanoseconds.
@@ -157,7 +159,7 @@ impl AtPops {
     }
 
     /// A request comes to a POP, which may not have been asked recently.
-    fn come(&mut self, At { pop, now, heard_at }: At, cost: u32) {
+    fn come(&mut self, At { pop, now, heard_at, .. }: At, cost: u32) {
         // A POP counts as away after `AWAY_NS`; if requests are cut, as soon as a report that does not name the client
         // is answered.
         let is_cut = self.short_at.is_some_and(|at| at + AWAY_NS > now);
@@ -171,7 +173,7 @@ impl AtPops {
     }
 
     /// What a POP holds for the client until it has heard how much is asked there: a window after the client came.
-    fn holds(&mut self, quota: Quota, cost: u32, At { pop, now, heard_at }: At) -> Option<Quota> {
+    fn holds(&mut self, quota: Quota, cost: u32, At { pop, now, heard_at, .. }: At) -> Option<Quota> {
         let at_pop = self.by_pop[pop];
         if self.fan_out <= 1 || heard_at >= at_pop.came_at + WINDOW_NS {
             return None;

@@ -9,6 +9,7 @@ use weir_limiter::engine::{
     Effect, Engine, HostRules, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState,
     SyncCall, Unread, UpstreamResponse,
 };
+use weir_limiter::sync::ACQUIRES_MAX;
 use weir_limiter::table::slot::Entry;
 use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
@@ -396,6 +397,12 @@ impl Pop {
             .filter_map(|call| call.held.as_ref())
             .map(|(asked, _)| asked)
             .filter(move |asked| asked.key == key)
+    }
+
+    /// Whether as many requests wait at `worker` as may wait.
+    pub fn is_crowded(&self, worker: usize) -> bool {
+        let waiting = self.workers[worker].calls.values().filter(|call| call.held.is_some());
+        waiting.count() >= ACQUIRES_MAX
     }
 
     /// Whether what `key` is admitted now will be charged to its budget.

@@ -178,7 +178,10 @@ impl Stretch {
     pub fn offer(&mut self, costs: &[(usize, u32)], at: At, fan_outs: impl Iterator<Item = u32>) {
         let At { pop, now, .. } = at;
         self.least.remember(fan_outs);
-        self.least.take(costs, at);
+        // docs/budgets.md: such a request is refused, whatever the budget holds.
+        if !at.is_crowded {
+            self.least.take(costs, at);
+        }
         self.most.take(costs, at);
         if !pop.is_multiple_of(self.regions) {
             return;

@@ -410,7 +410,8 @@ impl World {
             let rules = self.rules_of[usize::from(path)].iter();
             let costs: Vec<_> = rules.map(|&rule| (rule, self.reference.cost(rule, cost))).collect();
             let heard_at = self.pops[pop].news_at.saturating_sub(WARM_UP_NS);
-            self.reference.offer(key, &costs, At { pop, now: at, heard_at });
+            let is_crowded = verdict == Verdict::Refused && self.pops[pop].is_crowded(worker);
+            self.reference.offer(key, &costs, At { pop, now: at, heard_at, is_crowded });
             self.offer_apart(arrival);
         }
         match verdict {
