@@ -96,6 +96,16 @@ pub fn strict_burst_at_one_pop(size: Size, workers: usize) -> Plan {
     plan
 }
 
+/// A strict rule at three tenths of its rate, in a fleet that loses messages. Its requests wait: few come to a POP
+/// between two reports. The store is `far_ns` away, there and back.
+pub fn strict_below(size: Size, far_ns: u64) -> Plan {
+    let mut plan = Plan::of(size, 32, traffic::between(0, 30 * SECOND_NS, traffic::even(300.0, size.pops)));
+    let rule = RuleText::with(r#""strict": true"#);
+    plan.setup.rules = vec![RuleText { rate: "1000/s".into(), burst: 1_000, ..rule }];
+    plan.setup.far.delay_ns = far_ns / 2;
+    plan
+}
+
 /// A strict rule under five times its rate while everything goes wrong.
 pub fn strict_faults(size: Size) -> Plan {
     let mut plan = strict(Plan::of(size, 60, traffic::even(500.0, size.pops)));

@@ -94,6 +94,12 @@ const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio
 /// I3 holds for each key. What all are admitted is theirs, or less where keys share a debt.
 const CROWDED: &[Limit] = &[limit("ratio", quotas::of_all, 0.5, 1.0)];
 const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 1.0, 1.0)];
+/// One exchange in 50 is lost, and two in a row once in 2,500.
+const STRICT_LOSSES: &[Limit] =
+    &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.998, 1.0)];
+/// Where answers take more than three eighths of the time-out, none is made again.
+const STRICT_FAR_LOSSES: &[Limit] =
+    &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.97, 1.0)];
 /// At 330 POPs one request in 6,000 is refused as a window ends; the reason is not known yet.
 const STRICT_BELOW: &[Limit] =
     &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.999, 1.0)];
@@ -383,6 +389,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("an operator resets a key at 3x", RESET, operators::reset),
     plain("an operator bans a key, and lifts it", ORDERED, operators::banned),
     plain("midnight for a quota of the day", MIDNIGHT, calendars::midnight),
+    plain("strict 0.3x, exchanges are lost", STRICT_LOSSES, |s| more::strict_below(s, 76 * MS)),
+    plain("strict 0.3x, likewise, store 400 ms away", STRICT_FAR_LOSSES, |s| more::strict_below(s, 400 * MS)),
     plain("strict windows of a second, 0.3x", STRICT_BURST, |s| windows::below(s, "fixed_window")),
     plain("strict windows of a second that slide, 0.3x", STRICT_BELOW, |s| {
         windows::below(s, "sliding_window")
