@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_off_by_less_than_a_window_finds_the_same_end() {
+    fn a_slightly_wrong_clock_finds_the_same_end() {
         let window = Calendar::Day.window(10 * DAY_US + 5);
         assert_eq!(window.end_at(10 * DAY_US + 5), Some(11 * DAY_US));
         assert_eq!(window.end_at(10 * DAY_US - 1), Some(10 * DAY_US), "the other is ahead");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_written_in_two_ways_and_all_are_bounded() {
+    fn each_calendar_has_one_valid_form() {
         let every = |length_s, phase_s| Calendar::Every { length_s, phase_s };
         for wrong in [
             every(0, 0),

@@ -291,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_prints() {
+    fn a_printed_rate_is_read_back() {
         for text in ["1/s", "50/s", "100/m", "5000/h", "5/15m", "7/1000d", "1000000/d"] {
             assert_eq!(rate(text).to_string(), text);
         }
     }
 
     #[test]
-    fn reads_the_words_that_people_use_for_a_unit() {
+    fn common_words_for_a_unit_are_read() {
         for (text, printed) in
             [("100/minute", "100/m"), ("10/second", "10/s"), ("5/15min", "5/15m"), ("7/2days", "7/2d")]
         {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_rate() {
+    fn a_malformed_rate_is_refused() {
         let words = "50 50/ /s 0/s -1/s +1/s 1.5/s 1000001/s 50/S 50/ms 50/Minute 50/month 50/0m 50/1001m 50/15 50/+1m \
                      50/4294967297m 1e3/s";
         for text in words.split(' ').chain(["", " 50/s", "50 /s"]) {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn never_refills_faster_than_the_rate() {
+    fn a_quota_never_refills_faster_than_its_rate() {
         for text in ["3/s", "7/m", "999999/s", "1000000/s", "11/d"] {
             let rate = rate(text);
             let quota = Quota::new(rate, 1).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_bucket_that_takes_years_to_fill() {
+    fn a_bucket_that_takes_years_to_fill_is_refused() {
         assert_eq!(Quota::new(rate("1/d"), 401), Err(QuotaError::Fill));
         assert!(Quota::new(rate("1/d"), 400).is_ok());
         assert_eq!(Quota::new(rate("1/s"), 0), Err(QuotaError::Burst));

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_slides_has_windows_of_one_length() {
+    fn sliding_windows_have_one_length() {
         for (_, calendar) in Calendar::NAMED {
             assert!(RefillPolicy::Window(calendar).is_valid());
             assert_eq!(RefillPolicy::Sliding(calendar).is_valid(), calendar != Calendar::Month);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_some_time_long_and_at_most_as_long_as_a_window() {
+    fn the_length_of_a_log_is_bounded() {
         for refill_policy in [RefillPolicy::Log, RefillPolicy::InFlight] {
             let is_valid = |length_s| refill_policy(length_s).is_valid();
             assert_eq!([0, 1, LENGTH_S_MAX, LENGTH_S_MAX + 1].map(is_valid), [false, true, true, false]);

@@ -1,4 +1,4 @@
-//! The version of the messages, and what a report may say.
+//! The version of the messages, and the limits of a report.
 
 use weir_protocol::messages::{
     Allowance, BudgetRule, COUNTED_MAX, HELD_MS_MAX, HeldEpoch, Key, MODULE_MAX, Message, Reply, Report,
@@ -21,7 +21,7 @@ fn reply(settled: Settled) -> Reply {
 
 // I9
 #[test]
-fn a_message_of_another_version_is_refused_and_both_are_named() {
+fn a_message_of_another_version_is_refused_by_name() {
     for bytes in [report().encode(), reply(Settled::All).encode()] {
         let other = [&[VERSION + 6], &bytes[1..]].concat();
         let refusal = WireError::Version(VERSION + 6);
@@ -31,7 +31,7 @@ fn a_message_of_another_version_is_refused_and_both_are_named() {
 }
 
 #[test]
-fn settled_says_it_of_each_key() {
+fn settled_covers_each_charged_key() {
     for charged in [[true, false, true], [false, true, false], [false, false, false], [true, true, true]] {
         let settled = Settled::of(charged.into_iter());
         let read = Reply::decode(&reply(settled.clone()).encode()).unwrap().settled;
@@ -47,32 +47,32 @@ fn settled_says_it_of_each_key() {
 }
 
 #[test]
-fn a_report_says_which_epochs_are_held_and_for_how_long() {
+fn a_report_lists_held_epochs_and_their_times() {
     let held = |key, for_ms| HeldEpoch { key, for_ms };
-    let said = |held: &[HeldEpoch], strict| {
+    let holding = |held: &[HeldEpoch], strict| {
         let mut report = report();
         report.rules[0].sharing.strict = strict;
         Report { held: held.to_vec(), ..report }
     };
-    let two = said(&[held(0, 60_000), held(2, 0)], true);
+    let two = holding(&[held(0, 60_000), held(2, 0)], true);
     let read = Report::decode(&two.encode()).unwrap();
     assert_eq!(
         (&read, [0, 1, 2, 3].map(|place| read.held_ms(place))),
         (&two, [Some(60_000), None, Some(0), None])
     );
     for (field, wrong) in [
-        ("held[].key", said(&[held(0, 1)], false)),
-        ("held[].key", said(&[held(3, 1)], true)),
-        ("held[].for_ms", said(&[held(0, HELD_MS_MAX + 1)], true)),
-        ("held", said(&[held(1, 1), held(1, 2)], true)),
-        ("held", said(&[held(2, 1), held(0, 1)], true)),
+        ("held[].key", holding(&[held(0, 1)], false)),
+        ("held[].key", holding(&[held(3, 1)], true)),
+        ("held[].for_ms", holding(&[held(0, HELD_MS_MAX + 1)], true)),
+        ("held", holding(&[held(1, 1), held(1, 2)], true)),
+        ("held", holding(&[held(2, 1), held(0, 1)], true)),
     ] {
         assert_eq!(Report::decode(&wrong.encode()), Err(WireError::Limit(field)));
     }
 }
 
 #[test]
-fn a_report_says_how_its_pop_is() {
+fn a_report_carries_its_pops_status() {
     let counts = RuleCounts { name: "login".into(), decided: [1 << 40, 300, 0, u64::MAX] };
     let status = StatusReport {
         step: 1,
@@ -83,8 +83,8 @@ fn a_report_says_how_its_pop_is() {
         refusal: "rules: expected a list".into(),
         blocked: 7,
     };
-    let said = |status: StatusReport| Report { status: Some(status), ..report() };
-    assert_eq!(Report::decode(&said(status.clone()).encode()), Ok(said(status.clone())));
+    let with_status = |status: StatusReport| Report { status: Some(status), ..report() };
+    assert_eq!(Report::decode(&with_status(status.clone()).encode()), Ok(with_status(status.clone())));
     let unnamed = RuleCounts { name: String::new(), ..counts.clone() };
     for (field, wrong) in [
         ("status.step", StatusReport { step: 3, ..status.clone() }),
@@ -92,6 +92,6 @@ fn a_report_says_how_its_pop_is() {
         ("status.rules", StatusReport { rules: vec![counts; COUNTED_MAX + 1], ..status.clone() }),
         ("status.rules[].name", StatusReport { rules: vec![unnamed], ..status.clone() }),
     ] {
-        assert_eq!(Report::decode(&said(wrong).encode()), Err(WireError::Limit(field)));
+        assert_eq!(Report::decode(&with_status(wrong).encode()), Err(WireError::Limit(field)));
     }
 }
