@@ -110,19 +110,19 @@ fn read(item: &Item<'_>) -> Option<PluginConfig> {
     })
 }
 
-/// Notes an error for each field that concerns the fleet: without a `sync` section these fields have no
+/// Records an error for each field that concerns the fleet: without a `sync` section these fields have no
 /// effect.
 fn record_fields_that_need_sync(rules: &RuleSet, fields: &Fields<'_>) {
     for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
         let (i, default) = (rule.place(), Sharing::of(rule.quota));
-        for (field, is_said) in [
+        for (field, is_set) in [
             ("algorithm", rule.is_quota()),
             ("strict", rule.sharing.strict && !rule.is_quota()),
             ("local_burst", rule.sharing.local_burst != default.local_burst),
             ("min_share", !rule.sharing.floors.is_empty()),
             ("on_sync_loss", !rule.sharing.strict && rule.on_sync_loss != OnSyncLoss::default()),
         ] {
-            if is_said {
+            if is_set {
                 let problem = "expected a sync section beside it: there is none";
                 fields.record_at(&format!("rules[{i}].{field}"), problem);
             }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_has_its_place_and_says_what_was_expected() {
+    fn every_error_has_a_place_and_an_expectation() {
         let errors = |config: &str| {
             let errors = PluginConfig::parse(config.as_bytes()).unwrap_err();
             errors.iter().map(ToString::to_string).collect::<Vec<_>>()

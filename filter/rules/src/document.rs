@@ -48,7 +48,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn what_is_no_document_is_refused_whatever_its_size() {
+    fn a_malformed_document_is_refused_at_any_size() {
         for (bytes, expected) in [
             (b"\xff".to_vec(), "expected a rule set as JSON: "),
             (vec![b'['; DOCUMENT_BYTES_MAX], "expected a rule set as JSON: "),

@@ -47,7 +47,7 @@ pub enum Listed {
 }
 
 impl RuleSet {
-    /// Takes the fields `rules`, `enforce`, `allow` and `deny`. All errors are noted.
+    /// Takes the fields `rules`, `enforce`, `allow` and `deny`. All errors are recorded.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let mut reader = Reader::default();
         let rules = fields.require("rules", "a list of rules");

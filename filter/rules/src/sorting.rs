@@ -26,7 +26,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sorts_as_core_does(items: Vec<u8>) {
+        fn sorting_agrees_with_core(items: Vec<u8>) {
             let mut expected = items.clone();
             expected.sort_unstable();
             prop_assert_eq!(sorted(items), expected);

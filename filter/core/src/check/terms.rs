@@ -196,7 +196,7 @@ impl RuleTerms {
             reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
             is_unlimited: rule.variant.is_unlimited(),
             on_sync_loss: rule.on_sync_loss,
-            sends_status: rule.response.is_told(),
+            sends_status: rule.response.sends_status(),
             sends_policy: rule.response.headers.ratelimit,
             is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,

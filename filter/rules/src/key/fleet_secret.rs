@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_comes_from_its_text_and_shows_in_no_log() {
+    fn a_secret_comes_from_its_text_and_stays_unlogged() {
         let [a, b] = [b"0123456789abcdef", b"0123456789abcdeg"].map(|text| FleetSecret::derive(text));
         assert_ne!(a, b);
         assert_ne!(a.0[..8], a.0[8..]);
@@ -111,7 +111,7 @@ mod tests {
 
     /// Every POP must derive the same secret from the same text, whatever its version.
     #[test]
-    fn what_is_derived_does_not_change() {
+    fn derived_values_do_not_change() {
         let secret = FleetSecret::derive(b"0123456789abcdef");
         assert_eq!(u128::from_be_bytes(secret.0), 0xae18_c89c_171a_9f0b_b1f7_c9e4_4bf2_f92a);
         assert_eq!(u128::from_be_bytes(hash(&secret, &["a"])), 0x4272_633e_9a74_3423_c9dd_e825_394f_ebc5);

@@ -65,7 +65,7 @@ pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Optio
         list.record("expected all to be the only part: it is one bucket for every request");
     }
     spec.description = descriptions.concat();
-    // The errors of a key without parts were noted above.
+    // The errors of a key without parts were recorded above.
     (is_all || !spec.is_all()).then_some(spec)
 }
 
@@ -119,7 +119,7 @@ fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
         return Some(Read::Other(Part::PathSegments(segments)));
     }
     let source = source(ValueKind::Claim, ("jwt_claim", NAME_BYTES_MAX), fields, attributes)?;
-    Some(Read::Other(Part::Value(ValueOf { source, duplicates: Duplicates::Unsaid })))
+    Some(Read::Other(Part::Value(ValueOf { source, duplicates: Duplicates::Unset })))
 }
 
 /// Encodes a part as bytes that no other part has: the number of names, then each name after its length. Both

@@ -17,7 +17,7 @@ use std::vec;
 
 const SECRET: FleetSecret = FleetSecret::new([5; 16]);
 
-/// Has these attributes, and counts what it is asked for.
+/// A request with these attributes, and a list of those that were fetched.
 #[derive(Default)]
 struct Has {
     values: Vec<(Attribute, Vec<u8>)>,
@@ -55,14 +55,14 @@ fn value(key: &Value, request: &mut Has) -> Result<KeyValue, MissingPart> {
     rules.rules()[0].key.value(&mut fetched, &SECRET)
 }
 
-/// Whether two values of an attribute make the same key; `None` if both requests lack the part.
+/// True if two values of an attribute make the same key; `None` if both requests lack the part.
 fn same(part: &Value, attribute: &Attribute, values: [&str; 2]) -> Option<bool> {
     let [a, b] = values.map(|text| value(&json!([part]), &mut Has::default().with(attribute.clone(), text)));
     if a.is_err() && b.is_err() { None } else { Some(a == b) }
 }
 
 #[test]
-fn each_part_tells_apart_what_it_should_and_nothing_else() {
+fn each_part_distinguishes_its_values_and_nothing_else() {
     use Attribute::{Authority, Claim, Method, Path, Route, SourceAddress};
     let claim = Claim(vec!["payload".into(), "sub".into()]);
     let cases = [
@@ -107,7 +107,7 @@ fn each_part_tells_apart_what_it_should_and_nothing_else() {
 }
 
 #[test]
-fn a_part_that_is_there_and_empty_is_no_missing_part() {
+fn an_empty_part_is_not_a_missing_part() {
     let empty = value(&json!([{"header": "a"}]), &mut Has::default().with(header("a"), ""));
     assert!(empty.is_ok_and(|value| ![KeyValue::LACKING, KeyValue::ALL].contains(&value)));
     let no_cookie = value(&json!([{"cookie": "a"}]), &mut Has::default().with(header("cookie"), "b=1"));
@@ -117,7 +117,7 @@ fn a_part_that_is_there_and_empty_is_no_missing_part() {
 }
 
 #[test]
-fn only_parts_are_asked_for_and_all_has_none() {
+fn only_parts_are_fetched_and_all_has_none() {
     let mut request = Has::default();
     assert_eq!(value(&json!(["all"]), &mut request), Ok(KeyValue::ALL));
     assert_eq!(request.asked, []);
@@ -139,7 +139,7 @@ fn an_address_stays_readable_and_the_rest_is_hidden() {
 }
 
 #[test]
-fn a_value_leaves_in_clear_where_the_rule_says_so_if_it_fits() {
+fn a_short_value_leaves_in_clear_if_configured() {
     let of = |rule: Value, text: &str| {
         let errors = ErrorCollector::default();
         let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
@@ -211,7 +211,7 @@ proptest! {
     }
 }
 
-/// Whether the list has the request's value of the key's only part.
+/// True if the list has the request's value of the key's only part.
 fn is_among(key: &Value, list: &[&str], request: &mut Has) -> bool {
     let (rules, mut values) = (parsed(key).unwrap(), Values::default());
     let key = &rules.rules()[0].key;
@@ -220,7 +220,7 @@ fn is_among(key: &Value, list: &[&str], request: &mut Has) -> bool {
 }
 
 #[test]
-fn a_value_is_found_in_a_list_as_the_key_has_it() {
+fn a_list_is_searched_for_canonical_values() {
     let claim = Attribute::Claim(vec!["sub".into()]);
     for (part, attribute, found, other) in [
         (json!({"header": "x"}), header("x"), "acme", "Acme"),
@@ -257,13 +257,13 @@ fn hashed_parts_are_shown_in_clear() {
     let mut request = Has::default().with(header("x-key"), "k").with(Attribute::Path, "/a//b/c?d");
     let (rules, mut values) = (parsed(&key).unwrap(), Values::default());
     let mut fetched = Fetched::new(&mut request, rules.attributes(), &mut values);
-    let told = rules.rules()[0].key.others_in_clear(&mut fetched);
+    let shown = rules.rules()[0].key.others_in_clear(&mut fetched);
     let texts = |list: &[&str]| Some(list.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
-    assert_eq!(told, [texts(&["k"]), texts(&["a", "b"]), None]);
+    assert_eq!(shown, [texts(&["k"]), texts(&["a", "b"]), None]);
 }
 
 #[test]
-fn a_rule_says_which_of_several_values_is_the_key() {
+fn a_rule_picks_one_of_several_values() {
     for (kind, attribute, values) in [
         ("header", header("k"), ["a, b", "a", "b", ""]),
         ("header", header("k"), ["a\nb", "a", "b", ""]),
@@ -273,7 +273,7 @@ fn a_rule_says_which_of_several_values_is_the_key() {
     ] {
         let of = |duplicates: Option<&str>, value_of: &str| {
             let mut part = json!({kind: "k"});
-            part.as_object_mut().unwrap().extend(duplicates.map(|said| ("duplicates".into(), json!(said))));
+            part.as_object_mut().unwrap().extend(duplicates.map(|which| ("duplicates".into(), json!(which))));
             value(&json!([part]), &mut Has::default().with(attribute.clone(), value_of))
         };
         let [both, a, b, none] = values;
@@ -289,7 +289,7 @@ fn a_rule_says_which_of_several_values_is_the_key() {
 }
 
 #[test]
-fn lines_of_a_header_are_one_text_with_commas_to_a_key() {
+fn a_key_joins_the_lines_of_a_header() {
     let of = |part: &Value, value_of: &str| {
         value(&json!([part]), &mut Has::default().with(header("authorization"), value_of)).unwrap()
     };

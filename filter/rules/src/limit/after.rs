@@ -56,11 +56,11 @@ impl After {
         let (Self::Header { default, max, .. } | Self::Metadata { default, max, .. }) = self else {
             return None;
         };
-        let said = match self {
+        let stated = match self {
             Self::Header { .. } => value.into_iter().flat_map(values).filter_map(whole_number).max(),
             _ => value.and_then(whole_number),
         };
-        Some(said.map(|said| said.min(*max)).or(*default).unwrap_or(reserved))
+        Some(stated.map(|cost| cost.min(*max)).or(*default).unwrap_or(reserved))
     }
 
     /// The cost of a response of `bytes` bytes; `None` if the cost depends on something else.
@@ -80,7 +80,7 @@ impl After {
 
     /// Reads the field `cost` if it has `after`. The bool is true if it has `reserve` as well.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<(Self, bool)> {
-        let cost = fields.take("cost").filter(is_told_by_response)?;
+        let cost = fields.take("cost").filter(depends_on_response)?;
         let mut fields = cost.fields()?;
         let after = fields.take("after").and_then(|item| Self::of(&item));
         let reserves = fields.has("reserve");
@@ -142,7 +142,7 @@ pub(super) fn whole_number(text: &[u8]) -> Option<u32> {
 }
 
 /// True if the cost is known only with the response.
-pub(super) fn is_told_by_response(cost: &Item<'_>) -> bool {
+pub(super) fn depends_on_response(cost: &Item<'_>) -> bool {
     cost.value().get("after").is_some()
 }
 
@@ -160,15 +160,16 @@ mod tests {
     }
 
     #[test]
-    fn each_form_knows_its_cost_and_no_other() {
+    fn each_form_reads_only_its_own_cost() {
         let status = read(&json!({"status": [401, 403]})).unwrap();
         assert_eq!((status.of_status(403), status.of_status(200)), (Some(1), Some(0)));
         assert_eq!((status.of_text(None, 7), status.of_bytes(1)), (None, None));
         assert_eq!(status.most(), 1);
         let header = read(&json!({"header": "X-Tokens", "default": 3, "max": 500})).unwrap();
         assert_eq!(header, After::Header { name: "x-tokens".into(), default: Some(3), max: 500 });
-        let said = [("1\n17", 17), ("17, x", 17), ("17", 17), (" 0 ", 0), ("501", 500), ("99999999999", 500)];
-        for (value, cost) in said.into_iter().chain(["x\ny", "-1", "", "1.5"].map(|value| (value, 3))) {
+        let stated =
+            [("1\n17", 17), ("17, x", 17), ("17", 17), (" 0 ", 0), ("501", 500), ("99999999999", 500)];
+        for (value, cost) in stated.into_iter().chain(["x\ny", "-1", "", "1.5"].map(|value| (value, 3))) {
             assert_eq!(header.of_text(Some(value.as_bytes()), 7), Some(cost), "{value:?}");
         }
         assert_eq!((header.of_text(None, 7), header.of_text(Some(&[0xff]), 7)), (Some(3), Some(3)));
@@ -182,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_says_nothing_leaves_what_was_reserved() {
+    fn unusable_metadata_leaves_the_reserved_cost() {
         let path = ["llm", "total_tokens"].map(String::from).to_vec();
         let plain = read(&json!({"metadata": ["llm", "total_tokens"]})).unwrap();
         assert_eq!(plain, After::Metadata { path, default: None, max: TOKENS_MAX });
-        for (said, cost) in [
+        for (text, cost) in [
             (Some("1200"), 1_200),
             (Some("0"), 0),
             (Some("2000000"), TOKENS_MAX),
@@ -195,9 +196,9 @@ mod tests {
             (Some("true"), 500),
             (None, 500),
         ] {
-            assert_eq!(plain.of_text(said.map(str::as_bytes), 500), Some(cost), "{said:?}");
+            assert_eq!(plain.of_text(text.map(str::as_bytes), 500), Some(cost), "{text:?}");
         }
         let free = read(&json!({"metadata": ["llm", "total_tokens"], "default": 0, "max": 900})).unwrap();
-        assert_eq!([None, Some(&b"901"[..])].map(|said| free.of_text(said, 500)), [Some(0), Some(900)]);
+        assert_eq!([None, Some(&b"901"[..])].map(|text| free.of_text(text, 500)), [Some(0), Some(900)]);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::after::{is_told_by_response, values, whole_number};
+use super::after::{depends_on_response, values, whole_number};
 use crate::reading::{Fields, Item};
 use crate::request::{AttributeId, Attributes, Fetched, NAME_BYTES_MAX, Source, ValueKind, source};
 use weir_protocol::quota::{Quota, TOKENS_MAX};
@@ -86,7 +86,7 @@ pub(crate) fn cost(
         Some(sharing) if sharing.local_burst < burst => (sharing.local_burst, "local_burst"),
         _ => (burst, "burst"),
     };
-    if !is_told_by_response(&item) {
+    if !depends_on_response(&item) {
         return known_before(&item, most, attributes);
     }
     match item.value().get("reserve") {
@@ -137,9 +137,9 @@ mod tests {
     use alloc::vec::Vec;
     use serde_json::json;
 
-    struct Says(Option<&'static str>);
+    struct CostHeader(Option<&'static str>);
 
-    impl Request for Says {
+    impl Request for CostHeader {
         fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
             assert_eq!(*attribute, Attribute::Header("x-cost".into()));
             self.0.map(Into::into)
@@ -154,23 +154,24 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_a_request_costs() {
+    fn a_header_sets_the_cost_of_a_request() {
         let rules = parsed(&json!({"header": "X-Cost", "default": 3, "max": 40})).unwrap();
         let mut values = Values::default();
         let default =
             [None].into_iter().chain(["", "0", "000", "-1", "+7", "1.5", "7 8", "7x", "1\nx"].map(Some));
-        let said =
+        let valid =
             [("1", 1), (" 007 ", 7), ("40", 40), ("41", 40), ("99999999999999999999999", 40), ("1\n9", 9)];
-        let said = said.into_iter().chain([("9\n1", 9), ("9,1", 9), ("1\n99", 40)]);
-        for (says, cost) in default.map(|says| (says, 3)).chain(said.map(|(says, cost)| (Some(says), cost))) {
-            let mut header = Says(says);
+        let valid = valid.into_iter().chain([("9\n1", 9), ("9,1", 9), ("1\n99", 40)]);
+        for (text, cost) in default.map(|text| (text, 3)).chain(valid.map(|(text, cost)| (Some(text), cost)))
+        {
+            let mut header = CostHeader(text);
             let mut request = Fetched::new(&mut header, rules.attributes(), &mut values);
-            assert_eq!(rules.rules()[0].cost.of(&mut request), cost, "{says:?}");
+            assert_eq!(rules.rules()[0].cost.of(&mut request), cost, "{text:?}");
         }
     }
 
     #[test]
-    fn what_is_reserved_is_what_a_request_takes() {
+    fn a_request_takes_its_reserve() {
         let after = |reserve: Value| json!({"after": {"metadata": ["llm", "tokens"]}, "reserve": reserve});
         let rule = |cost: &Value| parsed(cost).map(|rules| rules.rules()[0].clone());
         let taken = |reserve| rule(&after(reserve)).map(|rule| (rule.cost, rule.reserves));

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_moves_the_windows_of_a_rule_and_of_its_tiers() {
+    fn an_offset_moves_the_windows_of_rules_and_tiers() {
         let tiers = json!([{"name": "t", "when": {"methods": ["GET"]}, "rate": "7/month"}]);
         for (offset, east) in
             [("+00:00", 0), ("-00:00", 0), ("+02:00", 120), ("-05:30", -330), ("+14:00", 840)]

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_holds_its_first_and_its_last_address_and_no_more() {
+    fn a_network_holds_exactly_its_addresses() {
         let set =
             set(&["10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::ffff:198.51.100.0/120", "203.0.113.0/24"]);
         for (list, is_in) in [
@@ -212,7 +212,7 @@ mod tests {
     proptest! {
         /// Addresses of ten bits, so that many networks overlap or are adjacent, for IPv4 and IPv6.
         #[test]
-        fn agrees_with_looking_at_every_network(
+        fn a_search_agrees_with_looking_at_every_network(
             networks in prop::collection::vec((0u32..1024, 22u8..=32), 0..60),
             asked in 0u32..1024,
         ) {

@@ -190,7 +190,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_the_definition(glob in "/[ab/*]{0,9}", path in "/[ab/]{0,9}") {
+        fn a_glob_agrees_with_its_definition(glob in "/[ab/*]{0,9}", path in "/[ab/]{0,9}") {
             prop_assert_eq!(holds(&glob, &path), naive(glob.as_bytes(), path.as_bytes(), false));
         }
     }

@@ -119,7 +119,7 @@ impl Index {
 fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
     match test {
         Test::Value(
-            ValueOf { source: Source::Attribute(id), duplicates: Duplicates::Unsaid },
+            ValueOf { source: Source::Attribute(id), duplicates: Duplicates::Unset },
             ValueTest::In(texts),
         ) if texts.iter().nth(TEXTS_MAX).is_none() => Some((*id, texts)),
         _ => None,

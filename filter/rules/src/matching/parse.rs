@@ -54,7 +54,7 @@ pub(crate) fn conditions(fields: &mut Fields<'_>, name: &'static str, reader: &m
     conditions
 }
 
-/// Notes an error for an empty condition. It would hold for every request, which is most likely a slip.
+/// Records an error for an empty condition. It would hold for every request, which is most likely a slip.
 fn record_if_empty(item: &Item<'_>) {
     if item.value().as_object().is_some_and(serde_json::Map::is_empty) {
         item.record("empty: expected a condition, as in {path: {prefix: /api}}");
@@ -264,13 +264,13 @@ fn value_test(kind: ValueKind, fields: &mut Fields<'_>, reader: &mut Reader) -> 
         matches!(&source, Some(Source::Attribute(id)) if reader.attributes.is_credentials(*id));
     let test = test_of_value(fields, is_of_credentials, reader);
     let duplicates = match kind {
-        ValueKind::Claim => Duplicates::Unsaid,
+        ValueKind::Claim => Duplicates::Unset,
         _ => duplicates(fields),
     };
     let (source, test) = (source?, test?);
     let duplicates = match (kind, duplicates) {
         // Otherwise a client could cause an unlimited number of searches.
-        (ValueKind::Cookie | ValueKind::Query, Duplicates::Unsaid) if test.is_dear() => Duplicates::Limit,
+        (ValueKind::Cookie | ValueKind::Query, Duplicates::Unset) if test.is_dear() => Duplicates::Limit,
         (_, duplicates) => duplicates,
     };
     Some(Test::Value(ValueOf { source, duplicates }, test))

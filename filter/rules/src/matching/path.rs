@@ -80,12 +80,12 @@ impl PathMatch {
         self.sure.folding
     }
 
-    /// The differences that the operator stated to count.
-    pub fn tells_apart(&self) -> Folding {
+    /// The differences between paths that the test distinguishes, because the operator asked for it.
+    pub fn distinguishes(&self) -> Folding {
         // In a path written with parameters they count without an explicit statement.
-        let unsaid =
+        let implied =
             if self.written.text().as_bytes().contains(&b';') { Folding::PARAMETERS } else { Folding::NONE };
-        Folding::ALL.without(self.open().folding).without(unsaid)
+        Folding::ALL.without(self.open().folding).without(implied)
     }
 
     pub(super) fn holds(&self, request: &mut Fetched<'_>) -> Holds {

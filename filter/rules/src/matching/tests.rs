@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::string::ToString;
 use std::{format, vec};
 
-/// A request as a map of its attributes; notes which of them it is asked for.
+/// A request as a map of its attributes, with a list of those that were fetched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     pub(super) has: BTreeMap<String, Vec<u8>>,
@@ -100,7 +100,7 @@ fn holds(condition: &Value, has: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn a_host_of_more_than_253_bytes_still_matches_by_its_suffix() {
+fn a_host_beyond_253_bytes_matches_by_its_suffix() {
     let long = "a.".repeat(300) + "example.com";
     assert!(holds(&json!({"hosts": ["*.example.com"]}), &[("host", &long)]));
     let end = &long[long.len() - HOST_BYTES_MAX..];
@@ -108,7 +108,7 @@ fn a_host_of_more_than_253_bytes_still_matches_by_its_suffix() {
 }
 
 #[test]
-fn what_no_condition_needs_is_never_asked_for() {
+fn unneeded_attributes_are_never_fetched() {
     let cases = [
         (vec![json!({})], &[][..]),
         (vec![json!({"methods": ["GET"]}), json!({})], &["method"]),
@@ -148,7 +148,7 @@ fn many_conditions_on_a_claim_are_found_by_its_value() {
 
 // I2
 #[test]
-fn a_rule_set_has_a_limited_number_of_expressions_wildcards_and_attributes() {
+fn expressions_wildcards_and_attributes_are_limited() {
     let regex = |i: usize| json!({"query": [{"name": "a", "regex": i.to_string()}]});
     let large = |i: usize| json!({"query": [{"name": "a", "regex": format!("{i}(?:a?){{100}}")}]});
     let glob = |i: usize| json!({"path": {"glob": format!("/{i}{}", "/*".repeat(10))}});

@@ -77,7 +77,7 @@ pub(crate) fn test_of(
     test: &mut dyn FnMut(Option<&[u8]>) -> Holds,
 ) -> Holds {
     match (&value.source, value.duplicates) {
-        (Source::Attribute(id), Duplicates::Unsaid) => match request.lines(*id) {
+        (Source::Attribute(id), Duplicates::Unset) => match request.lines(*id) {
             Some(lines) if lines.are_several() => test_of_lines(lines, test),
             Some(line) if line.may_be_joined() => test_of_joined(line, test),
             line => test(line.map(Lines::joined)),
@@ -103,8 +103,8 @@ fn test_of_lines(lines: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) ->
 #[inline(never)]
 fn test_of_joined(line: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
     let joined = test(Some(line.joined()));
-    let is_told = joined != Holds::No || line.parts().all(|part| test(Some(part)) == Holds::No);
-    if is_told { joined } else { Holds::Unsure }
+    let is_sure = joined != Holds::No || line.parts().all(|part| test(Some(part)) == Holds::No);
+    if is_sure { joined } else { Holds::Unsure }
 }
 
 /// Applies `test` to any number of values of one name.
@@ -120,7 +120,7 @@ fn test_of_several<'a>(
         Ok(None) => return test(None),
         Ok(Some(value)) => of(value),
     };
-    let is_alike = duplicates != Duplicates::Unsaid || Iterator::all(&mut values, |value| of(value) == first);
+    let is_alike = duplicates != Duplicates::Unset || Iterator::all(&mut values, |value| of(value) == first);
     if is_alike { first } else { Holds::Unsure }
 }
 
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_regular_expression_may_cost_is_limited() {
+    fn the_cost_of_a_regular_expression_is_limited() {
         let any = pattern("^a*$");
         assert_eq!(is_in(&any, "a".repeat(REGEX_VALUE_BYTES_MAX).as_bytes()), Holds::Yes);
         assert_eq!(is_in(&any, "a".repeat(REGEX_VALUE_BYTES_MAX + 1).as_bytes()), Holds::Unsure);

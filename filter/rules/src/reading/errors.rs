@@ -47,12 +47,12 @@ pub struct ShortForm {
 /// Collects the errors and the short forms of one document.
 #[derive(Debug, Default)]
 pub struct ErrorCollector {
-    noted: RefCell<Vec<ConfigError>>,
+    recorded: RefCell<Vec<ConfigError>>,
     short_forms: RefCell<Vec<ShortForm>>,
 }
 
 impl ErrorCollector {
-    /// Notes an error at `place`.
+    /// Records an error at `place`.
     pub(crate) fn record(&self, place: &str, problem: impl fmt::Display) {
         self.record_shown(&place, &problem);
     }
@@ -61,20 +61,20 @@ impl ErrorCollector {
     #[inline(never)]
     pub(super) fn record_shown(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
         // No other borrow of the list exists.
-        let Ok(mut noted) = self.noted.try_borrow_mut() else { return };
-        match noted.len() {
+        let Ok(mut recorded) = self.recorded.try_borrow_mut() else { return };
+        match recorded.len() {
             ERRORS_MAX.. => {}
             len => {
                 let is_last = len == ERRORS_MAX - 1;
                 let problem: &dyn fmt::Display = if is_last { &"and more errors follow" } else { problem };
-                noted.push(ConfigError { place: place.to_string(), problem: problem.to_string() });
+                recorded.push(ConfigError { place: place.to_string(), problem: problem.to_string() });
             }
         }
     }
 
-    /// True if no more errors are noted.
+    /// True if no more errors are recorded.
     pub(super) fn is_full(&self) -> bool {
-        self.noted.try_borrow().is_ok_and(|noted| noted.len() >= ERRORS_MAX)
+        self.recorded.try_borrow().is_ok_and(|recorded| recorded.len() >= ERRORS_MAX)
     }
 
     /// Records that the value at `written` is a short form of `full` at `place`.
@@ -94,12 +94,12 @@ impl ErrorCollector {
         self.short_forms.take()
     }
 
-    /// Returns `good` if no error was noted, else all errors.
+    /// Returns `good` if no error was recorded, else all errors.
     pub fn into_result<T>(self, good: Option<T>) -> Result<T, Vec<ConfigError>> {
-        let noted = self.noted.into_inner();
+        let recorded = self.recorded.into_inner();
         match good {
-            Some(good) if noted.is_empty() => Ok(good),
-            _ => Err(noted),
+            Some(good) if recorded.is_empty() => Ok(good),
+            _ => Err(recorded),
         }
     }
 }

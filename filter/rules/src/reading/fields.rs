@@ -1,8 +1,8 @@
-//! Walks through configuration and notes its errors.
+//! Walks through configuration and records its errors.
 //!
 //! Configuration arrives as JSON. An [`Item`] is one value of it, and [`Fields`] are those of an object. Both
-//! have a place, note errors in [`ErrorCollector`], and continue, returning `None` for a wrong value. A document is
-//! good if no error was noted.
+//! have a place, record errors in [`ErrorCollector`], and continue, returning `None` for a wrong value. A document is
+//! good if no error was recorded.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -66,7 +66,7 @@ impl<'a> Item<'a> {
         self.value
     }
 
-    /// Notes an error of this value.
+    /// Records an error of this value.
     pub fn record(&self, problem: impl fmt::Display) {
         self.record_shown(&problem);
     }
@@ -100,7 +100,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Notes that `expected` was expected in place of this value.
+    /// Records that `expected` was expected in place of this value.
     pub fn record_unexpected(&self, expected: impl fmt::Display) {
         self.record_other(&expected);
     }
@@ -199,7 +199,7 @@ impl<'a> Item<'a> {
         core::slice::from_ref(self.value)
     }
 
-    /// The values of a list of 1 to `len_max` items; notes an error for another length. A value that is not a
+    /// The values of a list of 1 to `len_max` items; records an error for another length. A value that is not a
     /// list counts as its only item.
     fn list(&self, len_max: usize) -> &'a [Value] {
         let Some(items) = self.value.as_array() else { return self.only() };
@@ -241,7 +241,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Notes an error of the object.
+    /// Records an error of the object.
     pub fn record(&self, problem: impl fmt::Display) {
         self.item.record(problem);
     }
@@ -251,12 +251,12 @@ impl<'a> Fields<'a> {
         self.object
     }
 
-    /// Notes an error of the field `name`, which may be absent.
+    /// Records an error of the field `name`, which may be absent.
     pub fn record_at(&self, name: &str, problem: impl fmt::Display) {
         self.item.record_at(name, problem);
     }
 
-    /// Takes the field `name` if it is present and not null. A null is noted as an error by `finish`.
+    /// Takes the field `name` if it is present and not null. A null is recorded as an error by `finish`.
     pub fn take(&mut self, name: &'static str) -> Option<Item<'a>> {
         if !self.known.contains(&name) {
             self.known.push(name);
@@ -270,7 +270,7 @@ impl<'a> Fields<'a> {
         self.take(name).is_some()
     }
 
-    /// Takes the field `name`; notes an error if it is missing.
+    /// Takes the field `name`; records an error if it is missing.
     pub fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.take(name);
         if item.is_none() {
@@ -345,7 +345,7 @@ impl<'a> Fields<'a> {
         Items { values, place: Place { parent: Some(place), field: Some(name), item: first }, errors }
     }
 
-    /// Notes an error for each field that was not taken, and for each null.
+    /// Records an error for each field that was not taken, and for each null.
     pub fn finish(self) {
         self.finish_with(&|_, _| None);
     }

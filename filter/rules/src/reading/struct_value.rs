@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_struct_is_refused() {
+    fn a_malformed_struct_is_refused() {
         for bytes in [vec![0xff; 9], b"\n\x80".to_vec(), vec![10, 200, 1, 1]] {
             assert_eq!(decode(&bytes), None, "{bytes:?}");
         }
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_refused() {
+    fn a_struct_nested_too_deeply_is_refused() {
         let nested = |depth: u8| (0..depth).fold(json!({}), |inner, _| json!({"a": [inner]}));
         let read = |depth| decode(&proto_struct(&nested(depth)).encode_to_vec());
         assert_eq!(read(20), Some(nested(20)));

@@ -23,8 +23,8 @@ fn read(document: &Value) -> (Result<RuleSet, Vec<String>>, Vec<ShortForm>) {
     let errors = ErrorCollector::default();
     let rules = document::read(document, &errors);
     let forms = errors.take_short_forms();
-    let told = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
-    (errors.into_result(rules).map_err(told), forms)
+    let texts = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
+    (errors.into_result(rules).map_err(texts), forms)
 }
 
 /// Fields of a rule in a short form, the full form of all of them, and the place and the full form that are shown.
@@ -94,8 +94,8 @@ fn errors_are_bounded_in_number_and_length() {
     for _ in 0..1_000 {
         Item::new(&value, "x", &errors).record_unexpected("less");
     }
-    let noted = errors.into_result(Some(())).unwrap_err();
-    assert_eq!(noted.len(), ERRORS_MAX);
-    assert!(noted.iter().all(|e| e.problem.len() < 200));
-    assert_eq!(noted.last().unwrap().problem, "and more errors follow");
+    let recorded = errors.into_result(Some(())).unwrap_err();
+    assert_eq!(recorded.len(), ERRORS_MAX);
+    assert!(recorded.iter().all(|e| e.problem.len() < 200));
+    assert_eq!(recorded.last().unwrap().problem, "and more errors follow");
 }

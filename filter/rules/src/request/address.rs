@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_form_a_host_uses() {
+    fn every_form_that_a_host_uses_is_read() {
         for (text, address) in [
             ("1.2.3.4:567", "1.2.3.4"),
             ("1.2.3.4:0", "1.2.3.4"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_address() {
+    fn a_malformed_address_is_refused() {
         for text in [
             "",
             "/var/run/envoy.sock",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_to_the_prefix() {
+    fn an_address_is_cut_to_its_prefix() {
         let cut = |prefixes: Prefixes, text: &str| prefixes.cut(text.parse().unwrap()).0.to_string();
         let prefixes = Prefixes::default();
         assert_eq!(cut(prefixes, "1.2.3.4"), "1.2.3.4");

@@ -129,14 +129,14 @@ impl Lines {
         let has_breaks = self.joined.contains(&LINE_BREAK);
         self.may_be_joined = is_singular && !has_breaks && parts(&self.joined).nth(1).is_some();
         if has_breaks || self.may_be_joined && are_credentials {
-            self.tell_apart(are_credentials);
+            self.separate(are_credentials);
         } else if are_credentials {
             normalise_credentials(&mut self.joined);
         }
     }
 
     #[inline(never)]
-    fn tell_apart(&mut self, are_credentials: bool) {
+    fn separate(&mut self, are_credentials: bool) {
         let text = core::mem::take(&mut self.joined);
         for (number, line) in text.split(|&b| b == LINE_BREAK).enumerate() {
             if number > 0 {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_found_among_others_and_taken_as_it_is() {
+    fn a_cookie_is_found_among_others_and_left_unchanged() {
         let header = b"xsid=0; sid=%41+\"b=c\" ;sid=2; empty=; SID=3;bare";
         let found =
             |name: &'static [u8]| cookies(header, name).flatten().map(Cow::into_owned).collect::<Vec<_>>();
@@ -306,20 +306,20 @@ mod tests {
         }
     }
 
-    fn told(value: &[u8]) -> String {
+    fn as_text(value: &[u8]) -> String {
         String::from_utf8(claim_as_text(value.to_vec())).unwrap()
     }
 
     #[test]
     fn a_text_stays_a_text() {
         for text in ["", "a", "0", "alice", "12345678", "account7", "gr\u{fc}n-01", "ab\0cd", "123456789"] {
-            assert_eq!(told(text.as_bytes()), text);
+            assert_eq!(as_text(text.as_bytes()), text);
         }
     }
 
     #[test]
     fn numbers_and_truths_are_written_as_in_json() {
-        let of = |number: f64| told(&number.to_le_bytes());
+        let of = |number: f64| as_text(&number.to_le_bytes());
         for (number, text) in [
             (0.0, "0"),
             (-0.0, "0"),
@@ -332,7 +332,7 @@ mod tests {
         ] {
             assert_eq!(of(number), text);
         }
-        assert_eq!([told(&[0]), told(&[1]), told(&[2])], ["false", "true", "\u{2}"]);
+        assert_eq!([as_text(&[0]), as_text(&[1]), as_text(&[2])], ["false", "true", "\u{2}"]);
         let infinite = f64::INFINITY.to_le_bytes().to_vec();
         assert_eq!(claim_as_text(infinite.clone()), infinite);
     }
@@ -340,7 +340,7 @@ mod tests {
     proptest! {
         /// A value that is written with every byte escaped is read as it was.
         #[test]
-        fn reads_what_was_escaped(value: Vec<u8>) {
+        fn an_escaped_value_is_read_back(value: Vec<u8>) {
             let escaped = value.iter().fold(String::new(), |text, b| text + &format!("%{b:02X}"));
             let target = format!("/?key={escaped}");
             let found: Vec<_> = parameters(target.as_bytes(), "key", usize::MAX).collect();
@@ -348,10 +348,10 @@ mod tests {
         }
 
         #[test]
-        fn every_whole_number_below_the_limit_is_told(number in -(1i64 << 44) + 1..1 << 44) {
+        fn every_whole_number_below_the_limit_is_exact(number in -(1i64 << 44) + 1..1 << 44) {
             #[allow(clippy::cast_precision_loss, reason = "it is below 2^53")]
             let bytes = (number as f64).to_le_bytes();
-            prop_assert_eq!(told(&bytes), number.to_string());
+            prop_assert_eq!(as_text(&bytes), number.to_string());
         }
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_folds_what_it_says() {
+    fn each_folding_ignores_its_differences() {
         use Folding as F;
         for (folding, path, expected) in [
             (F::NONE, "/A//b;c/%41 /", "/A//b;c/%41 /"),
@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_left_as_it_is_folds_to_itself(path in "/?[aA/;%20 ]{0,8}") {
+        fn an_unchanged_path_folds_to_itself(path in "/?[aA/;%20 ]{0,8}") {
             let read = PathRead::of(path.as_bytes());
             prop_assert_eq!(read.len, path.len());
             prop_assert!(!read.is_folded || folded(Folding::ALL, &path) == path, "{}", path);

@@ -34,7 +34,7 @@ pub enum Duplicates {
     /// Not configured. A condition evaluates each value; for a header these are its lines, and all lines
     /// joined by commas. A key takes the first cookie or parameter, and the joined text of a header.
     #[default]
-    Unsaid,
+    Unset,
     /// The first value.
     First,
     /// The last value.
@@ -90,13 +90,13 @@ pub struct ValueOf {
 impl ValueOf {
     /// The value of a whole attribute.
     pub(crate) const fn attribute(id: AttributeId) -> Self {
-        Self { source: Source::Attribute(id), duplicates: Duplicates::Unsaid }
+        Self { source: Source::Attribute(id), duplicates: Duplicates::Unset }
     }
 
     /// Passes the request's value to `put`; false if there is none.
     pub(crate) fn put(&self, request: &mut Fetched<'_>, put: impl FnOnce(&[u8])) -> Result<bool, Repeated> {
         let value = match (&self.source, self.duplicates) {
-            (Source::Attribute(id), Duplicates::Unsaid) => return Ok(request.get(*id).map(put).is_some()),
+            (Source::Attribute(id), Duplicates::Unset) => return Ok(request.get(*id).map(put).is_some()),
             (_, duplicates) => self.each(request, usize::MAX, |values| {
                 Ok(duplicates.pick(values)?.flatten().map(|value| put(&value)))
             }),

@@ -94,7 +94,7 @@ pub enum Reset {
 
 impl Response {
     /// True if allowed responses show the client's quota status.
-    pub fn is_told(&self) -> bool {
+    pub fn sends_status(&self) -> bool {
         self.on_allowed && (self.headers.ratelimit || self.headers.x_ratelimit)
     }
 
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_is_written() {
+    fn every_field_of_a_response_is_read() {
         let response = parse(&json!({
             "body": "wait {{retry_after}} s", "content_type": "text/html; charset=utf-8",
             "set_headers": {"X-Why": "limit of {{rule}}"}, "retry_after_jitter_s": 3_600.0,

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_replaced_and_the_rest_is_as_written() {
+    fn placeholders_are_replaced_and_the_rest_is_kept() {
         assert_eq!(
             text("{{rule}}: {{retry_after}} {{limit}}/{{remaining}}/{{reset}}{{rule}}"),
             "api: 7 100/3/90api"
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_plain_replacing(parts in prop::collection::vec(
+        fn a_template_agrees_with_plain_replacing(parts in prop::collection::vec(
             prop_oneof![
                 "[a-z \\[\\]é]{0,5}",
                 prop::sample::select(PLACEHOLDERS.map(|(name, _)| format!("{{{{{name}}}}}")).to_vec()),

@@ -151,7 +151,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
             );
             return Vec::new();
         }
-        // Either `also_by_prefix` is empty, or errors of the key have been noted.
+        // Either `also_by_prefix` is empty, or errors of the key have been recorded.
         _ => Prefixes { ipv4: u8::MAX, ipv6: u8::MAX },
     };
     let mut all = Vec::with_capacity(items.len());

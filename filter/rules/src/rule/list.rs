@@ -87,7 +87,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     } else {
         let limit = limit::read(kind, &mut fields);
         let mut sharing = sharing(&mut fields, limit.map(|limit| limit.quota));
-        note_what_is_not_shared(kind, sharing.as_ref(), &mut fields);
+        record_unshared_fields(kind, sharing.as_ref(), &mut fields);
         (limit.zip(sharing.as_mut()).map(|(limit, sharing)| limit.shared_by(sharing)), sharing)
     };
     let quota = limit.map(|limit| limit.quota);
@@ -106,7 +106,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         None => Some(Response::default()),
     };
     if after.is_some() {
-        note_what_cannot_be_charged_after(kind, &fields);
+        record_cost_after_response(kind, &fields);
     }
     let object = fields.object();
     fields.finish_with(&|name, value| meant::of_rule(object, name, value));
@@ -146,9 +146,9 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     Some(rules)
 }
 
-/// Notes an error for a rule that gives out turns or counts requests in flight: it cannot charge a cost that
+/// Records an error for a rule that gives out turns or counts requests in flight: it cannot charge a cost that
 /// is known only with the response.
-fn note_what_cannot_be_charged_after(kind: AlgorithmName, fields: &Fields<'_>) {
+fn record_cost_after_response(kind: AlgorithmName, fields: &Fields<'_>) {
     if matches!(kind, AlgorithmName::LeakyBucket | AlgorithmName::Concurrency) {
         fields.record_at(
             "cost",
@@ -157,9 +157,9 @@ fn note_what_cannot_be_charged_after(kind: AlgorithmName, fields: &Fields<'_>) {
     }
 }
 
-/// Notes errors for fields about sharing. POPs share only token buckets and strict rules; with another
+/// Records errors for fields about sharing. POPs share only token buckets and strict rules; with another
 /// algorithm each POP counts for itself.
-fn note_what_is_not_shared(kind: AlgorithmName, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
+fn record_unshared_fields(kind: AlgorithmName, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
     let is_strict = sharing.is_some_and(|sharing| sharing.strict);
     let are_known = if kind == AlgorithmName::TokenBucket { SHARED.len() } else { usize::from(is_strict) };
     for (name, elsewhere) in SHARED.into_iter().skip(are_known) {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::borrow::{Cow, ToOwned};
 
-/// Whether the request meets `condition`, by the definition in docs/rules.md.
+/// Result of `condition` for the request, by the definition in docs/rules.md.
 fn naive(condition: &Value, has: &BTreeMap<String, Vec<u8>>) -> Holds {
     let fields = condition.as_object().unwrap().iter();
     fields.map(|(field, value)| field_holds(condition, field, value, has)).min().unwrap_or(Holds::Yes)
@@ -25,11 +25,15 @@ fn field_holds(condition: &Value, field: &str, value: &Value, has: &BTreeMap<Str
     match field {
         "methods" => {
             let sent = is_one("method");
-            let said = text(has, "method-x").unwrap_or_default();
-            let mut said = said.split(['\n', ',']).filter(|said| !said.is_empty());
-            let is_one = |said: &str| list().any(|one| one.as_str().unwrap().eq_ignore_ascii_case(said));
-            let is_heard = condition.get("method_override").is_some();
-            if is_heard && said.any(|said| Holds::of(is_one(said)) != sent) { Holds::Unsure } else { sent }
+            let overrides = text(has, "method-x").unwrap_or_default();
+            let mut overrides = overrides.split(['\n', ',']).filter(|method| !method.is_empty());
+            let is_one = |method: &str| list().any(|one| one.as_str().unwrap().eq_ignore_ascii_case(method));
+            let may_override = condition.get("method_override").is_some();
+            if may_override && overrides.any(|method| Holds::of(is_one(method)) != sent) {
+                Holds::Unsure
+            } else {
+                sent
+            }
         }
         "method_override" => Holds::Yes,
         "routes" => is_one("route"),
@@ -78,19 +82,19 @@ fn field_holds(condition: &Value, field: &str, value: &Value, has: &BTreeMap<Str
 /// `Yes` if the test holds when only the ignored differences are folded away, `Unsure` if it holds when those are too
 /// that the test leaves open.
 fn path_holds(test: &Value, path: &str) -> Holds {
-    let says = |what: &str| test[what].as_str();
-    let ignored = ["case", "slashes", "parameters"].map(|what| says(what) == Some("ignore"));
-    let open = ["case", "slashes", "parameters"].map(|what| says(what) != Some("exact"));
+    let field = |name: &str| test[name].as_str();
+    let ignored = ["case", "slashes", "parameters"].map(|name| field(name) == Some("ignore"));
+    let open = ["case", "slashes", "parameters"].map(|name| field(name) != Some("exact"));
     let holds = |folded: [bool; 3]| {
         let path = folded_by(path, folded);
         let paths = [path.clone(), path + "/"];
         let paths = if folded[1] { &paths[..] } else { &paths[..1] };
-        let asked = |kind: &str| Some(folded_by(says(kind)?, folded));
+        let asked = |kind: &str| Some(folded_by(field(kind)?, folded));
         if let Some(exact) = asked("exact") {
             return paths[0] == exact;
         }
         if let Some(mut prefix) = asked("prefix") {
-            if says("prefix").unwrap().ends_with('/') && !prefix.ends_with('/') {
+            if field("prefix").unwrap().ends_with('/') && !prefix.ends_with('/') {
                 prefix.push('/');
             }
             return paths.iter().any(|path| path.starts_with(&prefix));
@@ -137,19 +141,19 @@ fn header_holds(test: &Value, lines: Option<&str>) -> Holds {
     if is_alike { first } else { Holds::Unsure }
 }
 
-/// The result for several values of one name; undecided if they differ and the test does not say which counts.
+/// The result for several values of one name; undecided if they differ and the test does not pick one.
 fn values_hold<'a>(test: &Value, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Holds {
     let values: Vec<_> = pairs.filter(|(name, _)| *name == test["name"]).map(|(_, value)| value).collect();
-    let said: Vec<_> = values.iter().map(|value| value_holds(test, Some(value))).collect();
-    match (said.first(), said.last()) {
+    let results: Vec<_> = values.iter().map(|value| value_holds(test, Some(value))).collect();
+    match (results.first(), results.last()) {
         (None, _) | (_, None) => value_holds(test, None),
         (_, Some(last)) if test["duplicates"] == "last" => *last,
         (Some(first), _) if test["duplicates"] == "first" => *first,
-        _ if said.len() > 1 && (test["duplicates"] == "limit" || test.get("regex").is_some()) => {
+        _ if results.len() > 1 && (test["duplicates"] == "limit" || test.get("regex").is_some()) => {
             Holds::Unsure
         }
         (Some(first), _) => {
-            if said.iter().all(|said| said == first) {
+            if results.iter().all(|result| result == first) {
                 *first
             } else {
                 Holds::Unsure
@@ -183,14 +187,14 @@ fn one(texts: &'static [&'static str]) -> impl Strategy<Value = Value> {
 }
 
 fn path_test() -> impl Strategy<Value = Value> {
-    let said = || prop::option::weighted(0.3, select(vec!["exact", "ignore"]));
+    let choice = || prop::option::weighted(0.3, select(vec!["exact", "ignore"]));
     let kinds = select(vec!["exact", "prefix", "glob"]);
-    (kinds, "/[abA/]{0,4}", "(\\*{1,2}[ab/]{0,2}){0,2}", [said(), said(), said()]).prop_map(
-        |(kind, head, tail, said)| {
+    (kinds, "/[abA/]{0,4}", "(\\*{1,2}[ab/]{0,2}){0,2}", [choice(), choice(), choice()]).prop_map(
+        |(kind, head, tail, choices)| {
             let mut test =
                 json!({kind: if kind == "glob" { head + &tail } else { head }, "encoding": "exact"});
-            for (what, said) in ["case", "slashes", "parameters"].into_iter().zip(said) {
-                test.as_object_mut().unwrap().extend(said.map(|said| (what.into(), json!(said))));
+            for (name, choice) in ["case", "slashes", "parameters"].into_iter().zip(choices) {
+                test.as_object_mut().unwrap().extend(choice.map(|choice| (name.into(), json!(choice))));
             }
             test
         },
@@ -215,7 +219,7 @@ fn value_test() -> impl Strategy<Value = Value> {
 fn test_of_several() -> impl Strategy<Value = Value> {
     let duplicates = prop::option::weighted(0.3, select(vec!["first", "last", "limit"]));
     (value_test(), duplicates).prop_map(|(mut test, duplicates)| {
-        test.as_object_mut().unwrap().extend(duplicates.map(|said| ("duplicates".into(), json!(said))));
+        test.as_object_mut().unwrap().extend(duplicates.map(|which| ("duplicates".into(), json!(which))));
         test
     })
 }

@@ -17,8 +17,8 @@ fn rule(condition: &Value, tiers: usize) -> Value {
     rule
 }
 
-/// The lists' word on a request whose header `x` is `value`, the number of rules that count it, and the work of both.
-fn judged(document: &Value, value: &str) -> (Listed, usize, usize) {
+/// The lists' result for a request with header `x` of `value`, the number of rules that count it, and the work of both.
+fn searched(document: &Value, value: &str) -> (Listed, usize, usize) {
     let (rules, mut sample) = (listing(document), Sample::of(&[("x", value), ("address", "198.51.100.1")]));
     let (mut values, mut room, mut out) = (Values::default(), Bits::default(), vec![]);
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
@@ -37,9 +37,10 @@ fn the_dearest_request_costs_a_bounded_amount_of_work() {
     let count = PROGRAMS_BYTES_MAX / bytes;
     let dear: Vec<_> = (0..count).map(|_| test(DEAR)).collect();
     let document = json!({"rules": [rule(&json!({}), 0)], "deny": dear});
-    for (value_bytes, is_told) in [(REGEX_VALUE_BYTES_MAX, false), (SEARCH_WORK_MAX / bytes / count, true)] {
-        let (listed, _, work) = judged(&document, &"a".repeat(value_bytes));
-        assert_eq!(listed, if is_told { Listed::No } else { Listed::Blocked }, "{value_bytes}");
+    for (value_bytes, is_decided) in [(REGEX_VALUE_BYTES_MAX, false), (SEARCH_WORK_MAX / bytes / count, true)]
+    {
+        let (listed, _, work) = searched(&document, &"a".repeat(value_bytes));
+        assert_eq!(listed, if is_decided { Listed::No } else { Listed::Blocked }, "{value_bytes}");
         assert!(work <= SEARCH_WORK_MAX && work + REGEX_VALUE_BYTES_MAX * bytes > SEARCH_WORK_MAX, "{work}");
     }
 }
@@ -48,14 +49,14 @@ fn the_dearest_request_costs_a_bounded_amount_of_work() {
 fn a_rules_tiers_search_for_its_expression_once() {
     let bytes = Pattern::new("^a", false).unwrap().program_bytes();
     let document = json!({"rules": [rule(&test("^a"), 9)]});
-    assert_eq!(judged(&document, "abc"), (Listed::No, 1, 3 * bytes));
+    assert_eq!(searched(&document, "abc"), (Listed::No, 1, 3 * bytes));
 }
 
 #[test]
 fn lines_and_their_joined_text_share_the_work_of_one_request() {
     let bytes = Pattern::new("^a", false).unwrap().program_bytes();
     let document = json!({"rules": [rule(&test("^a"), 0)]});
-    assert_eq!(judged(&document, "ab\nac"), (Listed::No, 1, (5 + 2 + 2) * bytes));
+    assert_eq!(searched(&document, "ab\nac"), (Listed::No, 1, (5 + 2 + 2) * bytes));
     let long = ["a".repeat(REGEX_VALUE_BYTES_MAX), "a".into()].join("\n");
-    assert_eq!(judged(&document, &long), (Listed::No, 1, 0), "undecided, so it is counted");
+    assert_eq!(searched(&document, &long), (Listed::No, 1, 0), "undecided, so it is counted");
 }

@@ -20,7 +20,7 @@ fn listed(list: &str, condition: &Value, sample: &Sample) -> Listed {
 }
 
 #[test]
-fn any_spelling_of_a_path_is_counted_and_refused_but_only_the_written_one_is_allowed() {
+fn only_the_written_spelling_of_a_path_is_allowed() {
     let condition = json!({"path": {"exact": "/login"}});
     let not = json!({"not": condition});
     for path in LOGINS {
@@ -64,7 +64,7 @@ const DOTTED: [&str; 7] = [
 ];
 
 #[test]
-fn a_path_with_dot_segments_cannot_be_told() {
+fn a_path_with_dot_segments_is_undecided() {
     let public = json!({"path": {"prefix": "/x/"}});
     for condition in [json!({"path": {"exact": "/login"}}), json!({"paths": [{"glob": "/log*"}]}), public] {
         for path in DOTTED {
@@ -78,14 +78,14 @@ fn a_path_with_dot_segments_cannot_be_told() {
     for path in ["/...", "/x/.well-known/login", "/x/..a/login", "/x/a..;/login", "/x.;/login"] {
         assert!(!holds(&login, &[("path", path)]), "{path}");
     }
-    for (said, path) in [("parameters", "/x/..;/login"), ("encoding", "/x/%2e%2e/login")] {
-        let told_apart = json!({"path": {"exact": "/login", said: "exact"}});
-        assert!(!holds(&told_apart, &[("path", path)]), "{told_apart} {path}");
+    for (field, path) in [("parameters", "/x/..;/login"), ("encoding", "/x/%2e%2e/login")] {
+        let exact = json!({"path": {"exact": "/login", field: "exact"}});
+        assert!(!holds(&exact, &[("path", path)]), "{exact} {path}");
     }
 }
 
 #[test]
-fn a_host_that_cannot_be_told_is_refused_and_counted() {
+fn an_ambiguous_host_is_refused_and_counted() {
     let condition = json!({"hosts": ["evil.example.com"]});
     let many: Vec<_> = (0..20).map(|i| json!({"hosts": [format!("h{i}.example.com")]})).collect();
     for host in ["evil.example.com..", "user@evil.example.com", "evil.example.com:1:2", "evil.example.com,a"]
@@ -100,7 +100,7 @@ fn a_host_that_cannot_be_told_is_refused_and_counted() {
 }
 
 #[test]
-fn a_method_that_a_header_may_override_cannot_be_told() {
+fn a_method_that_a_header_may_override_is_undecided() {
     let deletes = json!({"methods": ["DELETE"], "method_override": ["X-HTTP-Method-Override", "x-method"]});
     for (method, header, value, deny, allow) in [
         ("POST", "x-http-method-override", "delete", Listed::Blocked, Listed::No),
@@ -119,7 +119,7 @@ fn a_method_that_a_header_may_override_cannot_be_told() {
 }
 
 #[test]
-fn an_operator_says_what_counts() {
+fn an_operator_chooses_which_differences_count() {
     for (what, path) in
         [("case", "/LOGIN"), ("slashes", "/login/"), ("parameters", "/login;a"), ("encoding", "/%6cogin")]
     {
@@ -163,7 +163,7 @@ fn credentials_are_tested_in_one_form() {
 
 // I9
 #[test]
-fn several_values_are_undecided_unless_the_rule_says_which_counts() {
+fn several_values_are_undecided_unless_the_rule_picks_one() {
     for (field, name, value) in [
         ("cookies", "cookie", "plan=gold; plan=free"),
         ("cookies", "cookie", "plan=gold\na=b; plan=free"),
@@ -174,7 +174,7 @@ fn several_values_are_undecided_unless_the_rule_says_which_counts() {
         let sample = Sample::of(&[(name, value)]);
         let test = |equals: &str, duplicates: Option<&str>| {
             let mut test = json!({"name": "plan", "equals": equals});
-            test.as_object_mut().unwrap().extend(duplicates.map(|said| ("duplicates".into(), json!(said))));
+            test.as_object_mut().unwrap().extend(duplicates.map(|which| ("duplicates".into(), json!(which))));
             json!({field: [test]})
         };
         for (equals, duplicates, allow, deny) in [
@@ -199,7 +199,7 @@ fn several_values_are_undecided_unless_the_rule_says_which_counts() {
 
 /// Envoy joins the lines of some headers, `user-agent` among them.
 #[test]
-fn each_line_of_a_header_is_tested_whether_a_host_joined_them_or_not() {
+fn each_line_of_a_header_is_tested_even_if_joined() {
     let (no, yes, unsure) =
         ((Listed::No, Listed::No), (Listed::Blocked, Listed::Allowed), (Listed::Blocked, Listed::No));
     let in_eight = json!(["p", "evil", "q", "r", "s", "t", "u", "v"]);

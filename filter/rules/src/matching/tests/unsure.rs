@@ -69,7 +69,7 @@ fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
 }
 
 #[test]
-fn an_undecided_request_gets_the_lowest_tier_that_it_may_be_of() {
+fn an_undecided_request_gets_its_lowest_possible_tier() {
     for (unsure, sample) in untestable() {
         let sure = json!({"addresses": ["192.0.2.0/24"]});
         let mut here = sample.clone();

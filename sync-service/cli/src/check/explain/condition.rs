@@ -72,7 +72,7 @@ fn path(path: &PathMatch) -> String {
         (!names.is_empty()).then(|| format!("{says} {names}"))
     };
     let spellings =
-        [spelled("whatever its", path.ignores()), spelled("to the letter in", path.tells_apart())];
+        [spelled("whatever its", path.ignores()), spelled("to the letter in", path.distinguishes())];
     let spellings: Vec<_> = spellings.into_iter().flatten().collect();
     let spellings = if spellings.is_empty() { String::new() } else { format!(" ({})", spellings.join(", ")) };
     format!("{kind} {}{spellings}", path.written().text())
@@ -81,7 +81,7 @@ fn path(path: &PathMatch) -> String {
 /// A value's kind and name: `header x-key`, `last cookie sid`.
 pub fn value_of(value: &ValueOf, attributes: &Attributes) -> String {
     let which = match value.duplicates {
-        Duplicates::Unsaid => "",
+        Duplicates::Unset => "",
         Duplicates::First => "first ",
         Duplicates::Last => "last ",
         Duplicates::Limit => "only ",

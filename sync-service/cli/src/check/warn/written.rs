@@ -135,7 +135,7 @@ fn clause_spellings(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning
     for (i, path) in paths.iter().enumerate() {
         let place = if paths.len() == 1 { ".path".to_owned() } else { format!(".paths[{i}]") };
         for ((field, folding), spelled) in Folding::NAMES.iter().zip(SPELLINGS) {
-            if path.tells_apart().has(*folding) {
+            if path.distinguishes().has(*folding) {
                 let problem = format!(
                     "a client gets past it with another spelling, as {spelled} is of /login, unless the upstream \
                      tells them apart: remove {field}, or set it to ignore"
@@ -152,7 +152,7 @@ pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -
     let is_open = |part: KeyPart<'_>| {
         let KeyPart::Other(Part::Value(value)) = part else { return false };
         let Source::Attribute(id) = value.source else { return false };
-        value.duplicates == Duplicates::Unsaid && attributes.is_credentials(id)
+        value.duplicates == Duplicates::Unset && attributes.is_credentials(id)
     };
     let open = key.parts().enumerate().filter(|(_, part)| is_open(*part));
     let problem = "a client that sends it twice has another bucket for each pair: expected duplicates: limit, or the \
