@@ -3,7 +3,7 @@
 //!
 //! An unknown status must not cause a panic, which would cost a proxy the worker's VM. This is the only file
 //! with `unsafe` blocks, a clock or randomness.
-#![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
+#![allow(unsafe_code, reason = "calls into the host; each block states why it is sound")]
 
 use std::ptr::null_mut;
 
@@ -64,7 +64,7 @@ const LEVEL_CRITICAL: u32 = 5;
 /// WASI's monotonic clock.
 const CLOCK_MONOTONIC: u32 = 1;
 
-/// Where the host writes the address of the bytes that it returns.
+/// Place to which the host writes the address of the bytes that it returns.
 type BytesOut = *mut *mut u8;
 
 #[link(wasm_import_module = "env")]

@@ -116,12 +116,12 @@ fn of_rule(name: &str) -> Option<RuleMetrics> {
 /// counted rules.
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     DEFINED.with_borrow(|defined| {
-        let said = reported_in_turn(turn, defined.len()).filter_map(|at| defined.get(at));
+        let due = reported_in_turn(turn, defined.len()).filter_map(|at| defined.get(at));
         let of = |(name, metrics): &(String, RuleMetrics)| RuleCounts {
             name: name.clone(),
             decided: metrics.map(|metric| metric.map_or(0, host::metric)),
         };
-        (said.map(of).collect(), defined.len())
+        (due.map(of).collect(), defined.len())
     })
 }
 

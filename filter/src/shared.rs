@@ -69,18 +69,18 @@ impl SharedState for ProcessState {
     }
 }
 
-/// The name of a value whose format has changed contains the digit of the format, like the names of slots.
+/// Names of shared values. A value whose format changes gets a new name.
 fn key_of(value: SharedValue) -> &'static [u8] {
     match value {
-        SharedValue::Heard => b"weir.heard",
+        SharedValue::Contact => b"weir.contact",
         SharedValue::Missed => b"weir.missed",
         SharedValue::Behind => b"weir.behind",
         SharedValue::Greeted => b"weir.greeted",
         SharedValue::Fetch => b"weir.rules.fetch",
-        SharedValue::RulesWord => b"weir.rules.version",
+        SharedValue::RulesMessage => b"weir.rules.version",
         SharedValue::Refusal => b"weir.rules.refusal",
         SharedValue::Rules => b"weir.rules",
-        SharedValue::Parted => b"weir.parted5",
+        SharedValue::Handover => b"weir.handover",
     }
 }
 

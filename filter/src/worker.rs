@@ -86,7 +86,7 @@ struct Undecided<'a> {
 }
 
 impl Proxy for Undecided<'_> {
-    fn note(&mut self, name: &str, value: &str) {
+    fn set_filter_state(&mut self, name: &str, value: &str) {
         // The host puts `wasm.` before it. One without filter state does not log it; the decision stands.
         let _ = host::set_property(name.strip_prefix("wasm.").unwrap_or(name), value);
     }

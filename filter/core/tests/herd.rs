@@ -15,7 +15,7 @@ use weir_rules::request::{Attribute, Request};
 
 const MS: u64 = SECOND_NS / 1_000;
 const CLIENTS: usize = 60;
-/// How often a client tries, the first time included.
+/// Most tries of a client for one request.
 const TRIES: u32 = 5;
 
 struct Client;
@@ -36,8 +36,8 @@ impl Lcg {
     }
 }
 
-/// The herd comes within 50 ms. Each client has so many requests to send, one after the other, and sends none more
-/// than five times. Returns the percentage that got through, and how many seconds that took.
+/// The herd comes within 50 ms. Each client sends `requests` requests one after the other, each at most five times.
+/// Returns the percentage that got through, and the seconds that it took.
 fn herd(jitter_s: u32, burst: u32, requests: u32) -> (u64, u64) {
     let rules = format!(
         r#"{{"rules": [{{"name": "r", "key": ["client_address"], "rate": "20/s", "burst": {burst},
@@ -75,7 +75,7 @@ fn herd(jitter_s: u32, burst: u32, requests: u32) -> (u64, u64) {
 }
 
 #[test]
-fn of_a_herd_that_comes_once_all_get_through() {
+fn a_herd_that_comes_once_gets_through() {
     for (jitter_s, burst) in [(0, 20), (2, 20), (6, 20), (6, 5), (60, 20)] {
         let (percent, took_s) = herd(jitter_s, burst, 1);
         println!("once, jitter {jitter_s} s, burst {burst}: {percent} % in {took_s} s");
@@ -85,7 +85,7 @@ fn of_a_herd_that_comes_once_all_get_through() {
 
 /// Each has its next request as soon as the one before is answered: without jitter the quickest get all tokens.
 #[test]
-fn a_herd_that_stays_gets_through_if_it_is_parted() {
+fn a_herd_that_stays_gets_through_with_jitter() {
     let without = herd(0, 20, 50);
     println!("staying, without jitter: {} % in {} s", without.0, without.1);
     for (jitter_s, least) in [(3, 90), (6, 97), (9, 97), (30, 97)] {

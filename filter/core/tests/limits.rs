@@ -1,5 +1,5 @@
-//! How large a rule set may be: the largest works, and one that is larger is refused with the place and
-//! what was expected.
+//! The limits of a rule set: the largest works, and a larger one is refused with the place and the
+//! expectation.
 #![cfg(not(target_arch = "wasm32"))]
 
 use std::time::Instant;
@@ -40,7 +40,7 @@ fn asks(path: &str) -> Asks {
     Asks(path.into(), String::new(), "192.0.2.1")
 }
 
-/// Whether a rule of one request counts these: the first is let through, and the second is limited.
+/// True if a rule of one request counts these requests: the first is let through, and the second is limited.
 fn counts(rules: &RuleSet, ask: impl Fn() -> Asks) -> bool {
     let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id: 1 };
     let (mut limiter, mut slots) = (Limiter::new(rules.clone(), identity, None), LocalSlots::new(64));
@@ -56,10 +56,10 @@ fn rule(name: usize, fields: &Value) -> Value {
 }
 
 fn parse(document: &Value) -> Result<RuleSet, Vec<String>> {
-    document::parse(document.to_string().as_bytes()).map_err(|errors| told(&errors))
+    document::parse(document.to_string().as_bytes()).map_err(|errors| texts(&errors))
 }
 
-fn told(errors: &[ConfigError]) -> Vec<String> {
+fn texts(errors: &[ConfigError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -72,14 +72,14 @@ fn at_path(n: usize) -> Value {
     json!({"match": {"path": {"exact": format!("/{n}")}}})
 }
 
-fn so_many_rules(count: usize) -> Value {
+fn rules_at_paths(count: usize) -> Value {
     json!({"rules": (0..count).map(|n| rule(n, &at_path(n))).collect::<Vec<_>>()})
 }
 
 // I2
 #[test]
 fn a_thousand_rules_work_and_one_more_is_refused() {
-    let text = so_many_rules(RULES_MAX).to_string();
+    let text = rules_at_paths(RULES_MAX).to_string();
     let began = Instant::now();
     let rules = document::parse(text.as_bytes()).unwrap();
     println!("{RULES_MAX} rules, {} bytes: parsed in {:?}", text.len(), began.elapsed());
@@ -87,10 +87,10 @@ fn a_thousand_rules_work_and_one_more_is_refused() {
     assert!(counts(&rules, || asks("/999")));
     assert!(!counts(&rules, || asks("/1000")));
     let expected = ["rules: expected a list of 1 to 1000 rules, found a list"];
-    assert_eq!(parse(&so_many_rules(RULES_MAX + 1)).unwrap_err(), expected);
-    let config = PluginConfig::parse(so_many_rules(RULES_MAX + 1).to_string().as_bytes());
-    assert_eq!(config.map_err(|errors| told(&errors)).err().unwrap(), expected);
-    assert_eq!(parse(&so_many_rules(0)).unwrap_err(), expected);
+    assert_eq!(parse(&rules_at_paths(RULES_MAX + 1)).unwrap_err(), expected);
+    let config = PluginConfig::parse(rules_at_paths(RULES_MAX + 1).to_string().as_bytes());
+    assert_eq!(config.map_err(|errors| texts(&errors)).err().unwrap(), expected);
+    assert_eq!(parse(&rules_at_paths(0)).unwrap_err(), expected);
 }
 
 // I2
@@ -115,7 +115,7 @@ fn rules_beyond_the_maximum_are_not_made() {
     let wider: Vec<_> = (1..5).map(|n| json!({"ipv4": 8 * n - 7, "times": 2})).collect();
     let of = |n: usize| {
         let mut rule = rule(n, &json!({"tiers": tiers, "also_by_prefix": wider}));
-        // From the tenth on there is no room for the names of what a rule makes, which is told when it is made.
+        // From the tenth on there is no room for the names of the rules that tiers make, an error once they are made.
         let name = if n < 9 { format!("r{n}") } else { format!("r{n}{:x<60}", "") };
         rule["name"] = name[..name.len().min(RULE_NAME_MAX)].into();
         rule
@@ -128,7 +128,7 @@ fn rules_beyond_the_maximum_are_not_made() {
 
 // I2
 #[test]
-fn ten_thousand_entries_of_a_list_work_and_one_more_is_refused() {
+fn a_list_has_at_most_ten_thousand_entries() {
     let addresses = |count: usize| {
         let list = (0..count).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256));
         matching(&json!({"addresses": list.collect::<Vec<_>>()}))
@@ -181,7 +181,7 @@ fn other_lists_have_a_hundred_items() {
     }
 }
 
-/// A document of exactly so many bytes, filled up by a list of values.
+/// A document of exactly `bytes` bytes, filled up by a list of values.
 fn of_bytes(bytes: usize) -> Vec<u8> {
     let list: Vec<_> = (0..2_000).map(|n| format!("{n:0>512}")).collect();
     let document = json!({"rules": [rule(0, &json!({"match": {"headers": [{"name": "x", "in": list}]}}))]});
@@ -196,7 +196,7 @@ fn of_bytes(bytes: usize) -> Vec<u8> {
 fn a_mebibyte_works_and_one_byte_more_is_refused() {
     let rules = document::parse(&of_bytes(DOCUMENT_BYTES_MAX)).unwrap();
     assert!(counts(&rules, || Asks("/".into(), format!("{:0>512}", 1_999), "192.0.2.1")));
-    let errors = told(&document::parse(&of_bytes(DOCUMENT_BYTES_MAX + 1)).unwrap_err());
+    let errors = texts(&document::parse(&of_bytes(DOCUMENT_BYTES_MAX + 1)).unwrap_err());
     assert_eq!(errors, ["expected a rule set of at most 1048576 bytes, found 1048577"]);
 }
 
@@ -288,7 +288,7 @@ fn templates_are_bounded() {
 }
 
 #[test]
-fn what_can_never_be_admitted_is_refused() {
+fn a_cost_that_never_fits_is_refused() {
     let one = |fields: Value| parse(&json!({"rules": [rule(0, &fields)]})).unwrap_err();
     for (fields, expected) in [
         (json!({"cost": 2}), "rules[0].cost: expected at most 1, the rule's burst: 2 is never admitted"),
@@ -306,7 +306,7 @@ fn what_can_never_be_admitted_is_refused() {
 }
 
 #[test]
-fn what_is_no_rate_is_not_repeated_at_length() {
+fn a_wrong_rate_is_quoted_only_in_part() {
     for rate in [json!("7".repeat(10_000)), json!({"any": vec!["5/m"; 5_000]}), json!(vec![1; 5_000])] {
         for algorithm in ["token_bucket", "fixed_window", "quota"] {
             let fields = json!({"algorithm": algorithm, "rate": rate});

@@ -6,7 +6,7 @@
 //! hands to Envoy is passed back unchanged, until the hook for its end has run.
 #![allow(
     unsafe_code,
-    reason = "calls into Envoy, and pointers that it keeps; each block says why it is sound"
+    reason = "calls into Envoy, and pointers that it keeps; each block states why it is sound"
 )]
 
 use std::ffi::{CStr, c_void};
@@ -487,7 +487,7 @@ impl StreamHandle {
     }
 
     /// Sets a filter state value, for access logs.
-    pub(crate) fn note(self, key: &str, value: &str) {
+    pub(crate) fn set_filter_state(self, key: &str, value: &str) {
         let (key, value) = (Bytes::of(key.as_bytes()), Bytes::of(value.as_bytes()));
         // SAFETY: Envoy copies both during the call.
         let _ = unsafe { envoy_dynamic_module_callback_http_set_filter_state_bytes(self.0, key, value) };

@@ -147,7 +147,7 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     let claims = rules.attributes().iter().filter(is_deep).map(|attribute| {
         let Attribute::Claim(path) = attribute else { return String::new() };
         format!(
-            "jwt_claim {path:?}: expected a name alone, because Envoy tells a native module no values inside of \
+            "jwt_claim {path:?}: expected a name alone, because Envoy gives a native module no values inside of \
              others: have the JWT filter put the claim into a header (claim_to_headers), and name that, or use the \
              wasm module"
         )
@@ -155,7 +155,7 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     let is_deep = |after: &After| matches!(after, After::Metadata { path, .. } if path.len() != 2);
     let costs = rules.rules().iter().filter(|rule| rule.after.as_deref().is_some_and(is_deep)).map(|rule| {
         format!(
-            "rules[{}].cost.after.metadata: expected a namespace and a name, because Envoy tells a native module no \
+            "rules[{}].cost.after.metadata: expected a namespace and a name, because Envoy gives a native module no \
              values inside of others: or use the wasm module",
             rule.place()
         )

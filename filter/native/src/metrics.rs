@@ -129,12 +129,12 @@ fn add(name: &str, more: [u32; OF_RULE.len()]) {
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     let defined = locked(&DEFINED);
     let all: Vec<_> = defined.iter().collect();
-    let said = reported_in_turn(turn, all.len()).filter_map(|at| all.get(at));
+    let due = reported_in_turn(turn, all.len()).filter_map(|at| all.get(at));
     let of = |(name, decided): &(&String, &[u64; OF_RULE.len()])| RuleCounts {
         name: (*name).clone(),
         decided: **decided,
     };
-    (said.map(of).collect(), all.len())
+    (due.map(of).collect(), all.len())
 }
 
 /// Number of requests that the `deny` list refused since this process began.

@@ -81,8 +81,13 @@ impl Slots for WorkerHandle {
     }
 
     #[inline]
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
-        self.slots.as_mut().is_some_and(|slots| slots.change_in_place(indices, changes, judge))
+    fn change_in_place(
+        &mut self,
+        indices: &[u32],
+        changes: &mut [EntryChange],
+        evaluate: ChangeFn<'_>,
+    ) -> bool {
+        self.slots.as_mut().is_some_and(|slots| slots.change_in_place(indices, changes, evaluate))
     }
 }
 

@@ -44,8 +44,8 @@ struct Undecided<'a> {
 }
 
 impl Proxy for Undecided<'_> {
-    fn note(&mut self, name: &str, value: &str) {
-        self.stream.note(name, value);
+    fn set_filter_state(&mut self, name: &str, value: &str) {
+        self.stream.set_filter_state(name, value);
     }
 
     fn call(&mut self, call: &SyncCall) -> Result<(), String> {

@@ -368,7 +368,7 @@ impl Gateway {
                     if let Ok(Some(document)) = self.sync.rules(version).await {
                         let mut host = WorkerHost::new(&self.memory);
                         host.set_rules(version, &document);
-                        host.set_rules_word(RulesMessage { version, refused: 0 });
+                        host.set_rules_message(RulesMessage { version, refused: 0 });
                         return;
                     }
                 }

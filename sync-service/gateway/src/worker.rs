@@ -119,7 +119,7 @@ impl Worker {
 
     /// Ends the worker and returns the calls to make.
     pub(super) fn hand_over(&self, now: Time) -> Vec<SyncCall> {
-        self.act(|engine, host| engine.part(host, now))
+        self.act(|engine, host| engine.report_all(host, now))
     }
 
     /// Applies the answer to a call that no request waits for. Returns the calls to make.
@@ -163,7 +163,7 @@ impl Worker {
 }
 
 /// gRPC responses are not prepared here: each API formats its own.
-const HOST: HostRules = HostRules { answers_grpc: false, has_heirs: false, hears_decisions: true };
+const HOST: HostRules = HostRules { answers_grpc: false, has_handover: false, observes_decisions: true };
 
 impl WorkerState {
     /// Begins a request.

@@ -218,15 +218,15 @@ impl Pop {
 
 /// Notes what becomes of a request; what its client is told.
 fn note(decided: RequestDecision<'_>, seen: &mut Seen) -> Told {
-    // One that no rule counts is let through without a note.
-    let (outcome, rule) = decided.note.map_or((DecisionKind::Allow, ""), |note| {
-        let outcome = match note.decision {
+    // A request that no rule counts is let through, and has no decision in access logs.
+    let (outcome, rule) = decided.logged.map_or((DecisionKind::Allow, ""), |logged| {
+        let outcome = match logged.decision {
             "limit" => DecisionKind::Limit,
             "deny" => DecisionKind::Deny,
             "block" => DecisionKind::Block,
             _ => DecisionKind::Allow,
         };
-        (outcome, note.rule)
+        (outcome, logged.rule)
     });
     seen.outcomes.push((outcome, Some(rule).filter(|rule| !rule.is_empty()).map(str::to_owned)));
     match decided.step {

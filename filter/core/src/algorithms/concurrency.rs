@@ -82,7 +82,7 @@ mod tests {
         /// The exact model: every request in flight, with when it began and its generation's number.
         // I3
         #[test]
-        fn agrees_with_a_list_of_what_is_in_flight(
+        fn concurrency_agrees_with_a_list_of_requests(
             limit in 1u32..12, expires in 1u64..60, hash: u64,
             steps in prop::collection::vec((0u64..25, 1u32..5, 0..8, 0usize..50), 1..200),
         ) {
@@ -128,7 +128,7 @@ mod tests {
         }
 
         /// I8: while none is in flight for longer than the expiry, however the clock steps, the limit holds
-        /// and every release is heard.
+        /// and every release counts.
         #[test]
         fn a_clock_that_steps_back_gives_nothing(
             limit in 1u32..12, hash: u64,

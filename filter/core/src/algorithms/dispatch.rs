@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_charges_beyond_its_limit_and_forgets_within_a_day_or_two_windows() {
+    fn a_charge_beyond_the_limit_expires() {
         for algorithm in all() {
             let mut cells = std::vec![Cell::NEW; algorithm.cells()];
             for _ in 0..3 {

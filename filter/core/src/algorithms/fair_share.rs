@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_an_nth_of_the_burst_and_refills_at_an_nth_of_the_rate() {
+    fn a_share_is_an_nth_of_burst_and_rate() {
         let mut share = FairShare::WHOLE;
         for taken in 1..=25 {
             share = share.take(&quota(), 1, 4, T0).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_does_not_change_with_the_number_of_pops() {
+    fn used_tokens_do_not_depend_on_the_number_of_pops() {
         let share = FairShare::WHOLE.take(&quota(), 1, 50, T0).unwrap();
         for pops in [1, 3, 330] {
             assert_eq!(share.tokens_used(&quota(), pops, T0), 1);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overdrawn_is_used_and_what_is_given_back_is_not() {
+    fn overdrawn_tokens_count_as_used_until_refunded() {
         let used = FairShare::WHOLE.overdraw(&quota(), 40, 4, T0);
         assert_eq!(used.tokens_used(&quota(), 4, T0), 40);
         assert_eq!(used.give_back(16).take(&quota(), 1, 4, T0), used.give_back(15).take(&quota(), 0, 4, T0));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_hears_of_it_there_is_an_even_share_or_a_few_tokens() {
+    fn unreported_admissions_get_a_fair_share_or_a_few_tokens() {
         let share = FairShare::WHOLE.take_unreported(&quota(), 25, 4, T0).unwrap();
         assert_eq!(share.take_unreported(&quota(), 2, 4, T0), Err(80_000_000));
         assert!(share.take_unreported(&quota(), 2, 4, T0 + 79_900_000).is_err());

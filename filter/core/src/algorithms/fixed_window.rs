@@ -52,7 +52,7 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000);
 
     #[test]
-    fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
+    fn a_refund_goes_back_to_its_own_window() {
         let window = WindowLimit::new(5, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 3, T0));
         assert_eq!(give_back(first, first, 3).word, 0);
@@ -64,7 +64,7 @@ mod tests {
         /// The exact model: a count for each window there ever was.
         // I3
         #[test]
-        fn agrees_with_a_count_for_each_window(
+        fn a_fixed_window_agrees_with_exact_counts(
             limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,
             steps in prop::collection::vec((0u64..50, 0u32..22, 0..4), 1..200),
         ) {

@@ -77,7 +77,7 @@ mod tests {
         /// The exact model: a queue of those that have not left, each with the time it leaves.
         // I3
         #[test]
-        fn agrees_with_a_queue_that_is_served_in_order(
+        fn a_leaky_bucket_agrees_with_a_queue(
             queue in 0u32..8, steps in prop::collection::vec((0u64..3_000, 1u32..10), 1..200),
         ) {
             let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();
@@ -116,7 +116,7 @@ mod tests {
         /// I8, and the rate: however the clock steps, no two requests leave closer than a turn, and an
         /// earlier time has no more room than a later one.
         #[test]
-        fn nobody_leaves_before_the_turn_ahead_is_over(
+        fn no_request_leaves_before_the_turn_ahead_is_over(
             queue in 0u32..8, steps in prop::collection::vec((-2_000i64..3_000, 1u32..4), 1..200),
         ) {
             let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();

@@ -39,7 +39,7 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 
     #[test]
-    fn what_is_begun_is_held_until_it_ends_and_forgotten_in_the_end() {
+    fn reserved_tokens_are_held_until_released_or_expired() {
         let (one, first) = begin(Cell::NEW, 7, 30, T0);
         let later = T0 + HELD_NS;
         let (both, second) = begin(one, 7, 12, later);

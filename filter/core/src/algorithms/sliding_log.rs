@@ -152,7 +152,7 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000);
 
     #[test]
-    fn too_few_cells_are_a_lower_limit_and_too_many_are_left_alone() {
+    fn fewer_cells_lower_the_limit_and_more_stay_unused() {
         let log = SlidingLog::new(5, 100).unwrap();
         assert_eq!(take(&log, &mut [], 1, T0), Admission::Short { wait_ns: NEVER_NS });
         assert_eq!(standing(&log, &[Cell::NEW; 2], T0).remaining, 4);
@@ -174,7 +174,7 @@ mod tests {
         /// The exact model: every token there ever was, with its time.
         // I3
         #[test]
-        fn agrees_with_a_log_of_everything(
+        fn a_sliding_log_agrees_with_a_complete_one(
             limit in 1u32..=LOG_MAX, length in 1u64..60,
             steps in prop::collection::vec((0u64..20, 0u32..18, 0..6), 1..100),
         ) {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
+    fn a_refund_goes_back_to_its_own_window() {
         let window = WindowLimit::new(10, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 4, T0));
         let second = taken(take(&window, first, 0, 5, T0 + 150));
@@ -126,7 +126,7 @@ mod tests {
     proptest! {
         // I3
         #[test]
-        fn agrees_with_the_formula_to_the_nanosecond(
+        fn a_sliding_window_agrees_with_its_formula(
             limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,
             steps in prop::collection::vec((0u64..50, 0u32..22, 0..6), 1..60),
         ) {
@@ -171,7 +171,7 @@ mod tests {
             steps in prop::collection::vec((0u64..50, 1u32..22), 1..100),
         ) {
             let window = WindowLimit::new(limit, length).unwrap();
-            // What the bucket lacks, in parts of a token: a token is `length` of them, and `limit` refill each
+            // The deficit of the bucket, in parts of a token: a token is `length` of them, and `limit` refill each
             // nanosecond.
             let (mut cell, mut now, mut lacks) = (Cell::NEW, T0, 0u64);
             for (step, n) in steps {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_takes_as_much_as_so_many_that_cost_one() {
+    fn a_cost_of_n_takes_as_much_as_n_requests() {
         let quota = quota(10, 12);
         let times = |n: u32, take: fn(Bucket, &Quota) -> Admission<Bucket>| {
             (0..n).try_fold(Bucket::FULL, |bucket, _| match take(bucket, &quota) {
@@ -256,7 +256,7 @@ mod tests {
     proptest! {
         /// I3 and I8: however the clock steps, what is admitted stays within burst + rate x t.
         #[test]
-        fn never_admits_more_than_burst_and_rate(
+        fn a_token_bucket_never_exceeds_burst_and_rate(
             count in 1u32..2_000, burst in 1u32..50,
             steps in prop::collection::vec((-50_000_000i64..200_000_000, 1u32..4), 1..300),
         ) {
@@ -277,7 +277,7 @@ mod tests {
         /// The exact model: a level in token-nanoseconds that refills by one per nanosecond.
         // I3
         #[test]
-        fn agrees_with_a_plain_level(
+        fn a_token_bucket_agrees_with_a_plain_level(
             count in 1u32..2_000, burst in 1u32..50,
             steps in prop::collection::vec((0u64..200_000_000, 1u32..4), 1..300),
         ) {
@@ -318,9 +318,10 @@ mod debt_tests {
     }
 
     proptest! {
-        /// A charge that fits leaves the same bucket as a take, and the next token comes when a take says that it does.
+        /// A charge that fits leaves the same bucket as a take, and the next token comes after the wait that a short
+        /// take returns.
         #[test]
-        fn agrees_with_takes(
+        fn a_charge_agrees_with_takes(
             token_ns in 1_000u64..5_000, burst in 1u32..9,
             steps in prop::collection::vec((0u64..8_000, 0u32..20), 1..60),
         ) {

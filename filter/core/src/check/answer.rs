@@ -254,14 +254,14 @@ impl CompiledRules {
         &self,
         counted: impl Iterator<Item = (CountedKey, BucketStatus)> + Clone,
     ) -> Option<Box<QuotaStatus>> {
-        let tells = |(rule, _): &CountedKey| self.terms_of(*rule).is_some_and(|terms| terms.sends_status);
-        let told = counted.filter(|(counted, _)| tells(counted));
-        let strictest = told.clone().reduce(|known, other| {
+        let is_sent = |(rule, _): &CountedKey| self.terms_of(*rule).is_some_and(|terms| terms.sends_status);
+        let sent = counted.filter(|(counted, _)| is_sent(counted));
+        let strictest = sent.clone().reduce(|known, other| {
             let is_stricter = self.is_stricter((other.0.0, other.1), (known.0.0, known.1));
             if is_stricter { other } else { known }
         });
         strictest.map(|((rule, _), standing)| {
-            Box::new(self.status(rule, standing, told.map(|(counted, _)| counted)))
+            Box::new(self.status(rule, standing, sent.map(|(counted, _)| counted)))
         })
     }
 
@@ -283,13 +283,13 @@ impl CompiledRules {
         rule: RuleIndex,
         counted: impl Iterator<Item = CountedKey> + Clone,
     ) -> Option<Box<Beside>> {
-        let tells = |(other, _): &CountedKey| {
+        let is_sent = |(other, _): &CountedKey| {
             *other != rule && self.terms_of(*other).is_some_and(|terms| terms.sends_policy)
         };
         let own = counted.clone().find(|(counted, _)| *counted == rule);
         let partition = own.map_or(Vec::new(), |own| self.partition(own));
         let policy = |other: CountedKey| Policy { rule: other.0, partition: self.partition(other) };
-        let others: Vec<_> = counted.filter(tells).map(policy).collect();
+        let others: Vec<_> = counted.filter(is_sent).map(policy).collect();
         let is_any = !(partition.is_empty() && others.is_empty());
         is_any.then(|| Box::new(Beside { partition, others }))
     }
@@ -343,16 +343,16 @@ mod tests {
         /// However few clients there are.
         #[test]
         fn the_clients_of_a_key_are_dealt_out_evenly(tag: u64, begin: u64, most_s in 1..60_u32, each in 1..20_u32) {
-            let mut told = vec![0_u32; most_s as usize + 1];
+            let mut counts = vec![0_u32; most_s as usize + 1];
             for n in 0..u64::from(each * (most_s + 1)) {
                 let dealt = begin.wrapping_add(n).wrapping_mul(FIBONACCI);
-                told[part_of(tag.wrapping_add(dealt), most_s) as usize] += 1;
+                counts[part_of(tag.wrapping_add(dealt), most_s) as usize] += 1;
             }
-            prop_assert!(told.iter().all(|n| n.abs_diff(each) <= 3), "{each}: {told:?}");
+            prop_assert!(counts.iter().all(|n| n.abs_diff(each) <= 3), "{each}: {counts:?}");
         }
 
         #[test]
-        fn is_within_its_bounds(number: u64, most_s: u32) {
+        fn a_part_is_within_its_bounds(number: u64, most_s: u32) {
             prop_assert!(part_of(number, most_s) <= most_s);
         }
     }

@@ -57,7 +57,7 @@ pub(crate) fn book(
 }
 
 /// Drops cached refusals of the request's keys, after tokens were refunded to them.
-pub(crate) fn believe_again(
+pub(crate) fn drop_refusals(
     limiter: &mut Limiter,
     request: &mut dyn Request,
     slots: &mut dyn Slots,

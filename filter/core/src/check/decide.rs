@@ -69,7 +69,7 @@ impl Limiter {
         let PendingDecision { outcome, strictest, hold_ns, is_banned } = pending;
         let decision = match (outcome, strictest) {
             (DecisionKind::Allow, _) => {
-                let told = if self.rules.sends_status {
+                let status = if self.rules.sends_status {
                     self.rules.status_of_allowed(allowed(&scratch.hits))
                 } else {
                     None
@@ -79,7 +79,7 @@ impl Limiter {
                     [] => Box::default(),
                     rules => rules.into(),
                 };
-                Decision::Allow { strictest, told, shadow, hold_ns, afterwards }
+                Decision::Allow { strictest, status, shadow, hold_ns, afterwards }
             }
             (DecisionKind::Limit | DecisionKind::Deny, Some((rule, standing))) => {
                 let reason = match outcome {

@@ -37,7 +37,7 @@ pub enum Decision {
         /// it.
         strictest: Option<(RuleIndex, BucketStatus)>,
         /// The quota status for the client; none if no rule asks for it.
-        told: Option<Box<QuotaStatus>>,
+        status: Option<Box<QuotaStatus>>,
         /// Rules in shadow that would have refused the request.
         shadow: Box<[RuleIndex]>,
         /// Nanoseconds to hold the request until its turn in a leaky bucket.

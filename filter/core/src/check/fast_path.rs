@@ -67,7 +67,7 @@ fn take_all(
         match &mut change.entry {
             Entry::Cold(cold) => *cold = rule.take(*cold, divisor, now)?,
             Entry::Watched(watched) => {
-                let terms = terms.get(i).filter(|_| watched.is_open(now) && watch.knows(change.tag))?;
+                let terms = terms.get(i).filter(|_| watched.is_open(now) && watch.contains(change.tag))?;
                 *watched = rule.take_watched(*watched, terms, now)?;
                 is_one_watched = true;
             }
@@ -192,6 +192,6 @@ pub(crate) fn passed(limiter: &Limiter, now: Time) -> Decision {
     let standings = counted.clone().map(|((rule, _), standing)| (rule, standing));
     let strictest =
         standings.reduce(|known, other| if limiter.rules.is_stricter(other, known) { other } else { known });
-    let told = if limiter.rules.sends_status { limiter.rules.status_of_allowed(counted) } else { None };
-    Decision::Allow { strictest, told, shadow: Box::default(), hold_ns: 0, afterwards: Vec::new() }
+    let status = if limiter.rules.sends_status { limiter.rules.status_of_allowed(counted) } else { None };
+    Decision::Allow { strictest, status, shadow: Box::default(), hold_ns: 0, afterwards: Vec::new() }
 }

@@ -13,7 +13,7 @@ use weir_protocol::time::{SECOND_NS, Time};
 const KEYS: usize = 4_096;
 /// Longest validity of a refusal, in nanoseconds. A change that this worker does not see, such as a reset by
 /// another, is missed no longer than this.
-const BELIEVED_NS_MAX: u64 = SECOND_NS / 2;
+const TRUSTED_NS_MAX: u64 = SECOND_NS / 2;
 
 /// A refusal of a key, for requests of this cost or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +36,14 @@ impl Denial {
 #[derive(Clone, Copy)]
 struct Remembered {
     tag: u64,
-    believed_until: Time,
+    trusted_until: Time,
     denial: Denial,
 }
 
 pub(crate) struct LocalCache {
     entries: Vec<Remembered>,
-    /// The latest `believed_until` of all refusals.
-    believed_until: Time,
+    /// The latest `trusted_until` of all refusals.
+    trusted_until: Time,
     /// Keys whose refusals were dropped, if that is recorded; at most [`KEYS`].
     forgotten: Option<Vec<Tag>>,
 }
@@ -51,26 +51,25 @@ pub(crate) struct LocalCache {
 impl LocalCache {
     pub(crate) fn new() -> Self {
         let denial = Denial { cost: 0, is_ban: false, until: Time::ZERO };
-        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
-        Self { entries: alloc::vec![nobody; KEYS], believed_until: Time::ZERO, forgotten: None }
+        let empty = Remembered { tag: 0, trusted_until: Time::ZERO, denial };
+        Self { entries: alloc::vec![empty; KEYS], trusted_until: Time::ZERO, forgotten: None }
     }
 
     /// True if any refusal may be in force at `now`.
     pub(crate) fn is_worth_asking(&self, now: Time) -> bool {
-        now < self.believed_until
+        now < self.trusted_until
     }
 
     /// The refusal in force at `now` for a request of `tag` that costs `cost`.
     pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
-        let same =
-            self.pair(tag).iter().filter(|entry| entry.tag == tag.bits() && now < entry.believed_until);
+        let same = self.pair(tag).iter().filter(|entry| entry.tag == tag.bits() && now < entry.trusted_until);
         same.map(|entry| entry.denial).find(|denial| cost >= denial.cost)
     }
 
     /// Drops the refusals of `tag`, whose bucket has changed.
     pub(crate) fn forget(&mut self, tag: Tag) {
         for entry in self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == tag.bits()) {
-            entry.believed_until = Time::ZERO;
+            entry.trusted_until = Time::ZERO;
         }
         if let Some(forgotten) = self.forgotten.as_mut().filter(|forgotten| forgotten.len() < KEYS) {
             forgotten.push(tag);
@@ -90,16 +89,16 @@ impl LocalCache {
 
     /// Drops all refusals, because other rules are in force.
     pub(crate) fn clear(&mut self) {
-        self.entries.iter_mut().for_each(|entry| (entry.tag, entry.believed_until) = (0, Time::ZERO));
+        self.entries.iter_mut().for_each(|entry| (entry.tag, entry.trusted_until) = (0, Time::ZERO));
     }
 
     pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
-        let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
-        self.believed_until = self.believed_until.max(believed_until);
+        let trusted_until = denial.until.min(now + TRUSTED_NS_MAX);
+        self.trusted_until = self.trusted_until.max(trusted_until);
         let place =
-            self.pair_mut(tag).iter_mut().min_by_key(|entry| (entry.tag != tag.bits(), entry.believed_until));
+            self.pair_mut(tag).iter_mut().min_by_key(|entry| (entry.tag != tag.bits(), entry.trusted_until));
         if let Some(place) = place {
-            *place = Remembered { tag: tag.bits(), believed_until, denial };
+            *place = Remembered { tag: tag.bits(), trusted_until, denial };
         }
     }
 
@@ -133,7 +132,7 @@ mod tests {
 
     // I3
     #[test]
-    fn denies_until_a_token_comes_and_not_a_nanosecond_longer() {
+    fn a_refusal_ends_exactly_when_a_token_comes() {
         let mut cache = LocalCache::new();
         let tag = Tag::of_key(9, 0);
         assert!(!cache.is_worth_asking(Time::ZERO));
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn believes_nothing_for_longer_than_half_a_second() {
+    fn a_refusal_expires_after_half_a_second() {
         let mut cache = LocalCache::new();
         let tag = Tag::of_key(9, 0);
         cache.remember(tag, denial(3_600 * SECOND_NS), T0);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_forgotten_is_asked_about_again() {
+    fn a_forgotten_key_has_no_refusal() {
         let (mut cache, tag, other) = (LocalCache::new(), Tag::of_key(9, 0), Tag::of_key(8, 0));
         cache.remember(tag, denial(100), T0);
         cache.remember(other, denial(100), T0);
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_says_nothing_of_what_costs_less() {
+    fn a_refusal_does_not_apply_to_cheaper_requests() {
         let (mut cache, tag) = (LocalCache::new(), Tag::of_key(9, 0));
         cache.remember(tag, Denial { cost: 5, ..denial(100) }, T0);
         assert_eq!([4, 5, 6].map(|cost| cache.get(tag, cost, T0).is_some()), [false, true, true]);

@@ -26,7 +26,7 @@ mod terms;
 
 pub(crate) use answer::{forget, put_ban, replace_ban};
 pub use book::Booking;
-pub(crate) use book::{believe_again, book, book_beyond};
+pub(crate) use book::{book, book_beyond, drop_refusals};
 pub(crate) use current::{AcquireState, CurrentRequest};
 pub(crate) use current::{Hit, HitDecision, HitResult, Scratch};
 pub use decision::{

@@ -84,7 +84,7 @@ impl Evaluation<'_> {
             return fits(0);
         }
         let (barred_ns, since_ns) = match placement.entry {
-            Entry::Watched(watched) => (watched.barred_ns(now), watched.noted_since_ns(now)),
+            Entry::Watched(watched) => (watched.barred_ns(now), watched.since_update_ns(now)),
             Entry::Cold(_) => (0, 0),
         };
         if self.current.connectivity.may_acquire() && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {

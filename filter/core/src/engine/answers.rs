@@ -47,8 +47,8 @@ impl LastReply {
         host: &dyn Host,
     ) -> Option<Self> {
         let policies = &policies(all, rule.response.headers.ratelimit, &status);
-        let told = LimitedStatus { numbers, partition: status.partition(), policies, is_grpc, is_banned };
-        let made = all.get(usize::from(status.rule))?.answers.limited(rule, &told);
+        let limited = LimitedStatus { numbers, partition: status.partition(), policies, is_grpc, is_banned };
+        let made = all.get(usize::from(status.rule))?.answers.limited(rule, &limited);
         let (headers, body) = (host.pack(&made.headers), made.body.into_owned());
         Some(Self { numbers, is_banned, beside: status.beside, headers, body })
     }
@@ -62,14 +62,14 @@ pub(super) struct LimitedClient {
     pub(super) is_grpc: bool,
 }
 
-/// The value of `RateLimit-Policy`: the policies in `status` in rule order, with its own rule's if `tells_own`.
+/// The value of `RateLimit-Policy`: the policies in `status` in rule order, with its own rule's if `with_own`.
 /// So it stays the same for a client, whichever of its quotas is the strictest.
-pub(super) fn policies(all: &[RuleReplies], tells_own: bool, status: &QuotaStatus) -> String {
+pub(super) fn policies(all: &[RuleReplies], with_own: bool, status: &QuotaStatus) -> String {
     let others = status.others().iter().map(|other| (usize::from(other.rule), other.partition.as_slice()));
-    let own = tells_own.then_some((usize::from(status.rule), status.partition()));
-    let told = sorted(others.chain(own).collect::<Vec<_>>());
+    let own = with_own.then_some((usize::from(status.rule), status.partition()));
+    let stated = sorted(others.chain(own).collect::<Vec<_>>());
     let policy = |(rule, partition): (usize, _)| Some(all.get(rule)?.answers.policy(partition));
-    told.into_iter().filter_map(policy).collect::<Vec<_>>().join(", ")
+    stated.into_iter().filter_map(policy).collect::<Vec<_>>().join(", ")
 }
 
 impl RuleReplies {

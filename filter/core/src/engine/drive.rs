@@ -12,7 +12,7 @@ use weir_rules::request::Request;
 /// A proxy's side of one request.
 pub trait Proxy {
     /// Sets a value for access logs, under this name of filter state.
-    fn note(&mut self, name: &str, value: &str);
+    fn set_filter_state(&mut self, name: &str, value: &str);
 
     /// Makes a call; the error describes why it was not made.
     fn call(&mut self, call: &SyncCall) -> Result<(), String>;
@@ -52,12 +52,12 @@ impl Engine {
                 Some(answer) => self.answer_request(open, answer, request, host, now)?,
             };
             // Access logs have them as `%FILTER_STATE(wasm.weir.decision:PLAIN)%`.
-            if let Some(note) = decided.note {
-                proxy.note("wasm.weir.decision", note.decision);
-                proxy.note("wasm.weir.rule", note.rule);
+            if let Some(logged) = decided.logged {
+                proxy.set_filter_state("wasm.weir.decision", logged.decision);
+                proxy.set_filter_state("wasm.weir.rule", logged.rule);
             }
             if let Some(rules) = open.take_shadow() {
-                proxy.note("wasm.weir.shadow", &rules);
+                proxy.set_filter_state("wasm.weir.shadow", &rules);
             }
             return Some(match decided.step {
                 // An answered request must not continue. If the proxy cannot answer, it does.

@@ -17,16 +17,16 @@ use weir_rules::document::DOCUMENT_BYTES_MAX;
 /// Most bytes of a reply that a host must read.
 pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 
-/// The next action for a request, and a note for access logs.
+/// The next action for a request, and the decision for access logs.
 pub struct RequestDecision<'a> {
     /// The next action.
     pub step: RequestStep<'a>,
     /// The decision for access logs, if the configuration asks for it.
-    pub note: Option<AccessLogNote<'a>>,
+    pub logged: Option<LoggedDecision<'a>>,
 }
 
 impl RequestDecision<'_> {
-    pub(super) const CONTINUE: Self = Self { step: RequestStep::Continue, note: None };
+    pub(super) const CONTINUE: Self = Self { step: RequestStep::Continue, logged: None };
 }
 
 /// The next action for a request.
@@ -58,7 +58,7 @@ pub struct LocalReply<'a> {
 
 /// A decision for access logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccessLogNote<'a> {
+pub struct LoggedDecision<'a> {
     /// `allow`, `limit`, `deny` or `block`.
     pub decision: &'static str,
     /// The rule that decided; empty if none did.
@@ -194,7 +194,7 @@ pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> 
             )
         } else {
             let text = body.get(..REFUSAL_BYTES_MAX).unwrap_or(&body);
-            format!("weir-sync refused what it was asked: status {status} {}", String::from_utf8_lossy(text))
+            format!("weir-sync refused the call: status {status} {}", String::from_utf8_lossy(text))
         };
         return Err(Unread::Failed(trouble));
     }
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_proxy_says_itself_is_not_taken_for_weir_syncs_word() {
+    fn a_proxys_own_answer_is_not_attributed_to_weir_sync() {
         let trouble = |status, body: &str| match answered(status, body.len(), || Ok(body.as_bytes().to_vec()))
         {
             Err(Unread::Failed(trouble)) => trouble,
@@ -223,7 +223,7 @@ mod tests {
         let own = trouble(503, "no healthy upstream");
         assert!(own.starts_with("weir-sync did not answer: the proxy did, with status 503"), "{own}");
         for (status, body) in [(503, r#"{"detail": "the store is out of reach"}"#), (403, "")] {
-            assert!(trouble(status, body).starts_with("weir-sync refused what it was asked"), "{body}");
+            assert!(trouble(status, body).starts_with("weir-sync refused the call"), "{body}");
         }
     }
 }

@@ -67,14 +67,14 @@ pub struct HostRules {
     /// True if it answers gRPC clients in headers: they get a message instead of a body.
     pub answers_grpc: bool,
     /// True if other workers live on when one ends, and can take over its unreported keys.
-    pub has_heirs: bool,
+    pub has_handover: bool,
     /// True if [`Host::decided`] is to be called.
-    pub hears_decisions: bool,
+    pub observes_decisions: bool,
 }
 
 impl Default for HostRules {
     fn default() -> Self {
-        Self { answers_grpc: true, has_heirs: true, hears_decisions: false }
+        Self { answers_grpc: true, has_handover: true, observes_decisions: false }
     }
 }
 

@@ -91,8 +91,8 @@ impl Engine {
             let ns = |ms: u32| u64::from(ms) * 1_000_000;
             client.set_times(ns(sync.fallback_after_ms), ns(sync.timeout_ms));
             limiter.rules.hide_keys_with(sync.key_secret);
-            if host_rules.has_heirs {
-                host.open_value(SharedValue::Parted);
+            if host_rules.has_handover {
+                host.open_value(SharedValue::Handover);
             }
         }
         reports::record_reply(&mut limiter, host);
@@ -105,7 +105,7 @@ impl Engine {
             answers,
             blocked: Blocked::new(host),
             grpc: GrpcSigns::new(),
-            notes_decisions: config.filter_state,
+            logs_decisions: config.filter_state,
             holding: Holding::default(),
             pace: Pace { interval_ms, ticks_per_interval: 1, before: 1, ticks: 0, generation: 0 },
             sync: config.sync,
@@ -146,7 +146,7 @@ impl Engine {
     /// Ends the worker, and hands over its unreported keys to the other workers.
     #[inline(never)]
     pub fn leave(&mut self, host: &mut dyn Host) {
-        if self.host_rules.has_heirs && self.sync.is_some() {
+        if self.host_rules.has_handover && self.sync.is_some() {
             host.leave(&mut |left| leave(&mut self.limiter, left));
         }
     }
@@ -159,7 +159,7 @@ impl Engine {
 
     /// Ends the worker in a host without handover: everything unreported is reported now, whether or not a
     /// report is due.
-    pub fn part(&mut self, host: &mut dyn Host, now: Time) -> Vec<Effect> {
+    pub fn report_all(&mut self, host: &mut dyn Host, now: Time) -> Vec<Effect> {
         let now = self.clock.time(host, now);
         let mut turn = EngineCall::new(host, now);
         hurry(&mut self.limiter);

@@ -59,7 +59,7 @@ pub use crate::check::Booking;
 pub use crate::sync::{Consume, ConsumeReply};
 pub use drive::{Progress, Proxy};
 pub use effects::{
-    ANSWER_BYTES_MAX, AccessLogNote, CallResult, Caller, Effect, LocalReply, LogLevel, RequestDecision,
+    ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, LoggedDecision, RequestDecision,
     RequestStep, SyncCall, Unread, answered, no_answer,
 };
 pub use host::{Host, HostRules, LocalHost, reported_in_turn};

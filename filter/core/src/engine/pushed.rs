@@ -73,26 +73,26 @@ impl Engine {
         if self.sync.is_none() {
             return;
         }
-        let word = turn.host.rules_word();
-        if word == mem::replace(&mut self.pushed.seen, word) {
+        let message = turn.host.rules_message();
+        if message == mem::replace(&mut self.pushed.seen, message) {
             return;
         }
         let RunningRules { version, refused } = self.pushed.running;
-        if word.refused > 0 && word.refused != refused {
-            self.record_running(RunningRules { version, refused: word.refused }, turn);
+        if message.refused > 0 && message.refused != refused {
+            self.record_running(RunningRules { version, refused: message.refused }, turn);
         }
-        if word.version == 0 || word.version == version {
+        if message.version == 0 || message.version == version {
             return;
         }
-        if let Some(rules) = turn.host.parsed(word.version) {
-            return self.take(word.version, rules, turn);
+        if let Some(rules) = turn.host.parsed(message.version) {
+            return self.take(message.version, rules, turn);
         }
-        let Some(bytes) = turn.host.rules(word.version) else { return };
+        let Some(bytes) = turn.host.rules(message.version) else { return };
         if let Ok(rules) = document::parse(&bytes) {
-            self.take(word.version, rules.into(), turn);
+            self.take(message.version, rules.into(), turn);
         } else {
             // The worker that stored it could read it. If it is still wanted, it is fetched again.
-            turn.log(LogLevel::Warn, format!("rule set {} in shared data is unreadable", word.version));
+            turn.log(LogLevel::Warn, format!("rule set {} in shared data is unreadable", message.version));
         }
     }
 
@@ -145,10 +145,10 @@ impl Engine {
     }
 
     fn share(&mut self, version: u64, document: &[u8], host: &mut dyn Host) {
-        let word = RulesMessage { version, refused: self.pushed.running.refused };
+        let message = RulesMessage { version, refused: self.pushed.running.refused };
         if host.set_rules(version, document) {
-            host.set_rules_word(word);
-            self.pushed.seen = word;
+            host.set_rules_message(message);
+            self.pushed.seen = message;
         }
     }
 
@@ -173,8 +173,8 @@ impl Engine {
         turn.log(LogLevel::Error, format!("rule set {version} {then}"));
         self.record_running(RunningRules { version: self.pushed.running.version, refused: version }, turn);
         turn.host.set_refusal(version, &reason(errors));
-        let word = RulesMessage { refused: version, ..turn.host.rules_word() };
-        turn.host.set_rules_word(word);
+        let message = RulesMessage { refused: version, ..turn.host.rules_message() };
+        turn.host.set_rules_message(message);
     }
 
     fn try_again(&mut self, trouble: String, turn: &mut EngineCall<'_>) {

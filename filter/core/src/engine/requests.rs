@@ -11,7 +11,7 @@ use crate::check::{
     Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
 };
 use crate::engine::answers::{LimitedClient, RuleReplies};
-use crate::engine::effects::{AccessLogNote, CallResult, RequestDecision, RequestStep, Unread};
+use crate::engine::effects::{CallResult, LoggedDecision, RequestDecision, RequestStep, Unread};
 use crate::engine::host::Host;
 use crate::engine::reports;
 use crate::engine::state::Engine;
@@ -32,7 +32,7 @@ pub struct OpenRequest {
     /// The host's number for the request.
     id: u32,
     /// Headers for the response, if the request was allowed and the rules ask for any.
-    pub(super) told: Option<Box<HeadersToAdd>>,
+    pub(super) headers: Option<Box<HeadersToAdd>>,
     /// Actions for the end of the request; each is to be done once.
     pub(super) afterwards: Vec<EndAction>,
     /// The call for tokens that it waits for.
@@ -69,7 +69,7 @@ impl OpenRequest {
     pub const fn new(id: u32) -> Self {
         Self {
             id,
-            told: None,
+            headers: None,
             afterwards: Vec::new(),
             acquire: None,
             take: None,
@@ -85,16 +85,16 @@ impl OpenRequest {
 
     /// True if it has no pending actions.
     pub fn is_done(&self) -> bool {
-        self.told.is_none() && self.acquire.is_none() && self.take.is_none() && self.afterwards.is_empty()
+        self.headers.is_none() && self.acquire.is_none() && self.take.is_none() && self.afterwards.is_empty()
     }
 
     /// Takes the names of the rules in shadow that would have refused it, separated by commas, for access logs in
     /// any case. None if there are none.
     pub fn take_shadow(&mut self) -> Option<String> {
-        let told = self.told.as_mut()?;
-        let rules = mem::take(&mut told.logged);
-        if told.status.is_none() && told.shadow.is_empty() {
-            self.told = None;
+        let headers = self.headers.as_mut()?;
+        let rules = mem::take(&mut headers.logged);
+        if headers.status.is_none() && headers.shadow.is_empty() {
+            self.headers = None;
         }
         Some(rules).filter(|rules| !rules.is_empty())
     }
@@ -125,8 +125,8 @@ impl Engine {
         let now = self.clock.time(host, now);
         match try_fast_path(&mut self.limiter, request, host, now) {
             FastPath::Passed => {
-                let is_silent = !(self.notes_decisions
-                    || self.host_rules.hears_decisions
+                let is_silent = !(self.logs_decisions
+                    || self.host_rules.observes_decisions
                     || self.limiter.rules.sends_status);
                 if is_silent {
                     return RequestDecision::CONTINUE;
@@ -227,14 +227,14 @@ impl Engine {
     }
 
     fn carry_out(&mut self, decision: Decision, mut asking: Asking<'_>) -> RequestDecision<'_> {
-        if self.host_rules.hears_decisions {
+        if self.host_rules.observes_decisions {
             asking.host.decided(&decision);
         }
         match decision {
-            Decision::Allow { strictest, told, shadow, hold_ns, afterwards } => {
+            Decision::Allow { strictest, status, shadow, hold_ns, afterwards } => {
                 asking.open.afterwards = afterwards;
-                if told.is_some() || !shadow.is_empty() {
-                    asking.open.told = Some(Box::new(self.told(told, &shadow)));
+                if status.is_some() || !shadow.is_empty() {
+                    asking.open.headers = Some(Box::new(self.headers_to_add(status, &shadow)));
                 }
                 let rule = strictest.map(|(rule, _)| rule);
                 self.let_through(rule, hold_ns, asking.open, asking.now)
@@ -247,7 +247,7 @@ impl Engine {
             }
             Decision::Block => {
                 let answer = self.blocked.answer(self.is_of_grpc(asking.request));
-                RequestDecision { step: RequestStep::Answer(answer), note: self.note("block", None) }
+                RequestDecision { step: RequestStep::Answer(answer), logged: self.logged("block", None) }
             }
             Decision::Refuse { reason, status, jitter_s } => {
                 self.refuse(reason, status, jitter_s, &mut asking)
@@ -256,9 +256,9 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn told(&self, told: Option<Box<QuotaStatus>>, shadow: &[RuleIndex]) -> HeadersToAdd {
+    fn headers_to_add(&self, status: Option<Box<QuotaStatus>>, shadow: &[RuleIndex]) -> HeadersToAdd {
         HeadersToAdd {
-            status: told.map(|told| (self.limiter.rules.generation, told)),
+            status: status.map(|status| (self.limiter.rules.generation, status)),
             shadow: self.names(shadow, |rule| rule.response.on_shadow),
             logged: self.names(shadow, |_| true),
         }
@@ -275,7 +275,7 @@ impl Engine {
         let is_held =
             hold_ns > 0 && !self.limiter.current.only_asks && self.holding.hold(open.id, now + hold_ns);
         let step = if is_held { RequestStep::Hold } else { RequestStep::Continue };
-        RequestDecision { step, note: self.note("allow", Some(index)) }
+        RequestDecision { step, logged: self.logged("allow", Some(index)) }
     }
 
     /// Starts the wait for a strict rule's tokens.
@@ -331,7 +331,7 @@ impl Engine {
         let is_grpc = self.is_of_grpc(asking.request);
         let (place, all) = (usize::from(status.rule), &mut self.answers);
         let Some(rule) = self.limiter.rules().rules().get(place) else { return RequestDecision::CONTINUE };
-        let (word, answer) = if reason == LimitReason::Deny {
+        let (decision, answer) = if reason == LimitReason::Deny {
             let answers = all.get_mut(place);
             ("deny", answers.map(|answers| answers.denied(&status.standing, jitter_s, is_grpc, asking.host)))
         } else {
@@ -339,8 +339,8 @@ impl Engine {
             ("limit", RuleReplies::limited(all, rule, client, asking.host))
         };
         let Some(answer) = answer else { return RequestDecision::CONTINUE };
-        let note = self.notes_decisions.then_some(AccessLogNote { decision: word, rule: &rule.name });
-        RequestDecision { step: RequestStep::Answer(answer), note }
+        let logged = self.logs_decisions.then_some(LoggedDecision { decision, rule: &rule.name });
+        RequestDecision { step: RequestStep::Answer(answer), logged }
     }
 
     /// The names of those of these rules for which `is_named` is true, separated by commas.
@@ -356,11 +356,11 @@ impl Engine {
 
     /// The decision for access logs, if the configuration asks for it. Setting it is a good part of a
     /// request's cost, and a refusal names its rule in the response's details anyway.
-    fn note(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<AccessLogNote<'_>> {
-        if !self.notes_decisions {
+    fn logged(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<LoggedDecision<'_>> {
+        if !self.logs_decisions {
             return None;
         }
         let rule = rule.and_then(|rule| self.limiter.rules().rules().get(usize::from(rule)));
-        Some(AccessLogNote { decision, rule: rule.map_or("", |rule| &rule.name) })
+        Some(LoggedDecision { decision, rule: rule.map_or("", |rule| &rule.name) })
     }
 }

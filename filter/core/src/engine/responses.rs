@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use crate::RuleIndex;
-use crate::check::{Booking, EndAction, EndActionKind, ReservedTokens, believe_again, book, book_beyond};
+use crate::check::{Booking, EndAction, EndActionKind, ReservedTokens, book, book_beyond, drop_refusals};
 use crate::engine::answers::{RuleReplies, policies, unix_ns_for};
 use crate::engine::host::Host;
 use crate::engine::requests::{HeadersToAdd, OpenRequest};
@@ -112,8 +112,8 @@ impl Engine {
         response: &mut dyn UpstreamResponse,
         host: &mut dyn Host,
     ) {
-        let Some(told) = open.told.take() else { return };
-        let HeadersToAdd { status, shadow, .. } = *told;
+        let Some(headers) = open.headers.take() else { return };
+        let HeadersToAdd { status, shadow, .. } = *headers;
         if !shadow.is_empty() {
             response.add(SHADOW, &shadow);
         }
@@ -211,7 +211,7 @@ impl Engine {
     /// Drops cached refusals of the keys of `request`, whose tokens were refunded at another worker.
     pub fn given_back(&mut self, request: &mut dyn Request, host: &mut dyn Host, now: Time) {
         let now = self.clock.time(host, now);
-        believe_again(&mut self.limiter, request, host, now);
+        drop_refusals(&mut self.limiter, request, host, now);
     }
 
     /// The tokens that the request of `open` cost beyond those it had acquired, under strict rules, by number

@@ -43,7 +43,7 @@ pub enum SharedValue {
     /// The last reply of weir-sync: the number of live POPs as four bytes (the highest bit marks a guess),
     /// and the time. A reply to one worker counts for all, so a new worker need not wait for its own first
     /// one.
-    Heard,
+    Contact,
     /// Time of the last failed report for which weir-sync is to blame. So requests of other workers need not
     /// wait to find out.
     Missed,
@@ -56,18 +56,18 @@ pub enum SharedValue {
     Fetch,
     /// Announces changes of [`SharedValue::Rules`]: eight bytes of its version, and eight of the latest
     /// refused version.
-    RulesWord,
+    RulesMessage,
     /// The reason why a rule set was refused: eight bytes of its version, then text.
     Refusal,
     /// The pushed rule set: eight bytes of version, then the document.
     Rules,
     /// Handover of ended workers: names of the keys to be reported, until another worker takes them.
-    Parted,
+    Handover,
 }
 
 impl SharedValue {
     /// Number of shared values.
-    pub const COUNT: u32 = Self::Parted as u32 + 1;
+    pub const COUNT: u32 = Self::Handover as u32 + 1;
 }
 
 /// Shared values in this program's own memory, each with its version.
@@ -147,7 +147,7 @@ pub trait SharedState {
 
     /// The last reply of weir-sync to any worker.
     fn contact(&mut self) -> Option<SyncContact> {
-        let (bytes, _) = self.get(SharedValue::Heard).ok()?;
+        let (bytes, _) = self.get(SharedValue::Contact).ok()?;
         let (pops, at) = bytes.split_first_chunk::<4>()?;
         let at = Time::from_nanos(u64::from_le_bytes(at.try_into().ok()?));
         let pops = u32::from_le_bytes(*pops);
@@ -158,7 +158,7 @@ pub trait SharedState {
     fn set_contact(&mut self, contact: &SyncContact) {
         let pops = if contact.is_guess { contact.pops | GUESS } else { contact.pops };
         let bytes = [&pops.to_le_bytes()[..], &contact.at.as_nanos().to_le_bytes()].concat();
-        let _ = self.replace(SharedValue::Heard, &bytes);
+        let _ = self.replace(SharedValue::Contact, &bytes);
     }
 
     /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous
@@ -184,8 +184,8 @@ pub trait SharedState {
     }
 
     /// The shared state of pushed rule sets.
-    fn rules_word(&mut self) -> RulesMessage {
-        let (bytes, _) = self.get(SharedValue::RulesWord).unwrap_or((Vec::new(), Version::NONE));
+    fn rules_message(&mut self) -> RulesMessage {
+        let (bytes, _) = self.get(SharedValue::RulesMessage).unwrap_or((Vec::new(), Version::NONE));
         bytes.split_first_chunk::<8>().map_or(RulesMessage::default(), |(version, refused)| RulesMessage {
             version: u64::from_le_bytes(*version),
             refused: refused.try_into().map_or(0, u64::from_le_bytes),
@@ -193,9 +193,9 @@ pub trait SharedState {
     }
 
     /// Sets the shared state of pushed rule sets.
-    fn set_rules_word(&mut self, word: RulesMessage) {
-        let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
-        let _ = self.replace(SharedValue::RulesWord, bytes.as_flattened());
+    fn set_rules_message(&mut self, message: RulesMessage) {
+        let bytes = [message.version.to_le_bytes(), message.refused.to_le_bytes()];
+        let _ = self.replace(SharedValue::RulesMessage, bytes.as_flattened());
     }
 
     /// The shared reason why the rule set of this version was refused; none if there is none.
@@ -245,9 +245,9 @@ pub trait SharedState {
     /// there is anything to add.
     fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
         for _ in 0..LEAVES_MAX {
-            let Ok((left, version)) = self.get(SharedValue::Parted) else { return };
+            let Ok((left, version)) = self.get(SharedValue::Handover) else { return };
             let Some(all) = add(&left) else { return };
-            if self.set(SharedValue::Parted, &all, version) != Err(WriteError::Conflict) {
+            if self.set(SharedValue::Handover, &all, version) != Err(WriteError::Conflict) {
                 return;
             }
         }
@@ -255,7 +255,7 @@ pub trait SharedState {
 
     /// Takes the handover of ended workers, unless it is empty or another worker takes it.
     fn take_handover(&mut self) -> Option<Vec<u8>> {
-        let (bytes, version) = self.get(SharedValue::Parted).ok().filter(|(bytes, _)| !bytes.is_empty())?;
-        self.set(SharedValue::Parted, &[], version).is_ok().then_some(bytes)
+        let (bytes, version) = self.get(SharedValue::Handover).ok().filter(|(bytes, _)| !bytes.is_empty())?;
+        self.set(SharedValue::Handover, &[], version).is_ok().then_some(bytes)
     }
 }

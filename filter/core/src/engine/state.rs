@@ -27,7 +27,7 @@ pub struct Engine {
     pub(super) answers: Vec<RuleReplies>,
     pub(super) blocked: Blocked,
     pub(super) grpc: GrpcSigns,
-    pub(super) notes_decisions: bool,
+    pub(super) logs_decisions: bool,
     pub(super) holding: Holding,
     pub(super) pace: Pace,
     /// None without weir-sync.
@@ -96,7 +96,7 @@ impl Engine {
     }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "they are told once")]
+#[allow(clippy::needless_pass_by_value, reason = "each list is shown once")]
 pub(super) fn texts(errors: Vec<ConfigError>) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_go_on_in_the_order_of_their_turns_and_their_number_is_bounded() {
+    fn held_requests_resume_in_turn_and_are_bounded() {
         let at = Time::from_nanos;
         let mut holding = Holding::default();
         assert!(holding.hold(1, at(30)) && holding.hold(2, at(10)) && holding.hold(3, at(20)));

@@ -51,7 +51,7 @@ fn host() -> LocalHost {
     LocalHost::new([7; 16], 1)
 }
 
-/// What becomes of a request: `continue`, `hold`, or the answer's status.
+/// The outcome of a request: `continue`, `hold`, or the answer's status.
 fn shown(step: &RequestStep<'_>) -> String {
     match step {
         RequestStep::Continue => "continue".to_owned(),
@@ -94,7 +94,7 @@ fn waiting(engine: &mut Engine, open: &mut OpenRequest, host: &mut LocalHost) ->
     }
 }
 
-/// What becomes of the request that waits for `call`, whose answer at `now` is this.
+/// The outcome of the request that waits for `call`, which is answered at `now`; a call if it is made again.
 fn answered(
     engine: &mut Engine,
     open: &mut OpenRequest,
@@ -126,35 +126,35 @@ fn trouble_is_logged_when_it_begins_and_when_it_ends() {
 }
 
 #[test]
-fn a_pop_says_once_a_second_how_it_is() {
+fn a_pop_reports_its_status_once_a_second() {
     let mut host = host();
     host.unix_ns = 1_700_000_000_000_000_000;
     let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut host).0);
-    let mut says = |engine: &mut Engine, now| {
+    let mut status_at = |engine: &mut Engine, now| {
         let [call] = calls(engine.tick(&mut host, now)).try_into().expect("a greeting");
         Report::decode(&call.body).unwrap().status
     };
-    let status = says(&mut first, T0).expect("at first");
+    let status = status_at(&mut first, T0).expect("at first");
     assert_eq!((status.step, status.unix_ms, status.every_ms), (2, 1_700_000_000_000, 1_000));
     assert_eq!((status.module.as_str(), status.rules.len()), (env!("CARGO_PKG_VERSION"), 0));
     for quarter in 1..4 {
-        assert_eq!(says(&mut second, T0 + quarter * INTERVAL_NS), None);
+        assert_eq!(status_at(&mut second, T0 + quarter * INTERVAL_NS), None);
     }
-    assert!(says(&mut second, T0 + SECOND_NS).is_some(), "whichever worker greets");
+    assert!(status_at(&mut second, T0 + SECOND_NS).is_some(), "whichever worker greets");
 }
 
 #[test]
-fn every_rule_is_said_in_turn() {
-    let said = |turn, rules| reported_in_turn(turn, rules).collect::<Vec<_>>();
-    assert_eq!((said(7, 0), said(7, 2)), (vec![], vec![0, 1]));
-    // As often as the report says: several weir-syncs count by that what each of them hears of.
+fn every_rule_is_reported_in_turn() {
+    let due = |turn, rules| reported_in_turn(turn, rules).collect::<Vec<_>>();
+    assert_eq!((due(7, 0), due(7, 2)), (vec![], vec![0, 1]));
+    // A weir-sync that receives only some of the reports relies on these numbers of turns.
     for (rules, turns) in [(64, 1), (65, 2), (100, 2), (129, 3), (1_000, 16)] {
         for first in [0, 7, u64::MAX - 16] {
             let mut times = vec![0; rules];
-            (first..first + turns).flat_map(|turn| said(turn, rules)).for_each(|at| times[at] += 1);
+            (first..first + turns).flat_map(|turn| due(turn, rules)).for_each(|at| times[at] += 1);
             assert!(times.iter().all(|times| *times == 1), "{rules}: {times:?}");
         }
-        assert!((0..turns).all(|turn| said(turn, rules).len() <= 64) && said(turns, rules) == said(0, rules));
+        assert!((0..turns).all(|turn| due(turn, rules).len() <= 64) && due(turns, rules) == due(0, rules));
     }
 }
 
@@ -164,8 +164,8 @@ fn a_held_request_goes_on_in_its_turn() {
     let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
     let (mut engine, effects) = configured(leaky, false, &mut host);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::SetTimer(10))), "as often as turns come");
-    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
-    assert_eq!(told, ["continue", "hold", "hold", "429"]);
+    let outcomes = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
+    assert_eq!(outcomes, ["continue", "hold", "hold", "429"]);
     let resumed = |engine: &mut Engine, host: &mut LocalHost, ms: u64| -> Vec<u32> {
         let effects = engine.tick(host, T0 + ms * 1_000_000);
         effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None }).collect()
@@ -194,7 +194,7 @@ fn a_request_that_only_asks_is_not_held() {
 }
 
 #[test]
-fn what_a_worker_has_not_reported_is_reported_when_it_parts() {
+fn an_ending_worker_reports_its_remaining_counts() {
     let mut host = host();
     host.set_contact(&SyncContact { pops: 3, is_guess: false, at: T0 });
     let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut host);
@@ -205,13 +205,13 @@ fn what_a_worker_has_not_reported_is_reported_when_it_parts() {
     for _ in 0..6 {
         asked(&mut engine, &mut OpenRequest::new(1), &mut host, T0);
     }
-    // A warm key is not due for two seconds, and one that four reports under way have said is in no further one.
+    // A warm key is not due for two seconds, and a key in four reports under way is in no further one.
     let [call] = calls(engine.tick(&mut host, T0)).try_into().expect("a report");
     engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut host, T0);
     asked(&mut engine, &mut OpenRequest::new(1), &mut host, T0);
     assert!(admitted(calls(engine.tick(&mut host, T0 + INTERVAL_NS))).is_empty());
-    assert_eq!(admitted(calls(engine.part(&mut host, T0 + INTERVAL_NS))), [7]);
-    assert_eq!(admitted(calls(engine.part(&mut host, T0 + INTERVAL_NS))), [7], "until it is answered");
+    assert_eq!(admitted(calls(engine.report_all(&mut host, T0 + INTERVAL_NS))), [7]);
+    assert_eq!(admitted(calls(engine.report_all(&mut host, T0 + INTERVAL_NS))), [7], "until it is answered");
 }
 
 #[test]
@@ -220,13 +220,13 @@ fn nothing_is_held_where_no_timer_would_resume_it() {
     let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
     let (mut engine, _) = configured(leaky, false, &mut host);
     engine.has_no_timer();
-    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
-    assert_eq!(told, ["continue", "continue", "continue", "429"]);
+    let outcomes = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
+    assert_eq!(outcomes, ["continue", "continue", "continue", "429"]);
 }
 
 /// A request that is never answered costs what it reserved, and does not hold it for longer.
 #[test]
-fn what_was_reserved_is_charged_when_no_response_comes() {
+fn reserved_tokens_are_charged_if_no_response_comes() {
     let mut host = host();
     let fields = r#""rate": "10/s", "burst": 100, "cost": {"after": {"header": "x-tokens"}, "reserve": 60}"#;
     let (mut engine, _) = configured(fields, false, &mut host);

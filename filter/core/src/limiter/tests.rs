@@ -83,12 +83,12 @@ fn waiting_for(decision: Decision) -> (Report, u64) {
     }
 }
 
-/// How many requests wait.
+/// Number of requests that wait.
 fn acquiring(limiter: &Limiter) -> usize {
     limiter.sync.as_ref().map_or(0, |exchange| exchange.calls.of(CallPurpose::Acquire).count())
 }
 
-/// What is left to do when a request that was let through ends.
+/// Actions for the end of a request that was let through.
 fn afterwards(decision: Decision) -> Vec<EndAction> {
     match decision {
         Decision::Allow { afterwards, .. } => afterwards,
@@ -105,7 +105,7 @@ fn admitted(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str, n: u32,
 }
 
 #[test]
-fn admits_the_burst_then_tells_when_to_come_back() {
+fn a_limiter_admits_the_burst_then_states_the_wait() {
     let (mut limiter, mut slots) = (limiter(one_rule("2/s", 3), None), LocalSlots::new(4));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 3, T0), 3);
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 100 * MS);
@@ -114,7 +114,7 @@ fn admits_the_burst_then_tells_when_to_come_back() {
         (refused.outcome(), refused.strictest()),
         (DecisionKind::Limit, Some((RuleIndex::new(0), standing)))
     );
-    // Now the local cache answers, and says the same.
+    // Now the local cache answers, with the same time.
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 499 * MS);
     assert_eq!(refused.strictest().unwrap().1.more_ns, MS);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 500 * MS));
@@ -124,7 +124,7 @@ fn admits_the_burst_then_tells_when_to_come_back() {
 
 // I3
 #[test]
-fn takes_from_all_rules_or_from_none() {
+fn a_request_takes_from_all_rules_or_none() {
     let both = json!([
         {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/m", "burst": 5},
         {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 7},
@@ -139,7 +139,7 @@ fn takes_from_all_rules_or_from_none() {
 }
 
 #[test]
-fn the_strictest_rule_speaks() {
+fn the_strictest_rule_gives_the_status() {
     let both = json!([
         {"name": "wide", "key": ["client_address"], "rate": "1/s", "burst": 100},
         {"name": "tight", "key": ["client_address"], "rate": "1/s", "burst": 2},
@@ -173,7 +173,7 @@ impl Slots for Contended<'_> {
 
 // I3
 #[test]
-fn a_conflict_is_judged_again_on_what_is_true_now() {
+fn a_conflict_is_decided_again_on_fresh_state() {
     let rule_set = one_rule("1/m", 10);
     let (mut mine, mut other) = (limiter(rule_set.clone(), None), limiter(rule_set, None));
     let mut slots = LocalSlots::new(1);

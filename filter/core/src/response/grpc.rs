@@ -147,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_too_long_for_a_client_is_the_longest() {
-        let told = |seconds| -> Vec<String> {
+    fn too_long_a_wait_is_cut_to_the_longest() {
+        let values = |seconds| -> Vec<String> {
             grpc_headers(429, "m", None, Some(seconds)).map(|(_, value)| value.into_owned()).collect()
         };
-        assert_eq!(told(3)[4], "3000");
-        assert_eq!(told(u64::MAX)[4], "2147483647");
+        assert_eq!(values(3)[4], "3000");
+        assert_eq!(values(u64::MAX)[4], "2147483647");
     }
 }

@@ -69,24 +69,24 @@ impl Stated {
     /// The headers that state it in these forms, and `policies`.
     pub(super) fn headers<'a>(self, policies: String, forms: Forms) -> Vec<Header<'a>> {
         let mut headers: Vec<Header<'a>> = Vec::with_capacity(STATED.len());
-        let mut tell = |place: usize, value: String| {
+        let mut add = |place: usize, value: String| {
             headers.extend(STATED.get(place).map(|name| (*name, value.into())));
         };
         if !policies.is_empty() {
-            tell(POLICY, policies);
+            add(POLICY, policies);
         }
         if forms.ratelimit {
-            tell(STATUS, self.member);
+            add(STATUS, self.member);
         }
         for (at, is_sent) in TRIPLES.into_iter().zip(forms.triples) {
             if !is_sent {
                 continue;
             }
             if let Some(limit) = self.limit {
-                tell(at, limit.to_string());
+                add(at, limit.to_string());
             }
-            tell(at + 1, self.remaining.to_string());
-            tell(at + 2, self.reset.clone());
+            add(at + 1, self.remaining.to_string());
+            add(at + 2, self.reset.clone());
         }
         headers
     }

@@ -1,4 +1,4 @@
-//! What clients are told.
+//! Responses to clients.
 
 use super::*;
 use serde_json::json;
@@ -15,7 +15,7 @@ fn rule(response: &serde_json::Value) -> Rule {
     errors.into_result(rules).unwrap().rules()[0].clone()
 }
 
-/// The answer to a client that is told nothing of other rules.
+/// The answer to a client without the policies of other rules.
 fn limited<'a>(
     answers: &'a PreparedResponses,
     rule: &Rule,
@@ -46,7 +46,7 @@ fn value(headers: &[Header<'_>], name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_limited_response_says_when_to_come_back() {
+fn a_limited_response_states_when_to_retry() {
     let rule = rule(&json!({}));
     let standing = BucketStatus { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
     let answers = PreparedResponses::of(&rule);
@@ -66,7 +66,7 @@ fn a_limited_response_says_when_to_come_back() {
 }
 
 #[test]
-fn grpc_is_told_by_the_content_type() {
+fn grpc_is_recognised_by_the_content_type() {
     for (content_type, expected) in [
         ("application/grpc", true),
         ("application/grpc+proto", true),
@@ -94,7 +94,7 @@ fn retry_after_is_never_earlier_than_the_token() {
             let others = headers.iter().filter(|(name, _)| *name != "retry-after");
             others.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
         };
-        assert_eq!(others(&exact), others(&late), "what is told of the quota stays exact");
+        assert_eq!(others(&exact), others(&late), "the quota headers stay exact");
         let denied = answers.denied(&standing, 7, false);
         assert_eq!(value(&denied, "retry-after"), Some((after + 7).to_string()));
     }
@@ -113,7 +113,7 @@ fn families_and_the_form_of_reset_are_the_rules_choice() {
 }
 
 #[test]
-fn what_is_counted_is_said_where_it_is_not_requests() {
+fn a_policy_states_its_unit_unless_it_is_requests() {
     let of = |fields: serde_json::Value| {
         let mut rule = json!({"name": "a", "key": ["client_address"]});
         rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -146,7 +146,7 @@ fn what_is_counted_is_said_where_it_is_not_requests() {
 
 /// Six hours before the end of the 10th of September 2001.
 #[test]
-fn a_calendars_quota_says_when_its_window_ends() {
+fn a_calendar_quota_states_when_its_window_ends() {
     let errors = ErrorCollector::default();
     let value = json!([{"name": "q", "key": ["client_address"], "algorithm": "quota", "rate": "500/day"}]);
     let rules = RuleSet::parse(&value, "rules", &errors).unwrap();
@@ -218,7 +218,7 @@ fn body_and_headers_are_the_rules_choice() {
 }
 
 #[test]
-fn a_reset_is_when_the_next_request_may_pass_or_with_tokens_left_when_all_are_back() {
+fn a_reset_is_the_next_token_or_the_full_bucket() {
     for (form, now_s) in [("delta", 0), ("epoch", 1_700_000_000)] {
         let rule = rule(&json!({"reset": form}));
         let answers = PreparedResponses::of(&rule);
@@ -235,19 +235,19 @@ fn a_reset_is_when_the_next_request_may_pass_or_with_tokens_left_when_all_are_ba
 }
 
 #[test]
-fn a_part_of_the_key_that_may_be_told_is_the_partition_key() {
+fn a_clear_part_of_the_key_is_the_partition_key() {
     let rule = rule(&json!({}));
     let answers = PreparedResponses::of(&rule);
     let standing = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
-    for (part, told) in [("abc", "YWJj"), ("abcd", "YWJjZA=="), ("\u{e9}\"", "w6ki")] {
+    for (part, encoded) in [("abc", "YWJj"), ("abcd", "YWJjZA=="), ("\u{e9}\"", "w6ki")] {
         let headers =
             answers.quota(&rule, (&standing, part.as_bytes(), answers.policy(part.as_bytes())), &[], 0);
-        assert_eq!(value_of(&headers, "ratelimit-policy"), format!("\"r-1\";q=10;w=4;pk=:{told}:"));
-        assert_eq!(value_of(&headers, "ratelimit"), format!("\"r-1\";r=7;t=1;pk=:{told}:"));
+        assert_eq!(value_of(&headers, "ratelimit-policy"), format!("\"r-1\";q=10;w=4;pk=:{encoded}:"));
+        assert_eq!(value_of(&headers, "ratelimit"), format!("\"r-1\";r=7;t=1;pk=:{encoded}:"));
     }
 }
 
-/// What a client is told of 7 of 10 where the upstream says these, with a Unix time of 1,700,000,000 s: the
+/// The quota headers for 7 of 10 tokens and these of the upstream, with a Unix time of 1,700,000,000 s: the
 /// policies, the status, and the triples.
 fn merged(theirs: &[(&'static str, &str)]) -> [String; 8] {
     let rule = rule(&json!({}));
@@ -271,7 +271,7 @@ fn place_of(name: &str) -> usize {
 const OWN: &str = "\"r-1\";q=10;w=4";
 
 #[test]
-fn of_an_upstreams_status_and_ones_own_the_strictest_is_told_once() {
+fn the_strictest_of_two_statuses_is_stated_once() {
     let x = |remaining| {
         [
             ("x-ratelimit-limit", "100, 100;w=60"),
@@ -293,13 +293,13 @@ fn of_an_upstreams_status_and_ones_own_the_strictest_is_told_once() {
     {
         let [policy, status] = draft(remaining);
         let policies = format!("{}, {OWN}", policy.1);
-        let told = merged(&[(policy.0, &policy.1), (status.0, &status.1)]);
-        assert_eq!(told, [&policies, member, limit, left, reset, "", "", ""].map(String::from));
+        let headers = merged(&[(policy.0, &policy.1), (status.0, &status.1)]);
+        assert_eq!(headers, [&policies, member, limit, left, reset, "", "", ""].map(String::from));
     }
 }
 
 #[test]
-fn an_upstream_may_say_it_in_lines_and_forms_of_its_own() {
+fn an_upstreams_status_is_read_in_every_form() {
     // Two proxies behind this one.
     let two = [("x-ratelimit-remaining", "50"), ("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "1")];
     assert_eq!(merged(&two)[3], "1", "without a limit, the fewest");
@@ -308,24 +308,26 @@ fn an_upstream_may_say_it_in_lines_and_forms_of_its_own() {
         [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1700000042")];
     assert_eq!(merged(&epoch)[1..5], ["\"upstream\";r=0;t=42", "60", "0", "1700000042"]);
     // Drafts 07 and 06.
-    let told = merged(&[("ratelimit", "limit=100, remaining=3, reset=9"), ("ratelimit-policy", "100;w=60")]);
+    let headers =
+        merged(&[("ratelimit", "limit=100, remaining=3, reset=9"), ("ratelimit-policy", "100;w=60")]);
     let policies = format!("{OWN}, \"upstream\";q=100");
-    assert_eq!(told[..5], [&policies, "\"upstream\";r=3;t=9", "100", "3", "9"]);
-    let told = merged(&[("ratelimit-limit", "100"), ("ratelimit-remaining", "3"), ("ratelimit-reset", "9")]);
-    assert_eq!(told[1..], ["\"upstream\";r=3;t=9", "100", "3", "9", "100", "3", "9"]);
+    assert_eq!(headers[..5], [&policies, "\"upstream\";r=3;t=9", "100", "3", "9"]);
+    let headers =
+        merged(&[("ratelimit-limit", "100"), ("ratelimit-remaining", "3"), ("ratelimit-reset", "9")]);
+    assert_eq!(headers[1..], ["\"upstream\";r=3;t=9", "100", "3", "9", "100", "3", "9"]);
     // A second Weir with the same rules.
     assert_eq!(
         merged(&[("ratelimit-policy", OWN), ("ratelimit", "\"r-1\";r=2;t=1")])[..2],
         [OWN, "\"r-1\";r=2;t=1"]
     );
     // Neither in 8 of an unknown number, where another's 10 of 15 are less than one's own 7 of 10.
-    let told = merged(&[
+    let headers = merged(&[
         ("ratelimit", "\"b\";r=10"),
         ("ratelimit", "\"a\";r=8"),
         ("ratelimit-policy", "\"b\";q=15"),
     ]);
-    assert_eq!(told[1..4], ["\"b\";r=10", "15", "10"]);
-    // What cannot be read.
+    assert_eq!(headers[1..4], ["\"b\";r=10", "15", "10"]);
+    // Unreadable values.
     let own = [OWN, "\"r-1\";r=7;t=1", "10", "7", "2"];
     for value in ["lots", "", "-1", "99999999999999999999", "\"a", "\u{0}"] {
         assert_eq!(merged(&[("x-ratelimit-remaining", value), ("ratelimit", value)])[..5], own, "{value}");
@@ -333,14 +335,15 @@ fn an_upstream_may_say_it_in_lines_and_forms_of_its_own() {
 }
 
 proptest::proptest! {
-    /// Whatever an upstream says: each header once, and never more left than one's own.
+    /// Whatever an upstream states: each header once, and never more left than one's own.
     #[test]
-    fn no_upstream_makes_a_client_believe_in_more(
+    fn no_upstream_raises_the_remaining_tokens(
         values in proptest::collection::vec((0..STATED.len(), "[ -~]{0,20}|\"[a-b]\";[rq]=[0-9]{1,20}"), 0..9),
     ) {
         let lines: Vec<_> = values.iter().map(|(n, value)| (STATED[*n], value.as_str())).collect();
-        let told = merged(&lines);
-        let numbers = [3, 2].map(|n| told[n].parse::<u128>().unwrap_or(1));
-        proptest::prop_assert!(numbers[0] * 10 <= 7 * numbers[1] || told[2].is_empty() && numbers[0] <= 7, "{told:?}");
+        let headers = merged(&lines);
+        let numbers = [3, 2].map(|n| headers[n].parse::<u128>().unwrap_or(1));
+        let is_stricter = numbers[0] * 10 <= 7 * numbers[1] || headers[2].is_empty() && numbers[0] <= 7;
+        proptest::prop_assert!(is_stricter, "{headers:?}");
     }
 }

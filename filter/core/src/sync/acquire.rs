@@ -238,7 +238,7 @@ impl Limiter {
     ) -> Result<bool, WireError> {
         let reply = Reply::decode(bytes)?;
         let acquire = self.end_answered(number, CallPurpose::Acquire, &reply)?;
-        // A call that was sent again says nothing about the usual delay.
+        // The delay of a call that was sent again is not representative.
         if let Some(sync) = self.sync.as_mut().filter(|sync| sync.lost < number) {
             sync.took(now.nanos_since(acquire.sent_at));
         }

@@ -129,7 +129,7 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 
     #[test]
-    fn goes_down_step_by_step_and_up_at_once() {
+    fn connectivity_falls_in_steps_and_recovers_at_once() {
         let mut connectivity = ConnectivityState::new(FALLBACK_NS);
         assert_eq!((connectivity.step(T0), connectivity.may_ask(T0)), (Connectivity::Fallback, true));
         connectivity.miss(T0);
@@ -142,7 +142,7 @@ mod tests {
             "it asked for nothing"
         );
         connectivity.miss(T0 + 1);
-        // What was known before says nothing of whether it answers now.
+        // An earlier reply does not undo a later miss.
         connectivity.observe(T0);
         for (after_ms, step) in [
             (0, Connectivity::Fresh),
@@ -179,7 +179,7 @@ mod versions_tests {
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 
     #[test]
-    fn the_answer_to_the_latest_report_counts_and_nothing_is_no_word() {
+    fn the_reply_to_the_latest_report_names_the_version() {
         let mut versions = Versions::default();
         versions.observe(5, 2, T0);
         versions.observe(4, 1, T0);
@@ -189,11 +189,11 @@ mod versions_tests {
         assert_eq!(versions.wanted, 4, "a version may be taken back");
         versions.observe_version(9, 6);
         versions.observe(4, 6, T0);
-        assert_eq!(versions.wanted, 9, "that report was made before the other worker's word");
+        assert_eq!(versions.wanted, 9, "that report was made before the other worker's reply");
     }
 
     #[test]
-    fn one_that_has_not_heard_of_the_newer_yet_takes_nothing_back() {
+    fn a_lagging_weir_sync_cannot_revert_a_version() {
         let mut versions = Versions::default();
         versions.observe(5, 1, T0);
         versions.run(RunningRules { version: 5, refused: 0 }, T0);

@@ -77,7 +77,7 @@ impl WatchList {
     }
 
     /// True if the key is on the list.
-    pub(crate) fn knows(&self, tag: Tag) -> bool {
+    pub(crate) fn contains(&self, tag: Tag) -> bool {
         self.keys.contains_key(&tag.bits())
     }
 
@@ -160,7 +160,7 @@ impl WatchList {
         let is_crowded = self.is_crowded();
         let due = self.keys.iter().filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
         let of = |(tag, key): (&u64, &WatchedKey)| {
-            let waits_ns = now.nanos_since(key.said_at);
+            let waits_ns = now.nanos_since(key.reported_at);
             let tokens = key.unreported().max(key.unconfirmed.into());
             let weight = weigh(key.name.rule, tokens, waits_ns).saturating_mul(waits_ns);
             Due { is_hot: Reverse(key.is_hot), weight: Reverse(weight), tag: *tag, bytes: key.bytes() }
@@ -172,7 +172,7 @@ impl WatchList {
         }
         for due in &due {
             if let Some(key) = self.keys.get_mut(&due.tag) {
-                key.said_at = now;
+                key.reported_at = now;
             }
         }
         due.into_iter().map(|due| due.tag).collect()
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(list.keys.len(), WATCH_MAX);
     }
 
-    /// The bytes that so many keys take in a report.
+    /// Bytes of `keys` keys in a report.
     fn bytes_for(keys: u64) -> u64 {
         keys * crate::sync::watched_key::bytes_of(value().as_bytes())
     }
@@ -290,16 +290,16 @@ mod tests {
         assert_eq!(list.due(bytes_for(3) - 1, Time::from_nanos(40), |_, _, _| 1).len(), 2);
     }
 
-    /// However much others ask for, each key has its turn.
+    /// Each key has its turn, however high the demand of others is.
     #[test]
-    fn a_key_that_asks_for_much_is_named_more_often_than_others() {
+    fn a_key_in_high_demand_is_reported_more_often() {
         let (mut list, mut named) = (met(40), [0; 41]);
         for round in 1..=100 {
             let now = Time::from_nanos(100 * round);
             for n in 1..=40 {
                 assert!(list.touch(&key(n), if n == 7 { 50 } else { 1 }, None, now));
             }
-            for tag in list.due(bytes_for(4), now, |_, unsaid, _| unsaid) {
+            for tag in list.due(bytes_for(4), now, |_, tokens, _| tokens) {
                 list.get_mut(tag).unwrap().report_asked();
                 named[usize::try_from(tag).unwrap()] += 1;
             }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_asked_for_at_all_workers_is_named_before_one_asked_for_at_this_one() {
+    fn demand_at_all_workers_counts_for_a_keys_priority() {
         let (mut list, now) = (met(5), Time::from_nanos(100));
         assert!(list.touch(&key(2), 20, Some(20), now));
         assert!(list.touch(&key(4), 1, Some(60), now));

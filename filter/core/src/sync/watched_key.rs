@@ -28,7 +28,7 @@ pub(crate) struct WatchedKey {
     /// Value of `asked` in the latest answered report or call for tokens.
     answered: u64,
     /// Value of `asked` in the latest report, answered or not, unless that failed.
-    said: u64,
+    sent: u64,
     /// Value of `asked` in the latest answered report, whether or not the report had to name the key.
     reported: u64,
     /// Value of `asked` when the list was last searched for keys that are due.
@@ -45,7 +45,7 @@ pub(crate) struct WatchedKey {
     pub(crate) dirty_since: Time,
     pub(crate) touched_at: Time,
     /// Time at which it was last put into a report, or added to the list.
-    pub(super) said_at: Time,
+    pub(super) reported_at: Time,
     /// True if weir-sync last called it hot, or gave it a lease.
     pub(super) is_hot: bool,
     /// Demand at the time when weir-sync last called it warm; none if it is not warm.
@@ -77,7 +77,7 @@ impl WatchedKey {
             asked_unadded: 0,
             asked: 0,
             answered: 0,
-            said: 0,
+            sent: 0,
             reported: 0,
             looked: 0,
             unconfirmed: 0,
@@ -86,7 +86,7 @@ impl WatchedKey {
             dirty: false,
             dirty_since: now,
             touched_at: now,
-            said_at: now,
+            reported_at: now,
             is_hot: false,
             warm: None,
             rests_until: Time::ZERO,
@@ -128,13 +128,13 @@ impl WatchedKey {
 
     /// Demand that no report of this worker contains.
     pub(super) fn unreported(&self) -> u64 {
-        self.asked.wrapping_sub(self.said)
+        self.asked.wrapping_sub(self.sent)
     }
 
     /// Returns the demand that no report contains, and counts it as reported from now on.
     pub(crate) fn report_asked(&mut self) -> u64 {
         self.unconfirmed = 0;
-        self.asked.wrapping_sub(core::mem::replace(&mut self.said, self.asked))
+        self.asked.wrapping_sub(core::mem::replace(&mut self.sent, self.asked))
     }
 
     /// Approximate bytes of this key in a report.
@@ -142,12 +142,12 @@ impl WatchedKey {
         bytes_of(self.name.value.as_bytes())
     }
 
-    /// Undoes a failed report, which was the first to contain the demand after `said`.
-    pub(crate) fn unreport_asked(&mut self, said: u64) {
-        let (unsaid, known) = (self.asked.wrapping_sub(said), self.asked.wrapping_sub(self.said));
+    /// Undoes a failed report, which was the first to contain the demand after `from`.
+    pub(crate) fn unreport_asked(&mut self, from: u64) {
+        let (unsent, known) = (self.asked.wrapping_sub(from), self.asked.wrapping_sub(self.sent));
         // Not if even more is unreported already, or if the key was dropped and added again.
-        if (known..u64::MAX / 2).contains(&unsaid) {
-            self.said = said;
+        if (known..u64::MAX / 2).contains(&unsent) {
+            self.sent = from;
         }
     }
 

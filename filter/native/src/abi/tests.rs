@@ -13,7 +13,7 @@ use weir_limiter::engine::Unread;
 /// A handle of Envoy's, or of the module's.
 type Ptr = *mut c_void;
 
-/// What Envoy has for requests, and what the module did, on a test's thread.
+/// Envoy's values for requests, and the module's effects, on a test's thread.
 #[derive(Default)]
 struct Envoy {
     address: Option<&'static str>,
@@ -306,7 +306,7 @@ fn a_request_may_end_within_the_call_that_answers_it() {
 }
 
 #[test]
-fn a_bad_configuration_is_refused_with_its_errors_and_no_pointer_means_none() {
+fn a_bad_configuration_is_refused_with_its_errors() {
     let config = Config::new(r#""key": [], "brust": 1"#);
     assert!(config.0.is_null());
     let log = ENVOY.with_borrow(|envoy| envoy.log.join("\n"));
@@ -323,7 +323,7 @@ fn a_bad_configuration_is_refused_with_its_errors_and_no_pointer_means_none() {
 }
 
 #[test]
-fn what_envoy_passes_is_read_in_every_form() {
+fn every_form_of_envoys_values_is_read() {
     assert_eq!(Bytes::default().get(), b"");
     let stream = StreamHandle(null_mut());
     assert_eq!(stream.metadata("llm", "tokens"), Some(b"7.5".to_vec()));

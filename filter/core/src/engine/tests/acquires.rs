@@ -5,7 +5,7 @@ use weir_protocol::messages::{Leased, Replies};
 
 /// Tokens of a window that ends while the answer is under way, or has ended by then, are asked for again.
 #[test]
-fn an_answer_that_is_over_when_it_comes_is_asked_for_again() {
+fn an_answer_that_arrives_expired_is_acquired_again() {
     let none = Leased { lease_ms: 900, wait_ms: 900, ..Leased::NONE };
     for (first, ms, is_again) in [
         (Leased::of(1, 3), 3, true),
@@ -40,7 +40,7 @@ fn an_answer_that_is_over_when_it_comes_is_asked_for_again() {
 }
 
 #[test]
-fn an_epoch_that_is_over_twice_is_not_asked_for_again() {
+fn an_epoch_that_expires_twice_is_not_acquired_again() {
     let (mut host, mut open) = (host(), OpenRequest::new(5));
     let (mut engine, _) = configured(STRICT, true, &mut host);
     let call = waiting(&mut engine, &mut open, &mut host);
@@ -60,14 +60,14 @@ fn greeted(engine: &mut Engine, host: &mut LocalHost, takes_ns: u64) -> SyncCall
     greeting
 }
 
-/// What becomes of a first request after weir-sync was silent for too long: its answer to the greeting came at `T0`.
+/// The outcome of a first request after weir-sync was silent for too long: its answer to the greeting came at `T0`.
 fn asked_long_after(engine: &mut Engine, host: &mut LocalHost, ms: u64) -> String {
     asked(engine, &mut OpenRequest::new(9), host, T0 + 6 * SECOND_NS + ms * 1_000_000)
 }
 
-/// The report's time is up while the whole machine stands still, and its failure is the first that it hears of.
+/// The report times out while the whole machine stands still, and the engine sees its failure first.
 #[test]
-fn a_report_that_fails_because_the_machine_stood_still_says_nothing_of_weir_sync() {
+fn a_report_lost_to_a_suspended_machine_is_no_miss() {
     for (fails_after_ms, expected) in [(1_000, "503"), (1_499, "503"), (1_500, "call"), (5_700, "call")] {
         let mut host = host();
         let (mut engine, _) = configured(STRICT, true, &mut host);
@@ -81,7 +81,7 @@ fn a_report_that_fails_because_the_machine_stood_still_says_nothing_of_weir_sync
 
 /// Sent again, its report would have the budget debited for an epoch from which no request spends.
 #[test]
-fn a_call_is_not_made_again_for_an_epoch_that_has_ended() {
+fn a_call_for_an_ended_epoch_is_not_repeated() {
     let empty = Leased { lease_ms: 900, wait_ms: 900, ..Leased::NONE };
     for (of_other, expected) in [(empty, Some("429")), (Leased::NONE, None)] {
         let (mut host, mut open, mut other) = (host(), OpenRequest::new(5), OpenRequest::new(6));
@@ -107,7 +107,7 @@ fn a_call_is_not_made_again_for_an_epoch_that_has_ended() {
 /// After half of the time, if answers are usually quick. Where they take long, or none came yet, the first call has all
 /// of the time: otherwise no answer would ever be in time.
 #[test]
-fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
+fn an_unanswered_call_is_repeated_after_half_the_time() {
     let slow = SECOND_NS * 2 / 5;
     for (takes_ns, first_ms) in
         [(Some(1_000_000), 500), (Some(SECOND_NS * 3 / 8), 500), (Some(slow), 1_000), (None, 1_000)]
@@ -129,9 +129,9 @@ fn a_call_without_an_answer_is_made_again_after_half_of_the_time() {
     }
 }
 
-/// An answer to an acquire tells how long answers take, unless the acquire was sent twice.
+/// The time of an answer to an acquire counts as the usual one, unless the acquire was sent twice.
 #[test]
-fn once_a_acquire_was_answered_quickly_the_next_is_given_half_of_the_time() {
+fn an_acquire_after_a_quick_answer_gets_half_the_time() {
     for (fails_first, expected_ms) in [(false, 500), (true, 1_000)] {
         let (mut host, mut open) = (host(), OpenRequest::new(5));
         let (mut engine, _) = configured(STRICT, true, &mut host);
@@ -149,7 +149,7 @@ fn once_a_acquire_was_answered_quickly_the_next_is_given_half_of_the_time() {
 
 /// The weir-sync that was asked first may have answered, with bans and grants that never arrived.
 #[test]
-fn what_the_first_answer_to_a_acquire_that_was_sent_twice_pushed_counts_as_lost() {
+fn pushes_for_an_acquire_sent_twice_count_as_lost() {
     let (mut host, mut open) = (host(), OpenRequest::new(5));
     let (mut engine, _) = configured(STRICT, true, &mut host);
     let first = waiting(&mut engine, &mut open, &mut host);
@@ -157,12 +157,12 @@ fn what_the_first_answer_to_a_acquire_that_was_sent_twice_pushed_counts_as_lost(
     let answer = Ok(reply(&again, &Allowance::Leased(Leased::of(1, 2_000)), 0));
     assert_eq!(answered(&mut engine, &mut open, &again, answer, &mut host, T0).unwrap(), "continue");
     let [report] = calls(engine.tick(&mut host, T0 + SECOND_NS)).try_into().expect("a report");
-    let said = Report::decode(&report.body).expect("it is one");
-    assert_eq!(said.replies, Replies { done: first.number, lost: first.number });
+    let report = Report::decode(&report.body).expect("it is one");
+    assert_eq!(report.replies, Replies { done: first.number, lost: first.number });
 }
 
 #[test]
-fn what_a_request_waits_for_is_kept_for_it_until_its_time_out() {
+fn awaited_tokens_are_kept_until_the_request_times_out() {
     let mut host = host();
     let sync = r#""sync": {"cluster": "weir-sync", "pop": "fra1", "timeout_ms": 5000}"#;
     let configuration = format!(r#"{{"rules": [{}], {sync}}}"#, rule(STRICT));

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 const STEP_NS: u64 = 300 * SECOND_NS;
 const MS: u64 = 1_000_000;
 
-/// What the host's clock reads `ns` after T0, behind by this much.
+/// The reading of the host's clock `ns` after T0, behind by `behind_ns`.
 fn read(ns: u64, behind_ns: u64) -> Time {
     Time::from_nanos(T0.as_nanos() + ns - behind_ns)
 }
@@ -40,7 +40,7 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
         for worker in [0, 1] {
             assert!(!passes(&mut engines[worker], &mut host, read(MS, STEP_NS)), "at once: {fields}");
         }
-        // What passed between the last reading and the step is lost.
+        // The time between the last reading and the step is lost.
         let late = read((back_ms + 2) * MS, STEP_NS);
         assert!(passes(&mut engines[1], &mut host, late), "{fields}");
         let configuration = format!(r#"{{"rules": [{}]}}"#, rule(fields));
@@ -64,7 +64,7 @@ fn a_clock_that_is_hardly_behind_has_not_stepped() {
 
 /// The time between the last reading and the step back is not given when the clock returns.
 #[test]
-fn what_a_step_back_lost_stays_lost_when_the_clock_returns() {
+fn time_lost_to_a_step_back_stays_lost() {
     let steps = [(0, 6, Some(10)), (0, 4, None), (0, 2, None), (0, 4, None), (0, 75, Some(0)), (0, 9, None)];
     Workers::new()
         .follow(&steps.map(|(worker, ms, back_s)| (worker, ms, back_s, 1)))
@@ -137,7 +137,7 @@ impl Workers {
 proptest! {
     /// I3 and I8, by the time that truly passes: steps of the clock at any moment, noticed by any worker first.
     #[test]
-    fn workers_admit_no_more_than_burst_and_rate_whatever_steps_back(
+    fn clock_steps_at_workers_admit_no_more_than_the_quota(
         acts in prop::collection::vec((0usize..3, 0u64..400, prop::option::weighted(0.05, 0u64..20), 0u8..8), 1..400),
     ) {
         prop_assert_eq!(Workers::new().follow(&acts), Ok(()));

@@ -21,7 +21,7 @@ impl Program {
         Self { reporter, workers, host }
     }
 
-    /// The same, once all have heard that the fleet has four POPs: keys are watched from an early time on.
+    /// The same, in a fleet of four POPs that all workers know of, so that keys are watched early.
     fn among_four(fields: &str) -> Self {
         let mut program = Self::of(fields);
         for at in [T0, T0 + INTERVAL_NS] {
@@ -32,7 +32,7 @@ impl Program {
         program
     }
 
-    /// What becomes of requests at these workers.
+    /// The outcomes of requests at these workers.
     fn ask<const N: usize>(&mut self, workers: [usize; N], now: Time) -> [String; N] {
         workers.map(|worker| asked(&mut self.workers[worker], &mut OpenRequest::new(1), &mut self.host, now))
     }
@@ -48,7 +48,7 @@ impl Program {
         [first, others.collect()]
     }
 
-    /// The reporter's call is answered, and the workers hear of it.
+    /// Answers the reporter's call, and applies the answer to the workers.
     fn answer(&mut self, call: &SyncCall, reply: &Reply, now: Time) {
         self.reporter.answer(call.number, Ok(reply.encode()), &mut self.host, now);
         let forgotten = self.reporter.take_forgotten();
@@ -70,7 +70,7 @@ fn only(mut calls: Vec<SyncCall>) -> (SyncCall, Report) {
 }
 
 #[test]
-fn reports_of_one_pop_say_a_key_once() {
+fn reports_of_one_pop_contain_a_key_once() {
     let mut program = Program::among_four(RULE);
     program.ask([0, 0, 0, 0, 0, 1, 1, 1], T0);
     let [first, others] = program.tick(T0 + 2 * INTERVAL_NS);
@@ -78,7 +78,7 @@ fn reports_of_one_pop_say_a_key_once() {
     let [key] = &report.keys[..] else { panic!("one key: {report:?}") };
     assert_eq!(key.admitted, 8, "what both workers admitted");
     let asked = key.asked;
-    assert!(others.is_empty(), "workers have nothing to say: {others:?}");
+    assert!(others.is_empty(), "workers report nothing: {others:?}");
 
     let grant = Grant { ratio: AdmitRatio::ONE, level_milli: 2_000, burst: 10, divisor: 1, lease_ms: 10_000 };
     let hot = Reply { pops: 4, grants: vec![Allowance::Hot(grant)], ..greeted(&report) };
@@ -94,7 +94,7 @@ fn reports_of_one_pop_say_a_key_once() {
 }
 
 #[test]
-fn what_the_reporter_hears_of_a_key_ends_its_denials_at_every_worker() {
+fn a_reset_ends_a_keys_refusals_at_every_worker() {
     let mut program = Program::of(r#""rate": "1/h", "burst": 2"#);
     assert_eq!(program.ask([0, 0, 0, 1], T0), ["continue", "continue", "429", "429"]);
     let [first, _] = program.tick(T0);
@@ -124,7 +124,7 @@ fn the_keys_of_strict_rules_stay_with_their_workers() {
 }
 
 #[test]
-fn a_key_that_was_banned_at_a_worker_is_told_once() {
+fn a_workers_ban_is_reported_once() {
     let mut program = Program::of(
         r#""rate": "1/h", "burst": 1, "penalty": {"after": 1, "within": "1m", "deny_for": "1h"}"#,
     );
@@ -135,7 +135,7 @@ fn a_key_that_was_banned_at_a_worker_is_told_once() {
 }
 
 #[test]
-fn a_worker_whose_rules_are_not_those_of_the_reporter_hands_over_what_is_the_same_rule() {
+fn a_worker_with_other_rules_hands_over_common_ones() {
     let mut program = Program::among_four(RULE);
     let rules = format!(
         r#"{{"rules": [{{"name": "new", "key": ["client_address"], "rate": "9/h"}}, {}]}}"#,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Tells the engine that the fleet is to run rule set 7, and returns the fetch that it makes.
+/// The fetch that the engine makes after a reply with rule set 7 as the one to run.
 fn fetch_of_7(engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall {
     let [greeting] = calls(engine.tick(host, now)).try_into().expect("a greeting");
     let answer = Ok(reply(&greeting, &Allowance::Warm, 7));
@@ -13,7 +13,7 @@ fn fetch_of_7(engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall 
 
 /// Three losses take less than three seconds.
 #[test]
-fn a_fetch_that_fails_is_made_again_after_an_interval_and_then_twice_as_late() {
+fn a_failed_fetch_is_repeated_at_doubling_intervals() {
     for (fails_after_ms, expected) in
         [(u64::MAX, [750, 750, 1_250, 2_250, 4_250, 5_250]), (0, [250, 500, 1_000, 2_000, 4_000, 5_000])]
     {

@@ -11,7 +11,7 @@ fn taking(fields: &str, host: &mut LocalHost) -> Engine {
     engine
 }
 
-/// What becomes of a request that takes, of which the budget gives this.
+/// The outcome of a request that takes tokens, with this answer of the budget.
 fn taken(
     engine: &mut Engine,
     host: &mut LocalHost,
@@ -33,7 +33,7 @@ fn got(left: u32) -> ConsumeReply {
 }
 
 #[test]
-fn what_a_request_takes_lets_it_through_and_leaves_nothing_to_say() {
+fn a_request_that_takes_tokens_leaves_nothing_to_report() {
     let mut host = host();
     let mut engine = taking(STRICT, &mut host);
     assert_eq!(taken(&mut engine, &mut host, T0, got(1)), "continue");
@@ -52,7 +52,7 @@ fn what_a_request_takes_lets_it_through_and_leaves_nothing_to_say() {
 }
 
 #[test]
-fn without_its_budget_the_rule_decides() {
+fn the_rule_decides_without_its_budget() {
     let mut host = host();
     let mut engine = taking(STRICT, &mut host);
     assert_eq!(taken(&mut engine, &mut host, T0, None::<ConsumeReply>), "503");
@@ -61,7 +61,7 @@ fn without_its_budget_the_rule_decides() {
 }
 
 #[test]
-fn a_key_that_is_asked_for_often_gets_a_lease_and_a_few_tokens_ahead() {
+fn a_frequent_key_gets_a_lease_and_tokens_ahead() {
     let mut host = host();
     let mut engine = taking(WIDE, &mut host);
     for _ in 0..4 {
@@ -73,7 +73,7 @@ fn a_key_that_is_asked_for_often_gets_a_lease_and_a_few_tokens_ahead() {
 }
 
 #[test]
-fn where_little_is_left_nothing_is_acquired_ahead() {
+fn nothing_is_acquired_ahead_from_a_low_budget() {
     let mut host = host();
     let mut engine = taking(WIDE, &mut host);
     for _ in 0..20 {
@@ -106,7 +106,7 @@ fn a_request_that_another_rule_may_refuse_does_not_take() {
 }
 
 #[test]
-fn what_is_taken_lets_its_request_through_though_weir_sync_was_silent_for_too_long_since() {
+fn taken_tokens_admit_their_request_after_sync_loss() {
     let mut host = host();
     let mut engine = taking(STRICT, &mut host);
     let [call] = calls(engine.tick(&mut host, T0)).try_into().expect("a greeting");
@@ -115,7 +115,7 @@ fn what_is_taken_lets_its_request_through_though_weir_sync_was_silent_for_too_lo
 }
 
 #[test]
-fn a_request_of_two_strict_rules_does_not_take_though_one_has_tokens_on_hand() {
+fn a_request_of_two_strict_rules_does_not_take() {
     let mut host = host();
     let dear = format!(r#"{{"name": "s", "key": ["client_address"], "cost": 5, {WIDE}}}"#);
     let rules = format!(

@@ -60,7 +60,7 @@ fn a_slow_flood_locks_no_newcomer_out() {
     assert_eq!(refused, 0, "of {newcomers}");
 }
 
-/// Reports whatever is due and has it all charged; returns what the report said of `n`.
+/// Reports all that is due and has it charged; returns the counts of `n` in the report.
 fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Option<(u64, u64)> {
     let report = limiter.report(slots, true, now)?;
     let grants = vec![Allowance::Warm; report.keys.len()];
@@ -76,7 +76,7 @@ fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) 
 }
 
 #[test]
-fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
+fn charged_counts_are_not_reported_again_after_eviction() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(1));
     limiter.sync.as_mut().unwrap().observe(5, false, T0);
     let take = |limiter: &mut Limiter, slots: &mut LocalSlots, n, tokens| {
@@ -98,8 +98,8 @@ fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
 /// A part of the default table, and of what comes to it.
 const PART: u32 = 256;
 
-/// How many in a thousand newcomers are refused that come once each, during a flood from `addresses` in turn, with a
-/// table of this size; if `pops` are given, at a POP that is in touch with weir-sync and reports nothing.
+/// Number of refused ones in a thousand newcomers that come once each, during a flood from `addresses` in turn, with
+/// a table of this size; if `pops` are given, at a POP with fresh connectivity that reports nothing.
 fn refused_of_newcomers(
     rate: &str,
     burst: u32,
@@ -131,7 +131,7 @@ fn refused_of_newcomers(
 
 // I3
 #[test]
-fn a_flood_from_up_to_a_million_addresses_refuses_no_newcomer() {
+fn a_flood_from_a_million_addresses_refuses_no_newcomer() {
     for addresses in [100_000, 300_000, 1_000_000] {
         for (rate, burst, per_second, seconds) in
             [("5/m", 5, 9_000, 180), ("10/m", 10, 10_000, 120), ("60/h", 60, 1_000, 1_800)]
@@ -149,10 +149,11 @@ fn keys_that_have_to_be_reported_leave_newcomers_room() {
     assert!(refused <= 50, "{refused} of 1,000");
 }
 
-/// The table tells 205,000 debtors apart, those of 17,000 a second. Where more come, no more pass, and no fewer.
+/// The table distinguishes 205,000 debtors, as many as 17,000 newcomers a second leave. Beyond that, the number of
+/// admitted requests stays the same.
 // I3
 #[test]
-fn past_what_it_can_tell_apart_as_many_pass_as_before() {
+fn a_full_table_keeps_its_rate_of_admitted_requests() {
     // At 25,000/s the merged debts are still growing by then.
     for (per_second, expected) in [(25_000, 10..=550), (50_000, 600..=750), (100_000, 800..=850)] {
         let refused = refused_of_newcomers("5/m", 5, per_second, 100_000_000, 90, None);
@@ -163,7 +164,7 @@ fn past_what_it_can_tell_apart_as_many_pass_as_before() {
 /// The key whose bucket is full again soonest gives up its place first, so a slow rule's flood evicts a fast rule's
 /// keys. A client of the fast rule in that slot loses nothing by it.
 #[test]
-fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
+fn a_slow_rules_flood_costs_fast_rules_clients_nothing() {
     let rule_set = rules(&json!([
         {"name": "slow", "match": {"addresses": ["10.0.0.0/8"]}, "key": ["client_address"], "rate": "5/m", "burst": 5},
         {"name": "fast", "key": ["client_address"], "rate": "50/s", "burst": 50,
@@ -187,10 +188,10 @@ fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// I3, compared with a bucket for each key that is never evicted: one slot with more keys than it can tell
-    /// apart, which use some or all of what they get, and come back.
+    /// I3, compared with a bucket for each key that is never evicted: one slot with more keys than it can
+    /// distinguish, which use some or all of what they get, and come back.
     #[test]
-    fn nobody_gets_more_for_being_pushed_out(
+    fn an_evicted_key_gains_nothing(
         steps in prop::collection::vec((0usize..2, 0u32..60, 1u32..12, 0u64..200), 100..300),
         reporting in prop::bool::ANY,
     ) {

@@ -1,11 +1,11 @@
-//! What a POP does with what weir-sync tells it, and what it does out of touch.
+//! A POP's use of weir-sync's replies, and its decisions without them.
 
 use super::*;
 use crate::algorithms::Admission;
 use crate::sync::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
 use weir_protocol::messages;
 
-/// A limiter of one rule with these fields beside it, that has heard of `pops` POPs at T0.
+/// A limiter of one rule with these fields, which learned of `pops` POPs at T0.
 fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
     let mut rule = json!({"name": "r", "key": ["client_address"], "rate": rate, "burst": burst});
     rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -16,13 +16,13 @@ fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
 
 // I3
 #[test]
-fn a_key_the_fleet_has_not_heard_of_has_the_local_burst() {
+fn an_unreported_key_has_the_local_burst() {
     let fields = json!({"local_burst": 25});
     let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &fields, 2), LocalSlots::new(4));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0), 25);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0 + 900 * MS), 25);
     let report = limiter.report(&mut slots, false, T0 + 900 * MS).unwrap();
-    // Nobody else asks: the whole burst is this POP's, once it has refilled.
+    // No other POP has requests: the whole burst is this POP's, once it has refilled.
     let whole = Grant { burst: 100, ..grant(1, 1, 75_000) };
     answer(&mut limiter, &mut slots, &report, 2, whole, T0 + 900 * MS);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, T0 + 1_700 * MS), 80);
@@ -30,7 +30,7 @@ fn a_key_the_fleet_has_not_heard_of_has_the_local_burst() {
 
 // I3
 #[test]
-fn a_bucket_holds_no_more_than_its_grant_says() {
+fn a_bucket_holds_no_more_than_its_grant() {
     let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 2), LocalSlots::new(4));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 60, T0), 60);
     let report = limiter.report(&mut slots, false, T0).unwrap();
@@ -40,7 +40,7 @@ fn a_bucket_holds_no_more_than_its_grant_says() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, T0 + 3_000 * MS), 100);
 }
 
-/// Two workers report; the budget hears of the later report first, and both replies have the level after it.
+/// Two workers report; the later report reaches the budget first, and both replies have the level after it.
 // I5
 #[test]
 fn a_report_that_was_overtaken_takes_no_token_twice() {
@@ -72,7 +72,7 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
 
 /// A part of weir-sync's store is out of reach.
 #[test]
-fn of_a_report_those_keys_are_confirmed_that_are_charged_and_the_others_are_said_again() {
+fn charged_keys_are_confirmed_and_others_reported_again() {
     let (mut limiter, mut slots) = watching();
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.2", 5, T0), 4);
     let report = limiter.report(&mut slots, false, T0).unwrap();
@@ -81,13 +81,13 @@ fn of_a_report_those_keys_are_confirmed_that_are_charged_and_the_others_are_said
     let reply = Reply { sequence: report.sequence, pops: 2, settled, grants, ..Reply::default() };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
     let again = limiter.report(&mut slots, false, T0 + 10 * MS).unwrap();
-    let said: Vec<_> = again.keys.iter().map(|key| (&key.value, key.admitted, key.unconfirmed)).collect();
-    assert_eq!(said, [(&report.keys[1].value, 4, 4)]);
-    // The charged one has something new to say.
+    let counts: Vec<_> = again.keys.iter().map(|key| (&key.value, key.admitted, key.unconfirmed)).collect();
+    assert_eq!(counts, [(&report.keys[1].value, 4, 4)]);
+    // The charged key has a new count.
     assert!(allows(&mut limiter, &mut slots, address_of(&report.keys[0]), T0 + 500 * MS));
     let later = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
-    let said = later.keys.iter().find(|key| key.value == report.keys[0].value).unwrap();
-    assert_eq!((said.admitted, said.unconfirmed), (5, 1));
+    let charged = later.keys.iter().find(|key| key.value == report.keys[0].value).unwrap();
+    assert_eq!((charged.admitted, charged.unconfirmed), (5, 1));
     assert_eq!(limiter.counters().take_event(CountedEvent::Partial), 1);
 }
 
@@ -98,7 +98,7 @@ fn address_of(key: &messages::Key) -> &'static str {
 
 // I3
 #[test]
-fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
+fn a_rules_on_sync_loss_applies_in_fallback() {
     let lost = T0 + FALLBACK_NS;
     for (policy, before, after) in [("local", 100, 100), ("share", 100, 25), ("deny", 100, 0)] {
         let fields = json!({"on_sync_loss": policy});
@@ -121,7 +121,7 @@ fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
 /// At 330 POPs a token of a fair share costs 330 tokens, more than an hour of refill.
 // I3
 #[test]
-fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
+fn a_fair_shares_cost_is_forgiven_after_fallback() {
     let fields = json!({"on_sync_loss": "share"});
     for is_granted in [false, true] {
         let (mut limiter, mut slots) = (in_a_fleet("5/m", 5, &fields, 330), LocalSlots::new(4));
@@ -143,7 +143,7 @@ fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
 proptest! {
     /// I3: however much of a fair share's charge is forgiven, a plain bucket would have had every token admitted.
     #[test]
-    fn in_and_out_of_touch_no_more_is_admitted_than_one_bucket_has(
+    fn changing_connectivity_admits_no_more_than_one_bucket(
         steps in prop::collection::vec((prop_oneof![0u64..300, 5_000..9_000u64], 0u8..4), 1..200),
         pops in 1u32..20,
     ) {
@@ -179,9 +179,9 @@ proptest! {
         let (mut limiter, mut slots, mut now) = (limiter(rules(&rule), Some(1)), LocalSlots::new(1), T0);
         limiter.sync.as_mut().unwrap().observe(pops, false, now);
         let (mut all, mut cold) = (0, 0);
-        for (asks, step_ms, pops, hears) in steps {
+        for (asks, step_ms, pops, is_reply) in steps {
             now = Time::from_nanos(now.as_nanos().saturating_add_signed(step_ms * 1_000_000));
-            if hears { limiter.sync.as_mut().unwrap().observe(pops, false, now); }
+            if is_reply { limiter.sync.as_mut().unwrap().observe(pops, false, now); }
             for _ in 0..asks {
                 all += u64::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
                 let entry = limiter.entry(0, &[4, 32, 192, 0, 2, 1], &mut slots);

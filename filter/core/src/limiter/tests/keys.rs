@@ -58,7 +58,7 @@ fn lacking() -> Vec<Asks> {
 }
 
 #[test]
-fn skipped_a_request_that_lacks_a_part_is_not_counted() {
+fn missing_skip_leaves_incomplete_requests_uncounted() {
     let (outcomes, mut limiter) = outcomes(&by_both("skip"), &mut lacking());
     assert_eq!(outcomes, [DecisionKind::Allow; 6]);
     assert_eq!(limiter.counters().take_rule(0).allowed, 0);
@@ -66,7 +66,7 @@ fn skipped_a_request_that_lacks_a_part_is_not_counted() {
 }
 
 #[test]
-fn sharing_requests_that_lack_a_part_have_one_bucket_of_their_own() {
+fn missing_share_gives_incomplete_requests_one_bucket() {
     let mut requests = lacking();
     requests.push(asks("10.0.0.1", ""));
     let (outcomes, mut limiter) = outcomes(&by_both("share"), &mut requests);
@@ -77,7 +77,7 @@ fn sharing_requests_that_lack_a_part_have_one_bucket_of_their_own() {
 }
 
 #[test]
-fn limiting_a_request_that_lacks_a_part_is_refused_at_once() {
+fn missing_limit_refuses_incomplete_requests_at_once() {
     let (outcomes, mut lacks) = outcomes(&by_both("limit"), &mut lacking());
     assert_eq!(outcomes, [DecisionKind::Limit; 6]);
     assert_eq!((lacks.counters().take_rule(0).limited, lacks.counters().take_rule(0).limited), (6, 0));
@@ -116,7 +116,7 @@ fn widened() -> Value {
 
 // I3
 #[test]
-fn rotating_inside_a_prefix_buys_the_wider_quota_and_no_more() {
+fn rotating_inside_a_prefix_buys_only_the_wider_quota() {
     let (mut limiter, mut slots) = (limiter(rules(&widened()), None), LocalSlots::new(4_096));
     assert_eq!(admitted(&mut limiter, &mut slots, "10.1.0.9", 9, T0), 5);
     // The rest of the /24: four times five in all.
@@ -133,7 +133,7 @@ fn rotating_inside_a_prefix_buys_the_wider_quota_and_no_more() {
 }
 
 #[test]
-fn a_wider_rule_is_its_rule_but_for_name_prefix_and_quota() {
+fn a_wider_rule_differs_in_name_prefix_and_quota() {
     let rule_set = rules(&widened());
     let [rule, first, second] = rule_set.rules() else { panic!("three rules") };
     assert_eq!([&*rule.name, &*first.name, &*second.name], ["r", "r.w1", "r.w2"]);
@@ -147,14 +147,14 @@ fn a_wider_rule_is_its_rule_but_for_name_prefix_and_quota() {
 }
 
 #[test]
-fn what_is_wrong_with_wider_is_said_where_it_is() {
+fn each_error_of_also_by_prefix_has_its_place() {
     let name = "n".repeat(62);
     let errors = |key: Value, wider: Value, name: &str| {
         let errors = ErrorCollector::default();
         let rule = json!([{"name": name, "key": key, "rate": "1000/s", "also_by_prefix": wider}]);
         RuleSet::parse(&rule, "rules", &errors);
-        let noted = errors.into_result::<()>(None).unwrap_err();
-        noted.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let recorded = errors.into_result::<()>(None).unwrap_err();
+        recorded.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let by_address = json!(["client_address"]);
     let wide = |wider: Value| errors(by_address.clone(), wider, "r");
@@ -188,9 +188,9 @@ fn what_is_wrong_with_wider_is_said_where_it_is() {
     let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s",
         "also_by_prefix": [{"ipv4": 8, "times": 2}]}]);
     RuleSet::parse(&fast, "rules", &errors);
-    let noted = errors.into_result::<()>(None).unwrap_err();
+    let recorded = errors.into_result::<()>(None).unwrap_err();
     assert_eq!(
-        noted[0].to_string(),
+        recorded[0].to_string(),
         "rules[0].also_by_prefix[0]: expected no more than 1000000 as rate per second and as burst, 2 times the rule's"
     );
 }

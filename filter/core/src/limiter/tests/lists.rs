@@ -1,4 +1,4 @@
-//! What comes before the rules: the `allow` and `deny` lists, and rules that are off.
+//! Stages before the rules: the `allow` and `deny` lists, and rules that are off.
 
 use super::*;
 use std::string::ToString;
@@ -51,7 +51,7 @@ fn a_client_on_a_list_is_counted_by_no_rule() {
 }
 
 #[test]
-fn what_is_not_enforced_lets_everything_through_and_asks_nothing() {
+fn rules_that_are_off_admit_everything_and_fetch_nothing() {
     struct Untouchable;
     impl Request for Untouchable {
         fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {

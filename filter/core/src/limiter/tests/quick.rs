@@ -94,7 +94,7 @@ struct World {
     slots: Seen,
 }
 
-/// What happens.
+/// An event in both worlds.
 #[derive(Clone, Debug)]
 enum Step {
     Ask {
@@ -121,10 +121,10 @@ impl World {
         Self { limiter: limiter(rules, worker), slots: Seen::new(slots, is_quick) }
     }
 
-    /// Does `step`, and tells all that came of it.
+    /// Does `step`, and returns all its effects as text.
     fn step(&mut self, step: &Step, rules: &RuleSet, now: Time) -> String {
         let Self { limiter, slots } = self;
-        let mut told = String::new();
+        let mut result = String::new();
         match step {
             Step::Ask { client } => {
                 let is_old = client % 3 > 0;
@@ -135,14 +135,14 @@ impl World {
                 };
                 let api_key = (client % 7 != 6).then(|| format!("key {}", client % 4));
                 let decision = limiter.decide(&mut Caller(address, api_key), slots, now);
-                told = format!("{decision:?}");
+                result = format!("{decision:?}");
                 if limiter.current.only_asks && decision.outcome() == DecisionKind::Allow {
                     limiter.take_back(slots, now);
                 }
             }
             Step::Report { ratio, level_milli, burst, pops } => {
                 let report = limiter.report(slots, true, now);
-                told = format!("{report:?}");
+                result = format!("{report:?}");
                 if let Some((report, ratio)) = report.zip(*ratio) {
                     let grant = Grant { burst: *burst, ..grant(ratio, 1_000, *level_milli) };
                     answer(limiter, slots, &report, *pops, grant, now);
@@ -165,12 +165,12 @@ impl World {
             (0..limiter.rules().rules().len()).map(|i| limiter.counters().take_rule(i)).collect();
         let events: Vec<_> =
             CountedEvent::METRICS.iter().map(|(event, _)| limiter.counters().take_event(*event)).collect();
-        format!("{told} {counted:?} {events:?} {:?}", self.slots.all())
+        format!("{result} {counted:?} {events:?} {:?}", self.slots.all())
     }
 }
 
-/// A plain rule: what it counts by, and so many tokens a second, the burst, the cost, when out of touch, the local
-/// burst, whether clients are told, the jitter.
+/// A plain rule: its key, the rate a second, the burst, the cost, `on_sync_loss`, the local burst, `on_allowed`, and
+/// the jitter.
 fn plain_rule() -> impl Strategy<Value = Value> {
     let address = json!({"client_address": {"ipv4": 32, "ipv6": 60}});
     let keys = [
@@ -186,10 +186,10 @@ fn plain_rule() -> impl Strategy<Value = Value> {
     let missing = prop::sample::select(vec!["skip", "share", "limit"]);
     let key = (prop::sample::select(keys.to_vec()), missing);
     (key, 1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY, 0u32..4).prop_map(
-        |((key, missing), rate, burst, cost, unsynced, local, tells, jitter_s)| {
+        |((key, missing), rate, burst, cost, unsynced, local, on_allowed, jitter_s)| {
             json!({"key": key, "missing": missing, "rate": format!("{rate}/s"), "burst": burst, "cost": cost,
                 "on_sync_loss": unsynced, "local_burst": local.clamp(cost, burst),
-                "response": {"on_allowed": tells, "retry_after_jitter_s": jitter_s}})
+                "response": {"on_allowed": on_allowed, "retry_after_jitter_s": jitter_s}})
         },
     )
 }

@@ -94,14 +94,14 @@ fn a_steady_client_waits_once_and_loses_nothing() {
 
 /// A page that makes twenty requests at once: a thousandth of a large quota is on hand for them.
 #[test]
-fn of_requests_that_come_together_only_the_very_first_waits() {
+fn only_the_first_of_simultaneous_requests_waits() {
     let mut budget = Budget { left: 50_000, charged: 0, epoch: 0 };
     assert_eq!(an_hour("100000/month", MINUTE, 20, &mut budget), (1_200, 1));
     assert!(50_000 - budget.left <= 1_200 + 100);
 }
 
 #[test]
-fn an_exhausted_quota_is_not_asked_for_before_its_window_ends() {
+fn an_exhausted_quota_is_not_acquired_before_its_window_ends() {
     let mut budget = Budget { left: 10, charged: 0, epoch: 0 };
     let (passed, waited) = an_hour("1000/day", 1_000 * MS, 1, &mut budget);
     assert_eq!(passed, 10);
@@ -109,7 +109,7 @@ fn an_exhausted_quota_is_not_asked_for_before_its_window_ends() {
 }
 
 #[test]
-fn a_refused_client_is_told_when_the_window_ends() {
+fn a_refusal_states_when_the_window_ends() {
     let (mut limiter, mut slots) = daily("1000/day");
     let none = Leased { wait_ms: 7_200_000, ..Leased::of(0, LEASE_MS) };
     let (report, decision) = acquire(&mut limiter, &mut slots, none, T0);
@@ -120,9 +120,9 @@ fn a_refused_client_is_told_when_the_window_ends() {
         let decision = first.take().unwrap_or_else(|| ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after));
         let more_ns = decision.strictest().unwrap().1.more_ns;
         assert_eq!(decision.outcome(), DecisionKind::Limit);
-        // The budget rounds it up to a millisecond: nobody is refused who comes when the window has ended.
+        // The budget rounds it up to a millisecond: no request after the end of the window is refused.
         assert!((left - 2 * MS..=left - MS).contains(&more_ns), "{more_ns} after {after}");
-        // The next report says nothing of it.
+        // No report is due.
         assert!(limiter.report(&mut slots, false, T0 + after).is_none());
     }
     let later = T0 + (two_hours - MS);
@@ -131,7 +131,7 @@ fn a_refused_client_is_told_when_the_window_ends() {
 }
 
 #[test]
-fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
+fn an_exhausted_quotas_entry_stays_until_its_window_ends() {
     let (mut limiter, _) = daily("1000/day");
     let mut slots = LocalSlots::new(1);
     let none = Leased { wait_ms: 7_200_000, ..Leased::of(0, LEASE_MS) };
@@ -151,9 +151,9 @@ fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
     assert!(decision.strictest().unwrap().1.more_ns > 100 * MINUTE);
 }
 
-/// Two requests acquire as a window ends. One acquire comes in time to hear that, the other in the next window.
+/// Two requests acquire as a window ends. One acquire reaches the budget just before, the other in the next window.
 #[test]
-fn what_the_next_window_gave_is_spent_though_another_acquire_heard_of_the_end() {
+fn the_next_windows_tokens_survive_a_reply_from_the_last() {
     let none = Leased { wait_ms: 3, ..Leased::NONE };
     for (ended, is_overtaken) in
         [none, Leased { lease_ms: 2, ..none }].into_iter().flat_map(|e| [(e, false), (e, true)])

@@ -1,8 +1,8 @@
-//! Regular expressions are the dearest part of matching: they run last, and not at all for a client without tokens.
+//! Regular expressions are the most expensive part of matching: they run last, and never for a client without tokens.
 
 use super::*;
 
-/// A request with a header that counts how often that is asked for.
+/// A request with a header, and the number of times that it was fetched.
 struct WithHeader<'a>(&'a str, u32);
 
 impl Request for WithHeader<'_> {
@@ -56,7 +56,7 @@ fn requests_that_may_be_allowed_are_looked_at_first() {
 }
 
 #[test]
-fn a_request_that_has_a_part_of_the_key_too_often_is_limited() {
+fn a_request_that_repeats_a_key_part_is_limited() {
     struct Asking(&'static str);
     impl Request for Asking {
         fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {

@@ -24,12 +24,12 @@ fn answer(sequence: u64, grants: Vec<Allowance>) -> Vec<u8> {
     Reply { sequence, pops: 101, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
-fn said(report: &Report) -> Vec<(&str, u64)> {
+fn counts(report: &Report) -> Vec<(&str, u64)> {
     report.keys.iter().map(|key| (report.rules[usize::from(key.rule)].name.as_str(), key.admitted)).collect()
 }
 
 fn kept(report: &Report) -> Option<u64> {
-    said(report).into_iter().find(|(name, _)| *name == "kept").map(|(_, admitted)| admitted)
+    counts(report).into_iter().find(|(name, _)| *name == "kept").map(|(_, admitted)| admitted)
 }
 
 // I3
@@ -70,8 +70,8 @@ fn costing(rate: &str, burst: u32, cost: &Value) -> Value {
     json!({"name": "a", "key": ["client_address"], "rate": rate, "burst": burst, "cost": cost})
 }
 
-/// What a client is admitted at once under `after`, and once that could fill: it took `taken` tokens under
-/// `before`, and the fleet may have said that it owes a burst.
+/// The requests admitted at once under `after`, and once its burst could fill. The client took `taken` tokens under
+/// `before`, and the fleet may have a deficit of a burst.
 fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] {
     let (mut limiter, mut slots) = (limiter(rules(&json!([before])), owes.then_some(1)), LocalSlots::new(4));
     if let Some(sync) = &mut limiter.sync {
@@ -96,7 +96,7 @@ fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] 
 }
 
 #[test]
-fn a_changed_quota_keeps_the_part_of_a_burst_that_is_left_or_owed() {
+fn a_changed_quota_keeps_the_fraction_left_or_owed() {
     for cost in costs() {
         let [small, large, slow] =
             [("10/h", 10), ("100/h", 100), ("100/h", 10)].map(|(rate, burst)| costing(rate, burst, &cost));
@@ -115,10 +115,10 @@ fn a_changed_quota_keeps_the_part_of_a_burst_that_is_left_or_owed() {
     }
 }
 
-/// What a refused client lacks refills at the new rate, from the change on: it is not refused for as long as the
-/// old rate would take, and not let in sooner by it.
+/// The deficit of a refused client refills at the new rate from the change on: the old rate makes its wait neither
+/// longer nor shorter.
 #[test]
-fn what_is_carried_over_refills_at_the_new_rate() {
+fn a_carried_over_deficit_refills_at_the_new_rate() {
     let [slow, quick] = ["10/h", "100/h"].map(|rate| rule("a", rate, 10));
     for (before, after, token_ns) in [(&slow, &quick, 36 * SECOND_NS), (&quick, &slow, 360 * SECOND_NS)] {
         let mut limiter = limiter(rules(&json!([before])), None);
@@ -135,7 +135,7 @@ fn what_is_carried_over_refills_at_the_new_rate() {
 /// that is asked for meanwhile is reported.
 // I4
 #[test]
-fn a_grant_goes_on_for_the_same_part_of_a_changed_rate() {
+fn a_grant_keeps_its_fraction_of_a_changed_rate() {
     let granted = |part: u64| {
         let ratio = AdmitRatio::of(1, part);
         Allowance::Hot(Grant { ratio, level_milli: 1_000_000, burst: 1_000, divisor: 1, lease_ms: 60_000 })
@@ -190,7 +190,7 @@ fn a_changed_quota_keeps_what_is_left_over_further_changes() {
 /// A refund to a client that used all of its burst before the quota changed.
 // I3
 #[test]
-fn a_refund_after_a_change_of_the_quota_forgives_nothing_else() {
+fn a_refund_after_a_quota_change_forgives_nothing_else() {
     let [small, large] = [("10/h", 10), ("100/h", 100)].map(|(rate, burst)| rule("a", rate, burst));
     let (mut limiter, mut slots) = (limiter(rules(&json!([large])), None), LocalSlots::new(4));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0), 100);
@@ -206,7 +206,7 @@ fn unreported_counts_of_unchanged_rules_are_reported_and_others_dropped() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
     limiter.replace_rules(rules(&json!([rule("kept", "1/h", 50), rule("new", "1/h", 99)])));
     let report = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!((said(&report), report.sequence), (vec![("kept", 3)], 1));
+    assert_eq!((counts(&report), report.sequence), (vec![("kept", 3)], 1));
     assert_eq!(report.keys[0].unconfirmed, 3);
 }
 
@@ -219,7 +219,7 @@ fn wait(limiter: &mut Limiter, slots: &mut LocalSlots) -> (Report, u64) {
 }
 
 #[test]
-fn a_request_that_waits_spends_its_token_where_its_rule_is_unchanged() {
+fn a_waiting_request_spends_its_token_under_an_unchanged_rule() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
     let (report, acquire) = wait(&mut limiter, &mut slots);
     limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99), strict("login", "5/m")])));
@@ -241,10 +241,9 @@ fn counts_go_with_the_rules_name() {
 }
 
 proptest! {
-    /// Whichever rules are replaced when, a rule that stays lets through the same requests, and all of them are
-    /// reported.
+    /// An unchanged rule lets through the same requests whenever others are replaced, and reports all of them.
     #[test]
-    fn a_rule_that_stays_does_not_notice(
+    fn replacing_rules_does_not_affect_an_unchanged_one(
         steps in prop::collection::vec((0u8..6, 0usize..4), 1..60),
     ) {
         let sets = [

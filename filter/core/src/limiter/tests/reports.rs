@@ -1,10 +1,10 @@
-//! What a POP reports, and how it takes the answers.
+//! Reports of a POP, and the replies to them.
 
 use super::*;
 
 // I4
 #[test]
-fn a_key_within_its_even_share_stays_off_the_wire() {
+fn a_key_within_its_fair_share_stays_off_the_wire() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(4));
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     assert!(greeting.keys.is_empty());
@@ -21,7 +21,7 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
 
 // I7
 #[test]
-fn counts_are_said_again_until_they_are_confirmed() {
+fn counts_are_reported_again_until_they_are_confirmed() {
     let (mut limiter, mut slots) = watching();
     let first = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((first.keys[0].admitted, first.keys[0].asked), (4, 5));
@@ -41,10 +41,10 @@ fn counts_are_said_again_until_they_are_confirmed() {
     assert_eq!((fourth.keys[0].admitted, fourth.keys[0].unconfirmed), (5, 1));
 }
 
-/// Of several receivers, each hears of a request once; what one may have missed is reported again.
+/// Each request is in one report, whichever weir-sync receives it; the demand of a failed report is reported again.
 // I5
 #[test]
-fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
+fn demand_is_reported_once_unless_the_report_fails() {
     let (mut limiter, mut slots) = watching();
     let asks = |limiter: &mut Limiter, slots: &mut LocalSlots, at: u64| {
         allows(limiter, slots, "192.0.2.1", T0 + at * MS);
@@ -55,7 +55,7 @@ fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
     assert_eq!(asks(&mut limiter, &mut slots, 10), (2, 1));
     assert_eq!(asks(&mut limiter, &mut slots, 20), (3, 1));
     limiter.report_failed(2, T0 + 25 * MS);
-    assert_eq!(asks(&mut limiter, &mut slots, 30), (4, 3), "what the second said, and since");
+    assert_eq!(asks(&mut limiter, &mut slots, 30), (4, 3), "the demand of the second, and since");
     limiter.report_failed(1, T0 + 35 * MS);
     limiter.report_failed(3, T0 + 35 * MS);
     assert_eq!(asks(&mut limiter, &mut slots, 40), (5, 6), "all of it");
@@ -87,7 +87,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
 }
 
 #[test]
-fn a_grant_caps_the_bucket_by_what_was_admitted_since_the_report() {
+fn a_grant_caps_the_bucket_less_later_admissions() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(4));
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     answer(&mut limiter, &mut slots, &greeting, 10, grant(1, 1, 0), T0);
@@ -114,7 +114,7 @@ fn another_worker_reports_the_same_counts() {
     assert_eq!((from_a.keys[0].asked_recently, from_b.keys[0].asked_recently), (1, 1));
 }
 
-/// A request that says what it costs.
+/// A request with its cost in a header.
 struct Costs(u32);
 
 impl Request for Costs {
@@ -128,7 +128,7 @@ impl Request for Costs {
 }
 
 proptest! {
-    /// I7, the POP's half: whatever is lost or repeated, the counts say what was admitted.
+    /// I7, the POP's half: whatever is lost or repeated, the counts are those of the admitted requests.
     #[test]
     fn reports_add_up_to_what_was_admitted(
         steps in prop::collection::vec((0usize..2, 0u8..3, 0u64..200), 1..200),
@@ -157,11 +157,11 @@ proptest! {
             }
         }
         let last = workers[0].report(&mut slots, false, now + 11 * SECOND_NS);
-        let told = last.and_then(|report| report.keys.first().map(|key| key.admitted));
-        prop_assert!(told.is_none_or(|told| told <= admitted), "{:?} told of {}", told, admitted);
+        let reported = last.and_then(|report| report.keys.first().map(|key| key.admitted));
+        prop_assert!(reported.is_none_or(|tokens| tokens <= admitted), "{:?} of {}", reported, admitted);
     }
 
-    /// What reports say was admitted and asked for are the tokens, whatever requests cost, and whatever is lost.
+    /// Reports count admitted and requested tokens, whatever requests cost, and whatever is lost.
     #[test]
     fn reports_add_up_to_the_tokens(
         steps in prop::collection::vec((0u64..200, 1u32..9, 0u8..3), 1..150),

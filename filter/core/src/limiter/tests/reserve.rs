@@ -1,4 +1,4 @@
-//! Tokens that a request reserves until its response tells what it cost.
+//! Tokens that a request reserves until its response states its cost.
 
 use super::*;
 use crate::check::EndActionKind;
@@ -24,7 +24,7 @@ fn alone() -> (Limiter, LocalSlots) {
     (limiter(rules(&json!([reserving(&json!({}))])), None), LocalSlots::new(1))
 }
 
-/// What a request leaves to do that is let through.
+/// The action for the end of a request that is let through.
 fn begun(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> EndAction {
     afterwards(ask(limiter, slots, ADDRESS, now)).remove(0)
 }
@@ -55,7 +55,7 @@ fn quota() -> Quota {
 }
 
 #[test]
-fn what_a_request_reserves_is_taken_until_its_response_tells_what_it_cost() {
+fn reserved_tokens_are_held_until_the_response_states_its_cost() {
     for (cost, left) in [(0, 100), (12, 88), (30, 70), (45, 55)] {
         let (mut limiter, mut slots) = alone();
         let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
@@ -73,11 +73,11 @@ fn what_a_request_reserves_is_taken_until_its_response_tells_what_it_cost() {
 }
 
 #[test]
-fn a_response_that_costs_more_than_there_is_leaves_a_debt() {
+fn a_response_beyond_the_bucket_leaves_a_debt() {
     let (mut limiter, mut slots) = alone();
     let done = begun(&mut limiter, &mut slots, T0);
     limiter.charge(done, 150, &mut slots, T0 + SECOND_NS);
-    // What is reserved does not refill, so fifty are owed then, and the next request needs thirty.
+    // Reserved tokens do not refill, so fifty are owed then, and the next request needs thirty.
     assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0 + 8_999 * MS));
     assert!(allows(&mut limiter, &mut slots, ADDRESS, T0 + 9_000 * MS));
 }
@@ -107,11 +107,11 @@ fn every_algorithm_that_charges_afterwards_reserves() {
 /// A step of a client among several, and of the clock.
 #[derive(Clone, Debug)]
 enum Move {
-    /// A request that will cost so much.
+    /// A request that will cost `cost`.
     Asks { client: usize, cost: u32 },
-    /// The oldest but so many of the open requests ends.
+    /// The open request at `place`, from the oldest, ends.
     Ends { place: usize },
-    /// So much time passes; what workers have for the time may step back a little.
+    /// Time passes; the workers' clock may step back a little.
     Waits { ns: i64 },
 }
 
@@ -127,12 +127,12 @@ fn moves(clients: usize) -> impl Strategy<Value = Vec<Move>> {
 #[derive(Clone)]
 struct Exact {
     bucket: Bucket,
-    /// What was admitted and when, without what is debt.
+    /// Admitted tokens with their times, without debt.
     admitted: Vec<(Time, u64)>,
 }
 
-/// Plays `moves` to two workers. Returns whether no bucket was ever fuller than it ought to be, and what that is in
-/// the end.
+/// Plays `moves` to two workers. Returns true if no bucket was ever fuller than it ought to be, and the exact
+/// buckets in the end.
 fn play(moves: &[Move], clients: usize) -> (bool, Vec<Exact>) {
     let ((mut a, mut slots), (mut b, _)) = (alone(), alone());
     let mut exact = vec![Exact { bucket: Bucket::FULL, admitted: vec![] }; clients];
@@ -174,7 +174,7 @@ proptest! {
     /// I3: whatever the order in which requests come and end, no bucket is ever fuller than if each had been
     /// charged what it cost; so what is admitted stays within burst + rate x t, and debts are paid first.
     #[test]
-    fn a_bucket_is_never_fuller_than_if_each_request_had_been_charged_its_cost(moves in moves(3)) {
+    fn reserving_never_leaves_a_fuller_bucket_than_charging(moves in moves(3)) {
         let (is_within, exact) = play(&moves, 3);
         prop_assert!(is_within);
         for Exact { admitted, .. } in exact {
@@ -190,10 +190,10 @@ proptest! {
         }
     }
 
-    /// So many keys that most lose their place in the slot while their requests are open.
+    /// With forty clients most keys lose their place in the slot while their requests are open.
     // I3
     #[test]
-    fn nor_if_keys_lose_their_places_meanwhile(moves in moves(40)) {
+    fn evicted_keys_are_never_fuller_than_by_charging(moves in moves(40)) {
         prop_assert!(play(&moves, 40).0);
     }
 

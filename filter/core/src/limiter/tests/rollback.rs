@@ -1,4 +1,4 @@
-//! What a request took in one slot before another slot refused it.
+//! Tokens that a request took in one slot before another slot refused it.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn refused_by_the_net(mine: &mut Limiter, mut other: Limiter, slots: &mut LocalS
 
 // I3
 #[test]
-fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
+fn a_refusal_in_a_later_slot_refunds_an_earlier_one() {
     let (mut mine, mut slots) = (limiter(host_and_net(), None), LocalSlots::new(1_024));
     refused_by_the_net(&mut mine, limiter(host_and_net(), None), &mut slots);
     // The host's own bucket is full: once the net has refilled, all five tokens are there.
@@ -67,7 +67,7 @@ impl Slots for Failing<'_> {
 
 // I3
 #[test]
-fn what_was_never_written_is_not_given_back() {
+fn tokens_that_were_never_written_are_not_refunded() {
     let [mut mine, mut other] = [(); 2].map(|()| limiter(host_and_net(), None));
     let mut slots = LocalSlots::new(1_024);
     assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 1, T0), 1);

@@ -1,4 +1,4 @@
-//! What a rule may have besides a rate: other algorithms, shadow, a penalty, costs that the response tells.
+//! Features of a rule besides a rate: other algorithms, shadow, a penalty, costs that the response states.
 
 use super::*;
 use crate::check::EndActionKind;
@@ -15,14 +15,14 @@ fn with(fields: &Value) -> Value {
     rule
 }
 
-/// How many of `n` requests at `now` are let through.
+/// Number of `n` requests at `now` that are let through.
 fn through(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> usize {
     admitted(limiter, slots, "192.0.2.1", n, now)
 }
 
 // I3
 #[test]
-fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
+fn every_algorithm_gives_its_limit_once_per_period() {
     for (algorithm, limit) in
         [("fixed_window", 10), ("sliding_window", 10), ("sliding_log", 10), ("token_bucket", 10)]
     {
@@ -43,7 +43,7 @@ fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
 
 // I3
 #[test]
-fn what_another_rule_refuses_is_given_back_to_every_algorithm() {
+fn another_rules_refusal_refunds_every_algorithm() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
         let queue = (algorithm == "leaky_bucket").then_some(9);
         let mut first = with(&json!({"algorithm": algorithm}));
@@ -98,7 +98,7 @@ fn requests_in_flight_are_counted_and_released_once() {
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     limiter.release(done.remove(0), &mut slots, T0 + MS);
     assert_eq!(through(&mut limiter, &mut slots, 5, T0 + MS), 1);
-    // What is never released expires.
+    // A request that is never released expires.
     assert_eq!(through(&mut limiter, &mut slots, 5, T0 + 601 * SECOND_NS), 2);
 }
 
@@ -120,7 +120,7 @@ fn a_leaky_bucket_holds_requests_until_their_turn() {
 
 // I3
 #[test]
-fn a_rule_in_shadow_counts_and_refuses_nobody() {
+fn a_rule_in_shadow_counts_and_refuses_nothing() {
     let shadow = json!({"name": "strict-one", "mode": "shadow", "key": ["client_address"], "rate": "1/d"});
     let (mut limiter, mut slots) =
         (limiter(rules(&json!([shadow, with(&json!({}))])), None), LocalSlots::new(4));
@@ -133,7 +133,7 @@ fn a_rule_in_shadow_counts_and_refuses_nobody() {
 
 // I3
 #[test]
-fn a_rule_in_shadow_takes_nothing_of_a_request_that_is_refused() {
+fn a_rule_in_shadow_takes_nothing_of_refused_requests() {
     let shadow = json!({"name": "s", "mode": "shadow", "key": ["client_address"], "rate": "20/d"});
     let enforced = json!({"name": "e", "key": ["client_address"], "rate": "5/s"});
     let (mut limiter, mut slots) = (limiter(rules(&json!([shadow, enforced])), None), LocalSlots::new(4));
@@ -184,7 +184,7 @@ fn a_client_limited_again_and_again_is_banned() {
 
 // I3
 #[test]
-fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
+fn a_responses_cost_is_charged_as_debt_if_needed() {
     for algorithm in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {
         let fields = json!({"algorithm": algorithm, "cost": {"after": {"header": "x-tokens"}}});
         let (mut limiter, mut slots) = (one(&fields), LocalSlots::new(4));

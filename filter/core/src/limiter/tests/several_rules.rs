@@ -34,7 +34,7 @@ const COSTS: [u32; 3] = [1, 2, 1];
 
 const PATHS: [&str; 3] = [KEYLESS, "/", "/some"];
 
-/// How many of [`three`], from the first, count a request to the n-th of [`PATHS`].
+/// The rules of [`three`], from the first, that count a request to the n-th of [`PATHS`].
 fn counting(path: usize) -> impl Iterator<Item = usize> {
     0..=path
 }
@@ -45,9 +45,9 @@ struct Step {
     /// Milliseconds since the request before.
     pause: u64,
     worker: usize,
-    /// Which of [`PATHS`].
+    /// Index in [`PATHS`].
     path: usize,
-    /// Another worker, and how often it is asked after each of a few reads of this one.
+    /// Another worker, and its number of requests after each of a few reads of this one.
     between: Option<(usize, usize)>,
 }
 

@@ -51,7 +51,7 @@ fn a_reply_confirms_the_return_of_the_key_that_it_settles() {
             assert_eq!(acquire(&mut limiter, &mut slots, address, 3).1.outcome(), DecisionKind::Allow);
         }
         let report = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
-        assert_eq!(said(&report), [(report.keys[0].epoch, 1, 0); 2]);
+        assert_eq!(epochs(&report), [(report.keys[0].epoch, 1, 0); 2]);
         let reply = Reply {
             sequence: report.sequence,
             pops: 1,
@@ -69,7 +69,7 @@ fn a_reply_confirms_the_return_of_the_key_that_it_settles() {
 /// A request's epoch has the number of one that another key gives back.
 // I6
 #[test]
-fn the_cost_of_a_request_is_not_recorded_for_a_key_that_is_given_back() {
+fn a_requests_cost_is_not_recorded_for_a_returned_key() {
     let (mut first, mut slots) = strict("deny");
     let epoch = acquire(&mut first, &mut slots, "192.0.2.1", 3).0.keys[0].epoch;
     let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true}]);
@@ -81,17 +81,17 @@ fn the_cost_of_a_request_is_not_recorded_for_a_key_that_is_given_back() {
     limiter.report_failed(lost.sequence, T0 + 250 * MS);
     limiter.current.is_reserving = true;
     let (report, decision) = acquire(&mut limiter, &mut slots, "192.0.2.2", 5);
-    assert_eq!(said(&report), [(epoch, 1, 0), (epoch, 0, 1)]);
+    assert_eq!(epochs(&report), [(epoch, 1, 0), (epoch, 0, 1)]);
     for done in afterwards(decision) {
         limiter.charge(done, 3, &mut slots, T0);
     }
     let report = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
-    assert_eq!(said(&report), [(epoch, 1, 0), (epoch, 3, 0)]);
+    assert_eq!(epochs(&report), [(epoch, 1, 0), (epoch, 3, 0)]);
 }
 
 /// A worker that can keep no more epochs keeps the tokens in their entry instead.
 #[test]
-fn tokens_are_given_back_only_if_that_can_be_repeated_until_it_is_confirmed() {
+fn tokens_are_returned_only_if_that_can_be_repeated() {
     for (held, is_given_back) in [(OWN_MAX / 2 + 1, true), (OWN_MAX, false)] {
         let (mut limiter, mut slots) = strict("deny");
         let epoch = acquire(&mut limiter, &mut slots, "192.0.2.1", 3).0.keys[0].epoch;
@@ -103,7 +103,7 @@ fn tokens_are_given_back_only_if_that_can_be_repeated_until_it_is_confirmed() {
         let (report, _) = wait(&mut limiter, &mut slots, T0);
         limiter.current.is_reserving = false;
         let is_on_hand = ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome() == DecisionKind::Allow;
-        let found = (said(&report).contains(&(epoch, 1, 0)), is_on_hand);
+        let found = (epochs(&report).contains(&(epoch, 1, 0)), is_on_hand);
         assert_eq!(found, (is_given_back, !is_given_back), "{held}");
         // A report gives the rest back once, which is counted if it cannot be repeated.
         limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
@@ -132,7 +132,7 @@ fn a_first_touch_waits_for_one_token_and_spends_it() {
     assert_eq!(limiter.counters().take_event(CountedEvent::Paused), 3);
 }
 
-/// So many an hour for each address.
+/// A strict rule of `rate` for each address.
 fn hourly(rate: &str, burst: u32, on_sync_loss: &str) -> (Limiter, LocalSlots) {
     let rule = json!([{"name": "reset", "key": ["client_address"], "rate": rate, "burst": burst, "strict": true,
                        "on_sync_loss": on_sync_loss}]);
@@ -140,7 +140,7 @@ fn hourly(rate: &str, burst: u32, on_sync_loss: &str) -> (Limiter, LocalSlots) {
 }
 
 #[test]
-fn a_client_is_told_what_the_budget_has_left_and_what_is_on_hand() {
+fn a_status_counts_tokens_in_the_budget_and_on_hand() {
     let (mut limiter, mut slots) = hourly("5/h", 5, "deny");
     let (report, acquire) = wait(&mut limiter, &mut slots, T0);
     let grants =
@@ -157,7 +157,7 @@ fn a_client_is_told_what_the_budget_has_left_and_what_is_on_hand() {
 
 // I6
 #[test]
-fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
+fn leased_tokens_are_spent_at_once_until_the_lease_ends() {
     let (mut limiter, mut slots) = strict("deny");
     let (report, acquire) = wait(&mut limiter, &mut slots, T0);
     limiter.acquired(acquire, &leased(report.sequence, 4, 2_000), &mut slots, T0 + 500 * MS).unwrap();
@@ -169,7 +169,7 @@ fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
 
 // I6
 #[test]
-fn a_acquire_in_vain_is_decided_by_the_rule() {
+fn an_acquire_in_vain_is_decided_by_the_rule() {
     for (policy, expected) in
         [("deny", DecisionKind::Deny), ("local", DecisionKind::Allow), ("share", DecisionKind::Allow)]
     {
@@ -192,7 +192,7 @@ fn a_acquire_in_vain_is_decided_by_the_rule() {
 /// A request counts by two rules, and the budget of one of them is out of reach: its own `on_sync_loss` decides about
 /// it, and nothing else.
 #[test]
-fn a_key_that_its_store_did_not_answer_for_is_decided_by_its_own_rule() {
+fn a_key_without_its_store_is_decided_by_its_rule() {
     let rule = |name, on_sync_loss| {
         json!({"name": name, "key": ["client_address"], "rate": "5/m", "strict": true,
                "on_sync_loss": on_sync_loss})
@@ -221,7 +221,7 @@ fn a_key_that_its_store_did_not_answer_for_is_decided_by_its_own_rule() {
 /// The same where the other slot was fine when it was read.
 // I3
 #[test]
-fn a_token_is_given_back_where_another_rule_turns_out_short() {
+fn a_token_is_returned_if_another_rule_refuses() {
     let net = json!({"name": "net", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 2});
     for (rate, burst) in [("5/m", 5), ("100/s", 1_000)] {
         let login =
@@ -241,20 +241,20 @@ fn a_token_is_given_back_where_another_rule_turns_out_short() {
         };
         let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
         assert_eq!(ask(&mut mine, &mut contended, "192.0.2.1", T0).outcome(), DecisionKind::Limit);
-        assert!(reads >= 4, "judged again, and given back");
+        assert!(reads >= 4, "decided again, and given back");
         let report = mine.report(&mut slots, true, T0).unwrap();
         let of_login = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
         assert_eq!(of_login.map(|key| key.admitted).collect::<Vec<_>>(), [1], "{rate}");
     }
 }
 
-/// The epochs that a report names, with what was spent and what is wanted.
-fn said(report: &Report) -> Vec<(u32, u64, u32)> {
+/// The epochs in a report, with the tokens that were spent and those that are wanted.
+fn epochs(report: &Report) -> Vec<(u32, u64, u32)> {
     report.keys.iter().map(|key| (key.epoch, key.admitted, key.ahead)).collect()
 }
 
 #[test]
-fn what_is_not_used_is_given_back_until_an_answer_confirms_it() {
+fn an_unused_lease_is_returned_until_an_answer_confirms_it() {
     let (mut limiter, mut slots) = strict("deny");
     let (report, acquire) = wait(&mut limiter, &mut slots, T0);
     let epoch = report.keys[0].epoch;
@@ -262,13 +262,13 @@ fn what_is_not_used_is_given_back_until_an_answer_confirms_it() {
     assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     let mut reported = |ms| limiter.report(&mut slots, true, T0 + ms * MS).unwrap();
     let lost = reported(250);
-    assert_eq!(said(&lost), [(epoch, 1, 0)]);
-    assert_eq!(said(&reported(500)), [], "it is under way");
+    assert_eq!(epochs(&lost), [(epoch, 1, 0)]);
+    assert_eq!(epochs(&reported(500)), [], "it is under way");
     limiter.report_failed(lost.sequence, T0 + 600 * MS);
     let second = limiter.report(&mut slots, true, T0 + 750 * MS).unwrap();
-    assert_eq!(said(&second), [(epoch, 1, 0)]);
+    assert_eq!(epochs(&second), [(epoch, 1, 0)]);
     limiter.apply(second.sequence, &leased(second.sequence, 0, 0), &mut slots, T0 + 800 * MS).unwrap();
-    assert_eq!(said(&limiter.report(&mut slots, true, T0 + 1_000 * MS).unwrap()), []);
+    assert_eq!(epochs(&limiter.report(&mut slots, true, T0 + 1_000 * MS).unwrap()), []);
     limiter.report(&mut slots, true, T0 + 3_000 * MS).unwrap();
     assert_eq!(limiter.counters().take_event(CountedEvent::Uncharged), 0);
 }
@@ -293,7 +293,7 @@ fn unused_tokens_whose_lease_ends_before_they_are_given_back_are_counted() {
 
 /// The budget may have been debited, and the answer lost.
 #[test]
-fn what_a_call_that_failed_may_have_acquired_is_given_back() {
+fn tokens_of_a_failed_acquire_are_returned() {
     let (mut limiter, mut slots) = strict("deny");
     let (lost, acquire) = wait(&mut limiter, &mut slots, T0);
     limiter.acquire_failed(acquire, &mut slots, T0 + 500 * MS);
@@ -302,27 +302,31 @@ fn what_a_call_that_failed_may_have_acquired_is_given_back() {
     // The next call for a token gives it back before it asks.
     let (report, acquire) = wait(&mut limiter, &mut slots, T0 + 501 * MS);
     let next = report.keys[1].epoch;
-    assert_eq!(said(&report), [(lost.keys[0].epoch, 0, 0), (next, 0, 1)]);
+    assert_eq!(epochs(&report), [(lost.keys[0].epoch, 0, 0), (next, 0, 1)]);
     limiter.acquire_failed(acquire, &mut slots, T0 + 600 * MS);
     let report = limiter.report(&mut slots, false, T0 + 750 * MS).unwrap();
-    assert_eq!(said(&report), [(lost.keys[0].epoch, 0, 0), (next, 0, 0)]);
+    assert_eq!(epochs(&report), [(lost.keys[0].epoch, 0, 0), (next, 0, 0)]);
 }
 
 #[test]
-fn a_little_that_is_spent_of_a_burst_needs_no_report_of_its_own() {
+fn a_small_part_of_a_burst_needs_no_report() {
     let rule = json!([{"name": "login", "key": ["client_address"], "rate": "128/s", "strict": true}]);
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(4));
-    for (charged, said) in [(1, None), (2, None), (3, Some((3, 0)))] {
+    for (charged, expected) in [(1, None), (2, None), (3, Some((3, 0)))] {
         let now = T0 + charged * 300 * MS;
         let (report, acquire) = wait(&mut limiter, &mut slots, now);
-        // The next acquire says it.
+        // The next acquire contains the count.
         assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (charged - 1, 1));
         assert!(
             limiter.acquired(acquire, &leased(report.sequence, charged, 2_000), &mut slots, now).unwrap()
         );
         assert_eq!(again(&mut limiter, true, &mut slots, now), DecisionKind::Allow);
         let report = limiter.report(&mut slots, false, now + 250 * MS);
-        assert_eq!(report.map(|report| (report.keys[0].admitted, report.keys[0].ahead)), said, "{charged}");
+        assert_eq!(
+            report.map(|report| (report.keys[0].admitted, report.keys[0].ahead)),
+            expected,
+            "{charged}"
+        );
     }
 }
 
@@ -334,7 +338,7 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
     for round in 0..20 {
         let (report, acquire) = wait(&mut limiter, &mut slots, now);
         names.push(report.keys[0].epoch);
-        // The lease has ended when it arrives, or the answer says that the epoch is over.
+        // The lease has ended when it arrives, or the answer ends the epoch.
         let lease_ms = 9 * u32::from(round % 2 == 1);
         limiter.acquired(acquire, &leased(report.sequence, 9, lease_ms), &mut slots, now + 5).unwrap();
         if lease_ms > 0 {

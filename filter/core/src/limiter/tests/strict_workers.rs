@@ -5,7 +5,7 @@ use weir_protocol::messages::Leased;
 
 const ADDRESS: &str = "192.0.2.1";
 
-/// Workers over one table, and a budget of so many tokens.
+/// Workers over one table, and a budget of `budget` tokens.
 struct Workers {
     limiters: Vec<Limiter>,
     slots: LocalSlots,
@@ -51,7 +51,7 @@ impl Workers {
             .encode()
     }
 
-    /// What becomes of a request whose acquire is answered.
+    /// The outcome of a request whose acquire is answered.
     fn answered(&mut self, waiting: &Waiting, reply: &[u8], now: Time) -> DecisionKind {
         let limiter = &mut self.limiters[waiting.worker];
         let answered = limiter.acquired(waiting.acquire, reply, &mut self.slots, now).unwrap();
@@ -75,7 +75,7 @@ fn requests_that_wait_at_several_workers_each_want_a_token() {
         let mut workers = Workers::new(count, 1_000);
         let mut waiting: Vec<_> = (0..40).map(|n| workers.wait(n % count, T0)).collect();
         assert!(waiting.iter().map(ahead).eq(1..=40), "{count} workers");
-        // weir-sync hears them in one order, and the answers come in another.
+        // The calls reach weir-sync in one order, and the answers come in another.
         waiting.sort_by_key(|waiting| ahead(waiting) * 7 % 41);
         let replies: Vec<_> = waiting.iter().map(|waiting| workers.debit(&waiting.report)).collect();
         let later = T0 + 90 * MS;
@@ -90,7 +90,7 @@ fn requests_that_wait_at_several_workers_each_want_a_token() {
 
 // I6
 #[test]
-fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
+fn a_later_request_does_not_spend_awaited_tokens() {
     let mut workers = Workers::new(2, 1_000);
     let (first, second) = (workers.wait(0, T0), workers.wait(1, T0));
     // The answer to the first is under way: what it brought is on hand already.
@@ -104,13 +104,13 @@ fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
 
 // I6
 #[test]
-fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
+fn tokens_awaited_at_an_ended_worker_become_free() {
     let mut workers = Workers::new(2, 1_000);
     let (lost, other) = (workers.wait(0, T0), workers.wait(1, T0));
     drop(lost);
     assert_eq!(workers.end(&other, T0), DecisionKind::Allow);
     let next = workers.wait(1, T0 + 1_900 * MS);
-    assert_eq!(ahead(&next), 2, "it is believed to wait yet");
+    assert_eq!(ahead(&next), 2, "it may still wait");
     assert_eq!(workers.end(&next, T0 + 1_900 * MS), DecisionKind::Allow);
     workers.limiters[1].sync.as_mut().unwrap().observe(1, false, T0 + 3_920 * MS);
     assert_eq!(workers.ask(1, T0 + 3_920 * MS), DecisionKind::Allow);

@@ -48,7 +48,7 @@ fn the_first_tier_whose_condition_holds_replaces_the_quota() {
 
 // I3
 #[test]
-fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
+fn a_tier_has_its_own_bucket_and_wider_prefixes() {
     let wider = json!({"also_by_prefix": [{"ipv4": 24, "times": 1}]});
     let set = rules(&json!([rule(&wider), {"name": "all", "key": ["client_address"], "rate": "50/h"}]));
     let names: Vec<_> = set.rules().iter().map(|rule| rule.name.as_str()).collect();
@@ -96,7 +96,7 @@ fn a_tier_may_be_for_values_of_the_key() {
 }
 
 #[test]
-fn ten_thousand_values_are_a_list_and_one_more_is_refused() {
+fn a_list_of_more_than_ten_thousand_values_is_refused() {
     let tiers = |n: usize| {
         let keys: Vec<_> = (0..n).map(|i| std::format!("account-{i}")).collect();
         json!([{"name": "big", "keys": keys, "times": 3}])
@@ -112,7 +112,7 @@ fn ten_thousand_values_are_a_list_and_one_more_is_refused() {
 }
 
 #[test]
-fn what_is_no_list_of_the_keys_values_is_refused() {
+fn a_malformed_list_of_key_values_is_refused() {
     let one =
         "rules[0].tiers[0].keys: expected a key with one part beside client_address, whose values these are";
     for (key, keys, expected) in [
@@ -136,7 +136,7 @@ fn what_is_no_list_of_the_keys_values_is_refused() {
 }
 
 #[test]
-fn what_is_no_tier_is_refused_at_its_place() {
+fn a_malformed_tier_is_refused_at_its_place() {
     let errors = |tiers: Value| -> Vec<String> {
         let errors = ErrorCollector::default();
         let read = RuleSet::parse(&json!([rule(&json!({"tiers": tiers, "cost": 3}))]), "rules", &errors);

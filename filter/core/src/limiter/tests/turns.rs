@@ -22,15 +22,15 @@ fn with(fields: &Value) -> (Limiter, LocalSlots) {
     (limiter, LocalSlots::new(4))
 }
 
-/// The first key of the report is given so many turns, which come after `wait_ms`, or places do; so many are left.
-fn told(report: &Report, (charged, wait_ms, left): (u64, u64, u32)) -> Vec<u8> {
+/// A reply that gives the first key of the report `charged` turns or places after `wait_ms`, with `left` more.
+fn reply_with(report: &Report, (charged, wait_ms, left): (u64, u64, u32)) -> Vec<u8> {
     let turn = Allowance::Leased(Leased { wait_ms, left, ..Leased::of(charged, 2_000) });
     let mut grants = vec![Allowance::Leased(Leased::NONE); report.keys.len()];
     grants[0] = turn;
     Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
-/// Asks and acquires; returns what was asked for, and what is decided once the answer has come.
+/// Asks and acquires; returns the report, and the decision with the answer.
 fn acquires(
     limiter: &mut Limiter,
     slots: &mut dyn Slots,
@@ -38,25 +38,25 @@ fn acquires(
     now: Time,
 ) -> (Report, Decision) {
     let (report, acquire) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
-    assert!(limiter.acquired(acquire, &told(&report, answer), slots, now).unwrap());
+    assert!(limiter.acquired(acquire, &reply_with(&report, answer), slots, now).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
     (report, decision)
 }
 
-/// For how long a request is held, in milliseconds, if it is let through; and what its client is told.
+/// The time for which a request is held, in milliseconds, if it is let through; and the quota status for its client.
 fn held(decision: &Decision) -> (Option<u64>, BucketStatus) {
     let hold_ms = if let Decision::Allow { hold_ns, .. } = decision { Some(hold_ns / MS) } else { None };
     (hold_ms, decision.strictest().unwrap().1)
 }
 
 #[test]
-fn each_request_acquires_its_turn_and_is_held_until_it_comes() {
+fn each_request_acquires_its_turn_and_is_held_until_then() {
     let (mut limiter, mut slots) = with(&json!({}));
     let mut epochs = Vec::new();
     for (wait_ms, left) in [(0, 3), (100, 2), (250, 1)] {
         let (report, decision) = acquires(&mut limiter, &mut slots, (1, wait_ms, left), T0);
         assert_eq!(report.rules[0].sharing.refill_policy, RefillPolicy::Queue);
-        assert_eq!(report.keys.len(), 1, "nothing is said of the turns before");
+        assert_eq!(report.keys.len(), 1, "without the turns before");
         let key = &report.keys[0];
         assert_eq!((key.admitted, key.ahead), (0, 1));
         epochs.push(key.epoch);
@@ -72,7 +72,7 @@ fn each_request_acquires_its_turn_and_is_held_until_it_comes() {
 }
 
 #[test]
-fn a_dear_request_wants_as_many_turns_at_once_and_one_that_never_fits_acquires_none() {
+fn an_expensive_request_acquires_several_turns_or_none() {
     let (mut limiter, mut slots) = with(&json!({"cost": 3}));
     let (report, decision) = acquires(&mut limiter, &mut slots, (3, 100, 0), T0);
     assert_eq!((report.keys[0].ahead, held(&decision).0), (3, Some(100)));
@@ -97,7 +97,7 @@ impl Request for Two {
 }
 
 #[test]
-fn a_peek_asks_for_no_turn_and_is_told_when_one_would_come() {
+fn a_peek_acquires_no_turn_and_states_the_next() {
     for (wait_ms, left, hold_ms, remaining) in [(0, 4, Some(0), 3), (150, 2, Some(150), 1), (350, 0, None, 0)]
     {
         let (mut limiter, mut slots) = with(&json!({}));
@@ -110,7 +110,7 @@ fn a_peek_asks_for_no_turn_and_is_told_when_one_would_come() {
     }
 }
 
-/// Out of touch from the beginning: how long each of so many requests is held, in milliseconds, that come together.
+/// The times for which `n` requests that come together without weir-sync are held, in milliseconds.
 fn alone(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Vec<Option<u64>> {
     let decided = (0..n).map(|_| {
         let (_, acquire) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
@@ -122,7 +122,7 @@ fn alone(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Ve
 }
 
 #[test]
-fn out_of_touch_the_rule_says_whose_turns_count() {
+fn on_sync_loss_decides_whose_turns_count() {
     let (mut limiter, mut slots) = with(&json!({"on_sync_loss": "local"}));
     assert_eq!(alone(&mut limiter, &mut slots, 4, T0), [Some(0), Some(100), Some(200), Some(300)]);
     assert_eq!(alone(&mut limiter, &mut slots, 1, T0), [None]);
@@ -136,9 +136,9 @@ fn out_of_touch_the_rule_says_whose_turns_count() {
     assert_eq!(decision.outcome(), DecisionKind::Deny);
 }
 
-/// I3: what another rule refused after all is no place for two.
+/// I3: a turn that another rule refused after all is given to one request only.
 #[test]
-fn a_turn_that_was_taken_alone_and_is_given_back_is_nobody_elses() {
+fn a_returned_local_turn_is_given_out_once() {
     let (mut limiter, mut slots) = with(&json!({"on_sync_loss": "local"}));
     assert_eq!(alone(&mut limiter, &mut slots, 2, T0), [Some(0), Some(100)]);
     limiter.take_back(&mut slots, T0);

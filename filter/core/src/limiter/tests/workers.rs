@@ -1,4 +1,4 @@
-//! The workers of one POP have one bucket: none refuses what another has left of it, and what one hears holds at all.
+//! The workers of one POP share each bucket: none refuses tokens that others left, and a reply to one applies at all.
 
 use super::*;
 use crate::table::slot::Entry;
@@ -23,7 +23,7 @@ fn value() -> Vec<u8> {
 
 /// Another burst each time the bucket is full, dealt to the workers in turn or in runs.
 #[test]
-fn a_burst_is_let_through_whole_however_it_is_spread_over_workers() {
+fn a_burst_over_any_number_of_workers_is_admitted() {
     for (pops, run) in [1, 3, 1_000].into_iter().flat_map(|pops| [1, 2, 7, 118].map(|run| (pops, run))) {
         let (mut all, mut slots) = (workers::<8>(&one_rule("159/s", 118), pops), LocalSlots::new(1));
         for n in 0..10 * 118 {
@@ -39,7 +39,7 @@ fn a_burst_is_let_through_whole_however_it_is_spread_over_workers() {
 
 // I7
 #[test]
-fn a_request_that_two_rules_count_is_charged_to_each_of_them_once() {
+fn a_request_is_charged_once_to_each_counting_rule() {
     let rule = |name: &str, rate: &str, burst: u32| json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst});
     let rule_set = rules(&json!([rule("quick", "20/s", 100), rule("slow", "1/s", 1_000)]));
     let (mut both, mut slots) = (workers::<2>(&rule_set, 1_000), LocalSlots::new(1));
@@ -54,7 +54,7 @@ fn a_request_that_two_rules_count_is_charged_to_each_of_them_once() {
 }
 
 #[test]
-fn a_ban_and_a_grant_hold_at_once_at_workers_that_have_not_heard() {
+fn bans_and_grants_apply_at_once_at_other_workers() {
     for is_banned in [true, false] {
         let (mut both, mut slots) = (workers::<2>(&one_rule("20/s", 200), 1_000), LocalSlots::new(1));
         for worker in &mut both {
@@ -85,7 +85,7 @@ fn a_ban_and_a_grant_hold_at_once_at_workers_that_have_not_heard() {
     }
 }
 
-/// What one client was let through, as a bucket that never refuses.
+/// The admitted requests of one client, as a bucket that never refuses.
 #[derive(Clone, Copy)]
 struct Meter(u64);
 

@@ -19,8 +19,8 @@ fn tag(n: u64) -> Tag {
     Tag::of_key(n + 1, 0)
 }
 
-/// Has every key of the slot say `n`.
-fn say(slot: &mut Slot, keys: u64, n: u64) {
+/// Sets the value of the first `keys` keys of the slot to `n`.
+fn set_all(slot: &mut Slot, keys: u64, n: u64) {
     let entry = Entry::Cold(Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: FairShare::WHOLE });
     for key in 0..keys {
         assert!(slot.put(tag(key), &entry, NOW).is_some());
@@ -35,12 +35,12 @@ fn watched() -> Watched {
     entry
 }
 
-/// What all keys of the slot say, and how many they are.
-fn said(slot: &Slot) -> (u64, u64) {
-    let says: Vec<u64> = slot.entries().map(|(_, entry)| entry.bucket().refilled().as_nanos()).collect();
-    let first = says.first().copied().unwrap_or(0);
-    assert!(says.iter().all(|n| *n == first), "torn: {says:?}");
-    (first, says.len() as u64)
+/// The value that all keys of the slot have, and their number.
+fn common_value(slot: &Slot) -> (u64, u64) {
+    let values: Vec<u64> = slot.entries().map(|(_, entry)| entry.bucket().refilled().as_nanos()).collect();
+    let first = values.first().copied().unwrap_or(0);
+    assert!(values.iter().all(|n| *n == first), "torn: {values:?}");
+    (first, values.len() as u64)
 }
 
 #[test]
@@ -50,12 +50,12 @@ fn a_write_succeeds_only_from_the_state_that_was_read() {
     let mut slot = Slot::empty();
     let first = one.read(1, &mut slot).unwrap();
     assert_eq!(other.read(1, &mut slot), Ok(first));
-    say(&mut slot, 3, 7);
+    set_all(&mut slot, 3, 7);
     assert_eq!(one.write(1, &mut slot, first), Ok(()));
     assert_eq!(other.write(1, &mut slot, first), Err(WriteError::Conflict));
     let mut seen = Slot::empty();
     let second = other.read(1, &mut seen).unwrap();
-    assert_eq!((said(&seen), second != first), ((7, 3), true));
+    assert_eq!((common_value(&seen), second != first), ((7, 3), true));
     assert_eq!((other.read(2, &mut seen), other.count()), (Err(ReadError::Missing), 2));
     assert_eq!(other.write(2, &mut seen, second), Err(WriteError::Unavailable));
 }
@@ -69,29 +69,29 @@ fn any_number_of_handles_writes_one_after_the_other() {
         handles.push(SlotsHandle::new(Arc::clone(&slots)));
         for handle in handles.iter_mut().rev().take(3) {
             let version = handle.read(0, &mut slot).unwrap();
-            say(&mut slot, 1, n);
+            set_all(&mut slot, 1, n);
             assert_eq!(handle.write(0, &mut slot, version), Ok(()));
         }
     }
 }
 
 #[test]
-fn one_that_keeps_losing_holds_the_slot() {
+fn a_repeated_loser_holds_the_slot() {
     let slots = SharedSlots::new(1, 3);
     let (mut other, mut slot) = (written(&slots, 2), Slot::empty());
     let mut loser = SlotsHandle::new(Arc::clone(&slots));
     for _ in 0..3 {
         let version = loser.read(0, &mut slot).unwrap();
-        assert!(say_more(&mut other, &[0, 1]));
+        assert!(increment(&mut other, &[0, 1]));
         assert_eq!(loser.write(0, &mut slot, version), Err(WriteError::Conflict));
     }
     let version = loser.read(0, &mut slot).unwrap();
-    assert!(!say_more(&mut other, &[0]), "it is held");
-    assert_eq!(said(&slot), (4, 2));
-    say(&mut slot, 2, 9);
+    assert!(!increment(&mut other, &[0]), "it is held");
+    assert_eq!(common_value(&slot), (4, 2));
+    set_all(&mut slot, 2, 9);
     assert_eq!(loser.write(0, &mut slot, version), Ok(()));
-    assert!(say_more(&mut other, &[0, 1]), "it is held no longer");
-    assert_eq!(each_says(&mut loser), [10, 10]);
+    assert!(increment(&mut other, &[0, 1]), "it is held no longer");
+    assert_eq!(values(&mut loser), [10, 10]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn threads_see_whole_slots_and_lose_no_write() {
     let mut handle = SlotsHandle::new(Arc::clone(&slots));
     let mut slot = Slot::empty();
     let version = handle.read(0, &mut slot).unwrap();
-    say(&mut slot, 1, 0);
+    set_all(&mut slot, 1, 0);
     handle.write(0, &mut slot, version).unwrap();
     drop(handle);
     thread::scope(|scope| {
@@ -113,9 +113,9 @@ fn threads_see_whole_slots_and_lose_no_write() {
             for _ in 0..WRITES {
                 loop {
                     let version = handle.read(0, &mut slot).unwrap();
-                    let (n, keys) = said(&slot);
+                    let (n, keys) = common_value(&slot);
                     // Sometimes another number of keys.
-                    say(&mut slot, keys.max(1 + n % 9), n + 1);
+                    set_all(&mut slot, keys.max(1 + n % 9), n + 1);
                     if handle.write(0, &mut slot, version).is_ok() {
                         break;
                     }
@@ -128,7 +128,7 @@ fn threads_see_whole_slots_and_lose_no_write() {
             begin.wait();
             while !is_over.load(Ordering::Relaxed) {
                 handle.read(0, &mut slot).unwrap();
-                said(&slot);
+                common_value(&slot);
             }
         });
         for writer in writers {
@@ -138,25 +138,25 @@ fn threads_see_whole_slots_and_lose_no_write() {
     });
     let mut handle = SlotsHandle::new(slots);
     handle.read(0, &mut slot).unwrap();
-    assert_eq!(said(&slot), (WRITERS * WRITES, 9));
+    assert_eq!(common_value(&slot), (WRITERS * WRITES, 9));
 }
 
-/// A slot with so many keys that say 1.
+/// A slot with this number of keys, each with the value 1.
 fn written(slots: &Arc<SharedSlots>, keys: u64) -> SlotsHandle {
     let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(slots)), Slot::empty());
     let version = handle.read(0, &mut slot).unwrap();
-    say(&mut slot, keys, 1);
+    set_all(&mut slot, keys, 1);
     handle.write(0, &mut slot, version).unwrap();
     handle
 }
 
-/// Has each of these keys of slot 0 say one more.
-fn say_more(handle: &mut SlotsHandle, keys: &[u64]) -> bool {
-    say_more_of(handle, &[0], keys.iter().map(|key| (0, *key)))
+/// Adds one to the value of each of these keys of slot 0.
+fn increment(handle: &mut SlotsHandle, keys: &[u64]) -> bool {
+    increment_in(handle, &[0], keys.iter().map(|key| (0, *key)))
 }
 
-/// Has each of these keys of several slots say one more: its slot's number among `indices`, and the key.
-fn say_more_of(handle: &mut SlotsHandle, indices: &[u32], keys: impl Iterator<Item = (usize, u64)>) -> bool {
+/// Adds one to the value of each of these keys of several slots: its slot's number among `indices`, and the key.
+fn increment_in(handle: &mut SlotsHandle, indices: &[u32], keys: impl Iterator<Item = (usize, u64)>) -> bool {
     let mut changes: Vec<EntryChange> = keys.map(|(slot, key)| EntryChange::of(tag(key), slot)).collect();
     handle.change_in_place(indices, &mut changes, &mut |changes| {
         for change in changes {
@@ -167,8 +167,8 @@ fn say_more_of(handle: &mut SlotsHandle, indices: &[u32], keys: impl Iterator<It
     })
 }
 
-/// What each key says.
-fn each_says(handle: &mut SlotsHandle) -> Vec<u64> {
+/// The value of each key.
+fn values(handle: &mut SlotsHandle) -> Vec<u64> {
     let mut slot = Slot::empty();
     handle.read(0, &mut slot).unwrap();
     (0..16).map_while(|key| Some(slot.get(tag(key))?.bucket().refilled().as_nanos())).collect()
@@ -183,10 +183,10 @@ fn entries_of_several_slots_are_changed_together_or_not_at_all() {
         let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
         for index in 0..SLOTS {
             let version = handle.read(index, &mut slot).unwrap();
-            say(&mut slot, 3, u64::from(index) * 10);
+            set_all(&mut slot, 3, u64::from(index) * 10);
             handle.write(index, &mut slot, version).unwrap();
         }
-        let mut said = |handle: &mut SlotsHandle| -> Vec<u64> {
+        let mut values = |handle: &mut SlotsHandle| -> Vec<u64> {
             let of = |index| {
                 handle.read(index, &mut slot).unwrap();
                 slot.get(tag(1)).unwrap().bucket().refilled().as_nanos()
@@ -195,10 +195,10 @@ fn entries_of_several_slots_are_changed_together_or_not_at_all() {
         };
         let change = |handle: &mut SlotsHandle, indices: &[u32], last_key: u64| {
             let key = |slot| (slot, if slot + 1 == count { last_key } else { 1 });
-            say_more_of(handle, indices, (0..count).map(key))
+            increment_in(handle, indices, (0..count).map(key))
         };
         let indices: Vec<u32> = (0..SLOTS).rev().take(count).collect();
-        let before = said(&mut handle);
+        let before = values(&mut handle);
         assert!(!change(&mut handle, &indices, 3), "the last is not there");
         let last = slots.head(indices[count - 1]).unwrap();
         let seen = last.state();
@@ -208,18 +208,18 @@ fn entries_of_several_slots_are_changed_together_or_not_at_all() {
         let mut twins = indices.clone();
         twins[count - 1] = twins[0];
         assert!(!change(&mut handle, &twins, 2), "a slot twice");
-        assert_eq!(said(&mut handle), before);
+        assert_eq!(values(&mut handle), before);
         assert!(change(&mut handle, &indices, 1));
-        let more = before.iter().zip(0..).map(|(said, index)| said + u64::from(indices.contains(&index)));
-        assert_eq!(said(&mut handle), more.collect::<Vec<_>>());
+        let more = before.iter().zip(0..).map(|(value, index)| value + u64::from(indices.contains(&index)));
+        assert_eq!(values(&mut handle), more.collect::<Vec<_>>());
     }
     let mut handle = SlotsHandle::new(SharedSlots::new(SLOTS, 1));
-    assert!(!say_more_of(&mut handle, &[0, 1, 2, 3, 4], [].into_iter()), "too many");
-    assert!(!say_more_of(&mut handle, &[], [].into_iter()), "none");
+    assert!(!increment_in(&mut handle, &[0, 1, 2, 3, 4], [].into_iter()), "too many");
+    assert!(!increment_in(&mut handle, &[], [].into_iter()), "none");
 }
 
 #[test]
-fn a_watched_entry_is_changed_where_it_is_and_its_neighbours_are_not() {
+fn a_watched_entry_is_changed_without_its_neighbours() {
     for keys in 1..=4u64 {
         let slots = SharedSlots::new(1, 1);
         let (mut handle, mut slot) = (written(&slots, 3), Slot::empty());
@@ -250,7 +250,7 @@ fn a_watched_entry_is_changed_where_it_is_and_its_neighbours_are_not() {
 
 // I3
 #[test]
-fn a_writer_that_stops_half_way_holds_nobody_up() {
+fn a_writer_that_stops_half_way_blocks_no_other() {
     let slots = SharedSlots::new(1, 2);
     let mut other = written(&slots, 2);
     for round in 1..10 {
@@ -258,35 +258,35 @@ fn a_writer_that_stops_half_way_holds_nobody_up() {
         let (head, mut stopped) = (slots.head(0).unwrap(), SlotsHandle::new(Arc::clone(&slots)));
         let seen = head.state();
         assert!(head.replace(seen, seen.begun()));
-        assert_eq!(each_says(&mut other), [round, round], "it is read all the same");
-        assert!(!say_more(&mut other, &[0, 1]), "by the general path");
+        assert_eq!(values(&mut other), [round, round], "it is read all the same");
+        assert!(!increment(&mut other, &[0, 1]), "by the general path");
         let mut slot = Slot::empty();
         let version = other.read(0, &mut slot).unwrap();
-        say(&mut slot, 2, round + 1);
+        set_all(&mut slot, 2, round + 1);
         assert_eq!(other.write(0, &mut slot, version), Ok(()));
-        // It goes on: what it writes is in no slot, and it says so.
+        // It goes on: what it writes is in no slot, and the write fails.
         slots.buffer(seen).unwrap().set(3, 77);
         assert!(!head.replace(seen.begun(), seen.next()));
         stopped.slots.put_back(seen.buffer);
-        assert_eq!(each_says(&mut other), [round + 1, round + 1]);
-        assert!(say_more(&mut stopped, &[0, 1]) && say_more(&mut other, &[0, 1]));
+        assert_eq!(values(&mut other), [round + 1, round + 1]);
+        assert!(increment(&mut stopped, &[0, 1]) && increment(&mut other, &[0, 1]));
         let version = other.read(0, &mut slot).unwrap();
-        say(&mut slot, 2, round + 1);
+        set_all(&mut slot, 2, round + 1);
         assert_eq!(other.write(0, &mut slot, version), Ok(()), "nobody lacks a buffer");
     }
 }
 
-/// Has each of these keys say one more: where they are, or else by a copy, as a request does. Returns whether it
-/// was done where they are.
-fn say_more_anyhow(handle: &mut SlotsHandle, slot: &mut Slot, keys: &[u64]) -> bool {
-    if say_more(handle, keys) {
+/// Adds one to the value of each of these keys, in place or else by a copy, as a request does. True if it was done
+/// in place.
+fn increment_or_copy(handle: &mut SlotsHandle, slot: &mut Slot, keys: &[u64]) -> bool {
+    if increment(handle, keys) {
         return true;
     }
     loop {
         let version = handle.read(0, slot).unwrap();
         for key in keys {
-            let says = slot.get(tag(*key)).unwrap().bucket().refilled() + 1;
-            let cold = Cold { bucket: Bucket::full_at(says), share: FairShare::WHOLE };
+            let value = slot.get(tag(*key)).unwrap().bucket().refilled() + 1;
+            let cold = Cold { bucket: Bucket::full_at(value), share: FairShare::WHOLE };
             slot.put(tag(*key), &Entry::Cold(cold), NOW);
         }
         if handle.write(0, slot, version).is_ok() {
@@ -312,7 +312,7 @@ fn threads_lose_no_change() {
                 begin.wait();
                 // One key of its own, and one that all have.
                 let in_place =
-                    (0..CHANGES).filter(|_| say_more_anyhow(&mut handle, &mut slot, &[own, 8])).count();
+                    (0..CHANGES).filter(|_| increment_or_copy(&mut handle, &mut slot, &[own, 8])).count();
                 in_place as u64
             }
         };
@@ -323,8 +323,8 @@ fn threads_lose_no_change() {
             let mut copies = 0;
             while !is_over.load(Ordering::Relaxed) {
                 let version = handle.read(0, &mut slot).unwrap();
-                let says = slot.get(tag(7)).unwrap().bucket().refilled() + 1;
-                let cold = Cold { bucket: Bucket::full_at(says), share: FairShare::WHOLE };
+                let value = slot.get(tag(7)).unwrap().bucket().refilled() + 1;
+                let cold = Cold { bucket: Bucket::full_at(value), share: FairShare::WHOLE };
                 slot.put(tag(7), &Entry::Cold(cold), NOW);
                 copies += u64::from(handle.write(0, &mut slot, version).is_ok());
             }
@@ -334,15 +334,15 @@ fn threads_lose_no_change() {
         let in_place: Vec<u64> = changers.into_iter().map(|changer| changer.join().unwrap()).collect();
         is_over.store(true, Ordering::Relaxed);
         let puts = copier.join().unwrap();
-        let says = each_says(&mut handle);
+        let values = values(&mut handle);
         // A change that was overtaken was made once more, but may be there.
         let most = |in_place: &u64| 1 + CHANGES + (CHANGES - in_place);
         for (own, in_place) in in_place.iter().enumerate() {
-            assert!((1 + CHANGES..=most(in_place)).contains(&says[own]), "{in_place}: {}", says[own]);
+            assert!((1 + CHANGES..=most(in_place)).contains(&values[own]), "{in_place}: {}", values[own]);
         }
         let (least, twice) = (1 + WRITERS * CHANGES, in_place.iter().map(|n| CHANGES - n).sum::<u64>());
-        assert!((least..=least + twice).contains(&says[8]), "{in_place:?}: {}", says[8]);
-        assert_eq!((says[7], &says[4..7]), (1 + puts, &[1, 1, 1][..]));
+        assert!((least..=least + twice).contains(&values[8]), "{in_place:?}: {}", values[8]);
+        assert_eq!((values[7], &values[4..7]), (1 + puts, &[1, 1, 1][..]));
         assert!(puts > 0 && twice < WRITERS * CHANGES / 2, "most are made in place: {in_place:?}, {puts}");
     });
 }

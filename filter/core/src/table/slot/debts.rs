@@ -174,20 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_told_to_a_64th_and_never_for_less() {
+    fn a_debt_is_rounded_up_by_at_most_a_64th() {
         for owes in (0..58).flat_map(|bits| [1_u64 << bits, (1 << bits) + 1, (2 << bits) - 1]) {
             for base in [T0, T0 + 999_999_999, Time::ZERO] {
                 let until = base + owes.min(DEBT_NS_MAX);
-                let told = Debt::new(9, until, base).until(base);
-                let more = told.nanos_since(until);
-                assert!(told >= until && more <= (owes / 61).max(1 << STEP_BITS_MIN), "{owes}: {more}");
+                let kept = Debt::new(9, until, base).until(base);
+                let more = kept.nanos_since(until);
+                assert!(kept >= until && more <= (owes / 61).max(1 << STEP_BITS_MIN), "{owes}: {more}");
             }
         }
         const { assert!(DEBT_NS_MAX > weir_protocol::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
     }
 
     #[test]
-    fn a_debt_that_is_paid_makes_room_and_one_that_is_not_is_merged() {
+    fn a_paid_debt_makes_room_and_others_are_merged() {
         let mut slot = Slot::empty();
         for key in 1..=DEBTS_MAX as u64 {
             slot.keep_debt(tag(1, key), T0 + key * SECOND_NS, T0);
@@ -210,7 +210,7 @@ mod tests {
         /// Compared with a map that forgets nothing.
         // I3
         #[test]
-        fn nobody_owes_less_than_it_does(
+        fn no_key_owes_less_than_its_debt(
             steps in prop::collection::vec((0u64..16, 0u64..300, 0u64..40, 0u64..500), 1..300),
         ) {
             let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);

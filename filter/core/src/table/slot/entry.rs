@@ -74,7 +74,7 @@ pub struct Strict {
     /// Tokens that requests wait for.
     pub awaited: u32,
     /// Time at which a request last began to wait, or of weir-sync's last reply without tokens.
-    pub noted_at: Moment,
+    pub updated_at: Moment,
     /// True if the key is barred: the budget has no tokens for it until `until`.
     pub is_barred: bool,
     /// Tokens left in the budget as of the last reply; the burst before the first.
@@ -140,12 +140,12 @@ impl LocalLimits {
     /// A debt does not record how much of it was reported: all if the key was watched; all but at most a fair
     /// share if it was cold. So a key that was watched may be charged for that share again at each eviction,
     /// and a key that was past its share, in a slot without room to watch it, reports no more than the share.
-    /// A bit to tell the two apart would halve the precision of the debt's time, or cost each slot two of its
+    /// A bit to distinguish the two would halve the precision of the debt's time, or cost each slot two of its
     /// debts.
     pub fn share_of_debt(&self, owed: Bucket, now: Time) -> FairShare {
-        let unsaid_max = self.quota.burst().div_ceil(self.divisor.max(1));
+        let unreported_max = self.quota.burst().div_ceil(self.divisor.max(1));
         let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
-        FairShare::used(given.min(unsaid_max), now)
+        FairShare::used(given.min(unreported_max), now)
     }
 }
 
@@ -212,9 +212,9 @@ impl Watched {
     fn bounded(&self) -> Bounded {
         match self.kind {
             SharingState::Bounded(bounded) => bounded,
-            SharingState::Strict(Strict { noted_at, .. }) => Bounded {
+            SharingState::Strict(Strict { updated_at, .. }) => Bounded {
                 asked: self.admitted,
-                unconfirmed_since: noted_at,
+                unconfirmed_since: updated_at,
                 hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: TOKENS_MAX, divisor: 1 },
             },
         }
@@ -396,8 +396,8 @@ impl Entry {
     /// Unconfirmed tokens of a watched key, if it has no lease and they are less than a burst.
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
-        let unsaid = w.unconfirmed();
-        (w.until <= now && unsaid < w.kind.tokens().max(1)).then_some(unsaid)
+        let unconfirmed = w.unconfirmed();
+        (w.until <= now && unconfirmed < w.kind.tokens().max(1)).then_some(unconfirmed)
     }
 
     /// True if it can be dropped without loss. Dropping a partly used share only delays the first report of

@@ -7,7 +7,7 @@
 //! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. Next is the
 //! key that owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that debt
 //! when it comes back. So a client gains nothing by rotating keys to get rid of a throttled one. A new key
-//! gets a bucket of its own while the slot can tell its debts apart; there is room for twice as many debts as
+//! gets a bucket of its own while the slot can distinguish its debts; there is room for twice as many debts as
 //! entries.
 //!
 //! An entry that a debt cannot replace is never evicted: one with a lease, with unconfirmed counts, or with a
@@ -65,7 +65,7 @@ pub struct Placement {
     pub entry: Entry,
     /// Debt of the key from its last eviction; full for a key that has an entry.
     pub owed: Bucket,
-    /// True if the bucket is charged for other keys' debts, because the slot could not tell all debts apart.
+    /// True if the bucket is charged for other keys' debts, because the slot could not distinguish all debts.
     pub is_shared: bool,
     /// Position of the entry in the slot; valid until the slot changes.
     at: Option<At>,
@@ -228,7 +228,7 @@ impl Slot {
     pub fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
         let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
-        let (_, lightest) = light.min_by_key(|(unsaid, _)| *unsaid)?;
+        let (_, lightest) = light.min_by_key(|(unconfirmed, _)| *unconfirmed)?;
         let dropped = self.let_go(lightest, now);
         self.begin_watching(tag, watched, now).map(|more| dropped + more)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!  word 0  bucket    64 b  time at which it is full again
 //!       1  until     40 b  in steps of 2^22 ns
-//!          moment    24 b  likewise; unconfirmed_since of a bounded rule, noted_at of a strict one
+//!          moment    24 b  likewise; unconfirmed_since of a bounded rule, updated_at of a strict one
 //!       2  admitted  32 b
 //!          epoch     32 b
 //!       3  charged   32 b
@@ -51,7 +51,7 @@ impl Watched {
         let (until, kind) = match low(hold) {
             stands @ (LEASE | BAR) => {
                 let is_barred = stands == BAR;
-                let strict = Strict { awaited: count, noted_at: moment, is_barred, left: tokens };
+                let strict = Strict { awaited: count, updated_at: moment, is_barred, left: tokens };
                 (steps | u64::from(divisor) << FINE_BITS, SharingState::Strict(strict))
             }
             SHARE => (steps, bounded(Hold::Share { cost: tokens, pops: divisor.max(1) })),
@@ -81,9 +81,9 @@ impl Watched {
             SharingState::Bounded(Bounded { asked, unconfirmed_since, hold: Hold::Share { pops, .. } }) => {
                 (unconfirmed_since, asked, SHARE, pops)
             }
-            SharingState::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
+            SharingState::Strict(Strict { awaited, updated_at, is_barred, .. }) => {
                 let fine = low(self.until.as_nanos() >> FINE_BITS) % FINE_STEPS;
-                (noted_at, awaited, if is_barred { BAR } else { LEASE }, fine)
+                (updated_at, awaited, if is_barred { BAR } else { LEASE }, fine)
             }
         };
         [

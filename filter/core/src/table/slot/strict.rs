@@ -17,8 +17,8 @@ impl Watched {
         match self.kind {
             SharingState::Strict(strict) => strict,
             SharingState::Bounded(_) => {
-                let (noted_at, left) = (Moment::of(Time::ZERO), self.kind.tokens());
-                Strict { awaited: 0, noted_at, is_barred: false, left }
+                let (updated_at, left) = (Moment::of(Time::ZERO), self.kind.tokens());
+                Strict { awaited: 0, updated_at, is_barred: false, left }
             }
         }
     }
@@ -81,7 +81,7 @@ impl Watched {
         if self.on_hand(now) == 0 {
             self.until = fine(until + BAR_STEP_NS);
             self.change_strict(|strict| {
-                (strict.noted_at, strict.is_barred, strict.left) = (Moment::of(now), true, 0);
+                (strict.updated_at, strict.is_barred, strict.left) = (Moment::of(now), true, 0);
             });
         }
     }
@@ -96,10 +96,10 @@ impl Watched {
 
     /// Nanoseconds since weir-sync last replied without tokens, or a request last began to wait. The maximum
     /// if that is beyond the range of a [`Moment`], or if the clock stepped back.
-    pub fn noted_since_ns(&self, now: Time) -> u64 {
-        let noted_at = self.strict().noted_at;
-        let is_far = Moment::of(now).is_before(noted_at);
-        if is_far { u64::MAX } else { noted_at.nanos_until(now) }
+    pub fn since_update_ns(&self, now: Time) -> u64 {
+        let updated_at = self.strict().updated_at;
+        let is_far = Moment::of(now).is_before(updated_at);
+        if is_far { u64::MAX } else { updated_at.nanos_until(now) }
     }
 
     /// Keeps the entry until `until`, while the debit for its epoch is under way. Does nothing to an epoch
@@ -115,14 +115,14 @@ impl Watched {
     /// debited for these and for the admitted ones. A worker that ends does not end its requests' waits, so
     /// they count until the last one to begin has timed out.
     pub fn awaited(&self, timeout_ns: u64, now: Time) -> u32 {
-        let may_wait = self.noted_since_ns(now) < timeout_ns.saturating_add(LATE_NS);
+        let may_wait = self.since_update_ns(now) < timeout_ns.saturating_add(LATE_NS);
         if may_wait { self.strict().awaited } else { 0 }
     }
 
     /// Begins the wait of a request for `tokens`, for `timeout_ns` at most.
     pub fn await_tokens(&mut self, tokens: u32, timeout_ns: u64, now: Time) {
         let awaited = self.awaited(timeout_ns, now).saturating_add(tokens);
-        self.change_strict(|strict| (strict.awaited, strict.noted_at) = (awaited, Moment::of(now)));
+        self.change_strict(|strict| (strict.awaited, strict.updated_at) = (awaited, Moment::of(now)));
     }
 
     /// Ends the wait of a request for `tokens`.
@@ -179,7 +179,7 @@ mod tests {
 
     // I6
     #[test]
-    fn what_is_given_back_of_a_barred_key_is_not_on_hand_until_it_is_leased_again() {
+    fn returned_tokens_of_a_barred_key_stay_barred_until_leased() {
         let mut key = begun();
         key.lease(1, T0 + 10 * SECOND_NS);
         key.spend(1, T0);
@@ -193,7 +193,7 @@ mod tests {
 
     /// The last milliseconds of a window count.
     #[test]
-    fn a_slot_keeps_to_the_microsecond_how_long_tokens_may_be_spent() {
+    fn a_slot_keeps_a_leases_end_to_the_microsecond() {
         let until = T0 + 3_000_000;
         let (mut slot, tag, mut key) = (Slot::empty(), Tag::of_key(1, 0), begun());
         key.lease(1, until);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_told_to_the_step_and_ends_none_too_early() {
+    fn a_bar_is_rounded_up_to_the_next_step() {
         let until = T0 + 1_000_000_007;
         let mut key = begun();
         key.bar(until, T0);

@@ -60,7 +60,7 @@ fn a_key_costs_32_bytes() {
 }
 
 #[test]
-fn reads_what_it_sealed() {
+fn a_sealed_slot_is_read_back() {
     let mut slot = indebted(5);
     slot.put(tag(99), &cold(7), T0);
     let mut read = Slot::empty();
@@ -116,7 +116,7 @@ fn a_lease_or_an_unreported_count_keeps_an_entry() {
 }
 
 #[test]
-fn of_full_buckets_the_one_idle_for_longest_goes_first() {
+fn the_full_bucket_idle_for_longest_goes_first() {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
     let mut slot = Slot::empty();
     for n in 0..KEYS_PER_SLOT as u64 {
@@ -132,7 +132,7 @@ fn of_full_buckets_the_one_idle_for_longest_goes_first() {
     assert_eq!(slot.get(tag(1)), None);
 }
 
-/// 10/s with a burst of 10, cut into so many parts.
+/// 10/s with a burst of 10, and this rate divisor.
 fn local_limits(divisor: u32) -> LocalLimits {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
     LocalLimits { quota, local_burst: 10, divisor }
@@ -140,19 +140,19 @@ fn local_limits(divisor: u32) -> LocalLimits {
 
 // I7
 #[test]
-fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
+fn used_shares_are_reported_after_the_bucket_has_refilled() {
     let limits = local_limits(4);
     let share = FairShare::WHOLE.take(&limits.quota, 2, 4, T0).unwrap();
     let cold = Cold { bucket: Bucket::FULL, share };
     assert_eq!(Watched::begin(&cold, &limits, 1, T0).admitted, 2 + 1);
-    // What else the bucket lacks was not admitted to this key.
+    // The other tokens that the bucket lacks were not admitted to this key.
     let bucket = Bucket::full_at(T0 + 8 * 100_000_000);
     assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &limits, 1, T0).admitted, 2 + 1);
 }
 
 // I7
 #[test]
-fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
+fn refilled_tokens_were_admitted_during_the_refill() {
     let (limits, now) = (local_limits(4), T0 + 10 * SECOND_NS);
     let share = FairShare::WHOLE.overdraw(&limits.quota, 9, 4, now);
     let since = |lacks: u64, local_burst: u32| {
@@ -182,7 +182,7 @@ proptest! {
     /// Compared with a map that forgets nothing: a slot has every entry that holds information, or a debt as large.
     // I3
     #[test]
-    fn holds_all_that_matters(ops in prop::collection::vec((0u64..40, 0u64..20, 0u64..3, prop::bool::ANY), 1..200)) {
+    fn a_slot_keeps_all_that_matters(ops in prop::collection::vec((0u64..40, 0u64..20, 0u64..3, prop::bool::ANY), 1..200)) {
         let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
         for (key, full_in_s, step_s, watch) in ops {
             now += step_s * SECOND_NS;

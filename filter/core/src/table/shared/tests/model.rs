@@ -1,14 +1,14 @@
-//! Threads that share a slot, in every order that they may run in with so many interruptions, and with every write that
+//! Threads that share a slot, in every order that they may run in with [`PREEMPTIONS`], and with every write that
 //! they may not have seen yet: `make model`.
 //!
-//! `LOOM_MAX_PREEMPTIONS=3 make model` allows more of them, and takes longer.
+//! `LOOM_MAX_PREEMPTIONS=3 make model` allows more interruptions, and takes longer.
 //!
 //! Tests of I3.
 
 use super::*;
 use loom::thread::{self, JoinHandle};
 
-/// How often a thread may be interrupted where it could go on. Two are enough for most faults (Musuvathi and Qadeer,
+/// Most interruptions of a thread that could go on. Two are enough for most faults (Musuvathi and Qadeer,
 /// "Iterative context bounding for systematic testing of multithreaded programs", 2007).
 const PREEMPTIONS: usize = 2;
 /// Steps of one run.
@@ -16,7 +16,7 @@ const STEPS_MAX: usize = 10_000;
 /// The keys of each slot.
 const KEYS: [u64; 2] = [0, 1];
 
-/// What each says at first; far from what those of another slot say.
+/// The first value of each key; far from those of another slot.
 fn begin(slot: u32) -> u64 {
     1 + 10 * u64::from(slot)
 }
@@ -32,7 +32,7 @@ fn model(slots: u32, threads: impl Fn(&Arc<SharedSlots>) + Send + Sync + 'static
             let mut handle = SlotsHandle::new(Arc::clone(&shared));
             let (mut room, version) = read(&mut handle, slot);
             for key in KEYS {
-                room.put(tag(key), &Entry::Cold(saying(begin(slot))), NOW);
+                room.put(tag(key), &Entry::Cold(entry_of(begin(slot))), NOW);
             }
             handle.write(slot, &mut room, version).unwrap();
         }
@@ -48,8 +48,8 @@ fn model(slots: u32, threads: impl Fn(&Arc<SharedSlots>) + Send + Sync + 'static
     });
 }
 
-/// Runs what two threads do to slots, and then checks the slots; it is told the sum of what they say. Each of them
-/// is the first to run once: loom remembers only the last access to a word, and so misses orders that begin with a
+/// Runs two threads, and then passes the slots and the sum of the threads' results to `check`. Each of them is the
+/// first to run once: loom remembers only the last access to a word, and so misses orders that begin with a
 /// reader.
 fn in_every_order(
     slots: u32,
@@ -60,8 +60,8 @@ fn in_every_order(
     for (first, second) in [(one, other), (other, one)] {
         model(slots, move |slots| {
             let thread = beside(slots, second);
-            let said = first(&mut SlotsHandle::new(Arc::clone(slots)));
-            check(slots, said + thread.join().unwrap());
+            let changes = first(&mut SlotsHandle::new(Arc::clone(slots)));
+            check(slots, changes + thread.join().unwrap());
         });
     }
 }
@@ -72,8 +72,8 @@ fn beside(slots: &Arc<SharedSlots>, does: impl FnOnce(&mut SlotsHandle) -> u64 +
     thread::spawn(move || does(&mut handle))
 }
 
-/// An entry that says `n` in each of its words.
-fn saying(n: u64) -> Cold {
+/// An entry with `n` in each of its words.
+fn entry_of(n: u64) -> Cold {
     Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: FairShare::from_bits(n) }
 }
 
@@ -99,7 +99,7 @@ fn read(handle: &mut SlotsHandle, slot: u32) -> (Slot, Version) {
     }
 }
 
-/// Has these keys of slot 0 say one more where they are. Returns how often it did.
+/// Adds one to these keys of slot 0 in place. Returns the number of times it succeeded.
 fn change(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
     change_of(handle, &[0], keys)
 }
@@ -154,14 +154,14 @@ fn hold_and_copy(handle: &mut SlotsHandle) -> u64 {
     copy(handle, 0, &[0])
 }
 
-/// Has the next read of slot 0 hold it.
+/// Makes the next read of slot 0 hold it.
 fn as_one_that_keeps_losing(handle: &mut SlotsHandle) {
     while !handle.losses.are_many(0) {
         handle.losses.add(0);
     }
 }
 
-/// Each word of these keys of slot 0 has so many changes.
+/// Asserts that each word of these keys of slot 0 has `least` to `most` changes.
 fn has_changes(slots: &Arc<SharedSlots>, keys: &[u64], least: u64, most: u64) {
     slot_has_changes(slots, 0, keys, least, most);
 }
@@ -175,8 +175,8 @@ fn slot_has_changes(slots: &Arc<SharedSlots>, index: u32, keys: &[u64], least: u
     );
 }
 
-/// Reads slot 0, of which others change these entries together, at most twice. Where nobody holds it, all is of one
-/// state.
+/// Reads slot 0, of which others change these entries together, at most twice. Unless it is held, all words are of
+/// one state.
 fn read_whole(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
     let (slot, Version(version)) = read(handle, 0);
     let words = words(&slot, keys);
@@ -187,13 +187,13 @@ fn read_whole(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
 }
 
 #[test]
-fn two_that_change_an_entry_where_it_is_lose_no_change() {
+fn two_changes_in_place_lose_nothing() {
     let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
     in_every_order(1, change, change, |slots, most| has_changes(slots, &[0], 2, most));
 }
 
 #[test]
-fn a_change_where_the_entry_is_and_a_copy_of_the_slot_lose_none() {
+fn a_change_in_place_and_a_copy_lose_nothing() {
     let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
     in_every_order(
         1,
@@ -204,7 +204,7 @@ fn a_change_where_the_entry_is_and_a_copy_of_the_slot_lose_none() {
 }
 
 #[test]
-fn a_change_of_a_watched_entry_and_a_copy_of_the_slot_lose_none() {
+fn a_watched_entrys_change_and_a_copy_lose_nothing() {
     const KEY: u64 = 7;
     model(1, |slots| {
         let mut handle = SlotsHandle::new(Arc::clone(slots));
@@ -232,7 +232,7 @@ fn two_copies_of_the_slot_lose_no_change() {
 }
 
 #[test]
-fn a_reader_beside_changes_where_the_entry_is_sees_a_whole_one() {
+fn a_reader_beside_changes_in_place_sees_whole_entries() {
     let twice = |handle: &mut SlotsHandle| change(handle, &[0]) + change(handle, &[0]);
     let read = |handle: &mut SlotsHandle| read_whole(handle, &[0]);
     in_every_order(1, twice, read, |slots, made| has_changes(slots, &[0], made, made));
@@ -245,18 +245,18 @@ fn a_reader_beside_copies_sees_whole_entries() {
 }
 
 #[test]
-fn one_that_keeps_losing_holds_the_slot_and_lets_it_go() {
+fn a_repeated_loser_holds_and_releases_the_slot() {
     let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
     in_every_order(1, change, hold_and_copy, |slots, most| has_changes(slots, &[0], 2, most));
 }
 
 #[test]
-fn two_that_keep_losing_both_have_their_turn() {
+fn two_repeated_losers_both_have_their_turn() {
     in_every_order(1, hold_and_copy, hold_and_copy, |slots, _| has_changes(slots, &[0], 2, 2));
 }
 
 #[test]
-fn one_that_holds_the_slot_and_never_goes_on_holds_nobody_up() {
+fn a_stopped_holder_of_the_slot_blocks_no_thread() {
     model(1, |slots| {
         let mut holder = SlotsHandle::new(Arc::clone(slots));
         as_one_that_keeps_losing(&mut holder);
@@ -288,9 +288,9 @@ fn a_change_never_reaches_the_slot_that_has_the_buffer_next() {
     });
 }
 
-/// One takes them in one order, the other in the other. Without a copy nobody is overtaken.
+/// The threads take the slots in opposite orders. Without a copy no change is overtaken.
 #[test]
-fn two_that_change_entries_of_two_slots_do_not_wait_for_each_other() {
+fn changes_in_opposite_orders_lose_nothing() {
     in_every_order(
         2,
         |handle| change_of(handle, &[0, 1], &[0]),
@@ -305,7 +305,7 @@ fn two_that_change_entries_of_two_slots_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_change_of_two_slots_and_a_copy_of_one_lose_none() {
+fn a_change_of_two_slots_and_a_copy_lose_nothing() {
     in_every_order(
         2,
         |handle| change_both_or_copy(handle, [0, 1]),
