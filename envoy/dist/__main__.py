@@ -12,7 +12,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lab"))
 
 import release  # noqa: E402  (it needs the path above)
-from problem import Problem, complain, say  # noqa: E402
+from problem import Problem, print_problem, print_line  # noqa: E402
 
 
 def main():
@@ -22,9 +22,9 @@ def main():
         files = release.files(arguments.architectures, _created())
         _write(arguments.into, files)
     except Problem as problem:
-        complain(problem)
+        print_problem(problem)
         return 1
-    say(f"{len(files)} files are in {os.path.relpath(arguments.into)}; docs/install.md says what to do with them")
+    print_line(f"{len(files)} files are in {os.path.relpath(arguments.into)}; docs/install.md has the commands to install them")
     return 0
 
 
@@ -38,15 +38,15 @@ def _arguments():
 
 
 def _created():
-    """The time of all in the release, in seconds since 1970: the commit's, unless SOURCE_DATE_EPOCH says otherwise."""
-    said = os.environ.get("SOURCE_DATE_EPOCH")
-    if said is None:
+    """The time of all in the release, in seconds since 1970: SOURCE_DATE_EPOCH, or else the commit's."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH")
+    if seconds is None:
         command = ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "log", "-1", "--format=%ct"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        said = done.stdout.strip()
-    if not said.isdigit():
+        seconds = done.stdout.strip()
+    if not seconds.isdigit():
         raise Problem("this copy has no commit to take the release's time from: set SOURCE_DATE_EPOCH (seconds since 1970).")
-    return int(said)
+    return int(seconds)
 
 
 def _write(folder, files):

@@ -58,12 +58,12 @@ class Crates:
 
     def _tree(self, package, target, *arguments):
         """What is linked into a package for a target, with the features that it has there."""
-        told = _cargo(
+        listed = _cargo(
             "tree", "--package", package, "--target", target, *arguments,
             "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}",
         )
-        # "NAME vVERSION (*)", where (*) says that it was shown before; ours have their folder there.
-        words = [line.split() for line in told.splitlines() if line]
+        # "NAME vVERSION (*)", where (*) marks one that was shown before; ours have their folder there.
+        words = [line.split() for line in listed.splitlines() if line]
         found = {(name, version.removeprefix("v")) for name, version, *_ in words}
         return {key for key in found if self._by_name[key]["source"]}
 

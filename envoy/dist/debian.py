@@ -12,10 +12,10 @@ def package(control, scripts, conffiles, files, created):
     `files` that an administrator may change, and an upgrade leaves alone.
     """
     kib = -(-sum(len(file.data or b"") for file in files) // 1024)
-    told = "".join(f"{name}: {value}\n" for name, value in {**control, "Installed-Size": kib}.items())
+    fields = "".join(f"{name}: {value}\n" for name, value in {**control, "Installed-Size": kib}.items())
     sums = "".join(f"{hashlib.md5(file.data).hexdigest()}  {file.path}\n" for file in files if file.data is not None)
     about = [
-        File("control", told.encode()),
+        File("control", fields.encode()),
         File("conffiles", "".join(f"/{path}\n" for path in conffiles).encode()),
         File("md5sums", sums.encode()),
         *(File(name, data, 0o755) for name, data in scripts.items()),

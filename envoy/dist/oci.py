@@ -36,7 +36,7 @@ def image(files, config, annotations, created, architecture="amd64"):
     """
     blobs = {}
     layer = tar(files, created)
-    told = {
+    configuration = {
         "created": _rfc3339(created),
         "architecture": architecture,
         "os": "linux",
@@ -44,7 +44,7 @@ def image(files, config, annotations, created, architecture="amd64"):
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
         "history": [{"created": _rfc3339(created), "comment": "weir"}],
     }
-    configured = _blob(blobs, _CONFIG, _json(told))
+    configured = _blob(blobs, _CONFIG, _json(configuration))
     packed = _blob(blobs, _LAYER, gzipped(layer))
     manifest = {
         "schemaVersion": 2,

@@ -34,7 +34,7 @@ _NATIVE = """              "@type": type.googleapis.com/envoy.extensions.filters
 _SYNC = """                    sync:
                       cluster: weir-sync
 """
-_POP = """                      # Envoy tells a module no node's id.
+_POP = """                      # Envoy gives a module no node's id.
                       pop: local
 """
 # As nobody, by number: the image has no list of users.
@@ -128,7 +128,7 @@ class _Release:
             "Recommends": "ca-certificates",
             "Description": "divides the quotas of a fleet of Envoys that run Weir's filter\n"
             " Weir is a rate limiter for Envoy. Its filter decides each request in the proxy,\n"
-            " and weir-sync tells each proxy how much of the common quotas it may admit.",
+            " and weir-sync grants each proxy its part of the common quotas.",
         }
         held = [
             File("usr/bin/weir-sync", _read(_weir_sync(architecture)), 0o755),
@@ -147,7 +147,7 @@ class _Release:
         return File(f"weir-sync_{self.version}_{arch}.deb", data)
 
     def _completions(self, shell):
-        """What the shell completes weir-sync's commands with: itself says it, and of the programs here one runs here."""
+        """The shell's completions of weir-sync's commands, which the program for this machine writes."""
         here = os.uname().machine
         if here not in self._architectures:
             raise Problem(f"weir-sync writes a part of its package, so ARCHITECTURES needs {here}, which runs here.")
@@ -227,8 +227,8 @@ def _weir_sync(architecture):
 def _c_library(architecture):
     """The version of the C library that programs for an architecture are linked with."""
     compiler = "cc" if architecture == os.uname().machine else f"{architecture}-linux-gnu-gcc"
-    told = _output([compiler, "-E", "-dM", "-include", "features.h", "-x", "c", os.devnull]).decode()
-    parts = dict(re.findall(r"^#define __GLIBC(|_MINOR)__ (\d+)$", told, re.MULTILINE))
+    defined = _output([compiler, "-E", "-dM", "-include", "features.h", "-x", "c", os.devnull]).decode()
+    parts = dict(re.findall(r"^#define __GLIBC(|_MINOR)__ (\d+)$", defined, re.MULTILINE))
     return f"{parts['']}.{parts['_MINOR']}"
 
 

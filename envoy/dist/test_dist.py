@@ -23,11 +23,11 @@ _FILES = (File("b/c", b"1", 0o755), File("a", b"2"), File("d", None, 0o700))
 
 
 class Archives(unittest.TestCase):
-    def test_the_order_of_the_files_is_nothing_to_the_bytes(self):
+    def test_the_order_of_files_does_not_change_the_bytes(self):
         made = {archives.gzipped(archives.tar(files, 7)) for files in (_FILES, tuple(reversed(_FILES)))}
         self.assertEqual(len(made), 1)
 
-    def test_each_file_has_its_mode_and_the_release_s_time_and_its_folders_are_there(self):
+    def test_each_file_has_its_mode_time_and_folders(self):
         with tarfile.open(fileobj=io.BytesIO(archives.tar(_FILES, 7, root="r/"))) as found:
             modes = {entry.name: oct(entry.mode) for entry in found}
             self.assertEqual({entry.mtime for entry in found}, {7})
@@ -46,19 +46,19 @@ class Formats(unittest.TestCase):
         self.assertIn("blobs/sha256/" + image.manifest["digest"].removeprefix("sha256:"), names)
         self.assertEqual(len([name for name in names if name.startswith("blobs/sha256/")]), 3)
 
-    def test_images_of_two_architectures_are_one_with_a_manifest_for_each(self):
+    def test_one_image_has_a_manifest_for_each_architecture(self):
         images = [oci.image(_FILES, {}, {}, 7, architecture) for architecture in ("amd64", "arm64")]
         archive = oci.archive_of_all("weir-sync", "1.2.3", images, 7)
         names, index = _read_layout(archive)
         (listed,) = index["manifests"]
         with tarfile.open(fileobj=io.BytesIO(archive)) as found:
             inner = json.load(found.extractfile("blobs/sha256/" + listed["digest"].removeprefix("sha256:")))
-        told = {of["platform"]["architecture"]: of["digest"] for of in inner["manifests"]}
-        self.assertEqual(told, {image.architecture: image.manifest["digest"] for image in images})
+        listed_images = {of["platform"]["architecture"]: of["digest"] for of in inner["manifests"]}
+        self.assertEqual(listed_images, {image.architecture: image.manifest["digest"] for image in images})
         # The index, and of each image the manifest and the configuration; their layer is the same.
         self.assertEqual(len([name for name in names if name.startswith("blobs/sha256/")]), 6)
 
-    def test_a_package_says_which_files_are_settings(self):
+    def test_a_package_lists_its_settings_files(self):
         made = debian.package({"Package": "weir-sync"}, {"postinst": b"#!/bin/sh\n"}, ["b/c"], _FILES, 7)
         begins = made.index(b"control.tar.gz") + 60
         with tarfile.open(fileobj=io.BytesIO(made[begins:]), mode="r|gz") as found:
@@ -85,14 +85,14 @@ def _program(name, section):
 
 
 class TheRelease(unittest.TestCase):
-    def test_the_changelog_s_part_is_that_of_the_version_or_what_is_not_released(self):
+    def test_the_changelog_has_a_part_for_the_version(self):
         changelog = "# Changelog\n\n## [Unreleased]\n\n- b\n\n## [1.0.0]\n\n- a\n"
         self.assertEqual(release.changes(changelog, "1.0.0"), "## [1.0.0]\n\n- a\n")
         self.assertEqual(release.changes(changelog, "1.1.0"), "## [Unreleased]\n\n- b\n\n")
         with self.assertRaises(Problem):
             release.changes("# Changelog\n", "1.0.0")
 
-    def test_the_cluster_of_weir_sync_in_containers_is_that_of_the_other_bootstraps_but_for_its_address(self):
+    def test_every_bootstrap_has_the_same_cluster_of_weir_sync(self):
         clusters = []
         for name in ("single/envoy.yaml", "compose/bootstrap.yaml"):
             with open(os.path.join(release.paths.ROOT, "envoy", name), encoding="utf-8") as file:
@@ -109,7 +109,7 @@ class TheRelease(unittest.TestCase):
         # All but the POP's name is the same.
         (of_wasm, of_native) = (wasm.data.partition(b"configuration:\n")[2], native.data.partition(b"filter_config:\n")[2])
         named = set(of_native.splitlines()) - set(of_wasm.splitlines())
-        self.assertEqual({line.strip() for line in named}, {b"# Envoy tells a module no node's id.", b"pop: local"})
+        self.assertEqual({line.strip() for line in named}, {b"# Envoy gives a module no node's id.", b"pop: local"})
         self.assertEqual(set(of_wasm.splitlines()) - set(of_native.splitlines()), set())
 
 

@@ -14,7 +14,7 @@ import yaml
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SOURCE = os.path.join(_HERE, "weir-sync")
-# A copy without links: Helm would tell of each that it follows.
+# A copy without links: Helm logs each link that it follows.
 _CHART = os.path.join(tempfile.mkdtemp(), "weir-sync")
 _ROOT = os.path.dirname(os.path.dirname(_HERE))
 # The oldest that Chart.yaml allows, and the newest whose schemas there are.
@@ -101,13 +101,13 @@ class ThePage(unittest.TestCase):
 
 
 class TheChart(unittest.TestCase):
-    def test_helm_finds_nothing_wrong_with_it(self):
+    def test_helm_accepts_it(self):
         for values in (_SMALL, _LARGE):
             report = helm_python.lint(_CHART, values, strict=True)
             # 1 is a remark.
             self.assertEqual([m for m in report["messages"] if m["severity"] > 1] + report["errors"], [])
 
-    def test_kubernetes_takes_everything_that_it_makes(self):
+    def test_kubernetes_accepts_every_manifest(self):
         for values in (_SMALL, _LARGE):
             for resource in _rendered(values):
                 if resource["apiVersion"] == _OPERATORS:
@@ -116,7 +116,7 @@ class TheChart(unittest.TestCase):
                     with self.subTest(kind=resource["kind"], version=version):
                         kubernetes_validate.validate(resource, version, strict=True)
 
-    def test_an_unknown_field_would_be_found(self):
+    def test_an_unknown_field_is_found(self):
         deployment = _one(_rendered(_SMALL), "Deployment")
         deployment["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
         with self.assertRaises(kubernetes_validate.ValidationError):
@@ -128,7 +128,7 @@ class TheChart(unittest.TestCase):
         with helm_python.Chart.load(_CHART) as chart:
             self.assertEqual([chart.version, chart.metadata["appVersion"]], [version, version])
 
-    def test_each_setting_that_it_writes_is_one_of_weir_sync(self):
+    def test_weir_sync_knows_each_setting_that_it_writes(self):
         with open(os.path.join(_ROOT, "sync-service", "weir-sync.yaml"), encoding="utf-8") as file:
             known = set(re.findall(r"^(?:# )?([a-z_]+): ", file.read(), re.MULTILINE))
         written = _settings(_rendered(_LARGE))
@@ -149,7 +149,7 @@ class TheChart(unittest.TestCase):
                 keys = [item["path"] for item in secret.get("items", [])] or ["tls.crt", "tls.key", "ca.crt"]
                 self.assertIn(os.path.basename(path), keys)
 
-    def test_what_cannot_work_is_refused_with_its_place(self):
+    def test_invalid_values_are_refused_with_their_place(self):
         for values, sentence in (
             ({"replicas": 2}, "replicas: expected 1 with `store: memory`"),
             ({"replica": 2}, "additional properties 'replica' not allowed"),
@@ -158,7 +158,7 @@ class TheChart(unittest.TestCase):
             with self.subTest(values=values), self.assertRaisesRegex(helm_python.HelmError, re.escape(sentence)):
                 _rendered(values)
 
-    def test_prometheus_and_grafana_get_what_the_repository_has(self):
+    def test_prometheus_and_grafana_get_the_repository_s_files(self):
         resources = _rendered(_LARGE)
         rules = _one(resources, "PrometheusRule")["spec"]["groups"]
         alerts = [rule["alert"] for group in rules for rule in group["rules"] if "alert" in rule]
@@ -169,7 +169,7 @@ class TheChart(unittest.TestCase):
         dashboards = _one(resources, "ConfigMap", "weir-sync-dashboards")["data"]
         self.assertIn("panels", json.loads(dashboards["weir.json"]))
 
-    def test_no_variable_of_kubernetes_is_taken_for_a_setting(self):
+    def test_variables_of_kubernetes_are_no_settings(self):
         self.assertIs(_one(_rendered(_SMALL), "Deployment")["spec"]["template"]["spec"]["enableServiceLinks"], False)
 
 

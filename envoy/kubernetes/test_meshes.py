@@ -28,13 +28,13 @@ class TheExamples(unittest.TestCase):
         self.schemas = {name: _read("schemas", f"{name}.yaml")[0] for name in names}
         self.examples = {name: _read(f"{name}.yaml") for name in names}
 
-    def test_kubernetes_takes_them(self):
+    def test_kubernetes_accepts_them(self):
         for name, resources in self.examples.items():
             for resource in resources:
                 with self.subTest(kind=resource["kind"]):
                     self.assertEqual(_problems(resource, self.schemas[name]), [])
 
-    def test_each_schema_is_one(self):
+    def test_each_schema_is_valid(self):
         for schemas in self.schemas.values():
             for schema in schemas.values():
                 jsonschema.Draft202012Validator.check_schema(schema)
@@ -46,7 +46,7 @@ class TheExamples(unittest.TestCase):
             found = _problems(resource, self.schemas[name])
             self.assertTrue(any(p.startswith(f"{at}: ") and sentence in p for p in found), found)
 
-    def test_what_istio_does_not_know_would_be_found(self):
+    def test_a_field_unknown_to_istio_is_found(self):
         for at, change, sentence in (
             ("$.spec", lambda spec: spec.update(pluginconfig={}), "'pluginconfig' was unexpected"),
             ("$.spec", lambda spec: spec.update(targetRefs=[]), "should not be valid"),
@@ -57,7 +57,7 @@ class TheExamples(unittest.TestCase):
         ):
             self._refused("istio", at, change, sentence)
 
-    def test_what_envoy_gateway_does_not_know_would_be_found(self):
+    def test_a_field_unknown_to_envoy_gateway_is_found(self):
         for at, change, sentence in (
             ("$.spec", lambda spec: spec.update(targetRef=spec["targetRefs"][0]), "is valid under each of"),
             ("$.spec.wasm[0]", lambda spec: spec["wasm"][0].update(vmId="weir"), "'vmId' was unexpected"),
@@ -78,7 +78,7 @@ class TheExamples(unittest.TestCase):
         with open(os.path.join(_HERE, "..", "single", "envoy.yaml"), encoding="utf-8") as file:
             self.assertEqual(patch["stats_config"], yaml.safe_load(file)["stats_config"])
 
-    def test_the_cluster_is_the_one_that_the_page_of_envoy_has(self):
+    def test_the_cluster_is_that_of_the_envoy_page(self):
         (cluster,) = yaml.safe_load(self.examples["envoy-gateway"][1]["spec"]["bootstrap"]["value"])["static_resources"]["clusters"]
         with open(os.path.join(_HERE, "..", "..", "docs", "envoy.md"), encoding="utf-8") as file:
             blocks = re.findall(r"```yaml\n(- name: weir-sync\n.*?)```", file.read(), re.DOTALL)

@@ -22,7 +22,7 @@ import supervisor
 import tools
 import traffic
 import trials
-from problem import Problem, complain, say
+from problem import Problem, print_problem, print_line
 
 _DEPLOYMENTS = {"single": deployments.single, "regions": deployments.regions}
 
@@ -35,10 +35,10 @@ def main():
     try:
         arguments.run(arguments)
     except Problem as problem:
-        complain(problem)
+        print_problem(problem)
         return 1
     except (supervisor.Stopped, KeyboardInterrupt):
-        say("\nStopped: nothing is left running.")
+        print_line("\nStopped: nothing is left running.")
     return 0
 
 
@@ -90,11 +90,11 @@ def _run(arguments):
     deployment.prepare()
     with supervisor.Supervisor(deployment.run_dir) as running:
         for part in deployment.parts:
-            say(f"starting {part.name}")
+            print_line(f"starting {part.name}")
             running.start(part)
-        say("\nWeir runs, and a request has passed through.\n")
-        say("\n".join(deployment.lines))
-        say("\nCtrl-C ends everything.")
+        print_line("\nWeir runs, and a request has passed through.\n")
+        print_line("\n".join(deployment.lines))
+        print_line("\nCtrl-C ends everything.")
         running.watch()
 
 

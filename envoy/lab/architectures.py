@@ -5,7 +5,7 @@ import shutil
 
 import paths
 import system
-from problem import Problem, say
+from problem import Problem, print_line
 
 # Rust's name of an architecture -> that of its compiler's package, and that of its C library's, in Debian.
 _PACKAGED = {"x86_64": ("x86-64", "amd64"), "aarch64": ("aarch64", "arm64")}
@@ -22,7 +22,7 @@ def cross(name):
     """What builds for it: Rust's library, a C compiler, and the C library."""
     target = f"{name}-unknown-linux-gnu"
     if not system.has_rust_targets(target) and shutil.which("rustup"):
-        say(f"installing Rust's library for {name}")
+        print_line(f"installing Rust's library for {name}")
         system.run(["rustup", "target", "add", target])
     if not system.has_rust_targets(target):
         raise Problem(f"the Rust target {target} is missing and could not be installed: does cargo come from rustup?")
@@ -40,7 +40,7 @@ def emulator(name):
     """What runs its programs: qemu, and the C library for those that are not linked statically."""
     program = f"qemu-{name}-static"
     if not system.succeeds([os.path.join(paths.QEMU_DIR, program), "--version"]):
-        say(f"unpacking an emulator of {name}, of Debian's package qemu-user-static, into .tools/qemu")
+        print_line(f"unpacking an emulator of {name}, of Debian's package qemu-user-static, into .tools/qemu")
         system.apt_unpack("qemu-user-static", (program,), paths.QEMU_DIR)
     if not os.path.exists(f"/usr/{name}-linux-gnu/lib/libc.so.6"):
         system.apt_install(f"libc6-{_PACKAGED[name][1]}-cross", f"the C library for {name}")

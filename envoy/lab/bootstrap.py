@@ -1,7 +1,7 @@
 """The bootstraps of envoy/, fitted to this machine.
 
 A bootstrap stands alone: it is what an operator copies. The lab changes only what differs here: ports
-where they are moved, the place of the wasm, and what tells one region from another.
+where they are moved, the place of the wasm, and what differs between regions.
 """
 
 import os

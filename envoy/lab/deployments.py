@@ -27,7 +27,7 @@ _TRY_BURST = (
 
 
 class Deployment:
-    """Parts in the order they start, the ports they take, and what the user is told."""
+    """Parts in the order they start, the ports they take, and the lines for the user."""
 
     def __init__(self, name, offset):
         self.run_dir = os.path.join(paths.TOOLS, "run", f"{name}+{offset}" if offset else name)
@@ -38,7 +38,7 @@ class Deployment:
         self.files = {}
 
     def port(self, number, use):
-        """The port that stands for `number` in this run; `use` says what for."""
+        """The port that stands for `number` in this run; `use` is its purpose."""
         moved = number + self._offset
         if not 0 < moved < 65536:
             raise Problem(f"PORT_OFFSET={self._offset} moves port {number} to {moved}, and there is none: choose a smaller number.")
@@ -59,8 +59,8 @@ class Deployment:
         """A file of the run's folder as one types it in the project's folder."""
         return os.path.relpath(os.path.join(self.run_dir, name), paths.ROOT)
 
-    def tell(self, what, where):
-        """Add a line to what the user is told once everything runs."""
+    def add_line(self, what, where):
+        """Add a line for the user once everything runs."""
         self.lines.append(f"  {what:<16} {where}")
 
     def prepare(self):
@@ -90,11 +90,11 @@ def single(offset):
     run.add(parts.upstream(upstream))
     run.add(parts.weir_sync("weir-sync", sync, "local", "memory", run.run_dir, {"ADMIN_TOKEN_FILE": _admin_token(run)}))
     run.add(parts.envoy("envoy", run.add_file("envoy.yaml", text), edge))
-    run.tell("edge", f"http://127.0.0.1:{edge}/  (Envoy with the filter; rules: envoy/single/envoy.yaml)")
-    run.tell("Envoy's admin", f"http://127.0.0.1:{admin}/stats?filter=wasmcustom")
-    run.tell("weir-sync", f"http://127.0.0.1:{sync}/  (its page; it asks for the token in {run.shown(_ADMIN_TOKEN)})")
-    run.tell("upstream", f"http://127.0.0.1:{upstream}/")
-    run.tell("logs", run.shown("*.log"))
+    run.add_line("edge", f"http://127.0.0.1:{edge}/  (Envoy with the filter; rules: envoy/single/envoy.yaml)")
+    run.add_line("Envoy's admin", f"http://127.0.0.1:{admin}/stats?filter=wasmcustom")
+    run.add_line("weir-sync", f"http://127.0.0.1:{sync}/  (its page; it asks for the token in {run.shown(_ADMIN_TOKEN)})")
+    run.add_line("upstream", f"http://127.0.0.1:{upstream}/")
+    run.add_line("logs", run.shown("*.log"))
     run.lines += ["", "Try:", "  " + _TRY_BURST.format(port=edge), f"  curl -i http://127.0.0.1:{edge}/"]
     run.add_file(_RULES, bootstrap.rules(text))
     run.lines += ["", "Look at it and act, as an operator does (docs/operating.md):", *_operate(run, sync)]
@@ -110,9 +110,9 @@ def regions(offset):
     run.add(parts.redis(redis, run.run_dir))
     _admin_token(run)
     edges = [_region(run, index, name, redis, upstream) for index, name in enumerate(_REGIONS)]
-    run.tell("Redis", f"redis://127.0.0.1:{redis}")
-    run.tell("upstream", f"http://127.0.0.1:{upstream}/")
-    run.tell("logs", run.shown("*.log"))
+    run.add_line("Redis", f"redis://127.0.0.1:{redis}")
+    run.add_line("upstream", f"http://127.0.0.1:{upstream}/")
+    run.add_line("logs", run.shown("*.log"))
     run.lines += ["", "Try the quota in one region, then what is left of it in another:"]
     run.lines += ["  " + _TRY_BURST.format(port=edge) for edge in edges[:2]]
     run.lines += ["", "Look at it and act, as an operator does (docs/operating.md):", *_operate(run, run.port(7881, "weir-sync of fra1"))]
@@ -166,5 +166,5 @@ def _region(run, index, name, redis, upstream):
     settings["AUDIT_LOG_FILE"] = run.add_file(f"audit-log-{name}.jsonl", "")
     run.add(parts.weir_sync(f"weir-sync-{name}", sync, name, store, run.run_dir, settings))
     run.add(parts.envoy(f"envoy-{name}", run.add_file(f"envoy-{name}.yaml", text), edge))
-    run.tell(name, f"http://127.0.0.1:{edge}/  (admin {admin}, weir-sync {sync})")
+    run.add_line(name, f"http://127.0.0.1:{edge}/  (admin {admin}, weir-sync {sync})")
     return edge

@@ -11,7 +11,7 @@ import paths
 import ports
 from problem import Problem
 
-# What a deployment says last once it runs.
+# The last line of a deployment once it runs.
 READY = "Ctrl-C ends everything."
 # How long anything may take that is no start of a whole deployment.
 DEADLINE_SECONDS = 20
@@ -96,7 +96,7 @@ class Lab:
         self.pid = self._process.pid
 
     def output(self):
-        """All it has said so far, on both streams."""
+        """All its output so far, on both streams."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
 

@@ -34,7 +34,7 @@ def redis(port, run_dir):
 def weir_sync(name, port, region, store, run_dir, settings=None):
     """A weir-sync; `settings` are more of its settings, by their names in the environment after WEIR_SYNC_."""
     command = [paths.WEIR_SYNC, "--listen", f"{LOOPBACK}:{port}", "--region", region, "--store", store]
-    # What the user's shell says to some other weir-sync is not meant for this one.
+    # The user's variables for some other weir-sync are not meant for this one.
     env = {variable: value for variable, value in os.environ.items() if not variable.startswith("WEIR_SYNC_")}
     # There is no other weir-sync for its reporters to go to.
     env["WEIR_SYNC_DRAIN_DELAY_MS"] = "0"

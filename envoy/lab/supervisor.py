@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from problem import Problem, say
+from problem import Problem, print_line
 
 # How long a part may take to become ready. Envoy compiles the filter first: a second, or several on a
 # busy machine.
@@ -86,7 +86,7 @@ class Supervisor:
         self.wait_until(part.is_ready, f"{part.name} is ready", part)
 
     def wait_until(self, condition, what, part):
-        """Wait until `condition()` is true. `what` says so in words; `part` is who is waited for."""
+        """Wait until `condition()` is true. `what` describes it in words, and `part` is awaited."""
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not condition():
             if time.monotonic() > deadline:
@@ -122,13 +122,13 @@ class Supervisor:
 
     def _show_tail(self, part):
         path = self.log_path(part)
-        say(f"--- the end of {path} ---")
+        print_line(f"--- the end of {path} ---")
         for line in _tail(path):
-            say(f"    {line}")
+            print_line(f"    {line}")
 
 
 def end_with_parent():
-    """Have this process told to end (SIGTERM) when its parent dies, where the system can do that."""
+    """Let this process get SIGTERM when its parent dies, where the system can do that."""
     _prctl_pdeathsig(signal.SIGTERM)
 
 
@@ -160,13 +160,13 @@ def _end(part, child):
         try:
             os.killpg(child.pid, number)
         except (ProcessLookupError, PermissionError):
-            # No such group any more (macOS says "not permitted" of one that has only a zombie left).
+            # No such group any more (macOS answers "not permitted" for one that has only a zombie left).
             pass
         try:
             child.wait(seconds)
             return
         except subprocess.TimeoutExpired:
-            say(f"{part.name} did not end within {END_SECONDS_MAX} s and is killed.")
+            print_line(f"{part.name} did not end within {END_SECONDS_MAX} s and is killed.")
 
 
 def _how(returncode):
@@ -178,4 +178,4 @@ def _how(returncode):
 def _tail(path):
     with open(path, "rb") as log:
         log.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
-        return log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:] or ["(it said nothing)"]
+        return log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:] or ["(no output)"]

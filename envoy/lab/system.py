@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 import paths
-from problem import Problem, say
+from problem import Problem, print_line
 
 
 def run(command, env=None, cwd=paths.ROOT):
@@ -78,7 +78,7 @@ def apt_install(packages, what):
         apt_command = ["sudo", "-n", "DEBIAN_FRONTEND=noninteractive", apt]
     else:
         apt_command = [apt]
-    say(f"installing {packages} with apt-get")
+    print_line(f"installing {packages} with apt-get")
     env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     install = [*apt_command, "install", "--yes", "--no-install-recommends", *packages.split()]
     # A fresh machine has no package lists yet, an old one has stale ones.

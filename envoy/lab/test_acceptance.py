@@ -1,4 +1,4 @@
-"""`make run` and `make run-regions` do what the README and the pages in envoy/ say.
+"""`make run` and `make run-regions` do what the README and the pages in envoy/ describe.
 
 The deployments run as those targets run them, only on other ports and without the builds: what is
 not built fails here with the name of the target that builds it.
@@ -43,7 +43,7 @@ def _statuses(port, requests):
 
 
 def _number(port, path, name):
-    """What the page at `path` says of the counter `name`."""
+    """The value of the counter `name` on the page at `path`."""
     found = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})?:? (\d+)$", _get(port, path)[1], re.MULTILINE)
     return int(found[1]) if found else 0
 
@@ -60,7 +60,7 @@ def _asked(port, query):
 @unittest.skipUnless(sys.platform == "linux", "processes are looked for in /proc")
 class Acceptance(unittest.TestCase):
     def _start(self, name):
-        """Run the deployment until it says that it is ready. Returns it and its offset."""
+        """Run the deployment until it is ready. Returns it and its offset."""
         deployment, offset = harness.free_deployment(getattr(deployments, name))
         self.lab = harness.Lab("run", name, PORT_OFFSET=str(offset))
         self.addCleanup(self.lab.close)
@@ -103,8 +103,8 @@ class Acceptance(unittest.TestCase):
         keeps = lambda key: key.get("rate_per_s") == 20 and 10 < key["admitted_per_s"] < 40
         kept = harness.eventually(lambda: keeps(self._attacker(deployment, offset)), _READY_SECONDS_MAX)
         self.assertTrue(kept, self._attacker(deployment, offset))
-        told = self._weir_sync(deployment, 7881 + offset, "ban", traffic.ATTACKER, "--reason", "a drill")
-        self.assertIn(f"{traffic.ATTACKER} is banned until", told)
+        output = self._weir_sync(deployment, 7881 + offset, "ban", traffic.ATTACKER, "--reason", "a drill")
+        self.assertIn(f"{traffic.ATTACKER} is banned until", output)
         edges = deployments.edges(offset).values()
         refused = lambda: all(_get(port, source=traffic.ATTACKER)[0] == 403 for port in edges)
         self.assertTrue(harness.eventually(refused), "banned at every edge")
@@ -127,7 +127,7 @@ class Acceptance(unittest.TestCase):
         self.addCleanup(lab.close)
 
     def _weir_sync(self, deployment, port, *arguments):
-        """What a command of `weir-sync` says, asked of the one at `port`."""
+        """The output of a command of `weir-sync`, asked of the one at `port`."""
         token = os.path.join(deployment.run_dir, "admin.token")
         environment = {"WEIR_URL": f"http://127.0.0.1:{port}", "WEIR_TOKEN_FILE": token}
         command = [paths.WEIR_SYNC, *arguments]
@@ -149,7 +149,7 @@ class Acceptance(unittest.TestCase):
         self._assert_ctrl_c_ends_everything(deployment)
 
     def _assert_prometheus_sees_it(self, deployment):
-        """A Prometheus as the deployment says scrapes every part, and works out every rule."""
+        """The deployment's Prometheus scrapes every part, and evaluates every rule."""
         program, port = os.path.join(paths.PROMETHEUS_DIR, "prometheus"), harness.free_port()
         self.assertTrue(os.path.exists(program), f"{program} is missing: install it with `make tools`.")
         command = [program, "--log.level=warn"]

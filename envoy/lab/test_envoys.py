@@ -1,4 +1,4 @@
-"""Weir says that it runs in those releases of Envoy that it is tried in, and in no others."""
+"""The pages name the releases of Envoy that Weir is tried in, and no others."""
 
 import glob
 import os
@@ -30,13 +30,13 @@ class TheReleases(unittest.TestCase):
         tried = _PINNED.findall(_text("envoy", "requirements.txt") + _text("tests", "envoys.txt"))
         self.tried = sorted(tried, key=lambda minor: [int(number) for number in minor.split(".")])
 
-    def _says(self, page, after):
+    def _stated(self, page, after):
         """The releases that a page names at once after some words."""
         _, found, rest = _text(*page.split("/")).partition(after)
-        self.assertTrue(found, f"{page} does not say {after!r}")
+        self.assertTrue(found, f"{page}: expected {after!r}")
         return re.findall(r"\d+\.\d+", re.match(r"(?:\s|,|or|and|\d+\.\d+)*", rest)[0])
 
-    def test_the_filter_is_for_each_that_is_tried(self):
+    def test_the_pages_name_each_release_tried_with_the_filter(self):
         self.assertEqual(len(set(self.tried)), len(self.tried), "a minor is pinned once")
         self.assertGreaterEqual(len(self.tried), 3)
         for page, after in (
@@ -45,15 +45,15 @@ class TheReleases(unittest.TestCase):
             ("docs/install.md", "## The filter\n\nNeeds Envoy"),
         ):
             with self.subTest(page=page):
-                self.assertEqual(self._says(page, after), self.tried)
+                self.assertEqual(self._stated(page, after), self.tried)
 
-    def test_so_is_the_dynamic_module_but_for_those_that_do_not_take_it(self):
+    def test_the_pages_name_each_release_that_takes_the_module(self):
         takes = [minor for minor in self.tried if minor not in trials.WITHOUT_MODULE]
         for page, after in (("docs/native.md", "| Envoy"), ("docs/install.md", "## The dynamic module\n\nNeeds Envoy")):
             with self.subTest(page=page):
-                self.assertEqual(self._says(page, after), takes)
+                self.assertEqual(self._stated(page, after), takes)
 
-    def test_each_name_of_the_part_that_is_run_in_each_is_that_of_a_test(self):
+    def test_each_smoke_test_exists(self):
         tests = list(_tests())
         self.assertGreater(len(tests), 100)
         self.assertEqual([word for word in trials.SMOKE if not any(word in test for test in tests)], [])

@@ -87,7 +87,7 @@ class NoProcessIsLeft(unittest.TestCase):
 
 
 class APartThatDies(unittest.TestCase):
-    def test_is_named_with_how_it_ended_and_its_last_words(self):
+    def test_is_named_with_its_exit_status_and_last_output(self):
         shown = io.StringIO()
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(shown):
             part = Part("mill", ["sh", "-c", "echo the wheel is stuck; exit 3"], lambda: False)
@@ -95,7 +95,7 @@ class APartThatDies(unittest.TestCase):
                 running.start(part)
         self.assertIn("the wheel is stuck", shown.getvalue())
 
-    def test_is_named_where_its_program_is_missing(self):
+    def test_is_named_if_its_program_is_missing(self):
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Problem, "mill cannot be started"):
             with Supervisor(folder) as running:
                 running.start(Part("mill", ["/nonexistent/mill"], lambda: True))
@@ -140,7 +140,7 @@ class Bootstraps(unittest.TestCase):
         self.assertEqual(re.findall(r"- name: (.*)", text), ["per-address", "login"])
         self.assertNotIn("table:", text)
 
-    def test_and_what_prometheus_scrapes_are_at_the_same_ports(self):
+    def test_have_the_ports_that_prometheus_scrapes(self):
         run = deployments.regions(1000)
         (text,) = (text for path, text in run.files.items() if path.endswith("/prometheus.yaml"))
         scraped = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", text)}

@@ -20,7 +20,7 @@ class OnANewMachine(unittest.TestCase):
         self.folder = folder.name
 
     def _make(self, target, without):
-        """What `make target` says where every program is found but `without`."""
+        """The output of `make target` where every program is found but `without`."""
         for program in _PROGRAMS:
             path = os.path.join(self.folder, program)
             with open(path, "w", encoding="utf-8") as file:
@@ -39,7 +39,7 @@ class OnANewMachine(unittest.TestCase):
         self.assertEqual(len(sentences), 1, made)
         return made.stdout, sentences[0]
 
-    def test_a_target_names_what_it_lacks_before_it_builds_anything(self):
+    def test_a_target_names_a_missing_program_before_it_builds(self):
         for target, program in (
             ("sync", "cargo"),
             ("sync", "cc"),
@@ -67,18 +67,18 @@ class OnANewMachine(unittest.TestCase):
                 others = [name for name in _PROGRAMS if name != program and name in sentence]
                 self.assertEqual(others, [], sentence)
 
-    def test_what_runs_prometheus_installs_it_before_it_builds_anything(self):
+    def test_targets_with_prometheus_install_it_first(self):
         for target, begins in (("native", "cargo build"), ("lab", "-m unittest")):
             with self.subTest(target=target):
                 environment = {"PATH": os.environ["PATH"], "HOME": self.folder}
-                told = subprocess.run(
+                dry_run = subprocess.run(
                     [shutil.which("make"), "--dry-run", target],
                     cwd=paths.ROOT, env=environment, capture_output=True, text=True, check=True,
                 )
-                before, _, _ = told.stdout.partition(begins)
+                before, _, _ = dry_run.stdout.partition(begins)
                 self.assertIn("tools prometheus", before)
 
-    def test_a_release_for_this_machine_alone_needs_no_compiler_for_another(self):
+    def test_a_release_for_this_machine_needs_no_other_compiler(self):
         here = os.uname().machine
         (there,) = {"x86_64", "aarch64"} - {here}
         self.assertEqual(shipping.cross_tools([here]), [])

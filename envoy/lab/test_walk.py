@@ -41,7 +41,7 @@ def _masked(text):
 
 @unittest.skipUnless(sys.platform == "linux", "clients have addresses of their own on loopback")
 class Walk(unittest.TestCase):
-    def test_shows_what_an_operator_sees(self):
+    def test_each_step_has_the_documented_output(self):
         steps = _steps()
         self.assertGreaterEqual(len(steps), _COMMANDS_MIN)
         deployment, offset = harness.free_deployment(deployments.regions)

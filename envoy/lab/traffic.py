@@ -11,7 +11,7 @@ import threading
 import time
 
 from ports import LOOPBACK
-from problem import Problem, say
+from problem import Problem, print_line
 
 _VISITORS = [f"127.0.1.{last}" for last in range(1, 31)]
 # Whom to ban.
@@ -37,7 +37,7 @@ def run(who, edges, seconds):
         client.start()
     while time.monotonic() < until:
         time.sleep(1)
-        say(_line(edges, answers))
+        print_line(_line(edges, answers))
         answers.clear()
 
 
@@ -84,8 +84,8 @@ def _connection(address, port):
 def _line(edges, answers):
     """What the last second brought: the time, and for each edge how many answers of which status."""
     seen = dict(answers)
-    told = []
+    columns = []
     for edge in edges:
         counts = sorted((str(status), count) for (name, status), count in seen.items() if name == edge)
-        told.append(f"{edge}  " + (" ".join(f"{status}:{count:<4}" for status, count in counts) or "-"))
-    return time.strftime("%H:%M:%S  ") + "  ".join(f"{text:<20}" for text in told).rstrip()
+        columns.append(f"{edge}  " + (" ".join(f"{status}:{count:<4}" for status, count in counts) or "-"))
+    return time.strftime("%H:%M:%S  ") + "  ".join(f"{text:<20}" for text in columns).rstrip()

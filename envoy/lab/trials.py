@@ -6,9 +6,9 @@ import re
 
 import paths
 import system
-from problem import Problem, say
+from problem import Problem, print_line
 
-# The end-to-end tests that say whether a release of Envoy does what the filter asks of it, by parts of their names.
+# The end-to-end tests that show whether a release of Envoy suits the filter, by parts of their names.
 SMOKE = (
     "limiting:: addresses:: configuration:: observing:: workers::two_workers_share_one_bucket "
     "algorithms::a_leaky_bucket algorithms::requests_in_flight algorithms::tokens_and_bytes "
@@ -30,7 +30,7 @@ def releases(kind, suite):
     for minor in other_releases():
         if kind == "module" and minor in WITHOUT_MODULE:
             continue
-        say(f"In Envoy {minor}:")
+        print_line(f"In Envoy {minor}:")
         envoy = os.path.join(paths.ENVOYS_DIR, minor, "envoy", "_bin", "envoy")
         names = ["-q", "--", *SMOKE] if kind == "smoke" else ["--", *_OF_MODULE]
         if system.run([*suite, *names], env={**os.environ, "WEIR_ENVOY": envoy}) != 0:

@@ -1,7 +1,7 @@
-"""A small HTTP upstream: answers every request with 200 and says what arrived.
+"""A small HTTP upstream: answers every request with 200 and lists what arrived.
 
 `python3 upstream.py PORT` serves on 127.0.0.1. Its answers carry the header NAME_HEADER, so that a
-client can tell them from answers the proxy made up.
+client can distinguish them from the proxy's own responses.
 """
 
 import http.server

@@ -4,7 +4,7 @@
 
 - `max_tokens` is how many tokens the answer has (16); a prompt has one for each word.
 - `stream: true`: server-sent events, one for each four tokens. With `stream_options: {include_usage: true}` the last event
-  says what was used, else nothing does.
+  has the usage; otherwise none does.
 - The header `x-pause-ms` is how long it waits before each event, or before the document.
 """
 

@@ -46,7 +46,7 @@ class Installed(unittest.TestCase):
         self.addCleanup(self.shell.close)
 
     def follow(self, section):
-        """Type what the page says under a heading."""
+        """Type the page's commands under a heading."""
         return [self.shell.run(block) for block in page.commands(section)]
 
     def starts(self, section):
@@ -60,12 +60,12 @@ class Installed(unittest.TestCase):
         try:
             machine.wait_for(lambda: all(map(machine.listens, ports)), "Envoy listens", seconds)
         except AssertionError as error:
-            self.fail(f"{error}:\n{self.shell.said()[-3000:]}")
+            self.fail(f"{error}:\n{self.shell.output()[-3000:]}")
 
     def limits(self):
         """A burst of 200s, and then 429s."""
         found = machine.statuses(2 * BURST)
-        self.assertEqual(set(found), {200, 429}, self.shell.said())
+        self.assertEqual(set(found), {200, 429}, self.shell.output())
         self.assertAlmostEqual(found[200], BURST, delta=REFILLED_MAX)
 
     def reports(self, url="http://127.0.0.1:7878/metrics"):

@@ -106,7 +106,7 @@ class Shell:
         self._log = os.path.join(self.folder, "terminal.log")
 
     def run(self, block):
-        """Type a block; it may start programs with `&`. Returns what was said."""
+        """Type a block; it may start programs with `&`. Returns its output."""
         begins = self._size()
         # A background program keeps the output open: that goes to a file, which nobody waits for.
         with open(self._log, "ab") as log:
@@ -116,8 +116,8 @@ class Shell:
             )
         self._started.append(child)
         status = child.wait(timeout=120)
-        assert status == 0, f"{block}\nended with {status}:\n{self.said()}"
-        return self.said()[begins:]
+        assert status == 0, f"{block}\nended with {status}:\n{self.output()}"
+        return self.output()[begins:]
 
     def start(self, command, **options):
         """Start one program."""
@@ -128,8 +128,8 @@ class Shell:
         self._started.append(child)
         return child
 
-    def said(self):
-        """All that was said in it so far."""
+    def output(self):
+        """All output so far."""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             return file.read()
 
@@ -145,4 +145,4 @@ class Shell:
         shutil.rmtree(self.folder)
 
     def _size(self):
-        return len(self.said()) if os.path.exists(self._log) else 0
+        return len(self.output()) if os.path.exists(self._log) else 0

@@ -42,7 +42,7 @@ class TheOtherWeirSync(Installed):
         self.limits()
         self.reports()
 
-    def test_its_gateway_limits(self):
+    def test_the_gateway_limits(self):
         rules = os.path.join(self.shell.folder, "rules.yaml")
         with open(rules, "w", encoding="utf-8") as file:
             file.write(_RULES)
@@ -74,22 +74,22 @@ class TheOtherEnvoy(Installed):
         self.limits()
 
     def _starts(self, section):
-        """Type what the page says, with an Envoy and the files for the other architecture."""
+        """Type the page's commands, with an Envoy and the files for the other architecture."""
         (block, *_) = page.commands(section)
         self.shell.run(block.replace("$(uname -m)", _OTHER).replace("envoy --config-path", f"{_ENVOY} --config-path"))
         self.edge_listens(_EMULATED_ENVOY_SECONDS)
 
 
 class TheOtherPackage(Installed):
-    def test_it_holds_the_same_files_for_the_other_architecture(self):
+    def test_both_packages_have_the_same_files(self):
         names = {architecture: f"weir-sync_VERSION_{debian}.deb" for architecture, debian in _DEBIAN.items()}
         packages = {architecture: released(name) for architecture, name in names.items()}
         for architecture, package in packages.items():
-            told = _said("dpkg-deb", "--field", package, "Architecture")
-            self.assertEqual(told, f"{_DEBIAN[architecture]}\n")
+            architecture_field = _output("dpkg-deb", "--field", package, "Architecture")
+            self.assertEqual(architecture_field, f"{_DEBIAN[architecture]}\n")
         # Mode, owner, time and path, without the size.
-        contents = [_said("dpkg-deb", "--contents", package) for package in packages.values()]
-        listed = [re.sub(r" +\d+ ", " ", told) for told in contents]
+        contents = [_output("dpkg-deb", "--contents", package) for package in packages.values()]
+        listed = [re.sub(r" +\d+ ", " ", contents_of) for contents_of in contents]
         self.assertEqual(*listed)
         self.assertIn("./usr/bin/weir-sync\n", listed[0])
 
@@ -106,14 +106,14 @@ class TheOtherImage(Installed):
     def test_a_registry_has_one_name_for_both(self):
         self.starts_registry()
         self.follow("weir-sync as an image")
-        index = json.loads(_said("skopeo", "inspect", "--raw", "--tls-verify=false", _in_registry()))
+        index = json.loads(_output("skopeo", "inspect", "--raw", "--tls-verify=false", _in_registry()))
         digests = {found["platform"]["architecture"]: found["digest"] for found in index["manifests"]}
         self.assertEqual(digests.keys(), set(_DEBIAN.values()))
         for architecture, debian in _DEBIAN.items():
             archive = released(f"weir-sync-VERSION-{architecture}.oci.tar")
-            alone = json.loads(_said("skopeo", "inspect", f"oci-archive:{archive}"))
+            alone = json.loads(_output("skopeo", "inspect", f"oci-archive:{archive}"))
             asked = ["skopeo", f"--override-arch={debian}", "inspect", "--tls-verify=false", _in_registry()]
-            fetched = json.loads(_said(*asked))
+            fetched = json.loads(_output(*asked))
             self.assertEqual(fetched["Architecture"], debian)
             self.assertEqual(fetched["Layers"], alone["Layers"])
             self.assertEqual(digests[debian], alone["Digest"])
@@ -124,10 +124,10 @@ class EachProgram(unittest.TestCase):
         for architecture in _DEBIAN:
             program = released(f"weir-sync-{architecture}")
             self.assertEqual(_machine(program), _MACHINES[architecture])
-            self.assertNotIn("NEEDED", _said("readelf", "--wide", "--dynamic", program))
-            self.assertNotIn("INTERP", _said("readelf", "--wide", "--segments", program))
+            self.assertNotIn("NEEDED", _output("readelf", "--wide", "--dynamic", program))
+            self.assertNotIn("INTERP", _output("readelf", "--wide", "--segments", program))
 
-    def test_the_modules_have_the_same_hooks_and_ask_the_same_of_envoy(self):
+    def test_the_modules_have_the_same_symbols(self):
         hooks, asked = [], []
         for architecture in _DEBIAN:
             module = released(f"libweir_native-{architecture}.so")
@@ -143,7 +143,7 @@ class EachProgram(unittest.TestCase):
 
 
 def _checked(user):
-    """What the gateway says of a request of this user."""
+    """The gateway's decision for a request of this user."""
     body = json.dumps({"headers": {"x-user": user}}).encode()
     asked = urllib.request.Request(f"{_SYNC}/v1/check", data=body, headers={"content-type": "application/json"})
     with urllib.request.urlopen(asked, timeout=machine.DEADLINE_SECONDS) as response:
@@ -156,18 +156,18 @@ def _in_registry():
 
 def _machine(program):
     """The architecture that an ELF file is for."""
-    return re.search(r"^ *Machine: +(.*)$", _said("readelf", "--file-header", program), re.MULTILINE)[1]
+    return re.search(r"^ *Machine: +(.*)$", _output("readelf", "--file-header", program), re.MULTILINE)[1]
 
 
 def _symbols(module):
     """The names that a module has for others, and those that it needs of others."""
     # Num: Value Size Type Bind Vis Ndx Name[@VERSION]
-    rows = [line.split() for line in _said("readelf", "--wide", "--dyn-syms", module).splitlines()]
+    rows = [line.split() for line in _output("readelf", "--wide", "--dyn-syms", module).splitlines()]
     rows = [(row[6], row[7].partition("@")[0]) for row in rows if len(row) >= 8 and row[4] in ("GLOBAL", "WEAK")]
     return {name for section, name in rows if section != "UND"}, {name for section, name in rows if section == "UND"}
 
 
-def _said(*command):
+def _output(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

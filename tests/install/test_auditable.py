@@ -1,4 +1,4 @@
-"""weir-sync itself says what it was built of, for those who have the program alone."""
+"""The program of weir-sync lists the crates that it was built of."""
 
 import glob
 import json
@@ -16,7 +16,7 @@ _PROGRAM = "weir-sync-"
 
 
 class TheProgram(unittest.TestCase):
-    def test_it_lists_the_crates_that_the_bill_of_materials_says_are_linked_in(self):
+    def test_it_lists_the_crates_of_the_bill_of_materials(self):
         with open(os.path.join(page.DIST, f"weir-{page.version()}.cdx.json"), encoding="utf-8") as file:
             linked = {edge["ref"]: edge["dependsOn"] for edge in json.load(file)["dependencies"]}
         paths = [path for name in ("x86_64", "aarch64") for path in glob.glob(os.path.join(page.DIST, _PROGRAM + name))]

@@ -1,4 +1,4 @@
-"""Every file of dist/ is installed as docs/install.md says, and decides requests, or helps to. `make try-dist` runs this, in
+"""Every file of dist/ is installed as in docs/install.md, and decides requests, or helps to. `make try-dist` runs this, in
 a copy of the machine (clean_root.sh)."""
 
 import json
@@ -26,7 +26,7 @@ def setUpModule():
 
 
 class TheFilter(Installed):
-    def test_each_file_has_the_hash_that_is_said(self):
+    def test_each_file_has_the_listed_hash(self):
         self.follow("Check what you have")
         sums = self.shell.run("cut -d ' ' -f 3 SHA256SUMS; ls -A | grep -v -e SHA256SUMS -e terminal.log | sort")
         lines = sums.split()
@@ -37,7 +37,7 @@ class TheFilter(Installed):
             named = set(re.findall(r"`([^` ]+)`", file.read().replace("VERSION", page.version())))
         self.assertEqual(set(os.listdir(page.DIST)) - named, set())
 
-    def test_no_program_names_a_path_of_the_machine_that_built_it(self):
+    def test_no_program_has_a_path_of_the_build_machine(self):
         programs = set()
         for name in os.listdir(page.DIST):
             with open(os.path.join(page.DIST, name), "rb") as file:
@@ -51,9 +51,9 @@ class TheFilter(Installed):
     def test_the_wasm(self):
         asks = page.commands("The filter")[1]
         self.starts("The filter")
-        said = dict(reversed(line.split()) for line in self.shell.run(asks).splitlines() if re.match(r" *\d+ \d{3}$", line))
-        self.assertEqual(set(said), {"200", "429"})
-        self.assertAlmostEqual(int(said["200"]), BURST, delta=REFILLED_MAX)
+        counts = dict(reversed(line.split()) for line in self.shell.run(asks).splitlines() if re.match(r" *\d+ \d{3}$", line))
+        self.assertEqual(set(counts), {"200", "429"})
+        self.assertAlmostEqual(int(counts["200"]), BURST, delta=REFILLED_MAX)
 
     def test_the_dynamic_module(self):
         self.starts("The dynamic module")
@@ -88,8 +88,8 @@ class TheFilter(Installed):
 
 class WeirSync(Installed):
     def test_the_program(self):
-        said = self.follow("weir-sync")
-        self.assertIn(f"weir-sync {page.version()}\n", "".join(said))
+        outputs = self.follow("weir-sync")
+        self.assertIn(f"weir-sync {page.version()}\n", "".join(outputs))
         self.starts("The filter")
         self.limits()
         self.reports()
@@ -98,7 +98,7 @@ class WeirSync(Installed):
         section = "weir-sync on Debian and Ubuntu"
         self.follow(section)
         unit = "/usr/lib/systemd/system/weir-sync.service"
-        # What it says of other units on this machine is not ours.
+        # Its complaints about other units on this machine are not ours.
         verified = self.shell.run(f"systemd-analyze verify --man=no --recursive-errors=no {unit}")
         self.assertNotIn("weir-sync.service", verified)
         self.shell.run(f"systemd-analyze security --offline=yes --threshold=20 {unit}")
@@ -150,7 +150,7 @@ class AllOfIt(Installed):
         for resource in resources:
             kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
 
-    def test_the_bill_of_materials_names_what_is_linked_in(self):
+    def test_the_bill_of_materials_lists_every_linked_crate(self):
         with open(released("weir-VERSION.cdx.json"), encoding="utf-8") as file:
             bill = json.load(file)
         names = {component["name"] for component in bill["components"]}
