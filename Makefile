@@ -153,7 +153,7 @@ sync-debug: cargo cc
 proto: cargo cc
 	WEIR_WRITE_PROTO=1 cargo test $(NATIVE) --test rls protos::
 dashboard: cargo cc
-	WEIR_WRITE_DASHBOARD=1 cargo test $(NATIVE) --test mixin the_dashboard_is_made_of_its_source
+	WEIR_WRITE_DASHBOARD=1 cargo test $(NATIVE) --test mixin the_dashboard_is_current
 
 # The tests by their names, and those of them that start programs.
 TESTED = $(foreach folder,tests tests/fuzz sync-service $(wildcard sync-service/* filter/*),$(folder)/tests)

@@ -12,7 +12,7 @@ from problem import Problem, print_line
 SMOKE = (
     "limiting:: addresses:: configuration:: observing:: workers::two_workers_share_one_bucket "
     "algorithms::a_leaky_bucket algorithms::requests_in_flight algorithms::tokens_and_bytes "
-    "claims::a_rule_counts_each_subject sync:: strict::two_points_of_presence strict::without_weir_sync "
+    "claims::a_rule_counts_each_subject sync:: strict::two_pops strict::without_weir_sync "
     "live::changes:: live::refused:: pages::an_upgrade pages::requests_over_http3 kubernetes:: "
     "harness::a_filter_that_dies"
 ).split()

@@ -1,6 +1,6 @@
-//! Where the things under test are: the filter's wasm, the weir-sync binary, Envoy.
+//! Paths of the things under test: the filter's wasm, the weir-sync binary, Envoy.
 //!
-//! The Makefile says so through environment variables; a bare `cargo test` finds them where the
+//! The Makefile sets their paths in environment variables; a bare `cargo test` finds them where the
 //! Makefile's targets put them. What is missing fails the test and names the target that makes it.
 
 use std::env;
@@ -45,7 +45,7 @@ pub fn workspace() -> &'static Path {
     tests.parent().unwrap_or(tests)
 }
 
-/// Where a build puts `path`: into the target directory that this test was built in, or into the usual one.
+/// The path that a build gives `path`: in the target directory that this test was built in, or in the usual one.
 fn built(path: &str) -> Vec<PathBuf> {
     // The test is <target>/<profile>/deps/<test>.
     let test = env::current_exe().ok();

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Between two looks at the page.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often a driver is started whose port somebody else took meanwhile.
+/// The number of times that a driver is started whose port somebody else took meanwhile.
 const STARTS_MAX: usize = 5;
 
-/// What Chromium is given: no window, and no sandbox, which containers do not let it have.
+/// Chromium's arguments: no window, and no sandbox, which containers do not let it have.
 const ARGUMENTS: [&str; 7] = [
     "--headless=new",
     "--no-sandbox",
@@ -28,7 +28,7 @@ const ARGUMENTS: [&str; 7] = [
     "--disable-lcd-text",
     "--hide-scrollbars",
 ];
-/// What a driver says once it listens.
+/// The line that a driver prints once it listens.
 const LISTENS: &str = "was started successfully on port ";
 /// The key that `WebDriver` knows an element's reference by.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -57,9 +57,9 @@ impl Browser {
 
     fn call(&self, line: &str, body: &Value) -> Value {
         let body = if line.starts_with("GET") { String::new() } else { body.to_string() };
-        let (status, said) = self.ask(line, &body).unwrap();
-        assert!(status.starts_with("HTTP/1.1 200"), "{line}: {status} {said}");
-        said["value"].clone()
+        let (status, answer) = self.ask(line, &body).unwrap();
+        assert!(status.starts_with("HTTP/1.1 200"), "{line}: {status} {answer}");
+        answer["value"].clone()
     }
 
     /// The status and the answer of the driver, which wants to be asked by its own name, and keeps the connection.
@@ -77,9 +77,9 @@ impl Browser {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
         });
-        let mut said = vec![0; length.unwrap_or(0)];
-        reader.read_exact(&mut said)?;
-        Ok((head.first().cloned().unwrap_or_default(), serde_json::from_slice(&said)?))
+        let mut content = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut content)?;
+        Ok((head.first().cloned().unwrap_or_default(), serde_json::from_slice(&content)?))
     }
 
     fn command(&self, name: &str, body: &Value) -> Value {
@@ -91,7 +91,7 @@ impl Browser {
         self.command("url", &json!({"url": url}));
     }
 
-    /// What the body of a function of the page returns.
+    /// The result of a function of the page with this body.
     pub fn script(&self, body: &str) -> Value {
         self.command("execute/sync", &json!({"script": body, "args": []}))
     }
@@ -106,14 +106,14 @@ impl Browser {
     }
 
     /// Waits until that text contains `expected`.
-    pub fn until_said(&self, selector: &str, expected: &str) {
+    pub fn until_shown(&self, selector: &str, expected: &str) {
         let end = Instant::now() + DEADLINE;
         loop {
-            let said = self.text(selector);
-            if said.contains(expected) {
+            let text = self.text(selector);
+            if text.contains(expected) {
                 return;
             }
-            assert!(Instant::now() < end, "{selector} never says {expected}, but: {said}");
+            assert!(Instant::now() < end, "expected {expected} in {selector}, found: {text}");
             thread::sleep(LOOK);
         }
     }
@@ -163,7 +163,7 @@ impl Browser {
         from_base64(shot["data"].as_str().unwrap())
     }
 
-    /// What the console says since the last call, but for requests that were refused.
+    /// Messages on the browser's console since the last call, except those about refused requests.
     pub fn complaints(&self) -> Vec<String> {
         let logged = self.command("se/log", &json!({"type": "browser"}));
         let messages =
@@ -202,7 +202,7 @@ fn driver() -> Option<(Child, u16)> {
         let line = line.unwrap();
         line.split_once(LISTENS)?.1.trim_end_matches('.').parse().ok()
     });
-    // Nobody else reads what it says.
+    // Nothing else reads its output.
     thread::spawn(move || lines.for_each(drop));
     if port.is_none() {
         let _ = driver.wait();

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, UnixStream};
 use tokio::time::timeout;
 
-/// How long a request may wait for its answer before it counts as lost. Far above what one takes.
+/// Time that a request may wait for its answer before it counts as lost. Far above what one takes.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A request to send, as often as wanted.
@@ -122,7 +122,7 @@ impl Answer {
     }
 }
 
-/// Where a client connects to.
+/// The address that a client connects to.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A TCP port.
@@ -174,7 +174,7 @@ impl Client {
         self.try_send(ask).await.unwrap_or_else(|e| panic!("no answer to {ask:?}: {e}"))
     }
 
-    /// Sends and reads the answer, or says why there is none; an answer that is lost is told after 10 s.
+    /// Sends and reads the answer; an error if there is none after 10 s or the connection fails.
     pub async fn try_send(&mut self, ask: &Ask) -> Result<Answer, String> {
         let Ok(answer) = timeout(ANSWER_DEADLINE, self.exchange(ask)).await else {
             // What may still come on this connection answers no later request.
@@ -237,7 +237,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let io = TokioIo::new(stream);
-    // A connection's end shows at the next request; its task has nobody to tell.
+    // A connection's end shows at the next request; its task reports it to nobody.
     if http2 {
         let (sender, connection) =
             http2::handshake(TokioExecutor::new(), io).await.map_err(|e| e.to_string())?;

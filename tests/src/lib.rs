@@ -1,7 +1,7 @@
-//! What the tests share: real Envoys, weir-syncs and servers on free ports of loopback, clients, load.
+//! Shared parts of the tests: real Envoys, weir-syncs and servers on free ports of loopback, clients, load.
 //!
 //! Each test starts what it needs and ends it by process id when the test ends, however it ends.
-//! A harness that cannot go on panics with a sentence that says what is missing: that is how a test fails.
+//! A harness that cannot go on panics with a sentence about what is missing: that is how a test fails.
 #![allow(clippy::missing_panics_doc, reason = "a helper that panics is a test that fails, see above")]
 
 #[cfg(feature = "mock_host")]

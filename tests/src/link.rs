@@ -1,7 +1,7 @@
 //! A link between two parts of the fleet: a TCP proxy on loopback that takes its time, and that a test
 //! can cut, silence, slow down and heal.
 //!
-//! What is under way while a link is silent waits, as TCP keeps sending it again, and arrives late when
+//! Data that is under way while a link is silent waits, as TCP keeps sending it again, and arrives late when
 //! the link is healed. Every buffer is bounded: a link that is full reads no further.
 
 use std::future::poll_fn;
@@ -21,9 +21,9 @@ use crate::port;
 
 /// The most that is read at once, in bytes.
 const CHUNK_BYTES_MAX: usize = 16 * 1024;
-/// How many chunks one direction of a connection holds at most.
+/// The most chunks that one direction of a connection holds.
 const CHUNKS_MAX: usize = 64;
-/// How many connections a link carries at most; more wait to be accepted.
+/// The most connections that a link carries; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
 
 /// A link to one address. Dropping it cuts it.
@@ -36,15 +36,15 @@ pub struct Link {
     carrier: Option<Carrier>,
 }
 
-/// How a link carries.
+/// The state of a link.
 #[derive(Clone, Copy, Debug)]
 struct State {
     passes: bool,
-    /// How long it takes one way.
+    /// Its delay one way.
     delay: Duration,
 }
 
-/// What listens and carries.
+/// The listener and its connections.
 #[derive(Debug)]
 struct Carrier {
     stop: oneshot::Sender<()>,
@@ -61,7 +61,7 @@ impl Link {
         link
     }
 
-    /// Where it listens; the same after every cut.
+    /// Its address; the same after every cut.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -97,7 +97,7 @@ impl Link {
     }
 }
 
-/// Carries connections until `stopped` says so or its sender is gone.
+/// Carries connections until `stopped` resolves.
 async fn accept(
     listener: TcpListener,
     target: SocketAddr,
@@ -145,17 +145,17 @@ impl Drop for End {
 }
 
 async fn carry(mut near: End, target: SocketAddr, mut state: watch::Receiver<State>) {
-    heard(&mut state).await;
+    passing(&mut state).await;
     let mut far = TcpStream::connect(target).await.map(End::new);
     if let Ok(far) = &mut far {
         join(&mut near, far, &state).await;
     }
-    // Nobody hears of an end, whatever end that is, while the link is silent.
-    heard(&mut state).await;
+    // No end is passed on while the link is silent.
+    passing(&mut state).await;
 }
 
 /// Waits while the link is silent.
-async fn heard(state: &mut watch::Receiver<State>) {
+async fn passing(state: &mut watch::Receiver<State>) {
     // Fails where the link is gone, and then the task that asks goes at once too.
     let _ = state.wait_for(|state| state.passes).await;
 }
@@ -206,7 +206,7 @@ async fn give(
 ) -> io::Result<()> {
     while let Some((due, chunk)) = receiver.recv().await {
         sleep_until(due).await;
-        heard(&mut state).await;
+        passing(&mut state).await;
         if chunk.is_empty() {
             return poll_fn(|context| Pin::new(&mut to).poll_shutdown(context)).await;
         }

@@ -1,4 +1,4 @@
-//! Load: bounded, on loopback, and told apart by outcome.
+//! Load: bounded, on loopback, and counted by outcome.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tokio::time::sleep_until;
 
 use crate::client::{Answer, Ask, Client};
 
-/// How many answers had which status.
+/// The number of answers of each status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(BTreeMap<u16, usize>);
 
@@ -98,7 +98,7 @@ where
     total
 }
 
-/// What an open loop saw.
+/// The results of an open loop.
 #[derive(Debug)]
 pub struct Run {
     /// The statuses.
@@ -107,17 +107,17 @@ pub struct Run {
     pub lasted: Duration,
     /// The longest that a request waited for its answer.
     pub slowest: Duration,
-    /// When it began.
+    /// The time at which it began.
     pub began: Instant,
-    /// When each answer with status 200 had come, in order.
+    /// The time of each answer with status 200, in order.
     pub admitted_at: Vec<Instant>,
-    /// When each answer with status 429 had come, in order.
+    /// The time of each answer with status 429, in order.
     pub limited_at: Vec<Instant>,
     /// The first answers with another status, and how long after the start each had come.
     pub others: Vec<(Duration, Answer)>,
 }
 
-/// How many of the answers that are neither 200 nor 429 a run keeps.
+/// The number of answers that are neither 200 nor 429 that a run keeps.
 const OTHERS_MAX: usize = 3;
 
 impl Run {
@@ -164,7 +164,7 @@ pub async fn open_loop(client: &mut Client, ask: &Ask, per_second: u32, span: Du
     paced(client, ask, period, |sent| u128::from(sent) < requests).await
 }
 
-/// The same until `stop` says true (or its sender is gone).
+/// The same until `stop` is true (or its sender is gone).
 pub async fn open_loop_until(
     client: &mut Client,
     ask: &Ask,

@@ -1,4 +1,4 @@
-//! What an operator asks of a weir-sync: other rules, all rules off, the rules that were, who runs which.
+//! An operator's calls to a weir-sync: other rules, all rules off, the rules that were, the rules of each POP.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -41,13 +41,13 @@ impl Operator {
         version_in(&self.put(document).await)
     }
 
-    /// Switches all rules on or off; the version that says so.
+    /// Switches all rules on or off; returns the version.
     pub async fn enforce(&mut self, enforce: bool) -> u64 {
         let ask = Ask::new(Method::PUT, "/v1/enforcement").header("content-type", "application/json");
         version_in(&self.send(ask.body(json!({"enforce": enforce}).to_string())).await)
     }
 
-    /// Takes the kept version `to` up again; the version that says the same.
+    /// Takes the kept version `to` up again; returns the new version.
     pub async fn roll_back(&mut self, to: u64) -> u64 {
         let ask = Ask::new(Method::POST, "/v1/rules/rollback").header("content-type", "application/json");
         let ask = ask.header("if-match", "*").body(json!({"version": to}).to_string());
@@ -76,7 +76,7 @@ impl Operator {
         assert_eq!(answer.status, 201, "it did not begin: {answer:?}");
     }
 
-    /// Makes the canary the rule set of all POPs; the version that says so.
+    /// Makes the canary the rule set of all POPs; returns the new version.
     pub async fn promote_canary(&mut self) -> u64 {
         let ask = Ask::new(Method::POST, "/v1/rules/canary/promote").header("if-match", "*");
         version_in(&self.send(ask).await)

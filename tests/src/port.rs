@@ -1,4 +1,4 @@
-//! Ports for servers that must be told theirs before they start.
+//! Ports for servers that need one before they start.
 //!
 //! Envoy picks its own (port 0, then asked). What is killed and started again at the same address, or cut and
 //! healed, cannot: it gets one from below the range that the system takes for outgoing connections.

@@ -40,7 +40,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, once it has.
+    /// Its exit status, once it has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -114,7 +114,7 @@ impl Process {
     }
 }
 
-/// Waits until this program is told to end, by SIGINT or SIGTERM, and says so.
+/// Waits for SIGINT or SIGTERM, and returns a message about it.
 pub async fn ended_by_signal() -> String {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return "no signals".into() };
     let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return "no signals".into() };
@@ -128,7 +128,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         if thread::panicking() {
-            eprintln!("--- the end of what {} said ---\n{}", self.name, self.tail());
+            eprintln!("--- the end of the output of {} ---\n{}", self.name, self.tail());
         }
     }
 }

@@ -17,14 +17,14 @@ use crate::port;
 use crate::process::Process;
 use crate::wait::until;
 
-/// What docs/redis.md lets weir-sync's user do: the rules in its line `ACL SETUSER`.
+/// The permissions of weir-sync's user in docs/redis.md: the rules in its line `ACL SETUSER`.
 pub fn acl() -> &'static str {
     let page = include_str!("../../docs/redis.md");
     let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >PASSWORD "));
     rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user"))
 }
 
-/// The name of the file that says how far its clock is ahead.
+/// The name of the file with the offset of its clock.
 const AHEAD: &str = "ahead";
 /// A `gettimeofday` that reads that file.
 const OWN_CLOCK: &str = r#"
@@ -52,22 +52,22 @@ int gettimeofday(struct timeval *now, void *zone) {
 /// The name of its socket.
 const SOCKET: &str = "redis.sock";
 
-/// How a Redis is started.
+/// The options of a Redis.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The user whom it knows; without one, its default user.
     pub user: Option<String>,
-    /// What that user may do, as in an ACL; unless said, [`acl`].
+    /// That user's permissions, as in an ACL; by default [`acl`].
     pub acl: Option<String>,
     /// The password it asks for.
     pub password: Option<String>,
-    /// Certificate and key (PEM); with them it speaks TLS only.
+    /// Certificate and key (PEM); with them it accepts TLS only.
     pub tls: Option<(String, String)>,
     /// The certificate (PEM) that must have signed its clients'; without one it asks for none.
     pub client_ca: Option<String>,
-    /// Whether it keeps an append-only file, and writes it before each answer.
+    /// True if it keeps an append-only file, and writes it before each answer.
     pub append_only: bool,
-    /// Whether its clock can be set ahead (see [`Redis::set_ahead`]).
+    /// True if its clock can be set ahead (see [`Redis::set_ahead`]).
     pub has_own_clock: bool,
     /// Further settings: name and value in turn, names with their dashes.
     pub settings: Vec<String>,
@@ -99,7 +99,7 @@ impl Redis {
         redis
     }
 
-    /// Where it is, with the user and the password if there are any.
+    /// Its URL, with the user and the password if there are any.
     pub fn url(&self) -> String {
         let scheme = if self.setup.tls.is_some() { "rediss" } else { "redis" };
         let name = self.setup.user.as_deref().unwrap_or_default();
@@ -108,20 +108,20 @@ impl Redis {
         format!("{scheme}://{user}127.0.0.1:{}", self.port)
     }
 
-    /// Where it listens on this machine alone, without TLS.
+    /// Its address on this machine alone, without TLS.
     pub fn socket(&self) -> String {
         let name = self.setup.user.as_deref().map(|user| format!("user={user}"));
         let password = self.setup.password.as_deref().map(|password| format!("pass={password}"));
-        let said: Vec<_> = name.into_iter().chain(password).collect();
-        format!("unix://{}?{}", self.folder.path().join(SOCKET).display(), said.join("&"))
+        let query: Vec<_> = name.into_iter().chain(password).collect();
+        format!("unix://{}?{}", self.folder.path().join(SOCKET).display(), query.join("&"))
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// From now on its clock is so many seconds ahead of this machine's.
+    /// Sets its clock this many seconds ahead of this machine's.
     pub fn set_ahead(&self, seconds: u64) {
         let file = self.folder.path().join(AHEAD);
         std::fs::write(&file, seconds.to_string())
@@ -159,7 +159,7 @@ impl Redis {
         self.process.thaw();
     }
 
-    /// What stands behind `row` in a section of what it says of itself (`INFO`), up to a comma.
+    /// The value behind `row` in a section of `INFO`, up to a comma.
     pub async fn info<T: FromStr>(&self, section: &str, row: &str) -> T {
         let info = self.section(section).await;
         let value =
@@ -167,7 +167,7 @@ impl Redis {
         value.unwrap_or_else(|| panic!("no `{row}` in: {info}"))
     }
 
-    /// A section of what it says of itself.
+    /// A section of `INFO`.
     pub async fn section(&self, section: &str) -> String {
         // Others may not ask.
         let mut connection = match self.setup.user {
@@ -175,10 +175,10 @@ impl Redis {
             None => self.connection().await,
         };
         let info: RedisResult<String> = redis::cmd("INFO").arg(section).query_async(&mut connection).await;
-        info.unwrap_or_else(|e| panic!("Redis says nothing of itself: {e}"))
+        info.unwrap_or_else(|e| panic!("Redis has no `INFO`: {e}"))
     }
 
-    /// What redis-cli needs to reach it over TLS, if it speaks that.
+    /// redis-cli's arguments to reach it over TLS, if it has TLS.
     pub fn tls_options(&self) -> Vec<String> {
         if self.setup.tls.is_none() {
             return Vec::new();

@@ -107,7 +107,7 @@ impl Cluster {
         }
     }
 
-    /// Where weir-sync finds it: two of its nodes.
+    /// weir-sync's URL for it: two of its nodes.
     pub fn url(&self) -> String {
         let seeds: Vec<_> = self.servers[1..3].iter().map(|server| server.address().to_string()).collect();
         let scheme = if self.servers[0].tls_options().is_empty() { "redis" } else { "rediss" };
@@ -129,7 +129,7 @@ impl Cluster {
         }
     }
 
-    /// Which of the servers is the master of `key`, as the server `asked` says.
+    /// The master of `key` according to the server `asked`.
     pub async fn master_of(&self, key: &str, asked: usize) -> Option<usize> {
         let mut connection = self.servers[asked].operator().await;
         let mut command = redis::cmd("CLUSTER");
@@ -168,15 +168,15 @@ impl Cluster {
         let mut words =
             vec!["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "AUTH2", OPERATOR, OPERATOR, "KEYS"];
         words.extend(keys.iter().map(String::as_str));
-        let said: String = run(&mut source, &words).await;
-        assert_eq!(said, "OK", "{keys:?}");
+        let reply: String = run(&mut source, &words).await;
+        assert_eq!(reply, "OK", "{keys:?}");
         sleep(half).await;
         let () = run(&mut target, &set("NODE", &target_id)).await;
         let () = run(&mut source, &set("NODE", &target_id)).await;
     }
 }
 
-/// What a command gives.
+/// The reply to a command.
 async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
@@ -188,6 +188,6 @@ pub fn operate(arguments: &[String]) {
     let mut command = Command::new("redis-cli");
     command.args(["--user", OPERATOR, "--pass", OPERATOR, "--no-auth-warning", "--cluster"]).args(arguments);
     let output = command.output().unwrap_or_else(|e| panic!("cannot run redis-cli: {e}"));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "redis-cli --cluster {arguments:?}: {said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "redis-cli --cluster {arguments:?}: {text}");
 }

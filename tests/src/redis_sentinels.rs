@@ -12,35 +12,35 @@ use crate::process::Process;
 use crate::redis::{self as server, OPERATOR, Redis, in_a_group};
 use crate::wait::until;
 
-/// What the sentinels call the master.
+/// The sentinels' name of the master.
 pub const MASTER: &str = "main";
 const SENTINELS: usize = 3;
 
-/// What docs/redis.md lets weir-sync's user do at sentinels: the rules in its line `ACL SETUSER`.
+/// The permissions of weir-sync's user at sentinels in docs/redis.md: the rules in its line `ACL SETUSER`.
 pub fn acl() -> &'static str {
     let page = include_str!("../../docs/redis.md");
     let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >SENTINEL-PASSWORD "));
     rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user at sentinels"))
 }
 
-/// The line of docs/redis.md that says when a master counts as down. Whatever else it leaves out has Redis's
+/// The line of docs/redis.md with the time after which a master counts as down. Whatever else it leaves out has Redis's
 /// defaults here, too.
 fn patience() -> &'static str {
     let page = include_str!("../../docs/redis.md");
     let line = page.lines().find(|line| line.starts_with("sentinel down-after-milliseconds main "));
-    line.unwrap_or_else(|| panic!("docs/redis.md does not say when a master counts as down"))
+    line.unwrap_or_else(|| panic!("docs/redis.md: expected the time after which a master counts as down"))
 }
 
 /// The user that guarded sentinels know beside [`OPERATOR`], under [`acl`], and its password.
 pub const WATCHER: (&str, &str) = ("watcher", "tower-of-babel");
 
-/// A master and its replicas, and who says which is which. Dropping it ends all.
+/// A master and its replicas, and their sentinels. Dropping it ends all.
 #[derive(Debug)]
 pub struct Sentinels {
     /// The servers; the first is the master at first.
     pub servers: Vec<Redis>,
     watchers: Vec<(u16, Process)>,
-    /// Whether the sentinels have users of their own.
+    /// True if the sentinels have users of their own.
     is_guarded: bool,
     _folder: TempDir,
 }
@@ -56,7 +56,7 @@ impl Sentinels {
         Self::start_all(1, true).await
     }
 
-    /// As [`Sentinels::start`], with so many replicas.
+    /// As [`Sentinels::start`], with this number of replicas.
     pub async fn start_with(replicas: usize) -> Self {
         Self::start_all(replicas, false).await
     }
@@ -79,7 +79,7 @@ impl Sentinels {
         group
     }
 
-    /// Where weir-sync finds them.
+    /// weir-sync's URL for them.
     pub fn url(&self) -> String {
         Self::url_at(&self.addresses())
     }
@@ -90,7 +90,7 @@ impl Sentinels {
         format!("redis+sentinel://weir-user:correct-horse@{}/{MASTER}", hosts.join(","))
     }
 
-    /// Where the sentinels listen.
+    /// The addresses of the sentinels.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.watchers.iter().map(|(port, _)| (Ipv4Addr::LOCALHOST, *port).into()).collect()
     }
@@ -102,24 +102,24 @@ impl Sentinels {
         }
     }
 
-    /// Which of the servers a majority of the sentinels takes for the master.
+    /// The server that a majority of the sentinels takes for the master.
     pub async fn master(&self) -> Option<usize> {
-        let mut said = Vec::new();
+        let mut named_ports = Vec::new();
         for (port, _) in &self.watchers {
             let Ok(mut connection) = self.connect(*port).await else { continue };
             let mut command = redis::cmd("SENTINEL");
             command.arg("GET-MASTER-ADDR-BY-NAME").arg(MASTER);
             let Ok((_, port)) = command.query_async::<(String, u16)>(&mut connection).await else { continue };
-            said.push(port);
+            named_ports.push(port);
         }
-        let is_named = |port| said.iter().filter(|named| **named == port).count() > SENTINELS / 2;
+        let is_named = |port| named_ports.iter().filter(|named| **named == port).count() > SENTINELS / 2;
         self.servers.iter().position(|server| is_named(server.port()))
     }
 
     /// Has one of the sentinels make the replica the master, while both live.
     pub async fn fail_over_by(&self, sentinel: usize) {
         let (port, _) = &self.watchers[sentinel];
-        // It takes no replica that it has not heard from of late.
+        // It takes no replica whose last message is too old.
         until("the sentinel to begin a fail-over", async || {
             let mut connection = self.connect(*port).await.ok()?;
             let mut command = redis::cmd("SENTINEL");

@@ -47,7 +47,7 @@ pub async fn put(regions: &[Region], document: &Value) -> u64 {
     version
 }
 
-/// Waits until the weir-sync of each region says that the POPs of all run this version.
+/// Waits until every region's weir-sync lists this version for the POPs of all regions.
 pub async fn run(regions: &[Region], version: u64) {
     let expected = (version, regions.iter().map(|region| (region.name.clone(), version)).collect::<Vec<_>>());
     for region in regions {

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What a server was asked.
+/// A request to a server.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Method, URI and headers.
@@ -22,18 +22,18 @@ pub struct Asked {
     pub body: Bytes,
 }
 
-/// What a server answers.
+/// A server's response.
 #[derive(Clone, Debug)]
-pub enum Say {
+pub enum Respond {
     /// A status and a body.
     Now(StatusCode, Bytes),
-    /// A response, after so long.
+    /// A response, after this time.
     Later(Duration, Response<Full<Bytes>>),
     /// Nothing, ever.
     Nothing,
 }
 
-type Answerer = dyn FnMut(&Asked) -> Say + Send;
+type Answerer = dyn FnMut(&Asked) -> Respond + Send;
 
 /// A server on a free port of 127.0.0.1, up until dropped.
 pub struct Server {
@@ -44,8 +44,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers every request with what `answer` says to it.
-    pub async fn start(answer: impl FnMut(&Asked) -> Say + Send + 'static) -> Self {
+    /// Answers every request with the result of `answer`.
+    pub async fn start(answer: impl FnMut(&Asked) -> Respond + Send + 'static) -> Self {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap_or_else(|e| panic!("no port: {e}"));
         let address = listener.local_addr().unwrap_or_else(|e| panic!("no port: {e}"));
@@ -58,41 +58,41 @@ impl Server {
 
     /// An upstream that answers 200 to everything.
     pub async fn upstream() -> Self {
-        Self::start(|_| Say::Now(StatusCode::OK, Bytes::from_static(b"upstream\n"))).await
+        Self::start(|_| Respond::Now(StatusCode::OK, Bytes::from_static(b"upstream\n"))).await
     }
 
-    /// An upstream that does as it is told by each request: `x-say` is the status it answers (200), `x-late-ms` after
+    /// An upstream that each request controls: `x-status` is the status it answers (200), `x-late-ms` after
     /// how long (at once), `x-tokens` a header that it sends back.
     pub async fn obedient() -> Self {
         Self::start(|asked| {
             let header = |name| asked.head.headers.get(name).and_then(|value| value.to_str().ok());
-            let status = header("x-say").and_then(|text| text.parse().ok()).unwrap_or(StatusCode::OK);
+            let status = header("x-status").and_then(|text| text.parse().ok()).unwrap_or(StatusCode::OK);
             let late_ms = header("x-late-ms").and_then(|text| text.parse().ok()).unwrap_or(0);
             let mut response = response(status, Bytes::from_static(b"upstream\n"));
             if let Some(tokens) = asked.head.headers.get("x-tokens") {
                 response.headers_mut().insert("x-tokens", tokens.clone());
             }
-            Say::Later(Duration::from_millis(late_ms), response)
+            Respond::Later(Duration::from_millis(late_ms), response)
         })
         .await
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Changes what it answers from now on.
-    pub fn answer(&self, answer: impl FnMut(&Asked) -> Say + Send + 'static) {
+    pub fn answer(&self, answer: impl FnMut(&Asked) -> Respond + Send + 'static) {
         *lock(&self.answerer) = Box::new(answer);
     }
 
-    /// What it was asked so far, oldest first.
+    /// Its requests so far, oldest first.
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.asked).clone()
     }
 
-    /// How many requests it has had.
+    /// The number of its requests.
     pub fn count(&self) -> usize {
         lock(&self.asked).len()
     }
@@ -120,14 +120,14 @@ async fn serve(stream: TcpStream, answerer: Arc<Mutex<Box<Answerer>>>, asked: Ar
             let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let request = Asked { head: Arc::new(head), body };
             lock(&asked).push(request.clone());
-            let say = lock(&answerer)(&request);
-            match say {
-                Say::Now(status, body) => Ok::<_, Infallible>(response(status, body)),
-                Say::Later(after, response) => {
+            let answer = lock(&answerer)(&request);
+            match answer {
+                Respond::Now(status, body) => Ok::<_, Infallible>(response(status, body)),
+                Respond::Later(after, response) => {
                     tokio::time::sleep(after).await;
                     Ok(response)
                 }
-                Say::Nothing => std::future::pending().await,
+                Respond::Nothing => std::future::pending().await,
             }
         }
     });

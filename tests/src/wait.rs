@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a part of the edge may take to start, or a change to show, before the test fails. Far
+/// Time that a part of the edge may take to start, or a change to show, before the test fails. Far
 /// above what it takes, so that a slow machine does not fail it.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Looks until `check` gives something; panics, saying `what` was awaited, after [`DEADLINE`].
+/// Looks until `check` gives something; panics with `what` after [`DEADLINE`].
 pub async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     loop {

@@ -74,7 +74,7 @@ impl WeirSync {
         self.process.resident_kib()
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }

@@ -13,7 +13,7 @@ const FOLDERS: [&str; 2] = ["filter", "sync-service"];
 /// The crates' files import one another more often than this, or the imports are not found any more.
 const IMPORTS_MIN: usize = 300;
 
-/// Which files import which, by their modules' paths from the crate's root.
+/// The imports of each file, by their modules' paths from the crate's root.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Adds the modules in `folder`, which is `module`'s, with their texts up to their tests.
@@ -70,7 +70,7 @@ fn imports(files: &BTreeMap<String, String>) -> Imports {
     files.iter().map(of).collect()
 }
 
-/// What is left once every file is taken away that imports none of those left: the circles, and what imports them.
+/// The files left once every file is taken away that imports none of those left: the circles, and their importers.
 fn circles(mut imports: Imports) -> Imports {
     loop {
         let free: BTreeSet<String> =
@@ -86,7 +86,7 @@ fn circles(mut imports: Imports) -> Imports {
 }
 
 #[test]
-fn no_file_imports_one_that_imports_it() {
+fn imports_form_no_cycle() {
     let mut count = 0;
     for folder in FOLDERS {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);

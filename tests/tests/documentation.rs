@@ -1,4 +1,4 @@
-//! What the pages show is true: the filter accepts every rule set in them, every link leads somewhere, every invariant
+//! Checks of the pages: the filter accepts every rule set in them, every link leads somewhere, every invariant
 //! has a test, and the benchmarks' page has a row for each figure that must be reached.
 
 use std::collections::BTreeSet;
@@ -26,9 +26,9 @@ const INVARIANTS: &str = "docs/invariants.md";
 const FIGURES: &str = "docs/reference/benchmarks.md";
 /// The page that explains the main ones.
 const BENCHMARKS: &str = "docs/benchmarks.md";
-/// Where the tests are.
+/// The folder of the tests.
 const SOURCES: [&str; 3] = ["filter", "sync-service", "tests"];
-/// What fails when a mechanism of the budget loop is taken out.
+/// Failures when a mechanism of the budget loop is taken out.
 const ABLATIONS: &str = "tests/src/simulation/ablations.tsv";
 /// It has more lines than this, or they are not found any more.
 const ABLATIONS_MIN: usize = 50;
@@ -142,7 +142,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// What is wrong with a link of the page at `from`, if anything.
+/// The problem of a link of the page at `from`, if any.
 fn dead(from: &Path, link: &str) -> Option<String> {
     let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
     let to = if file.is_empty() { from.to_owned() } else { from.parent()?.join(file) };
@@ -154,7 +154,7 @@ fn dead(from: &Path, link: &str) -> Option<String> {
 }
 
 #[test]
-fn every_link_between_pages_leads_somewhere() {
+fn every_link_between_pages_resolves() {
     let mut pages = Vec::new();
     for (folder, deep) in FOLDERS {
         find_pages(&root().join(folder), deep, &mut pages).unwrap_or_else(|e| panic!("{folder}: {e}"));
@@ -172,7 +172,7 @@ fn every_link_between_pages_leads_somewhere() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_found() {
+fn a_broken_link_is_found() {
     let page = root().join("docs/rules.md");
     for link in ["architecture.md", "../README.md#start", "#match", "plots/contended.svg"] {
         assert_eq!(dead(&page, link), None, "{link}");
@@ -214,7 +214,7 @@ fn a_tag_counts_only_above_a_test() {
 }
 
 #[test]
-fn what_fails_without_a_mechanism_exists() {
+fn every_ablation_names_an_existing_test() {
     let labels: BTreeSet<_> = SCENARIOS
         .iter()
         .flat_map(|scenario| scenario.fleets.iter().map(|size| scenario.label(*size)))
@@ -237,7 +237,7 @@ fn what_fails_without_a_mechanism_exists() {
 }
 
 #[test]
-fn the_benchmarks_page_has_a_place_for_each_part_once() {
+fn the_benchmarks_page_has_each_part_once() {
     let page = page(FIGURES);
     for name in PARTS.into_iter().chain([SUMMARY]) {
         assert!(held(&page, name).is_some(), "{FIGURES}: expected the markers of {name} once");
@@ -245,7 +245,7 @@ fn the_benchmarks_page_has_a_place_for_each_part_once() {
 }
 
 #[test]
-fn the_benchmarks_summary_has_every_row_and_a_word_on_each_that_falls_short() {
+fn the_benchmarks_summary_explains_each_missed_target() {
     let (page, figures) = (page(BENCHMARKS), page(FIGURES));
     let summary = held(&figures, SUMMARY).expect("a summary");
     let rows: Vec<_> = summary.lines().filter(|line| line.starts_with('|')).skip(2).collect();
@@ -259,8 +259,8 @@ fn the_benchmarks_summary_has_every_row_and_a_word_on_each_that_falls_short() {
         let is_word = Word::ALL.iter().any(|known| known.to_string() == word);
         assert!(is_word && !reached.is_empty() || word.is_empty() && reached.is_empty(), "{row}");
         let why = page.split_once(&format!("- **{}**:", target.figure)).map_or("", |(_, why)| why);
-        let is_said = why.lines().next().is_some_and(|line| !line.trim().is_empty());
-        assert!(word != Word::Short.to_string() || is_said, "{BENCHMARKS} does not say why: {row}");
+        let is_explained = why.lines().next().is_some_and(|line| !line.trim().is_empty());
+        assert!(word != Word::Short.to_string() || is_explained, "{BENCHMARKS} expected a reason: {row}");
     }
     let copied: Vec<_> = page.lines().filter(|line| line.starts_with('|') && line.contains(" : ")).collect();
     assert!(copied.len() >= 5, "{copied:#?}");
@@ -288,7 +288,7 @@ fn bootstraps_with_the_filter() -> Vec<(String, Value)> {
     names.filter_map(read).collect()
 }
 
-/// All bootstraps, and the page about Envoy, say the same of the cluster of weir-sync and of the stats.
+/// All bootstraps, and the page about Envoy, have the same cluster of weir-sync and the same stats.
 #[test]
 fn the_page_about_envoy_and_the_bootstraps_agree() {
     let text = page("docs/envoy.md");

@@ -68,7 +68,7 @@ fn every_example_has_the_result_on_the_page() {
 }
 
 #[test]
-fn rule_sets_to_copy_decide_as_is_written_beside_them() {
+fn example_rule_sets_decide_as_documented() {
     for folder in TO_COPY {
         let of = |file: &str| read(&format!("envoy/{folder}/{file}"));
         let played = document_of(&of("rules.yaml")).and_then(|document| play(&document, &of("requests.txt")));
@@ -88,10 +88,10 @@ fn the_page_has_every_field_of_the_schema() {
 }
 
 #[test]
-fn an_example_that_does_something_else_is_found() {
+fn a_wrong_example_is_found() {
     let yaml = "- {name: r, key: [client_address], rate: 1/h, burst: 2}\n";
-    let says = |then: Then| problem(&Example { line: 1, yaml: yaml.to_owned(), then });
-    let asks = |line: &str| says(Then::Requests(line.to_owned()));
+    let problem_of = |then: Then| problem(&Example { line: 1, yaml: yaml.to_owned(), then });
+    let asks = |line: &str| problem_of(Then::Requests(line.to_owned()));
     assert_eq!(asks("GET / from 192.0.2.1 x 3 -> 2 allow, 1 limit by r\n  retry-after: 3600"), None);
     for wrong in [
         "GET / from 192.0.2.1 x 3 -> 3 allow",
@@ -104,5 +104,5 @@ fn an_example_that_does_something_else_is_found() {
     ] {
         assert!(asks(wrong).is_some(), "{wrong}");
     }
-    assert!(says(Then::Errors("rules[0].rate: expected".to_owned())).is_some());
+    assert!(problem_of(Then::Errors("rules[0].rate: expected".to_owned())).is_some());
 }

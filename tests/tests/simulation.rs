@@ -1,4 +1,4 @@
-//! The simulation: what it reaches, and that what it says can be seen again. `make sim` runs the whole table and 300
+//! The simulation: its limits, and reproducible results. `make sim` runs the whole table and 300
 //! random worlds, in a release build; some of them run here, where arithmetic is checked for overflow.
 
 use weir_budget::report_limits;
@@ -21,14 +21,14 @@ fn run(seed: u64) -> String {
 }
 
 #[test]
-fn one_seed_is_one_run_to_the_bit() {
+fn a_seed_reproduces_a_run_to_the_bit() {
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
     assert_ne!(random::described(7), random::described(8));
 }
 
 #[test]
-fn a_violated_invariant_names_the_command_that_repeats_it() {
+fn a_violation_names_the_command_that_repeats_it() {
     let plan = Plan::of(SMALL, 2, traffic::even(2_000.0, 3));
     let setup = Setup { seed: 42, scenario: "tight".into(), bound: |_, _, _| 0.0, ..plan.setup };
     let error = scenario::caught(|| scenario::run(Plan { setup, ..plan })).map(|_| ()).unwrap_err();
@@ -38,7 +38,7 @@ fn a_violated_invariant_names_the_command_that_repeats_it() {
 
 // I5
 #[test]
-fn rows_of_the_table_hold_with_checks_of_overflow() {
+fn scenarios_hold_with_overflow_checks() {
     for name in ["contended Zipf 5x", "store loses its last second", "a client that one POP bans"] {
         let row = scenarios::SCENARIOS.iter().find(|row| row.name == name).expect("a row");
         let outcome = row.run(SMALL, 1, 1);
@@ -47,14 +47,14 @@ fn rows_of_the_table_hold_with_checks_of_overflow() {
 }
 
 #[test]
-fn random_worlds_keep_the_invariants_with_checks_of_overflow() {
+fn random_worlds_keep_the_invariants_with_overflow_checks() {
     let violated: Vec<_> = (1..=8).filter_map(|seed| random::check(seed).err()).collect();
     assert!(violated.is_empty(), "{}", violated.join("\n"));
 }
 
 /// A burst, then nothing: the bucket of a POP that is on its own is exact.
 #[test]
-fn a_pop_cut_off_from_its_weir_sync_keeps_its_own_quota() {
+fn a_pop_without_weir_sync_keeps_its_own_quota() {
     let mut plan = Plan::of(SMALL, 20, traffic::even(500.0, 1));
     plan.faults = vec![(0, Fault::CutPop(0, true))];
     let world = scenario::run(plan).unwrap();
@@ -63,10 +63,10 @@ fn a_pop_cut_off_from_its_weir_sync_keeps_its_own_quota() {
 }
 
 /// The VMs of a POP are replaced while it reaches no weir-sync, near an outage of the store, and its client does not
-/// come back to it: what the old VMs had not said, the new ones say.
+/// come back to it: the new VMs report what the old ones had not.
 // I7
 #[test]
-fn what_replaced_vms_had_not_reported_is_charged() {
+fn unreported_requests_of_replaced_vms_are_charged() {
     for (here, there) in [(5.0, 60.0), (5.0, 300.0)] {
         let size = Size { pops: 2, regions: 1 };
         let here = traffic::at_pops(here, size.pops, |pop| pop == 0);
@@ -88,7 +88,7 @@ fn what_replaced_vms_had_not_reported_is_charged() {
 
 /// A client that keeps to its quota is refused nothing, however many workers its requests are spread over.
 #[test]
-fn a_burst_each_time_the_bucket_is_full_is_let_through_whole_by_any_number_of_workers() {
+fn every_full_burst_passes_with_any_number_of_workers() {
     for (workers, reporters) in [(1, 0), (2, 0), (4, 0), (8, 0), (8, 1)] {
         let mut plan = Plan::of(Size { pops: 1, regions: 1 }, 30, traffic::bursts(118, 1, 3 * SECOND_NS));
         plan.setup.rules = vec![RuleText { rate: "159/s".into(), burst: 118, ..RuleText::default() }];
@@ -99,10 +99,10 @@ fn a_burst_each_time_the_bucket_is_full_is_let_through_whole_by_any_number_of_wo
     }
 }
 
-/// Nine contended keys in the one slot of a table, which watches six: of a quota, what nobody hears of is half at most.
+/// Nine contended keys in the one slot of a table, which watches six: at most half of a quota goes unreported.
 // I7
 #[test]
-fn keys_that_their_slot_cannot_watch_have_half_a_quota_more_at_most() {
+fn unwatched_keys_overshoot_by_half_a_quota_at_most() {
     for size in [SMALL, MIDDLE] {
         let mut plan = quotas::nested(size, 3.0, 400, 1_000);
         plan.setup.slots = 1;
@@ -114,7 +114,7 @@ fn keys_that_their_slot_cannot_watch_have_half_a_quota_more_at_most() {
 }
 
 #[test]
-fn a_rule_counts_its_paths_alone() {
+fn a_rule_counts_only_its_paths() {
     let (all, a) =
         (RuleText::default(), RuleText { name: "r1".into(), path: Some("/a"), ..RuleText::default() });
     let mut plan = Plan::of(
@@ -148,9 +148,9 @@ fn a_rule_counts_a_network_as_one_client() {
     assert!((a + b + c).abs_diff(ideally) < ideally / 10, "{a} + {b} + {c} of {ideally}");
 }
 
-/// What a request says that it costs, counts for a rule that asks it; for any other, every request is one token.
+/// A request's stated cost counts for a rule with a cost header; for any other, every request is one token.
 #[test]
-fn a_request_costs_what_its_header_states() {
+fn a_header_states_the_cost_of_a_request() {
     let by_cost = RuleText { name: "r1".into(), ..RuleText::with(BY_COST) };
     let mut plan = Plan::of(SMALL, 10, traffic::costing(50, traffic::even(8.0, 1)));
     plan.setup.rules = vec![RuleText::default(), by_cost];
@@ -164,7 +164,7 @@ fn a_request_costs_what_its_header_states() {
 }
 
 #[test]
-fn a_rule_that_is_not_understood_is_no_run() {
+fn an_invalid_rule_is_an_error() {
     let plan = Plan::of(SMALL, 1, traffic::silence());
     let setup = Setup { rules: vec![RuleText::with(r#""nonsense": 1"#)], ..plan.setup };
     let error = scenario::run(Plan { setup, ..plan }).map(|_| ()).unwrap_err();
@@ -172,7 +172,7 @@ fn a_rule_that_is_not_understood_is_no_run() {
 }
 
 #[test]
-fn the_time_to_the_rate_is_measured_from_the_first_excess() {
+fn reaction_time_is_measured_from_the_first_excess() {
     let plan = Plan::of(SMALL, 4, traffic::even(500.0, 3));
     let world = scenario::run(Plan { setup: Setup { keeps_times: true, ..plan.setup }, ..plan }).unwrap();
     let account = world.reference.account(0, 0);
@@ -182,17 +182,17 @@ fn the_time_to_the_rate_is_measured_from_the_first_excess() {
 }
 
 #[test]
-fn plots_are_the_same_every_time() {
+fn plots_are_deterministic() {
     let contended = plots::PLOTS.iter().find(|plot| plot.file == "contended").unwrap();
     let svg = contended.svg().unwrap();
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     assert_eq!(svg, contended.svg().unwrap());
 }
 
-/// A POP that its client does not ask says whatever takes most from it, for 20 s of 60 s. The client asks the
+/// A POP that its client does not ask reports whatever takes most from it, for 20 s of 60 s. The client asks the
 /// others for nine tenths of its quota, and gets all but the stated amount (docs/secrets.md).
 #[test]
-fn a_pop_that_lies_takes_no_more_than_the_stated_amount_from_another_pops_client() {
+fn a_lying_pop_takes_no_more_than_stated() {
     const SECONDS: u64 = 60;
     for (lie, size) in Lie::ALL.into_iter().flat_map(|lie| [(lie, SMALL), (lie, MIDDLE)]) {
         let mut plan = Plan::of(size, SECONDS, traffic::at_pops(90.0, size.pops, |pop| pop > 0));
@@ -203,7 +203,7 @@ fn a_pop_that_lies_takes_no_more_than_the_stated_amount_from_another_pops_client
         let quota = account.quota;
         let at_once_ns =
             report_limits::BURSTS * quota.fill_ns() + report_limits::LATE_NS + report_limits::SPAN_NS;
-        // It takes a while to be heard, and to be forgotten.
+        // It takes a while to take effect, and to be forgotten.
         let stated = (at_once_ns + lies[1] - lies[0] + 5 * SECOND_NS) / quota.token_ns();
         let (offered, admitted) = (account.tally.offered, account.tally.admitted);
         assert!(admitted + stated >= offered, "{lie:?}, {size:?}: {admitted} of {offered}, stated: {stated}");

@@ -127,9 +127,9 @@ fn streams_are_few_and_do_not_hold_up_the_end() {
 fn page(running: &Running) -> Browser {
     let browser = Browser::start();
     browser.open(&format!("http://{}/", running.address));
-    browser.until_said("#enter", "Who asks?");
+    browser.until_shown("#enter", "Who asks?");
     browser.keys(&format!("{ALICE}{ENTER}"));
-    browser.until_said("#state", "live");
+    browser.until_shown("#state", "live");
     browser
 }
 
@@ -138,9 +138,9 @@ fn a_weir_sync_that_hangs_is_out_of_reach_until_it_goes_on() {
     let (_file, running) = with_operators();
     let browser = page(&running);
     running.send("STOP");
-    browser.until_said("#gone", "nothing was heard for");
+    browser.until_shown("#gone", "nothing was heard for");
     running.send("CONT");
-    browser.until_said("#state", "live");
+    browser.until_shown("#state", "live");
     assert_eq!(browser.text("#gone"), "");
 }
 
@@ -168,11 +168,11 @@ fn what_comes_late_is_said_where_it_belongs() {
     // A question opens at once, and what it does is asked for there: it takes the place of no other.
     hold("diff");
     browser.click(roll_back);
-    browser.until_said("#ask", "Roll back to");
+    browser.until_shown("#ask", "Roll back to");
     assert_eq!(browser.script("return document.querySelector('#ask-yes').disabled"), true);
     browser.keys(ESCAPE);
     browser.click("#enforce-off");
-    browser.until_said("#ask", "Switch all rules off?");
+    browser.until_shown("#ask", "Switch all rules off?");
     browser.script("return answer(true)");
     assert!(!browser.text("#ask").contains("rate:"), "{}", browser.text("#ask"));
 
@@ -182,9 +182,9 @@ fn what_comes_late_is_said_where_it_belongs() {
     browser.keys(ESCAPE);
     until("the question is gone", || browser.text("#ask").is_empty());
     browser.click(roll_back);
-    browser.until_said("#ask", "rate:");
+    browser.until_shown("#ask", "rate:");
     browser.script("return answer(false)");
-    browser.until_said("#undone", "Switch all rules off? It failed after the question was left: no store");
+    browser.until_shown("#undone", "Switch all rules off? It failed after the question was left: no store");
     assert_eq!(browser.text("#ask-wrong"), "");
     assert!(browser.text("#ask").contains("Roll back to"), "it is open still");
     browser.keys(ESCAPE);
@@ -197,10 +197,10 @@ fn what_comes_late_is_said_where_it_belongs() {
     };
     hold("login/192.0.2.1");
     look("192.0.2.1");
-    browser.until_said("#key-title", "192.0.2.1");
+    browser.until_shown("#key-title", "192.0.2.1");
     browser.keys(ESCAPE);
     look("192.0.2.2");
-    browser.until_said("#key-actions", "Reset");
+    browser.until_shown("#key-actions", "Reset");
     browser.script("return answer(true)");
     let reset = "return document.querySelector('#key-actions button').getAttribute('aria-label')";
     assert_eq!(browser.script(reset), "Reset 192.0.2.2 of login");
@@ -214,36 +214,36 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     browser.open(&format!("http://{}/", running.address));
 
     // Without a token it shows nothing; a wrong one is told so; the token goes to no storage that lasts.
-    browser.until_said("#enter", "Who asks?");
+    browser.until_shown("#enter", "Who asks?");
     browser.keys(&format!("the-token-of-nobody{ENTER}"));
-    browser.until_said("#entered", "with a token for this path");
+    browser.until_shown("#entered", "with a token for this path");
     browser.keys(&format!("{ALICE}{ENTER}"));
-    browser.until_said("#state", "live");
+    browser.until_shown("#state", "live");
     assert_eq!(browser.script("return localStorage.length + document.cookie.length"), 0);
     assert_eq!(browser.text("#enter"), "");
 
     // Only now: the page shows a POP for ten seconds after its report, and a browser may be longer in starting.
     assert_eq!(running.report("fra1", ALICE).0, 200);
-    browser.until_said("#pops", "fra1");
-    browser.until_said("#pops-said", "runs at 0 of 1 POPs");
-    browser.until_said("#store", "ms");
-    browser.until_said("#you", "alice");
+    browser.until_shown("#pops", "fra1");
+    browser.until_shown("#pops-said", "runs at 0 of 1 POPs");
+    browser.until_shown("#store", "ms");
+    browser.until_shown("#you", "alice");
     until("the plot is drawn", || {
         browser.script("return document.querySelectorAll('#trips canvas').length") == 1
     });
 
     // What changes shows without a reload.
     let second = put(&running, "9/m");
-    browser.until_said("#versions", "r2");
+    browser.until_shown("#versions", "r2");
     browser.click("button[aria-label='Compare version r1 with the current one']");
-    browser.until_said("#diff", "rate: \"9/m\" -> \"5/m\"");
+    browser.until_shown("#diff", "rate: \"9/m\" -> \"5/m\"");
 
     // The question begins at the answer that does nothing; Escape leaves it.
     let roll_back = "button[aria-label='Roll back to version r1']";
     let focus = format!("document.querySelector(\"{roll_back}\").focus()");
     browser.script(&focus);
     browser.keys(ENTER);
-    browser.until_said("#ask", "Roll back to");
+    browser.until_shown("#ask", "Roll back to");
     assert_eq!(browser.script("return document.activeElement.value"), "no");
     browser.keys(ESCAPE);
     until("the question is gone", || browser.text("#ask").is_empty());
@@ -254,18 +254,18 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     );
     browser.script(&focus);
     browser.keys(ENTER);
-    browser.until_said("#ask", "rate: \"9/m\" -> \"5/m\"");
+    browser.until_shown("#ask", "rate: \"9/m\" -> \"5/m\"");
     browser.script("document.querySelector('#ask-comment').focus()");
     browser.keys(&format!("too f\u{e4}st{ENTER}"));
-    browser.until_said("#versions", "too f\u{e4}st");
-    browser.until_said("#versions", "rollback to r1");
+    browser.until_shown("#versions", "too f\u{e4}st");
+    browser.until_shown("#versions", "rollback to r1");
 
     // The kill switch, by the mouse.
     browser.click("#enforce-off");
-    browser.until_said("#ask", "Switch all rules off?");
+    browser.until_shown("#ask", "Switch all rules off?");
     browser.click("#ask-yes");
-    browser.until_said("#versions", "kill switch: enforce false");
-    browser.until_said("#off", "nothing is limited");
+    browser.until_shown("#versions", "kill switch: enforce false");
+    browser.until_shown("#off", "nothing is limited");
     browser.click("#off-on");
     browser.click("#ask-yes");
     until("rules are on again", || browser.text("#off").is_empty());
@@ -283,7 +283,7 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     // A token that is good no more is asked for again.
     std::fs::write(file.path(), format!("board read {BOARD}\n")).unwrap();
     running.send("HUP");
-    browser.until_said("#enter", "Who asks?");
+    browser.until_shown("#enter", "Who asks?");
     assert_eq!(browser.text("#pops"), "");
 }
 

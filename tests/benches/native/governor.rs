@@ -1,8 +1,8 @@
 //! The same decisions by `governor`, as its users would make them: a keyed limiter on its dashmap, keyed by the
 //! address that is parsed from the same text.
 //!
-//! The quota is that of the cases, too. "Given clock" tells governor the time for nothing, as the limiter is told
-//! it: the fair comparison. "Own clock" is governor's default, which reads the processor's counter. What
+//! The quota is that of the cases, too. With "given clock" the time costs governor nothing, as it costs the limiter
+//! nothing: the fair comparison. "Own clock" is governor's default, which reads the processor's counter. What
 //! governor does not do is not asked of it: it has no conditions, no decision across limiters (those for several
 //! rules are asked one after the other), no headers' values in its answer, and no bound on its memory: a newcomer
 //! makes its map grow, so there is no miss, and no full set.
@@ -27,7 +27,7 @@ const STEP_NS: u64 = 1_000;
 
 type Keyed<C> = RateLimiter<IpAddr, DashMapStateStore<IpAddr>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
-/// A clock that is told the time.
+/// A clock that is set to the time.
 #[derive(Clone, Default)]
 struct Given(Rc<Cell<u64>>);
 
@@ -56,7 +56,7 @@ fn client(text: &[u8]) -> IpAddr {
     text.parse::<SocketAddr>().expect("an address and a port").ip()
 }
 
-/// Whether all of `limiters` admit a request from the address in `text`.
+/// True if all of `limiters` admit a request from the address in `text`.
 fn admits<C: Clock>(limiters: &[Keyed<C>], text: &[u8]) -> bool {
     let client = client(black_box(text));
     limiters.iter().all(|limiter| limiter.check_key(&client).is_ok())

@@ -1,4 +1,4 @@
-//! What the core costs natively, without a host, beside the crate `governor`: `make bench-native`.
+//! Cost of the core natively, without a host, beside the crate `governor`: `make bench-native`.
 //!
 //! `make bench-native ONLY='decide/allowed'`, a part of it.
 

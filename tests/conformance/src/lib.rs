@@ -29,7 +29,7 @@ struct Loaded {
     module: Module,
 }
 
-/// What the module asks of its proxy beside a request's own.
+/// The module's requests to its proxy beside a request's own.
 #[derive(Default)]
 struct Around {
     log: Mutex<Vec<String>>,
@@ -189,7 +189,7 @@ impl Proxy {
         report
     }
 
-    /// What a counter of the proxy stands at.
+    /// The value of a counter of the proxy.
     fn counter(&self, name: &str) -> u64 {
         let call = Invocation::new(self.guest.id(), self.root);
         let shared = self.guest.services().shared();
@@ -221,8 +221,8 @@ fn a_burst_passes_and_then_answers_have_retry_after() {
     for left in [2, 1, 0] {
         let request = proxy.request("192.0.2.1:4321");
         assert_eq!(request.answer, None);
-        let said = request.response_headers.get_joined(b"x-ratelimit-remaining", b",");
-        assert_eq!(said, Some(left.to_string().into_bytes()));
+        let remaining = request.response_headers.get_joined(b"x-ratelimit-remaining", b",");
+        assert_eq!(remaining, Some(left.to_string().into_bytes()));
     }
     let answer = proxy.request("192.0.2.1:4321").answer.expect("it is limited");
     assert_eq!(
@@ -236,7 +236,7 @@ fn a_burst_passes_and_then_answers_have_retry_after() {
 }
 
 #[test]
-fn a_tick_reports_and_its_answer_limits_the_next_request() {
+fn the_reply_to_a_report_limits_the_next_request() {
     let mut proxy = Proxy::start(&MODULE, &configuration());
     proxy.exchange(|report| reply(report.sequence, 3, Vec::new()));
     assert_eq!(proxy.request("192.0.2.1:4321").answer, None);
@@ -252,7 +252,7 @@ fn a_tick_reports_and_its_answer_limits_the_next_request() {
 }
 
 #[test]
-fn a_strict_rules_request_waits_for_its_answer() {
+fn a_strict_request_waits_for_its_answer() {
     let mut proxy = Proxy::start(&MODULE, &configuration());
     for (tokens, resumed, status) in [(1, 1, None), (0, 0, Some(429))] {
         let (stream, action, request) = proxy.begin(Request::of("192.0.2.1:4321", "/login"));

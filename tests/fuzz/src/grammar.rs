@@ -49,7 +49,7 @@ struct Meets {
 
 #[derive(Arbitrary, Debug)]
 struct Clause {
-    /// Which of the fields are given, a bit for each.
+    /// The fields that are given, a bit for each.
     given: u16,
     hosts: [u8; 2],
     method: u8,
@@ -160,7 +160,7 @@ fn claim_test(by: [u8; 2]) -> Value {
 /// A request.
 #[derive(Arbitrary, Clone, Debug)]
 pub struct Asked {
-    /// Which attributes it has, a bit for each.
+    /// The attributes that it has, a bit for each.
     given: u16,
     address: u8,
     method: u8,

@@ -52,7 +52,7 @@ pub fn run(input: &Input) {
                 })
             });
             let when = rule.variant.tier.as_ref().map_or(Holds::Yes, |tier| tier.when.holds(&mut fetched));
-            // Where nobody can say which tier it is, the limiter's own tests say what is to come out.
+            // If the tier is unsure, the limiter's own tests have the expected result.
             is_unsure |= when == Holds::Unsure;
             if chosen != Some(rule.place()) && rule.matches.holds(&mut fetched).may() && when.may() && has_key
             {

@@ -14,7 +14,7 @@ const VALUES_MAX: usize = 4_000;
 #[derive(Arbitrary, Debug)]
 pub struct Mutated {
     seed: u8,
-    /// Which of its rules is left; many values: all.
+    /// The rule that is left; many values: all.
     rule: u8,
     changes: Vec<Change>,
 }
@@ -22,7 +22,7 @@ pub struct Mutated {
 /// One change.
 #[derive(Arbitrary, Debug)]
 struct Change {
-    /// Which value, counted depth first.
+    /// The value, counted depth first.
     at: u16,
     to: To,
 }
@@ -45,7 +45,7 @@ enum To {
     Copy(u16),
     /// A field of another object, added or replaced.
     Field(u8, u16),
-    /// It, within itself so many times.
+    /// It, within itself this many times.
     Nested(u8),
 }
 

@@ -12,7 +12,7 @@ const INPUTS: u64 = 2_000;
 const BYTES_MAX: usize = 4_096;
 
 #[test]
-fn the_parser_keeps_its_promises() {
+fn any_input_is_parsed_within_bounds() {
     run("parser", parser::run);
 }
 

@@ -67,7 +67,7 @@ pub async fn workers(process: u32, count: usize) -> Vec<u32> {
     .await
 }
 
-/// Whose CPU time counts.
+/// The processes and threads whose CPU time counts.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     /// Process and thread.

@@ -1,4 +1,4 @@
-//! What is compared, as Envoy's configuration.
+//! The filters that are compared, as Envoy's configuration.
 
 use std::path::Path;
 
@@ -29,13 +29,13 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// How many requests it lets through in its interval.
+    /// Requests that it lets through in its interval.
     pub fn tokens(self) -> u32 {
         self.tokens
     }
 }
 
-/// What documentation and examples have.
+/// The settings of documentation and examples.
 pub const SHIPPED: Quota = Quota { tokens: 20, burst: 100, per: "s", interval: "1s" };
 /// Never reached.
 pub const PLENTY: Quota = Quota { tokens: 1_000_000, burst: 1_000_000, per: "s", interval: "1s" };

@@ -14,16 +14,16 @@ use crate::bench::cpu::Meter;
 
 /// No load lasts longer.
 const LASTS_MAX: Duration = Duration::from_mins(3);
-/// After a load, until a worker sleeps and its CPU time is told whole.
+/// After a load, until a worker sleeps and its CPU time is complete.
 pub const SETTLES: Duration = Duration::from_millis(3);
 /// Requests over each connection that show which worker it belongs to, ...
 const PROBES: usize = 40;
-/// ... so many times, some time apart: what disturbs the worker meets one of them.
+/// ... this many times, some time apart: what disturbs the worker meets one of them.
 const LOOKS: usize = 3;
 /// The longest answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Whom the requests come from, as X-Forwarded-For says: addresses `first`, `first + 1` and so on, `count` of
+/// The callers in X-Forwarded-For: addresses `first`, `first + 1` and so on, `count` of
 /// them in turn.
 #[derive(Debug)]
 pub struct Callers {
@@ -44,18 +44,18 @@ impl Callers {
     }
 }
 
-/// What some requests were answered.
+/// Counts of the answers to some requests.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// How many 200.
+    /// Answers 200.
     pub admitted: u32,
-    /// How many 429.
+    /// Answers 429.
     pub limited: u32,
-    /// How many else.
+    /// Other answers.
     pub others: u32,
-    /// How many came over connections that count.
+    /// Answers over connections that count.
     pub counted: u32,
-    /// How long each waited, in microseconds; not in order.
+    /// The wait of each, in microseconds; not in order.
     pub waited_us: Vec<f64>,
 }
 
@@ -225,8 +225,8 @@ impl Connection {
     }
 }
 
-/// Which connections belong to the first of two workers, by the least time that it used for each. The two have as many,
-/// so the busier half has its connections. What lies between the halves tells them apart.
+/// The connections of the first of two workers, by the least time that it used for each. The two have as many,
+/// so the busier half has its connections. The largest gap separates the halves.
 fn first_of_two(used: &[u64]) -> Result<Vec<bool>, String> {
     let mut sorted = used.to_vec();
     sorted.sort_unstable();
@@ -242,7 +242,7 @@ fn first_of_two(used: &[u64]) -> Result<Vec<bool>, String> {
     ))
 }
 
-/// The status of an answer that is all there: its head, and as much body as it says.
+/// The status of an answer that is all there: its head, and all of its body.
 fn complete(answer: &[u8]) -> Option<u16> {
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&answer[..head]).ok()?;
@@ -266,15 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_workers_has_the_connections_that_cost_it_time() {
+    fn connections_are_assigned_to_workers_by_cpu_time() {
         let used = [2_400, 30, 3_000, 0, 2_900, 700, 2_500, 45];
         let is_first = [true, false, true, false, true, false, true, false];
         assert_eq!(first_of_two(&used).as_deref(), Ok(&is_first[..]));
         // One that was disturbed hides no other.
         let used = [2_400, 30, 40_000, 0, 2_900, 20, 2_500, 45];
         assert_eq!(first_of_two(&used).map(|first| first.iter().filter(|is| **is).count()), Ok(4));
-        let told = first_of_two(&[2_400, 2_500, 2_300, 2_400, 2_600, 2_500, 2_400, 2_600]);
-        assert!(told.is_err_and(|told| told.contains("8 of 8")));
+        let refused = first_of_two(&[2_400, 2_500, 2_300, 2_400, 2_600, 2_500, 2_400, 2_600]);
+        assert!(refused.is_err_and(|refused| refused.contains("8 of 8")));
         assert!(first_of_two(&[0; 8]).is_err());
     }
 }

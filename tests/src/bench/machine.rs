@@ -34,7 +34,7 @@ fn processor() -> String {
         .to_owned()
 }
 
-/// `envoy --version` says `…/1.40.0/Clean/RELEASE/BoringSSL`, with a revision before it.
+/// `envoy --version` prints `…/1.40.0/Clean/RELEASE/BoringSSL`, with a revision before it.
 fn envoy() -> String {
     let output = Command::new(artefact::envoy()).arg("--version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

@@ -94,13 +94,13 @@ fn measured(name: &str, words: &[&str]) -> Result<(), String> {
     file.map_or(Ok(()), |file| page::rewrite(file, marker, &part))
 }
 
-/// Runs `measure`; told to end, it is dropped, which ends the processes that it started.
+/// Runs `measure`; at a signal it is dropped, which ends the processes that it started.
 fn on<T>(mut builder: Builder, measure: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = builder.enable_all().build().map_err(|e| format!("no runtime: {e}"))?;
     runtime.block_on(async {
         tokio::select! {
             done = measure => done,
-            told = ended_by_signal() => Err(told),
+            reason = ended_by_signal() => Err(reason),
         }
     })
 }

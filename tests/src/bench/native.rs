@@ -1,5 +1,5 @@
-//! What criterion measured of the cases and of the crate `governor`, as docs/reference/benchmarks.md holds it, and the
-//! instructions beside it: the second half of `make bench-native`.
+//! Criterion's figures of the cases and of the crate `governor`, as docs/reference/benchmarks.md holds them, and the
+//! instructions beside them: the second half of `make bench-native`.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::instructions::baseline::{self, Counts};
 /// The group of governor's cases, as tests/benches/native/governor.rs names it and them.
 const GOVERNOR: &str = "governor";
 
-/// A case, and the same by governor: told the time, and with a clock of its own. The first two are what must be
+/// A case, and the same by governor: with a given clock, and with a clock of its own. The first two are what must be
 /// reached: a table hit, of many addresses in turn and of one.
 const SAME: [Same; 5] = [
     Same::new("own memory: hit, 10000 addresses in turn", "hit, 10000 addresses in turn, given clock", None),
@@ -58,7 +58,7 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// What `criterion`, the folder that criterion keeps its measurements in, has of the last run.
+/// The figures of the last run in `criterion`, the folder that criterion keeps its measurements in.
 pub fn read(criterion: &Path) -> Result<Part, String> {
     let file = baseline::path();
     let counts = match fs::read_to_string(&file) {
@@ -68,9 +68,10 @@ pub fn read(criterion: &Path) -> Result<Part, String> {
     };
     let estimate = |group: &str, name: &str| {
         let file = criterion.join(group).join(name).join("new/estimates.json");
-        let told = |e: &dyn fmt::Display| format!("{}: {e}; `make bench-native` measures it", file.display());
-        let text = fs::read_to_string(&file).map_err(|e| told(&e))?;
-        parse(&text).ok_or_else(|| told(&"no median with its confidence interval"))
+        let described =
+            |e: &dyn fmt::Display| format!("{}: {e}; `make bench-native` measures it", file.display());
+        let text = fs::read_to_string(&file).map_err(|e| described(&e))?;
+        parse(&text).ok_or_else(|| described(&"no median with its confidence interval"))
     };
     let mut part = Part { reached: vec![reached(estimate)?], figures: format!("{}\n", machine::name()) };
     table(&mut part, estimate, &counts)?;
@@ -101,7 +102,7 @@ fn table(
 }
 
 /// The row of the summary: many addresses in turn, which the word is of, and one beside it. The aim is the governor
-/// that is told the time, as the limiter is.
+/// with a given clock, as the limiter has.
 fn reached(estimate: impl Fn(&str, &str) -> Result<Estimate, String>) -> Result<Reached, String> {
     let [many, one, ..] = &SAME;
     let of = |same: &Same| {
@@ -136,7 +137,7 @@ mod tests {
     use crate::bench::summary::Word;
 
     #[test]
-    fn every_case_that_governor_has_too_is_one_and_stands_beside_it() {
+    fn governor_figures_stand_beside_those_of_the_same_case() {
         let exactly = |median| Estimate { median, low: median - 1.0, high: median + 1.0 };
         let estimate = |group: &str, _: &str| Ok(exactly(if group == GOVERNOR { 80.0 } else { 50.0 }));
         let counts = Counts::from([("own memory: allowed, 1 rule".into(), 1_693)]);
@@ -152,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_read_and_what_was_not_measured_is_named() {
+    fn a_missing_measurement_is_named() {
         let text = r#"{"mean": {"point_estimate": 9.0}, "median": {"point_estimate": 60.5, "standard_error": 1.0,
             "confidence_interval": {"confidence_level": 0.95, "lower_bound": 60.0, "upper_bound": 1061.0}}}"#;
         assert_eq!(parse(text), Some(Estimate { median: 60.5, low: 60.0, high: 1_061.0 }));
-        let told = read(Path::new("/nowhere")).expect_err("nothing is there");
-        assert!(told.contains("estimates.json") && told.contains("make bench-native"), "{told}");
+        let error = read(Path::new("/nowhere")).expect_err("nothing is there");
+        assert!(error.contains("estimates.json") && error.contains("make bench-native"), "{error}");
     }
 }

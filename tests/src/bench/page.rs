@@ -10,16 +10,16 @@ use super::summary::{self, Reached, Target};
 pub const SUMMARY: &str = "bench-summary";
 /// The markers of each part.
 pub const PARTS: [&str; 4] = [ENVOY, NATIVE, SYNC, GATEWAY];
-/// What `make bench-envoy` found.
+/// The part of `make bench-envoy`.
 pub const ENVOY: &str = "bench-envoy";
-/// What `make bench-native` found.
+/// The part of `make bench-native`.
 pub const NATIVE: &str = "bench-native";
-/// What `make bench-sync` found.
+/// The part of `make bench-sync`.
 pub const SYNC: &str = "bench-sync";
-/// What `make bench-gateway` found.
+/// The part of `make bench-gateway`.
 pub const GATEWAY: &str = "bench-gateway";
 
-/// What a part of the benchmarks found.
+/// The results of a part of the benchmarks.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Its rows of the table of what must be reached.
@@ -41,7 +41,7 @@ impl Part {
         let _ = writeln!(self.figures, "\n| {} |\n{}|", columns.join(" | "), "|---".repeat(columns.len()));
     }
 
-    /// A row of the table of figures; `cells` are what was reached, of which a target is judged by its number.
+    /// A row of the table of figures; `cells` are what was reached, of which a target compares the number.
     pub fn figure(&mut self, figure: &str, target: Option<(Target, f64)>, cells: &[String]) {
         let (must, aim) = target.map_or(("", ""), |(target, _)| (target.must, target.aim));
         self.row(&[&[figure.to_owned(), must.into(), aim.into()], cells].concat());
@@ -59,10 +59,10 @@ impl Part {
 /// Replaces what stands in `file` between `<!-- NAME: begin -->` and `<!-- NAME: end -->`, and the part's rows between
 /// the markers of [`SUMMARY`].
 pub fn rewrite(file: &Path, name: &str, part: &Part) -> Result<(), String> {
-    let told = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-    let page = fs::read_to_string(file).map_err(|e| told(&e))?;
-    let page = with_part(&page, name, part).map_err(|e| told(&e))?;
-    fs::write(file, page).map_err(|e| told(&e))
+    let described = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
+    let page = fs::read_to_string(file).map_err(|e| described(&e))?;
+    let page = with_part(&page, name, part).map_err(|e| described(&e))?;
+    fs::write(file, page).map_err(|e| described(&e))
 }
 
 fn with_part(page: &str, name: &str, part: &Part) -> Result<String, String> {
@@ -73,7 +73,7 @@ fn with_part(page: &str, name: &str, part: &Part) -> Result<String, String> {
     replaced(&page, SUMMARY, &table).ok_or_else(|| no_markers(SUMMARY))
 }
 
-/// What stands in `page` between the markers of `name`; none where they do not stand there once, in order.
+/// The text in `page` between the markers of `name`; none if they are not there once, in order.
 pub fn held<'a>(page: &'a str, name: &str) -> Option<&'a str> {
     let [begin, end] = markers(name);
     let (before, rest) = page.split_once(&begin)?;
@@ -100,7 +100,7 @@ mod tests {
     use crate::bench::summary::{ADDRESS, WASM_BYTES};
 
     #[test]
-    fn a_part_is_written_with_its_rows_of_the_summary_and_nothing_else_changes() {
+    fn writing_a_part_changes_only_its_rows() {
         let page = |module: &str, figures: &str| {
             format!(
                 "a\n<!-- bench-summary: begin -->\n\n{} {module} |\n{} 32 B | the aim |\n\n\

@@ -31,7 +31,7 @@ pub struct Proxy<K> {
 }
 
 impl<K: Copy + Display + Ord> Proxy<K> {
-    /// Starts it with a listener for each of these, so many workers, the first alone on its CPU, and these clusters;
+    /// Starts it with a listener for each of these, and workers, the first alone on its CPU, and these clusters;
     /// waits until every listener takes connections. Without a cluster `upstream` it answers 200 itself.
     pub async fn start(
         listeners: impl IntoIterator<Item = (K, Filters)>,
@@ -74,7 +74,7 @@ impl<K: Copy + Display + Ord> Proxy<K> {
         Ok(Self { process, workers, listeners: addresses, _folder: folder })
     }
 
-    /// Where a listener is.
+    /// The address of a listener.
     pub fn address(&self, of: K) -> Result<SocketAddr, String> {
         self.listeners.get(&of).copied().ok_or_else(|| format!("no listener for: {of}"))
     }

@@ -1,7 +1,7 @@
 //! A central rate limit service as small as one can be: gRPC in, one Redis round trip, the answer.
 //!
 //! It counts in fixed windows of a second, as the usual service does. It runs in a process of its own,
-//! the benchmark's program started again, so that its CPU time can be told.
+//! the benchmark's program started again, so that its CPU time is counted separately.
 
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ use crate::wait::until;
 
 /// The word that makes the benchmark's program the service.
 pub const WORD: &str = "service";
-/// How long a counter is kept.
+/// Time for which a counter is kept.
 const KEPT_S: u64 = 2;
 
 /// The running service. Dropping it ends it.
@@ -53,7 +53,7 @@ impl Service {
         Ok(Self { process, address, _folder: folder })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_has_no_key() {
+    fn a_truncated_message_has_no_key() {
         assert_eq!(key_of(&[]), None);
         assert_eq!(key_of(&[0, 0, 0, 0, 2, 0x0a, 9]), None);
         assert_eq!(key_of(&[0, 0, 0, 0, 1, 0xff]), None);

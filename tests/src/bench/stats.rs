@@ -41,11 +41,11 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// How often samples are drawn.
+/// The number of times that samples are drawn.
 const DRAWS: usize = 400;
 
 impl Estimate {
-    /// What `figure` makes of `samples`. The same samples give the same estimate.
+    /// The estimate of `figure` from `samples`. The same samples give the same estimate.
     pub fn of<T>(samples: &[T], figure: impl Fn(&[&T]) -> f64) -> Self {
         let mut random = fastrand::Rng::with_seed(1);
         let all: Vec<&T> = samples.iter().collect();
@@ -71,7 +71,7 @@ fn interval(f: &mut fmt::Formatter<'_>, numbers: [f64; 3]) -> fmt::Result {
     write!(f, "{value} ({low} to {high})")
 }
 
-/// Even on a machine with busy neighbours, so many visits of all are not disturbed.
+/// The part of all visits that is undisturbed even on a machine with busy neighbours.
 const QUIET: f64 = 0.1;
 
 /// The lower decile: of times, the one that is typical of those that were not disturbed.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_is_the_surer_the_more_samples_agree() {
+    fn an_estimate_narrows_as_samples_agree() {
         let mean = |samples: &[&f64]| samples.iter().copied().sum::<f64>() / samples.len() as f64;
         let width = |samples: &[f64]| {
             let Estimate { value, low, high } = Estimate::of(samples, mean);

@@ -1,15 +1,15 @@
-//! What must be reached: the table at the top of docs/reference/benchmarks.md, one row for each figure.
+//! Targets: the table at the top of docs/reference/benchmarks.md, one row for each figure.
 
 use std::fmt;
 
 /// A figure that has a must and an aim.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// What it is.
+    /// The figure's name.
     pub figure: &'static str,
-    /// What it must reach.
+    /// The value that it must reach.
     pub must: &'static str,
-    /// What it should.
+    /// The value that it should reach.
     pub aim: &'static str,
     limits: Limits,
 }
@@ -17,9 +17,9 @@ pub struct Target {
 /// The must and the aim as numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Limits {
-    /// At most so much.
+    /// At most this value.
     Below { must: f64, aim: f64 },
-    /// At least so much.
+    /// At least this value.
     Above { must: f64, aim: f64 },
 }
 
@@ -96,7 +96,7 @@ pub const SYNC_CLUSTER: Target = at_least(
     ["0.8", "1.0"],
     [0.8, 1.0],
 );
-/// How even their work is.
+/// The evenness of their work.
 pub const SYNC_EVEN: Target =
     at_most("calls of the busiest of three masters : a third of all", ["1.10", "1.05"], [1.1, 1.05]);
 /// Exact checks. Its number is the ratio of checks per second of CPU time, the service's and Redis's.
@@ -141,7 +141,7 @@ pub const TARGETS: [Target; 24] = [
     RESIDENT,
 ];
 
-/// How far a figure got.
+/// The result of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
     /// Not as far as it must.
@@ -176,7 +176,7 @@ pub struct Reached {
 }
 
 impl Target {
-    /// It reached `value`; `text` says so. What is no number falls short.
+    /// It reached `value`, written as `text`. What is no number falls short.
     pub fn reached(self, value: f64, text: impl Into<String>) -> Reached {
         let (is_must, is_aim) = match self.limits {
             Below { must, aim } => (value <= must, value <= aim),
@@ -206,7 +206,7 @@ impl Target {
 }
 
 impl Reached {
-    /// How far it got.
+    /// The target that it reached.
     pub fn word(&self) -> Word {
         self.word
     }
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_reaches_the_must_the_aim_or_neither() {
+    fn a_figure_reaches_the_aim_the_must_or_neither() {
         let words = |target: Target, values: [f64; 3]| values.map(|value| target.reached(value, "").word());
         let each = [Word::Aim, Word::Must, Word::Short];
         assert_eq!(words(MODULE_FLEET, [0.8, 1.2, 1.21]), each);

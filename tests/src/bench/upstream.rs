@@ -6,7 +6,7 @@ use std::thread;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What it answers to every request.
+/// Its answer to every request.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 9\r\n\r\nupstream\n";
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 

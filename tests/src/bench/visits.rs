@@ -15,19 +15,19 @@ use super::generator::{Callers, Generator, SETTLES};
 use super::proxy::Proxy;
 use super::stats::{micros, p50_and_p99};
 
-/// Connections that load one listener: so many that its worker hardly ever waits.
+/// Connections that load one listener: enough that its worker hardly ever waits.
 pub const CONNECTIONS: usize = 32;
 /// The first caller; all are of 198.18.0.0/15, which RFC 2544 sets aside for benchmarks.
 pub const CALLERS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// How much of everything.
+/// The size of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
     /// Rounds; each visits every listener once.
     pub rounds: usize,
-    /// Fewer, but at least so many, where they last longer than `lasts`.
+    /// Fewer, but at least this many, if they last longer than `lasts`.
     pub least_rounds: usize,
-    /// How long the rounds may last.
+    /// Time that the rounds may last.
     pub lasts: Duration,
     /// Requests of a visit before it is measured: what ran before has left its own data in the caches.
     pub warm_up: usize,
@@ -39,14 +39,14 @@ pub struct Length {
     pub settles: Duration,
 }
 
-/// What a visit measured. Times are in microseconds, those of CPUs for one request.
+/// The measurements of a visit. Times are in microseconds, those of CPUs for one request.
 #[derive(Clone, Debug, Default)]
 pub struct Visit {
     /// CPU time of each meter, all connections at once.
     pub cpu_us: [f64; 2],
     /// The same of both together, one request after the other.
     pub alone_us: f64,
-    /// How long each of those sent one after the other waited.
+    /// The wait of each of those sent one after the other.
     pub waited_us: Vec<f64>,
     /// The median and the 99th percentile of how long those waited that were sent at once.
     pub busy_us: [f64; 2],
@@ -57,13 +57,13 @@ pub type Round<K> = BTreeMap<K, Visit>;
 
 /// A listener that is visited.
 pub struct Site<K> {
-    /// What it is.
+    /// Its key.
     pub key: K,
     /// The connections to it.
     pub generator: Generator,
-    /// Who asks.
+    /// The callers.
     pub callers: Arc<Callers>,
-    /// Whose CPU time counts, told apart.
+    /// The meters of CPU time, one for each process.
     pub meters: [Meter; 2],
     /// The status of every answer.
     pub status: u16,
@@ -116,11 +116,11 @@ impl<K: Copy + Display + Ord> Site<K> {
 }
 
 /// Visits all sites, round after round, each time in another order, so that a site does not always come after the same
-/// one; `told` all rounds so far, after each.
+/// one; `progress` gets all rounds so far, after each.
 pub async fn in_turn<K: Copy + Display + Ord>(
     sites: &mut [Site<K>],
     length: Length,
-    told: impl Fn(&[Round<K>]),
+    progress: impl Fn(&[Round<K>]),
 ) -> Result<Vec<Round<K>>, String> {
     let mut rounds: Vec<Round<K>> = vec![];
     let (mut order, mut places) = (Rng::with_seed(0), (0..sites.len()).collect::<Vec<_>>());
@@ -137,7 +137,7 @@ pub async fn in_turn<K: Copy + Display + Ord>(
             round.insert(site.key, visit);
         }
         rounds.push(round);
-        told(&rounds);
+        progress(&rounds);
     }
     Ok(rounds)
 }

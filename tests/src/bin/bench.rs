@@ -1,5 +1,5 @@
 //! Measures Weir beside what people would pick instead: `make bench` and the targets beside it. Prints what
-//! docs/reference/benchmarks.md holds, and writes it there if told to.
+//! docs/reference/benchmarks.md holds, and writes it there on request.
 
 use std::process::ExitCode;
 

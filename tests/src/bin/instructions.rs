@@ -1,7 +1,7 @@
 //! Counts the instructions of each case and compares them with the baseline: `make instructions`.
 //!
 //! ```text
-//! make instructions            fails where a case takes more than 5 % more than the baseline says
+//! make instructions            fails where a case takes more than 5 % more than the baseline
 //! make instructions-baseline   writes the counts of now as the baseline
 //! ```
 
@@ -32,8 +32,8 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(said) => {
-            eprintln!("instructions: {said}");
+        Err(error) => {
+            eprintln!("instructions: {error}");
             ExitCode::FAILURE
         }
     }
@@ -73,7 +73,7 @@ fn write(counts: &Counts) -> Result<(), String> {
     let old = fs::read_to_string(&path).ok().and_then(|text| parse(&text).ok()).unwrap_or_default();
     print(&compare(&old, counts));
     fs::write(&path, render(counts)).map_err(|error| format!("{}: {error}", name()))?;
-    println!("\nWritten to {}: commit it with the change, and say there what the cost is for.", name());
+    println!("\nWritten to {}: commit it with the change, and give the reason of the cost there.", name());
     Ok(())
 }
 
@@ -103,16 +103,16 @@ fn check(counts: &Counts) -> Result<(), String> {
         (Change::New, "not in the baseline".into()),
         (Change::Gone, "in the baseline, and no case any more".into()),
     ];
-    let said =
+    let problems =
         wrong.into_iter().map(|(change, about)| (about, of(change))).filter(|(_, cases)| !cases.is_empty());
-    let said: Vec<_> = said.map(|(about, cases)| format!("{about}:\n{}", cases.join("\n"))).collect();
-    if said.is_empty() {
-        println!("\nNo case is dearer by more than {CHANGE_PERCENT_MAX} % than {} says.", name());
+    let problems: Vec<_> = problems.map(|(about, cases)| format!("{about}:\n{}", cases.join("\n"))).collect();
+    if problems.is_empty() {
+        println!("\nNo case is dearer by more than {CHANGE_PERCENT_MAX} % than in {}.", name());
         return Ok(());
     }
     Err(format!(
         "{}\nWhere that is meant: `make instructions-baseline`, and commit {} with the reason.",
-        said.join("\n"),
+        problems.join("\n"),
         name()
     ))
 }

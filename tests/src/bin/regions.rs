@@ -9,17 +9,17 @@ use weir_tests::fleet::scenario::{
 };
 use weir_tests::fleet::{FAR, Fault, Fleet, INTERVAL, NEAR, Outage};
 
-/// What the rule admits per second.
+/// Requests per second that the rule admits.
 const RATE: u32 = 50;
 /// And at once.
 const BURST: u32 = 50;
-/// How long a load lasts while all parts are up.
+/// Length of a load while all parts are up.
 const STEADY: Duration = Duration::from_mins(1);
 /// And with an outage.
 const BROKEN: Duration = Duration::from_secs(50);
-/// When a part is broken.
+/// The time at which a part is broken.
 const FROM: Duration = Duration::from_secs(10);
-/// When it is mended.
+/// The time at which it is repaired.
 const TO: Duration = Duration::from_secs(20);
 
 #[tokio::main]
@@ -41,13 +41,13 @@ async fn main() {
         [&[EVEN, ZIPF], &[BELOW, BELOW_MOVING, ONE_POP, BURST_AT_ALL], &[MOVING_FAST, MOVING]];
     for scenarios in loads {
         let run = fleet.run(schedules(scenarios, STEADY)).await;
-        latest = latest.max(tell(&run, scenarios, ""));
+        latest = latest.max(print_rows(&run, scenarios, ""));
     }
     for fault in Fault::ALL {
         let scenarios = [EVEN, AT_BROKEN];
         let outage = Outage { fault, from: FROM, to: TO };
         let run = fleet.run_through(schedules(&scenarios, BROKEN), outage).await;
-        latest = latest.max(tell(&run, &scenarios, &format!("{}: ", fault.name())));
+        latest = latest.max(print_rows(&run, &scenarios, &format!("{}: ", fault.name())));
         fleet.settled().await;
     }
     println!("\nNo request failed. The latest was sent {} ms after it was due.", latest.as_millis());
@@ -57,7 +57,7 @@ fn schedules(scenarios: &[Scenario], lasts: Duration) -> Vec<Vec<Arrival>> {
     (1..).zip(scenarios).map(|(seed, scenario)| scenario.schedule(seed, RATE, BURST, lasts)).collect()
 }
 
-fn tell(run: &Run, scenarios: &[Scenario], before: &str) -> Duration {
+fn print_rows(run: &Run, scenarios: &[Scenario], before: &str) -> Duration {
     run.assert_only_decisions();
     for (client, scenario) in scenarios.iter().enumerate() {
         println!("{}", run.row(client, &format!("{before}{}", scenario.name)));

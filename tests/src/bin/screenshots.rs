@@ -19,11 +19,11 @@ use weir_tests::weir_sync::ADMIN_TOKEN;
 const REGIONS: [&str; 3] = ["fra1", "iad1", "sin1"];
 /// The largest picture, in bytes: a page of the docs has several.
 const PICTURE_BYTES_MAX: usize = 120_000;
-/// How long the fleet runs before the first picture, so that the plots have something to show.
+/// Time for which the fleet runs before the first picture, so that the plots have something to show.
 const WARM_UP: Duration = Duration::from_secs(30);
-/// How long the attacker lasts before the picture of it; short, so that what is out of the ordinary is.
+/// Time for which the attacker asks before the picture of it; short, so that the anomaly is still listed.
 const ATTACK_FOR: Duration = Duration::from_secs(12);
-/// Anomalies take seconds for minutes, and learn for so many of them.
+/// Minutes for which anomalies learn; each is a second here.
 const ANOMALIES: [&str; 4] = ["--anomaly-minute-ms", "1000", "--anomaly-learn-minutes", "20"];
 const ATTACKER: &str = "203.0.113.7";
 /// Clients at each POP: an address, a path, a header, and requests per second.
@@ -35,7 +35,7 @@ const CLIENTS: [(&str, &str, &str, u32); 6] = [
     ("192.0.2.80", "/v1/items", "a-customer", 14),
     ("192.0.2.81", "/v1/items", "another-customer", 25),
 ];
-/// What the attacker asks for per second at each POP.
+/// Requests per second of the attacker at each POP.
 const ATTACK: u32 = 80;
 /// A key, as `WebDriver` names it.
 const ENTER: &str = "\u{e007}";
@@ -51,7 +51,7 @@ fn rules(login: &str) -> Value {
     ]})
 }
 
-/// Asks an edge as all clients do, until it is told to stop.
+/// Asks an edge as all clients do, until it is stopped.
 fn ask(edge: &Envoy, stop: &watch::Receiver<bool>) {
     for (address, path, customer, per_second) in CLIENTS {
         let ask = Ask::get(path).forwarded_for(address);
@@ -105,22 +105,22 @@ async fn main() {
     let album = Album { browser: Browser::start(), folder: Path::new(&folder).into() };
     let browser = &album.browser;
     browser.open(&format!("http://{}/", regions[0].weir_sync.address()));
-    browser.until_said("#enter", "Who asks?");
+    browser.until_shown("#enter", "Who asks?");
     browser.keys(&format!("{ADMIN_TOKEN}{ENTER}"));
-    browser.until_said("#keys", "198.51.100.21");
+    browser.until_shown("#keys", "198.51.100.21");
     sleep(WARM_UP).await;
     for Region { edge, .. } in &regions {
         go_on(edge, Ask::get("/login").forwarded_for(ATTACKER), ATTACK, &until_then);
     }
     sleep(ATTACK_FOR).await;
-    browser.until_said("#odd-list", ATTACKER);
+    browser.until_shown("#odd-list", ATTACKER);
     pictures(&album);
     let _ = stop.send(true);
     // The clients' last requests.
     sleep(Duration::from_millis(500)).await;
 }
 
-/// Who is limited, what is known of it, what becomes of its requests, the question before a ban, what the ban does;
+/// The limited client, its key, the decisions about it, the question before a ban, the effect of the ban;
 /// on a phone.
 fn pictures(album: &Album) {
     let browser = &album.browser;
@@ -128,7 +128,7 @@ fn pictures(album: &Album) {
     album.take("console");
     browser.look(980, 640, false);
     browser.click(&format!("button[aria-label='Look at {ATTACKER} of login']"));
-    browser.until_said("#key-figures", "Limited");
+    browser.until_shown("#key-figures", "Limited");
     album.take("console-key");
     browser.script("document.querySelector('#key').close()");
     browser.look(1180, 780, false);
@@ -138,20 +138,20 @@ fn pictures(album: &Album) {
     fill("path", "/login");
     fill("address", ATTACKER);
     browser.click("#explain-form button.main");
-    browser.until_said("#explained", "It is limited");
+    browser.until_shown("#explained", "It is limited");
     album.to("#explain-title");
     album.take("console-explain");
     browser.look(980, 640, false);
     browser.script("scrollTo(0, 0)");
     browser.click(&format!("button[aria-label='Look at {ATTACKER} of login']"));
     browser.click(&format!("button[aria-label='Ban the address {ATTACKER}']"));
-    browser.until_said("#ask", "403");
+    browser.until_shown("#ask", "403");
     browser.script("document.querySelector('#ask-comment').value = 'tries passwords'");
     album.take("console-ban");
     browser.click("#ask-yes");
-    browser.until_said("#overrides", "tries passwords");
+    browser.until_shown("#overrides", "tries passwords");
     let everywhere = format!("runs at {0} of {0} POPs", REGIONS.len());
-    browser.until_said("#pops-said", &everywhere);
+    browser.until_shown("#pops-said", &everywhere);
     browser.look(1180, 780, false);
     album.to("#overrides-title");
     album.take("console-overrides");

@@ -6,7 +6,7 @@
 //! make sim SCENARIO=hopping                  what of it has this in its name
 //! make sim WORKERS=8                         the same at POPs of eight workers
 //! make sim SEED=7 SCENARIO='random world'    one run again
-//! make sim SEEDS=100000                      so many fresh random worlds
+//! make sim SEEDS=100000                      that many fresh random worlds
 //! ```
 
 use std::env;

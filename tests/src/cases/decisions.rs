@@ -16,7 +16,7 @@ use super::{Case, Operation};
 pub(super) const STEP_NS: u64 = 1_000;
 /// The time of the first request.
 pub(super) const BEGIN: Time = Time::from_nanos(1 << 50);
-/// Slots of a table, where nothing else is said.
+/// Slots of a table, by default.
 pub(super) const SLOTS: u32 = 4_096;
 /// The client.
 const ADDRESS: &[u8] = b"192.0.2.1:80";
@@ -46,7 +46,7 @@ pub(super) fn of_two_keys() -> Vec<String> {
     (0..4).map(|i| format!(r#"{{"name": "r{i}", "key": [{}], {GENEROUS}}}"#, key(i))).collect()
 }
 
-/// The configuration of a POP on its own, with so many slots.
+/// The configuration of a POP on its own, with this number of slots.
 pub(super) fn configuration(rules: &[String], slots: u32) -> Vec<u8> {
     let rules: Value = serde_json::from_str(&format!("[{}]", rules.join(","))).expect("good rules");
     let addresses = slots * u32::try_from(KEYS_PER_SLOT).expect("small");
@@ -68,7 +68,7 @@ impl Alone {
         Self { edge, site }
     }
 
-    /// What becomes of a request, which leaves nothing to be done.
+    /// The decision on a request, which leaves nothing to be done.
     pub(super) fn decide(&mut self, request: &mut Post<'_>, now: Time) -> DecisionKind {
         let mut open = OpenRequest::new(1);
         let RequestDecision { step, .. } =

@@ -1,4 +1,4 @@
-//! What a case is to the limiter: all that it implements of the limiter's traits.
+//! A case's side of the limiter: all that it implements of the limiter's traits.
 
 use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};

@@ -36,7 +36,7 @@ fn decode<M: Message>(message: &M) -> Operation {
     })
 }
 
-/// What a POP says of clients that are all in the middle of a flood.
+/// A POP's report of clients that are all in the middle of a flood.
 fn report() -> Report {
     let quota = Quota::new("100/s".parse().expect("a rate"), 200).expect("a quota");
     let key = |n: u32| {

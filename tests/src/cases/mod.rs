@@ -1,8 +1,8 @@
-//! What is timed (`make bench-native`) and counted (`make instructions`): the core's own work, without a host.
+//! Cases that are timed (`make bench-native`) and counted (`make instructions`): the core's own work, without a host.
 //!
 //! A case sets something up, and is then one operation, repeated. The slots are in this program's memory, so a
 //! decision is: the rules, the address, hashing, reading a slot, judging, sealing and writing it. A proxy adds
-//! its host calls. Where a case says "own memory", the slots are those of a host whose workers are threads of one
+//! its host calls. In a case of "own memory", the slots are those of a host whose workers are threads of one
 //! program, as the dynamic module has them: most entries are changed where they are.
 
 mod decisions;
@@ -20,7 +20,7 @@ pub type Operation = Box<dyn FnMut()>;
 /// Something to time or to count.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What it belongs to.
+    /// Its group.
     pub group: &'static str,
     /// Names it in its group.
     pub name: &'static str,

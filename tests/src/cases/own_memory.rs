@@ -38,10 +38,10 @@ pub(super) const CASES: &[Case] = &[
 
 /// So many POPs that a key is soon past its share at one of them, ...
 const POPS: u32 = 1_000;
-/// ... and so many requests before it certainly is.
+/// ... and the number of requests after which it certainly is.
 const PAST_SHARE: u32 = 2_000;
 
-/// So many rules, and so many addresses, each of which is known.
+/// A number of rules, and of addresses, each of which is known.
 fn hit(rules: usize, addresses: u32) -> Operation {
     let worker = Worker::new(&configuration(&per_address(rules, GENEROUS), SLOTS));
     known(worker, addresses, 2)
@@ -52,7 +52,7 @@ fn hit_of_two_keys() -> Operation {
     known(Worker::new(&configuration(&of_two_keys(), SLOTS)), 1, 2)
 }
 
-/// One of so many POPs, which counts what it takes of its fair share; a key after so many requests.
+/// One of a number of POPs, which counts what it takes of its fair share; a key after a number of requests.
 fn hit_in_a_fleet(pops: u32, requests: u32) -> Operation {
     let sync = r#"{"cluster": "weir-sync", "pop": "fra1"}"#;
     let alone = String::from_utf8(configuration(&per_address(1, GENEROUS), SLOTS)).expect("JSON");
@@ -94,7 +94,7 @@ impl Worker {
         Self { edge, seat }
     }
 
-    /// Reports, and is answered that there are so many POPs.
+    /// Reports, and gets this number of POPs in the reply.
     fn observe_version(&mut self, pops: u32) {
         for effect in self.edge.tick(&mut self.seat, BEGIN) {
             let Effect::Call(call) = effect else { continue };
@@ -115,7 +115,7 @@ impl Worker {
     }
 }
 
-/// What it shares with others.
+/// The slots that it shares with others.
 struct Seat {
     slots: SlotsHandle,
     values: SharedValues,
@@ -138,8 +138,13 @@ impl Slots for Seat {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
-        self.slots.change_in_place(indices, changes, judge)
+    fn change_in_place(
+        &mut self,
+        indices: &[u32],
+        changes: &mut [EntryChange],
+        change: ChangeFn<'_>,
+    ) -> bool {
+        self.slots.change_in_place(indices, changes, change)
     }
 }
 

@@ -46,7 +46,7 @@ fn miss() -> Operation {
     Round::new(ADDRESSES, decide).operation()
 }
 
-/// One rule per address at an edge with so many slots.
+/// One rule per address at an edge with this number of slots.
 fn at_an_edge(quota: &str, slots: u32) -> impl FnMut(&mut Post<'_>, Time) -> DecisionKind + use<> {
     let mut alone = Alone::new(&per_address(1, quota), slots);
     move |request, now| alone.decide(request, now)
@@ -66,7 +66,7 @@ fn full_of_debt() -> Operation {
 fn full(quota: &str, outcome: DecisionKind) -> Operation {
     let mut round = Round::new(ADDRESSES, at_an_edge(quota, FEW_SLOTS));
     let keys = FEW_SLOTS * u32::try_from(KEYS_PER_SLOT).expect("small");
-    // A slot tells three times as many debtors apart as it has places, and by chance some get fewer keys than others:
+    // A slot distinguishes three times as many debtors as it has places, and by chance some get fewer keys than others:
     // eight times as many fill them all.
     for _ in 0..8 * keys {
         round.decide();

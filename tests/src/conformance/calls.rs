@@ -5,23 +5,23 @@ use super::story::Outcome::{self, Answered, Held, Passed};
 
 /// Every status of the ABI, and two that are none.
 pub const STATUSES: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 99, u32::MAX];
-/// It was done, says the host.
+/// The host's status for success.
 pub const OK: u32 = 0;
 
-/// What is missing on a host that never does what a function is for.
+/// The part that is missing on a host on which a function has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     /// Nothing that a request notices.
     Nothing,
-    /// The fleet: no word of weir-sync is heard.
+    /// The fleet: no reply of weir-sync arrives.
     Fleet,
-    /// The same, but the host says that it makes the calls: none of them ends.
+    /// The same, but the host accepts the calls: none of them ends.
     CallEnds,
     /// The fleet, and conditions on a request's path: it has none.
     Headers,
     /// Every limit: there is no configuration, no address or no way to answer.
     Limits,
-    /// The answers, though the host says that it sends them.
+    /// The answers, though the host accepts them.
     Answers,
     /// No run reaches it: it is there for a panic.
     Unreached,
@@ -31,19 +31,19 @@ pub enum Without {
 pub struct Call {
     /// Its name.
     pub name: &'static str,
-    /// Where it returns another status than OK.
+    /// The part that is missing if it returns another status than OK.
     refused: (Without, &'static str),
-    /// Where it returns OK, and does nothing and writes nothing.
+    /// The part that is missing if it returns OK, and does nothing and writes nothing.
     empty: (Without, &'static str),
 }
 
 impl Call {
-    /// What is missing where every call returns `status` and does nothing, and why.
+    /// The missing part if every call returns `status` and does nothing, and the reason.
     pub fn without(&self, status: u32) -> (Without, &'static str) {
         if status == OK { self.empty } else { self.refused }
     }
 
-    /// Whether the run on a host that works calls it.
+    /// True if the run on a host that works calls it.
     pub(super) fn is_reached(&self) -> bool {
         self.refused.0 != Unreached
     }
@@ -63,7 +63,7 @@ const fn apart(name: &'static str, refused: (Without, &'static str), empty: (Wit
 pub static CALLS: [Call; 26] = [
     alike("proxy_log", Nothing, "only people read it"),
     alike("proxy_get_current_time_nanoseconds", Nothing, "it dates a header: the monotonic clock decides"),
-    alike("proxy_set_tick_period_milliseconds", Nothing, "the run ticks without being told to"),
+    alike("proxy_set_tick_period_milliseconds", Nothing, "the run ticks on its own"),
     alike("proxy_set_effective_context", Nothing, "the host calls back for the context that made the call"),
     apart(
         "proxy_get_buffer_bytes",
@@ -83,7 +83,7 @@ pub static CALLS: [Call; 26] = [
         (Limits, "a rule does not apply to a request without an address"),
         (Limits, "an empty text is no address, and the rule does not apply"),
     ),
-    alike("proxy_set_property", Nothing, "the decision is only noted for the proxy's log"),
+    alike("proxy_set_property", Nothing, "the decision is only recorded for the proxy's log"),
     apart(
         "proxy_get_shared_data",
         (Nothing, "the worker has a table of its own"),
@@ -94,7 +94,7 @@ pub static CALLS: [Call; 26] = [
         (Nothing, "the worker has a table of its own"),
         (Nothing, "what it wrote is not there: the worker has a table of its own"),
     ),
-    alike("proxy_continue_stream", Nothing, "the host was told, and there is nothing else to tell it"),
+    alike("proxy_continue_stream", Nothing, "the call is the last one for the request"),
     apart(
         "proxy_send_local_response",
         (Limits, "a request whose answer the host does not take goes on"),
@@ -130,7 +130,7 @@ pub(super) fn row(function: &str) -> Option<&'static Call> {
     CALLS.iter().find(|call| call.name == function)
 }
 
-/// What becomes of the run's requests on a host that lacks this.
+/// Outcomes of the run's requests on a host that lacks this.
 pub fn decided(without: Without) -> Vec<Outcome> {
     let decided = match without {
         Nothing | Unreached => WITH_ALL,
@@ -154,7 +154,7 @@ const WITH_ALL: [Outcome; 11] =
 /// The strict rule denies what it cannot check, and there is no grant of nothing.
 const WITHOUT_FLEET: [Outcome; 11] =
     [Passed, Passed, LIMITED, LIMITED, DENIED, DENIED, Passed, Passed, Passed, Passed, Passed];
-/// The strict rule still waits to be told, and there is no grant of nothing.
+/// The strict rule still waits for its reply, and there is no empty grant.
 const WITHOUT_CALL_ENDS: [Outcome; 11] =
     [Passed, Passed, LIMITED, LIMITED, Held, Held, Passed, Passed, Passed, Passed, Passed];
 const WITHOUT_HEADERS: [Outcome; 11] =

@@ -20,7 +20,7 @@ pub fn run(script: Script) -> Result<Run, Trap> {
     story::run(Host::new(&SharedData::new(ZeroCas::Overwrites)).with(script))
 }
 
-/// An error says what does not hold in a run in which every call of `function` returns `status` and does nothing.
+/// The error describes what fails in a run in which every call of `function` returns `status` and does nothing.
 pub fn sweep(function: &str, status: u32) -> Result<(), String> {
     let place = format!("{function} returns {status}");
     let script = Script::always(function, Answer::Status(status));
@@ -35,7 +35,7 @@ pub fn sweep(function: &str, status: u32) -> Result<(), String> {
     }
 }
 
-/// Which of the module's functions the table or the run leaves out; the run is one on a host that works.
+/// The module's functions that the table or the run leaves out; the run is one on a host that works.
 pub fn left_out(run: &Run) -> Vec<String> {
     let is_covered = |name: &str| {
         let is_reached = run.calls_of(name) > 0;

@@ -5,11 +5,11 @@ use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, Settled
 
 use crate::mock_host::{Ask, CallAnswer, Decision, Host, Trap, Worker, grant, reply};
 
-/// How often a request may ask weir-sync before it is decided.
+/// The number of times that a request may ask weir-sync before it is decided.
 const CALLS_MAX: usize = 2;
-/// What a callback returns that has nothing against what it was told.
+/// The result of a callback that agrees.
 const CONTINUE: u32 = 0;
-/// What it returns to hold a request.
+/// The result that holds a request.
 const PAUSE: u32 = 1;
 
 /// Callbacks that a module has only where its host calls them unasked, and how many arguments they take. They do
@@ -32,21 +32,21 @@ const IDLE: [(&str, usize); 15] = [
     ("proxy_on_foreign_function", 3),
 ];
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It went on to its upstream, or its host was told to let it.
+    /// It went on to its upstream, or its host was asked to continue it.
     Passed,
     /// The filter answered it, with this status.
     Answered(u32),
-    /// It waits for what its host said it would do.
+    /// It waits for a call that its host accepted.
     Held,
 }
 
 /// A run.
 pub struct Run {
     worker: Worker,
-    /// What became of each request.
+    /// The outcome of each request.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -78,7 +78,7 @@ fn client(n: u8) -> Ask {
     Ask::from(format!("192.0.2.{n}:4321"))
 }
 
-/// weir-sync's answer to a request that waits for a token: so many are there.
+/// weir-sync's answer to a request that waits for a token, with this many tokens.
 fn leased(report: &Report, tokens: u64) -> CallAnswer {
     let grants = vec![Allowance::Leased(Leased::of(tokens, 2_000)); report.keys.len()];
     let (sequence, pops, settled) = (report.sequence, 3, Settled::All);
@@ -92,7 +92,7 @@ fn nothing_left(report: &Report) -> CallAnswer {
 }
 
 impl Run {
-    /// How often the function `name` of the module, or of its host, was called.
+    /// The number of calls of the function `name` of the module, or of its host.
     pub fn calls_of(&self, name: &str) -> u32 {
         self.worker.host().called(name)
     }
@@ -125,18 +125,18 @@ impl Run {
         self.worker.advance_ms(2_500);
         self.worker.try_tick()?;
         for call in self.worker.host().http_calls.clone() {
-            self.worker.try_answer_call(call.token, answer(&told(&call.body)))?;
+            self.worker.try_answer_call(call.token, answer(&report_of(&call.body)))?;
         }
         Ok(())
     }
 
-    /// A request from its begin to its end. If it waits for tokens of weir-sync, there are so many.
+    /// A request from its begin to its end. If it waits for tokens of weir-sync, it gets this many.
     fn request(&mut self, ask: &Ask, tokens: u64) -> Result<(), Trap> {
         let (id, action) = self.worker.begin(ask)?;
         let mut outcome = self.outcome(action)?;
         for _ in 0..CALLS_MAX {
             let call = self.worker.host().call_of(id).filter(|_| outcome == Outcome::Held);
-            let Some((token, report)) = call.map(|call| (call.token, told(&call.body))) else { break };
+            let Some((token, report)) = call.map(|call| (call.token, report_of(&call.body))) else { break };
             let resumed = self.worker.host().called("proxy_continue_stream");
             self.worker.try_answer_call(token, leased(&report, tokens))?;
             let is_resumed = self.worker.host().called("proxy_continue_stream") > resumed;
@@ -173,6 +173,6 @@ impl Run {
     }
 }
 
-fn told(body: &[u8]) -> Report {
+fn report_of(body: &[u8]) -> Report {
     Report::decode(body).expect("weir-sync could not read this report")
 }

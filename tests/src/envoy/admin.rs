@@ -12,7 +12,7 @@ use crate::client::{Ask, Client, Target};
 use crate::process::Process;
 use crate::wait::until;
 
-/// How long a page may take where nobody can await it.
+/// Time that a page may take where nobody can await it.
 const BLOCKING_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The admin page of one Envoy.
@@ -28,7 +28,7 @@ impl Admin {
         Self(address.await)
     }
 
-    /// Where the listener "edge" listens, once it does.
+    /// The address of the listener "edge", once it listens.
     pub(super) async fn listener(&self) -> Option<SocketAddr> {
         if !self.listening().await {
             return None;
@@ -48,7 +48,7 @@ impl Admin {
         Some(page["listener_statuses"].as_array()?.iter().filter_map(of).collect())
     }
 
-    /// Whether Envoy is live and its workers accept connections.
+    /// True if Envoy is live and its workers accept connections.
     pub(super) async fn listening(&self) -> bool {
         let live = self.page("/ready").await.is_some_and(|state| state.trim() == "LIVE");
         live && self.stat("listener_manager.workers_started").await == Some(1)

@@ -22,7 +22,7 @@ pub(crate) use setup::{CONNECTION_MANAGER, cluster, native_filter, tcp};
 use setup::{Delivery, Listen};
 pub use setup::{Host, Setup, wasm_filter};
 
-/// What Envoy logs of a filter that died: its own last words, then the host's.
+/// Envoy's log lines of a filter that died: its own last words, then the host's.
 pub(crate) const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];
 
 /// A running Envoy. Dropping it ends it, and fails the test if a VM of the filter died: the failure
@@ -63,7 +63,7 @@ impl Envoy {
         edge
     }
 
-    /// Starts it, waits until it ends by itself, and gives how, and what it said.
+    /// Starts it, waits until it ends by itself, and returns its exit status and output.
     pub async fn start_refused(setup: Setup) -> (ExitStatus, String) {
         let folder = folder();
         let mut process = spawn(&setup, folder.path());
@@ -82,7 +82,7 @@ impl Envoy {
     }
 
     /// Replaces the configuration of the filter, by renaming a new listener file over the old one.
-    /// Whether Envoy took it shows in its stats.
+    /// Envoy's stats show if it accepted it.
     pub fn reconfigure(&mut self, plugin: Value) {
         assert_eq!(self.setup.delivery, Delivery::File, "only a listener from a file can change");
         self.setup.plugin = Some(plugin);
@@ -185,12 +185,12 @@ impl Envoy {
         counts
     }
 
-    /// What its filter runs in.
+    /// The host of its filter.
     pub fn host(&self) -> Host {
         self.setup.host
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -226,11 +226,11 @@ impl Envoy {
         self.process.assert_alive();
     }
 
-    /// What went wrong in the filter's VMs so far: a line per panic, trap and VM that was started anew.
+    /// Faults in the filter's VMs so far: a line per panic, trap and VM that was started anew.
     pub fn faults(&self) -> Vec<String> {
         let log = self.log();
-        let told = log.lines().filter(|line| FAULTS.iter().any(|fault| line.contains(fault)));
-        let mut faults: Vec<String> = told.map(str::to_owned).collect();
+        let lines = log.lines().filter(|line| FAULTS.iter().any(|fault| line.contains(fault)));
+        let mut faults: Vec<String> = lines.map(str::to_owned).collect();
         match self.admin.stats_blocking("vm_reload") {
             Ok(stats) => {
                 let reloads =
@@ -294,7 +294,7 @@ fn spawn(setup: &Setup, folder: &Path) -> Process {
     let drain_seconds = setup.drain_seconds.to_string();
     command.args(["--drain-time-s", &drain_seconds, "--drain-strategy", "immediate"]);
     command.args(["--file-flush-interval-msec", "20"]);
-    // Of Envoy itself what went wrong, of the filter what it has to say.
+    // Of Envoy itself what went wrong, of the filter all it logs.
     command.args(["--log-level", "warning", "--component-log-level", "wasm:info,dynamic_modules:info"]);
     if setup.host == Host::Native {
         find_module(&mut command);

@@ -1,4 +1,4 @@
-//! What a test asks of an Envoy, and the bootstrap that makes of it (in JSON, which Envoy reads as well).
+//! A test's Envoy, and the bootstrap that makes of it (in JSON, which Envoy reads as well).
 
 use std::env;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ pub(crate) const CONNECTION_MANAGER: &str = "type.googleapis.com/\
 /// Short, so that a test of a dead end is.
 const CONNECT_TIMEOUT: &str = "0.25s";
 
-/// How a listener comes to Envoy.
+/// The way in which a listener comes to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
     /// In the bootstrap.
@@ -30,7 +30,7 @@ pub(super) enum Delivery {
     File,
 }
 
-/// Where the listener listens.
+/// The listener's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listen {
     /// A free port of 127.0.0.1.
@@ -39,7 +39,7 @@ pub(super) enum Listen {
     Pipe,
 }
 
-/// What the filter runs in.
+/// The host of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Envoy's sandbox for WebAssembly.
@@ -49,7 +49,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// What `WEIR_HOST` says, `wasm` or `native`; without it, wasm.
+    /// The value of `WEIR_HOST`, `wasm` or `native`; without it, wasm.
     fn asked_for() -> Self {
         match env::var("WEIR_HOST").as_deref() {
             Ok("native") => Self::Native,
@@ -58,7 +58,7 @@ impl Host {
         }
     }
 
-    /// What Envoy calls this metric of the filter's.
+    /// Envoy's name of this metric of the filter's.
     pub(super) fn stat(self, name: &str) -> String {
         match (self, name.strip_prefix("weir.rule.").and_then(|of_rule| of_rule.rsplit_once('.'))) {
             (Self::Wasm, _) => format!("wasmcustom.{name}"),
@@ -71,7 +71,7 @@ impl Host {
     }
 }
 
-/// How the filter's configuration is written.
+/// The form of the filter's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// As a `google.protobuf.StringValue` of JSON.
@@ -97,25 +97,25 @@ pub struct Setup {
     form: Form,
     pub(super) delivery: Delivery,
     pub(super) listen: Listen,
-    /// How many listeners of the same there are: `edge`, `edge-1` and so on.
+    /// The number of equal listeners: `edge`, `edge-1` and so on.
     listeners: usize,
-    /// What the module's buckets are named by.
+    /// The name of the module's buckets.
     pub(super) filter_name: String,
     pub(super) concurrency: u32,
-    /// How long a listener that was replaced goes on with its connections, in seconds.
+    /// Time for which a listener that was replaced goes on with its connections, in seconds.
     pub(super) drain_seconds: u32,
     pub(super) node: String,
     trusted_hops: u32,
     access_log: String,
     upstream: Option<SocketAddr>,
-    /// Whom the upstream's certificate is from, if it is asked over HTTP/3.
+    /// The issuer of the upstream's certificate, if it is asked over HTTP/3.
     upstream_authority: Option<PathBuf>,
-    /// The certificate of a listener that speaks HTTP/3, and its key.
+    /// The certificate of a listener for HTTP/3, and its key.
     http3: Option<[PathBuf; 2]>,
     clusters: Vec<Value>,
-    /// What a shipped bootstrap says beside its addresses and its filter.
+    /// Parts of a shipped bootstrap beside its addresses and its filter.
     shipped: Option<Value>,
-    /// Where its weir-syncs are, and whether each is in use.
+    /// The addresses of its weir-syncs, and whether each is in use.
     pub(super) weir_syncs: Vec<(SocketAddr, bool)>,
     /// HTTP filters in front of the filter.
     before: Vec<Value>,
@@ -130,8 +130,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// With the filter, configured by `plugin`. One worker, one trusted hop (so a test says by
-    /// X-Forwarded-For which client asks), and 200 from Envoy itself for what gets through.
+    /// With the filter, configured by `plugin`. One worker, one trusted hop (so X-Forwarded-For
+    /// names the client), and 200 from Envoy itself for what gets through.
     pub fn with(plugin: Value) -> Self {
         Self {
             plugin: Some(plugin),
@@ -168,18 +168,18 @@ impl Setup {
         self
     }
 
-    /// Without the filter: to tell a broken harness from a broken filter.
+    /// Without the filter: distinguishes a broken harness from a broken filter.
     pub fn plain() -> Self {
         Self { plugin: None, ..Self::with(Value::Null) }
     }
 
-    /// With the filter in this host, whatever `WEIR_HOST` says.
+    /// With the filter in this host, whatever `WEIR_HOST` is.
     #[must_use]
     pub fn host(self, host: Host) -> Self {
         Self { host, ..self }
     }
 
-    /// With this module (wasm) in place of the filter: to tell whether the harness sees one fail.
+    /// With this module (wasm) in place of the filter: shows that the harness sees one fail.
     #[must_use]
     pub fn code(self, file: &Path) -> Self {
         Self { code: Some(file.into()), host: Host::Wasm, ..self }
@@ -191,26 +191,26 @@ impl Setup {
         Self { form: Form::Struct, ..self }
     }
 
-    /// With so many workers, among whom connections are spread evenly.
+    /// With this number of workers, among whom connections are spread evenly.
     #[must_use]
     pub fn concurrency(self, concurrency: u32) -> Self {
         Self { concurrency, ..self }
     }
 
-    /// With so long for the connections of a listener that was replaced: a busy machine may take a second to make
+    /// With this time for the connections of a listener that was replaced: a busy machine may take a second to make
     /// the VM that comes next, and its worker answers nobody meanwhile.
     #[must_use]
     pub fn drain_seconds(self, drain_seconds: u32) -> Self {
         Self { drain_seconds, ..self }
     }
 
-    /// With so many listeners of the same.
+    /// With this number of equal listeners.
     #[must_use]
     pub fn listeners(self, listeners: usize) -> Self {
         Self { listeners, ..self }
     }
 
-    /// With so many trusted proxies in front; none makes the peer's address the client's.
+    /// With this number of trusted proxies in front; none makes the peer's address the client's.
     #[must_use]
     pub fn trusted_hops(self, trusted_hops: u32) -> Self {
         Self { trusted_hops, ..self }
@@ -319,7 +319,7 @@ impl Setup {
         Self { node: id.into(), ..self }
     }
 
-    /// As the POP `name`, which reports to `weir_sync`. What the plugin says of that itself stays as it is.
+    /// As the POP `name`, which reports to `weir_sync`. The plugin's own settings for that stay as they are.
     #[must_use]
     pub fn pop(mut self, name: &str, weir_sync: &WeirSync) -> Self {
         if let Some(plugin) = &mut self.plugin {
@@ -406,7 +406,7 @@ impl Setup {
         cluster
     }
 
-    /// What the listener's file says.
+    /// The content of the listener's file.
     pub(super) fn listener_found(&self, folder: &Path) -> Value {
         let listener = |n: usize| {
             let mut listener = self.listener(folder);
@@ -418,7 +418,7 @@ impl Setup {
         resources("listener.v3.Listener", (0..self.listeners).map(listener))
     }
 
-    /// What the file of the weir-syncs' addresses says.
+    /// The content of the file of the weir-syncs' addresses.
     pub(super) fn weir_syncs_found(&self) -> Value {
         resources("endpoint.v3.ClusterLoadAssignment", [self.weir_syncs()])
     }
@@ -576,7 +576,7 @@ fn resources(kind: &str, resources: impl IntoIterator<Item = Value>) -> Value {
     json!({"resources": resources.into_iter().map(typed).collect::<Value>()})
 }
 
-/// Where discovery finds its file.
+/// The path of discovery's file.
 fn from(path: &Path) -> Value {
     json!({"resource_api_version": "V3", "path_config_source": {"path": path}})
 }

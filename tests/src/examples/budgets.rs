@@ -19,7 +19,7 @@ pub(super) struct Budgets {
     hub: Hub,
     shared: HashMap<BudgetId, Budget>,
     strict: HashMap<EscrowId, Escrow>,
-    /// What its wall clock reads at time zero, in microseconds since 1970.
+    /// The time of its wall clock at time zero, in microseconds since 1970.
     unix_us: u64,
 }
 

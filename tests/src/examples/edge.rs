@@ -16,13 +16,13 @@ use weir_rules::request::{Attribute, Request};
 use super::budgets::Budgets;
 use super::script::{Expected, Line, Requests, Step, Upstream, duration, parse};
 
-/// When a script begins, on the POP's clock; some way from zero, which is a whole number of every window.
+/// The begin of a script, on the POP's clock; some way from zero, which is a whole number of every window.
 const BEGIN: Duration = Duration::from_secs(1_000_000_007);
-/// What the wall clock reads then, in seconds since 1970: the first of June 2026, 00:00 UTC.
+/// The time of the wall clock then, in seconds since 1970: the first of June 2026, 00:00 UTC.
 const BEGIN_UNIX_S: u64 = 1_780_272_000;
 /// Keys that the table has places for.
 const ADDRESSES: u32 = 4_096;
-/// How exactly it is seen for how long a request was held.
+/// The resolution of the time for which a request was held.
 const TURN: Duration = Duration::from_millis(10);
 /// No request is held for longer.
 const HELD_MAX: Duration = Duration::from_mins(1);
@@ -39,23 +39,23 @@ struct Pop {
     in_flight: VecDeque<OpenRequest>,
 }
 
-/// What became of the requests of a line.
+/// The outcomes of a line's requests.
 #[derive(Default)]
 struct Seen {
     outcomes: Vec<(DecisionKind, Option<String>)>,
     held: Vec<Duration>,
-    last: Told,
+    last: ClientResponse,
 }
 
-/// What a client is told.
+/// A client's response; empty if the request passes.
 #[derive(Default)]
-struct Told {
+struct ClientResponse {
     status: Option<u16>,
     body: Option<String>,
     headers: Vec<(String, String)>,
 }
 
-/// Plays `block` to a POP with the rules of `document`; an error says which line came to something else, and what.
+/// Plays `block` to a POP with the rules of `document`; an error has the line that differs, and the result found.
 pub fn play(document: &Value, block: &str) -> Result<(), String> {
     let steps = parse(block)?;
     let is_in_a_fleet = steps.iter().any(|step| matches!(step.line, Line::InTouch(_)));
@@ -138,7 +138,7 @@ impl Pop {
         }
     }
 
-    /// What weir-sync answers.
+    /// weir-sync's reply.
     fn answer(&mut self, call: &SyncCall) -> CallResult {
         let budgets = self.budgets.as_mut().filter(|_| self.is_in_touch);
         let budgets = budgets.ok_or_else(|| Unread::Failed("out of touch".to_owned()))?;
@@ -152,7 +152,7 @@ impl Pop {
             seen.last = self.decide(&mut open, requests, &mut seen);
             if !open.is_done() {
                 let now = time(self.now);
-                let mut answer = Answering { answer: &requests.answer, told: &mut seen.last };
+                let mut answer = Answering { answer: &requests.answer, response: &mut seen.last };
                 self.edge.response(&mut open, &mut answer, &mut self.site, now);
                 self.edge.response_sent(&mut open, &mut answer, &mut self.site, now);
             }
@@ -163,7 +163,7 @@ impl Pop {
         seen
     }
 
-    fn decide(&mut self, open: &mut OpenRequest, requests: &Requests, seen: &mut Seen) -> Told {
+    fn decide(&mut self, open: &mut OpenRequest, requests: &Requests, seen: &mut Seen) -> ClientResponse {
         let (mut asked, now) = (Asked(requests), time(self.now));
         let mut decided = self.edge.request(open, &mut asked, &mut self.site, now);
         // One that fails is made once more.
@@ -172,7 +172,7 @@ impl Pop {
             let answered = self.edge.answer_request(open, (number, answer), &mut asked, &mut self.site, now);
             decided = answered.expect("the call that it waits for");
         }
-        note(decided, seen)
+        record(decided, seen)
     }
 
     /// Waits until every request that is held has gone on.
@@ -216,8 +216,8 @@ impl Pop {
     }
 }
 
-/// Notes what becomes of a request; what its client is told.
-fn note(decided: RequestDecision<'_>, seen: &mut Seen) -> Told {
+/// Records a request's outcome; returns its client's response.
+fn record(decided: RequestDecision<'_>, seen: &mut Seen) -> ClientResponse {
     // A request that no rule counts is let through, and has no decision in access logs.
     let (outcome, rule) = decided.logged.map_or((DecisionKind::Allow, ""), |logged| {
         let outcome = match logged.decision {
@@ -234,15 +234,15 @@ fn note(decided: RequestDecision<'_>, seen: &mut Seen) -> Told {
             let headers = std::str::from_utf8(answer.headers).expect("lines");
             let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.into(), value.into()));
             let headers = headers.lines().filter_map(header).collect();
-            Told { status: Some(answer.status), body: Some(answer.body.to_owned()), headers }
+            ClientResponse { status: Some(answer.status), body: Some(answer.body.to_owned()), headers }
         }
         Then::Hold => {
             seen.held.push(Duration::MAX);
-            Told::default()
+            ClientResponse::default()
         }
         _ => {
             seen.held.push(Duration::ZERO);
-            Told::default()
+            ClientResponse::default()
         }
     }
 }
@@ -250,7 +250,7 @@ fn note(decided: RequestDecision<'_>, seen: &mut Seen) -> Told {
 /// The upstream's answer, on its way to the client.
 struct Answering<'a> {
     answer: &'a Upstream,
-    told: &'a mut Told,
+    response: &'a mut ClientResponse,
 }
 
 impl UpstreamResponse for Answering<'_> {
@@ -265,7 +265,7 @@ impl UpstreamResponse for Answering<'_> {
     }
 
     fn add(&mut self, name: &str, value: &str) {
-        self.told.headers.push((name.to_owned(), value.to_owned()));
+        self.response.headers.push((name.to_owned(), value.to_owned()));
     }
 
     fn bytes(&mut self) -> u64 {
@@ -302,9 +302,9 @@ fn compare(seen: &[(DecisionKind, Option<String>)], expected: &[Expected]) -> Re
 struct Asked<'a>(&'a Requests);
 
 impl Asked<'_> {
-    fn said(&self, name: &str) -> Option<Vec<u8>> {
-        let said = self.0.asks.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
-        let lines: Vec<_> = said.map(|(_, value)| value.as_str()).collect();
+    fn field(&self, name: &str) -> Option<Vec<u8>> {
+        let fields = self.0.asks.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let lines: Vec<_> = fields.map(|(_, value)| value.as_str()).collect();
         (!lines.is_empty()).then(|| lines.join("\n").into_bytes())
     }
 }
@@ -315,10 +315,10 @@ impl Request for Asked<'_> {
             Attribute::SourceAddress => self.0.address.clone().map(String::into_bytes),
             Attribute::Method => Some(self.0.method.clone().into_bytes()),
             Attribute::Path => Some(self.0.target.clone().into_bytes()),
-            Attribute::Authority => self.said("host").or(Some(b"www.example.com".to_vec())),
-            Attribute::Route => self.said("route"),
-            Attribute::Header(name) => self.said(name),
-            Attribute::Claim(names) => self.said(&format!("claim {}", names.join("."))),
+            Attribute::Authority => self.field("host").or(Some(b"www.example.com".to_vec())),
+            Attribute::Route => self.field("route"),
+            Attribute::Header(name) => self.field(name),
+            Attribute::Claim(names) => self.field(&format!("claim {}", names.join("."))),
         }
     }
 }

@@ -15,11 +15,11 @@ pub struct Example {
     pub line: usize,
     /// The rule set, as it is written.
     pub yaml: String,
-    /// What is to come of it.
+    /// The expected result.
     pub then: Then,
 }
 
-/// What is to come of a rule set.
+/// The expected result of a rule set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It decides these requests so.
@@ -38,7 +38,7 @@ pub fn of(page: &str) -> Result<Vec<Example>, String> {
             "errors" => Then::Errors(text),
             "yaml" => {
                 if let Some((line, _)) = rule_set.replace((line, text)) {
-                    return Err(format!("line {line}: nothing says what this rule set does"));
+                    return Err(format!("line {line}: expected an example of what this rule set does"));
                 }
                 continue;
             }
@@ -50,7 +50,7 @@ pub fn of(page: &str) -> Result<Vec<Example>, String> {
         examples.push(Example { line, yaml, then });
     }
     match rule_set {
-        Some((line, _)) => Err(format!("line {line}: nothing says what this rule set does")),
+        Some((line, _)) => Err(format!("line {line}: expected an example of what this rule set does")),
         None => Ok(examples),
     }
 }

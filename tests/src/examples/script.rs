@@ -10,7 +10,7 @@
 //!
 //! In brackets stand a request's headers, and `[host NAME]`, `[route NAME]` and `[claim payload.sub VALUE]`, or an
 //! answer's headers, and `[metadata llm.total_tokens VALUE]`. Outcomes are in order: `5 allow, 1 limit` are five,
-//! and then one. A time is counted from the first line's and holds until another is said. An indented line is about
+//! and then one. A time is counted from the first line's and holds until the next one. An indented line is about
 //! the line before it: `held: 0s, 0.1s`, for how long requests let through were held; `would be limited: 3`, by
 //! rules in shadow; else of its last answer `status`, `body` or a header.
 
@@ -23,7 +23,7 @@ use weir_limiter::check::DecisionKind;
 pub enum Line {
     /// Requests, one after the other in the same moment.
     Requests(Box<Requests>),
-    /// The so many oldest requests in flight end.
+    /// This number of the oldest requests in flight end.
     End(usize),
     /// From now on weir-sync answers, or does not.
     InTouch(bool),
@@ -34,11 +34,11 @@ pub enum Line {
 pub struct Step {
     /// As it is written.
     pub text: String,
-    /// From the first, where it says so.
+    /// Since the first line, if it has a time.
     pub at: Option<Duration>,
-    /// What happens.
+    /// The event.
     pub line: Line,
-    /// What its indented lines say: a name, and a value.
+    /// Its indented lines: a name, and a value.
     pub details: Vec<(String, String)>,
 }
 
@@ -53,11 +53,11 @@ pub struct Requests {
     pub address: Option<String>,
     /// The headers, `host`, `route` and claims (`claim payload.sub`) of the request.
     pub asks: Vec<(String, String)>,
-    /// What the upstream answers.
+    /// The upstream's response.
     pub answer: Upstream,
-    /// How many.
+    /// Their number.
     pub times: usize,
-    /// What is to become of them, in order.
+    /// Their expected outcomes, in order.
     pub outcomes: Vec<Expected>,
 }
 
@@ -68,7 +68,7 @@ pub struct Upstream {
     pub status: u16,
     /// Its headers, and metadata (`metadata llm.total_tokens`).
     pub headers: Vec<(String, String)>,
-    /// How many bytes its body has.
+    /// The length of its body in bytes.
     pub bytes: u64,
 }
 
@@ -81,11 +81,11 @@ impl Default for Upstream {
 /// So many requests with this outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// How many.
+    /// Their number.
     pub times: usize,
     /// Which.
     pub outcome: DecisionKind,
-    /// The rule that makes it, where it is said.
+    /// The rule that makes it, if it is named.
     pub by: Option<String>,
 }
 
@@ -178,11 +178,11 @@ fn pair(bracketed: &str) -> Result<(String, String), String> {
 }
 
 fn expected(text: &str) -> Result<Expected, String> {
-    let (said, by) = match text.split_once(" by ") {
-        Some((said, by)) => (said, Some(by.to_owned())),
+    let (count, by) = match text.split_once(" by ") {
+        Some((count, by)) => (count, Some(by.to_owned())),
         None => (text, None),
     };
-    let (times, outcome) = said.split_once(' ').ok_or("expected a number and an outcome")?;
+    let (times, outcome) = count.split_once(' ').ok_or("expected a number and an outcome")?;
     let outcome = match outcome {
         "allow" => DecisionKind::Allow,
         "limit" => DecisionKind::Limit,

@@ -13,21 +13,21 @@ use crate::client::{Ask, Client};
 
 /// Connections to each POP that are open before the load begins.
 const CONNECTIONS_READY: usize = 8;
-/// The most requests that wait for their answers at a time. Where so many do, something stands still.
+/// The most requests that wait for their answers at a time. With that many, something stands still.
 const IN_FLIGHT_MAX: usize = 1_000;
 
 /// A request that was sent, and what became of it.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// When it was sent, from the beginning of the load.
+    /// The time at which it was sent, from the beginning of the load.
     pub at: Duration,
-    /// How long after it was due.
+    /// Its delay after it was due.
     pub late: Duration,
-    /// How long its answer took.
+    /// The time until its answer.
     pub took: Duration,
-    /// Which client's it was.
+    /// Its client.
     pub client: usize,
-    /// Which POP it went to.
+    /// Its POP.
     pub pop: usize,
     /// The answer's status, or why there is none.
     pub status: Result<u16, String>,
@@ -56,7 +56,7 @@ impl Generator {
         Self { pops, free: Arc::new(Mutex::new(free)) }
     }
 
-    /// Sends what each client's schedule says, counted from `began`, and gives all of it in the order in
+    /// Sends each client's schedule, counted from `began`, and returns all of it in the order in
     /// which it was sent. `asks` are the clients' requests.
     pub async fn run(self, asks: Vec<Ask>, schedules: Vec<Vec<Arrival>>, began: Instant) -> Vec<Sent> {
         let mut due: Vec<(Duration, usize, usize)> = vec![];

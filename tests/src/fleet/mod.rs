@@ -36,14 +36,14 @@ pub const REGIONS: [&str; POPS] = ["fra1", "nyc1", "sgp1"];
 pub const POPS: usize = 3;
 /// Between two reports of a POP.
 pub const INTERVAL: Duration = Duration::from_millis(250);
-/// How long a POP waits for weir-sync's answer.
+/// Time that a POP waits for weir-sync's answer.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 /// One way between a POP and the weir-sync of its region.
 pub const NEAR: Duration = Duration::from_millis(10);
 /// One way between a weir-sync and Redis: with [`NEAR`], a round trip of 100 ms.
 pub const FAR: Duration = Duration::from_millis(40);
 
-/// What is broken, all of it in one region, and Redis for all.
+/// A fault, all of it in one region, and Redis for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The region's weir-sync is killed.
@@ -52,18 +52,18 @@ pub enum Fault {
     StoreCut,
     /// Redis is killed, and comes back empty.
     RedisKilled,
-    /// Between the region's POP and its weir-sync nothing gets through, and nobody is told.
+    /// Between the region's POP and its weir-sync messages are dropped silently.
     PopSilenced,
 }
 
 /// A fault during a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Outage {
-    /// What is broken.
+    /// The fault.
     pub fault: Fault,
     /// When, from the beginning of the load.
     pub from: Duration,
-    /// When it is mended.
+    /// The time at which it is repaired.
     pub to: Duration,
 }
 
@@ -84,7 +84,7 @@ pub struct Fleet {
     redis: Redis,
     quota: Quota,
     generator: Generator,
-    /// How many clients there were so far: each load's are new.
+    /// The number of clients so far: each load's are new.
     clients: usize,
 }
 
@@ -135,7 +135,7 @@ impl Fleet {
         sleep_until(began + outage.from).await;
         self.strike(outage.fault).await;
         sleep_until(began + outage.to).await;
-        self.mend(outage.fault).await;
+        self.repair(outage.fault).await;
         Run::new(self.quota, ended(load).await)
     }
 
@@ -160,7 +160,7 @@ impl Fleet {
         }
     }
 
-    async fn mend(&mut self, fault: Fault) {
+    async fn repair(&mut self, fault: Fault) {
         let broken = &mut self.regions[BROKEN];
         match fault {
             Fault::WeirSyncKilled => broken.weir_sync.restart().await,
@@ -186,7 +186,7 @@ impl Region {
     }
 }
 
-/// Where the `n`-th client comes from.
+/// The address of the `n`-th client.
 fn address(n: usize) -> String {
     format!("203.0.113.{n}")
 }

@@ -15,7 +15,7 @@ pub fn per_second(rate: u32, burst: u32) -> Quota {
     quota.unwrap_or_else(|| panic!("no quota: {rate}/s, burst {burst}"))
 }
 
-/// What became of one client's requests.
+/// The outcomes of one client's requests.
 #[derive(Clone, Debug)]
 pub struct Account {
     quota: Quota,
@@ -23,7 +23,7 @@ pub struct Account {
     pub offered: usize,
     /// Requests that one ideal bucket would have admitted.
     pub ideal: usize,
-    /// When each request that was admitted was sent.
+    /// The time at which each admitted request was sent.
     admitted_at: Vec<Duration>,
 }
 
@@ -70,7 +70,7 @@ impl Account {
         self.over(taken.max().unwrap_or_default())
     }
 
-    /// How much of that was not paid back at `end`, in tokens.
+    /// The part of that which was not paid back at `end`, in tokens.
     pub fn overshoot_at(&self, end: Duration) -> f64 {
         let mut bucket = Meter::default();
         for at in self.admitted_at.iter().filter(|at| **at <= end) {
@@ -79,7 +79,7 @@ impl Account {
         self.over(bucket.deficit_ns(nanos(end)))
     }
 
-    /// How much of that was never paid back between `from` and `to`, in tokens: 0 where it was, if only for
+    /// The part of that which was never paid back between `from` and `to`, in tokens: 0 where it was, if only for
     /// a moment, for a budget is steered, and swings a little.
     pub fn overshoot_least(&self, from: Duration, to: Duration) -> f64 {
         // Debt grows with a request and is least just before one.
@@ -108,7 +108,7 @@ impl Account {
         float(fullest) / earned(self.quota, Duration::from_secs(1))
     }
 
-    /// How many tokens a bucket with this deficit is below empty.
+    /// Tokens that a bucket with this deficit is below empty.
     fn over(&self, deficit_ns: u64) -> f64 {
         let over = Duration::from_nanos(deficit_ns.saturating_sub(self.quota.fill_ns()));
         over.as_secs_f64() / Duration::from_nanos(self.quota.token_ns()).as_secs_f64()
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn overshoot_is_seen_and_its_repayment_too() {
+    fn overshoot_and_its_repayment_are_measured() {
         // Two bursts at once, then nothing but what one request per second is.
         let burst = (0..40).map(|_| (millis(0), true));
         let after = (1..=5).map(|second| (millis(second * 1_000), true));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_second_is_any_second() {
+    fn the_fullest_second_may_begin_at_any_time() {
         let requests = [100, 900, 1_000, 1_050, 1_899, 2_000].map(|ms| (millis(ms), true));
         let account = Account::of(per_second(10, 20), requests);
         assert!((account.fullest_second(Duration::ZERO) * 30.0 - 4.0).abs() < 1e-6);

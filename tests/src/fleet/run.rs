@@ -1,4 +1,4 @@
-//! What a load saw.
+//! The results of a load.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Run {
         );
     }
 
-    /// What became of one client's requests.
+    /// The outcomes of one client's requests.
     pub fn account(&self, client: usize) -> Account {
         let requests = self.sent.iter().filter(|sent| sent.client == client);
         Account::of(self.quota, requests.map(|sent| (sent.at, sent.status == Ok(200))))
@@ -65,7 +65,7 @@ impl Run {
         )
     }
 
-    /// What of it each POP admitted between `from` and `to`.
+    /// The part that each POP admitted between `from` and `to`.
     pub fn admitted_by_pop(&self, client: usize, from: Duration, to: Duration) -> [usize; POPS] {
         let mut counts = [0; POPS];
         for sent in self.sent.iter().filter(|sent| sent.client == client && sent.status == Ok(200)) {
@@ -76,7 +76,7 @@ impl Run {
         counts
     }
 
-    /// How much later than due the latest request was sent: the machine's load shows in it, not Weir's.
+    /// The longest delay of a request after it was due: the machine's load shows in it, not Weir's.
     pub fn latest(&self) -> Duration {
         self.sent.iter().map(|sent| sent.late).max().unwrap_or_default()
     }

@@ -11,12 +11,12 @@ use crate::simulation::traffic::{self, Traffic};
 /// A request: when, from the beginning of the load, and at which POP.
 pub type Arrival = (Duration, usize);
 
-/// What a client asks of the fleet over some time.
+/// A client's requests to the fleet over some time.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// What tables and failures call it.
+    /// Its name in tables and failures.
     pub name: &'static str,
-    /// Its requests, where so many per second and so many at once are allowed.
+    /// Its requests, given the rate and the burst that are allowed.
     traffic: fn(f64, u32) -> Traffic,
 }
 
@@ -37,7 +37,7 @@ pub const MOVING_FAST: Scenario =
 /// A client that stays a little longer than it takes to be known.
 pub const MOVING: Scenario =
     of("moving every 1 s, 3x", |rate, _| traffic::hopping(3.0 * rate, POPS, 1_000 * MS));
-/// A whole burst at every POP at once, before any of them has heard of the client.
+/// A whole burst at every POP at once, before any grant for the client arrives.
 pub const BURST: Scenario = of("burst at all at once, then 3x", |rate, burst| {
     let each = usize::try_from(burst).unwrap_or(usize::MAX);
     let once = traffic::between(0, 1_000 * MS, traffic::bursts(each, POPS, 1_000 * MS));
@@ -72,7 +72,7 @@ impl Fault {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::WeirSyncKilled, Self::StoreCut, Self::RedisKilled, Self::PopSilenced];
 
-    /// What tables and failures call it.
+    /// Its name in tables and failures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::WeirSyncKilled => "a region's weir-sync killed",

@@ -5,7 +5,7 @@ use std::env::consts::ARCH;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// How much a count may rise, or fall without a hint, in hundredths.
+/// The most that a count may rise, or fall without a hint, in hundredths.
 pub const CHANGE_PERCENT_MAX: u64 = 5;
 
 /// Instructions of one operation, by the title of the case.
@@ -16,7 +16,7 @@ pub fn name() -> String {
     format!("tests/benches/instructions.{ARCH}.baseline")
 }
 
-/// Where that file is.
+/// The path of that file.
 pub fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(name())
 }
@@ -44,14 +44,14 @@ pub fn render(counts: &Counts) -> String {
     text
 }
 
-/// What became of a case.
+/// The change of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// About as it was.
     Same,
     /// It takes too much more.
     Rose,
-    /// It takes so much less that the baseline would let a rise go by.
+    /// It takes less, by enough that the baseline would hide a rise.
     Fell,
     /// It has no count to compare with.
     New,
@@ -71,7 +71,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// What became of it.
+    /// Its change.
     pub fn change(&self) -> Change {
         match (self.old, self.new) {
             (None, _) => Change::New,
@@ -84,7 +84,7 @@ impl Compared {
 
     /// The case, both counts, and by how much they differ, in one line.
     pub fn line(&self) -> String {
-        let said = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
+        let text = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
         let percent = match (self.old, self.new) {
             (Some(old @ 1..), Some(new)) => {
                 let tenths = (i128::from(new) - i128::from(old)) * 1_000 / i128::from(old);
@@ -93,7 +93,7 @@ impl Compared {
             }
             _ => String::new(),
         };
-        format!("{:<44} {:>9} -> {:>9} {percent:>9}", self.title, said(self.old), said(self.new))
+        format!("{:<44} {:>9} -> {:>9} {percent:>9}", self.title, text(self.old), text(self.new))
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn five_percent_more_is_let_by_and_one_more_is_not() {
+    fn a_rise_above_five_percent_is_reported() {
         assert_eq!(change(Some(1_000), Some(1_050)), Change::Same);
         assert_eq!(change(Some(1_000), Some(1_051)), Change::Rose);
         assert_eq!(change(Some(1_000), Some(950)), Change::Same);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn a_baseline_reads_back_as_written() {
         let counts = Counts::from([("decide: allowed, 1 rule".into(), 4_475), ("wire: x".into(), 0)]);
         assert_eq!(parse(&render(&counts)), Ok(counts));
     }

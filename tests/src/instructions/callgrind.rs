@@ -4,7 +4,7 @@
 //! The difference is theirs alone, without what setting up costs. So that it is the same on every run, and on
 //! every machine of one architecture:
 //!
-//! - glibc is told to use its plain `memcpy` and the like, not those that it would choose for the processor
+//! - glibc is set to use its plain `memcpy` and the like, not those that it would choose for the processor
 //!   (another version of glibc may still count otherwise, by a little);
 //! - the case has a thread to itself, which alone is counted: what the loader does varies, and how long paths and
 //!   the environment are moves the first thread's stack;
@@ -18,17 +18,17 @@ use std::thread;
 
 use crate::cases::Case;
 
-/// What [`run`] is called with in the process that is counted; the title of a case and a number follow.
+/// The argument for [`run`] in the process that is counted; the title of a case and a number follow.
 pub const RUN: &str = "--run";
 /// Operations of the shorter run.
 const OPERATIONS: u32 = 512;
-/// Where callgrind writes what the case's thread took: the second thread of its process.
+/// The file in which callgrind writes the cost of the case's thread: the second thread of its process.
 const THREAD: &str = "out-02";
 /// Processor features that glibc is not to use, under the names that its versions since 2.26 know them by.
 const PLAIN: &str = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX2_Usable,-AVX512F,-AVX512VL,-AVX512F_Usable,\
     -AVX_Fast_Unaligned_Load,-ERMS,-FSRM,-SSSE3,-SSE4_1,-SSE4_2";
 
-/// Where valgrind is; an error that says how to get it.
+/// The path of valgrind; the error has the command that installs it.
 pub fn find() -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).map(|folder| folder.join("valgrind")).find(|file| file.is_file());
@@ -42,7 +42,7 @@ pub fn count(valgrind: &Path, case: &Case) -> Result<u64, String> {
     Ok(difference / u64::from(OPERATIONS))
 }
 
-/// Instructions of so many operations of `case`, and of setting it up.
+/// Instructions of this number of operations of `case`, and of setting it up.
 fn total(valgrind: &Path, case: &Case, operations: u32) -> Result<u64, String> {
     let program = env::current_exe().map_err(|error| format!("this program's path is unknown: {error}"))?;
     let folder = tempfile::tempdir().map_err(|error| format!("no folder for callgrind's output: {error}"))?;
@@ -62,7 +62,7 @@ fn total(valgrind: &Path, case: &Case, operations: u32) -> Result<u64, String> {
     })
 }
 
-/// What the counted process does: so many operations of `case`.
+/// The work of the counted process: this number of operations of `case`.
 pub fn run(case: Case, operations: u32) {
     let thread = thread::spawn(move || {
         let mut operation = case.start();

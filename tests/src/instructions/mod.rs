@@ -1,4 +1,4 @@
-//! How many instructions each case takes, and whether that is more than it was: `make instructions`.
+//! The instructions that each case takes, compared with a baseline: `make instructions`.
 //!
 //! The counts are callgrind's, and the same on every run. gungraun would need a runner of exactly its version, and
 //! compares with whole outputs of callgrind that it keeps in `target/`, where one number for each case, in a file

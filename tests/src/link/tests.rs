@@ -46,7 +46,7 @@ async fn read(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 #[tokio::test]
-async fn slows_down_a_connection_that_is_there() {
+async fn a_link_slows_down_an_open_connection() {
     let (_server, mut link) = linked(Duration::ZERO).await;
     let mut client = Client::of_port(link.address().port());
     assert_eq!(client.send(&Ask::get("/")).await.text(), "upstream\n");

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::host::Host;
 
-/// Why a host function ends the callback that the module is in.
+/// The reason why a host function ends the callback that the module is in.
 pub(super) type Error = String;
 
 /// A VM and its host, between callbacks or while the module calls its host.

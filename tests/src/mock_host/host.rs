@@ -12,7 +12,7 @@ const UNIX_NS: u64 = 1_767_225_600_000_000_000;
 /// Headers whose lines Envoy joins by commas; tests/tests/e2e/evasions.rs compares.
 const JOINED: [&str; 8] =
     ["accept", "accept-encoding", "authorization", "content-type", "origin", "referer", "user-agent", "via"];
-/// How much of the log a failure shows.
+/// The part of the log that a failure shows.
 const LOG_TAIL_LINES: usize = 12;
 
 /// A request's side of the host.
@@ -56,7 +56,7 @@ impl Ask {
 pub struct LocalResponse {
     /// The HTTP status.
     pub status: u32,
-    /// What access logs say.
+    /// Attributes for access logs.
     pub details: String,
     /// Header names and values.
     pub headers: Vec<(String, String)>,
@@ -80,7 +80,7 @@ pub struct Created {
     pub(super) root: u32,
 }
 
-/// What a host may call while the module calls it.
+/// The module's functions that a host may call while the module calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callback {
     /// A request begins.
@@ -120,7 +120,7 @@ pub struct CallAnswer {
     pub headers: Vec<(String, Vec<u8>)>,
     /// The body.
     pub body: Vec<u8>,
-    /// What the host says of the body's size, if that is not the truth.
+    /// A false size of the body, if the host gives one.
     pub claimed_size: Option<u32>,
 }
 
@@ -156,7 +156,7 @@ pub struct Host {
     pub calls_back: Option<(String, Vec<Callback>)>,
     /// Filter state that the last request left behind.
     pub filter_state: BTreeMap<String, String>,
-    /// How often the module was asked for memory to put an answer into: what is dear about most calls.
+    /// The number of times that the module was asked for memory to put an answer into: the main cost of most calls.
     pub lent: u32,
     /// The callback that the module is in, and the request it is for; none where that is the root context.
     pub(super) callback: &'static str,
@@ -166,7 +166,7 @@ pub struct Host {
     pub(super) ask: Ask,
     /// The contexts that have begun and not ended.
     pub(super) contexts: BTreeSet<u32>,
-    /// How often a request that was held was let go on.
+    /// The number of times that a held request was let go on.
     pub(super) resumed: u32,
     pub(super) responses: Vec<LocalResponse>,
     pub(super) added_headers: Vec<(String, String)>,
@@ -227,12 +227,12 @@ impl Host {
         self.called.clear();
     }
 
-    /// How often the module called `function`, or its host the module's, since the script began.
+    /// The number of calls of `function` by the module, or of the module's by its host, since the script began.
     pub fn called(&self, function: &str) -> u32 {
         self.called.get(function).copied().unwrap_or(0)
     }
 
-    /// What a counter stands at; `None` if nobody defined it.
+    /// The value of a counter; `None` if it is not defined.
     pub fn metric(&self, name: &str) -> Option<u64> {
         self.metrics.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
@@ -242,7 +242,7 @@ impl Host {
         self.metrics.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// How many log lines contain `text`.
+    /// The number of log lines that contain `text`.
     pub fn logged(&self, text: &str) -> usize {
         self.logs.iter().filter(|(_, line)| line.contains(text)).count()
     }

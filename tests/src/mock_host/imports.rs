@@ -15,14 +15,14 @@ const UNIMPLEMENTED: u32 = 12;
 /// WASI's errno for a function that is not there.
 const ERRNO_NOSYS: u32 = 52;
 
-/// What a function returns beside its status: which of its arguments say where it goes.
+/// The result of a function beside its status: the arguments that point to it.
 enum Returns {
     Nothing,
     Bytes { data: usize, size: usize },
     Number { at: usize, bytes: usize },
 }
 
-/// What the host does when the module in `vm` calls the function `name`: the status, or why that ends the callback.
+/// The effect when the module in `vm` calls the function `name`: the status, or the reason why that ends the callback.
 pub(super) fn answer(vm: &mut dyn Vm, name: &str, args: &[u64]) -> Result<u32, Error> {
     let guest = &mut Guest(vm);
     if let Some((_, callbacks)) = guest.host().calls_back.take_if(|(function, _)| function == name) {

@@ -1,4 +1,4 @@
-//! What runs the module: an interpreter, which gives the same run for the same script on every machine, and begins a
+//! The module's interpreter, which gives the same run for the same script on every machine, and begins a
 //! run in no time.
 
 use std::path::Path;

@@ -13,7 +13,7 @@ pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
     }
 }
 
-/// A reply to report `sequence`, in a fleet of so many POPs.
+/// A reply to report `sequence`, in a fleet of this number of POPs.
 pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
     let grants = grants.into_iter().map(Allowance::Hot).collect();
     Reply { sequence, pops, settled: Settled::All, grants, rules: vec![], pushed: vec![], ..Reply::default() }
@@ -32,7 +32,7 @@ pub(super) fn serialized(headers: &[(String, impl AsRef<[u8]>)]) -> Vec<u8> {
     bytes
 }
 
-/// Why what the module sent to weir-sync is nothing to the code that these tests are of, if so.
+/// The reason why a message of the module is unreadable to the code under test, if it is.
 pub(super) fn foreign(sent: &[u8]) -> Option<String> {
     // It asks for a rule set without a body.
     let error = Report::decode(sent).err().filter(|_| !sent.is_empty())?;
@@ -46,13 +46,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_of_another_version_is_named_with_its_remedy() {
+    fn a_module_of_another_version_is_reported_with_a_remedy() {
         let report = Report { pop: "fra1".into(), worker: 1, sequence: 1, ..Report::default() }.encode();
         assert_eq!((foreign(&report), foreign(b"")), (None, None));
         let older = [&[VERSION - 1], report.get(1..).unwrap()].concat();
-        let said = foreign(&older).unwrap();
+        let error = foreign(&older).unwrap();
         let versions = format!("version {}, expected {VERSION}", VERSION - 1);
-        assert!(said.contains(&versions) && said.contains("make wasm"), "{said}");
+        assert!(error.contains(&versions) && error.contains("make wasm"), "{error}");
         assert!(foreign(&[report, vec![0]].concat()).is_some(), "another form under the same version");
     }
 }

@@ -1,4 +1,4 @@
-//! A proxy-wasm host that runs the real filter and answers it as a test says.
+//! A proxy-wasm host that runs the real filter and answers it as a test scripts it.
 //!
 //! ```text
 //! shared.rs    shared data with compare-and-swap, for several workers

@@ -1,4 +1,4 @@
-//! What a host function answers instead of working.
+//! The answer of a host function instead of its work.
 
 /// The answer to one call of the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,14 +11,14 @@ pub enum Answer {
     Nothing,
     /// "OK", with these bytes. A function that returns no bytes works.
     Bytes(Vec<u8>),
-    /// "OK", after asking the module for memory each time, with so many bytes there, or at a place that is not the
+    /// "OK", after asking the module for memory each time, with these bytes there, or at a place that is not the
     /// module's to name. A function that returns no bytes works.
     Stray {
-        /// How much it asks for.
+        /// The memory that it asks for.
         asks: Vec<u32>,
-        /// Where the answer is; none where it is in what it got first.
+        /// The place of the answer; none if it is in the first memory that it got.
         place: Option<u32>,
-        /// How long the answer is.
+        /// The length of the answer.
         bytes: u32,
     },
     /// "OK", with this number: a time, a token, a metric's id, a compare-and-swap number beside the

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What a write with the compare-and-swap number 0 means. The ABI does not say; hosts differ.
+/// The meaning of a write with the compare-and-swap number 0. The ABI leaves it open; hosts differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroCas {
     /// Writes whatever is there (Envoy).
@@ -32,7 +32,7 @@ struct Value {
     cas: u32,
 }
 
-/// Why a value was not written.
+/// The reason why a value was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unwritten {
     /// The number is not the value's.

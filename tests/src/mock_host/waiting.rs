@@ -51,7 +51,7 @@ impl Worker {
         (expect(self.decision(action)) == Decision::Continue).then_some(Passing(created.id))
     }
 
-    /// A request is freed without an end that its host tells of.
+    /// A request is freed without a call for its end.
     pub fn freed(&mut self, passing: Passing) {
         expect(self.free(passing.0));
     }

@@ -9,12 +9,12 @@ use super::shared::SharedData;
 
 /// The first root context's id; later ones and requests count up from it.
 const FIRST_ROOT: u32 = 1;
-/// What a callback returns to let the request go on.
+/// The result of a callback that lets the request go on.
 pub(super) const CONTINUE: u32 = 0;
-/// What it returns to hold it.
+/// The result that holds it.
 pub(super) const PAUSE: u32 = 1;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It goes on to the upstream.
@@ -26,14 +26,14 @@ pub enum Decision {
 /// A request that went through the filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// What became of it.
+    /// Its outcome.
     pub decision: Decision,
     /// Headers that the filter added to the response.
     pub added_headers: Vec<(String, String)>,
 }
 
 impl Served {
-    /// Whether it went on to the upstream.
+    /// True if it went on to the upstream.
     pub fn allowed(&self) -> bool {
         self.decision == Decision::Continue
     }
@@ -47,7 +47,7 @@ impl Served {
     }
 }
 
-/// A VM that died, or did what no filter may; says where, and the end of its log.
+/// A VM that died, or broke the ABI: where, and the end of its log.
 pub struct Trap(String);
 
 impl fmt::Debug for Trap {
@@ -101,8 +101,8 @@ impl Worker {
         Ok(self.asked(self.root, "proxy_on_configure", &[self.root, size])? != 0)
     }
 
-    /// What Envoy does when an operator changes the plugin's configuration: a new root context in the same
-    /// VM, and if that accepts, the end of the old one. Whether it accepts.
+    /// Envoy's steps when an operator changes the plugin's configuration: a new root context in the same
+    /// VM, and if that accepts, the end of the old one. True if it accepts.
     pub fn update(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
         expect(self.try_update(configuration))
     }
@@ -177,7 +177,7 @@ impl Worker {
         host.added_headers.clear();
         host.filter_state.clear();
         let count = u32::try_from(ask.headers.len()).unwrap_or(0);
-        // What has a body says what it is.
+        // A body needs a content type.
         let ends = u32::from(ask.headers.iter().all(|(name, _)| name != "content-type"));
         self.asked(id, "proxy_on_request_headers", &[id, count, ends])
     }
@@ -208,7 +208,7 @@ impl Worker {
         self.free(id)
     }
 
-    /// What is left of its end.
+    /// The rest of its end.
     pub(super) fn free(&mut self, id: u32) -> Result<(), Trap> {
         let ended =
             if self.has("proxy_on_delete") { self.call_for(id, "proxy_on_delete", &[id]) } else { Ok(None) };
@@ -228,7 +228,7 @@ impl Worker {
         }
     }
 
-    /// How many requests like this one go on, of `count`.
+    /// The number of requests like this one that go on, of `count`.
     pub fn allowed_of(&mut self, count: usize, ask: &Ask) -> usize {
         (0..count).filter(|_| self.request(ask).allowed()).count()
     }
@@ -276,7 +276,7 @@ impl Worker {
         host.unix_ns += ms * 1_000_000;
     }
 
-    /// What a counter stands at after a tick has handed it over; panics if nobody defined it.
+    /// The value of a counter after a tick has handed it over; panics if it is not defined.
     pub fn counted(&mut self, metric: &str) -> u64 {
         self.tick();
         self.host().metric(metric).unwrap_or_else(|| panic!("there is no metric {metric}"))
@@ -297,7 +297,7 @@ impl Worker {
         self.vm.memory().len()
     }
 
-    /// Whether the module has this callback: a host passes over one that is not there.
+    /// True if the module has this callback: a host passes over one that is not there.
     pub fn has(&self, export: &str) -> bool {
         interpreter::exports().iter().any(|known| known == export)
     }

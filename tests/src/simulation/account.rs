@@ -49,7 +49,7 @@ impl Meter {
         self.deficit_ns
     }
 
-    /// Whether `cost` tokens are there.
+    /// True if `cost` tokens are there.
     pub fn has_room(&mut self, quota: Quota, cost: u32, now: u64) -> bool {
         self.deficit_ns(now) + quota.token_ns() * u64::from(cost) <= quota.fill_ns()
     }
@@ -64,7 +64,7 @@ impl Meter {
     }
 }
 
-/// What requests cost, in tokens.
+/// The cost of requests, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Offered.
@@ -74,32 +74,32 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What it has grown by since it was `then`.
+    /// Its growth since it was `then`.
     #[must_use]
     pub fn since(self, then: Self) -> Self {
         Self { offered: self.offered - then.offered, admitted: self.admitted - then.admitted }
     }
 }
 
-/// What one POP did with the key.
+/// One POP's part of the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtPop {
-    /// What was asked for.
+    /// The tokens asked for.
     pub tally: Tally,
     /// Tokens admitted while the key was cold there, which are not reported.
     pub cold: u64,
-    /// What the POP's table admitted, by the POP's clock as if it never jumped.
+    /// The tokens that the POP's table admitted, by the POP's clock as if it never jumped.
     pub meter: Meter,
 }
 
 /// One key under one rule.
 #[derive(Debug)]
 pub struct Account {
-    /// How much the rule allows.
+    /// The rule's quota.
     pub quota: Quota,
-    /// How POPs share it.
+    /// The POPs' sharing of it.
     pub sharing: Sharing,
-    /// What was asked for.
+    /// The tokens asked for.
     pub tally: Tally,
     /// Tokens of requests that the ideal bucket would have admitted.
     pub ideally: u64,
@@ -107,7 +107,7 @@ pub struct Account {
     pub forgiven: f64,
     /// By POP.
     pub pops: Vec<AtPop>,
-    /// How far admissions are above burst + rate x t now, over any span, in tokens.
+    /// The most by which admissions are above burst + rate x t, over any span, in tokens.
     pub overshoot: f64,
     /// The most that this ever was.
     pub overshoot_max: f64,
@@ -115,8 +115,8 @@ pub struct Account {
     pub overdrawn_of_stretch: Overdrawn,
     /// The largest part of its bound that the overshoot ever was.
     pub bound_part_max: f64,
-    /// What faults are stated to give away beyond the bound and is not paid back yet, in nanoseconds of refill; and
-    /// what each POP may have given away because its news was late.
+    /// The amount that faults are stated to give away beyond the bound and that is not paid back yet, in nanoseconds of
+    /// refill; and the amount of each POP whose news was late.
     loan_ns: f64,
     loans_ns: Vec<f64>,
     /// Tokens that crashes lost before they were reported, as stated, at most.
@@ -128,22 +128,22 @@ pub struct Account {
     pub fullest_second: u64,
     /// The first time at which more was admitted than the ideal bucket held.
     pub first_excess: Option<u64>,
-    /// When each token was admitted, if that is kept.
+    /// The time at which each token was admitted, if that is kept.
     pub times: Option<Vec<u64>>,
-    /// What the budget would owe if it heard of everything at once, less what faults are stated to forgive.
+    /// The budget's debt if everything were reported at once, less the debt that faults are stated to forgive.
     pub debt: Meter,
     /// The same with everything that it may charge beyond that, as stated, and nothing forgiven.
     pub owed: Meter,
-    /// The same for what it will ever hear of: POPs never report what they admit of a cold key, and cannot report what
-    /// a crash loses.
+    /// The same for all that will ever be reported: POPs never report what they admit of a cold key, and cannot
+    /// report what a crash loses.
     pub known: Meter,
-    /// How many bursts deep the budget says it went recently.
+    /// The fan-out of the budget recently, in bursts.
     pub fan_out: u32,
-    /// Tokens admitted, as of the last look, that the budget will never hear of.
-    pub unsaid: u64,
+    /// Tokens admitted, as of the last look, that will never be reported.
+    pub unreported: u64,
     /// Tokens of requests that waited to be decided then.
     pub undecided: u64,
-    /// Whether the budget had heard of the client when the stretch began.
+    /// True if the budget knew the client when the stretch began.
     pub is_known: bool,
     /// The admissions of the last second, each with its time and tokens, ...
     window: VecDeque<(u64, u32)>,
@@ -177,7 +177,7 @@ impl Account {
             owed: Meter::default(),
             known: Meter::default(),
             fan_out: 0,
-            unsaid: 0,
+            unreported: 0,
             undecided: 0,
             is_known: false,
             window: VecDeque::new(),
@@ -205,7 +205,7 @@ impl Account {
         self.overshoot_max = self.overshoot_max.max(self.overshoot);
         self.known.take(self.quota, cost, now);
         let overdrawn = self.overdrawn(now);
-        self.overdrawn_of_stretch.note(overdrawn, now);
+        self.overdrawn_of_stretch.observe(overdrawn, now);
         if over_ns > 0 && self.first_excess.is_none() {
             self.first_excess = Some(now);
         }
@@ -234,7 +234,7 @@ impl Account {
         self.loan_ns += ns as f64;
     }
 
-    /// A POP's news has been late for so long that it may have given this away; one silence counts once.
+    /// A POP's news has been late long enough that it may have given this away; one silence counts once.
     pub fn lend_to(&mut self, pop: usize, ns: f64) {
         self.loans_ns[pop] = self.loans_ns[pop].max(ns);
     }
@@ -247,18 +247,18 @@ impl Account {
         }
     }
 
-    /// What faults gave away and is not paid back, in tokens.
+    /// The amount that faults gave away and that is not paid back, in tokens.
     pub fn lent(&self) -> f64 {
         (self.loan_ns + self.loans_ns.iter().sum::<f64>()) / self.quota.token_ns() as f64
     }
 
-    /// How far the budget would be overdrawn at `now`, in tokens, if it heard at once of all that it will ever hear of.
+    /// The debt of the budget beyond its burst at `now`, in tokens, with all that will ever be reported.
     pub fn overdrawn(&mut self, now: u64) -> f64 {
         let over_ns = self.known.deficit_ns(now).saturating_sub(self.quota.fill_ns());
         over_ns as f64 / self.quota.token_ns() as f64
     }
 
-    /// What was asked for and admitted in region 0 of `regions`.
+    /// The tokens asked for and admitted in region 0 of `regions`.
     pub fn region_0(&self, regions: usize) -> Tally {
         let pops = self.pops.iter().step_by(regions);
         pops.fold(Tally::default(), |sum, pop| Tally {

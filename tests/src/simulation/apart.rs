@@ -1,4 +1,4 @@
-//! A POP or a region that is alone for a while, and what it may admit meanwhile. A POP is alone if it does not hear
+//! A POP or a region that is alone for a while, and what it may admit meanwhile. A POP is alone if it does not reach
 //! its weir-sync and its leases have ended; a region, if it does not reach the store.
 
 use weir_limiter::sync::connectivity::FALLBACK_NS;
@@ -11,10 +11,10 @@ use super::faults::{Fault, Schedule};
 use super::setup::Setup;
 use super::stretch::{SHORTEST_NS, Span};
 
-/// How long after the store is out of reach a region goes by its share, in nanoseconds, beside what was under way.
+/// Time after the store is out of reach until a region goes by its share, in nanoseconds, beside messages under way.
 const ALONE_NS: u64 = 2 * SECOND_NS;
 
-/// What is alone.
+/// The part that is alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// A POP.
@@ -34,18 +34,18 @@ pub struct Apart {
     pub own: Vec<Own>,
 }
 
-/// What one client was admitted there.
+/// One client's tally there.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// How much that may be.
+    /// The amount that it may be.
     pub quota: Quota,
-    /// What a bucket of its own would have admitted.
+    /// The tokens that a bucket of its own would have admitted.
     pub ideally: u64,
-    /// What was asked for and admitted.
+    /// The tokens asked for and admitted.
     pub tally: Tally,
     meter: Meter,
     withheld_ns: u64,
-    /// How many tokens a token costs; `None` if nothing passes.
+    /// The price of a token in tokens; `None` if nothing passes.
     price: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Own {
 }
 
 impl Apart {
-    /// Whether a request at `pop` and `now` comes to the POP or region that is alone.
+    /// True if a request at `pop` and `now` comes to the POP or region that is alone.
     pub fn counts(&self, pop: usize, regions: usize, now: u64) -> bool {
         let is_there = match self.who {
             Who::Pop(alone) => pop == alone,
@@ -93,7 +93,7 @@ impl Apart {
     }
 }
 
-/// What is alone when, as far as that can be foretold.
+/// The parts that are alone, with their times, as far as that can be predicted.
 pub fn foreseen(schedule: &Schedule, setup: &Setup) -> Vec<Apart> {
     let [_] = setup.rules.as_slice() else { return Vec::new() };
     let cut = |(i, (at, fault)): (usize, &(u64, Fault))| {

@@ -1,4 +1,5 @@
-//! Penalties in random worlds: which client is banned, where, when and for how long, judged by every request's outcome.
+//! Penalties in random worlds: which client is banned, where, when and for how long, checked by every request's
+//! outcome.
 
 use fastrand::Rng;
 use weir_protocol::time::SECOND_NS;
@@ -14,17 +15,17 @@ use super::world::World;
 
 /// Longer than any world, so a key's window ends at most once in it.
 const WITHIN: &str = "10m";
-/// How long a ban lasts, in seconds.
+/// The length of a ban, in seconds.
 const DENY_SECONDS: [f64; 2] = [3.0, 15.0];
-/// How far drifting clocks differ in that time, and what is rounded, in nanoseconds.
+/// The difference of drifting clocks in that time, and of rounding, in nanoseconds.
 const SLACK_NS: u64 = SECOND_NS / 20;
-/// A POP that knows of a ban is not told of one that ends less than a second later; nor is a region's weir-sync.
+/// A POP with a ban gets no other that ends less than a second later; nor does a region's weir-sync.
 const LONGER_NS: u64 = 2 * SECOND_NS;
 /// A ban that ends less than this later than the one on the list is no news (`LONGER_US` in weir-budget).
 const NEWS_NS: u64 = SECOND_NS;
-/// How long after a ban a client that has half of its burst is let through, in nanoseconds, beside the time of news.
+/// Time after a ban until a client that has half of its burst is let through, in nanoseconds, beside the time of news.
 const AGAIN_NS: u64 = 3 * SECOND_NS;
-/// How many messages in a row that tell of a ban may be lost; each is given up, and the next tells it.
+/// The number of messages in a row with a ban that may be lost; each times out, and the next one has it again.
 const LOST: u64 = 2;
 /// One in this many requests of a strict rule may be refused because a message was lost, which earns no ban.
 const LOST_PARTS: usize = 10;
@@ -75,8 +76,8 @@ impl Penalty {
         Self { after: after as usize, deny_ns: seconds * SECOND_NS, is_strict }
     }
 
-    /// Ends the run if a ban is not what the rule says.
-    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
+    /// Ends the run if a ban differs from the rule.
+    pub fn check(&self, world: &World, faults: &Schedule, end: u64) {
         for key in 0..world.setup().keys {
             let log: Vec<_> = world.log.iter().filter(|logged| logged.key == key).copied().collect();
             let bans = self.bans(key, &log);
@@ -92,7 +93,7 @@ impl Penalty {
         made.map(|made| Ban { pop: made.pop, key, from: made.at, until: made.at + self.deny_ns }).collect()
     }
 
-    /// A POP bans only after as many refusals as the rule says, counted since its last ban.
+    /// A POP bans only after as many refusals as the rule has, counted since its last ban.
     fn are_earned(&self, world: &World, log: &[Logged], bans: &[Ban]) {
         for ban in bans {
             let before = log.iter().rev().skip_while(|logged| logged.at > ban.from);
@@ -134,7 +135,7 @@ impl Penalty {
     }
 }
 
-/// A banned client is refused: at the POP that banned it at once, and at the others when they have heard of it.
+/// A banned client is refused: at the POP that banned it at once, and at the others when the news has arrived.
 fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
     let setup = world.setup();
     for ban in bans {
@@ -158,7 +159,7 @@ fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64
     }
 }
 
-/// When no ban is left, a client that has tokens is let through.
+/// A client that has tokens is let through once no ban is left.
 fn are_over(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
     let setup = world.setup();
     let quota = world.reference.account(0, 0).quota;
@@ -193,7 +194,7 @@ fn are_over(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end:
     }
 }
 
-/// Whether all of these are refused up to `by`, and some of them come after `late`.
+/// True if all of these are refused up to `by`, and some of them come after `late`.
 fn asks_in_vain(log: &[Logged], late: u64, by: u64) -> bool {
     let until_then = log.iter().take_while(|logged| logged.at <= by);
     !until_then.clone().any(|logged| logged.passed)
@@ -205,7 +206,7 @@ fn known_at(ban: &Ban, pop: usize, (faults, setup): (&Schedule, &Setup), end: u6
     if pop == ban.pop {
         return Some(ban.from);
     }
-    // What knows of it may crash before the others have heard.
+    // What knows of it may crash before the news reaches the others.
     let is_lost = |at: u64| {
         let forgets = |fault: &Fault| match *fault {
             Fault::SyncCrash(sync) => sync / setup.syncs_per_region == ban.pop % setup.regions,
@@ -226,8 +227,8 @@ fn has_crashed(faults: &Schedule, pop: usize, from: u64, until: u64) -> bool {
     faults.iter().any(|(at, fault)| (from..until).contains(at) && is_one(fault))
 }
 
-/// How much earlier a ban may end: if Redis's clock jumps ahead meanwhile, "bans end early" (docs/redis.md). Then all
-/// end with the first on its list, which has no other that ends less than [`NEWS_NS`] later.
+/// Time by which a ban may end earlier: if Redis's clock jumps ahead meanwhile, "bans end early" (docs/redis.md). Then
+/// all end with the first on its list, which has no other that ends less than [`NEWS_NS`] later.
 fn early_ns(faults: &Schedule, bans: &[Ban], ban: &Ban, to: u64) -> u64 {
     let by = |(at, fault): &(u64, Fault)| match fault {
         Fault::StoreClock(by_us) if (ban.from..to).contains(at) => u64::try_from(*by_us).unwrap_or(0) * 1_000,
@@ -239,8 +240,8 @@ fn early_ns(faults: &Schedule, bans: &[Ban], ban: &Ban, to: u64) -> u64 {
     if by_ns > 0 { by_ns + listed_ns } else { 0 }
 }
 
-/// How much later than at the POP that made it a ban may end elsewhere, in nanoseconds: a message says how long it
-/// lasts, so the time under way is added, and a region may pass on what it heard from another.
+/// Time by which a ban may end later than at the POP that made it, in nanoseconds: a message has the time that it
+/// lasts, so the time under way is added, and a region may pass on another's ban.
 fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
     let by = |fault: &Fault| match *fault {
         Fault::Near(link) | Fault::Far(link) => 2 * (link.delay_ns + link.jitter_ns),
@@ -252,7 +253,7 @@ fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
     SLACK_NS + 2 * setup.round_trip_ns() + faults.iter().map(|(_, fault)| by(fault)).sum::<u64>()
 }
 
-/// How many bans a world made, as text.
+/// The number of bans of a world, as text.
 pub fn counted(world: &World, penalty: &Penalty) -> String {
     let bans: Vec<_> =
         (0..world.setup().keys).flat_map(|key| penalty.bans(key, &of_key(world, key))).collect();

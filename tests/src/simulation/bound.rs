@@ -1,4 +1,4 @@
-//! How far a fleet may overshoot: how much more than burst + rate x t it may admit, in tokens, in any span of time.
+//! The overshoot bound of a fleet: tokens that it may admit beyond burst + rate x t, in any span of time.
 
 use weir_budget::bound;
 use weir_limiter::sync::connectivity::FALLBACK_NS;
@@ -9,12 +9,12 @@ use weir_protocol::time::SECOND_NS;
 use super::pop::Pop;
 use super::setup::Setup;
 
-/// What the bound depends on beside the rule.
+/// Parameters of the bound beside the rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     /// POPs.
     pub pops: usize,
-    /// How long a POP acts on the same news while nothing is wrong, in nanoseconds.
+    /// Time for which a POP acts on the same news while nothing is wrong, in nanoseconds.
     pub reach_ns: u64,
 }
 
@@ -30,12 +30,12 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: Fleet) -> f64 {
     bound::bound(quota, sharing, &reach) as f64
 }
 
-/// How long after its news is late a POP may still go by what it heard last, in nanoseconds.
+/// Time for which a POP may still use its last grants after its news is late, in nanoseconds.
 const UNDER_WAY_NS: u64 = 2 * SECOND_NS;
-/// How many times what refills in that time it may admit meanwhile; the bound counts news under way the same way.
+/// The amount that it may admit meanwhile, as a multiple of the refill; the bound counts news under way the same way.
 const UNDER_WAY_TIMES: f64 = 2.0;
 
-/// How much older a POP's news is than the bound assumes, in nanoseconds, divided by what the POP goes by meanwhile.
+/// The age of a POP's news beyond the bound's assumption, in nanoseconds, divided by the POP's mode meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Age {
     /// In all.
@@ -47,7 +47,7 @@ pub struct Age {
 }
 
 impl Age {
-    /// How much a POP in a fleet of `pops` may have admitted meanwhile without anyone else knowing, in nanoseconds of
+    /// The amount that a POP in a fleet of `pops` may have admitted meanwhile, unknown to all others, in nanoseconds of
     /// refill.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn lent_ns(&self, when: OnSyncLoss, pops: usize) -> f64 {
@@ -75,7 +75,7 @@ const SETTLES_NS: u64 = 4 * SECOND_NS;
 const SETTLES_TIMES: u64 = 2;
 
 impl Setup {
-    /// How old a POP's news may get while nothing is wrong, in nanoseconds: a report is lost now and then.
+    /// The age that a POP's news may reach while nothing is wrong, in nanoseconds: a report is lost now and then.
     pub fn reach_ns(&self) -> u64 {
         2 * self.interval_ns + self.round_trip_ns()
     }
@@ -85,25 +85,25 @@ impl Setup {
         2 * [self.near, self.far].iter().map(|link| link.delay_ns + link.jitter_ns).sum::<u64>()
     }
 
-    /// How long after its last fault has healed a fleet is as if there had been none, in nanoseconds: what was held
-    /// up has arrived or is given up, demand is measured anew, and grants are current.
+    /// Time after its last fault has healed until a fleet is as if there had been none, in nanoseconds: late messages
+    /// have arrived or timed out, demand is measured anew, and grants are current.
     pub fn recovery_ns(&self) -> u64 {
         4 * SECOND_NS + 2 * self.reach_ns()
     }
 
-    /// How long a client that was not known may overdraw its budget, in nanoseconds: until the loop has settled.
+    /// Time for which a client that was not known may overdraw its budget, in nanoseconds: until the loop has settled.
     pub fn settling_ns(&self) -> u64 {
         SETTLES_NS + SETTLES_TIMES * self.reach_ns()
     }
 
-    /// How old the news of `pop` is at `now`.
+    /// The age of the news of `pop` at `now`.
     pub fn age(&self, pop: &Pop, now: u64) -> Age {
-        let (news_ns, word_ns) = (now.saturating_sub(pop.news_at), now.saturating_sub(pop.heard_at));
+        let (news_ns, reply_ns) = (now.saturating_sub(pop.news_at), now.saturating_sub(pop.replied_at));
         let late_ns = news_ns.saturating_sub(self.reach_ns());
         let long_ns = late_ns.saturating_sub(UNDER_WAY_NS);
-        let alone_ns = word_ns.saturating_sub(FALLBACK_NS + self.reach_ns()).min(long_ns);
-        // After it last heard its weir-sync, it went by what it held.
-        let storeless_ns = news_ns.saturating_sub(word_ns + UNDER_WAY_NS).min(long_ns - alone_ns);
+        let alone_ns = reply_ns.saturating_sub(FALLBACK_NS + self.reach_ns()).min(long_ns);
+        // After its weir-sync's last reply, it used the grants that it held.
+        let storeless_ns = news_ns.saturating_sub(reply_ns + UNDER_WAY_NS).min(long_ns - alone_ns);
         Age { late_ns, storeless_ns, alone_ns }
     }
 }

@@ -18,15 +18,15 @@ use super::world::{WARM_UP_NS, World};
 /// Midnights that end a month, in days since 1970: February in a leap year and in none, April, and a year.
 const MONTHS: [u64; 4] = [11_017, 11_382, 11_443, 11_688];
 const DAY_US: u64 = 86_400_000_000;
-/// What a POP has on hand ahead: the count divided by this, at least a token.
+/// The part that a POP has on hand ahead: the count divided by this, at least a token.
 const AHEAD_PARTS: u64 = 1_000;
-/// How many times its count a window must be asked for before it is judged whether it gave all.
+/// The demand of a window, in multiples of its count, from which it is checked for having given all.
 const ASKED_FOR_TIMES: u64 = 2;
-/// How long a POP takes for its first token of a day, beside an exchange, in nanoseconds.
+/// Time that a POP takes for its first token of a day, beside an exchange, in nanoseconds.
 const OPENS_NS: u64 = SECOND_NS / 5;
-/// When midnight comes in the table's row, in seconds.
+/// The time of midnight in the table's row, in seconds.
 const MIDNIGHT_AT: u64 = 30;
-/// How many tokens a day has in the table's row.
+/// The tokens of a day in the table's row.
 const ROW_COUNT: u32 = 20_000;
 
 /// A quota of the calendar, and a midnight.
@@ -34,7 +34,7 @@ const ROW_COUNT: u32 = 20_000;
 pub struct Turn {
     /// When, in nanoseconds from the begin of the traffic.
     at: u64,
-    /// How many tokens there are until then, and again after it.
+    /// The tokens until then, and again after it.
     count: u32,
 }
 
@@ -66,7 +66,7 @@ impl Turn {
     }
 
     /// Ends the run if a window admits more or less than its count, or begins late.
-    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
+    pub fn check(&self, world: &World, faults: &Schedule, end: u64) {
         for key in 0..world.setup().keys {
             let log: Vec<_> = world.log.iter().filter(|logged| logged.key == key).copied().collect();
             for span in [(0, self.at), (self.at, end)] {
@@ -85,7 +85,7 @@ impl Turn {
         }
     }
 
-    /// What each window gave to the first client.
+    /// The tokens that each window gave to the first client.
     pub fn counted(&self, world: &World) -> String {
         let log: Vec<_> = world.log.iter().filter(|logged| logged.key == 0).copied().collect();
         let spans = [(0, self.at), (self.at, u64::MAX)].map(|span| tally(&log, span));
@@ -132,7 +132,7 @@ pub(super) fn keep_the_stores_clock(faults: &mut Schedule) {
     faults.retain(|(_, fault)| !moves(fault));
 }
 
-/// What POPs may have on hand for a client that has left, in tokens: a part of the count, and what they were asked for
+/// The tokens that POPs may have on hand for a client that has left: a part of the count, and the demand
 /// between a report and the answer to the next.
 fn on_hand(setup: &Setup, log: &[Logged], (from, to): (u64, u64), count: u64) -> u64 {
     let news_ns = setup.interval_ns + setup.round_trip_ns();
@@ -173,7 +173,7 @@ fn of_count(world: &World, span: (u64, u64)) -> f64 {
     tally(&world.log, span).admitted as f64 / f64::from(ROW_COUNT)
 }
 
-/// What is admitted before midnight, as a part of what the day has.
+/// The tokens admitted before midnight, as a part of the day's.
 pub fn before(world: &World) -> f64 {
     of_count(world, (0, MIDNIGHT_AT * SECOND_NS))
 }
@@ -183,7 +183,7 @@ pub fn after(world: &World) -> f64 {
     of_count(world, (MIDNIGHT_AT * SECOND_NS, u64::MAX))
 }
 
-/// How long after midnight the first request passes, in milliseconds.
+/// Time from midnight until the first request passes, in milliseconds.
 pub fn opens_ms(world: &World) -> f64 {
     let at = MIDNIGHT_AT * SECOND_NS;
     let first = world.log.iter().find(|logged| logged.passed && logged.at >= at);

@@ -1,4 +1,4 @@
-//! What each message of a run must say: of a grant its admit ratio, by the formula of docs/budgets.md; of a report
+//! The content of each message of a run: of a grant its admit ratio, by the formula of docs/budgets.md; of a report
 //! the tokens that no reply has confirmed.
 
 use std::collections::{BTreeMap, HashMap};
@@ -65,7 +65,7 @@ pub(super) struct Confirmed {
 }
 
 impl Confirmed {
-    /// Call `number` brings `report` of `pop`. An error names a key that says less unconfirmed than no reply has
+    /// Call `number` brings `report` of `pop`. An error names a key with fewer unconfirmed tokens than no reply has
     /// confirmed.
     pub(super) fn sent(&mut self, number: u64, pop: usize, report: &[u8]) -> Result<(), String> {
         let Ok(report) = Report::decode(report) else { return Ok(()) };
@@ -87,7 +87,7 @@ impl Confirmed {
     }
 
     /// The reply to call `number` arrives.
-    pub(super) fn heard(&mut self, number: u64, reply: &[u8]) {
+    pub(super) fn replied(&mut self, number: u64, reply: &[u8]) {
         let Some((counts, reply)) = self.sent.remove(&number).zip(Reply::decode(reply).ok()) else { return };
         let settled = counts.into_iter().enumerate().filter(|(at, _)| reply.settled.covers(*at));
         for (_, (source, admitted)) in settled {

@@ -12,13 +12,13 @@ use super::setup::RuleText;
 use super::traffic;
 use super::world::World;
 
-/// When the clock steps, in seconds.
+/// The time at which the clock steps, in seconds.
 const STEP_AT: u64 = 25;
-/// When a client that kept below its limit begins to exceed it, in seconds.
+/// The time at which a client that kept below its limit begins to exceed it, in seconds.
 const RISES_AT: u64 = 30;
-/// How long it all lasts, in seconds.
+/// The length of it all, in seconds.
 const SECONDS: u64 = 100;
-/// When the clock steps while there is a debt, in seconds.
+/// The time at which the clock steps while there is a debt, in seconds.
 const IN_DEBT_AT: u64 = 2;
 
 fn steps(at: u64, seconds: i64) -> (u64, Fault) {
@@ -74,14 +74,14 @@ pub fn slow_strict(size: Size) -> Plan {
     plan
 }
 
-/// What was admitted from the step on beyond what the ideal bucket would have admitted, in bursts.
+/// Admissions from the step on beyond those of the ideal bucket, in bursts.
 pub fn bursts_beyond(world: &World) -> f64 {
     let of = |figure: fn(&Sample) -> u64| world.reference.between(STEP_AT, SECONDS, figure);
     let beyond = of(|sample| sample.tally.admitted) - of(|sample| sample.ideally);
     beyond / f64::from(world.reference.account(0, 0).quota.burst())
 }
 
-/// What was admitted beyond burst + rate x t in any span, in bursts.
+/// Admissions beyond burst + rate x t in any span, in bursts.
 pub fn overshoot_bursts(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
     account.overshoot_max / f64::from(account.quota.burst())

@@ -5,7 +5,7 @@ use weir_protocol::time::Time;
 
 /// The earliest that clocks begin: well above zero, so that they can step back.
 const ORIGIN_NS_MIN: u64 = 1 << 50;
-/// Where wall clocks begin unless a world says otherwise, in microseconds since 1970.
+/// The begin of wall clocks by default, in microseconds since 1970.
 pub const BEGINS_US: u64 = 1 << 50;
 const PARTS_PER_MILLION: i128 = 1_000_000;
 
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// What it reads when `now_ns` have truly passed.
+    /// Its time when `now_ns` have truly passed.
     pub fn at(&self, now_ns: u64) -> Time {
         let drifted =
             i128::from(now_ns) * (PARTS_PER_MILLION + i128::from(self.drift_ppm)) / PARTS_PER_MILLION;
@@ -36,7 +36,7 @@ impl Clock {
         Time::from_nanos(u64::try_from(read).unwrap_or(0))
     }
 
-    /// What it would read then if it had never jumped.
+    /// Its time then if it had never jumped.
     pub fn undisturbed(&self, now_ns: u64) -> Time {
         Self { offset_ns: 0, ..*self }.at(now_ns)
     }
@@ -60,7 +60,7 @@ impl WallClock {
         Self { begins_us, offset_us: 0 }
     }
 
-    /// What it reads when `now_ns` have truly passed, in microseconds.
+    /// Its time when `now_ns` have truly passed, in microseconds.
     pub fn at_us(&self, now_ns: u64) -> u64 {
         (self.begins_us + now_ns / 1_000).saturating_add_signed(self.offset_us)
     }

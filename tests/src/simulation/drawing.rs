@@ -1,4 +1,4 @@
-//! What the larger trials draw (most are judged by a figure, see [`super::exact`]): shapes, worlds, and faults.
+//! Random draws of the larger trials (most are checked by a figure, see [`super::exact`]): shapes, worlds, and faults.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -14,7 +14,7 @@ use super::network::Link;
 use super::setup::{RuleText, Setup};
 use super::shapes::{Shape, log_uniform};
 
-/// What a trial is drawn for.
+/// The trial that a world is drawn for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Of {
     /// Tokens per second, ...
@@ -25,13 +25,13 @@ pub(super) struct Of {
     pub most: f64,
     /// A POP.
     pub pop: usize,
-    /// When something may go wrong first, ...
+    /// The earliest time of a fault, ...
     pub begin: u64,
     /// ... and last, in nanoseconds.
     pub until: u64,
 }
 
-/// How long a POP's link is silent, in nanoseconds, ...
+/// Time for which a POP's link is silent, in nanoseconds, ...
 pub(super) const SILENCE_NS: u64 = 4 * SECOND_NS;
 /// ... and how long it then works until the next time.
 const AFTER_NS: u64 = 8 * SECOND_NS;
@@ -48,7 +48,7 @@ const QUICK: Link = Link::perfect(SECOND_NS / 1_000);
 pub(super) fn dear_at_one(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let &Of { rate, burst, pop, .. } = of;
     setup.rules.truncate(1);
-    // If two weir-syncs hear a POP in turn, the store takes it for two POPs.
+    // If a POP reports to two weir-syncs in turn, the store takes it for two POPs.
     setup.syncs_per_region = 1;
     // With a few requests a second, there is sometimes none to report.
     setup.rules[0].burst = burst.min(rate as u32).max(10);
@@ -58,7 +58,7 @@ pub(super) fn dear_at_one(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng:
     Schedule::new()
 }
 
-/// A client asks one POP that again and again does not hear its weir-sync for seconds; then all arrives at once.
+/// A client asks one POP whose weir-sync is silent again and again for seconds; then all arrives at once.
 pub(super) fn silent(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng: &mut Rng) -> Schedule {
     let &Of { rate, burst, most, pop, until, .. } = of;
     setup.rules.truncate(1);
@@ -82,7 +82,7 @@ pub(super) fn small_burst(setup: &mut Setup, shapes: &mut [Shape], of: &Of, rng:
     setup.rules[0].burst = ((rate * log_uniform(0.01, 0.1, rng)) as u32).max(1);
     for shape in &mut *shapes {
         let rate = (rate * log_uniform(1.1, 20.0, rng)).min(most);
-        // It leaves each POP before all have heard of it: then most is admitted that is not charged yet.
+        // It leaves each POP before all have news of it: then most is admitted that is not charged yet.
         let dwell_ns = rng.u64(3 * SECOND_NS / 5..6 * SECOND_NS / 5);
         *shape = match rng.u8(0..4) {
             0 => Shape::OnePop { rate, pop },

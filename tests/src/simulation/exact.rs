@@ -1,5 +1,5 @@
-//! What a trial must reach beside what every world must: a figure of the first client, as in the table of scenarios,
-//! that tells whether one mechanism works.
+//! Figures that a trial must reach beside what every world must: a figure of the first client, as in the table of
+//! scenarios, that shows whether one mechanism works.
 
 use weir_protocol::time::SECOND_NS;
 
@@ -14,7 +14,7 @@ use super::world::World;
 
 /// The loop has settled after this many seconds.
 const SETTLES_SECONDS: u64 = 4;
-/// How long what comes in a bunch is watched, in seconds, ...
+/// Time for which a bunch of arrivals is watched, in seconds, ...
 const BUNCH_SECONDS: u64 = 5;
 /// ... and the least and the most that is admitted then: in the table at 100/s, 0.985 to 1.01.
 const BUNCH: [f64; 2] = [0.94, 1.03];
@@ -38,15 +38,15 @@ const ALONE_NS: u64 = 2 * SECOND_NS;
 /// ... and the part of it that it gets: least if it is small and distant, and one POP has on hand what another lacks.
 const SHARE: [f64; 2] = [0.75, f64::INFINITY];
 /// The most that a region flooded in pulses gets, as a part of its floor and its part of the rest: with each pulse it
-/// gets what its POPs admit before they hear.
+/// gets what its POPs admit before news arrives.
 const IN_PULSES_MOST: f64 = 1.4;
 /// A few tokens either way do not count.
 const FEW: f64 = 8.0;
 
-/// What was admitted, what would be ideal, and the limits within which it must be.
+/// The tokens admitted, the ideal, and the limits within which it must be.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it is.
+    /// Its name.
     pub what: &'static str,
     /// Tokens that were admitted.
     pub admitted: f64,
@@ -59,7 +59,7 @@ pub struct Figure {
 }
 
 /// Ends the run if a figure of the trial is out of its limits.
-pub fn judge(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking]) {
+pub fn check(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking]) {
     for Figure { what, admitted, ideally, limits: [least, most], few } in
         figures(world, trial, faults, clients)
     {
@@ -105,22 +105,22 @@ pub fn figures(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking
     }
 }
 
-/// When the traffic has ended and all that is under way has arrived, in seconds.
+/// The time at which the traffic has ended and all messages have arrived, in seconds.
 fn end(world: &World) -> u64 {
     world.reference.samples().len() as u64 / 10
 }
 
-/// What a figure grew by once the loop has settled.
+/// The growth of a figure once the loop has settled.
 fn whole(world: &World, figure: impl Fn(&Sample) -> u64) -> f64 {
     world.reference.between(SETTLES_SECONDS, end(world), figure)
 }
 
-/// What refills of the first client's quota.
+/// The refill of the first client's quota.
 fn refills(world: &World, (from, to): Span) -> f64 {
     world.reference.account(0, 0).rate() * (to - from) as f64 / SECOND_NS as f64
 }
 
-/// What was admitted in the seconds after silences, all of them together.
+/// The tokens admitted in the seconds after silences, all of them together.
 fn after_silences(world: &World, faults: &Schedule) -> Figure {
     let after = |figure: fn(&Sample) -> u64| {
         let begins = faults.iter().map(|(at, _)| (at + SILENCE_NS) / SECOND_NS);
@@ -130,7 +130,7 @@ fn after_silences(world: &World, faults: &Schedule) -> Figure {
     Figure { what: "after silences", admitted, ideally, limits: BUNCH, few: FEW }
 }
 
-/// What a region that is cut off for the second time admits, as a part of its share.
+/// The tokens that a region admits when it is cut off for the second time, as a part of its share.
 fn share(world: &World, faults: &Schedule) -> Figure {
     let what = "of its share, cut off again";
     let Some((until, Fault::CutRegion(region, _))) = faults.last() else {
@@ -148,7 +148,7 @@ fn share(world: &World, faults: &Schedule) -> Figure {
     Figure { what, admitted: of(|tally| tally.admitted), ideally, limits: SHARE, few: FEW + pops as f64 }
 }
 
-/// What a region with a floor admits while flooded in pulses, as a part of its floor and its part of the rest.
+/// Admissions of a region with a floor while flooded in pulses, as a part of its floor and its part of the rest.
 fn floor_in_pulses(world: &World) -> Figure {
     let own = whole(world, |sample| sample.by_floor);
     let here = whole(world, |sample| sample.regions[0].offered);

@@ -37,7 +37,7 @@ impl World {
 
     /// Makes the calls that a POP's workers want made.
     pub(super) fn make_calls(&mut self, now: u64, pop: usize) {
-        self.note_rule_set(now, pop);
+        self.record_rule_set(now, pop);
         for wanted in self.pops[pop].take_calls() {
             self.calls += 1;
             let call = Call { id: self.calls, pop, worker: wanted.worker };
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// A report leaves its POP; an empty one asks for the rule set that weir-sync told it of.
+    /// A report leaves its POP; an empty one asks for the rule set that weir-sync announced.
     fn send(&mut self, now: u64, call: Call, report: Vec<u8>, timeout_ns: u64) {
         let Call { pop, .. } = call;
         self.wire.reported(pop, &report);
@@ -61,19 +61,19 @@ impl World {
         let sync = self.pops[pop].region * replicas + self.pops[pop].turn;
         let report: Rc<[u8]> = report.into();
         for delay in self.network.near(pop, now, &mut self.rng).into_iter().flatten() {
-            self.queue.push(now + delay, Event::Heard { call, sync, report: Rc::clone(&report) });
+            self.queue.push(now + delay, Event::ReportArrives { call, sync, report: Rc::clone(&report) });
         }
     }
 
-    pub(super) fn heard(&mut self, now: u64, call: Call, sync: usize, report: &[u8]) {
+    pub(super) fn report_arrives(&mut self, now: u64, call: Call, sync: usize, report: &[u8]) {
         if self.syncs[sync].is_up && report.is_empty() {
             match self.syncs[sync].document() {
                 Some(document) => self.reply(now, call, &document, false),
                 None => self.ask_store(now, sync, Question::Rules(call)),
             }
         } else if self.syncs[sync].is_up {
-            let told = self.lied(now, call, report);
-            let pending = self.syncs[sync].observe(told.as_deref().unwrap_or(report), now);
+            let false_report = self.lied(now, call, report);
+            let pending = self.syncs[sync].observe(false_report.as_deref().unwrap_or(report), now);
             let has_bans = pending.has_bans();
             self.ask_store(now, sync, Question::Report(call, Box::new(pending)));
             if has_bans {
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// What the lying POP makes of its report at `now`, if it lies then.
+    /// The lying POP's version of its report at `now`, if it lies then.
     fn lied(&self, now: u64, call: Call, report: &[u8]) -> Option<Vec<u8>> {
         let (lie, [from, to]) = self.setup.lie.filter(|_| call.pop == 0)?;
         if !(WARM_UP_NS + from..WARM_UP_NS + to).contains(&now) {
@@ -93,16 +93,16 @@ impl World {
         let id = self.reference.id(0, 0);
         let rule =
             BudgetRule { name: id.rule.clone(), quota: account.quota, sharing: account.sharing.clone() };
-        lie.tell(&mut report, call.id, &rule, &id.value);
+        lie.add_to(&mut report, call.id, &rule, &id.value);
         Some(report.encode())
     }
 
     /// Honest POPs are refused nothing, but for tokens of reports that were held up while weir-sync restarted
     /// (docs/secrets.md).
     fn nothing_is_refused(&mut self, sync: usize, now: u64) {
-        let Sync { restarted_at, refused, judged, .. } = &mut self.syncs[sync];
+        let Sync { restarted_at, refused, checked, .. } = &mut self.syncs[sync];
         let is_new = restarted_at.is_some_and(|at| now < at + RESTARTED_NS);
-        let new = &refused[replace(judged, refused.len())..];
+        let new = &refused[replace(checked, refused.len())..];
         let counts = |(pop, refusal): &&(String, Refusal)| {
             let is_honest = self.setup.lie.is_none() || *pop != self.pops[0].name;
             is_honest && !(is_new && refusal.reason == RefusedClaimReason::Tokens)
@@ -118,7 +118,7 @@ impl World {
             let tick = self.syncs[sync].tick(now);
             self.wire.are_hot(tick.listing.items());
             self.ask_store(now, sync, Question::Tick(tick));
-            if self.has_penalties || !self.setup.words.is_empty() {
+            if self.has_penalties || !self.setup.operator_actions.is_empty() {
                 self.share_bans(now, sync);
             }
         }
@@ -193,7 +193,7 @@ impl World {
                 Answer::Report(StoreReplies { accounts, acquired, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
-                self.store.note_pops(&tick.notes);
+                self.store.record_pops(&tick.notes);
                 Answer::Tick(self.store.hot(tick.listing.items(), now), self.store.rule_set.clone())
             }
             Question::Look(look) => {
@@ -241,13 +241,19 @@ impl World {
         accounts
     }
 
-    pub(super) fn told(&mut self, now: u64, asker: Asker, question: &UnderWay, answer: Option<Answer>) {
+    pub(super) fn store_answers(
+        &mut self,
+        now: u64,
+        asker: Asker,
+        question: &UnderWay,
+        answer: Option<Answer>,
+    ) {
         let sync = &mut self.syncs[asker.sync];
         if !sync.is_up || sync.life != asker.life {
             return;
         }
         if let Some(answer) = &answer {
-            sync.hear_clock(asker.sent_at, now, answer);
+            sync.observe_clock(asker.sent_at, now, answer);
         }
         // It is answered once, however often it arrived.
         let Some(question) = question.take() else { return };
@@ -259,7 +265,7 @@ impl World {
             Some(Answer::Late(_)) => None,
             answer => answer,
         };
-        if let Some(pause_ns) = sync.heard_of_store(&question, answer.is_some(), asker.at, now) {
+        if let Some(pause_ns) = sync.observe_store(&question, answer.is_some(), asker.at, now) {
             self.queue.push(now + pause_ns, Event::Probe { sync: asker.sync, life: asker.life });
         }
         self.act(now, asker, question, answer);
@@ -268,7 +274,7 @@ impl World {
     /// Acts on the store's answer, or on its absence.
     fn act(&mut self, now: u64, asker: Asker, question: Question, answer: Option<Answer>) {
         let divided = self.divided(&question, answer.as_ref());
-        let next = self.syncs[asker.sync].told(question, answer, now);
+        let next = self.syncs[asker.sync].apply(question, answer, now);
         self.nothing_is_refused(asker.sync, now);
         if let (Some((report, ratios)), Next::Reply(_, reply, _)) = (divided, &next) {
             let since = now.saturating_sub(WARM_UP_NS);
@@ -308,7 +314,7 @@ impl World {
 
     fn reply(&mut self, now: u64, call: Call, reply: &Rc<[u8]>, is_settled: bool) {
         if call.pop == 0 && self.setup.lie.is_some_and(|(_, [from, _])| now >= WARM_UP_NS + from) {
-            // It hears answers to what it did not ask, and needs none.
+            // Its reports are not its own, so it needs no replies.
             return;
         }
         self.wire.replied(call.pop, reply);

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: written down, or drawn from a seed.
+//! Faults and their times: written down, or drawn from a seed.
 
 use fastrand::Rng;
 use weir_protocol::time::SECOND_NS;
@@ -43,7 +43,7 @@ pub enum Fault {
     SyncStart(usize),
 }
 
-/// When each happens, in nanoseconds from the begin of the traffic.
+/// The time of each, in nanoseconds from the begin of the traffic.
 pub type Schedule = Vec<(u64, Fault)>;
 
 /// The store ends at `at`, and `gone_ns` later another takes over that lacks the last `behind_ns`.
@@ -89,8 +89,8 @@ pub fn random(setup: &Setup, count: usize, from: u64, until: u64, rng: &mut Rng)
     schedule
 }
 
-/// How much of its time a POP loses whose clock jumps back, in nanoseconds: what passed since a worker read it
-/// last, and a step that is too small to be noticed.
+/// Time that a POP loses whose clock jumps back, in nanoseconds: the time since a worker read it last, and a step
+/// that is too small to be noticed.
 pub fn lost_by_jump_ns(by_ns: i64, setup: &Setup) -> u64 {
     by_ns.unsigned_abs().min(setup.interval_ns + 2 * SECOND_NS)
 }

@@ -1,4 +1,4 @@
-//! What some random worlds try beside quotas: penalties, the calendar, windows that the fleet shares, and a rule
+//! Features of some random worlds beside quotas: penalties, the calendar, windows that the fleet shares, and a rule
 //! set that is replaced.
 //!
 //! They are drawn with a salt of their own, so a world that tries none of them is as if there were no such thing.
@@ -18,7 +18,7 @@ use super::world::World;
 const ONE_IN: u32 = 8;
 const SALT: u64 = 0x0049_5353_5545_3133;
 
-/// What a world tries.
+/// The feature that a world tries.
 #[derive(Clone, Debug)]
 pub enum Feature {
     /// A client earns bans.
@@ -40,14 +40,14 @@ pub struct For {
     pub burst: u32,
     /// The most that a client asks for, in requests per second.
     pub most: f64,
-    /// How long traffic lasts, in seconds.
+    /// The length of traffic, in seconds.
     pub seconds: u64,
     /// The last time at which something may go wrong, in nanoseconds.
     pub until: u64,
 }
 
 impl Feature {
-    /// Whether the world of a seed tries one.
+    /// True if the world of a seed tries one.
     pub fn is_tried(seed: u64) -> bool {
         generator(seed).u32(0..ONE_IN) == 0
     }
@@ -64,22 +64,22 @@ impl Feature {
         }
     }
 
-    /// Whether what is admitted can be compared with an ideal limiter that has the first rules.
+    /// True if admissions can be compared with an ideal limiter that has the first rules.
     pub fn compares(&self) -> bool {
         matches!(self, Self::Push(_))
     }
 
-    /// Ends the run if it is not as the rule set says. `end` is when the traffic of `clients` ends, in nanoseconds.
-    pub fn judge(&self, world: &World, faults: &Schedule, clients: &[Asking], end: u64) {
+    /// Ends the run if it differs from the rule set. `end` is when the traffic of `clients` ends, in nanoseconds.
+    pub fn check(&self, world: &World, faults: &Schedule, clients: &[Asking], end: u64) {
         match self {
-            Self::Penalty(penalty) => penalty.judge(world, faults, end),
-            Self::Turn(turn) => turn.judge(world, faults, end),
-            Self::Windows(windows) => windows.judge(world, faults, clients, end),
-            Self::Push(push) => push.judge(world, faults, end),
+            Self::Penalty(penalty) => penalty.check(world, faults, end),
+            Self::Turn(turn) => turn.check(world, faults, end),
+            Self::Windows(windows) => windows.check(world, faults, clients, end),
+            Self::Push(push) => push.check(world, faults, end),
         }
     }
 
-    /// What came of it, to look at.
+    /// Its results, to look at.
     pub fn counted(&self, world: &World) -> String {
         match self {
             Self::Penalty(penalty) => bans::counted(world, penalty),

@@ -9,9 +9,9 @@ use super::setup::{Ends, RuleText};
 use super::windows::{ALL_AT_ONE_NS, SECONDS, at_one_in_the_end, trouble};
 use super::world::World;
 
-/// How many may be in flight at once. Of 400 that come each second, some 400 would be.
+/// The limit of requests in flight. Of 400 that come each second, some 400 would be.
 const LIMIT: i32 = 100;
-/// How long a request takes at most.
+/// The longest time that a request takes.
 const LASTS_NS_MAX: u64 = 2 * SECOND_NS;
 /// For how long the figures are taken.
 const LOOK_NS: u64 = 3 * SECOND_NS;
@@ -40,7 +40,7 @@ pub fn above(world: &World) -> f64 {
     f64::from((in_flight.max().unwrap_or(0) - LIMIT).max(0))
 }
 
-/// How many are in flight before all requests come to one POP, as a part of the limit.
+/// The number in flight before all requests come to one POP, as a part of the limit.
 pub fn used_by_all(world: &World) -> f64 {
     used_until(world, ALL_AT_ONE_NS)
 }

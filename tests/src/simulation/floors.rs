@@ -20,7 +20,7 @@ pub fn asking(size: Size, asks: f64) -> Plan {
     plan
 }
 
-/// What region 0 admitted after settling, as a part of what an ideal bucket of its floor alone would have admitted.
+/// Admissions of region 0 after settling, as a part of those of an ideal bucket of its floor alone.
 /// That bucket, too, refuses some of what is asked for at just its rate.
 pub fn of_floor(world: &World) -> f64 {
     let (from, to) = (5, 60);
@@ -36,8 +36,8 @@ pub fn slow(size: Size) -> Plan {
     plan
 }
 
-/// A floor whose burst refills faster than one of two weir-syncs hears two reports of a POP.
-pub fn heard_in_turn(size: Size) -> Plan {
+/// A floor whose burst refills faster than a POP's reports reach one of two weir-syncs.
+pub fn reported_in_turn(size: Size) -> Plan {
     let traffic = asked_and_flooded(size, 77.0, 600.0);
     let mut plan = Plan { traffic, ..contended(size, 300, 54, 1.0, 60) };
     plan.setup.rules[0].options = OPTION.into();
@@ -62,7 +62,7 @@ pub fn in_pulses(size: Size) -> Plan {
     plan
 }
 
-/// What region 0 admitted, as a part of what its floor's rate gives in the whole time.
+/// Admissions of region 0, as a part of its floor's rate in the whole time.
 pub fn of_its_rate(world: &World) -> f64 {
     let (from, to) = (4, 60);
     let floor = PART * world.reference.account(0, 0).rate() * (to - from) as f64;

@@ -1,4 +1,4 @@
-//! What one ideal limiter would have admitted: a bucket for each rule, in one place, that hears of
+//! Admissions of one ideal limiter: a bucket for each rule, in one place, that knows of
 //! everything at once. A request passes if every rule that counts it has room, and takes from all of them.
 
 use weir_budget::demand::WINDOW_NS;
@@ -15,22 +15,22 @@ pub struct Ideal {
     at_pops: Vec<AtPops>,
 }
 
-/// Where and when a request comes.
+/// The place and time of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
-    /// Which POP.
+    /// Its POP.
     pub pop: usize,
     /// When, in nanoseconds from the begin of the traffic.
     pub now: u64,
-    /// When the POP made the latest report that was answered.
-    pub heard_at: u64,
-    /// Whether the POP refused it because as many requests waited at its worker as may wait.
+    /// The time of the POP's latest report that was answered.
+    pub reported_at: u64,
+    /// True if the POP refused it because the maximum number of requests waited at its worker.
     pub is_crowded: bool,
 }
 
 /// After how long without a request a POP holds what POPs hold that are not asked, in nanoseconds.
 const AWAY_NS: u64 = 2 * WINDOW_NS;
-/// How many requests a POP that is not asked holds for a client that was seen at many POPs, ...
+/// The number of requests that a POP that is not asked holds for a client that was seen at many POPs, ...
 const LUMP: u32 = 2;
 /// ... and how many times faster than an even part of the rate they refill.
 const UNEVEN: u64 = 5;
@@ -39,29 +39,29 @@ const UNEVEN: u64 = 5;
 #[derive(Clone, Debug)]
 pub struct AtPops {
     by_pop: Vec<AtPop>,
-    /// What each withholds at any time, in nanoseconds of refill: a POP gives only the local burst for a key that the
-    /// fleet has not heard of.
+    /// The amount that each withholds at any time, in nanoseconds of refill: a POP gives only the local burst for a key
+    /// that the fleet does not know.
     withheld_ns: u64,
     /// Between two reports of a POP, and from a report to the answer to the next, in nanoseconds.
     interval_ns: u64,
     news_ns: u64,
     /// At how many POPs at once the client was seen recently.
     fan_out: u32,
-    /// What a bucket lacks from which everything that is asked for is taken, and when it last had too little.
+    /// The deficit of a bucket that pays for everything asked for, and when it last had too little.
     asked: Meter,
     short_at: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct AtPop {
-    /// What its bucket lacks.
+    /// The deficit of its bucket.
     missing: Meter,
     asked_at: Option<u64>,
-    /// When the client came, and for how many tokens it has asked since.
+    /// The time at which the client came, and the tokens that it has asked for since.
     came_at: u64,
     asked: u64,
-    /// What the POP has held since it last heard, and when that was, ...
-    heard_at: u64,
+    /// The POP's quota since its last grant, the time of that grant's report, ...
+    granted_at: u64,
     holds: Option<Quota>,
     /// ... and what has been taken of it.
     held: Meter,
@@ -118,7 +118,7 @@ impl Ideal {
         self.at_pops.iter_mut().zip(fan_outs).for_each(|(at_pops, fan_out)| at_pops.fan_out = fan_out);
     }
 
-    /// What the bucket of `rule` lacks at `now`, in nanoseconds of refill.
+    /// The deficit of the bucket of `rule` at `now`, in nanoseconds of refill.
     pub fn deficit_ns(&self, rule: usize, now: u64) -> u64 {
         let mut meter = self.buckets[rule].meter;
         meter.deficit_ns(now)
@@ -159,12 +159,13 @@ impl AtPops {
     }
 
     /// A request comes to a POP, which may not have been asked recently.
-    fn come(&mut self, At { pop, now, heard_at, .. }: At, cost: u32) {
+    fn come(&mut self, At { pop, now, reported_at, .. }: At, cost: u32) {
         // A POP counts as away after `AWAY_NS`; if requests are cut, as soon as a report that does not name the client
         // is answered.
         let is_cut = self.short_at.is_some_and(|at| at + AWAY_NS > now);
         let at_pop = &mut self.by_pop[pop];
-        let is_away = |asked_at| asked_at + AWAY_NS < now || is_cut && asked_at + self.interval_ns < heard_at;
+        let is_away =
+            |asked_at| asked_at + AWAY_NS < now || is_cut && asked_at + self.interval_ns < reported_at;
         if at_pop.asked_at.is_none_or(is_away) {
             *at_pop = AtPop { missing: at_pop.missing, came_at: now, ..AtPop::default() };
         }
@@ -172,28 +173,28 @@ impl AtPops {
         at_pop.asked += u64::from(cost);
     }
 
-    /// What a POP holds for the client until it has heard how much is asked there: a window after the client came.
-    fn holds(&mut self, quota: Quota, cost: u32, At { pop, now, heard_at, .. }: At) -> Option<Quota> {
+    /// A POP's quota for the client until its demand has been answered: a window after the client came.
+    fn holds(&mut self, quota: Quota, cost: u32, At { pop, now, reported_at, .. }: At) -> Option<Quota> {
         let at_pop = self.by_pop[pop];
-        if self.fan_out <= 1 || heard_at >= at_pop.came_at + WINDOW_NS {
+        if self.fan_out <= 1 || reported_at >= at_pop.came_at + WINDOW_NS {
             return None;
         }
-        let has_heard = heard_at >= at_pop.came_at;
-        if at_pop.holds.is_none() || has_heard && heard_at > at_pop.heard_at {
-            let holds = if has_heard {
+        let has_grant = reported_at >= at_pop.came_at;
+        if at_pop.holds.is_none() || has_grant && reported_at > at_pop.granted_at {
+            let holds = if has_grant {
                 let askers =
                     self.by_pop.iter().filter(|other| other.asked_at.is_some_and(|at| at + AWAY_NS > now));
                 let pops = self.fan_out.min(u32::try_from(askers.count()).unwrap_or(u32::MAX));
                 // The part of what was asked for since it came that came before that report.
                 let since_ns = (now - at_pop.came_at).max(1);
-                let said =
-                    u128::from(at_pop.asked) * u128::from(heard_at - at_pop.came_at) / u128::from(since_ns);
-                self.part(quota, cost, pops, u64::try_from(said).unwrap_or(u64::MAX))
+                let reported = u128::from(at_pop.asked) * u128::from(reported_at - at_pop.came_at)
+                    / u128::from(since_ns);
+                self.part(quota, cost, pops, u64::try_from(reported).unwrap_or(u64::MAX))
             } else {
                 self.part(quota, cost, self.fan_out, 0)
             };
             let at_pop = &mut self.by_pop[pop];
-            (at_pop.holds, at_pop.heard_at, at_pop.held) = (Some(holds), heard_at, Meter::default());
+            (at_pop.holds, at_pop.granted_at, at_pop.held) = (Some(holds), reported_at, Meter::default());
         }
         self.by_pop[pop].holds
     }
@@ -206,11 +207,11 @@ impl AtPops {
         }
     }
 
-    /// What a POP holds for a client that was seen at `pops` at once, if the POP reported `said` tokens asked for in a
+    /// A POP's quota for a client that was seen at `pops` at once, if the POP's demand was `reported` tokens in a
     /// window.
-    fn part(&self, quota: Quota, cost: u32, pops: u32, said: u64) -> Quota {
+    fn part(&self, quota: Quota, cost: u32, pops: u32, reported: u64) -> Quota {
         let most = u32::try_from((quota.fill_ns() - self.withheld_ns) / quota.token_ns()).unwrap_or(u32::MAX);
-        let (rate, lump) = (likely(said, SECOND_NS, 3), likely(said, self.news_ns, 2));
+        let (rate, lump) = (likely(reported, SECOND_NS, 3), likely(reported, self.news_ns, 2));
         let lump =
             u32::try_from(lump).unwrap_or(u32::MAX).max(LUMP.min(quota.burst() / 4).max(1) * cost).min(most);
         let quickest = SECOND_NS / rate.saturating_mul(quota.token_ns()).max(1);
@@ -224,9 +225,9 @@ impl AtPops {
     }
 }
 
-/// How many come in `ns` if `said` came in a window, plus `deviations` standard deviations.
-fn likely(said: u64, ns: u64, deviations: u8) -> u64 {
-    let mean = said as f64 * ns as f64 / WINDOW_NS as f64;
+/// The expected number in `ns` if `reported` came in a window, plus `deviations` standard deviations.
+fn likely(reported: u64, ns: u64, deviations: u8) -> u64 {
+    let mean = reported as f64 * ns as f64 / WINDOW_NS as f64;
     (mean + f64::from(deviations) * mean.sqrt()) as u64
 }
 

@@ -1,5 +1,5 @@
 //! The invariants, checked at every admission and every charge. If one does not hold, the run ends
-//! with a panic that says how to reproduce it.
+//! with a panic that has the command to reproduce it.
 
 use weir_budget::budget::BudgetId;
 use weir_protocol::refill_policy::RefillPolicy;
@@ -8,7 +8,7 @@ use super::account::Account;
 use super::bound::Fleet;
 use super::setup::Setup;
 
-/// Which run this is.
+/// The run.
 #[derive(Clone, Debug)]
 pub struct Label {
     /// The seed.
@@ -41,7 +41,7 @@ impl Label {
 }
 
 /// I3: a POP's table has admitted at most burst + rate x t in any span, by the POP's clock as if it never jumped.
-/// What a strict rule leases refills by the store's clock instead, and the fleet's bound of zero holds for each POP
+/// The leases of a strict rule refill by the store's clock instead, and the fleet's bound of zero holds for each POP
 /// too.
 pub fn one_pop_keeps_the_quota(
     label: &Label,
@@ -109,15 +109,16 @@ pub fn nothing_is_forgotten(
     label: &Label,
     account: &Account,
     id: &BudgetId,
-    said: u64,
+    reported: u64,
     uncharged: Option<String>,
     now: u64,
 ) {
     let cold: u64 = account.pops.iter().map(|pop| pop.cold).sum();
     let (admitted, lost) = (account.tally.admitted, account.lost);
-    if said + cold + lost < admitted {
-        let what =
-            format!("{said} reported of {admitted} admitted ({cold} cold, {lost} lost in crashes), {id:?}");
+    if reported + cold + lost < admitted {
+        let what = format!(
+            "{reported} reported of {admitted} admitted ({cold} cold, {lost} lost in crashes), {id:?}"
+        );
         label.violated("I7", now, &what);
     }
     if let Some(what) = uncharged {

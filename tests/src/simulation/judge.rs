@@ -32,7 +32,7 @@ const MOVING_TINY: f64 = 0.9;
 const TINY: u32 = 2;
 /// The least for a strict rule: one POP may have on hand what its client asks for at another.
 const STRICT: f64 = 0.6;
-/// How many times faster a level above the target is given out than a level below it is made up.
+/// The ratio of speeds at which a level above the target is given out and a level below it is made up.
 const SURPLUS: f64 = 4.0;
 /// The least that a region gets, as a part of what a bucket of its floor alone gives.
 const FLOOR: f64 = 0.97;
@@ -44,22 +44,22 @@ const AGAIN: f64 = 0.5;
 const LUMP: f64 = 2.0;
 /// A few tokens either way do not count.
 const FEW: f64 = 4.0;
-/// How far before its span a report may claim refill, in seconds (`LENIENCE_US` in weir-budget).
+/// Time before its span for which a report may claim refill, in seconds (`LENIENCE_US` in weir-budget).
 const LENIENCE_SECONDS: f64 = 0.25;
-/// After how many seconds a POP that is not asked is told the same grant again (`AGAIN_NS` in weir-budget).
-const RETOLD_SECONDS: f64 = 1.0;
-/// How often a warm key is reported, in seconds.
+/// After how many seconds a POP that is not asked gets the same grant again (`AGAIN_NS` in weir-budget).
+const REPEATED_SECONDS: f64 = 1.0;
+/// Time between two reports of a warm key, in seconds.
 const WARM_SECONDS: f64 = 2.25;
-/// How far the level may be off while the loop settles, in multiples of what refills until a grant arrives, ...
+/// The most that the level may be off while the loop settles, in multiples of the refill until a grant arrives, ...
 const SWINGS: f64 = 3.0;
 /// ... and in standard deviations of that: clients come as a Poisson process.
 const DEVIATIONS: f64 = 3.0;
-/// How much too much a client that was not known is charged for what it took before the first report, as a part of its
+/// The excess that an unknown client is charged for its requests before the first report, as a part of its
 /// burst: that may have refilled since.
 const UNKNOWN: f64 = 0.1;
 
 /// Ends the run if too little or too much was admitted in a stretch.
-pub fn judge(world: &World, clients: &[Asking]) {
+pub fn check(world: &World, clients: &[Asking]) {
     for compared in &world.compared {
         let account = world.reference.account(compared.rule, compared.key);
         let asking = clients[compared.key as usize];
@@ -83,7 +83,7 @@ pub fn judge(world: &World, clients: &[Asking]) {
 }
 
 /// Ends the run if a POP or region that was alone admitted more or less than its own.
-pub fn judge_apart(world: &World, clients: &[Asking]) {
+pub fn check_apart(world: &World, clients: &[Asking]) {
     for apart in &world.apart {
         for (own, (key, &Asking { shape, cost, .. })) in apart.own.iter().zip((0..).zip(clients)) {
             let account = world.reference.account(0, key);
@@ -116,7 +116,7 @@ pub fn judge_apart(world: &World, clients: &[Asking]) {
     }
 }
 
-/// How far a steady client may overdraw its budget at any time, in tokens.
+/// The most that a steady client may overdraw its budget at any time, in tokens.
 fn swing(quota: Quota, cost: u32, setup: &Setup) -> f64 {
     let news = seconds(setup.interval_ns + setup.round_trip_ns()) / seconds(quota.token_ns());
     let lenience = LENIENCE_SECONDS / seconds(quota.token_ns());
@@ -153,15 +153,15 @@ fn asked_up_to(most: f64, shape: Shape, (from, to): Span) -> f64 {
 
 /// Tokens that were admitted and will never be reported, as far as that is stated: for a cold key, half of an even
 /// share at each POP. That is half a burst at once, and half the rate until POPs that used up theirs report the key.
-fn unsaid(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
+fn unreported(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
     let known_after = seconds(setup.reach_ns()) + WARM_SECONDS;
     let stated = 0.5 * (f64::from(account.quota.burst()) + account.rate() * known_after);
-    tokens(compared.unsaid).min(stated)
+    tokens(compared.unreported).min(stated)
 }
 
 fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let part = match asking.shape {
-        // A strict rule's requests wait for what others hold; an ideal limiter cannot say how long.
+        // A strict rule's requests wait for what others hold; an ideal limiter does not know how long.
         Shape::Hopping { dwell_ns, .. } if account.sharing.strict => {
             STRICT * after_a_acquire(dwell_ns, setup)
         }
@@ -181,7 +181,7 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
     let chance = match asking.shape {
         // When a rate has jumped down, its last cut is not made good by the end.
         Shape::Jumping { low, .. } => low.min(account.rate()) * cost * news,
-        // Chance decides whether a request comes before the POP has heard of its client.
+        // Chance decides whether a request comes before the POP has a grant for its client.
         Shape::Hopping { .. } => (tokens(compared.least) * cost).sqrt(),
         _ => 0.0,
     };
@@ -221,12 +221,12 @@ fn too_much(compared: &Compared, asking: Asking, account: &Account, setup: &Setu
             let parts = pops * burst * burst / (early + burst) - burst;
             parts.max(AGAIN * early) + LUMP * f64::from(cost) * pops + swing(account.quota, cost, setup)
         }
-        // The POP it comes to next was told the level a while ago, and has refilled since.
-        Shape::Hopping { .. } => swing(account.quota, cost, setup) + account.rate() * RETOLD_SECONDS,
+        // The POP it comes to next got the level a while ago, and has refilled since.
+        Shape::Hopping { .. } => swing(account.quota, cost, setup) + account.rate() * REPEATED_SECONDS,
         _ if shape.is_steady() => swing(account.quota, cost, setup),
         _ => return None,
     };
-    let most = most + unsaid(compared, account, setup);
+    let most = most + unreported(compared, account, setup);
     (late > most).then(|| {
         format!(
             "too much: overdrawn by {early:.0} at first, by {late:.1} beyond what of it is not paid back at {:.1} s, \

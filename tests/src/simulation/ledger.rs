@@ -1,13 +1,13 @@
 //! The store's ledger: what every source reported as admitted, and how much of that a budget charged.
 //!
-//! What was reported is never lost. What was charged is lost and restored with the store's data. The
+//! Reports are never lost. Charges are lost and restored with the store's data. The
 //! two must be the same in the end, except for sources that a loss of data excuses.
 
 use std::collections::BTreeMap;
 
 use weir_budget::budget::{Count, SourceId};
 
-/// What a budget charged, by source: the merge by maximum, done once more.
+/// A budget's charges, by source: the merge by maximum, done once more.
 #[derive(Clone, Debug, Default)]
 pub struct Charged {
     sources: BTreeMap<SourceId, OnRecord>,
@@ -39,13 +39,13 @@ impl Charged {
     }
 
     /// The budget has expired, and its records with it. What it charged stays charged.
-    pub fn forget_records(&mut self, said: &mut Said) {
-        self.sources.keys().for_each(|id| said.excuse(id));
+    pub fn forget_records(&mut self, reported: &mut Reported) {
+        self.sources.keys().for_each(|id| reported.excuse(id));
         let records = std::mem::take(&mut self.sources).into_iter();
         self.forgotten.extend(records.map(|(id, record)| (id, record.admitted)));
     }
 
-    /// How much of a source's count is on record.
+    /// The part of a source's count that is on record.
     pub fn on_record(&self, source: &SourceId) -> Option<u64> {
         self.sources.get(source).map(|record| record.admitted)
     }
@@ -61,31 +61,31 @@ impl Charged {
     }
 }
 
-/// What every source of one budget reported, whether or not it was charged.
+/// The reports of every source of one budget, charged or not.
 #[derive(Debug, Default)]
-pub struct Said {
-    sources: BTreeMap<SourceId, Word>,
+pub struct Reported {
+    sources: BTreeMap<SourceId, SourceReport>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Word {
+struct SourceReport {
     admitted: u64,
-    said_at: u64,
+    reported_at: u64,
     /// Its record was lost: only what no reply has confirmed can be charged.
     is_excused: bool,
 }
 
-impl Said {
+impl Reported {
     /// A count reaches the store at `now`.
     pub fn observe(&mut self, pop: &str, count: &Count, now: u64) {
-        let word = self.sources.entry(SourceId { epoch: count.epoch, pop: pop.into() }).or_default();
-        word.admitted = word.admitted.max(count.admitted);
-        word.said_at = now;
+        let report = self.sources.entry(SourceId { epoch: count.epoch, pop: pop.into() }).or_default();
+        report.admitted = report.admitted.max(count.admitted);
+        report.reported_at = now;
     }
 
     fn excuse(&mut self, id: &SourceId) {
-        if let Some(word) = self.sources.get_mut(id) {
-            word.is_excused = true;
+        if let Some(report) = self.sources.get_mut(id) {
+            report.is_excused = true;
         }
     }
 
@@ -97,29 +97,36 @@ impl Said {
 
     /// Tokens that all sources of `pop` reported as admitted.
     pub fn of_pop(&self, pop: &str) -> u64 {
-        self.sources.iter().filter(|(id, _)| id.pop == pop).map(|(_, word)| word.admitted).sum()
+        self.sources.iter().filter(|(id, _)| id.pop == pop).map(|(_, report)| report.admitted).sum()
     }
 
-    /// What a source reported as admitted.
+    /// The tokens that a source reported as admitted.
     pub fn of_source(&self, source: &SourceId) -> u64 {
-        self.sources.get(source).map_or(0, |word| word.admitted)
+        self.sources.get(source).map_or(0, |report| report.admitted)
     }
 
     /// Tokens that all sources reported as admitted.
     pub fn total(&self) -> u64 {
-        self.sources.values().map(|word| word.admitted).sum()
+        self.sources.values().map(|report| report.admitted).sum()
     }
 
     /// A source whose count is not charged in full and that has no excuse. The excuses: its record was lost, or it
     /// has reported nothing since the data was lost, at `lost_at`.
     pub fn uncharged(&self, charged: &Charged, lost_at: Option<u64>) -> Option<String> {
-        let found = self.sources.iter().find_map(|(id, word)| {
+        let found = self.sources.iter().find_map(|(id, report)| {
             let record = charged.sources.get(id).map_or(0, |record| record.admitted);
-            let is_silent = lost_at.is_some_and(|lost_at| word.said_at <= lost_at);
-            (record < word.admitted && !word.is_excused && !is_silent).then_some((id, word.admitted, record))
+            let is_silent = lost_at.is_some_and(|lost_at| report.reported_at <= lost_at);
+            (record < report.admitted && !report.is_excused && !is_silent).then_some((
+                id,
+                report.admitted,
+                record,
+            ))
         });
-        found.map(|(id, said, record)| {
-            format!("{} said {said} admitted in epoch {:#x}, on record are {record}", id.pop, id.epoch)
+        found.map(|(id, reported, record)| {
+            format!(
+                "{} reported {reported} admitted in epoch {:#x}, on record are {record}",
+                id.pop, id.epoch
+            )
         })
     }
 }

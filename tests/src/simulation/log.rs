@@ -1,4 +1,4 @@
-//! What became of each request, if a world keeps that, and the rule sets that operators put meanwhile.
+//! The outcome of each request, if a world keeps that, and the rule sets that operators put meanwhile.
 
 use std::rc::Rc;
 
@@ -9,30 +9,30 @@ use super::world::{WARM_UP_NS, World};
 /// A request that is decided.
 #[derive(Clone, Copy, Debug)]
 pub struct Logged {
-    /// When it was decided, in nanoseconds from the begin of the traffic.
+    /// The time of its decision, in nanoseconds from the begin of the traffic.
     pub at: u64,
     /// Where.
     pub pop: usize,
     /// The client.
     pub key: u32,
-    /// What it asked for.
+    /// The path that it asked for.
     pub path: u8,
     /// The cost that it stated.
     pub cost: u32,
-    /// Whether it was let through.
+    /// True if it was let through.
     pub passed: bool,
-    /// Whether its POP banned its client for it.
+    /// True if its POP banned its client for it.
     pub bans: bool,
 }
 
-/// When a POP took a rule set that was put.
+/// A POP's change to a rule set that was put.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     /// The POP.
     pub pop: usize,
-    /// Which one, counted from 1.
+    /// The rule set, counted from 1.
     pub version: u64,
-    /// When all of its workers ran it, in nanoseconds from the begin of the traffic.
+    /// The time at which all of its workers ran it, in nanoseconds from the begin of the traffic.
     pub at: u64,
 }
 
@@ -44,8 +44,8 @@ impl World {
         self.store.rule_set = RuleSet { version: which as u64 + 1, document };
     }
 
-    /// Notes what a POP runs by now.
-    pub(super) fn note_rule_set(&mut self, now: u64, pop: usize) {
+    /// Records what a POP runs by now.
+    pub(super) fn record_rule_set(&mut self, now: u64, pop: usize) {
         if self.setup.puts.is_empty() {
             return;
         }

@@ -8,11 +8,11 @@ use super::setup::{BY_COST, RuleText};
 use super::traffic::{self, Traffic};
 use super::world::World;
 
-/// How long an honest client is watched, in seconds.
+/// Time for which an honest client is watched, in seconds.
 const HONEST_SECONDS: u64 = 100;
 /// Long enough that one expensive request hardly counts, in seconds.
 const DEAR_SECONDS: u64 = 300;
-/// What an expensive request costs: half of the burst.
+/// The cost of an expensive request: half of the burst.
 const DEAR: u32 = 50;
 
 /// The burst that every POP of a fleet is asked for: smaller if POPs are few, so that each holds few tokens of what
@@ -21,7 +21,7 @@ fn burst_of(pops: usize) -> u32 {
     if pops > 100 { 100 } else { 20 }
 }
 
-/// When the debt of a burst at every POP is paid, and a little later, in seconds.
+/// The time at which the debt of a burst at every POP is paid, and a little later, in seconds.
 fn paid_at(pops: usize) -> u64 {
     u64::from(burst_of(pops)) * pops as u64 / 100 + 10
 }
@@ -62,7 +62,7 @@ fn dear(tokens_per_second: f64, pops: usize) -> Traffic {
     traffic::costing(DEAR, traffic::even(tokens_per_second / f64::from(DEAR), pops))
 }
 
-/// Requests that each cost half of the burst, for `tokens_per_second` in all, at so many POPs.
+/// Requests that each cost half of the burst, for `tokens_per_second` in all, at a number of POPs.
 pub fn dear_requests(size: Size, tokens_per_second: f64, pops: usize) -> Plan {
     by_cost(size, dear(tokens_per_second, pops))
 }

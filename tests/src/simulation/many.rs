@@ -8,10 +8,10 @@ use weir_budget::hot::HotKey;
 
 use super::traffic::{Arrival, Traffic, Zipf, gap_ns};
 
-/// What HTTP adds to a report and its reply together, in bytes: an estimate of HTTP/1.1 headers.
+/// The bytes that HTTP adds to a report and its reply together: an estimate of HTTP/1.1 headers.
 const FRAMING_BYTES: u64 = 250;
 
-/// What went over the wire, by POP, and which keys were named as hot.
+/// Traffic on the wire, by POP, and the keys that were named as hot.
 #[derive(Clone, Debug)]
 pub struct Wire {
     bytes: Vec<u64>,

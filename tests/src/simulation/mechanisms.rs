@@ -11,21 +11,21 @@ use super::setup::{RuleText, Setup};
 use super::traffic;
 use super::world::World;
 
-/// When a POP is cut off from its weir-sync, in seconds.
+/// The time at which a POP is cut off from its weir-sync, in seconds.
 const CUT_AT: u64 = 20;
-/// When a POP's link falls silent, ...
+/// The time at which a POP's link falls silent, ...
 const SILENT_AT: [u64; 3] = [10, 25, 40];
 /// ... for how long, ...
 const SILENT_SECONDS: u64 = 4;
 /// ... and how long what comes then is watched, in seconds.
 const BUNCH_SECONDS: u64 = 5;
-/// How often a POP is cut off with tokens that it leased.
+/// The number of times that a POP is cut off with tokens that it leased.
 const ROUNDS: u64 = 8;
 /// Keys of a crowded slot.
 const CROWDED: u32 = 12;
-/// How long a crowd is watched, in seconds.
+/// Time for which a crowd is watched, in seconds.
 const QUIET_SECONDS: u64 = 10;
-/// How many bursts of its own a POP is asked for, ...
+/// The number of bursts of its own that a POP is asked for, ...
 const OWN_BURSTS: u64 = 4;
 /// ... and how far apart, in seconds.
 const APART: u64 = 10;
@@ -47,7 +47,7 @@ pub fn lease_ends(size: Size) -> Plan {
     Plan { faults: vec![(moves, Fault::CutPop(0, true))], ..plan }
 }
 
-/// What was admitted once the lease was over, as a part of the rate.
+/// Admissions once the lease was over, as a part of the rate.
 pub fn own_quota(world: &World) -> f64 {
     let admitted = world.reference.between(30, 50, |sample| sample.tally.admitted);
     admitted / (world.reference.account(0, 0).rate() * 20.0)
@@ -61,7 +61,7 @@ pub fn silent_then_a_bunch(size: Size) -> Plan {
     Plan { faults: silences.to_vec(), ..plan }
 }
 
-/// What was admitted in the seconds after a silence, as a part of what the ideal bucket would have; the least of all.
+/// Admissions in the seconds after a silence, as a part of the ideal bucket's; the least of all.
 pub fn after_a_bunch(world: &World) -> f64 {
     let after = |at: u64| {
         let of = |figure: fn(&Sample) -> u64| {
@@ -99,8 +99,8 @@ pub fn own_bursts(world: &World) -> f64 {
 /// A strict rule. Again and again POP 0 is cut off, at times with tokens on hand that it leased ahead. It is not
 /// asked for them until their lease is over; then every POP is asked for a burst.
 pub fn strict_lease_ends(size: Size) -> Plan {
-    // The burst comes later than any lease ends, and sooner than the POP falls back on what the rule says.
-    let [round, cut, burst, mended] = [15, 8, 12, 13].map(|s| s * SECOND_NS);
+    // The burst comes later than any lease ends, and sooner than the POP falls back on the rule.
+    let [round, cut, burst, healed] = [15, 8, 12, 13].map(|s| s * SECOND_NS);
     let steady = traffic::when(traffic::even(90.0, 1), move |at| at % round < cut);
     let end = ROUNDS * round;
     let bursts = traffic::between(burst, end, traffic::bursts(100, size.pops, round));
@@ -113,7 +113,7 @@ pub fn strict_lease_ends(size: Size) -> Plan {
         [Fault::CutPop(0, is_cut), Fault::Near(near), Fault::Far(far)].map(|fault| (at, fault))
     };
     let rounds = (0..ROUNDS).map(|n| n * round).flat_map(|begin| {
-        [links(begin + cut, true, quick, quick), links(begin + mended, false, near, far)].concat()
+        [links(begin + cut, true, quick, quick), links(begin + healed, false, near, far)].concat()
     });
     Plan { faults: rounds.collect(), ..plan }
 }

@@ -16,7 +16,7 @@
 //! ideal.rs      what an ideal limiter would have admitted; stretch.rs: while nothing is wrong;
 //!               overdrawn.rs: how far a budget is overdrawn then
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
-//! checks.rs     what each grant and each report must say
+//! checks.rs     what each grant and each report must contain
 //! apart.rs      what a POP or a region may admit while it is alone
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
@@ -25,7 +25,7 @@
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
 //!               which clients ask meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs:
-//!               trials that one figure judges
+//!               trials that one figure decides
 //! features.rs   what some worlds try beside quotas: bans.rs, calendars.rs (midnights), pushes.rs (rule sets that
 //!               operators put; they have rows of the table, too), strict_windows.rs; windows.rs: windows of strict
 //!               rules in the table; reserved.rs: what requests reserve; flights.rs:

@@ -26,19 +26,19 @@ fn curve(times: impl Iterator<Item = u64>, end_ns: u64) -> Curve {
     counts
 }
 
-/// What is asked for.
+/// The traffic.
 pub fn offered(arrivals: &[Arrival], end_ns: u64) -> Curve {
     curve(arrivals.iter().map(|arrival| arrival.at), end_ns)
 }
 
-/// What is admitted if every POP has a bucket of the whole quota, and POPs do not talk to each other.
+/// Admissions if every POP has a bucket of the whole quota, and POPs do not talk to each other.
 pub fn plain_local(arrivals: &[Arrival], quota: Quota, pops: usize, end_ns: u64) -> Curve {
     let mut buckets = vec![Meter::default(); pops];
     let admitted = arrivals.iter().filter(|arrival| buckets[arrival.pop].take_if_there(quota, 1, arrival.at));
     curve(admitted.map(|arrival| arrival.at), end_ns)
 }
 
-/// What is admitted if every request waits for an answer from one bucket, `round_trip_ns` away. If
+/// Admissions if every request waits for an answer from one bucket, `round_trip_ns` away. If
 /// `is_cut` holds, no answer comes, and the request is let through `timeout_ns` later (the default of
 /// Envoy's global rate limit).
 pub fn central(

@@ -14,13 +14,13 @@ use super::setup::{BY_COST, RuleText, Setup};
 use super::traffic;
 use super::world::World;
 
-/// When faults begin, in seconds.
+/// The time at which faults begin, in seconds.
 const FAULT_AT: u64 = 20;
-/// How long a region is cut off, in seconds.
+/// Time for which a region is cut off, in seconds.
 const CUT_SECONDS: u64 = 60;
-/// How long a crowd is watched, in seconds.
+/// Time for which a crowd is watched, in seconds.
 const CROWD_SECONDS: u64 = 10;
-/// How long a store's loss is watched, and from when on its end, in seconds.
+/// Time for which a store's loss is watched, and the time from which its end is, in seconds.
 const LOSS_SECONDS: u64 = 120;
 const LAST_SECONDS: u64 = 30;
 /// A little more than how long a budget is remembered once its debt is paid, in seconds.
@@ -48,7 +48,7 @@ pub fn cold_burst(size: Size) -> Plan {
     Plan::of(size, end, traffic::merged(vec![burst, traffic::even(300.0, size.pops)]))
 }
 
-/// How long an attacker rests, in seconds.
+/// Time for which an attacker rests, in seconds.
 fn rest(size_pops: usize) -> u64 {
     size_pops as u64 + FORGOTTEN_SECONDS
 }
@@ -149,8 +149,8 @@ pub fn at_last(world: &World) -> f64 {
     world.reference.between(LAST_SECONDS, LOSS_SECONDS, admitted) / due
 }
 
-/// What was admitted beyond the ideal, as a part of what is stated for a loss of data: what it forgave,
-/// and twice the rate until every region has reported again what it is asked for.
+/// Admissions beyond the ideal, as a part of those stated for a loss of data: the forgiven debt,
+/// and twice the rate until every region has reported its demand again.
 pub fn stated_part(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
     let extra = account.tally.admitted as f64 - account.ideally as f64;
@@ -190,7 +190,7 @@ pub fn store_far_away(size: Size) -> Plan {
     Plan { setup: Setup { store_timeout_ns, far, ..plan.setup }, ..plan }
 }
 
-/// What region 0 admitted while it was cut off, as a part of its share: its part of all POPs.
+/// Admissions of region 0 while it was cut off, as a part of its share: its part of all POPs.
 pub fn of_share(world: &World) -> f64 {
     let (from, to) = (FAULT_AT + 10, FAULT_AT + CUT_SECONDS);
     let Setup { pops, regions, .. } = *world.setup();
@@ -218,10 +218,10 @@ pub fn kilobytes(world: &World) -> f64 {
 
 /// New keys a second at two POPs each, for each POP of the fleet: 20 POPs' part of 100,000.
 const NEW_KEYS_PER_POP: f64 = 5_000.0;
-/// How long they come, in seconds.
+/// Time for which they come, in seconds.
 const FLOOD_SECONDS: u64 = 20;
 
-/// An attacker makes up keys, 10,000 requests a second at each POP of so many workers, while one client asks for three
+/// An attacker makes up keys, 10,000 requests a second at each POP, while one client asks for three
 /// times its rate and another for nine tenths.
 pub fn flood_of_keys(size: Size, workers: usize) -> Plan {
     let bystander = |key, per_second| traffic::of(key, 1, traffic::even(per_second, size.pops));
@@ -246,12 +246,12 @@ pub fn flood_kilobytes(world: &World) -> f64 {
     world.wire.bytes_max() as f64 / FLOOD_SECONDS as f64 / 1_000.0
 }
 
-/// What the bystander that stays below its limit was admitted, as a part of what it asked for.
+/// Admissions of the bystander that stays below its limit, as a part of its requests.
 pub fn bystander_passed(world: &World) -> f64 {
     world.reference.account(0, 1).passed()
 }
 
-/// Requests that POPs say went unreported, in percent of those with made-up keys.
+/// Requests that POPs count as unreported, in percent of those with made-up keys.
 pub fn percent_dropped(world: &World) -> f64 {
     let dropped: u64 = world.pops.iter().map(|pop| pop.dropped).sum();
     let made_up = NEW_KEYS_PER_POP * 2.0 * (world.pops.len() as u64 * FLOOD_SECONDS) as f64;

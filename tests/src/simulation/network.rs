@@ -2,12 +2,12 @@
 
 use fastrand::Rng;
 
-/// How a link treats a message.
+/// The behaviour of a link that carries messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// The shortest time one way, in nanoseconds.
     pub delay_ns: u64,
-    /// How much longer it may take, in nanoseconds. If that is more than messages are apart, they overtake each other.
+    /// The longest additional time, in nanoseconds. If that is more than messages are apart, they overtake each other.
     pub jitter_ns: u64,
     /// The part of messages that are lost.
     pub loss: f64,

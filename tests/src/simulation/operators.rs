@@ -8,37 +8,37 @@ use super::sync::Question;
 use super::traffic;
 use super::world::World;
 
-/// What an operator says of the first client under the first rule, to the first weir-sync.
+/// An operator's action on the first client under the first rule, at the first weir-sync.
 #[derive(Clone, Copy, Debug)]
-pub enum Word {
-    /// It is banned for so many milliseconds.
+pub enum OperatorAction {
+    /// It is banned for this number of milliseconds.
     Ban(u32),
     /// It is reset; a ban is lifted by that, too.
     Reset,
 }
 
-/// When the key is reset, in nanoseconds, and how long the client goes on asking, in seconds.
+/// The time at which the key is reset, in nanoseconds, and the time for which the client goes on asking, in seconds.
 const RESET_NS: u64 = 30 * SECOND_NS;
 const ASKS_S: u64 = 90;
-/// When the operator bans and lifts, in nanoseconds.
+/// The times at which the operator bans and lifts, in nanoseconds.
 const BANNED_NS: [u64; 2] = [5 * SECOND_NS, 25 * SECOND_NS];
-/// After so long POPs have heard of it: an interval until their weir-sync asks the store, one until they report,
+/// Time until it is in force at POPs: an interval until their weir-sync asks the store, one until they report,
 /// and both trips, 0.6 s in all. If a message is lost, its report first times out after a second, and the next goes
 /// an interval later.
-const HEARD_NS: u64 = 2 * SECOND_NS;
+const IN_FORCE_NS: u64 = 2 * SECOND_NS;
 /// Longer than the run, in milliseconds.
 const BAN_MS: u32 = 600_000;
 
 impl World {
-    pub(super) fn operator_says(&mut self, now: u64, which: usize) {
-        let (_, word) = self.setup.words[which];
+    pub(super) fn operator_acts(&mut self, now: u64, which: usize) {
+        let (_, action) = self.setup.operator_actions[which];
         let id = self.reference.id(0, 0);
-        match word {
-            Word::Ban(for_ms) => {
+        match action {
+            OperatorAction::Ban(for_ms) => {
                 self.syncs[0].ban(id, for_ms, now);
                 self.share_bans(now, 0);
             }
-            Word::Reset => self.ask_store(now, 0, Question::Forget(id)),
+            OperatorAction::Reset => self.ask_store(now, 0, Question::Forget(id)),
         }
     }
 }
@@ -46,7 +46,7 @@ impl World {
 /// A client asks for three times its rate, and is reset.
 pub fn reset(size: Size) -> Plan {
     let mut plan = Plan::of(size, ASKS_S, traffic::even(300.0, size.pops));
-    plan.setup.words = vec![(RESET_NS, Word::Reset)];
+    plan.setup.operator_actions = vec![(RESET_NS, OperatorAction::Reset)];
     plan
 }
 
@@ -58,14 +58,15 @@ pub fn banned(size: Size) -> Plan {
         traffic::at_pops(50.0, size.pops, move |pop| is_there(pop, last))
     };
     let first = traffic::between(0, banned, asks(|pop, _| pop == 0));
-    let others = traffic::between(banned + HEARD_NS, lifted, asks(|pop, last| pop != 0 && pop != last));
-    let free = traffic::between(lifted + HEARD_NS, u64::MAX, asks(|pop, last| pop == last));
+    let others = traffic::between(banned + IN_FORCE_NS, lifted, asks(|pop, last| pop != 0 && pop != last));
+    let free = traffic::between(lifted + IN_FORCE_NS, u64::MAX, asks(|pop, last| pop == last));
     let mut plan = Plan::of(size, 60, traffic::merged(vec![first, others, free]));
-    plan.setup.words = vec![(banned, Word::Ban(BAN_MS)), (lifted, Word::Reset)];
+    plan.setup.operator_actions =
+        vec![(banned, OperatorAction::Ban(BAN_MS)), (lifted, OperatorAction::Reset)];
     Plan { drain_seconds: 15, ..plan }
 }
 
-/// What the reset gave: how much more was admitted than burst + rate x t, in bursts.
+/// The effect of the reset: admissions beyond burst + rate x t, in bursts.
 pub fn given(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
     let burst = f64::from(account.quota.burst());

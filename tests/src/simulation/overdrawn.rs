@@ -1,12 +1,12 @@
-//! How far a budget is overdrawn while nothing is wrong: what was lent at the begin is paid back, and after that only
-//! what is under way is lent.
+//! The overdraft of a budget while nothing is wrong: loans at the begin are paid back, and after that only
+//! tokens under way are lent.
 
 use weir_protocol::time::SECOND_NS;
 
 /// The least part of the rate at which an overdraft is paid back.
 const PAID_BACK: f64 = 0.8;
 
-/// How far one budget is overdrawn in a stretch, in tokens.
+/// The overdraft of one budget in a stretch, in tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overdrawn {
     /// Until then it may be overdrawn by what is lent at once to a client that was not known.
@@ -17,7 +17,7 @@ pub struct Overdrawn {
     pub early: f64,
     /// The most afterwards, beyond what is not yet paid back of `early`.
     pub late: f64,
-    /// When that was, in nanoseconds from the begin of the traffic.
+    /// The time of that, in nanoseconds from the begin of the traffic.
     pub late_at: u64,
 }
 
@@ -28,7 +28,7 @@ impl Overdrawn {
     }
 
     /// It is overdrawn by this much at `now`.
-    pub fn note(&mut self, overdrawn: f64, now: u64) {
+    pub fn observe(&mut self, overdrawn: f64, now: u64) {
         let Some(ns) = now.checked_sub(self.settles_at) else {
             self.early = self.early.max(overdrawn);
             return;

@@ -10,7 +10,7 @@ use super::world::World;
 
 /// For how long the client floods the first POP, which bans it within the first second, in nanoseconds.
 const FLOOD_NS: u64 = 2 * SECOND_NS;
-/// From when to when it asks the others, which have heard of it, in nanoseconds.
+/// From when to when it asks the others, which have the ban by then, in nanoseconds.
 const BANNED_NS: [u64; 2] = [3 * SECOND_NS, 25 * SECOND_NS];
 /// From when on it asks the last POP: the ban is over then.
 const FREE_NS: u64 = 35 * SECOND_NS;

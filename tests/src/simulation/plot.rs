@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// A curve.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What the legend says.
+    /// Its text in the legend.
     pub name: &'static str,
     /// One of the classes in [`STYLE`].
     pub class: &'static str,
@@ -16,7 +16,7 @@ pub struct Line {
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// Its points.
     pub title: String,
     /// The rate of the rule, per second: a dashed line.
     pub rate: f64,

@@ -21,7 +21,7 @@ pub struct Plot {
     /// The highest rate that is drawn, per second.
     top: f64,
     shaded: Option<(f64, f64, &'static str)>,
-    /// Whether region 0 is cut off while `shaded` lasts.
+    /// True if region 0 is cut off while `shaded` lasts.
     cut: bool,
 }
 

@@ -19,9 +19,9 @@ use super::clocks::Clock;
 use super::setup::{PATHS, Setup};
 use super::world::WARM_UP_NS;
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// Let through.
     Admitted,
     /// Answered in the upstream's place.
@@ -38,19 +38,19 @@ pub struct Pop {
     pub region: usize,
     /// Its monotonic clock.
     pub clock: Clock,
-    /// Whether it runs.
+    /// True if it runs.
     pub is_up: bool,
-    /// When it sent the latest report that got a settled answer.
+    /// The time of its latest report that got a settled answer.
     pub news_at: u64,
-    /// When it sent the latest report that got any answer, settled or not.
-    pub heard_at: u64,
-    /// Which of its region's weir-syncs its latest report went to.
+    /// The time of its latest report that got any answer, settled or not.
+    pub replied_at: u64,
+    /// The weir-sync of its region that its latest report went to.
     pub turn: usize,
     /// Requests for watched keys that its workers could not put on their lists, or displaced others for.
     pub dropped: u64,
-    /// What its workers are configured with.
+    /// The configuration of its workers.
     configuration: String,
-    /// How many bits of the address the key of each rule keeps.
+    /// The bits of the address that the key of each rule keeps.
     bits: Vec<u8>,
     site: LocalHost,
     /// The last of them reports for all, if there is a reporter.
@@ -58,28 +58,28 @@ pub struct Pop {
     has_reporter: bool,
     /// Calls that its workers want made.
     wanted: Vec<Wanted>,
-    /// Requests that were let through, and whose responses are to tell their cost.
+    /// Requests that were let through, and whose responses are to state their cost.
     pub(super) going_on: Vec<GoingOn>,
     /// Counts the workers that it has had: a request ends in the one that let it through, or in none.
     life: u32,
-    /// When requests went on to the upstream, if that is kept.
+    /// The times at which requests went on to the upstream, if that is kept.
     pub(super) went_on: Vec<u64>,
     keeps_log: bool,
     /// Requests that were named; only those that are held need a name.
     numbered: u32,
 }
 
-/// A request that was let through, and whose response is to tell its cost.
+/// A request that was let through, and whose response is to state its cost.
 pub struct GoingOn {
     worker: usize,
     life: u32,
     open: OpenRequest,
 }
 
-/// A response that tells a cost.
-struct Told(u32);
+/// A response with a cost.
+struct CostlyResponse(u32);
 
-impl UpstreamResponse for Told {
+impl UpstreamResponse for CostlyResponse {
     fn status(&mut self) -> u16 {
         200
     }
@@ -106,7 +106,7 @@ struct Worker {
     rule_set: u64,
     /// The calls under way by their numbers in the world, each with its number in the edge.
     calls: BTreeMap<u64, UnderWay>,
-    /// How often it wants to tick, in milliseconds.
+    /// Time between two of its ticks, in milliseconds.
     timer_ms: u32,
 }
 
@@ -114,7 +114,7 @@ struct Worker {
 struct UnderWay {
     number: u64,
     sent_at: u64,
-    /// Whether it is a report of counts.
+    /// True if it is a report of counts.
     is_report: bool,
     /// The request that waits for it.
     held: Option<(Asked, OpenRequest)>,
@@ -129,7 +129,7 @@ impl Pop {
             clock: Clock::random(setup.drift_ppm_max, rng),
             is_up: true,
             news_at: 0,
-            heard_at: 0,
+            replied_at: 0,
             turn: 0,
             dropped: 0,
             configuration: setup.configuration(&name),
@@ -177,7 +177,7 @@ impl Pop {
         self.workers.len()
     }
 
-    /// What `worker` has to report goes to the edge that reports for all; of every worker, if it is this one's tick.
+    /// Reports of `worker` go to the edge that reports for all; of every worker, if it is this one's tick.
     fn gather(&mut self, worker: usize, now: u64) {
         let (time, count) = (self.clock.at(now), self.workers());
         let Some((reporter, workers)) = self.workers.split_last_mut().filter(|_| self.has_reporter) else {
@@ -190,8 +190,8 @@ impl Pop {
         }
     }
 
-    /// Every worker is told what the edge that reports for all has heard.
-    fn spread(&mut self) {
+    /// Every worker drops the denials that the reporting edge was asked to forget.
+    fn forget_at_workers(&mut self) {
         if let Some((reporter, workers)) = self.workers.split_last_mut().filter(|_| self.has_reporter) {
             let forgotten = reporter.edge.take_forgotten();
             for worker in workers {
@@ -201,19 +201,19 @@ impl Pop {
     }
 
     /// Decides a request in a worker.
-    pub fn decide(&mut self, worker: usize, mut asked: Asked, now: u64) -> Verdict {
+    pub fn decide(&mut self, worker: usize, mut asked: Asked, now: u64) -> Decision {
         self.numbered = self.numbered.wrapping_add(1);
         let (mut open, time) = (OpenRequest::new(self.numbered), self.clock.at(now));
         let decided = self.workers[worker].edge.request(&mut open, &mut asked, &mut self.site, time);
         if self.keeps_log && matches!(decided.step, RequestStep::Continue) {
             self.went_on.push(now);
         }
-        let (verdict, call) = verdict(decided);
+        let (decision, call) = decision(decided);
         match call {
             Some(call) => self.wanted.push(Wanted { worker, call, held: Some((asked, open)) }),
             None => self.goes_on(worker, open),
         }
-        verdict
+        decision
     }
 
     fn goes_on(&mut self, worker: usize, open: OpenRequest) {
@@ -222,12 +222,12 @@ impl Pop {
         }
     }
 
-    /// A request ends, and has cost so much. If its worker is gone, nobody notices.
+    /// A request ends, at this cost. If its worker is gone, nothing happens.
     pub fn end_request(&mut self, ends: GoingOn, cost: u32, now: u64) {
         let GoingOn { worker, life, mut open } = ends;
         if self.is_up && life == self.life {
             let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
-            edge.response(&mut open, &mut Told(cost), &mut self.site, time);
+            edge.response(&mut open, &mut CostlyResponse(cost), &mut self.site, time);
             edge.end(&mut open, &mut self.site, time);
         }
     }
@@ -243,10 +243,10 @@ impl Pop {
             self.went_on.extend(resumed.map(|_| now));
         }
         self.take_in(worker, effects);
-        self.spread();
+        self.forget_at_workers();
     }
 
-    /// How often a worker ticks in an interval of so many milliseconds.
+    /// The number of a worker's ticks in an interval of this number of milliseconds.
     pub fn ticks_in(&self, worker: usize, interval_ms: u64) -> u64 {
         interval_ms.checked_div(self.workers[worker].timer_ms.into()).unwrap_or(1).max(1)
     }
@@ -274,7 +274,7 @@ impl Pop {
         self.workers.iter().map(|worker| worker.rule_set).min().unwrap_or(0)
     }
 
-    /// Whether a worker banned a key since this was last asked.
+    /// True if a worker banned a key since this was last asked.
     pub fn has_banned(&mut self) -> bool {
         let events =
             self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(CountedEvent::Banned));
@@ -289,10 +289,10 @@ impl Pop {
         reply: &[u8],
         is_settled: bool,
         now: u64,
-    ) -> Option<(Asked, Verdict)> {
+    ) -> Option<(Asked, Decision)> {
         let under_way = self.workers[worker].calls.remove(&call)?;
         if under_way.is_report {
-            self.heard_at = self.heard_at.max(under_way.sent_at);
+            self.replied_at = self.replied_at.max(under_way.sent_at);
             if is_settled {
                 self.news_at = self.news_at.max(under_way.sent_at);
             }
@@ -301,7 +301,7 @@ impl Pop {
     }
 
     /// Call `call` has failed. If a request still waited for it, returns that request, decided.
-    pub fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Asked, Verdict)> {
+    pub fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Asked, Decision)> {
         let under_way = self.workers[worker].calls.remove(&call)?;
         self.end(worker, under_way, Err(Unread::Failed("no answer".into())), now)
     }
@@ -312,26 +312,26 @@ impl Pop {
         UnderWay { number, held, .. }: UnderWay,
         answer: Result<Vec<u8>, Unread>,
         now: u64,
-    ) -> Option<(Asked, Verdict)> {
+    ) -> Option<(Asked, Decision)> {
         let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
         let Some((mut asked, mut open)) = held else {
             let effects = edge.answer(number, answer, &mut self.site, time);
             self.take_in(worker, effects);
-            self.spread();
+            self.forget_at_workers();
             return None;
         };
         let decided = edge.answer_request(&mut open, (number, answer), &mut asked, &mut self.site, time)?;
         if self.keeps_log && matches!(decided.step, RequestStep::Continue) {
             self.went_on.push(now);
         }
-        match verdict(decided) {
+        match decision(decided) {
             (_, Some(call)) => {
                 self.wanted.push(Wanted { worker, call, held: Some((asked, open)) });
                 None
             }
-            (verdict, None) => {
+            (decision, None) => {
                 self.goes_on(worker, open);
-                Some((asked, verdict))
+                Some((asked, decision))
             }
         }
     }
@@ -347,7 +347,7 @@ impl Pop {
     /// The process starts again, with a new table.
     pub fn start(&mut self, rng: &mut Rng, now: u64) {
         self.is_up = true;
-        (self.news_at, self.heard_at) = (now, now);
+        (self.news_at, self.replied_at) = (now, now);
         self.site = new_process(rng);
         self.replace_workers(rng, now);
     }
@@ -367,7 +367,7 @@ impl Pop {
         self.begin(self.workers.len(), rng, now);
     }
 
-    /// What the bucket of `key` lacks, at `since` nanoseconds from the begin of the traffic.
+    /// The deficit of the bucket of `key`, at `since` nanoseconds from the begin of the traffic.
     pub fn missing(&mut self, rule: usize, key: u32, since: u64) -> Meter {
         let mut meter = Meter::default();
         let value = value_of(key, self.bits[rule]);
@@ -399,13 +399,13 @@ impl Pop {
             .filter(move |asked| asked.key == key)
     }
 
-    /// Whether as many requests wait at `worker` as may wait.
+    /// True if the maximum number of requests waits at `worker`.
     pub fn is_crowded(&self, worker: usize) -> bool {
         let waiting = self.workers[worker].calls.values().filter(|call| call.held.is_some());
         waiting.count() >= ACQUIRES_MAX
     }
 
-    /// Whether what `key` is admitted now will be charged to its budget.
+    /// True if admissions of `key` will now be charged to its budget.
     pub fn counts(&mut self, rule: usize, key: u32) -> bool {
         let Some(worker) = self.workers.first() else { return false };
         let entry = worker.edge.limiter().entry(rule, &value_of(key, self.bits[rule]), &mut self.site);
@@ -468,18 +468,18 @@ pub fn key_of(value: &[u8]) -> Option<u32> {
 pub struct Asked {
     /// The client.
     pub key: u32,
-    /// What it asks for; see [`PATHS`].
+    /// Its path; see [`PATHS`].
     pub path: u8,
     /// The cost that it states; see [`super::setup::BY_COST`].
     pub cost: u32,
 }
 
-/// What becomes of a request, and the call that it waits for.
-fn verdict(decided: RequestDecision<'_>) -> (Verdict, Option<SyncCall>) {
+/// The decision on a request, and the call that it waits for.
+fn decision(decided: RequestDecision<'_>) -> (Decision, Option<SyncCall>) {
     match decided.step {
-        RequestStep::Continue | RequestStep::Hold => (Verdict::Admitted, None),
-        RequestStep::Answer(_) => (Verdict::Refused, None),
-        RequestStep::Call(call) => (Verdict::Waits, Some(call)),
+        RequestStep::Continue | RequestStep::Hold => (Decision::Admitted, None),
+        RequestStep::Answer(_) => (Decision::Refused, None),
+        RequestStep::Call(call) => (Decision::Waits, Some(call)),
         RequestStep::Take(_) => unreachable!("only a gateway's requests take"),
     }
 }

@@ -16,11 +16,11 @@ use super::world::World;
 
 /// The path that the rule counts which is put.
 pub(super) const PATH: u8 = 2;
-/// How long after POPs have taken a rule set the loop settles on it, in nanoseconds.
+/// Time from the POPs' change to a rule set until the loop settles on it, in nanoseconds.
 const SETTLES_NS: u64 = 6 * SECOND_NS;
-/// How many fetches in a row may be lost; one in fifty is.
+/// The number of fetches in a row that may be lost; one in fifty is.
 const LOST_FETCHES: u32 = 3;
-/// How long a fetch waits for its answer at most, in nanoseconds.
+/// Time that a fetch waits for its answer at most, in nanoseconds.
 const FETCH_NS_MAX: u64 = 5 * SECOND_NS;
 /// Slots of a table in which the rule's client and the others hardly share any.
 const SLOTS: u32 = 256;
@@ -34,7 +34,7 @@ const MOST: f64 = 1.03;
 const UNDER_WAY_TIMES: f64 = 3.0;
 /// The least burst: with a smaller one, figures depend on the burst more than on the rule set.
 const BURST_MIN: u32 = 5;
-/// When the rule set is put in the table's rows, in seconds.
+/// The time at which the rule set is put in the table's rows, in seconds.
 const PUT_AT: u64 = 20;
 
 /// A rule set that is put.
@@ -110,27 +110,27 @@ impl Push {
     }
 
     /// Ends the run if a POP takes it late, or the fleet does not keep the quota before or after.
-    pub fn judge(&self, world: &World, faults: &Schedule, end: u64) {
-        self.judge_times(world, faults, end);
+    pub fn check(&self, world: &World, faults: &Schedule, end: u64) {
+        self.check_times(world, faults, end);
         let setup = world.setup();
         let takes_ns = (0..setup.pops).map(|pop| Self::takes_ns(pop, setup)).max().unwrap_or(0);
         let last = faults.iter().map(|(at, _)| *at + setup.recovery_ns()).max().unwrap_or(0);
         let first = faults.first().map_or(self.at, |(at, _)| self.at.min(*at));
         let (before, after) = self.rates;
         if let Some(before) = before {
-            self.judge_quota(world, before, (SETTLES_NS, first));
+            self.check_quota(world, before, (SETTLES_NS, first));
         }
-        self.judge_quota(world, after, (last.max(self.at + takes_ns) + SETTLES_NS, end));
+        self.check_quota(world, after, (last.max(self.at + takes_ns) + SETTLES_NS, end));
     }
 
-    /// When each POP took it, as text.
+    /// The time of each POP's change, as text.
     pub fn counted(&self, world: &World) -> String {
         let ms: Vec<_> =
             world.took.iter().map(|took| (took.at.saturating_sub(self.at)) / 1_000_000).collect();
         format!("taken after {ms:?} ms")
     }
 
-    fn judge_times(&self, world: &World, faults: &Schedule, end: u64) {
+    fn check_times(&self, world: &World, faults: &Schedule, end: u64) {
         let setup = world.setup();
         for pop in 0..setup.pops {
             for (from, to) in Way::FromStore(pop).whole(faults, setup, end) {
@@ -144,7 +144,7 @@ impl Push {
         }
     }
 
-    /// What was asked for and admitted under the rule in a span of time.
+    /// The tokens asked for and admitted under the rule in a span of time.
     fn tally(&self, world: &World, (from, to): (u64, u64)) -> Tally {
         let mine = world.log.iter().filter(|logged| logged.path == PATH && logged.key == self.key);
         let mine = mine.filter(|logged| (from..to).contains(&logged.at));
@@ -171,7 +171,7 @@ impl Push {
         (missing - refilled(at, now) - f64::from(self.burst)).max(0.0)
     }
 
-    fn judge_quota(&self, world: &World, rate: u32, (from, to): (u64, u64)) {
+    fn check_quota(&self, world: &World, rate: u32, (from, to): (u64, u64)) {
         if to < from + 4 * SECOND_NS {
             return;
         }
@@ -232,7 +232,7 @@ fn changed(size: Size, rates: [u32; 2], bursts: [u32; 2], per_second: f64) -> Pl
     Plan { drain_seconds: 15, ..plan }
 }
 
-/// When the last POP ran it, in milliseconds after it was put.
+/// The time from the put until the last POP ran it, in milliseconds.
 pub fn taken_ms(world: &World) -> f64 {
     if world.took.len() < world.setup().pops {
         return f64::INFINITY;
@@ -241,7 +241,7 @@ pub fn taken_ms(world: &World) -> f64 {
     (last - PUT_AT * SECOND_NS) as f64 / 1e6
 }
 
-/// What its client is admitted between two times, in seconds, as a part of `rate`.
+/// Admissions of its client between two times, in seconds, as a part of `rate`.
 fn of_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
     let push = Push { at: 0, key: 1, rates: (None, 0), burst: 0, is_strict: false };
     let Tally { admitted, .. } = push.tally(world, (from * SECOND_NS, to * SECOND_NS));
@@ -249,7 +249,7 @@ fn of_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
     admitted / (rate * seconds)
 }
 
-/// What its client is admitted of 50/s before.
+/// Admissions of its client, as a part of 50/s, before.
 pub fn before(world: &World) -> f64 {
     of_rate(world, 50.0, (5, PUT_AT))
 }
@@ -259,7 +259,7 @@ pub fn after(world: &World) -> f64 {
     of_rate(world, 10.0, (PUT_AT + 10, 90))
 }
 
-/// What its client is admitted of `rate` in these seconds after the set was put.
+/// Admissions of its client, as a part of `rate`, in these seconds after the set was put.
 pub fn of_new_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
     of_rate(world, rate, (PUT_AT + from, PUT_AT + to))
 }

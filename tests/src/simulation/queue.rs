@@ -1,4 +1,4 @@
-//! What is due next, in simulated time. Events due at the same time keep the order they came in.
+//! Future events, in simulated time. Events due at the same time keep the order they came in.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -30,7 +30,7 @@ impl<E> Queue<E> {
         self.heap.push(Due { at, order: self.order, event });
     }
 
-    /// When the next event is due.
+    /// The time of the next event.
     pub fn next_at(&self) -> Option<u64> {
         self.heap.peek().map(|due| due.at)
     }

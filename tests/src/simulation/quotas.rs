@@ -8,14 +8,14 @@ use super::setup::RuleText;
 use super::traffic;
 use super::world::World;
 
-/// How long a key is new, in seconds.
+/// Time for which a key is new, in seconds.
 const NEW_SECONDS: u64 = 5;
-/// How long a client stays at a POP if it moves before all have heard of it, in nanoseconds.
+/// Time that a client stays at a POP if it moves before all have news of it, in nanoseconds.
 const MOVES_NS: u64 = 7 * SECOND_NS / 10;
-/// How long a fleet goes on without traffic, in seconds: then all that was admitted must be charged.
+/// Time for which a fleet goes on without traffic, in seconds: then all admissions must be charged.
 const DRAIN_SECONDS: u64 = 15;
 
-/// A burst of which a POP gives a part before the fleet has heard of a key.
+/// A burst of which a POP gives a part before the fleet knows a key.
 pub fn local_burst(size: Size, [local_burst, burst]: [u32; 2], seconds: u64, per_second: f64) -> Plan {
     let mut plan = Plan::of(size, seconds, traffic::even(per_second, size.pops));
     let rule = RuleText::with(&format!(r#""local_burst": {local_burst}"#));
@@ -30,7 +30,7 @@ pub fn small_burst(size: Size) -> Plan {
     plan
 }
 
-/// The same burst, and a client that moves before all have heard of it.
+/// The same burst, and a client that moves before all have news of it.
 pub fn small_burst_moving(size: Size) -> Plan {
     let plan = small_burst(size);
     Plan { traffic: traffic::hopping(300.0, size.pops, MOVES_NS), ..plan }
@@ -53,7 +53,7 @@ pub fn nested(size: Size, times: f64, of_network: u32, of_all: u32) -> Plan {
     plan
 }
 
-/// What all clients together were admitted, as a part of what ideal buckets would have admitted.
+/// Admissions of all clients together, as a part of those of ideal buckets.
 pub fn of_all(world: &World) -> f64 {
     let account = |(rule, _, account)| (rule == 0).then_some(account);
     let sums = world.reference.accounts().filter_map(account).fold(
@@ -65,7 +65,7 @@ pub fn of_all(world: &World) -> f64 {
     sums.0 as f64 / sums.1 as f64
 }
 
-/// What was admitted while the key was new, as a part of what the ideal bucket would have.
+/// Admissions while the key was new, as a part of the ideal bucket's.
 pub fn while_new(world: &World) -> f64 {
     let admitted = world.reference.between(0, NEW_SECONDS, |sample| sample.tally.admitted);
     admitted / world.reference.between(0, NEW_SECONDS, |sample| sample.ideally)

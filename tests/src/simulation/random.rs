@@ -1,5 +1,5 @@
 //! Worlds drawn from a seed: any size, any rules, any traffic, any faults. They must keep the invariants, and admit
-//! what an ideal limiter would, as far as [`super::judge`] can foretell that.
+//! what an ideal limiter would, as far as [`super::judge`] can predict that.
 
 use std::fmt::Write as _;
 
@@ -25,13 +25,13 @@ pub const NAME: &str = "random world";
 const SECONDS: [u64; 2] = [30, 120];
 /// It lasts until this many tokens have refilled, if that is in between.
 const TOKENS: f64 = 600.0;
-/// How long the world goes on after it, in seconds.
+/// Time for which the world goes on after it, in seconds.
 const DRAIN_SECONDS: u64 = 30;
-/// How many seconds at the end of traffic have no faults.
+/// The seconds at the end of traffic that have no faults.
 const QUIET_SECONDS: u64 = 14;
 /// The most requests of a world.
 const REQUESTS_MAX: f64 = 60_000.0;
-/// How many workers the POPs of a world may have.
+/// The numbers of workers that the POPs of a world may have.
 const WORKERS: [usize; 3] = [1, 2, 8];
 /// The most faults of a world.
 const FAULTS_MAX: usize = 8;
@@ -44,7 +44,7 @@ pub struct Drawn {
     pub clients: Vec<Asking>,
     /// The mechanism that it tries, if it tries one.
     pub trial: Option<Trial>,
-    /// What it tries beside quotas.
+    /// The feature that it tries beside quotas.
     pub feature: Option<Feature>,
 }
 
@@ -97,7 +97,7 @@ pub fn drawn(seed: u64) -> Drawn {
     };
     // Drawn by nothing, so that the other worlds stay as they are.
     setup.reporters = usize::from(setup.workers > 1 && seed % 2 == 1);
-    // If each of two weir-syncs hears of a POP seldom or late, a client that moves is still counted where it was.
+    // If a POP reports to each of two weir-syncs seldom or late, a client that moves is still counted where it was.
     if setup.round_trip_ns() > interval_ns || interval_ns > SECOND_NS / 4 {
         setup.syncs_per_region = 1;
     }
@@ -158,7 +158,7 @@ pub fn drawn(seed: u64) -> Drawn {
     Drawn { plan, clients, trial, feature }
 }
 
-/// How POPs share the first rule's quota.
+/// The POPs' sharing of the first rule's quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sharing {
     /// As POPs do by default.
@@ -167,7 +167,7 @@ pub enum Sharing {
     Strict,
     /// Region 0 has a floor.
     Floor,
-    /// A POP gives this many tokens before the fleet has heard of a key.
+    /// A POP gives this many tokens before the fleet knows a key.
     LocalBurst(u32),
 }
 
@@ -228,19 +228,19 @@ fn links(rng: &mut Rng) -> (Link, Link) {
     (link(near_part, 0.01), link(1.0 - near_part, 0.0))
 }
 
-/// Runs the world of a seed; an error says what does not hold, and how to see it again.
+/// Runs the world of a seed; an error has the violation, and the command that repeats it.
 pub fn check(seed: u64) -> Result<(), String> {
     scenario::caught(|| {
         let Drawn { plan, clients, trial, feature } = drawn(seed);
         let (faults, end) = (plan.faults.clone(), plan.seconds * SECOND_NS);
         let world = scenario::run(plan)?;
-        judge::judge(&world, &clients);
-        judge::judge_apart(&world, &clients);
+        judge::check(&world, &clients);
+        judge::check_apart(&world, &clients);
         if let Some(trial) = trial {
-            exact::judge(&world, trial, &faults, &clients);
+            exact::check(&world, trial, &faults, &clients);
         }
         if let Some(feature) = feature {
-            feature.judge(&world, &faults, &clients, end);
+            feature.check(&world, &faults, &clients, end);
         }
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! How long it takes from the first token beyond the quota until the fleet keeps to its rate.
+//! Time from the first token beyond the quota until the fleet keeps to its rate.
 
 use weir_protocol::time::SECOND_NS;
 
@@ -6,13 +6,13 @@ use super::account::Account;
 use super::traffic::{self, Traffic};
 use super::world::World;
 
-/// How much faster than its rate a fleet may be to count as keeping to it.
+/// The part above its rate at which a fleet still counts as keeping to it.
 const WITHIN: f64 = 1.05;
 /// And the part of the burst that it may be off at any time: admissions are whole.
 const SLACK_PART: f64 = 0.05;
 /// Clients whose events overlap.
 const AT_ONCE: u32 = 10;
-/// How long a client asks for five times the rate, in nanoseconds.
+/// Time for which a client asks for five times the rate, in nanoseconds.
 const EXCESS_NS: u64 = 2 * SECOND_NS;
 
 /// `events` new clients, one for each event, that begin at five times the rate everywhere.
@@ -25,7 +25,7 @@ pub fn risers(events: u32, pops: usize) -> Traffic {
     staggered(events, 2 * SECOND_NS, pops)
 }
 
-/// How long this many events take, in seconds.
+/// Time that this many events take, in seconds.
 pub fn seconds(events: u32, is_rising: bool) -> u64 {
     let each = if is_rising { 4 } else { 2 };
     u64::from(events.div_ceil(AT_ONCE)) * each + 4
@@ -69,7 +69,7 @@ fn chain(mut first: Traffic, mut second: Traffic) -> Traffic {
     })
 }
 
-/// How long one client's event took, in milliseconds; `None` if the quota was never exceeded.
+/// Time that one client's event took, in milliseconds; `None` if the quota was never exceeded.
 pub fn time_ms(account: &Account) -> Option<f64> {
     let begin = account.first_excess?;
     let times = account.times.as_deref()?;

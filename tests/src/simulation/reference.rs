@@ -13,7 +13,7 @@ use super::pop::{first_of, key_of, value_of};
 use super::setup::Setup;
 use super::stretch::{Compared, Stretch};
 
-/// How far apart samples are, in nanoseconds.
+/// Time between two samples, in nanoseconds.
 pub const SAMPLE_NS: u64 = SECOND_NS / 10;
 
 /// Every key under every rule, and the first key under the first rule over time.
@@ -25,7 +25,7 @@ pub struct Reference {
     /// A bucket for each account, rule by rule.
     ideal: Ideal,
     keys: u32,
-    /// How many bits of the address the key of each rule keeps.
+    /// The bits of the address that the key of each rule keeps.
     bits: Vec<u8>,
     /// The stretch under way, by key.
     stretches: Vec<Stretch>,
@@ -45,9 +45,9 @@ pub struct Reference {
 pub struct Sample {
     /// Offered and admitted.
     pub tally: Tally,
-    /// What the ideal bucket would have admitted.
+    /// Admissions of the ideal bucket.
     pub ideally: u64,
-    /// What an ideal bucket of region 0's floor alone would have admitted there.
+    /// Admissions there of an ideal bucket of region 0's floor alone.
     pub by_floor: u64,
     /// By region.
     pub regions: Vec<Tally>,
@@ -90,7 +90,7 @@ impl Reference {
         &mut self.accounts[rule][first_of(key, self.bits[rule]) as usize]
     }
 
-    /// How far the local burst of each rule is below its burst, in nanoseconds of refill; `None` for a strict rule.
+    /// The part of each rule's burst beyond its local burst, in nanoseconds of refill; `None` for a strict rule.
     pub fn withheld(&self) -> Vec<Option<u64>> {
         let withheld = |account: &Account| {
             let Account { quota, sharing, .. } = account;
@@ -160,11 +160,11 @@ impl Reference {
         keyed.flat_map(of_key).collect()
     }
 
-    /// What a request that says it costs `said` takes of the rule at `rule`.
-    pub fn cost(&self, rule: usize, said: u32) -> u32 {
+    /// Tokens that a request with a stated cost of `stated` takes of the rule at `rule`.
+    pub fn cost(&self, rule: usize, stated: u32) -> u32 {
         match self.costs[rule] {
             Cost::Fixed(cost) => cost,
-            Cost::Header { max, .. } => said.min(max),
+            Cost::Header { max, .. } => stated.min(max),
         }
     }
 
@@ -200,7 +200,7 @@ impl Reference {
         &self.samples
     }
 
-    /// What `figure` grew by between two times, in seconds from the begin of the traffic.
+    /// The growth of `figure` between two times, in seconds from the begin of the traffic.
     pub fn between(&self, from_s: u64, to_s: u64, figure: impl Fn(&Sample) -> u64) -> f64 {
         let at = |s: u64| {
             let end = usize::try_from(s * SECOND_NS / SAMPLE_NS).expect("some minutes");

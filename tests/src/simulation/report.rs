@@ -28,11 +28,11 @@ pub struct Runs {
     pub workers: Option<usize>,
 }
 
-/// What fails without a mechanism of the budget loop, a tab between the columns.
+/// Failures without a mechanism of the budget loop, a tab between the columns.
 const ABLATIONS: &str = include_str!("ablations.tsv");
 /// The most POPs of a fleet that is quickly simulated.
 pub const SMALL_POPS: usize = 20;
-/// How the names of rows begin that take longest. They run with further seeds only if the largest fleets do.
+/// The first words of the rows that take longest. They run with further seeds only if the largest fleets do.
 const LONG: [&str; 3] = ["3,000 keys", "10,000 keys", "new keys without end"];
 /// Workers of a POP, by seed.
 const WORKERS: [usize; 3] = [1, 2, 8];
@@ -44,7 +44,7 @@ impl Runs {
     }
 }
 
-/// Whether a mechanism is noticed by the row of this label.
+/// True if the row of this label shows a mechanism.
 fn notices_a_mechanism(label: &str) -> bool {
     ABLATIONS.lines().any(|line| line.starts_with("row\t") && line.split('\t').nth(2) == Some(label))
 }
@@ -105,15 +105,15 @@ pub fn random_worlds(seeds: &[u64], print: impl Fn(&str) + Sync) -> BTreeMap<Str
     violated.into_inner().expect("no thread panics")
 }
 
-/// The name of the invariant that an error says is violated.
+/// The name of the invariant in an error.
 fn invariant_of(error: &str) -> &str {
     error.split_once(" is violated").map_or("no invariant", |(name, _)| name)
 }
 
 /// A line of the table: `name / POPs   figure (limit)   holds`.
 pub fn line(scenario: &Scenario, size: Size, outcome: &Outcome) -> String {
-    let verdict = if outcome.holds { "holds" } else { "FAILS" };
-    let mut text = format!("{:35} {:>3}  {verdict}", scenario.name, size.pops);
+    let result = if outcome.holds { "holds" } else { "FAILS" };
+    let mut text = format!("{:35} {:>3}  {result}", scenario.name, size.pops);
     for (limit, reached) in scenario.limits.iter().zip(&outcome.reached) {
         let mark = if limit.keeps(*reached) { "" } else { "!" };
         let _ = write!(text, "  {} {mark}{} {}", limit.what, figure(*reached), wanted(limit));

@@ -1,4 +1,4 @@
-//! Requests that reserve an estimate and say at their end what they cost, under loss, crashes and partitions,
+//! Requests that reserve an estimate and state their cost at the end, under loss, crashes and partitions,
 //! beside naive models that see all of them at once. Not one may be let through too many, and what is given back
 //! can be used again.
 
@@ -6,21 +6,21 @@ use weir_protocol::time::SECOND_NS;
 
 use super::faults::{self, Fault};
 use super::network::Link;
-use super::pop::{GoingOn, Verdict};
+use super::pop::{Decision, GoingOn};
 use super::scenario::{Plan, Size};
 use super::setup::{Ends, RuleText};
 use super::traffic;
 use super::world::{Event, WARM_UP_NS, World};
 
-/// What refills in a second, and the burst: room for what is in flight.
+/// The refill of a second, and the burst: room for requests in flight.
 const RATE: u32 = 1_000;
 const BURST: u32 = 4_000;
-/// What each request reserves.
+/// The reservation of each request.
 const RESERVE: u32 = 40;
-/// How long a request lasts at most.
+/// The longest time that a request lasts.
 const LASTS_NS: u64 = 2 * SECOND_NS;
-/// How many are asked for each second: three times what the rate has room for, if they cost half of what they
-/// reserve, and more than it has if they cost all of it.
+/// Requests of each second: three times the rate, if they cost half of their reservation,
+/// and more than it has if they cost all of it.
 const ASKED: f64 = 150.0;
 /// For how many seconds, and how many of these, at the end, are without trouble.
 const SECONDS: u64 = 100;
@@ -32,18 +32,18 @@ pub struct Lasting {
     pop: usize,
     /// From when to when, in nanoseconds from the begin of the traffic.
     pub span: (u64, u64),
-    /// What it cost.
+    /// Its cost.
     pub cost: u32,
 }
 
 impl World {
-    /// A request that has just been let through at `pop` goes on for a while. Ends the run if nobody is going to
-    /// say that it has ended, as the models would not count it.
-    pub(super) fn go_on(&mut self, at: u64, pop: usize, verdict: &Verdict) {
+    /// A request that has just been let through at `pop` goes on for a while. Ends the run if no event is going to
+    /// end it, as the models would not count it.
+    pub(super) fn go_on(&mut self, at: u64, pop: usize, decision: &Decision) {
         let Some(Ends { lasts_ns, cost }) = self.setup.ends else { return };
         let begun = self.pops[pop].going_on.len();
-        if begun != usize::from(*verdict == Verdict::Admitted) {
-            self.label.violated("ends", at, &format!("{verdict:?}, and {begun} requests go on"));
+        if begun != usize::from(*decision == Decision::Admitted) {
+            self.label.violated("ends", at, &format!("{decision:?}, and {begun} requests go on"));
         }
         for going_on in std::mem::take(&mut self.pops[pop].going_on) {
             let (until, cost) = (at + self.rng.u64(0..=lasts_ns), self.rng.u32(0..=cost));
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// All that go on at a POP end with it, and nobody hears of that.
+    /// All that go on at a POP end with it, and none of that is reported.
     pub(super) fn end_all_at(&mut self, at: u64, pop: usize) {
         for lasting in self.lasting.iter_mut().filter(|one| one.pop == pop && one.going_on.is_some()) {
             (lasting.going_on, lasting.span.1) = (None, at);
@@ -109,7 +109,7 @@ pub fn above(world: &World) -> f64 {
     worst as f64 / SECOND_NS as f64
 }
 
-/// What was used in the last seconds, which are without trouble, as a part of what refilled in them.
+/// The tokens used in the last seconds, which are without trouble, as a part of their refill.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn used(world: &World) -> f64 {
     let since = (SECONDS - QUIET_SECONDS) * SECOND_NS;

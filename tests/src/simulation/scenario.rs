@@ -1,4 +1,4 @@
-//! What a scenario is, and how it is run.
+//! A scenario, and its run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,16 +28,16 @@ pub const FLEETS: &[Size] =
 pub struct Plan {
     /// The world.
     pub setup: Setup,
-    /// What is asked of it.
+    /// The traffic.
     pub traffic: Traffic,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Schedule,
-    /// How long, in seconds.
+    /// Its length, in seconds.
     pub seconds: u64,
-    /// How long it goes on without traffic, in seconds; then nothing admitted may be forgotten. If zero,
+    /// Time for which it goes on without traffic, in seconds; then nothing admitted may be forgotten. If zero,
     /// that is not checked.
     pub drain_seconds: u64,
-    /// Whether what is admitted is compared with an ideal limiter while nothing is wrong.
+    /// True if admissions are compared with an ideal limiter while nothing is wrong.
     pub compares: bool,
 }
 
@@ -52,7 +52,7 @@ impl Plan {
 /// A figure and what it must reach.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// What the figure is called.
+    /// The name of the figure.
     pub what: &'static str,
     /// The figure.
     pub of: fn(&World) -> f64,
@@ -69,22 +69,22 @@ pub struct Scenario {
     pub name: &'static str,
     /// The fleets it runs in.
     pub fleets: &'static [Size],
-    /// How it is built.
+    /// Its plan.
     pub plan: fn(Size) -> Plan,
-    /// What it must reach.
+    /// The figures that it must reach.
     pub limits: &'static [Limit],
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The scenario and its fleet.
     pub name: String,
     /// The figures, in the order of the limits.
     pub reached: Vec<f64>,
-    /// Why there are no figures.
+    /// The reason why there are no figures.
     pub error: Option<String>,
-    /// Whether every limit is kept.
+    /// True if every limit is kept.
     pub holds: bool,
 }
 
@@ -94,7 +94,7 @@ impl Scenario {
         format!("{} / {} POPs", self.name, size.pops)
     }
 
-    /// The world after the run, of POPs with this number of workers unless the scenario says otherwise.
+    /// The world after the run, of POPs with this number of workers unless the scenario has another.
     fn world(&self, size: Size, seed: u64, workers: usize) -> Result<World, String> {
         let plan = (self.plan)(size);
         let workers = if plan.setup.workers > 1 { plan.setup.workers } else { workers };
@@ -118,7 +118,7 @@ impl Scenario {
 }
 
 impl Limit {
-    /// Whether a figure is within it; a NaN is not.
+    /// True if a figure is within it; false for a NaN.
     pub fn keeps(&self, is: f64) -> bool {
         (self.least..=self.most).contains(&is)
     }
@@ -148,7 +148,7 @@ pub fn run(plan: Plan) -> Result<World, String> {
     Ok(world)
 }
 
-/// What `work` returns, or the text of its panic.
+/// The result of `work`, or the text of its panic.
 pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     // No state of a run that panicked is used again.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {

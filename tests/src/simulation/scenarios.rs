@@ -88,7 +88,7 @@ const FLOOR: &[Limit] =
 /// With so few requests, some come just after another region's.
 const SLOW_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.75, 1.25), BOUND];
 const SMALL_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e9), BOUND];
-/// A request that waits is admitted later than by the ideal bucket: the ratio says only that the rule
+/// A request that waits is admitted later than by the ideal bucket: the ratio shows only that the rule
 /// admits anything.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
 /// I3 holds for each key. What all are admitted is theirs, or less where keys share a debt.
@@ -132,7 +132,7 @@ const LOCAL_BURST: &[Limit] =
     &[limit("while new", quotas::while_new, 0.9, 1.01), limit("ratio", ratio, 0.99, 1.01), BOUND];
 const LOCAL_BURST_BELOW: &[Limit] =
     &[limit("while new", quotas::while_new, 0.998, 1.0), limit("passed", passed, 0.998, 1.0), BOUND];
-/// How much a pulse adds depends on when in an interval it begins: 1.1 to 2.1 with seeds 1 to 12 (2.1 to 2.5 at 20
+/// The effect of a pulse depends on its begin within an interval: 1.1 to 2.1 with seeds 1 to 12 (2.1 to 2.5 at 20
 /// and 330 POPs if floors are given anew while the budget is in debt).
 const PULSES: &[Limit] =
     &[limit("of its floor's rate", floors::of_its_rate, 1.0, 2.2), limit("ratio", ratio, 0.99, 1.01), BOUND];
@@ -155,12 +155,12 @@ const MIDNIGHT: &[Limit] = &[
     limit("of the next", calendars::after, 0.95, 1.0),
     limit("ms until it opens", calendars::opens_ms, 0.0, 1000.0),
 ];
-/// What is leased to a POP that does not ask for it any more counts until the window ends.
+/// A lease of a POP that does not ask any more counts until the window ends.
 const FIXED_WINDOWS: &[Limit] =
     &[limit("above it", windows::above_fixed, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
 const SLIDING_WINDOWS: &[Limit] =
     &[limit("above it", windows::above_sliding, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
-/// A token counts until its length after the report that says that it is spent.
+/// A token counts until its length after the report in which it is spent.
 const LOGS: &[Limit] = &[
     limit("above it", windows::above_log, 0.0, 0.0),
     limit("used by all", windows::used_by_all, 0.85, 1.0),
@@ -196,7 +196,7 @@ const fn taken(most_ms: f64) -> Limit {
     limit("ms until all run it", pushes::taken_ms, 0.0, most_ms)
 }
 
-/// A POP hears of a rule set within two intervals and two round trips, 700 ms. If its fetch is lost, it tries again
+/// A POP gets a rule set within two intervals and two round trips, 700 ms. If its fetch is lost, it tries again
 /// 650 ms later: a time-out of two intervals, and what is left of the third. One fetch in 50 is lost, and of 20 POPs
 /// one loses two in a row in one run of a hundred.
 const TAKEN: Limit = taken(1_500.0);
@@ -261,7 +261,7 @@ const CROWD: &[Limit] =
 /// workers have lists and turns of their own: they name a key as often, but not as regularly, and 1.04 becomes 1.11.
 const CROWD_AT_2X: &[Limit] =
     &[limit("ratio", quotas::of_all, 0.97, 1.13), limit("KB/s a POP", crowds::kilobytes, 0.0, 100.0)];
-/// A POP has 4,096 keys on its list; others are as if nobody heard of them, until they take the place of one that has
+/// A POP has 4,096 keys on its list; others go unreported until they take the place of one that has
 /// nothing to report. Of twice their quotas and their bursts, 1.8 of what is due in the run, hardly less is admitted.
 const CROWD_BEYOND_THE_LIST: &[Limit] =
     &[limit("ratio", quotas::of_all, 0.97, 1.75), limit("KB/s a POP", crowds::kilobytes, 0.0, 100.0)];
@@ -317,7 +317,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("floor 30 %, asks 30 %", FLOOR, |s| floors::asking(s, 30.0)),
     plain("floor 30 %, asks 60 %", FLOOR, |s| floors::asking(s, 60.0)),
     plain("floor 30 % of 1/s, asks 10 %", SLOW_FLOOR, floors::slow),
-    plain("floor 30 %, burst 54 of 300/s, two weir-syncs", SMALL_FLOOR, floors::heard_in_turn),
+    plain("floor 30 %, burst 54 of 300/s, two weir-syncs", SMALL_FLOOR, floors::reported_in_turn),
     plain("floor 30 %, flooded in pulses", PULSES, floors::in_pulses),
     plain("a new client to the rate", REACTION, |s| more::reaction(s, EVENTS, false)),
     plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),

@@ -39,7 +39,7 @@ fn timed(plan: Plan) -> Plan {
     Plan { setup: Setup { terms, ..plan.setup }, ..plan }
 }
 
-/// The same plan with so many weir-syncs in each region: each of them hears of a POP as much less often.
+/// The same plan with this number of weir-syncs in each region: a POP reports to each of them as much less often.
 pub(super) fn replicas(count: usize, plan: Plan) -> Plan {
     Plan { setup: Setup { syncs_per_region: count, ..plan.setup }, ..plan }
 }

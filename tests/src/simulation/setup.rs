@@ -1,4 +1,4 @@
-//! How large a world is, and which rules it has.
+//! The size of a world, and its rules.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use super::bound::{self, Bound};
 use super::clocks;
 use super::lies::{Lie, known_rules};
 use super::network::Link;
-use super::operators::Word;
+use super::operators::OperatorAction;
 
 /// A rule as an operator writes it.
 #[derive(Clone, Debug)]
 pub struct RuleText {
     /// Its name.
     pub name: String,
-    /// What the paths that it counts begin with; `None`: it counts all.
+    /// The beginning of the paths that it counts; `None`: it counts all.
     pub path: Option<&'static str>,
     /// As it is written: `100/s`; empty if it is not.
     pub rate: String,
     /// In tokens; 0 if it is not written.
     pub burst: u32,
-    /// How many bits of the client's address its key keeps; with 0, all clients share one bucket. Worlds that are
+    /// The bits of the client's address that its key keeps; with 0, all clients share one bucket. Worlds that are
     /// compared with an ideal limiter in stretches keep all bits.
     pub bits: u8,
     /// Further fields, as JSON: `"strict": true`.
@@ -77,7 +77,7 @@ impl RuleText {
     }
 }
 
-/// How long requests last that were let through, and what their responses say that they cost.
+/// The lengths of requests that were let through, and the costs in their responses.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// At most, in nanoseconds.
@@ -89,7 +89,7 @@ pub struct Ends {
 /// The option of a rule under which requests state their cost; without it, each costs one token.
 pub const BY_COST: &str = r#""cost": {"header": "x-cost"}"#;
 
-/// What a request asks for; a rule's `path` chooses among them.
+/// The paths of requests; a rule's `path` chooses among them.
 pub const PATHS: [&str; 3] = ["/", "/a", "/b"];
 
 /// A world's size and nature.
@@ -97,7 +97,7 @@ pub const PATHS: [&str; 3] = ["/", "/a", "/b"];
 pub struct Setup {
     /// Reproduces the run.
     pub seed: u64,
-    /// What a violated invariant names beside the seed.
+    /// The name of the run in a violated invariant, beside the seed.
     pub scenario: String,
     /// The rules, the same at every POP.
     pub rules: Vec<RuleText>,
@@ -117,36 +117,36 @@ pub struct Setup {
     pub slots: u32,
     /// Between two reports of a worker, in nanoseconds.
     pub interval_ns: u64,
-    /// How long a report waits for its answer, in nanoseconds.
+    /// Time that a report waits for its answer, in nanoseconds.
     pub timeout_ns: u64,
-    /// How long a weir-sync waits for the store, in nanoseconds.
+    /// Time that a weir-sync waits for the store, in nanoseconds.
     pub store_timeout_ns: u64,
     /// Between a POP and its weir-sync.
     pub near: Link,
     /// Between a weir-sync and the store.
     pub far: Link,
-    /// How far clocks drift, in millionths.
+    /// The drift of clocks, in millionths.
     pub drift_ppm_max: u32,
     /// The terms that weir-syncs grant by.
     pub terms: GrantSettings,
-    /// How far a fleet may overshoot.
+    /// The fleet's parameters of the overshoot bound.
     pub bound: Bound,
-    /// Whether requests are accounted for, key by key; they are not if there are too many keys.
+    /// True if requests are accounted for, key by key; false if there are too many keys.
     pub is_accounted: bool,
     /// Rule sets that operators put, and when, in nanoseconds from the begin of the traffic.
     pub puts: Vec<(u64, Vec<RuleText>)>,
-    /// What an operator says, and when, in nanoseconds from the begin of the traffic.
-    pub words: Vec<(u64, Word)>,
-    /// What the first POP lies, and from when to when, in nanoseconds from the begin of the traffic. Then what is
-    /// charged is not compared with what was admitted.
+    /// An operator's actions, and when, in nanoseconds from the begin of the traffic.
+    pub operator_actions: Vec<(u64, OperatorAction)>,
+    /// The first POP's lie, and its span, in nanoseconds from the begin of the traffic. Then the
+    /// charges are not compared with the admissions.
     pub lie: Option<(Lie, [u64; 2])>,
-    /// What wall clocks read at first, in microseconds since 1970.
+    /// The time of wall clocks at first, in microseconds since 1970.
     pub begins_us: u64,
-    /// Whether the outcome of each request is kept.
+    /// True if the outcome of each request is kept.
     pub keeps_log: bool,
-    /// How requests end whose cost the response tells; without it, none ever does.
+    /// The ends of requests whose cost the response states; without it, none ever does.
     pub ends: Option<Ends>,
-    /// Whether the time of every admission is kept.
+    /// True if the time of every admission is kept.
     pub keeps_times: bool,
     /// Windows that begin sooner than this after the traffic do not count, in nanoseconds.
     pub settle_ns: u64,
@@ -176,7 +176,7 @@ impl Default for Setup {
             bound: bound::bound,
             is_accounted: true,
             puts: Vec::new(),
-            words: Vec::new(),
+            operator_actions: Vec::new(),
             lie: None,
             begins_us: clocks::BEGINS_US,
             keeps_log: false,
@@ -223,12 +223,12 @@ impl Setup {
         Ok(sets?.iter().flat_map(|rules| known_rules(rules)).collect())
     }
 
-    /// Whether requests of client `key` are accounted for.
+    /// True if requests of client `key` are accounted for.
     pub fn accounts_for(&self, key: u32) -> bool {
         self.is_accounted && key < self.keys
     }
 
-    /// Which rules count a request for `path`, by their place.
+    /// The rules that count a request for `path`, by their place.
     pub fn rules_of(&self, path: u8) -> Vec<usize> {
         let path = PATHS[usize::from(path)];
         let counts = |rule: &&RuleText| rule.path.is_none_or(|prefix| path.starts_with(prefix));

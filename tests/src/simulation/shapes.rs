@@ -1,18 +1,18 @@
-//! How clients of random worlds ask.
+//! Shapes of the traffic of clients in random worlds.
 
 use fastrand::Rng;
 use weir_protocol::time::SECOND_NS;
 
 use super::traffic::{self, Traffic};
 
-/// How a client asks.
+/// A client's traffic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// At one rate, at all POPs evenly or by Zipf's law.
     Steady {
         /// Requests per second.
         rate: f64,
-        /// Whether by Zipf's law.
+        /// True for Zipf's law.
         is_zipf: bool,
     },
     /// At one rate, at one POP.
@@ -35,7 +35,7 @@ pub enum Shape {
     Hopping {
         /// Requests per second.
         rate: f64,
-        /// How long at each, in nanoseconds.
+        /// Time at each, in nanoseconds.
         dwell_ns: u64,
     },
     /// At two rates in turn.
@@ -44,7 +44,7 @@ pub enum Shape {
         low: f64,
         /// ... and at other times.
         high: f64,
-        /// How long each, in nanoseconds.
+        /// The length of each, in nanoseconds.
         half_ns: u64,
     },
     /// In region 0 at one rate, and everywhere else at another: a flood.
@@ -53,7 +53,7 @@ pub enum Shape {
         asks: f64,
         /// ... and in the others.
         flood: f64,
-        /// How many regions there are.
+        /// The number of regions.
         regions: usize,
     },
     /// The same, but in region 0 every other second only.
@@ -62,7 +62,7 @@ pub enum Shape {
         asks: f64,
         /// ... and in the others.
         flood: f64,
-        /// How many regions there are.
+        /// The number of regions.
         regions: usize,
     },
     /// At one rate, at all POPs evenly, but for a while in one region only.
@@ -82,9 +82,9 @@ pub enum Shape {
         rate: f64,
         /// Which.
         pop: usize,
-        /// How long it takes, in nanoseconds.
+        /// Its length, in nanoseconds.
         round: u64,
-        /// When it leaves in a round, ...
+        /// The time at which it leaves in a round, ...
         leaves: u64,
         /// ... and comes back, ...
         comes: u64,
@@ -107,7 +107,7 @@ pub struct Asking {
     pub shape: Shape,
     /// Tokens, under a rule that lets requests state their cost.
     pub cost: u32,
-    /// Whether half of them cost one token only.
+    /// True if half of them cost one token only.
     pub is_mixed: bool,
 }
 
@@ -205,7 +205,7 @@ impl Shape {
         rate * wait_ns as f64 / 1e9
     }
 
-    /// Whether it asks at one rate.
+    /// True if it asks at one rate.
     pub fn is_steady(self) -> bool {
         matches!(
             self,

@@ -18,17 +18,17 @@ use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use super::clocks::WallClock;
-use super::ledger::{Charged, Said};
+use super::ledger::{Charged, Reported};
 use super::sync::RuleSet;
 use super::trouble::SEEN_US;
 use super::turns::Turn;
 
-/// How long a silent POP counts as live, in microseconds (weir-sync's default).
+/// Time for which a silent POP counts as live, in microseconds (weir-sync's default).
 const POP_TTL_US: u64 = 10_000_000;
-/// How often POPs that have fallen silent are looked for, in microseconds.
+/// Time between two searches for silent POPs, in microseconds.
 const SWEEP_US: u64 = 100_000;
 
-/// How much rounding may cost when a quota changes, in nanoseconds.
+/// The most that rounding may cost when a quota changes, in nanoseconds.
 const CONVERTED_NS: u64 = 10_000;
 
 /// The store.
@@ -36,11 +36,11 @@ const CONVERTED_NS: u64 = 10_000;
 pub struct Store {
     /// Its wall clock.
     pub clock: WallClock,
-    /// Whether it answers at all.
+    /// True if it answers at all.
     pub is_up: bool,
-    /// How much longer it takes to answer, in nanoseconds.
+    /// The additional time of an answer, in nanoseconds.
     pub slow_ns: u64,
-    /// Whether it keeps the ledger; it does not if there are too many keys.
+    /// True if it keeps the ledger; false if there are too many keys.
     keeps_ledger: bool,
     state: State,
     /// The list of hot keys. Losing data loses it; regions name their hot keys again within a second.
@@ -49,14 +49,14 @@ pub struct Store {
     bans: BanList,
     /// The rule set that is current. Losing data does not lose it here.
     pub rule_set: RuleSet,
-    /// What each POP runs, as a weir-sync last said.
-    pub notes: BTreeMap<String, PopNote>,
+    /// Each POP's rule set, as last recorded by a weir-sync.
+    pub pop_records: BTreeMap<String, PopNote>,
     snapshots: BTreeMap<u64, State>,
     swept_us: u64,
-    said: ByHash<BudgetId, Said>,
-    /// When it last lost data.
+    reported: ByHash<BudgetId, Reported>,
+    /// The time at which it last lost data.
     lost_at: Option<u64>,
-    /// How far its clock has stepped forward in all, in microseconds, but for the part of each step that weir-syncs
+    /// The sum of the forward steps of its clock, in microseconds, but for the part of each step that weir-syncs
     /// see.
     unseen_us: u64,
     /// The turns that were given, in their order.
@@ -70,19 +70,19 @@ struct State {
     budgets: ByHash<BudgetId, Kept>,
     /// The budgets of strict rules.
     escrows: BTreeMap<EscrowId, Escrow>,
-    /// When each POP was last heard of.
+    /// The time of each POP's last report.
     pops: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Kept {
     budget: Budget,
-    /// What a token was worth under the quota that it was last charged by; 0 before the first charge.
+    /// The worth of a token under the quota that it was last charged by; 0 before the first charge.
     token_ns: u64,
     charged: Charged,
-    /// Tokens that the budget itself says it charged.
+    /// Tokens charged according to the budget itself.
     taken: u64,
-    /// When it was last charged, in true time, and how far the clock had stepped unseen by then.
+    /// The true time of the last charge, and the sum of the clock's unseen steps by then.
     charged_at: (u64, u64),
 }
 
@@ -98,7 +98,7 @@ impl Kept {
     }
 }
 
-/// What a store must not do.
+/// A violation by the store.
 #[derive(Clone, Debug)]
 pub enum Wrong {
     /// A budget refilled by more than time.
@@ -107,12 +107,12 @@ pub enum Wrong {
     Charge(String),
 }
 
-/// What losing data did to one budget.
+/// The effect of a loss of data on one budget.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// Which.
     pub id: BudgetId,
-    /// How much debt, or how much of a burst, was forgotten, in nanoseconds of refill.
+    /// The debt, or the part of a burst, that was forgotten, in nanoseconds of refill.
     pub forgiven_ns: u64,
 }
 
@@ -122,8 +122,8 @@ impl Store {
         Self { clock: WallClock::beginning(begins_us), is_up: true, keeps_ledger, ..Self::default() }
     }
 
-    /// Charges every entry, in the name of `member`, for `pop`: at `now`, which is `time` by its clock. An error
-    /// says what went wrong.
+    /// Charges every entry, in the name of `member`, for `pop`: at `now`, which is `time` by its clock. The error is
+    /// the violation.
     pub fn charge(
         &mut self,
         member: &str,
@@ -149,12 +149,12 @@ impl Store {
             kept.budget = Budget::default();
         }
         if self.keeps_ledger {
-            let said = self.said.entry(entry.id.clone()).or_default();
+            let reported = self.reported.entry(entry.id.clone()).or_default();
             if is_forgotten {
-                kept.charged.forget_records(said);
+                kept.charged.forget_records(reported);
             }
             for count in &entry.counts {
-                said.observe(pop, count, now);
+                reported.observe(pop, count, now);
                 kept.charged.take(pop, count);
             }
         }
@@ -166,8 +166,8 @@ impl Store {
         kept.charged_at = (now, self.unseen_us);
         kept.taken += account.charged;
         if self.keeps_ledger && kept.taken != kept.charged.total() {
-            let (taken, said) = (kept.taken, kept.charged.total());
-            return Err(Wrong::Charge(format!("{taken} tokens charged, {said} were to be")));
+            let (taken, reported) = (kept.taken, kept.charged.total());
+            return Err(Wrong::Charge(format!("{taken} tokens charged, {reported} were reported")));
         }
         let least_ns = kept.goes_by(entry.quota, before_ns.saturating_sub(most_ns));
         if kept.budget.missing_ns() < least_ns {
@@ -239,9 +239,9 @@ impl Store {
         self.bans.exchange(mine, self.clock.at_us(now))
     }
 
-    /// Notes what POPs run.
-    pub fn note_pops(&mut self, notes: &[PopNote]) {
-        self.notes.extend(notes.iter().map(|note| (note.pop.clone(), note.clone())));
+    /// Records the POPs' rule sets.
+    pub fn record_pops(&mut self, records: &[PopNote]) {
+        self.pop_records.extend(records.iter().map(|record| (record.pop.clone(), record.clone())));
     }
 
     /// Tokens that a budget knows were charged to it.
@@ -262,28 +262,28 @@ impl Store {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.twice())
     }
 
-    /// How far a budget is from full at `now`, in nanoseconds of refill.
+    /// The deficit of a budget at `now`, in nanoseconds of refill.
     pub fn deficit_ns(&self, id: &BudgetId, now: u64) -> u64 {
         let kept = self.state.budgets.get(id);
         kept.map_or(0, |kept| kept.budget.deficit_ns().saturating_sub(now.saturating_sub(kept.charged_at.0)))
     }
 
-    /// What a budget lacks that the store drops at `now`, in nanoseconds of refill; 0 if it keeps it.
+    /// The deficit of a budget that the store drops at `now`, in nanoseconds of refill; 0 if it keeps it.
     pub fn dropped_ns(&self, id: &BudgetId, now: u64) -> u64 {
         let now_us = self.clock.at_us(now);
         let is_dropped = self.state.budgets.get(id).is_some_and(|kept| kept.budget.expires_us() <= now_us);
         if is_dropped { self.deficit_ns(id, now) } else { 0 }
     }
 
-    /// What the sources of a budget reported.
-    pub fn said(&self, id: &BudgetId) -> Option<&Said> {
-        self.said.get(id)
+    /// The reports of a budget's sources.
+    pub fn reported(&self, id: &BudgetId) -> Option<&Reported> {
+        self.reported.get(id)
     }
 
     /// A source whose reported count is not charged, without an excuse.
     pub fn uncharged(&self, id: &BudgetId) -> Option<String> {
         let charged = self.state.budgets.get(id).map(|kept| kept.charged.clone()).unwrap_or_default();
-        self.said.get(id)?.uncharged(&charged, self.lost_at)
+        self.reported.get(id)?.uncharged(&charged, self.lost_at)
     }
 
     /// The clock jumps.
@@ -300,7 +300,7 @@ impl Store {
     /// Forgets a key's budget.
     pub fn forget(&mut self, id: &BudgetId) {
         if let Some(kept) = self.state.budgets.remove(id) {
-            self.said.entry(id.clone()).or_default().lose(&kept.charged, &Charged::default());
+            self.reported.entry(id.clone()).or_default().lose(&kept.charged, &Charged::default());
         }
         self.state.escrows.retain(|(_, known), _| known != id);
     }
@@ -312,7 +312,7 @@ impl Store {
         let mut losses = Vec::new();
         for (id, kept) in &self.state.budgets {
             let old = then.budgets.get(id).unwrap_or(&none);
-            self.said.entry(id.clone()).or_default().lose(&kept.charged, &old.charged);
+            self.reported.entry(id.clone()).or_default().lose(&kept.charged, &old.charged);
             let forgiven_ns = kept.budget.deficit_ns().saturating_sub(old.budget.deficit_ns());
             losses.push(Loss { id: id.clone(), forgiven_ns });
         }

@@ -14,10 +14,10 @@ use super::overdrawn::Overdrawn;
 use super::reference::floor_of;
 use super::setup::Setup;
 
-/// The shortest stretch that says anything, in nanoseconds.
+/// The shortest stretch that is compared, in nanoseconds.
 pub const SHORTEST_NS: u64 = 4 * SECOND_NS;
 
-/// When a stretch begins and ends, in nanoseconds from the begin of the traffic.
+/// The begin and the end of a stretch, in nanoseconds from the begin of the traffic.
 pub type Span = (u64, u64);
 
 /// The times before `end` in which nothing is wrong.
@@ -51,7 +51,7 @@ pub fn clean(schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
     spans
 }
 
-/// What is wrong: a kind of fault, and where.
+/// A fault: its kind, and its place.
 type What = (u8, usize);
 
 enum Change {
@@ -83,14 +83,14 @@ fn change(fault: &Fault, setup: &Setup) -> Change {
     if is_broken { Change::Breaks(what) } else { Change::Heals(what) }
 }
 
-/// What is compared at the end of a stretch: one client under one rule.
+/// The comparison at the end of a stretch: one client under one rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// The rule's place.
     pub rule: usize,
     /// The client.
     pub key: u32,
-    /// When it began and ended.
+    /// Its begin and its end.
     pub span: Span,
     /// Tokens that were asked for, and admitted.
     pub tally: Tally,
@@ -98,18 +98,18 @@ pub struct Compared {
     pub region_0: Tally,
     /// ... and what a bucket of its floor alone, empty at first, would have admitted there.
     pub by_floor: u64,
-    /// What an ideal limiter admits that begins with the most that is owed, and keeps back what the loop steers for.
+    /// Admissions of an ideal limiter that begins with the largest debt, and keeps back the target of the loop.
     pub least: u64,
-    /// What an ideal limiter admits that begins with the least that is owed.
+    /// Admissions of an ideal limiter that begins with the smallest debt.
     pub most: u64,
-    /// How far the budget was overdrawn.
+    /// The overdraft of the budget.
     pub overdrawn: Overdrawn,
-    /// Tokens that were admitted and that the budget will never hear of.
-    pub unsaid: u64,
-    /// Whether the budget had heard of the client when it began.
+    /// Tokens that were admitted and that will never be reported.
+    pub unreported: u64,
+    /// True if the budget knew the client when it began.
     pub was_known: bool,
-    /// What the budget has saved up and gives out later, in tokens: how much less it lacks at the end than the bucket
-    /// of the ideal limiter that admits the least, as far as that was not so at the begin.
+    /// The tokens that the budget has saved up and gives out later: the amount by which it lacks less at the end than
+    /// the bucket of the ideal limiter that admits the least, as far as that was not so at the begin.
     pub saved: f64,
 }
 
@@ -129,7 +129,7 @@ struct Begun {
     region_0: Tally,
     floor: Option<(Quota, Meter)>,
     by_floor: u64,
-    unsaid: u64,
+    unreported: u64,
     was_known: bool,
     /// The most that is owed, and the part of it that is known, in nanoseconds of refill.
     owed_ns: u64,
@@ -162,7 +162,7 @@ impl Stretch {
                 region_0: account.region_0(setup.regions),
                 floor,
                 by_floor: 0,
-                unsaid: account.unsaid,
+                unreported: account.unreported,
                 was_known: account.is_known,
                 owed_ns: account.owed.deficit_ns(now),
                 known_ns: account.known.deficit_ns(now),
@@ -194,9 +194,10 @@ impl Stretch {
         }
     }
 
-    /// How it was at its end, at `now`, under `rule`.
+    /// The comparison at its end, at `now`, under `rule`.
     pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
-        let Begun { tally, region_0, by_floor, unsaid, was_known, owed_ns, known_ns, .. } = self.rules[rule];
+        let Begun { tally, region_0, by_floor, unreported, was_known, owed_ns, known_ns, .. } =
+            self.rules[rule];
         // What was owed beyond what is known is paid back once nothing more is known to be owed.
         let owed_more_ns = owed_ns.saturating_sub(known_ns.max(now - self.begin));
         let lacks_ns = self.least.deficit_ns(rule, now).saturating_sub(owed_more_ns);
@@ -212,7 +213,7 @@ impl Stretch {
             least: self.least.admitted(rule).saturating_sub(account.undecided),
             most: self.most.admitted(rule),
             overdrawn: account.overdrawn_of_stretch,
-            unsaid: account.unsaid.saturating_sub(unsaid),
+            unreported: account.unreported.saturating_sub(unreported),
             was_known,
             saved: saved_ns as f64 / account.quota.token_ns() as f64,
         }

@@ -15,13 +15,13 @@ use super::setup::{RuleText, Setup};
 use super::shapes::{Asking, Shape, log_uniform};
 use super::world::{WARM_UP_NS, World};
 
-/// A random world's windows are at least so many exchanges long: what is drawn as one ends is lost, ...
+/// A random world's windows are at least this many exchanges long: what is drawn as one ends is lost, ...
 const EXCHANGES: u64 = 10;
-/// ... and at most so long, in seconds, if that is longer.
+/// ... and at most this long, in seconds, if that is longer.
 const LENGTH_S_MAX: f64 = 30.0;
 /// The part of requests that are refused because a message is lost, where answers take long: two of each hundred.
 const LOST: f64 = 0.02;
-/// How far chance may go beyond it, in standard deviations.
+/// The allowance for chance beyond it, in standard deviations.
 const DEVIATIONS: f64 = 4.0;
 /// A request may need this many exchanges as a window ends.
 const ENDING_EXCHANGES: u64 = 3;
@@ -31,24 +31,24 @@ const CHUNK_PART: u32 = 1_000;
 /// Windows that the fleet shares.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows {
-    /// How many requests each lets through, ...
+    /// The number of requests that each lets through, ...
     limit: u32,
     /// ... how long it is, in seconds, ...
     length_s: u32,
     /// ... and what counts in it.
     kind: Kind,
-    /// Whether more requests may wait at a worker than it lets wait; the others are refused.
+    /// True if more requests may wait at a worker than it lets wait; the others are refused.
     is_crowded: bool,
 }
 
-/// What counts.
+/// The window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// What was admitted in the window.
+    /// The admissions in the window.
     Fixed,
-    /// What remains of the one before, too.
+    /// The rest of the one before, too.
     Sliding,
-    /// What was admitted within the length of one.
+    /// The admissions within the length of one.
     Log,
 }
 
@@ -134,7 +134,7 @@ impl Windows {
 
     /// Ends the run if more is let through than the naive model would let through at any moment, or clearly less in
     /// all.
-    pub fn judge(self, world: &World, faults: &Schedule, clients: &[Asking], end: u64) {
+    pub fn check(self, world: &World, faults: &Schedule, clients: &[Asking], end: u64) {
         for (key, asking) in (0..world.setup().keys).zip(clients) {
             let above = self.above(world, key);
             if above > 0.0 {
@@ -198,7 +198,7 @@ impl Windows {
         }
     }
 
-    /// What the first client was admitted, and what it would ideally be admitted.
+    /// The first client's admissions, and the ideal ones.
     pub fn counted(self, world: &World) -> String {
         let (admitted, ideally) = self.figures(world, 0);
         format!("{admitted} of {ideally}")
@@ -247,7 +247,7 @@ impl Windows {
     }
 }
 
-/// What became of client `key`'s requests, and when by the store's clock, in nanoseconds since 1970.
+/// The outcomes of client `key`'s requests, and their times by the store's clock, in nanoseconds since 1970.
 fn logged(world: &World, key: u32) -> impl Iterator<Item = (u64, &Logged)> {
     let begins = world.setup().begins_us * 1_000 + WARM_UP_NS;
     world.log.iter().filter(move |logged| logged.key == key).map(move |logged| (begins + logged.at, logged))

@@ -17,36 +17,36 @@ use super::clocks::{Clock, WallClock};
 use super::setup::Setup;
 use super::world::Call;
 
-/// How long a silent POP counts as one of the region, in nanoseconds (weir-sync's default).
+/// Time for which a silent POP counts as one of the region, in nanoseconds (weir-sync's default).
 const POP_TTL_NS: u64 = 10 * SECOND_NS;
 /// The first pause before a store that is out of reach is asked again, in nanoseconds (weir-sync's).
 const BACKOFF_NS_MIN: u64 = SECOND_NS / 20;
 /// The longest such pause, in nanoseconds (weir-sync's).
 pub(super) const BACKOFF_NS_MAX: u64 = 2 * SECOND_NS;
 
-/// What a weir-sync asks the store.
+/// A weir-sync's call to the store.
 #[derive(Debug)]
 pub(super) enum Question {
-    /// What a report brings.
+    /// The charges of a report.
     Report(Call, Box<Pending>),
-    /// What an interval brings.
+    /// The calls of an interval.
     Tick(Tick),
-    /// How budgets stand.
+    /// The state of budgets.
     Look(Look),
     /// To forget the budget of a key.
     Forget(BudgetId),
-    /// Which keys are banned.
+    /// The banned keys.
     Bans(BanListing),
     /// The text of the rule set that a POP asks for.
     Rules(Call),
-    /// Whether it is there again.
+    /// A probe.
     Probe,
 }
 
 /// A question on its way to the store and back, until it is answered. The network may repeat it.
 pub(super) type UnderWay = Rc<RefCell<Option<Question>>>;
 
-/// What the store answers.
+/// The store's answer.
 #[derive(Debug)]
 pub(super) enum Answer {
     Report(StoreReplies<()>),
@@ -56,11 +56,11 @@ pub(super) enum Answer {
     Forget,
     Bans(Vec<BannedKey>),
     Probe,
-    /// The store's clock shows this, which is later than the call said that it can: nothing was done.
+    /// The store's clock shows this, which is later than the call's latest time: nothing was done.
     Late(u64),
 }
 
-/// What to do once the store has answered.
+/// The next step once the store has answered.
 #[derive(Debug)]
 pub(super) enum Next {
     Ask(Box<Question>),
@@ -84,7 +84,7 @@ pub struct Sync {
     pub region: usize,
     /// The name it charges budgets by.
     pub member: String,
-    /// Whether it runs.
+    /// True if it runs.
     pub is_up: bool,
     /// Counts its starts: an answer to a question of an earlier life is dropped.
     pub life: u32,
@@ -95,14 +95,14 @@ pub struct Sync {
     hub: Hub,
     link: Link,
     store_clock: Option<StoreClock>,
-    /// The rule set that POPs are told to run, as the store last said.
+    /// The rule set that POPs are to run, as last read from the store.
     rule_set: RuleSet,
-    /// When it last started again.
+    /// The time of its last restart.
     pub restarted_at: Option<u64>,
-    /// What POPs claimed and were refused, by their names.
+    /// The refused claims of POPs, by their names.
     pub refused: Vec<(String, Refusal)>,
-    /// The number of these that the judge has seen.
-    pub judged: usize,
+    /// The number of these that were checked.
+    pub checked: usize,
 }
 
 impl Sync {
@@ -134,39 +134,39 @@ impl Sync {
             rule_set: RuleSet::default(),
             restarted_at: None,
             refused: Vec::new(),
-            judged: 0,
+            checked: 0,
         }
     }
 
-    /// Whether it only probes the store: everything else is answered at once, without the store.
+    /// True if it only probes the store: everything else is answered at once, without the store.
     pub fn is_store_lost(&self) -> bool {
         self.link.pause_ns.is_some()
     }
 
-    /// What it asked at `asked_at` was answered by `now`, or failed. Returns the pause before the next probe, if any.
-    pub(super) fn heard_of_store(
+    /// A call of `asked_at` was answered by `now`, or failed. Returns the pause before the next probe, if any.
+    pub(super) fn observe_store(
         &mut self,
         question: &Question,
         is_answered: bool,
         asked_at: u64,
         now: u64,
     ) -> Option<u64> {
-        self.link.heard(matches!(question, Question::Probe), is_answered, asked_at, now)
+        self.link.observe(matches!(question, Question::Probe), is_answered, asked_at, now)
     }
 
-    /// What it knows of the store's clock.
+    /// Its bounds of the store's clock.
     pub fn store_bounds(&mut self, now: u64) -> Bounds {
         let (own_us, unix_us) = (self.own_us(now), self.wall.at_us(now));
         self.store_clock.get_or_insert(StoreClock::new(unix_us, own_us)).bounds(own_us)
     }
 
-    /// Whether it is in touch with the store, and has asked it before.
+    /// True if it is in touch with the store, and has asked it before.
     pub(super) fn knows_the_stores_clock(&self) -> bool {
         self.is_up && !self.is_store_lost() && self.store_clock.is_some()
     }
 
-    /// What it asked at `asked_at` was answered by `now`: what the store's clock showed.
-    pub(super) fn hear_clock(&mut self, asked_at: u64, now: u64, answer: &Answer) {
+    /// A call of `asked_at` was answered by `now`: takes in the time that the store's clock showed.
+    pub(super) fn observe_clock(&mut self, asked_at: u64, now: u64, answer: &Answer) {
         let shown_us = match answer {
             Answer::Report(StoreReplies { accounts, acquired, .. }) => {
                 let charged = accounts.iter().flatten().map(|account| account.now_us);
@@ -192,7 +192,7 @@ impl Sync {
         self.hub.report(Speaker::Pop, self.clock.at(now), self.wall.at_us(now), report)
     }
 
-    /// The rule set that POPs fetch, if it has heard of one.
+    /// The rule set that POPs fetch, if it knows one.
     pub fn document(&self) -> Option<Rc<[u8]>> {
         (self.rule_set.version > 0).then(|| Rc::clone(&self.rule_set.document))
     }
@@ -202,18 +202,18 @@ impl Sync {
         self.hub.tick(self.clock.at(now))
     }
 
-    /// The bans that the other regions are to hear of.
+    /// The bans that the other regions are to get.
     pub fn share_bans(&mut self, now: u64) -> BanListing {
         self.hub.share_bans(self.clock.at(now))
     }
 
-    /// An operator bans a key for so many milliseconds.
+    /// An operator bans a key for this number of milliseconds.
     pub fn ban(&mut self, id: BudgetId, for_ms: u32, now: u64) {
         self.hub.ban(self.clock.at(now), id, for_ms);
     }
 
     /// The store has answered, or has not.
-    pub(super) fn told(&mut self, question: Question, answer: Option<Answer>, now: u64) -> Next {
+    pub(super) fn apply(&mut self, question: Question, answer: Option<Answer>, now: u64) -> Next {
         let time = self.clock.at(now);
         match (question, answer) {
             (Question::Report(call, pending), answer) => {
@@ -273,7 +273,7 @@ struct Link {
 
 impl Link {
     /// After how long to probe the store, if at all.
-    fn heard(&mut self, is_probe: bool, is_answered: bool, asked_at: u64, now: u64) -> Option<u64> {
+    fn observe(&mut self, is_probe: bool, is_answered: bool, asked_at: u64, now: u64) -> Option<u64> {
         match (self.pause_ns, is_answered) {
             (Some(_), true) if is_probe => {
                 *self = Self { pause_ns: None, since: now };

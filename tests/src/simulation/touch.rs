@@ -1,10 +1,10 @@
-//! When parts of a world are in touch: news from one of them then reaches the others in a stated time.
+//! Times for which parts of a world are in touch: news from one of them then reaches the others in a stated time.
 
 use super::faults::{Fault, Schedule};
 use super::setup::Setup;
 use super::stretch::{self, Span};
 
-/// What has to be whole for news to go from one POP to another, or from an operator to a POP.
+/// The parts that have to be whole for news to go from one POP to another, or from an operator to a POP.
 #[derive(Clone, Copy, Debug)]
 pub enum Way {
     /// Between these POPs of one region, which have one weir-sync: the store is not needed.
@@ -16,7 +16,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Whether a fault is on the way.
+    /// True if a fault is on the way.
     fn is_hurt_by(self, fault: &Fault, setup: &Setup) -> bool {
         let ends = match self {
             Self::Within(from, to) | Self::Between(from, to) => [from, to],
@@ -39,15 +39,15 @@ impl Way {
         }
     }
 
-    /// The times before `end` in which it is whole, each from the moment at which it is mended.
+    /// The times before `end` in which it is whole, each from the moment at which it is repaired.
     pub fn whole(self, schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
         let mine = schedule.iter().filter(|(_, fault)| self.is_hurt_by(fault, setup)).cloned().collect();
         let settled = stretch::clean(&mine, setup, end).into_iter();
         settled.map(|(from, to)| (from.saturating_sub(setup.recovery_ns()), to)).collect()
     }
 
-    /// How long news takes on it that exists when it is mended, in nanoseconds: a lost report is given up and the next
-    /// one tells it, and each message is then under way once.
+    /// Time that existing news takes on it once it is repaired, in nanoseconds: a lost report times out and the next
+    /// one has it, and each message is then under way once.
     pub fn takes_ns(self, setup: &Setup) -> u64 {
         let turns = setup.interval_ns * setup.syncs_per_region as u64;
         let store_ns = match self {
@@ -57,8 +57,8 @@ impl Way {
         setup.timeout_ns + 2 * (turns + setup.interval_ns) + setup.round_trip_ns() + store_ns
     }
 
-    /// When news of `at` is known at its end, before `until`, allowing `more_ns` for lost messages. `None` if it is not
-    /// whole for long enough, or if the news is `lost` by then: nothing has it to tell any more.
+    /// The time at which news of `at` is known at its end, before `until`, allowing `more_ns` for lost messages. `None`
+    /// if it is not whole for long enough, or if the news is `lost` by then: nothing has it any more.
     pub fn known_at(
         self,
         (schedule, setup): (&Schedule, &Setup),

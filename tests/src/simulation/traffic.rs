@@ -1,4 +1,4 @@
-//! When requests arrive, at which POP, and from which client.
+//! Arrivals of requests: their times, POPs and clients.
 
 use fastrand::Rng;
 use weir_protocol::time::SECOND_NS;
@@ -12,7 +12,7 @@ pub struct Arrival {
     pub pop: usize,
     /// The client.
     pub key: u32,
-    /// What for: a place in [`super::setup::PATHS`].
+    /// Its path: a place in [`super::setup::PATHS`].
     pub path: u8,
     /// The cost that it states; see [`super::setup::BY_COST`].
     pub cost: u32,

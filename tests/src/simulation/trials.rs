@@ -28,7 +28,7 @@ pub enum Trial {
     Dear,
     /// The same at one POP.
     DearAtOne,
-    /// A client asks one POP that again and again does not hear its weir-sync for seconds; then all arrives at once.
+    /// A client asks one POP whose weir-sync is silent again and again for seconds; then all arrives at once.
     Silent,
     /// Nothing goes wrong, but the burst fills in a tenth of a second or less.
     SmallBurst,
@@ -40,7 +40,7 @@ pub enum Trial {
     Cold,
     /// Three nested rules and three clients.
     Nested,
-    /// Two weir-syncs a region, however far away they are and however seldom they hear of a POP.
+    /// Two weir-syncs a region, however far away they are and however seldom a POP reports to them.
     Replicas,
     /// A POP is cut off with tokens that it leased ahead, and every POP is asked for a burst once its lease has ended.
     LeasesEnd,
@@ -48,17 +48,17 @@ pub enum Trial {
 
 /// The longest lease of a POP that is alone, in nanoseconds.
 const LEASE_NS: u64 = 4 * SECOND_NS;
-/// How long a client bursts at least, in seconds.
+/// The shortest time for which a client bursts, in seconds.
 const AGAIN_SECONDS: u64 = 40;
-/// How long expensive requests come at least, in seconds: each is a large part of what a short run admits.
+/// The shortest time for which expensive requests come, in seconds: each is a large part of a short run's admissions.
 const DEAR_SECONDS: u64 = 80;
-/// How long a POP or a region is alone at least, in seconds.
+/// The shortest time for which a POP or a region is alone, in seconds.
 const ALONE_SECONDS: u64 = 26;
-/// How long the trial with silent links takes at least, in seconds.
+/// The shortest length of the trial with silent links, in seconds.
 const SILENT_SECONDS: u64 = 42;
-/// How long nothing goes wrong at least, in seconds.
+/// The shortest time without faults, in seconds.
 const STEADY_SECONDS: u64 = 60;
-/// How long the trial in which leases end takes at least, in seconds.
+/// The shortest length of the trial in which leases end, in seconds.
 const LEASES_SECONDS: u64 = 60;
 
 impl Trial {
@@ -95,7 +95,7 @@ impl Trial {
         }
     }
 
-    /// How many seconds it takes at least, before the end of all faults.
+    /// The shortest length before the end of all faults, in seconds.
     pub fn seconds(self) -> u64 {
         match self {
             Self::PopAlone | Self::RegionAlone => ALONE_SECONDS + 6,

@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// The budget of a key is forgotten at an operator's word: what it owed is forgiven.
+    /// The budget of a key is forgotten by an operator's reset: what it owed is forgiven.
     pub(super) fn forget(&mut self, id: &BudgetId, now: u64) {
         self.store.forget(id);
         if let Some((rule, key)) = self.reference.named(id) {
@@ -106,12 +106,13 @@ impl World {
         let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
         for (rule, key) in named {
             let id = self.reference.id(rule, key);
-            let said = self.store.said(&id).map_or(0, |said| said.of_pop(&self.pops[pop].name));
+            let reported =
+                self.store.reported(&id).map_or(0, |reported| reported.of_pop(&self.pops[pop].name));
             let account = self.reference.account_mut(rule, key);
             let at_pop = &mut account.pops[pop];
             at_pop.meter = super::account::Meter::default();
             // What an earlier crash lost is not lost again: the count of lost tokens is an upper limit.
-            let lost = at_pop.tally.admitted - said.min(at_pop.tally.admitted);
+            let lost = at_pop.tally.admitted - reported.min(at_pop.tally.admitted);
             account.lost += lost;
             if !account.sharing.strict {
                 account.is_forgiven(account.quota.token_ns() * lost.min(account.quota.burst().into()), now);

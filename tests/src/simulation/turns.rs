@@ -14,20 +14,20 @@ use super::traffic;
 use super::windows::{ALL_AT_ONE_NS, SECONDS, at_one_in_the_end, trouble};
 use super::world::{WARM_UP_NS, World};
 
-/// How many turns come in a second, ...
+/// The number of turns in a second, ...
 const RATE: u64 = 100;
 /// ... and how many requests may wait for theirs.
 const QUEUE: u64 = 50;
-/// What is asked for in the row without trouble, as times what is given.
+/// The demand in the row without trouble, as a multiple of the supply.
 const ASKED: f64 = 3.0;
 /// For how long the figures are taken at the end, and before all requests come to one POP.
 const LOOK_NS: u64 = 5 * SECOND_NS;
 
 const TURN_NS: u64 = SECOND_NS / RATE;
 const PLACES_NS: u64 = (QUEUE + 1) * TURN_NS;
-/// What a POP adds: times are told in whole milliseconds, and it looks every 10 ms whose turn has come.
+/// The delay that a POP adds: times are rounded to whole milliseconds, and it looks every 10 ms whose turn has come.
 const POP_NS: u64 = 11_000_000;
-/// What clocks that drift add within the longest wait.
+/// The delay that clocks that drift add within the longest wait.
 const DRIFT_NS: u64 = SECOND_NS / 1_000;
 
 /// A turn that a store gave, in nanoseconds of its clock.
@@ -109,7 +109,7 @@ pub fn above_in_trouble(world: &World) -> f64 {
     turns_in(closer_ns(world).saturating_sub(world.setup().timeout_ns + POP_NS + DRIFT_NS))
 }
 
-/// What reached the upstream, as a part of what a queue would let through that hears of each request as it comes.
+/// Requests at the upstream, as a part of those of a queue that sees each request as it comes.
 pub fn beside_a_queue(world: &World) -> f64 {
     let mut ends = VecDeque::new();
     let mut naive = 0_u64;
@@ -124,7 +124,7 @@ pub fn beside_a_queue(world: &World) -> f64 {
     part(went_on(world).len(), naive)
 }
 
-/// What reached the upstream before all requests come to one POP, as a part of the turns there were.
+/// Requests at the upstream before all come to one POP, as a part of the turns there were.
 pub fn used_by_all(world: &World) -> f64 {
     used_until(world, ALL_AT_ONE_NS)
 }
@@ -139,7 +139,7 @@ fn used_until(world: &World, end: u64) -> f64 {
     part(went_on(world).iter().filter(is_then).count(), LOOK_NS / TURN_NS)
 }
 
-/// When requests reached the upstream.
+/// The times at which requests reached the upstream.
 fn went_on(world: &World) -> Vec<u64> {
     let mut times: Vec<_> = world.pops.iter().flat_map(|pop| pop.went_on.iter().copied()).collect();
     times.sort_unstable();

@@ -13,7 +13,7 @@ use super::setup::RuleText;
 use super::traffic::{self, Traffic};
 use super::world::{WARM_UP_NS, World};
 
-/// How long the windows are, in seconds, ...
+/// The length of the windows, in seconds, ...
 const LENGTH_S: u64 = 5;
 /// ... how many requests each lets through, ...
 const LIMIT: u64 = 500;
@@ -22,7 +22,7 @@ const ASKED: f64 = 400.0;
 /// ... and for how many seconds.
 pub(super) const SECONDS: u64 = 60;
 
-/// When all of them come to one POP, in the rows that try that.
+/// The time at which all of them come to one POP, in the rows that try that.
 pub(super) const ALL_AT_ONE_NS: u64 = (SECONDS - LENGTH_S) * SECOND_NS;
 
 const LENGTH_NS: u64 = LENGTH_S * SECOND_NS;
@@ -77,7 +77,7 @@ pub(super) fn at_one_in_the_end(size: Size) -> Traffic {
     traffic::poisson(ASKED, move |rng, at| place(rng, at, size.pops))
 }
 
-/// When the store's clock showed what it does at the begin of the traffic, in nanoseconds since 1970.
+/// The time of the store's clock at the begin of the traffic, in nanoseconds since 1970.
 fn begins_ns(world: &World) -> u128 {
     u128::from(world.setup().begins_us) * 1_000 + u128::from(WARM_UP_NS)
 }
@@ -120,7 +120,7 @@ pub fn above_log(world: &World) -> f64 {
     fullest.saturating_sub(usize::try_from(LIMIT).unwrap_or(0)) as f64
 }
 
-/// What is admitted in the length before all requests come to one POP, as a part of the limit.
+/// Admissions in the length before all requests come to one POP, as a part of the limit.
 pub fn used_by_all(world: &World) -> f64 {
     used_until(world, ALL_AT_ONE_NS)
 }
@@ -135,7 +135,7 @@ fn used_until(world: &World, end: u64) -> f64 {
     world.log.iter().filter(|logged| logged.passed && is_then(logged.at)).count() as f64 / LIMIT as f64
 }
 
-/// What the last window admits, which is without trouble, as a part of the limit.
+/// Admissions of the last window, which is without trouble, as a part of the limit.
 pub fn used(world: &World) -> f64 {
     let end = (begins_ns(world) + u128::from(SECONDS * SECOND_NS)) / u128::from(LENGTH_NS);
     let quiet = admissions(world).filter(|(window, _)| *window == end - 1).count();

@@ -14,11 +14,11 @@ use super::clocks::Clock;
 use super::faults::{Fault, Schedule};
 use super::ideal::{At, AtPops};
 use super::invariants::{self, Label};
-use super::ledger::Said;
+use super::ledger::Reported;
 use super::log::{Logged, Took};
 use super::many::Wire;
 use super::network::Network;
-use super::pop::{Asked, Pop, Verdict};
+use super::pop::{Asked, Decision, Pop};
 use super::queue::Queue;
 use super::reference::Reference;
 use super::reserved::Lasting;
@@ -28,9 +28,9 @@ use super::stretch::Compared;
 use super::sync::{Answer, Sync, UnderWay};
 use super::traffic::{Arrival, Traffic};
 
-/// How long the fleet is up before the traffic begins, in nanoseconds: every POP has greeted by then.
+/// Time for which the fleet is up before the traffic begins, in nanoseconds: every POP has reported by then.
 pub const WARM_UP_NS: u64 = 5 * SECOND_NS;
-/// How often the age of the POPs' news is looked at, in nanoseconds.
+/// Time between two looks at the age of the POPs' news, in nanoseconds.
 const LOOK_NS: u64 = SECOND_NS / 20;
 
 /// A report under way.
@@ -47,9 +47,9 @@ pub(super) struct Asker {
     pub(super) sync: usize,
     pub(super) life: u32,
     pub(super) at: u64,
-    /// When the call was sent: later, if the store called the first one late.
+    /// The time of the call: later, if the store called the first one late.
     pub(super) sent_at: u64,
-    /// What it knew of the store's clock then.
+    /// Its bounds of the store's clock then.
     pub(super) bounds: Bounds,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Event {
         pop: usize,
         worker: usize,
     },
-    Heard {
+    ReportArrives {
         call: Call,
         sync: usize,
         report: Rc<[u8]>,
@@ -89,8 +89,8 @@ pub(super) enum Event {
     Ends(usize),
     /// An operator puts the rule set at this place.
     Put(usize),
-    /// An operator says the word at this place.
-    Says(usize),
+    /// An operator's action at this place.
+    OperatorActs(usize),
     Keep {
         restored_at: u64,
     },
@@ -100,7 +100,7 @@ pub(super) enum Event {
 /// Everything, and what is due next.
 pub struct World {
     pub(super) setup: Setup,
-    /// Which run this is.
+    /// The run.
     pub label: Label,
     /// Draws what links and restarts do.
     pub(super) rng: Rng,
@@ -118,20 +118,20 @@ pub struct World {
     rules_of: [Vec<usize>; super::setup::PATHS.len()],
     pub(super) has_penalties: bool,
     fleet: Fleet,
-    /// What was truly offered and admitted.
+    /// The tokens truly offered and admitted.
     pub reference: Reference,
-    /// What was compared with an ideal limiter.
+    /// Comparisons with an ideal limiter.
     pub compared: Vec<Compared>,
     /// The POPs and regions that are alone for a while, and what they may admit.
     pub apart: Vec<Apart>,
-    /// What went over the wire.
+    /// Traffic on the wire.
     pub wire: Wire,
     pub(super) confirmed: Confirmed,
-    /// What became of each request, if that is kept.
+    /// The outcome of each request, if that is kept.
     pub log: Vec<Logged>,
-    /// Requests whose responses tell their cost.
+    /// Requests whose responses state their cost.
     pub lasting: Vec<Lasting>,
-    /// Which POP took which of the rule sets that were put, and when.
+    /// The POPs' changes to the rule sets that were put, with their times.
     pub took: Vec<Took>,
 }
 
@@ -198,8 +198,8 @@ impl World {
         for (which, (at, _)) in self.setup.puts.iter().enumerate() {
             self.queue.push(WARM_UP_NS + at, Event::Put(which));
         }
-        for (which, (at, _)) in self.setup.words.iter().enumerate() {
-            self.queue.push(WARM_UP_NS + at, Event::Says(which));
+        for (which, (at, _)) in self.setup.operator_actions.iter().enumerate() {
+            self.queue.push(WARM_UP_NS + at, Event::OperatorActs(which));
         }
         for (at, fault) in schedule {
             let at = WARM_UP_NS + at;
@@ -227,7 +227,7 @@ impl World {
 
     /// Begins to compare what is admitted with an ideal limiter that begins where the budgets are.
     pub fn begin_stretch(&mut self, now: u64) {
-        for (rule, key, to_be_heard) in self.look_around() {
+        for (rule, key, unreported) in self.look_around() {
             let id = self.reference.id(rule, key);
             let kept_ns = self.store.deficit_ns(&id, WARM_UP_NS + now);
             let is_known = self.store.charged(&id) > 0;
@@ -236,7 +236,7 @@ impl World {
             // The budget knows best what a fault cost: debt that it forgave is not paid back, and what it charged
             // because a clock went back is.
             if now > 0 && !account.sharing.strict {
-                let owed_ns = kept_ns + to_be_heard * account.quota.token_ns();
+                let owed_ns = kept_ns + unreported * account.quota.token_ns();
                 let debt_ns = account.debt.deficit_ns(now);
                 account.owed.set(owed_ns, now);
                 // Debt that was lost cannot be paid back.
@@ -259,20 +259,20 @@ impl World {
         self.reference.begin_stretch(&self.setup, now, at_pops);
     }
 
-    /// Notes what budgets will never hear of, and what is not decided yet. Returns, by rule and key, the tokens that
-    /// POPs admitted and will still report, and that are not charged.
+    /// Counts the tokens that will never be reported, and those not decided yet. Returns, by rule and key, the tokens
+    /// that POPs admitted and will still report, and that are not charged.
     fn look_around(&mut self) -> Vec<(usize, u32, u64)> {
         let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
         let look = |(rule, key)| {
             let id = self.reference.id(rule, key);
-            let said = self.store.said(&id);
-            let (mut unsaid, mut uncharged) = (self.reference.account(rule, key).tally.admitted, 0);
-            unsaid = unsaid.saturating_sub(said.map_or(0, Said::total));
+            let reported = self.store.reported(&id);
+            let (mut unreported, mut uncharged) = (self.reference.account(rule, key).tally.admitted, 0);
+            unreported = unreported.saturating_sub(reported.map_or(0, Reported::total));
             let mut undecided = 0;
             for pop in self.pops.iter_mut().filter(|pop| pop.is_up) {
                 if let Some((source, admitted, confirmed)) = pop.counted(rule, key) {
-                    let said = said.map_or(0, |said| said.of_source(&source));
-                    unsaid = unsaid.saturating_sub(admitted.saturating_sub(said));
+                    let reported = reported.map_or(0, |reported| reported.of_source(&source));
+                    unreported = unreported.saturating_sub(admitted.saturating_sub(reported));
                     uncharged += self.store.uncharged_of(&id, &source, admitted, confirmed);
                 }
                 let waiting =
@@ -281,7 +281,7 @@ impl World {
                     waiting.map(|asked| u64::from(self.reference.cost(rule, asked.cost))).sum::<u64>();
             }
             let account = self.reference.account_mut(rule, key);
-            (account.unsaid, account.undecided) = (unsaid, undecided);
+            (account.unreported, account.undecided) = (unreported, undecided);
             (rule, key, uncharged)
         };
         named.into_iter().map(look).collect()
@@ -301,9 +301,9 @@ impl World {
                 continue;
             }
             let id = self.reference.id(rule, key);
-            let said = self.store.said(&id).map_or(0, Said::total);
+            let reported = self.store.reported(&id).map_or(0, Reported::total);
             let uncharged = self.store.uncharged(&id);
-            invariants::nothing_is_forgotten(&self.label, account, &id, said, uncharged, end);
+            invariants::nothing_is_forgotten(&self.label, account, &id, reported, uncharged, end);
         }
     }
 
@@ -343,11 +343,11 @@ impl World {
     fn handle(&mut self, now: u64, event: Event) {
         match event {
             Event::Tick { pop, worker } => self.tick(now, pop, worker),
-            Event::Heard { call, sync, report } => self.heard(now, call, sync, &report),
+            Event::ReportArrives { call, sync, report } => self.report_arrives(now, call, sync, &report),
             Event::AtStore { asker, question } => self.at_store(now, asker, question),
-            Event::FromStore { asker, question, answer } => self.told(now, asker, &question, answer),
+            Event::FromStore { asker, question, answer } => self.store_answers(now, asker, &question, answer),
             Event::Answered { call, reply, is_settled } => {
-                self.confirmed.heard(call.id, &reply);
+                self.confirmed.replied(call.id, &reply);
                 let decided = self.pops[call.pop].answered(call.worker, call.id, &reply, is_settled, now);
                 self.decided(now, call.pop, decided);
                 self.make_calls(now, call.pop);
@@ -358,7 +358,7 @@ impl World {
                 self.make_calls(now, call.pop);
             }
             Event::Put(which) => self.put(which),
-            Event::Says(which) => self.operator_says(now, which),
+            Event::OperatorActs(which) => self.operator_acts(now, which),
             Event::Listen(sync) => self.listen(now, sync),
             Event::Probe { sync, life } => self.probe(now, sync, life),
             Event::Look => self.look(now),
@@ -404,19 +404,19 @@ impl World {
         let now = WARM_UP_NS + at;
         let workers = self.pops[pop].workers();
         let worker = if workers > 1 { self.traffic_rng.usize(0..workers) } else { 0 };
-        let verdict = self.pops[pop].decide(worker, Asked { key, path, cost }, now);
+        let decision = self.pops[pop].decide(worker, Asked { key, path, cost }, now);
         if self.setup.accounts_for(key) {
             self.reference.sample_until(at);
             let rules = self.rules_of[usize::from(path)].iter();
             let costs: Vec<_> = rules.map(|&rule| (rule, self.reference.cost(rule, cost))).collect();
-            let heard_at = self.pops[pop].news_at.saturating_sub(WARM_UP_NS);
-            let is_crowded = verdict == Verdict::Refused && self.pops[pop].is_crowded(worker);
-            self.reference.offer(key, &costs, At { pop, now: at, heard_at, is_crowded });
+            let reported_at = self.pops[pop].news_at.saturating_sub(WARM_UP_NS);
+            let is_crowded = decision == Decision::Refused && self.pops[pop].is_crowded(worker);
+            self.reference.offer(key, &costs, At { pop, now: at, reported_at, is_crowded });
             self.offer_apart(arrival);
         }
-        match verdict {
-            Verdict::Waits => self.make_calls(now, pop),
-            verdict => self.account(arrival, &verdict),
+        match decision {
+            Decision::Waits => self.make_calls(now, pop),
+            decision => self.account(arrival, &decision),
         }
     }
 
@@ -452,17 +452,17 @@ impl World {
     }
 
     /// A request that has waited at a POP is decided.
-    fn decided(&mut self, now: u64, pop: usize, decided: Option<(Asked, Verdict)>) {
-        if let Some((Asked { key, path, cost }, verdict)) = decided {
-            self.account(Arrival { at: now - WARM_UP_NS, pop, key, path, cost }, &verdict);
+    fn decided(&mut self, now: u64, pop: usize, decided: Option<(Asked, Decision)>) {
+        if let Some((Asked { key, path, cost }, decision)) = decided {
+            self.account(Arrival { at: now - WARM_UP_NS, pop, key, path, cost }, &decision);
         }
     }
 
-    fn account(&mut self, arrival: Arrival, verdict: &Verdict) {
+    fn account(&mut self, arrival: Arrival, decision: &Decision) {
         let Arrival { at, pop, key, path, cost } = arrival;
-        self.go_on(at, pop, verdict);
+        self.go_on(at, pop, decision);
         if self.setup.keeps_log {
-            let (passed, bans) = (*verdict == Verdict::Admitted, self.pops[pop].has_banned());
+            let (passed, bans) = (*decision == Decision::Admitted, self.pops[pop].has_banned());
             self.log.push(Logged { at, pop, key, path, cost, passed, bans });
         }
         if !self.setup.accounts_for(key) {
@@ -471,14 +471,14 @@ impl World {
         self.reference.sample_until(at);
         let regions = self.setup.regions;
         for apart in self.apart.iter_mut().filter(|apart| apart.counts(pop, regions, at)) {
-            if let Some(own) = apart.own.get_mut(key as usize).filter(|_| *verdict == Verdict::Admitted) {
+            if let Some(own) = apart.own.get_mut(key as usize).filter(|_| *decision == Decision::Admitted) {
                 own.tally.admitted += u64::from(self.reference.cost(0, cost));
             }
         }
         for &rule in &self.rules_of[usize::from(path)] {
             let cost = self.reference.cost(rule, cost);
             let account = self.reference.account_mut(rule, key);
-            if *verdict == Verdict::Admitted {
+            if *decision == Decision::Admitted {
                 account.admit(pop, cost, at);
                 let local = self.pops[pop].clock.undisturbed(WARM_UP_NS + at).as_nanos();
                 invariants::one_pop_keeps_the_quota(&self.label, account, pop, cost, local, at);
@@ -486,7 +486,7 @@ impl World {
                 account.pops[pop].cold += if self.pops[pop].counts(rule, key) { 0 } else { u64::from(cost) };
             }
             if (rule, key) == (0, 0) {
-                self.reference.sample(pop, cost, *verdict == Verdict::Admitted);
+                self.reference.sample(pop, cost, *decision == Decision::Admitted);
             }
         }
     }

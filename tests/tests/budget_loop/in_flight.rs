@@ -1,5 +1,5 @@
 //! Requests in flight that the fleet counts: whatever happens to messages and POPs, there are never more than the
-//! limit, if none lasts longer than the rule says.
+//! limit, if none lasts longer than the rule's limit.
 
 use proptest::prelude::*;
 use weir_budget::escrow::Escrow;
@@ -16,9 +16,9 @@ use crate::{Client, SECOND_US, answer, at};
 /// The store's clock when the test begins.
 const ESCROW_US: u64 = 1 << 50;
 const LIMIT: usize = 4;
-/// After so long a request is over, whether its end is seen or not.
+/// Time after which a request is over, with or without an end.
 const EXPIRES_US: u64 = 2 * SECOND_US;
-/// How long an acquire waits for its answer.
+/// Time that an acquire waits for its answer.
 const TIMEOUT_US: u64 = SECOND_US;
 const POPS: usize = 3;
 const RULES: &[u8] =
@@ -87,9 +87,9 @@ impl World {
         for message in self.messages.iter_mut().filter(|one| one.answer.is_none() && one.arrives_us <= now) {
             message.answer = Some(answer(&mut self.escrow, &message.report, ESCROW_US | message.arrives_us));
         }
-        let mut heard: Vec<_> = self.messages.extract_if(.., |one| one.is_due(now)).collect();
-        heard.sort_by_key(|one| one.answered_us);
-        for message in heard {
+        let mut due: Vec<_> = self.messages.extract_if(.., |one| one.is_due(now)).collect();
+        due.sort_by_key(|one| one.answered_us);
+        for message in due {
             self.observe(message);
         }
     }
@@ -177,7 +177,7 @@ impl World {
         self.tables += 1;
         self.pops[pop] = Pop::new(pop, self.tables);
         self.flights.retain(|flight| flight.pop != pop);
-        // What it sent still arrives; nobody hears the answers.
+        // Its messages still arrive; the replies reach nobody.
         for message in self.messages.extract_if(.., |message| message.pop == pop && message.answer.is_none())
         {
             answer(&mut self.escrow, &message.report, ESCROW_US | self.us);
@@ -187,7 +187,7 @@ impl World {
 }
 
 impl Message {
-    /// Whether its answer is there, or nobody waits for it any more.
+    /// True if its answer is there, or it has timed out.
     fn is_due(&self, now_us: u64) -> bool {
         self.answer.is_some() && self.answered_us <= now_us || self.made_us + TIMEOUT_US <= now_us
     }
@@ -220,7 +220,7 @@ proptest! {
     /// However late messages are, however many are lost, and whichever POPs die.
     // I6
     #[test]
-    fn there_are_never_more_in_flight_than_the_limit(
+    fn requests_in_flight_never_exceed_the_limit(
         steps in prop::collection::vec((step_us(), act(), 0..POPS, 0..2_usize, trip_us(), 0..50_usize), 1..400),
     ) {
         let mut world = World::new();
@@ -249,7 +249,7 @@ fn fill(world: &mut World, pop: usize) -> usize {
 }
 
 #[test]
-fn the_places_of_a_pop_that_died_come_back_when_its_requests_must_be_over() {
+fn places_of_a_dead_pop_return_after_the_longest_request() {
     let mut world = World::new();
     assert_eq!(fill(&mut world, 0), LIMIT);
     let died_us = world.us;
@@ -265,12 +265,12 @@ fn the_places_of_a_pop_that_died_come_back_when_its_requests_must_be_over() {
 }
 
 #[test]
-fn a_lost_budget_learns_anew_what_is_in_flight() {
+fn a_lost_budget_counts_requests_in_flight_again() {
     let mut world = World::new();
     assert_eq!(fill(&mut world, 0), LIMIT);
     (0..2).for_each(|_| world.end(0, 0, 0));
     world.escrow = Escrow::default();
-    // Two asks: the first is told that its epoch is over.
+    // Two asks: the first reply ends its epoch.
     assert!(fill(&mut world, 0) <= 2);
     assert_eq!(fill(&mut world, 1), 0, "the budget knows of all");
 }

@@ -25,7 +25,7 @@ fn at(us: u64) -> Time {
     Time::from_nanos((1_000 * SECOND_US + us) * 1_000)
 }
 
-/// What a strict rule's budget, at `us` by the store's clock, answers to `report`.
+/// The reply of a strict rule's budget, at `us` by the store's clock, to `report`.
 fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
     let claims: Vec<_> =
         report.keys.iter().map(|key| Claim::of(report.epoch(key), key.admitted, key.ahead)).collect();

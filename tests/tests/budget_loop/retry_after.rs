@@ -23,10 +23,10 @@ const WAY_NS: u64 = 20 * MS;
 const BEGIN_NS: u64 = 1_000 * SECOND_NS;
 /// Some time in a minute, and an hour.
 const UNIX_BEGIN_US: u64 = 1_800_000_007_123_456;
-/// How often a client tries again: as `Retry(3)` of urllib3.
+/// The number of a client's retries: as `Retry(3)` of urllib3.
 const RETRIES: u32 = 3;
 
-/// A response of so many kilobytes.
+/// A response of this number of kilobytes.
 struct Kilobytes(u64);
 
 impl UpstreamResponse for Kilobytes {
@@ -48,7 +48,7 @@ impl UpstreamResponse for Kilobytes {
 struct Pop {
     edge: Engine,
     site: LocalHost,
-    /// How often it ticks: more often than it reports, if it holds requests.
+    /// The number of its ticks: more than its reports, if it holds requests.
     tick_ns: u64,
     answers: VecDeque<(u64, u64, CallResult)>,
 }
@@ -111,7 +111,7 @@ impl World {
         world
     }
 
-    /// What weir-sync answers to a call, now.
+    /// weir-sync's answer to a call, now.
     fn reply(&mut self, call: &SyncCall) -> Vec<u8> {
         let report = Report::decode(&call.body).expect("a report");
         let (now, unix) = (time(self.now_ns), unix_us(self.now_ns));
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// What a gateway's take gets.
+    /// The result of a gateway's acquire.
     fn take(&mut self, take: &Consume) -> ConsumeReply {
         let rule = &self.pops[0].edge.rules().rules()[usize::from(take.rule)];
         let id = weir_budget::budget::BudgetId::new("r".into(), take.value.as_bytes().to_vec());
@@ -232,7 +232,7 @@ impl World {
     }
 }
 
-/// What is next for a request.
+/// The next step of a request.
 enum Next {
     LetThrough,
     Refused(u64),
@@ -251,7 +251,7 @@ impl Next {
                 assert_eq!(answer.status, 429, "{}", answer.details);
                 let headers = std::str::from_utf8(answer.headers).unwrap();
                 let after = headers.lines().find_map(|line| line.strip_prefix("retry-after: "));
-                Self::Refused(after.expect("it says when").parse().unwrap())
+                Self::Refused(after.expect("a time to retry").parse().unwrap())
             }
         }
     }
@@ -276,7 +276,7 @@ fn rules() -> Vec<Value> {
 }
 
 #[test]
-fn a_client_that_obeys_is_let_through_at_its_next_try() {
+fn an_obedient_client_is_admitted_at_its_next_try() {
     for fields in rules() {
         for takes in [false, true] {
             let mut world = World::new(&fields, takes);
@@ -294,10 +294,10 @@ fn a_client_that_obeys_is_let_through_at_its_next_try() {
     }
 }
 
-/// It may hit upon what another POP has not said yet that it spent, or has on hand of a window. What that gives
+/// It may meet tokens that another POP has spent and not yet reported, or has on hand of a window. What that gives
 /// back may be too little for a dear request, and only then is it known when there is enough.
 #[test]
-fn a_client_that_moves_is_let_through_at_its_third_try() {
+fn a_moving_client_is_admitted_at_its_third_try() {
     let is_window = |fields: &Value| fields["algorithm"] == "fixed_window" || fields["algorithm"] == "quota";
     for fields in rules() {
         let most = if is_window(&fields) && fields["cost"] == 4 { 3 } else { 2 };
@@ -311,32 +311,32 @@ fn a_client_that_moves_is_let_through_at_its_third_try() {
 
 /// The second time from memory.
 #[test]
-fn a_client_that_asks_again_at_once_gets_the_same_retry_after() {
+fn an_immediate_retry_gets_the_same_retry_after() {
     for fields in rules() {
         for takes in [false, true] {
             let mut world = World::new(&fields, takes);
-            let mut told = vec![];
-            while told.len() < 3 {
+            let mut waits_s = vec![];
+            while waits_s.len() < 3 {
                 match world.ask(0) {
                     Ok(open) => world.end(0, open, 2),
                     // By then all know what was spent.
-                    Err(_) if told.is_empty() && world.now_ns < BEGIN_NS + 3 * SECOND_NS => {
+                    Err(_) if waits_s.is_empty() && world.now_ns < BEGIN_NS + 3 * SECOND_NS => {
                         world.pass(SECOND_NS);
                     }
-                    Err(after_s) => told.push(after_s),
+                    Err(after_s) => waits_s.push(after_s),
                 }
             }
-            let [first, second, third] = told[..] else { unreachable!() };
+            let [first, second, third] = waits_s[..] else { unreachable!() };
             assert!(
                 first - third <= 1 && second >= third && first >= second,
-                "{told:?}, takes: {takes}: {fields}"
+                "{waits_s:?}, takes: {takes}: {fields}"
             );
         }
     }
 }
 
 #[test]
-fn retry_after_is_no_longer_than_it_must_be() {
+fn retry_after_is_as_short_as_possible() {
     // Tokens of these come back one by one, at times that depend on when they were spent.
     let is_uneven = |fields: &Value| {
         let algorithm = fields["algorithm"].as_str().unwrap_or_default();
@@ -345,7 +345,7 @@ fn retry_after_is_no_longer_than_it_must_be() {
     for fields in rules().into_iter().filter(|fields| !is_uneven(fields)) {
         for takes in [false, true] {
             let mut world = World::new(&fields, takes);
-            let told = (0..100).find_map(|_| match world.ask(0) {
+            let wait_s = (0..100).find_map(|_| match world.ask(0) {
                 Ok(open) => {
                     world.end(0, open, 1);
                     None
@@ -356,10 +356,10 @@ fn retry_after_is_no_longer_than_it_must_be() {
                 }
                 Err(after_s) => Some(after_s),
             });
-            let told =
-                told.unwrap_or_else(|| panic!("it is refused for some seconds, takes: {takes}: {fields}"));
-            world.pass((told - 2) * SECOND_NS);
-            assert!(world.ask(0).is_err(), "{told} s were too long, takes: {takes}: {fields}");
+            let wait_s =
+                wait_s.unwrap_or_else(|| panic!("it is refused for some seconds, takes: {takes}: {fields}"));
+            world.pass((wait_s - 2) * SECOND_NS);
+            assert!(world.ask(0).is_err(), "{wait_s} s were too long, takes: {takes}: {fields}");
         }
     }
 }

@@ -60,7 +60,7 @@ proptest! {
     /// However late messages are, however many are lost or come twice.
     // I6
     #[test]
-    fn no_more_than_the_quota_is_ever_spent(
+    fn spending_never_exceeds_the_quota(
         steps in prop::collection::vec((0..POPS.len(), 0u64..60_000, 0u64..900_000, 0u64..1_800_000, 0u8..8), 1..300),
     ) {
         let (mut workers, mut escrow, mut waiting) = (workers(), Escrow::default(), Vec::<Waiting>::new());

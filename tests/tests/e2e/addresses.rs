@@ -1,4 +1,4 @@
-//! Whose bucket a request counts in.
+//! The client address of a request, which chooses its bucket.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,7 +14,7 @@ fn single() -> Setup {
 }
 
 #[tokio::test]
-async fn an_address_is_that_of_the_trusted_hops_in_any_form_and_cut_to_its_network() {
+async fn an_address_comes_from_the_trusted_hops() {
     let key = json!([{"client_address": {"ipv4": 24, "ipv6": 48}}]);
     let networks = Setup::with(rules([with(rule("per-network", "1/h", 1), "key", key)]));
     let cases: [(Setup, &[(&str, u16)]); 3] = [
@@ -62,7 +62,7 @@ async fn an_address_is_that_of_the_trusted_hops_in_any_form_and_cut_to_its_netwo
 }
 
 #[tokio::test]
-async fn without_a_trusted_hop_the_header_buys_nothing() {
+async fn without_a_trusted_hop_the_header_is_ignored() {
     let edge = Envoy::start(single().trusted_hops(0)).await;
     for (address, status) in [("203.0.113.7", 200), ("203.0.113.8", 429), ("203.0.113.9", 429)] {
         // A new connection, and so another port, is no new client.
@@ -74,7 +74,7 @@ async fn without_a_trusted_hop_the_header_buys_nothing() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_readable_address_gets_through_and_is_counted() {
+async fn a_request_without_a_readable_address_passes_and_is_counted() {
     let mut edge = Envoy::start(single().trusted_hops(0).on_a_pipe()).await;
     let mut client = edge.client();
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! What a rule counts by, beside the token bucket, and what happens when a request ends.
+//! Algorithms beside the token bucket, and the ends of requests.
 //!
 //! Tests of I3.
 
@@ -25,7 +25,7 @@ async fn edge(upstream: &Server, rule: serde_json::Value) -> Envoy {
 }
 
 #[tokio::test]
-async fn windows_and_logs_admit_their_limit_at_all_workers_together() {
+async fn all_workers_share_the_limit_of_windows_and_logs() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
         let setup = Setup::with(rules([counting_by(algorithm, "15/h")])).concurrency(2);
         let edge = Envoy::start(setup).await;
@@ -41,7 +41,7 @@ async fn windows_and_logs_admit_their_limit_at_all_workers_together() {
 const TURN_MS: u64 = 250;
 
 #[tokio::test]
-async fn a_leaky_bucket_lets_requests_go_at_its_rate_and_limits_what_finds_no_place() {
+async fn a_leaky_bucket_delays_requests_and_limits_the_excess() {
     let upstream = Server::obedient().await;
     let edge = edge(&upstream, with(counting_by("leaky_bucket", "4/s"), "queue", json!(5))).await;
     let (mut tasks, begin) = (JoinSet::new(), Instant::now());
@@ -66,7 +66,7 @@ async fn a_leaky_bucket_lets_requests_go_at_its_rate_and_limits_what_finds_no_pl
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_the_queue_leaves_the_others_in_it() {
+async fn a_client_that_leaves_the_queue_disturbs_no_other() {
     let upstream = Server::obedient().await;
     let edge = edge(&upstream, with(counting_by("leaky_bucket", "2/s"), "queue", json!(3))).await;
     let ask = Ask::from(CLIENT);
@@ -85,7 +85,7 @@ fn in_flight(limit: u32) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn requests_in_flight_are_limited_and_those_that_end_make_room() {
+async fn requests_in_flight_are_limited_until_some_end() {
     let upstream = Server::obedient().await;
     let edge = edge(&upstream, in_flight(2)).await;
     let slow = Ask::from(CLIENT).header("x-late-ms", "500");
@@ -96,7 +96,7 @@ async fn requests_in_flight_are_limited_and_those_that_end_make_room() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_reset_or_times_out_makes_room_once() {
+async fn a_reset_or_timed_out_request_makes_room_once() {
     let upstream = Server::obedient().await;
     let edge = edge(&upstream, in_flight(1)).await;
     for _ in 0..3 {
@@ -123,7 +123,7 @@ async fn only_failed_logins_count() {
     let edge = edge(&upstream, rule).await;
     let mut client = edge.client();
     assert_eq!(repeat(&mut client, &Ask::from(CLIENT), 20).await.admitted(), 20);
-    let failing = Ask::from(CLIENT).header("x-say", "401");
+    let failing = Ask::from(CLIENT).header("x-status", "401");
     let mut tally = Tally::default();
     for _ in 0..10 {
         tally.add(client.send(&failing).await.status);
@@ -133,7 +133,7 @@ async fn only_failed_logins_count() {
 }
 
 #[tokio::test]
-async fn tokens_and_bytes_are_charged_when_the_response_is_there() {
+async fn tokens_and_bytes_are_charged_with_the_response() {
     let upstream = Server::obedient().await;
     let by_header = with(rule("tokens", "1000/h", 1_000), "cost", json!({"after": {"header": "x-tokens"}}));
     let edge = edge(&upstream, with(by_header, "response", json!({"on_allowed": true}))).await;
@@ -155,7 +155,7 @@ async fn tokens_and_bytes_are_charged_when_the_response_is_there() {
 }
 
 #[tokio::test]
-async fn a_client_limited_again_and_again_is_refused_for_longer_than_its_quota_asks() {
+async fn a_client_limited_repeatedly_is_refused_for_longer() {
     let penalty = json!({"after": 5, "within": "1m", "deny_for": "1h"});
     let edge = Envoy::start(Setup::with(rules([with(rule("some", "50/s", 10), "penalty", penalty)]))).await;
     let mut client = edge.client();
@@ -169,7 +169,7 @@ async fn a_client_limited_again_and_again_is_refused_for_longer_than_its_quota_a
 }
 
 #[tokio::test]
-async fn a_rule_in_shadow_is_seen_in_the_metrics_alone() {
+async fn a_shadow_rule_shows_only_in_metrics() {
     let shadow = with(rule("new", "1/h", 1), "mode", json!("shadow"));
     let edge = Envoy::start(Setup::with(rules([shadow, rule("old", "1/h", 5)]))).await;
     assert_eq!(drain(&mut edge.client(), &Ask::from(CLIENT), 50).await.1, 5);

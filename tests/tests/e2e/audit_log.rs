@@ -18,21 +18,21 @@ use weir_tests::weir_sync::WeirSync;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
-/// What the rule admits per second, and at once.
+/// Requests that the rule admits per second, and at once.
 const RATE: u32 = 2;
 const ATTACKER: &str = "203.0.113.7";
-/// What the attacker asks for per second, and each of its helpers.
+/// Requests per second of the attacker, and of each of its helpers.
 const ATTACK: u32 = 200;
 const HELPERS: u32 = 11;
 const HELP: u32 = 15;
-/// How long a minute of anomalies is, in milliseconds.
+/// The length of a minute of anomalies, in milliseconds.
 const MINUTE_MS: u32 = 1_000;
 /// Between two lines of the audit log about a key, in milliseconds.
 const INTERVAL_MS: u32 = 500;
-/// So many minutes of a client that is limited a little, and so many of the attack: `share` takes five.
+/// Minutes of a client that is limited a little, and of the attack: `share` takes five.
 const CALM_MINUTES: u32 = 4;
 const ATTACK_MINUTES: u32 = 7;
-/// The part of what was limited that the audit log may miss, or tell of too much: reports tell of a key when it is
+/// The part of what was limited that the audit log may miss, or have too much: reports have a key when it is
 /// warm.
 const TOLERANCE: f64 = 0.1;
 
@@ -51,7 +51,7 @@ async fn entries(redis: &Redis) -> Vec<Value> {
     range.iter().map(|(_, entry)| serde_json::from_str(&entry["json"]).unwrap()).collect()
 }
 
-/// Asks as `address` so many times a second, for so many minutes; how many were limited.
+/// Asks as `address` at a rate per second, for some minutes; the number of limited requests.
 async fn ask(edge: &Envoy, address: &str, per_second: u32, minutes: u32) -> f64 {
     let span = Duration::from_millis(u64::from(minutes * MINUTE_MS));
     let run = open_loop(&mut edge.client(), &Ask::from(address), per_second, span).await;
@@ -60,7 +60,7 @@ async fn ask(edge: &Envoy, address: &str, per_second: u32, minutes: u32) -> f64 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly_that_ends() {
+async fn an_attack_is_recorded_in_file_and_stream() {
     let redis = Redis::start().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.jsonl");
@@ -117,26 +117,26 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
         assert!(page.contains(&row(kind)), "{kind}: {page}");
     }
 
-    // The value of a key whose rule says so is named.
+    // The value of a key is named if its rule has that set.
     let mut operator = Operator::of(&weir_sync);
     let key = operator.get("/v1/keys/named/text:acme").await.json();
     assert_eq!((&key["key"], &key["burst"]), (&"text:acme".into(), &1.into()), "{key:#}");
-    let told =
+    let named =
         events(&file, "decisions").into_iter().filter(|event| event["rule"] == "named").collect::<Vec<_>>();
-    let limited_of = told.iter().map(|event| event["limited"].as_u64().unwrap()).sum::<u64>();
-    assert_eq!(told[0]["key"], "text:acme");
-    assert!((27..=29).contains(&limited_of), "{limited_of} are told to be limited of 29");
+    let limited_of = named.iter().map(|event| event["limited"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(named[0]["key"], "text:acme");
+    assert!((27..=29).contains(&limited_of), "{limited_of} of 29 are logged as limited");
 
-    // Every request that was limited is told, once, and so in both places.
-    let decisions = until("what was limited to be told", async || {
+    // Every limited request is logged once, and so in both places.
+    let decisions = until("the limited requests to be logged", async || {
         let decisions = events(&file, "decisions");
         let of_attacker = decisions.iter().filter(|event| event["key"] == ATTACKER);
-        let told: f64 = of_attacker.map(|event| event["limited"].as_f64().unwrap()).sum();
-        (told >= (1.0 - TOLERANCE) * limited).then_some((decisions, told))
+        let logged: f64 = of_attacker.map(|event| event["limited"].as_f64().unwrap()).sum();
+        (logged >= (1.0 - TOLERANCE) * limited).then_some((decisions, logged))
     })
     .await;
-    let (decisions, told) = decisions;
-    assert!(told <= (1.0 + TOLERANCE) * limited, "{told} are told to be limited of {limited}");
+    let (decisions, logged) = decisions;
+    assert!(logged <= (1.0 + TOLERANCE) * limited, "{logged} of {limited} are logged as limited");
     for event in decisions.iter().filter(|event| event["rule"] != "named") {
         assert_eq!((&event["rule"], &event["pop"]), (&"per-address".into(), &"fra1".into()), "{event:#}");
         assert!(event["address"] == event["key"] && event["first"].as_str() <= event["last"].as_str());

@@ -11,7 +11,7 @@ use crate::overrides::{Clients, REGIONS, WITHIN, fleet};
 use crate::plugin::{rule, rules, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_canary_limits_in_one_region_and_no_more_once_taken_back_or_in_both_once_promoted() {
+async fn a_canary_limits_in_one_region_until_withdrawn_or_promoted() {
     let redis = Redis::start().await;
     let path = |rule, path: &str| with(rule, "match", json!({"path": {"exact": path}}));
     // A client has one request, and no more while the test lasts.
@@ -32,7 +32,7 @@ async fn a_canary_limits_in_one_region_and_no_more_once_taken_back_or_in_both_on
     there.begin_canary("region=fra1", &candidate).await;
     let limited = fra.all_get(429, &tried_path, Instant::now()).await;
     nyc.all_get(200, &tried_path, Instant::now()).await;
-    let canary = until("the POP to say that it runs it", async || {
+    let canary = until("the POP to report that it runs it", async || {
         let canary = there.get("/v1/rules/canary").await.json();
         (canary["running"] == json!(["fra1"])).then_some(canary)
     })

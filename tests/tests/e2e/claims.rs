@@ -10,7 +10,7 @@ use weir_tests::load::repeat;
 
 use crate::plugin::rules;
 
-/// What tokens are signed with.
+/// The key that signs tokens.
 const SECRET: &[u8] = b"a secret of the tests, of 32 bytes or more";
 
 /// A token (RFC 7519) with these claims, signed (RFC 7515, HS256), which never expires.
@@ -39,7 +39,7 @@ fn jwt_filter() -> Value {
     }})
 }
 
-/// Envoy tells a module no claims, which are values inside of another: whatever the host of the other tests is,
+/// Envoy gives a module no claims, which are values inside of another: whatever the host of the other tests is,
 /// this is the wasm.
 async fn edge(rule_set: impl Into<Vec<Value>>) -> Envoy {
     Envoy::start(Setup::with(rules(rule_set)).host(Host::Wasm).before(jwt_filter())).await
@@ -56,7 +56,7 @@ async fn a_rule_counts_each_subject_for_itself() {
     let edge = edge([json!({"name": "by-subject", "key": key, "rate": "1/h", "burst": 3})]).await;
     let mut client = edge.client();
     for sub in ["alice", "bob"] {
-        // Whatever else its token says.
+        // Whatever other claims its token has.
         let one = repeat(&mut client, &ask("/", &json!({"sub": sub})), 2).await;
         let other = repeat(&mut client, &ask("/", &json!({"sub": sub, "jti": "2"})), 8).await;
         assert_eq!((one.admitted(), other.admitted(), other.limited()), (2, 1, 7), "{sub}");
@@ -67,7 +67,7 @@ async fn a_rule_counts_each_subject_for_itself() {
     assert_eq!(client.send(&forged).await.status, 401);
 }
 
-/// What a token's claims are compared with, whatever they are in the token.
+/// The values that a token's claims are compared with, whatever they are in the token.
 #[tokio::test]
 async fn conditions_test_claims_of_every_kind() {
     let claims = json!({
@@ -107,7 +107,7 @@ async fn conditions_test_claims_of_every_kind() {
 }
 
 #[tokio::test]
-async fn a_tier_is_for_subjects_that_it_lists() {
+async fn a_tier_applies_to_the_subjects_it_lists() {
     let edge = edge([json!({
         "name": "by-account", "key": [{"jwt_claim": ["payload", "account"]}], "rate": "1/h", "burst": 2,
         "tiers": [

@@ -13,7 +13,7 @@ use crate::plugin::one;
 /// All of the Envoy sees the step.
 // I8
 #[tokio::test]
-async fn a_clock_that_steps_back_five_minutes_refuses_no_honest_client() {
+async fn a_clock_step_of_five_minutes_limits_no_honest_client() {
     for host in [Host::Wasm, Host::Native] {
         let clock = Clock::made();
         let setup = Setup::with(one("per-address", "12/m", 5)).host(host).concurrency(2);

@@ -40,7 +40,10 @@ fn assert_names(log: &str, places: &[&str]) {
     for place in places {
         let line = log.lines().find(|line| line.contains(&format!("weir: {place}: ")));
         let line = line.unwrap_or_else(|| panic!("no error at {place} in:\n{log}"));
-        assert!(line.len() > line.find(place).unwrap_or_default() + place.len() + 10, "says nothing: {line}");
+        assert!(
+            line.len() > line.find(place).unwrap_or_default() + place.len() + 10,
+            "expected a reason: {line}"
+        );
     }
 }
 
@@ -63,7 +66,7 @@ async fn envoy_refuses_to_start_without_rules() {
 }
 
 #[tokio::test]
-async fn a_bad_configuration_is_refused_and_the_old_one_goes_on() {
+async fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     let mut edge = Envoy::start(Setup::with(one("per-address", "1/h", 3)).from_file()).await;
     let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
     assert_eq!(client.send(&ask).await.status, 200);
@@ -87,7 +90,7 @@ async fn a_bad_configuration_is_refused_and_the_old_one_goes_on() {
 }
 
 #[tokio::test]
-async fn a_new_configuration_takes_over_and_an_unchanged_rule_keeps_its_buckets() {
+async fn an_unchanged_rule_keeps_its_buckets_in_a_new_configuration() {
     let path = |rule, exact: &str| with(rule, "match", json!({"path": {"exact": exact}}));
     let kept = || path(rule("kept", "1/h", 4), "/kept");
     let before = rules([kept(), path(rule("changed", "1/h", 1), "/changed")]);
@@ -110,7 +113,7 @@ async fn a_new_configuration_takes_over_and_an_unchanged_rule_keeps_its_buckets(
 }
 
 #[tokio::test]
-async fn what_a_replaced_configuration_counted_last_is_not_lost() {
+async fn the_last_counts_of_a_replaced_configuration_are_kept() {
     let plugin = |addresses| with(one("all", "1000000/h", 1_000), "table", json!({"addresses": addresses}));
     let mut edge = Envoy::start(Setup::with(plugin(1_000)).from_file()).await;
     let (ask, mut clients) = (Ask::from("203.0.113.7"), edge.clients(100));

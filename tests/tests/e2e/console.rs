@@ -17,17 +17,17 @@ use weir_tests::weir_sync::ADMIN_TOKEN;
 use crate::plugin::{rule, rules, with};
 
 const REGIONS: [&str; 2] = ["fra1", "nyc1"];
-/// What the attacker asks for per second at each POP, and what others do before: they are limited a little.
+/// Requests per second of the attacker at each POP, and of others before: they are limited a little.
 const ATTACK: u32 = 110;
 const CALM: u32 = 36;
-/// How long a minute of anomalies is, in milliseconds, and how many of them are calm.
+/// The length of a minute of anomalies, in milliseconds, and the number of calm ones.
 const MINUTE_MS: u32 = 800;
 const CALM_MINUTES: u32 = 4;
 /// Keys, as `WebDriver` names them.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
-/// Asks an edge steadily until it is told to stop.
+/// Asks an edge steadily until it is stopped.
 fn attack(edge: &Envoy, address: &str, stop: &watch::Receiver<bool>) -> JoinHandle<Run> {
     let (mut client, ask, stop) = (edge.client(), Ask::from(address), stop.clone());
     tokio::spawn(async move { open_loop_until(&mut client, &ask, ATTACK, stop).await })
@@ -40,7 +40,7 @@ fn agree(browser: &Browser, why: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and_resets() {
+async fn an_operator_finds_bans_and_resets_a_client() {
     let redis = Redis::start().await;
     let minute = MINUTE_MS.to_string();
     let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "1"];
@@ -58,18 +58,18 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     // Any weir-sync shows both regions.
     let browser = Browser::start();
     browser.open(&format!("http://{}/", a.weir_sync.address()));
-    browser.until_said("#enter", "Who asks?");
+    browser.until_shown("#enter", "Who asks?");
     browser.keys(&format!("{ADMIN_TOKEN}{ENTER}"));
-    browser.until_said("#pops-said", "runs at 2 of 2 POPs");
-    browser.until_said("#pops", "fresh");
-    browser.until_said("#keys", "203.0.113.7");
+    browser.until_shown("#pops-said", "runs at 2 of 2 POPs");
+    browser.until_shown("#pops", "fresh");
+    browser.until_shown("#keys", "203.0.113.7");
     for pop in REGIONS {
-        browser.until_said("#keys tr", pop);
+        browser.until_shown("#keys tr", pop);
     }
-    browser.until_said("#odd-list", "per-address: 203.0.113.7 is new on top");
+    browser.until_shown("#odd-list", "per-address: 203.0.113.7 is new on top");
 
     let limited = "return Number(document.querySelector('#all-limited').textContent.replaceAll(',', ''))";
-    until("what is limited to be told", async || {
+    until("the limited requests to be shown", async || {
         (browser.script(limited).as_f64()? > f64::from(ATTACK)).then_some(())
     })
     .await;
@@ -77,12 +77,12 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
 
     // The key, and all that is known of it; from there, a ban of its address.
     browser.click("button[aria-label='Look at 203.0.113.7 of per-address']");
-    browser.until_said("#key-figures", "of 20");
-    browser.until_said("#key-places", "nyc1");
+    browser.until_shown("#key-figures", "of 20");
+    browser.until_shown("#key-places", "nyc1");
     browser.click("button[aria-label='Ban the address 203.0.113.7']");
-    browser.until_said("#ask", "All its requests get 403");
+    browser.until_shown("#ask", "All its requests get 403");
     agree(&browser, "a flood");
-    browser.until_said("#overrides", "a flood");
+    browser.until_shown("#overrides", "a flood");
     for edge in edges {
         let mut client = edge.client();
         let ask = Ask::from("203.0.113.7");
@@ -90,10 +90,10 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     }
 
     // The ban shows at its key, and its 403s are on a tile.
-    browser.until_said("#keys", "banned");
-    browser.until_said("#rules", "deny list");
+    browser.until_shown("#keys", "banned");
+    browser.until_shown("#rules", "deny list");
     let denied = "return Number(document.querySelector('#all-denied').textContent.replaceAll(',', ''))";
-    until("what is denied to be told", async || {
+    until("the denied requests to be shown", async || {
         (browser.script(denied).as_f64()? > f64::from(ATTACK)).then_some(())
     })
     .await;
@@ -104,49 +104,49 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
         browser.click("#explain-form button.main");
     };
     explain("203.0.113.7");
-    browser.until_said("#explained", "deny: it gets 403");
+    browser.until_shown("#explained", "deny: it gets 403");
     explain("198.51.100.9");
-    browser.until_said("#explained", "It goes through: counted by per-address");
-    browser.until_said("#explained", "login match: path does not hold");
+    browser.until_shown("#explained", "It goes through: counted by per-address");
+    browser.until_shown("#explained", "login match: path does not hold");
 
     // Lifted again, by keyboard.
     let lift = "document.querySelector(\"button[aria-label='Lift the ban of 203.0.113.7']\").focus()";
     browser.script(lift);
     browser.keys(ENTER);
-    browser.until_said("#ask", "It ends now");
+    browser.until_shown("#ask", "It ends now");
     agree(&browser, "over");
-    browser.until_said("#overrides-none", "are in force");
+    browser.until_shown("#overrides-none", "are in force");
     let mut client = edges[0].client();
     let ask = Ask::from("203.0.113.7");
     until("the ban to end", async || (client.send(&ask).await.status != 403).then_some(())).await;
 
     // A key of a rule is banned, and reset, which ends that.
-    browser.until_said("#keys", "203.0.113.7");
+    browser.until_shown("#keys", "203.0.113.7");
     browser.click("button[aria-label='Ban 203.0.113.7 of per-address']");
     agree(&browser, "again");
-    browser.until_said("#keys", "banned");
-    browser.until_said("#overrides", "again");
+    browser.until_shown("#keys", "banned");
+    browser.until_shown("#overrides", "again");
     browser.click("button[aria-label='Reset 203.0.113.7 of per-address']");
-    browser.until_said("#ask", "starts full again");
+    browser.until_shown("#ask", "starts full again");
     agree(&browser, "enough");
-    browser.until_said("#overrides-none", "are in force");
+    browser.until_shown("#overrides-none", "are in force");
 
     // Another rate.
     browser.click("button[aria-label='Look at 203.0.113.7 of per-address']");
     browser.click("button[aria-label='Another rate for 203.0.113.7 of per-address']");
-    browser.until_said("#ask", "gives this key another rate");
+    browser.until_shown("#ask", "gives this key another rate");
     browser.script("document.querySelector('#ask-rate').value = '500/s'");
     agree(&browser, "their launch");
-    browser.until_said("#overrides", "per-address: 500/s");
+    browser.until_shown("#overrides", "per-address: 500/s");
 
     // A canary in one region, which is promoted.
     operator.begin_canary("region=nyc1", &rules([rule("per-address", "30/s", 30)])).await;
-    browser.until_said("#canary-where", "A canary runs at the POPs of nyc1");
-    browser.until_said("#canary-said", "1 of 1 POPs run it");
+    browser.until_shown("#canary-where", "A canary runs at the POPs of nyc1");
+    browser.until_shown("#canary-said", "1 of 1 POPs run it");
     browser.click("#canary-promote");
-    browser.until_said("#ask", "~ rule per-address");
+    browser.until_shown("#ask", "~ rule per-address");
     agree(&browser, "it holds");
-    browser.until_said("#versions", "it holds");
+    browser.until_shown("#versions", "it holds");
     until("the canary to be gone", async || browser.text("#canary").is_empty().then_some(())).await;
     stop.send(true).unwrap();
     for attacker in attackers {

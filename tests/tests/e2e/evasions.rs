@@ -167,7 +167,7 @@ fn of_mock_host(plugin: &Value, asked: &[Asked]) -> Vec<u16> {
     asked.iter().map(status).collect()
 }
 
-/// What differs from what is expected of every host.
+/// Differences from the expected results of every host.
 async fn differences(plugin: &Value, asked: &[Asked]) -> Vec<String> {
     let found = [
         ("module", of_envoy(Host::Native, plugin, asked).await),
@@ -184,18 +184,18 @@ async fn differences(plugin: &Value, asked: &[Asked]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_header_in_several_lines_is_decided_alike_by_every_host() {
+async fn every_host_decides_a_repeated_header_alike() {
     assert_eq!(differences(&lines(), &LINES).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn another_spelling_walks_around_no_rule_in_any_host() {
+async fn no_spelling_evades_a_rule_in_any_host() {
     assert_eq!(differences(&spellings(), &SPELLINGS).await, [""; 0]);
 }
 
 /// The mock host joins the lines of the headers that Envoy joins, and of no others.
 #[tokio::test]
-async fn the_mock_host_joins_the_lines_that_envoy_joins() {
+async fn the_mock_host_joins_the_same_header_lines_as_envoy() {
     const NAMES: [&str; 14] = [
         "accept",
         "accept-encoding",

@@ -23,7 +23,7 @@ async fn gateway(region: &str, redis: &Redis, key_secret: &str) -> WeirSync {
     WeirSync::start_with(region, &redis.url(), &arguments).await
 }
 
-/// How many of so many checks are let through.
+/// The number of checks that are let through, of `count`.
 async fn checks(gateway: &WeirSync, count: usize) -> usize {
     let mut client = Client::of_port(gateway.address().port());
     let ask = Ask::new(Method::POST, "/v1/check").header("content-type", "application/json");
@@ -37,7 +37,7 @@ async fn checks(gateway: &WeirSync, count: usize) -> usize {
     allowed
 }
 
-/// How many of so many requests an Envoy lets through.
+/// The number of requests that an Envoy lets through, of `count`.
 async fn requests(edge: &Envoy, count: usize) -> usize {
     let (mut client, ask) = (edge.client(), Ask::get("/v1/orders").header("x-api-key", "alice"));
     let mut allowed = 0;
@@ -59,7 +59,7 @@ async fn all_run(operator: &mut Operator, version: u64, names: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_edge_and_two_gateways_of_two_regions_admit_one_strict_quota_together() {
+async fn an_edge_and_two_gateways_share_one_strict_quota() {
     let (redis, secret) = (Redis::start().await, tempfile::NamedTempFile::new().expect("a file"));
     fs::write(secret.path(), TOKEN).expect("a file that can be written");
     let path = secret.path().to_str().expect("a path");

@@ -17,13 +17,13 @@ const TRAP: &[u8] = b"\0asm\x01\0\0\0\
 
 /// Of the wasm alone: a native module that dies takes its Envoy with it, which every test sees.
 #[tokio::test]
-async fn a_filter_that_dies_does_not_go_unseen() {
+async fn a_filter_that_dies_fails_the_test() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), TRAP).unwrap();
     let mut edge = Envoy::start(Setup::with(json!({})).code(file.path())).await;
     assert_eq!(edge.faults(), [""; 0], "nothing was asked of it yet");
     let seen = async |text: &str| {
-        until(&format!("a fault that says {text:?}"), async || {
+        until(&format!("a fault with {text:?}"), async || {
             assert_ne!(edge.client().send(&Ask::get("/")).await.status, 200);
             edge.faults().iter().any(|fault| fault.contains(text)).then_some(())
         })

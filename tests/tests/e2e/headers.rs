@@ -1,11 +1,11 @@
-//! Quota headers, where others state quotas, too; and what else clients and access logs are told. In both hosts.
+//! Quota headers, where others state quotas, too; and what else clients and access logs get. In both hosts.
 
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 use weir_tests::client::{Answer, Ask};
 use weir_tests::envoy::{Envoy, Host, Setup};
-use weir_tests::server::{Say, Server, response};
+use weir_tests::server::{Respond, Server, response};
 use weir_tests::wait::until;
 
 use crate::plugin::{rule, rules, with};
@@ -14,7 +14,7 @@ use crate::sync::synced;
 const HOSTS: [Host; 2] = [Host::Wasm, Host::Native];
 const CLIENT: &str = "203.0.113.7";
 
-/// A rule that tells its quota on allowed responses.
+/// A rule that advertises its quota on allowed responses.
 fn loud(name: &str, burst: u32) -> Value {
     with(rule(name, "1/h", burst), "response", json!({"on_allowed": true}))
 }
@@ -26,65 +26,65 @@ fn only<'a>(answer: &'a Answer, name: &str) -> &'a str {
     answer.header(name)
 }
 
-/// What is told of a quota, each header at most once: policies, status, limit, remaining.
-fn told(answer: &Answer) -> [String; 4] {
+/// The quota headers, each at most once: policies, status, limit, remaining.
+fn quota_of(answer: &Answer) -> [String; 4] {
     only(answer, "x-ratelimit-reset");
     let names = ["ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining"];
-    let told = names.map(|name| only(answer, name).to_owned());
-    let [policies, status, limit, remaining] = told;
+    let values = names.map(|name| only(answer, name).to_owned());
+    let [policies, status, limit, remaining] = values;
     // Without its time.
     let status = status.split(";t=").next().unwrap_or_default().to_owned();
     [policies, status, limit, remaining]
 }
 
-/// An upstream that sends back what a request has in `x-say-...` as headers, in a line for each comma.
+/// An upstream that sends back what a request has in `x-echo-...` as headers, in a line for each comma.
 async fn repeating() -> Server {
     Server::start(|asked| {
         let mut response = response(StatusCode::OK, Bytes::from_static(b"upstream\n"));
         for (name, value) in &asked.head.headers {
-            let Some(name) = name.as_str().strip_prefix("x-say-") else { continue };
+            let Some(name) = name.as_str().strip_prefix("x-echo-") else { continue };
             let name: hyper::header::HeaderName = name.parse().expect("a name");
             for line in value.to_str().unwrap_or_default().split(" | ") {
                 response.headers_mut().append(name.clone(), line.parse().expect("a value"));
             }
         }
-        Say::Later(std::time::Duration::ZERO, response)
+        Respond::Later(std::time::Duration::ZERO, response)
     })
     .await
 }
 
 #[tokio::test]
-async fn of_an_upstreams_quota_and_weirs_the_strictest_is_sent_once() {
+async fn the_stricter_of_two_quotas_is_sent_once() {
     let upstream = repeating().await;
     for host in HOSTS {
         let setup = Setup::with(rules([loud("ours", 10)])).host(host).upstream(upstream.address());
         let edge = Envoy::start(setup).await;
         let x = |remaining: &str| {
             Ask::from(CLIENT)
-                .header("x-say-x-ratelimit-limit", "100, 100;w=60")
-                .header("x-say-x-ratelimit-remaining", remaining)
-                .header("x-say-x-ratelimit-reset", "30")
+                .header("x-echo-x-ratelimit-limit", "100, 100;w=60")
+                .header("x-echo-x-ratelimit-remaining", remaining)
+                .header("x-echo-x-ratelimit-reset", "30")
         };
         let mut client = edge.client();
         let ours = r#""ours";q=10;w=36000"#;
-        assert_eq!(told(&client.send(&x("95")).await), [ours, r#""ours";r=9"#, "10", "9"]);
+        assert_eq!(quota_of(&client.send(&x("95")).await), [ours, r#""ours";r=9"#, "10", "9"]);
         let both = format!(r#"{ours}, "upstream";q=100"#);
-        assert_eq!(told(&client.send(&x("5")).await), [&both, r#""upstream";r=5"#, "100", "5"]);
+        assert_eq!(quota_of(&client.send(&x("5")).await), [&both, r#""upstream";r=5"#, "100", "5"]);
         // Two proxies behind this one, each with a line of its own.
-        assert_eq!(told(&client.send(&x("50 | 1")).await)[3], "1");
+        assert_eq!(quota_of(&client.send(&x("50 | 1")).await)[3], "1");
         let draft = |remaining| {
             Ask::from(CLIENT)
-                .header("x-say-ratelimit-policy", r#""theirs";q=100;w=60"#)
-                .header("x-say-ratelimit", &format!(r#""theirs";r={remaining};t=30"#))
+                .header("x-echo-ratelimit-policy", r#""theirs";q=100;w=60"#)
+                .header("x-echo-ratelimit", &format!(r#""theirs";r={remaining};t=30"#))
         };
         let both = format!(r#""theirs";q=100;w=60, {ours}"#);
-        assert_eq!(told(&client.send(&draft(90)).await), [&both, r#""ours";r=6"#, "10", "6"]);
-        assert_eq!(told(&client.send(&draft(9)).await), [&both, r#""theirs";r=9"#, "100", "9"]);
+        assert_eq!(quota_of(&client.send(&draft(90)).await), [&both, r#""ours";r=6"#, "10", "6"]);
+        assert_eq!(quota_of(&client.send(&draft(9)).await), [&both, r#""theirs";r=9"#, "100", "9"]);
     }
 }
 
 #[tokio::test]
-async fn of_two_weirs_in_a_chain_the_strictest_is_sent_once() {
+async fn the_stricter_of_two_chained_weirs_is_sent_once() {
     let upstream = Server::upstream().await;
     for host in HOSTS {
         for (outer, inner) in [(2, 9), (9, 2)] {
@@ -97,10 +97,10 @@ async fn of_two_weirs_in_a_chain_the_strictest_is_sent_once() {
                 let answer = edge.client().send(&Ask::from(CLIENT)).await;
                 let status = format!(r#""{strictest}";r={left}"#);
                 let expected = [both.clone(), status, "2".to_owned(), left.to_string()];
-                assert_eq!((answer.status, told(&answer)), (200, expected), "{host:?}");
+                assert_eq!((answer.status, quota_of(&answer)), (200, expected), "{host:?}");
             }
             let refused = edge.client().send(&Ask::from(CLIENT)).await;
-            let [policies, status, limit, left] = told(&refused);
+            let [policies, status, limit, left] = quota_of(&refused);
             assert_eq!((refused.status, &*limit, &*left), (429, "2", "0"), "{host:?}: {refused:?}");
             assert!(status.starts_with(&format!(r#""{strictest}";r=0"#)), "{refused:?}");
             assert!(policies.contains(&policy(strictest, 2)), "{refused:?}");
@@ -109,7 +109,7 @@ async fn of_two_weirs_in_a_chain_the_strictest_is_sent_once() {
     }
 }
 
-/// Envoy's own limiter, with as many tokens, which tells its quota.
+/// Envoy's own limiter, with as many tokens, which advertises its quota.
 fn local_ratelimit(tokens: u32) -> Value {
     let all = json!({"default_value": {"numerator": 100}});
     json!({"name": "local", "typed_config": {
@@ -123,14 +123,14 @@ fn local_ratelimit(tokens: u32) -> Value {
 }
 
 #[tokio::test]
-async fn of_envoys_own_limit_and_weirs_the_strictest_is_sent_once() {
+async fn the_stricter_of_envoys_limit_and_weirs_is_sent_once() {
     let upstream = Server::upstream().await;
     for host in HOSTS {
         for (ours, theirs, expected) in [(5, 100, ["5", "4"]), (100, 5, ["5", "4"])] {
             let setup = Setup::with(rules([loud("ours", ours)])).host(host).upstream(upstream.address());
             let edge = Envoy::start(setup.behind(local_ratelimit(theirs))).await;
             let answer = edge.client().send(&Ask::from(CLIENT)).await;
-            let [_, status, limit, remaining] = told(&answer);
+            let [_, status, limit, remaining] = quota_of(&answer);
             assert_eq!([&*limit, &*remaining], expected, "{host:?}: {answer:?}");
             let name = if ours < theirs { "ours" } else { "upstream" };
             assert_eq!(status, format!(r#""{name}";r=4"#), "{host:?}: {answer:?}");
@@ -139,7 +139,7 @@ async fn of_envoys_own_limit_and_weirs_the_strictest_is_sent_once() {
 }
 
 #[tokio::test]
-async fn a_rule_that_does_not_advertise_hides_none_that_does_and_every_policy_is_sent() {
+async fn a_silent_rule_hides_no_advertised_policy() {
     let key = |rule, log_key| with(with(rule, "key", json!([{"header": "x-account"}])), "log_key", log_key);
     let plugin = rules([
         rule("hidden", "1/h", 3),
@@ -153,9 +153,9 @@ async fn a_rule_that_does_not_advertise_hides_none_that_does_and_every_policy_is
         for left in [49, 48, 47] {
             let answer = edge.client().send(&ask).await;
             assert_eq!(answer.status, 200);
-            let [told, status, _, remaining] = told(&answer);
+            let [advertised, status, _, remaining] = quota_of(&answer);
             assert_eq!(
-                (&*told, status, remaining),
+                (&*advertised, status, remaining),
                 (policies, format!(r#""account";r={left}"#), left.to_string())
             );
             assert!(answer.header("ratelimit").ends_with(";pk=:YWNtZQ==:"), "{answer:?}");
@@ -164,7 +164,7 @@ async fn a_rule_that_does_not_advertise_hides_none_that_does_and_every_policy_is
             let refused = edge.client().send(&ask).await;
             assert_eq!((refused.status, only(&refused, "x-ratelimit-limit")), (429, "3"));
             let all = format!(r#""hidden";q=3;w=10800, {policies}"#);
-            assert_eq!(told(&refused)[0], all, "{host:?}");
+            assert_eq!(quota_of(&refused)[0], all, "{host:?}");
         }
     }
 }
@@ -177,11 +177,11 @@ fn problem(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_problem_document_has_the_reason_of_a_refusal() {
+async fn a_problem_document_explains_a_refusal() {
     let penalty = json!({"after": 1, "within": "1m", "deny_for": "1h"});
     let banning = rules([with(rule("login", "1/h", 1), "penalty", penalty)]);
     let denying = synced(rules([with(rule("login", "1/h", 1), "on_sync_loss", json!("deny"))]), "a");
-    let nobody = Server::start(|_| Say::Now(StatusCode::SERVICE_UNAVAILABLE, Bytes::new())).await;
+    let nobody = Server::start(|_| Respond::Now(StatusCode::SERVICE_UNAVAILABLE, Bytes::new())).await;
     for host in HOSTS {
         let edge = Envoy::start(Setup::with(banning.clone()).host(host)).await;
         let mut client = edge.client();
@@ -201,7 +201,7 @@ async fn a_problem_document_has_the_reason_of_a_refusal() {
 }
 
 #[tokio::test]
-async fn what_shadow_mode_would_have_refused_is_in_the_access_log_and_if_asked_in_a_header() {
+async fn shadow_decisions_are_in_the_access_log_and_a_header() {
     let shadow = |name, burst, response| {
         with(with(rule(name, "1/h", burst), "mode", json!("shadow")), "response", response)
     };

@@ -1,5 +1,5 @@
-//! What Istio and Envoy Gateway make of the examples in `envoy/kubernetes`, in an Envoy without them. They are wasm
-//! alone: neither deploys dynamic modules.
+//! The examples in `envoy/kubernetes` as Istio and Envoy Gateway hand them to Envoy, in an Envoy without them. They are
+//! wasm alone: neither deploys dynamic modules.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::{drain, repeat};
 use weir_tests::operator::Operator;
-use weir_tests::server::{Say, Server};
+use weir_tests::server::{Respond, Server};
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
 use crate::plugin::{rule, rules, with};
@@ -41,7 +41,7 @@ fn wasm_plugin(name: &str, configuration: Option<Value>) -> Value {
     plugin
 }
 
-/// What a gateway's Envoy gets of a `WasmPlugin` (Istio's pilot/pkg/model/extensions.go, and its agent, which
+/// A gateway's Envoy configuration from a `WasmPlugin` (Istio's pilot/pkg/model/extensions.go, and its agent, which
 /// fetches the module): the VM has no id, and some variables of its own.
 fn of_istio(plugin: &Value) -> Value {
     let [namespace, name] = ["namespace", "name"].map(|field| plugin["metadata"][field].as_str().unwrap());
@@ -83,7 +83,7 @@ async fn assert_limited(edge: &Envoy, ask: &Ask) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_example_for_istio_limits_and_reports_under_a_name_made_of_the_pods() {
+async fn the_istio_example_limits_and_reports_under_the_pods_name() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let pod = "router~10.244.0.12~istio-ingressgateway-7d8f9c6b5-abcde.istio-ingress~istio-ingress.svc.cluster.local";
     let setup = with_filters([of_istio(&wasm_plugin("weir", None))]).node(pod);
@@ -98,7 +98,7 @@ async fn the_example_for_istio_limits_and_reports_under_a_name_made_of_the_pods(
 
 /// They run in one VM, and what they share has one map, because Istio gives VMs no id.
 #[tokio::test]
-async fn two_plugins_of_istio_have_nothing_in_common() {
+async fn two_istio_plugins_share_no_state() {
     let at = |path: &str, burst| {
         rules([with(rule("per-address", "1/h", burst), "match", json!({"path": {"exact": path}}))])
     };
@@ -112,14 +112,14 @@ async fn two_plugins_of_istio_have_nothing_in_common() {
 
 /// It turns the filter on by route, fetches the module from a server of its own, and gives each policy's VM an id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_example_for_envoy_gateway_limits_on_the_routes_of_its_gateway() {
+async fn the_envoy_gateway_example_limits_on_its_routes() {
     const NAME: &str = "envoy.filters.http.wasm/envoyextensionpolicy/default/weir/wasm/0";
     let [policy, proxy] = <[Value; 2]>::try_from(resources("envoy-gateway.yaml")).unwrap();
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let module = Bytes::from(fs::read(artefact::filter_wasm()).unwrap());
     let digest = ring::digest::digest(&ring::digest::SHA256, &module);
     let sha256 = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
-    let files = Server::start(move |_| Say::Now(StatusCode::OK, module.clone())).await;
+    let files = Server::start(move |_| Respond::Now(StatusCode::OK, module.clone())).await;
 
     let wasm = &policy["spec"]["wasm"][0];
     let mut configuration = wasm["config"].clone();

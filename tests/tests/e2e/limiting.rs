@@ -1,4 +1,4 @@
-//! What a limited request is told, and an allowed one where the rule says so.
+//! The response to a limited request, and to an allowed one if the rule advertises.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,11 +12,11 @@ use weir_tests::server::Server;
 
 use crate::plugin::{one, rule, rules, with};
 
-/// What a token takes at one per hour, in seconds: so long that a stall refills none.
+/// The time of a token at one per hour, in seconds: long enough that a stall refills none.
 const HOUR: u64 = 3_600;
 
 #[tokio::test]
-async fn admits_the_burst_and_limits_what_follows() {
+async fn a_burst_is_admitted_and_the_rest_is_limited() {
     let upstream = Server::upstream().await;
     let edge = Envoy::start(Setup::with(one("per-address", "1/h", 5)).upstream(upstream.address())).await;
     let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
@@ -31,7 +31,7 @@ async fn admits_the_burst_and_limits_what_follows() {
 }
 
 #[tokio::test]
-async fn a_limited_answer_names_the_rule_and_the_wait() {
+async fn a_limited_response_names_the_rule_and_the_wait() {
     let edge = Envoy::start(Setup::with(one("per-address", "1/h", 5))).await;
     let mut client = edge.client();
     let start = Instant::now();
@@ -56,7 +56,7 @@ async fn a_limited_answer_names_the_rule_and_the_wait() {
 }
 
 #[tokio::test]
-async fn retry_after_is_true_to_the_second() {
+async fn retry_after_is_exact_to_the_second() {
     let edge = Envoy::start(Setup::with(one("per-address", "10/m", 2))).await;
     let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
     let emptying_began = Instant::now();
@@ -82,7 +82,7 @@ async fn retry_after_is_true_to_the_second() {
 }
 
 #[tokio::test]
-async fn allowed_responses_carry_the_quota_only_where_asked() {
+async fn allowed_responses_carry_the_quota_if_configured() {
     let on_allowed = with(rule("loud", "10/m", 5), "response", json!({"on_allowed": true}));
     let plugin = rules([
         with(on_allowed, "match", json!({"path": {"exact": "/loud"}})),
@@ -106,7 +106,7 @@ async fn allowed_responses_carry_the_quota_only_where_asked() {
 }
 
 #[tokio::test]
-async fn gives_the_reset_as_unix_time_where_asked() {
+async fn the_reset_is_unix_time_if_configured() {
     let plugin = rules([with(rule("per-address", "10/m", 5), "response", json!({"reset": "epoch"}))]);
     let edge = Envoy::start(Setup::with(plugin)).await;
     let unix = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -129,18 +129,18 @@ async fn a_limited_grpc_request_gets_resource_exhausted() {
     let allowed = client.send(&ask).await;
     assert_ne!(allowed.header("grpc-status"), "8", "{allowed:?}");
     let limited = client.send(&ask).await;
-    assert_eq!(limited.status, 200, "gRPC says its errors in grpc-status: {limited:?}");
+    assert_eq!(limited.status, 200, "gRPC has its errors in grpc-status: {limited:?}");
     assert_eq!(limited.header("grpc-status"), "8");
     assert_eq!(limited.header("grpc-message"), "The limit per-address is reached");
     assert_eq!(limited.header("content-type"), "application/grpc");
-    // What is in it, tests/mock_host tells.
+    // Its content is tested in tests/mock_host.
     assert!(limited.header("grpc-status-details-bin").len() > 100, "{limited:?}");
     let after_s = limited.number("retry-after");
     assert_eq!(limited.number("grpc-retry-pushback-ms"), after_s * 1_000);
 }
 
 #[tokio::test]
-async fn a_limited_grpc_web_request_gets_resource_exhausted_behind_envoys_filter_for_it() {
+async fn a_limited_grpc_web_request_gets_resource_exhausted() {
     let grpc_web = json!({"name": "envoy.filters.http.grpc_web", "typed_config":
         {"@type": "type.googleapis.com/envoy.extensions.filters.http.grpc_web.v3.GrpcWeb"}});
     for host in [Host::Wasm, Host::Native] {

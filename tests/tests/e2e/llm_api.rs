@@ -1,4 +1,4 @@
-//! envoy/llm-api: tokens of a language model, charged by what its responses say.
+//! envoy/llm-api: tokens of a language model, charged by the usage in its responses.
 //!
 //! Tests of I3.
 
@@ -19,9 +19,9 @@ use weir_tests::wait::until;
 use weir_tests::{artefact, port};
 
 const PATH: &str = "/v1/chat/completions";
-/// What one key may use at once.
+/// The tokens that one key may use at once.
 const BURST: u64 = 10_000;
-/// What a request holds until it ends.
+/// The reservation of a request until it ends.
 const RESERVE: u64 = 500;
 const KEY: &str = "Bearer key-one";
 
@@ -62,7 +62,7 @@ impl Api {
         Self { envoy: Envoy::start(setup).await, _upstream: upstream, _folder: folder }
     }
 
-    /// Waits until the key has so many tokens left: the charge may be under way still.
+    /// Waits until the key has this many tokens left: the charge may be under way still.
     async fn has_left(&self, tokens: u64) {
         let mut client = self.envoy.client();
         until(&format!("{tokens} tokens to be left"), async || {
@@ -75,7 +75,7 @@ impl Api {
 }
 
 impl Api {
-    /// Waits until the key is limited for so many seconds.
+    /// Waits until the key is limited for this many seconds.
     async fn waits(&self, seconds: RangeInclusive<u64>) {
         let mut client = self.envoy.client();
         until(&format!("a wait of {seconds:?} s"), async || {
@@ -100,7 +100,7 @@ fn chat(asked: &Value) -> Ask {
     ask.header("content-type", "application/json").body(asked.to_string())
 }
 
-/// A stream of so many tokens that says so at its end.
+/// A stream of this many tokens, with its usage at its end.
 fn stream(tokens: u64) -> Ask {
     chat(&json!({"max_tokens": tokens, "stream": true, "stream_options": {"include_usage": true}}))
 }
@@ -112,7 +112,7 @@ async fn admitted(client: &mut Client, ask: &Ask) -> Answer {
 }
 
 #[test]
-fn envoy_accepts_the_bootstrap_to_copy() {
+fn envoy_accepts_the_example_bootstrap() {
     let mut command = Command::new(artefact::envoy());
     command.args(["--mode", "validate", "-c", "envoy/llm-api/envoy.yaml"]).current_dir(artefact::workspace());
     let output = command.output().expect("Envoy runs");
@@ -120,7 +120,7 @@ fn envoy_accepts_the_bootstrap_to_copy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_charged_the_usage_in_its_streams_and_documents() {
+async fn a_key_is_charged_the_usage_in_its_responses() {
     let api = Api::start(|_| {}).await;
     let mut client = api.envoy.client();
     let streamed = admitted(&mut client, &stream(1_200)).await;
@@ -136,7 +136,7 @@ async fn a_key_is_charged_the_usage_in_its_streams_and_documents() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_admitted_by_its_tokens_and_pays_its_debt_first() {
+async fn a_key_in_debt_pays_before_it_is_admitted() {
     let api = Api::start(|_| {}).await;
     let mut client = api.envoy.client();
     for n in 1..=7 {
@@ -154,7 +154,7 @@ async fn a_key_is_admitted_by_its_tokens_and_pays_its_debt_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_at_once_are_held_to_what_they_reserve() {
+async fn concurrent_requests_are_limited_by_their_reservations() {
     let api = Api::start(|_| {}).await;
     let slow = chat(&json!({"max_tokens": 100})).header("x-pause-ms", "3000");
     let tally = together(api.envoy.clients(30), |_| [slow.clone()]).await;
@@ -164,12 +164,12 @@ async fn requests_at_once_are_held_to_what_they_reserve() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_response_without_usage_costs_what_was_reserved() {
+async fn a_response_without_usage_costs_its_reservation() {
     let api = Api::start(|_| {}).await;
     let mut client = api.envoy.client();
     admitted(&mut client, &chat(&json!({"max_tokens": 3_000, "stream": true}))).await;
     api.has_left(BURST - RESERVE).await;
-    // The upstream refuses it, and says no usage.
+    // The upstream refuses it without a usage.
     let refused = client.send(&chat(&json!({})).body("no JSON")).await;
     assert_eq!(refused.status, 400);
     api.has_left(BURST - 2 * RESERVE).await;
@@ -180,7 +180,7 @@ async fn a_response_without_usage_costs_what_was_reserved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_breaks_off_mid_stream_has_paid_what_it_reserved() {
+async fn a_client_that_disconnects_mid_stream_pays_its_reservation() {
     let api = Api::start(|_| {}).await;
     let body =
         json!({"max_tokens": 4_000, "stream": true, "stream_options": {"include_usage": true}}).to_string();

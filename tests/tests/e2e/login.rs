@@ -14,7 +14,7 @@ use weir_tests::load::{drain, repeat};
 use weir_tests::redis::Redis;
 use weir_tests::region::Region;
 
-/// What a folder's `rules.yaml` says, as JSON.
+/// A folder's `rules.yaml`, as JSON.
 pub(crate) fn rules_in(folder: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy").join(folder).join("rules.yaml");
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -26,7 +26,7 @@ fn login(address: &str) -> Ask {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_has_five_logins_at_all_points_of_presence_together() {
+async fn an_address_has_five_logins_across_all_pops() {
     let redis = Redis::start().await;
     let setup = Setup::with(rules_in("login")).concurrency(2);
     let regions = Region::start_all(&["fra1", "nyc1"], &redis.url(), &setup, &[]).await;
@@ -54,7 +54,7 @@ async fn an_address_has_five_logins_at_all_points_of_presence_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_login_that_nobody_can_count_is_answered_503() {
+async fn a_login_that_cannot_be_counted_gets_503() {
     let setup = Setup::with(rules_in("login"));
     let Region { edge, mut weir_sync, .. } = Region::start("fra1", "memory", setup, &[]).await;
     edge.counter_grows("weir.sync.answered", 4).await;

@@ -1,6 +1,6 @@
 //! End to end: the filter in a real Envoy, weir-sync beside it, Redis behind, each test with its own.
 //!
-//! Which client asks is said by X-Forwarded-For (the setup trusts one hop), so one test process is as many
+//! X-Forwarded-For names the client (the setup trusts one hop), so one test process is as many
 //! clients as it likes. The addresses are those reserved for documentation.
 
 mod addresses;

@@ -22,8 +22,8 @@ fn at(path: &str, rule: Value) -> Value {
     with(rule, "match", json!({"path": {"exact": path}}))
 }
 
-/// What a client is told, with its numbers hidden: they count seconds.
-async fn told(client: &mut Client, ask: &Ask) -> (u16, Vec<String>, String) {
+/// A client's response, with its numbers hidden: they count seconds.
+async fn response(client: &mut Client, ask: &Ask) -> (u16, Vec<String>, String) {
     let Answer { status, headers, body } = client.send(ask).await;
     let hidden = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "#");
     let line = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
@@ -36,7 +36,7 @@ async fn told(client: &mut Client, ask: &Ask) -> (u16, Vec<String>, String) {
 }
 
 #[tokio::test]
-async fn the_module_and_the_wasm_answer_alike() {
+async fn the_module_and_the_wasm_respond_alike() {
     let mut plugin = rules([
         at("/plain", rule("plain", "1/h", 1)),
         at("/loud", with(rule("loud", "1/h", 2), "response", json!({"on_allowed": true}))),
@@ -74,7 +74,7 @@ async fn the_module_and_the_wasm_answer_alike() {
     for ask in asks.iter().flat_map(|ask| [ask; 3]) {
         let [wasm, native] = &edges;
         let (mut wasm, mut native) = (wasm.client().over_http2(), native.client().over_http2());
-        assert_eq!(told(&mut wasm, ask).await, told(&mut native, ask).await, "{ask:?}");
+        assert_eq!(response(&mut wasm, ask).await, response(&mut native, ask).await, "{ask:?}");
     }
     let [wasm, native] = [edges[0].access_log(24).await, edges[1].access_log(24).await];
     assert_eq!(wasm, native);
@@ -82,7 +82,7 @@ async fn the_module_and_the_wasm_answer_alike() {
 }
 
 #[tokio::test]
-async fn a_new_configuration_of_the_module_keeps_the_buckets_and_a_bad_one_is_refused() {
+async fn the_module_keeps_its_buckets_across_configurations() {
     let setup = Setup::with(one("per-address", "1/h", 4)).host(Host::Native).from_file();
     let mut edge = Envoy::start(setup).await;
     let ask = Ask::from("203.0.113.7");
@@ -108,7 +108,7 @@ async fn a_new_configuration_of_the_module_keeps_the_buckets_and_a_bad_one_is_re
 }
 
 #[tokio::test]
-async fn rules_by_what_envoy_hides_from_a_module_are_refused() {
+async fn the_module_refuses_rules_by_attributes_it_cannot_read() {
     let claim = with(rule("by-subject", "1/h", 1), "key", json!([{"jwt_claim": ["payload", "sub"]}]));
     let cost = json!({"after": {"metadata": ["space", "name", "inner"], "max": 5}});
     let plugin = rules([claim, with(rule("by-cost", "1/h", 9), "cost", cost)]);
@@ -121,9 +121,9 @@ async fn rules_by_what_envoy_hides_from_a_module_are_refused() {
     }
 }
 
-/// A rule set that weir-sync takes, and a POP does not: the operator hears from weir-sync why.
+/// A rule set that weir-sync takes, and a POP does not: weir-sync shows the operator the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn why_the_module_refuses_a_rule_set_travels_to_weir_sync() {
+async fn weir_sync_shows_why_the_module_refused_a_rule_set() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let setup =
         Setup::with(synced(one("per-address", "100/d", 100), "fra1")).host(Host::Native).concurrency(2);
@@ -164,20 +164,20 @@ async fn one_edge_reports_for_all_workers_of_the_module() {
     let workers = edge.connections_per_worker().await;
     assert!(workers.iter().all(|served| *served >= 4), "both workers served: {workers:?}");
 
-    let all_is_said = async || {
+    let all_reported = async || {
         let reports = weir_sync.asked().into_iter().filter_map(|asked| Report::decode(&asked.body).ok());
-        let said: Vec<_> = reports.filter(|report| !report.keys.is_empty()).collect();
-        said.iter().any(|report| report.keys[0].admitted == 100).then_some(said)
+        let reports: Vec<_> = reports.filter(|report| !report.keys.is_empty()).collect();
+        reports.iter().any(|report| report.keys[0].admitted == 100).then_some(reports)
     };
-    let said = until("a report of all that was admitted", all_is_said).await;
+    let reports = until("a report of all that was admitted", all_reported).await;
     let reporters: BTreeMap<u64, usize> =
-        said.iter().map(|report| (report.worker, report.keys.len())).collect();
-    assert_eq!(reporters.values().collect::<Vec<_>>(), [&1], "one edge, and one key: {said:?}");
+        reports.iter().map(|report| (report.worker, report.keys.len())).collect();
+    assert_eq!(reporters.values().collect::<Vec<_>>(), [&1], "one edge, and one key: {reports:?}");
 }
 
 /// Two generations of 200 listeners at a time, whose filters have one name.
 #[tokio::test]
-async fn any_number_of_listeners_shares_the_modules_buckets_while_they_are_replaced() {
+async fn replaced_listeners_share_the_modules_buckets() {
     const LISTENERS: usize = 200;
     let setup = Setup::with(one("per-address", "1/h", 300)).host(Host::Native).drain_seconds(20);
     let mut edge = Envoy::start(setup.from_file().listeners(LISTENERS)).await;
@@ -202,7 +202,7 @@ async fn any_number_of_listeners_shares_the_modules_buckets_while_they_are_repla
 
 /// One table of 36 MB for each name.
 #[tokio::test]
-async fn the_table_of_a_name_that_no_listener_has_any_more_is_given_back() {
+async fn a_table_without_a_listener_is_freed() {
     let plugin = with(one("per-address", "1/h", 3), "table", json!({"addresses": 1_000_000}));
     let mut edge = Envoy::start(Setup::with(plugin).host(Host::Native).from_file()).await;
     let before = edge.resident_kib();

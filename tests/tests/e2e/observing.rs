@@ -1,4 +1,4 @@
-//! What an operator sees: the access log and the metrics.
+//! An operator's view: the access log and the metrics.
 
 use serde_json::json;
 use weir_tests::client::Ask;
@@ -38,7 +38,7 @@ async fn each_rule_counts_what_it_allowed_and_limited() {
 }
 
 #[tokio::test]
-async fn the_prometheus_page_separates_rules_whose_names_are_alike() {
+async fn prometheus_metrics_separate_rules_with_similar_names() {
     let tiers = json!([{"name": "b", "when": {"path": {"exact": "/tier"}}, "unlimited": true}]);
     let of = |name: &str, path: &str| with(rule(name, "1/h", 2), "match", json!({"path": {"exact": path}}));
     let shadow = with(of("c", "/shadow"), "mode", json!("shadow"));

@@ -25,7 +25,7 @@ fn few() -> serde_json::Value {
 
 /// A weir-sync whose store is its memory is started again: it knows no rule set and no ban, and POPs run both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bans_that_weir_sync_forgot_end_and_the_kill_switch_and_a_put_replace_what_it_forgot() {
+async fn bans_lost_by_weir_sync_end_and_changes_replace_them() {
     let setup = Setup::with(few()).concurrency(2);
     let Region { edge, mut weir_sync, .. } = Region::start("fra1", "memory", setup, &[]).await;
     let mut operator = Operator::of(&weir_sync);
@@ -45,7 +45,7 @@ async fn bans_that_weir_sync_forgot_end_and_the_kill_switch_and_a_put_replace_wh
     let ended = clients.all_get(200, &short, banned_at).await;
     assert!((Duration::from_secs(6)..Duration::from_secs(9)).contains(&ended), "{ended:?}");
     clients.all_get(403, &long, Instant::now()).await;
-    until("weir-sync to say what its POPs run", async || {
+    until("weir-sync to list what its POPs run", async || {
         operator.get("/v1/fleet").await.json()["lost"].is_u64().then_some(())
     })
     .await;
@@ -56,9 +56,9 @@ async fn bans_that_weir_sync_forgot_end_and_the_kill_switch_and_a_put_replace_wh
     clients.all_get(200, &long, Instant::now()).await;
 }
 
-/// Each weir-sync tells its own POPs, and all others once the store is back.
+/// Each weir-sync sends it to its own POPs, and to all others once the store is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kill_switch_bans_and_the_fleet_work_within_a_region_while_the_store_is_stopped() {
+async fn a_region_stays_operable_while_the_store_is_stopped() {
     let mut redis = Redis::start_with(RedisSetup { append_only: true, ..RedisSetup::default() }).await;
     let regions = fleet(&redis, &few()).await;
     let [mut fra, mut nyc] = [0, 1].map(|region| Clients(regions[region].edge.clients(2)));
@@ -77,7 +77,7 @@ async fn the_kill_switch_bans_and_the_fleet_work_within_a_region_while_the_store
     assert_eq!(listed["overrides"][0]["address"], "203.0.113.0/24", "{listed}");
     let seen = operator.get("/v1/fleet").await.json();
     assert!(seen["offline"].is_string(), "{seen}");
-    until("its POP to run what it is told", async || {
+    until("its POP to run the change", async || {
         let seen = operator.get("/v1/fleet").await.json();
         let pops = seen["pops"].as_array().cloned().unwrap_or_default();
         let [pop] = pops.as_slice() else { panic!("one POP reports to it: {seen}") };

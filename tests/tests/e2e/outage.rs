@@ -18,15 +18,15 @@ use weir_tests::weir_sync::WeirSync;
 use crate::plugin::one;
 use crate::sync::{Traffic, fast_and_slow, synced};
 
-/// What the rule admits per second.
+/// Requests per second that the rule admits.
 const RATE: f64 = 50.0;
 /// And at once.
 const BURST: f64 = 50.0;
-/// What is asked per second: twice the quota.
+/// Requests per second: twice the quota.
 const ASKED: u32 = 100;
-/// How long the budget is out of reach. What is admitted in it is worth six bursts.
+/// Time for which the budget is out of reach. Its admissions are worth six bursts.
 const OUTAGE: Duration = Duration::from_secs(6);
-/// How long the rate is measured afterwards.
+/// Time for which the rate is measured afterwards.
 const AFTER: Duration = Duration::from_secs(5);
 
 /// An edge whose one client asks for more than its quota all the time.
@@ -70,7 +70,7 @@ impl Contended {
 
 // I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_killed_or_hung_is_not_noticed_by_requests() {
+async fn requests_pass_while_redis_is_killed_or_hung() {
     let mut redis = Redis::start().await;
     let mut weir_sync = WeirSync::start("fra1", &redis.url()).await;
     let plugin = synced(fast_and_slow(), "fra1");
@@ -102,7 +102,7 @@ async fn redis_killed_or_hung_is_not_noticed_by_requests() {
 
 // I8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_keeps_its_rate_when_redis_comes_back_with_what_it_knew() {
+async fn a_client_keeps_its_rate_when_redis_restores_old_data() {
     let redis = Redis::start().await;
     let mut weir_sync = WeirSync::start("fra1", &redis.url()).await;
     let contended = Contended::start(&weir_sync).await;
@@ -113,13 +113,13 @@ async fn a_client_keeps_its_rate_when_redis_comes_back_with_what_it_knew() {
     contended.kept_its_rate().await;
 }
 
-/// How long a message takes to a store that is far away.
+/// Time that a message takes to a store that is far away.
 const FAR: Duration = Duration::from_millis(60);
 
-/// What it answers is what the store says, from the first answer on: a POP that is sent to it at once gets its
+/// Its replies are the store's state, from the first one on: a POP that is sent to it at once gets its
 /// acquires.
 #[tokio::test]
-async fn a_weir_sync_that_answers_has_reached_its_store() {
+async fn weir_sync_answers_once_it_has_reached_its_store() {
     let redis = Redis::start().await;
     let mut link = Link::start(redis.address(), Duration::ZERO).await;
     link.slow_down(FAR);

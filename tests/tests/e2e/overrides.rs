@@ -11,7 +11,7 @@ use weir_tests::wait::until;
 
 use crate::plugin::{rule, rules, with};
 
-/// How soon an override is in force everywhere, from the answer to it.
+/// The longest time until an override is in force everywhere, from the answer to it.
 pub(crate) const WITHIN: Duration = Duration::from_secs(1);
 pub(crate) const REGIONS: [&str; 2] = ["fra1", "nyc1"];
 
@@ -41,7 +41,7 @@ pub(crate) async fn fleet(redis: &Redis, document: &Value) -> Vec<Region> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bans_allows_and_overrides_are_in_force_in_two_regions_within_a_second_and_so_is_their_end() {
+async fn overrides_begin_and_end_in_two_regions_within_a_second() {
     let redis = Redis::start().await;
     // A client has one request, and no more while the test lasts.
     let document = rules([with(rule("few", "1/d", 1), "match", json!({"path": {"exact": "/few"}}))]);

@@ -1,4 +1,4 @@
-//! What docs/envoy.md says of Weir among other filters.
+//! Weir among other filters, as docs/envoy.md describes it.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ fn router() -> Value {
     json!({"name": "router", "typed_config": {"@type": format!("{TYPES}.router.v3.Router")}})
 }
 
-/// What the scripts of another site may ask for, and read.
+/// The requests and headers that scripts of another site may use.
 fn cors_policy() -> Value {
     json!({"typed_per_filter_config": {"cors": {
         "@type": format!("{TYPES}.cors.v3.CorsPolicy"),
@@ -39,7 +39,7 @@ fn from_site(method: Method) -> Ask {
 }
 
 #[tokio::test]
-async fn behind_the_cors_filter_preflights_are_not_counted_and_scripts_may_read_a_refusal() {
+async fn preflights_behind_the_cors_filter_are_not_counted() {
     let cors = json!({"name": "cors", "typed_config": {"@type": format!("{TYPES}.cors.v3.Cors")}});
     // That filter looks at routes to an upstream alone.
     let upstream = Server::upstream().await;
@@ -56,13 +56,13 @@ async fn behind_the_cors_filter_preflights_are_not_counted_and_scripts_may_read_
 }
 
 #[tokio::test]
-async fn without_it_preflights_count() {
+async fn preflights_without_the_cors_filter_are_counted() {
     let edge = Envoy::start(Setup::with(one("api", "1/h", 2))).await;
     let preflights = repeat(&mut edge.client(), &from_site(Method::OPTIONS), 9).await;
     assert_eq!((preflights.admitted(), preflights.limited()), (2, 7));
 }
 
-/// A WebSocket's first request; nobody here is to speak on.
+/// A WebSocket's first request; no message follows.
 fn upgrade() -> Ask {
     let ask = Ask::get("/")
         .forwarded_for("203.0.113.7")
@@ -72,7 +72,7 @@ fn upgrade() -> Ask {
 }
 
 #[tokio::test]
-async fn an_upgrade_with_filters_of_its_own_goes_by_weir() {
+async fn an_upgrade_with_its_own_filters_bypasses_weir() {
     for (filters, limited) in [(json!([]), true), (json!([router()]), false)] {
         let mut upgrades = json!([{"upgrade_type": "websocket"}]);
         if filters != json!([]) {
@@ -98,7 +98,7 @@ async fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// An upstream that takes every upgrade, and says again whatever it is told.
+/// An upstream that takes every upgrade, and echoes every byte.
 async fn echo() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -129,7 +129,7 @@ async fn socket(edge: &Envoy) -> (TcpStream, String) {
 }
 
 #[tokio::test]
-async fn a_socket_is_counted_when_it_is_opened_and_its_messages_are_not() {
+async fn a_websocket_counts_once_when_it_opens() {
     let open = json!({"name": "open", "key": ["client_address"], "algorithm": "concurrency", "limit": 1});
     let plugin = rules([rule("opened", "1/h", 2), open]);
     let setup = Setup::with(plugin).upstream(echo().await);
@@ -140,9 +140,9 @@ async fn a_socket_is_counted_when_it_is_opened_and_its_messages_are_not() {
     for n in 0..100u8 {
         let message = [0x82, 2, n, n];
         first.write_all(&message).await.unwrap();
-        let mut heard = [0; 4];
-        first.read_exact(&mut heard).await.unwrap();
-        assert_eq!(heard, message);
+        let mut echo = [0; 4];
+        first.read_exact(&mut echo).await.unwrap();
+        assert_eq!(echo, message);
     }
     let (_, answer) = socket(&edge).await;
     assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("\"open\""), "one is open: {answer}");

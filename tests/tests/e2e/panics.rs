@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Host, Setup};
-use weir_tests::server::{Say, Server};
+use weir_tests::server::{Respond, Server};
 use weir_tests::wait::until;
 
 use crate::plugin::{rule, rules, with};
@@ -50,7 +50,7 @@ impl Clock {
     }
 }
 
-/// How often its filter has panicked.
+/// The number of its filter's panics.
 fn panics(edge: &Envoy) -> usize {
     edge.log().matches("weir: panicked at").count()
 }
@@ -60,15 +60,15 @@ async fn breaker(clock: &Clock) -> Server {
     let file = clock.file();
     Server::start(move |_| {
         fs::write(&file, "").expect("a file");
-        Say::Now(StatusCode::OK, Bytes::from_static(b"upstream\n"))
+        Respond::Now(StatusCode::OK, Bytes::from_static(b"upstream\n"))
     })
     .await
 }
 
 #[tokio::test]
-async fn after_a_panic_in_a_hook_the_request_goes_on_and_so_does_the_next() {
+async fn requests_pass_after_a_panic_in_a_hook() {
     let clock = Clock::made();
-    // It has something to do in each hook: a response tells the quota, and the end releases a place.
+    // It has something to do in each hook: a response advertises the quota, and the end releases a place.
     let counted = with(rule("counted", "1/h", 5), "response", json!({"on_allowed": true}));
     let in_flight = json!({"name": "in-flight", "key": ["client_address"], "algorithm": "concurrency", "limit": 9,
         "expires_after_s": 60});
@@ -99,7 +99,7 @@ async fn after_a_panic_in_a_hook_the_request_goes_on_and_so_does_the_next() {
     let before = panics(&edge);
     until("ticks", async || (panics(&edge) >= before + 2).then_some(())).await;
 
-    upstream.answer(|_| Say::Now(StatusCode::OK, Bytes::new()));
+    upstream.answer(|_| Respond::Now(StatusCode::OK, Bytes::new()));
     clock.works();
     let mut statuses = Vec::new();
     for _ in 0..5 {

@@ -14,9 +14,9 @@ use weir_tests::weir_sync::WeirSync;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
-/// For how long a key is banned, in seconds; the rule says `1h`.
+/// For how long a key is banned, in seconds; the rule has `1h`.
 const DENY_FOR_S: u64 = 3_600;
-/// More than a client is told that only asked too fast.
+/// Longer than the wait of a client that only asked too fast.
 const BANNED_S: u64 = DENY_FOR_S - 60;
 
 async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
@@ -43,7 +43,7 @@ async fn let_through(edge: &Envoy, ask: &Ask, since: Instant) -> Duration {
 /// strict rule has nothing left for.
 // I4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_an_operator_resets_is_let_through_in_every_region_within_a_second() {
+async fn a_reset_reaches_every_region_within_a_second() {
     let redis = Redis::start().await;
     let sync_a = WeirSync::start("fra1", &redis.url()).await;
     let sync_b = WeirSync::start("nyc1", &redis.url()).await;
@@ -91,7 +91,7 @@ async fn a_client_that_an_operator_resets_is_let_through_in_every_region_within_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_point_of_presence_that_comes_later_has_the_bans() {
+async fn a_new_pop_receives_the_bans() {
     let redis = Redis::start().await;
     let sync_a = WeirSync::start("fra1", &redis.url()).await;
     let a = edge("fra1", &sync_a).await;
@@ -103,5 +103,5 @@ async fn a_point_of_presence_that_comes_later_has_the_bans() {
     a.counter_grows("weir.sync.answered", 4).await;
     let sync_b = WeirSync::start("nyc1", &redis.url()).await;
     let b = edge("nyc1", &sync_b).await;
-    until("the newcomer to hear of it", async || is_banned(&b, &culprit).await.then_some(())).await;
+    until("the newcomer to have it", async || is_banned(&b, &culprit).await.then_some(())).await;
 }

@@ -12,7 +12,7 @@ use weir_tests::weir_sync::WeirSync;
 use crate::plugin::rules;
 use crate::sync::synced;
 
-/// What the rule admits in a month.
+/// Requests that the rule admits in a month.
 const COUNT: usize = 40;
 /// No test of a quota takes longer, in seconds.
 const TEST_S: u64 = 120;
@@ -41,7 +41,7 @@ fn account(name: &str) -> Ask {
     Ask::from("203.0.113.7").header("x-account-id", name)
 }
 
-/// What of `count` requests `edge` admitted; panics at any answer that is no decision.
+/// The number of `count` requests that `edge` admitted; panics at any answer that is no decision.
 async fn admitted(edge: &Envoy, name: &str, count: usize) -> usize {
     let tally = repeat(&mut edge.client(), &account(name), count).await;
     tally.assert_only_decisions();
@@ -50,7 +50,7 @@ async fn admitted(edge: &Envoy, name: &str, count: usize) -> usize {
 
 // I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_is_one_count_for_two_points_of_presence_and_outlasts_what_is_restarted() {
+async fn two_pops_share_a_quota_that_outlives_restarts() {
     away_from_midnight().await;
     let mut redis = Redis::start_with(redis::Setup { append_only: true, ..redis::Setup::default() }).await;
     let mut syncs =

@@ -1,4 +1,4 @@
-//! Clients that try again when they were told to.
+//! Clients that obey Retry-After.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use weir_tests::weir_sync::WeirSync;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
-/// Gets each path so often, one after the other; all paths at once. Prints the status that each ended with, and how
+/// Gets each path repeatedly, one after the other; all paths at once. Prints the status that each ended with, and how
 /// often it was sent again.
 const GET: &str = "
 import sys, threading, urllib3
@@ -32,7 +32,7 @@ for thread in threads:
     thread.join()
 ";
 
-/// What Python's urllib3 makes of `words`: for each request its path, status, and how often it was sent again.
+/// The result of Python's urllib3 with `words`: for each request its path, status, and number of retries.
 fn urllib3(edge: &Envoy, words: &[&str]) -> Vec<(String, u16, u32)> {
     let tools = artefact::workspace().join(".tools/urllib3");
     assert!(tools.is_dir(), "there is no {}: run `make tools`", tools.display());
@@ -61,7 +61,7 @@ fn strict(name: &str, path: &str, rate: &str, burst: u32) -> Value {
 
 /// As under 1/h and 5/m, in three and in one second a token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn urllib3_gets_through_strict_rules_at_its_second_try() {
+async fn urllib3_passes_strict_rules_at_its_second_try() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let plugin = rules([strict("rare", "/rare", "20/m", 1), strict("some", "/some", "60/m", 5)]);
     let edge = Envoy::in_touch(Setup::with(synced(plugin, "fra1")).pop("fra1", &weir_sync)).await;
@@ -70,7 +70,7 @@ async fn urllib3_gets_through_strict_rules_at_its_second_try() {
     for (path, status, again) in &answers {
         assert!(*status == 200 && *again <= 1, "{path}: {status} after {again} more tries: {answers:?}");
     }
-    // No request beyond those that were refused, and those that came when they were told to.
+    // No request beyond those that were refused, and their retries in time.
     let again: u32 = answers.iter().map(|(.., again)| again).sum();
     assert!((2 + 4..=2 + 5).contains(&again), "{answers:?}");
     edge.counter_reaches("weir.rule.rare.limited", 2).await;

@@ -1,4 +1,4 @@
-//! Which rules a request meets, and what happens where it meets several.
+//! The rules that a request meets, and their decision together.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn a_limited_request_consumes_from_no_rule() {
     assert_eq!(limited.json()["violated-policies"], json!(["all"]));
 }
 
-/// Asks `asks` twice each, as a client of its own, and says which rule limited the second; each rule admits one.
+/// Asks `asks` twice each, as a client of its own, and returns the rule that limited the second; each rule admits one.
 async fn limited_by<const N: usize>(edge: &Envoy, asks: [Ask; N]) -> [Value; N] {
     let mut limited = [const { Value::Null }; N];
     for (index, (limited, ask)) in limited.iter_mut().zip(asks).enumerate() {
@@ -39,7 +39,7 @@ async fn limited_by<const N: usize>(edge: &Envoy, asks: [Ask; N]) -> [Value; N] 
 }
 
 #[tokio::test]
-async fn a_rule_counts_the_requests_that_every_condition_of_its_match_holds_for() {
+async fn a_rule_counts_requests_that_meet_every_condition() {
     let of = |name: &str, matching: Value| with(rule(name, "1/h", 1), "match", matching);
     let edge = Envoy::start(Setup::with(rules([
         of("methods", json!({"path": {"prefix": "/form"}, "methods": ["POST", "PUT"]})),

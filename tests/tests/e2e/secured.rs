@@ -21,7 +21,7 @@ use crate::plugin::{one, with};
 const PAGE: &str = "../docs/envoy.md";
 const BEGIN: &str = "```yaml\n  transport_socket:";
 
-/// What the cluster of weir-sync says on the page, with the files of `folder` for those of the example.
+/// The cluster of weir-sync on the page, with the files of `folder` for those of the example.
 fn transport_socket(folder: &Path) -> Value {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE)).unwrap();
     let (_, part) = page.split_once(BEGIN).expect("the page shows the transport socket");
@@ -71,7 +71,7 @@ async fn weir_sync(folder: &TempDir) -> (Process, SocketAddr, u16) {
 }
 
 #[tokio::test]
-async fn a_pop_reports_over_tls_under_the_name_in_its_certificate_and_no_other() {
+async fn a_pop_reports_only_under_the_name_in_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path());
     let (_weir_sync, address, pages) = weir_sync(&folder).await;

@@ -29,7 +29,7 @@ async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_points_of_presence_admit_one_burst_together() {
+async fn two_pops_admit_one_burst_together() {
     let redis = Redis::start().await;
     let (sync_a, sync_b) =
         (WeirSync::start("fra1", &redis.url()).await, WeirSync::start("nyc1", &redis.url()).await);
@@ -44,7 +44,7 @@ async fn two_points_of_presence_admit_one_burst_together() {
 
 // I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_obeys_retry_after_is_admitted_at_its_next_try() {
+async fn an_obedient_client_is_admitted_at_its_next_try() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let mut plugin = one("login", "15/m", 1);
     plugin["rules"][0]["strict"] = json!(true);
@@ -65,7 +65,7 @@ async fn a_client_that_obeys_retry_after_is_admitted_at_its_next_try() {
 
 /// A third of what its windows have, and over some ten of their ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn below_a_windows_limit_nothing_is_refused_as_it_ends() {
+async fn requests_below_the_limit_pass_at_a_windows_end() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let asked = async |host: Host, pop: &str, address: &str| {
         let rule = json!({"name": "api", "key": ["client_address"], "algorithm": "fixed_window",
@@ -85,7 +85,7 @@ async fn below_a_windows_limit_nothing_is_refused_as_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_weir_sync_a_strict_rule_answers_503() {
+async fn without_weir_sync_a_strict_rule_responds_503() {
     let mut weir_sync = WeirSync::start("fra1", "memory").await;
     let edge = edge("fra1", &weir_sync).await;
     let mut client = edge.client();
@@ -102,7 +102,7 @@ async fn without_weir_sync_a_strict_rule_answers_503() {
 
 /// weir-sync refused it nothing: it was not asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_point_of_presence_that_stood_still_for_long_goes_on_at_once() {
+async fn a_suspended_pop_resumes_at_once() {
     const FALLBACK_MS: u64 = 1_000;
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let mut plugin = login("fra1");
@@ -124,7 +124,7 @@ async fn a_point_of_presence_that_stood_still_for_long_goes_on_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_weir_syncs_over_a_cluster_the_one_that_dies_is_missed_by_few() {
+async fn few_requests_miss_a_weir_sync_that_dies() {
     let cluster = Cluster::start_masters().await;
     one_of_two_dies(&cluster.url()).await;
 }
@@ -161,7 +161,7 @@ async fn one_of_two_dies(store: &str) {
     assert!(!failed.iter().any(is_late), "failed at {failed:?} after the kill");
 }
 
-/// How many requests of a client may be in flight at once.
+/// The limit of a client's requests in flight.
 const IN_FLIGHT: usize = 3;
 /// For how long one may be, and a lease.
 const EXPIRES_S: u64 = 3;
@@ -175,7 +175,7 @@ async fn counting_in_flight(pop: &str, weir_sync: &WeirSync, upstream: &Server) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_points_of_presence_have_no_more_in_flight_than_one_may() {
+async fn two_pops_share_the_limit_of_requests_in_flight() {
     let (redis, upstream) = (Redis::start().await, Server::obedient().await);
     let weir_sync = WeirSync::start("fra1", &redis.url()).await;
     let a = counting_in_flight("fra1", &weir_sync, &upstream).await;
@@ -231,7 +231,7 @@ async fn one_by_one(pop: &str, weir_sync: &WeirSync) -> Envoy {
 
 // I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_at_two_points_of_presence_go_on_one_by_one() {
+async fn two_pops_release_queued_requests_one_by_one() {
     let redis = Redis::start().await;
     let weir_sync = WeirSync::start("fra1", &redis.url()).await;
     let (a, b) = (one_by_one("fra1", &weir_sync).await, one_by_one("nyc1", &weir_sync).await);

@@ -12,13 +12,13 @@ use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Repo
 use weir_tests::client::{Ask, Client};
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::{Run, Tally, drain, open_loop, repeat};
-use weir_tests::server::{Asked, Say, Server};
+use weir_tests::server::{Asked, Respond, Server};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
 use crate::plugin::{one, rule, rules, with};
 
-/// When the filter gives an answer of weir-sync up. A request that waited for a lost one takes longer;
+/// Time after which the filter gives an answer of weir-sync up. A request that waited for a lost one takes longer;
 /// no other does, even on a busy machine.
 const TIMEOUT_MS: u64 = 2_000;
 
@@ -83,7 +83,7 @@ impl Traffic {
 
 // I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weir_sync_killed_and_started_again_is_not_noticed_by_requests() {
+async fn requests_pass_while_weir_sync_restarts() {
     let mut weir_sync = WeirSync::start("fra1", "memory").await;
     let plugin = synced(fast_and_slow(), "a");
     let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", weir_sync.address())).await;
@@ -101,7 +101,7 @@ async fn weir_sync_killed_and_started_again_is_not_noticed_by_requests() {
 }
 
 /// A reply that grants everything to every key of the report.
-pub(crate) fn honest(asked: &Asked) -> Say {
+pub(crate) fn honest(asked: &Asked) -> Respond {
     let report = Report::decode(&asked.body).unwrap_or_else(|e| panic!("the filter sent no report: {e}"));
     let ratio = AdmitRatio::ONE;
     let grant = Grant { ratio, level_milli: 1_000_000, burst: u32::MAX, divisor: 1, lease_ms: 60_000 };
@@ -114,30 +114,30 @@ pub(crate) fn honest(asked: &Asked) -> Say {
         pushed: vec![],
         ..Reply::default()
     };
-    Say::Now(StatusCode::OK, reply.encode().into())
+    Respond::Now(StatusCode::OK, reply.encode().into())
 }
 
-fn garbage(_: &Asked) -> Say {
-    Say::Now(StatusCode::OK, Bytes::from_static(b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff<html>"))
+fn garbage(_: &Asked) -> Respond {
+    Respond::Now(StatusCode::OK, Bytes::from_static(b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff<html>"))
 }
 
-fn oversize(_: &Asked) -> Say {
-    Say::Now(StatusCode::OK, vec![1; 4 * 1_024 * 1_024].into())
+fn oversize(_: &Asked) -> Respond {
+    Respond::Now(StatusCode::OK, vec![1; 4 * 1_024 * 1_024].into())
 }
 
-fn nothing(_: &Asked) -> Say {
-    Say::Now(StatusCode::OK, Bytes::new())
+fn nothing(_: &Asked) -> Respond {
+    Respond::Now(StatusCode::OK, Bytes::new())
 }
 
-fn an_error(_: &Asked) -> Say {
-    Say::Now(StatusCode::INTERNAL_SERVER_ERROR, Bytes::from_static(b"{}"))
+fn an_error(_: &Asked) -> Respond {
+    Respond::Now(StatusCode::INTERNAL_SERVER_ERROR, Bytes::from_static(b"{}"))
 }
 
 /// A well-formed reply to nothing that was asked, with grants for nobody.
-fn another_conversation(_: &Asked) -> Say {
+fn another_conversation(_: &Asked) -> Respond {
     let grant =
         Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, burst: 0, divisor: 1, lease_ms: u32::MAX };
-    Say::Now(
+    Respond::Now(
         StatusCode::OK,
         Reply {
             sequence: u64::MAX,
@@ -153,19 +153,19 @@ fn another_conversation(_: &Asked) -> Say {
     )
 }
 
-fn silence(_: &Asked) -> Say {
-    Say::Nothing
+fn silence(_: &Asked) -> Respond {
+    Respond::Nothing
 }
 
-type Lie = fn(&Asked) -> Say;
+type Lie = fn(&Asked) -> Respond;
 
 // I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_weir_sync_that_lies_is_not_noticed_by_requests() {
+async fn requests_are_decided_despite_false_replies() {
     let liar = Server::start(honest).await;
     let plugin = synced(one("per-address", "1000/d", 1_000), "a");
     let mut edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", liar.address())).await;
-    // A key that there is something to say about, before the first lie.
+    // A key to reply to, before the first lie.
     drain(&mut edge.client(), &Ask::from("192.0.2.1"), 2_000).await;
     let lies: [(&str, Lie); 6] = [
         ("garbage", garbage),
@@ -175,13 +175,13 @@ async fn a_weir_sync_that_lies_is_not_noticed_by_requests() {
         ("grants for nobody", another_conversation),
         ("silence", silence),
     ];
-    for (number, (lie, say)) in lies.into_iter().enumerate() {
+    for (number, (lie, respond)) in lies.into_iter().enumerate() {
         let asking = Ask::from(&format!("203.0.113.{number}"));
         let traffic = Traffic::start(edge.client(), asking, 200);
-        liar.answer(say);
+        liar.answer(respond);
         edge.counter_grows("weir.sync.failed", 2).await;
         traffic.stop().await;
-        // A whole burst, no more, no less, whatever was said.
+        // A whole burst, no more, no less, whatever the reply was.
         let fresh = Ask::from(&format!("198.51.100.{number}"));
         assert_eq!(drain(&mut edge.client(), &fresh, 2_000).await.1, 1_000, "after {lie}");
         edge.assert_alive();
@@ -198,7 +198,7 @@ fn reports(server: &Server) -> Vec<Report> {
 
 // I7
 #[tokio::test]
-async fn what_was_admitted_while_weir_sync_was_away_is_reported_when_it_is_back() {
+async fn requests_admitted_during_an_outage_are_reported_later() {
     let server = Server::start(an_error).await;
     let plugin = synced(one("per-address", "1/h", 10), "fra1");
     let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", server.address())).await;

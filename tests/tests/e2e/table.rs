@@ -9,11 +9,11 @@ use weir_tests::load::{Tally, drain, together};
 
 use crate::plugin::{one, with};
 
-/// What each address may do at once.
+/// The burst of each address.
 const BURST: u32 = 2;
 /// Buckets that the table has places for.
 const ADDRESSES: usize = 2_048;
-/// What a worker may gain through noise of its allocators, in KiB. A shared-data entry per address
+/// The growth of a worker through noise of its allocators, in KiB. A shared-data entry per address
 /// would gain several times as much.
 const NOISE_KIB: u64 = 3 * 1_024;
 const CLIENTS: usize = 8;
@@ -34,7 +34,7 @@ async fn rotate(edge: &Envoy, first: usize, count: usize) -> Tally {
 
 // I2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rotating_addresses_cost_no_memory_and_free_no_throttled_address() {
+async fn rotating_addresses_neither_grow_memory_nor_free_a_limited_one() {
     let plugin = with(one("per-address", "1/h", BURST), "table", json!({"addresses": ADDRESSES}));
     let mut edge = Envoy::start(Setup::with(plugin)).await;
     let throttled = Ask::from("203.0.113.7");
@@ -55,7 +55,7 @@ async fn rotating_addresses_cost_no_memory_and_free_no_throttled_address() {
     // Each is rounded up to the second, and an answer is older than its arrival.
     let passed = limited_at.elapsed().as_secs() + 2;
     assert!(still.0.number("retry-after") + passed >= wait, "and for as long as before: {:?}", still.0);
-    // The table tells three times as many apart as have places, and has no more tokens than they have.
+    // The table distinguishes three times as many as have places, and has no more tokens than they have.
     assert!(warm_up.admitted() + rotated.admitted() < 4 * ADDRESSES * BURST as usize, "{rotated:?}");
     assert!(rotated.limited() > 40_000, "{rotated:?}");
     edge.counter_reaches("weir.table.overflowed", 40_000).await;

@@ -1,4 +1,4 @@
-//! Who is limited: an operator asks any weir-sync, and hears of the whole fleet.
+//! The top keys: an operator asks any weir-sync about the whole fleet.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use weir_tests::weir_sync::WeirSync;
 use crate::plugin::one;
 use crate::sync::synced;
 
-/// What the rule admits per second, and at once.
+/// Requests that the rule admits per second, and at once.
 const RATE: u32 = 20;
-/// What the attacker asks for per second at each of two POPs, and a bystander at one.
+/// Requests per second of the attacker at each of two POPs, and of a bystander at one.
 const ATTACK: u32 = 100;
 const CALM: u32 = 6;
-/// How long both do so, in seconds.
+/// Time for which both ask, in seconds.
 const SECONDS: u32 = 8;
-/// What is listed is true to within this part.
+/// The tolerance of the list's figures, as a part.
 const TOLERANCE: f64 = 0.15;
 
 async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
@@ -42,7 +42,7 @@ fn assert_near(row: &Value, name: &str, expected: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attacker_at_two_regions_is_listed_first_with_what_it_asks_and_a_bystander_is_not_limited() {
+async fn an_attacker_at_two_regions_leads_the_list_of_keys() {
     let redis = Redis::start().await;
     let sync_a = WeirSync::start("fra1", &redis.url()).await;
     let sync_b = WeirSync::start("nyc1", &redis.url()).await;
@@ -73,7 +73,7 @@ async fn an_attacker_at_two_regions_is_listed_first_with_what_it_asks_and_a_byst
     })
     .await;
 
-    // What the rule decides in both regions, heard within a second or two.
+    // The rule's decisions in both regions, known within a second or two.
     let expected =
         [("allowed_per_s", f64::from(RATE + CALM)), ("limited_per_s", 2.0 * asked - f64::from(RATE))];
     until("the rates of both regions", async || {

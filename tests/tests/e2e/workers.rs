@@ -40,7 +40,7 @@ async fn two_workers_share_one_bucket() {
 /// A burst of exactly the quota's, each time the bucket is full again.
 // I3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_legal_burst_is_let_through_whole_by_any_number_of_workers() {
+async fn a_whole_burst_passes_with_any_number_of_workers() {
     const BURST: usize = 118;
     for host in [Host::Wasm, Host::Native] {
         for workers in [1, 2, 4] {

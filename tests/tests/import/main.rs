@@ -1,4 +1,4 @@
-//! `weir-sync import ratelimit` writes rules that decide as the configuration says: each of its features by an example
+//! `weir-sync import ratelimit` writes rules that decide as the configuration does: each of its features by an example
 //! that is played to an edge, and all of them by a model of how envoyproxy/ratelimit looks a descriptor up.
 
 mod model;
@@ -34,14 +34,15 @@ fn decides(yaml: &str, requests: &str) {
 }
 
 #[test]
-fn each_example_decides_as_it_says() {
+fn each_example_decides_as_expected() {
     for example in EXAMPLES.trim_end().split("\n\n") {
-        let (yaml, told) = example.split_once("\n...\n").expect(example);
-        let lines = |mark| told.lines().filter_map(move |line| line.strip_prefix(mark)).collect::<Vec<_>>();
+        let (yaml, expected) = example.split_once("\n...\n").expect(example);
+        let lines =
+            |mark| expected.lines().filter_map(move |line| line.strip_prefix(mark)).collect::<Vec<_>>();
         let (errors, written) = (lines("! "), lines("> "));
         if errors.is_empty() {
             let is_request = |line: &&str| !line.starts_with("> ");
-            decides(yaml, &told.lines().filter(is_request).collect::<Vec<_>>().join("\n"));
+            decides(yaml, &expected.lines().filter(is_request).collect::<Vec<_>>().join("\n"));
             let rules = rules(yaml);
             let missing =
                 written.into_iter().find(|line| !rules.lines().any(|of_rules| of_rules.starts_with(line)));
@@ -99,7 +100,7 @@ fn several_files_may_be_of_one_domain() {
 }
 
 #[test]
-fn names_are_those_of_rules() {
+fn imported_names_are_valid_rule_names() {
     let (long, limit) = ("x".repeat(100), "rate_limit: {unit: hour, requests_per_unit: 1}");
     let rules = rules(&format!(
         "domain: D\u{e9}\ndescriptors:\n- {{key: a b, {limit}}}\n- {{key: a.b, {limit}}}\n\
@@ -123,7 +124,7 @@ fn block<'a>(chapter: &'a str, language: &str) -> &'a str {
 }
 
 #[test]
-fn the_example_in_the_page_decides_as_it_says() {
+fn the_example_in_the_page_decides_as_expected() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/gateway.md");
     let page = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let (_, chapter) = page.split_once("\n## Coming from envoyproxy/ratelimit\n").expect("the chapter");

@@ -26,7 +26,7 @@ enum Limit {
     Limited,
 }
 
-/// What a request's descriptor is counted by: the number of the limit, and what its count is kept by.
+/// The limit of a request's descriptor: its number, and the key of its count.
 type Found = Option<(u32, Vec<String>)>;
 
 impl Node {
@@ -60,7 +60,7 @@ impl Node {
         self.nodes.iter().for_each(|node| node.write(depth + 1, number, text));
     }
 
-    /// How many numbers it and those below it have.
+    /// The number of limits that it and those below it have.
     fn count(&self) -> u32 {
         1 + self.nodes.iter().map(Self::count).sum::<u32>()
     }
@@ -169,7 +169,7 @@ fn accepted(nodes: Vec<Node>, above: &[String]) -> Vec<Node> {
 
 proptest! {
     #[test]
-    fn rules_count_what_the_configuration_counts(
+    fn imported_rules_count_the_same_requests(
         nodes in prop::collection::vec(any_node(), 1..6),
         asked in prop::collection::vec(prop::collection::vec(("[abc]", "[xyz]{0,3}"), 1..4), 12),
     ) {

@@ -16,7 +16,7 @@ pub(crate) fn queries(source: &Value) -> impl Iterator<Item = (&str, &str)> {
     panels.flat_map(|panel| list(&panel["queries"])).map(|query| (text(&query[0]), text(&query[1])))
 }
 
-/// What Grafana reads.
+/// Grafana's JSON.
 pub(crate) fn made(source: &Value, known: &Known) -> Value {
     let (mut panels, mut y) = (Vec::new(), 0);
     for row in list(source) {
@@ -73,7 +73,7 @@ fn made_panel(id: usize, grid: &Value, panel: &Value, known: &Known) -> Value {
     })
 }
 
-/// What weir-sync says of the metrics that a panel shows.
+/// weir-sync's help texts of the metrics in a panel.
 fn description(panel: &Value, known: &Known) -> String {
     let mut lines: Vec<String> = Vec::new();
     for query in list(&panel["queries"]) {

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use weir_tests::artefact;
 
-/// Where the files are.
+/// The folder of the files.
 pub(crate) fn folder() -> PathBuf {
     artefact::workspace().join("envoy/observe")
 }
@@ -22,12 +22,12 @@ pub(crate) fn paths(folder: &Path, extension: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// What these files say.
+/// The content of these files.
 pub(crate) fn read_all(folder: &Path, extension: &str) -> Vec<Value> {
     paths(folder, extension).iter().map(|path| yaml(path)).collect()
 }
 
-/// What a file of YAML says.
+/// The content of a YAML file.
 pub(crate) fn yaml(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
@@ -36,8 +36,8 @@ pub(crate) fn yaml(path: &Path) -> Value {
 /// Runs promtool on some files; what it finds fails the test.
 pub(crate) fn promtool(arguments: &[&str], files: &[PathBuf]) {
     let output = Command::new(artefact::promtool()).args(arguments).args(files).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "promtool {arguments:?}: {}", String::from_utf8_lossy(&said));
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "promtool {arguments:?}: {}", String::from_utf8_lossy(&text));
 }
 
 /// The sections of a page by their anchors, each up to the next heading.

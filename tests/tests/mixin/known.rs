@@ -1,4 +1,4 @@
-//! Which metrics there are: what weir-sync's page shows, and what the filter defines at its host.
+//! The known metrics: those of weir-sync's page, and those that the filter defines at its host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(crate) struct Known {
     pub(crate) labels: BTreeSet<String>,
     /// The upper ends of all histograms' buckets, as they are written.
     pub(crate) ends: BTreeSet<String>,
-    /// What weir-sync says of its metrics, by the name of the family.
+    /// weir-sync's help texts, by the name of the family.
     pub(crate) help: BTreeMap<String, String>,
 }
 
@@ -51,12 +51,12 @@ impl Known {
         }
     }
 
-    /// Whether Prometheus can have this metric.
+    /// True if Prometheus can have this metric.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.of_weir_sync.contains(name) || self.of_filter.contains(name) || OF_OTHERS.contains(&name)
     }
 
-    /// What weir-sync says of a metric, by the name of one of its samples.
+    /// The help text of a metric, by the name of one of its samples.
     pub(crate) fn help_of(&self, sample: &str) -> Option<&str> {
         self.help.get(sample.strip_suffix("_bucket").unwrap_or(sample)).map(String::as_str)
     }
@@ -67,7 +67,7 @@ pub(crate) fn ends(text: &str) -> impl Iterator<Item = String> {
     text.split("le=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
 }
 
-/// What the module defines at its host, by its own names.
+/// The metrics that the module defines at its host, by its own names.
 fn filter_metrics() -> Vec<String> {
     let config = json!({
         "rules": [{"name": "login", "key": ["client_address"], "rate": "1/h", "burst": 1}],
@@ -79,7 +79,7 @@ fn filter_metrics() -> Vec<String> {
     worker.host().metric_names().into_iter().map(str::to_owned).collect()
 }
 
-/// How a bootstrap's Prometheus page calls it, where the rule is a label.
+/// A metric's name on a bootstrap's Prometheus page, where the rule is a label.
 fn prometheus_name(name: &str) -> String {
     name.replace("weir.rule.login.", "weir_rule_").replace('.', "_")
 }

@@ -41,7 +41,7 @@ fn expressions() -> Vec<(String, String)> {
     of_rules.chain(of_panels).collect()
 }
 
-/// What the expressions name and is not there, each with its place.
+/// Unknown names in the expressions, each with its place.
 fn unknown(expressions: &[(String, String)], known: &Known) -> Vec<String> {
     let recorded: BTreeSet<String> =
         rules("rules").iter().map(|rule| text(&rule["record"]).to_owned()).collect();
@@ -57,7 +57,7 @@ fn unknown(expressions: &[(String, String)], known: &Known) -> Vec<String> {
 }
 
 #[test]
-fn every_metric_that_an_expression_names_is_there() {
+fn every_metric_in_an_expression_exists() {
     let (known, expressions) = (Known::all(), expressions());
     let found = [known.of_weir_sync.len(), known.of_filter.len(), expressions.len()];
     assert!(found[0] > 50 && found[1] > 25 && found[2] > 100, "{found:?}");
@@ -93,7 +93,7 @@ fn the_dashboard_shows_every_metric() {
 }
 
 #[test]
-fn the_dashboard_is_made_of_its_source() {
+fn the_dashboard_is_current() {
     let path = folder().join("mixin/dashboards/weir.json");
     let made =
         serde_json::to_string_pretty(&dashboard::made(&dashboard_source(), &Known::all())).unwrap() + "\n";
@@ -108,7 +108,7 @@ fn the_dashboard_is_made_of_its_source() {
 }
 
 #[test]
-fn promtool_takes_every_expression_and_the_configuration() {
+fn promtool_accepts_every_expression_and_the_configuration() {
     let mixin = folder().join("mixin");
     let files = [paths(&mixin.join("rules"), "yaml"), paths(&mixin.join("alerts"), "yaml")].concat();
     promtool(&["check", "rules", "--lint=all", "--lint-fatal"], &files);
@@ -170,7 +170,7 @@ fn each_alert_links_to_its_page() {
 
 /// Docker is not asked: this is all that is known of the containers.
 #[test]
-fn what_the_containers_mount_and_ask_for_is_there() {
+fn every_mount_and_target_of_the_containers_exists() {
     let compose = yaml(&folder().join("compose.yaml"));
     let services = compose["services"].as_object().unwrap();
     let mut mounted = Vec::new();

@@ -1,4 +1,4 @@
-//! What Prometheus's own parsers make of weir-sync's metrics.
+//! weir-sync's metrics, read by Prometheus's own parsers.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -50,7 +50,7 @@ fn report() -> Report {
     }
 }
 
-/// What a program that reads `page` prints; none of them has anything to complain about.
+/// The output of a program that reads `page`; none of them has anything to complain about.
 fn reads(mut program: Command, page: &str) -> String {
     let mut running =
         program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -77,7 +77,7 @@ fn promtool_takes(page: &str) {
 }
 
 #[tokio::test]
-async fn prometheus_own_parsers_take_the_page() {
+async fn the_parsers_of_prometheus_accept_the_page() {
     let weir_sync = WeirSync::start("fra", "memory").await;
     let mut client = Client::of_port(weir_sync.address().port());
     let post = |body: Vec<u8>| {
@@ -108,7 +108,7 @@ async fn prometheus_own_parsers_take_the_page() {
 }
 
 #[test]
-fn prometheus_own_parsers_take_every_metric_that_there_is() {
+fn the_parsers_of_prometheus_accept_every_metric() {
     let registry = Metrics::sample("fra");
     let page = page::write(&registry);
     promtool_takes(&page);

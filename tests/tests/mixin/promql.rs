@@ -1,8 +1,8 @@
-//! Which metrics and labels an expression of Prometheus names.
+//! The metrics and labels in an expression of Prometheus.
 
 use std::collections::BTreeSet;
 
-/// What an expression names.
+/// The names in an expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     /// Metrics, and what rules record.
@@ -16,7 +16,7 @@ const BEFORE_LABELS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left
 /// Other words of the language.
 const WORDS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
 
-/// What `expression` names.
+/// The names in `expression`.
 pub(crate) fn named(expression: &str) -> Named {
     let mut named = Named::default();
     let mut rest = expression;
@@ -70,7 +70,7 @@ fn labels<'a>(rest: &'a str, named: &mut Named) -> &'a str {
 }
 
 #[test]
-fn metrics_and_labels_are_found_wherever_an_expression_names_them() {
+fn metrics_and_labels_are_found_anywhere_in_an_expression() {
     let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     for (expression, metrics, labels) in [
         ("up{job=\"weir-sync\"} == 0", &["up"][..], &["job"][..]),

@@ -11,7 +11,7 @@ fn started() -> Worker {
 }
 
 #[test]
-fn what_is_no_configuration_is_refused() {
+fn an_invalid_configuration_is_refused() {
     let nested = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let protobuf_nested = (0..200).fold(Vec::new(), |inner, _| {
         [b"\n".to_vec(), vec![u8::try_from(inner.len().min(127)).unwrap()], inner].concat()
@@ -28,7 +28,7 @@ fn what_is_no_configuration_is_refused() {
 }
 
 #[test]
-fn a_configuration_that_the_host_keeps_is_refused() {
+fn a_configuration_that_cannot_be_read_is_refused() {
     for answer in [Answer::Status(1), Answer::Status(12), Answer::Nothing] {
         let script = Script::always("proxy_get_buffer_bytes", answer);
         let mut worker = Worker::try_start(Host::new(&shared()).with(script)).unwrap();
@@ -37,7 +37,7 @@ fn a_configuration_that_the_host_keeps_is_refused() {
 }
 
 #[test]
-fn requests_pass_where_no_configuration_was_accepted() {
+fn requests_pass_without_an_accepted_configuration() {
     let mut worker = started();
     assert_eq!(worker.allowed_of(3, &client(1)), 3, "before any configuration");
     worker.tick();
@@ -48,7 +48,7 @@ fn requests_pass_where_no_configuration_was_accepted() {
 }
 
 #[test]
-fn the_pop_is_named_by_the_proxy_where_the_operator_did_not() {
+fn the_proxys_node_names_an_unnamed_pop() {
     let mut plugin = synced(&rule("1/h", 2));
     plugin["sync"].as_object_mut().unwrap().remove("pop");
     for property in ["xds\0node\0id", "node\0id"] {
@@ -61,7 +61,7 @@ fn the_pop_is_named_by_the_proxy_where_the_operator_did_not() {
 }
 
 #[test]
-fn a_node_id_that_is_too_long_for_a_name_is_cut_and_still_its_own() {
+fn a_long_node_id_is_shortened_to_a_unique_name() {
     let mut plugin = synced(&rule("1/h", 2));
     plugin["sync"].as_object_mut().unwrap().remove("pop");
     let name = |id: &str| {

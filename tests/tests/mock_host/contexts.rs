@@ -19,7 +19,7 @@ fn requests_that_begin_together_are_each_decided() {
 }
 
 #[test]
-fn a_request_that_ends_before_its_headers_takes_nothing() {
+fn a_request_that_ends_before_its_headers_consumes_nothing() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
     let [first, second] = [(); 2].map(|()| worker.created());
     worker.given_up(second);
@@ -31,7 +31,7 @@ fn a_request_that_ends_before_its_headers_takes_nothing() {
 }
 
 #[test]
-fn a_number_that_is_given_again_is_another_requests() {
+fn a_reused_number_is_a_new_request() {
     let mut worker = Worker::configured(&shared(), &one_at_a_time());
     let request = worker.created();
     assert!(worker.passes(request, &client(1)).is_some());
@@ -55,14 +55,14 @@ fn decided_meanwhile(
 }
 
 #[test]
-fn a_request_that_ends_while_it_is_decided_holds_nothing() {
+fn a_request_that_ends_while_undecided_holds_nothing() {
     let (mut worker, passing) = decided_meanwhile(|_, request| vec![Callback::Ends(request)]);
     assert!(passing.is_some());
     assert!(worker.request(&client(1)).allowed());
 }
 
 #[test]
-fn others_may_begin_while_a_request_is_decided() {
+fn other_requests_begin_while_one_is_decided() {
     let mut other = None;
     let (mut worker, passing) =
         decided_meanwhile(|worker, _| vec![Callback::Begins(*other.insert(worker.to_come()))]);
@@ -74,7 +74,7 @@ fn others_may_begin_while_a_request_is_decided() {
 }
 
 #[test]
-fn a_number_that_is_given_again_while_its_request_is_decided_is_another_requests() {
+fn a_number_reused_while_undecided_is_a_new_request() {
     let mut number = None;
     let (mut worker, _) = decided_meanwhile(|_, request| {
         number = Some(request);

@@ -19,7 +19,7 @@ fn granted(report: &Report, ratio: u64, level: i64) -> CallAnswer {
 }
 
 #[test]
-fn the_first_tick_greets() {
+fn the_first_tick_sends_a_report() {
     let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 3)));
     assert_eq!(worker.host().tick_period_ms, Some(250));
     assert!(worker.host().http_calls.is_empty());
@@ -40,7 +40,7 @@ fn the_first_tick_greets() {
 
 // I1, I9
 #[test]
-fn after_an_unreadable_answer_the_worker_reports_the_same_again() {
+fn an_unreadable_reply_repeats_the_report() {
     let oversize = CallAnswer { claimed_size: Some(256 * 1024 + 1), ..CallAnswer::new("200", vec![1; 64]) };
     let larger_than_claimed = CallAnswer { claimed_size: Some(1), ..CallAnswer::new("200", vec![1; 64]) };
     let lying = CallAnswer { claimed_size: Some(u32::MAX), ..CallAnswer::new("200", vec![1; 64]) };
@@ -62,11 +62,11 @@ fn after_an_unreadable_answer_the_worker_reports_the_same_again() {
     ];
     for answer in answers {
         let mut worker = with_a_watched_client();
-        let said = exchange(&mut worker, |_| answer.clone());
-        assert_eq!((said.keys.len(), said.sequence), (1, 2));
+        let sent = exchange(&mut worker, |_| answer.clone());
+        assert_eq!((sent.keys.len(), sent.sequence), (1, 2));
         worker.tick();
         let (token, again) = report(&worker);
-        assert_eq!(again.keys, said.keys, "{answer:?}");
+        assert_eq!(again.keys, sent.keys, "{answer:?}");
         assert_eq!(again.sequence, 3);
         assert_eq!(worker.counted("weir.sync.failed"), 1, "{answer:?}");
         assert_eq!(worker.host().logged("requests are decided locally"), 1, "{answer:?}");
@@ -76,7 +76,7 @@ fn after_an_unreadable_answer_the_worker_reports_the_same_again() {
 }
 
 #[test]
-fn a_host_without_http_calls_is_on_its_own() {
+fn a_host_without_http_calls_limits_locally() {
     let script = Script::always("proxy_http_call", Answer::Status(12));
     let mut worker = Worker::configured_on(Host::new(&shared()).with(script), &synced(&rule("1/h", 3)));
     assert_eq!(worker.host().logged("the host makes no HTTP calls"), 1);
@@ -87,7 +87,7 @@ fn a_host_without_http_calls_is_on_its_own() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_is_logged_once() {
+fn a_missing_cluster_is_logged_once() {
     let script = Script::of(|function, nth| match (function, nth) {
         ("proxy_http_call", 2..) => Answer::Status(2),
         _ => Answer::Work,

@@ -1,4 +1,4 @@
-//! Hosts that lack something, fail, or answer as no host should; and what clients are told all the same.
+//! Hosts that lack something, fail, or answer as no host should; and the responses that clients get nevertheless.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -70,7 +70,7 @@ fn a_refused_grpc_client_gets_the_reason_and_the_delay() {
             (answer.header("retry-after"), answer.header("grpc-retry-pushback-ms")),
             ("3600", "3600000")
         );
-        // Others are told nothing of it, and it nothing of their body.
+        // Other clients get a body, and no gRPC headers.
         let other = worker.request(&client(1)).answer().clone();
         assert!(
             other.body.starts_with('{') && other.headers.iter().all(|(name, _)| !name.starts_with("grpc-"))
@@ -85,7 +85,7 @@ fn a_refused_grpc_client_gets_the_reason_and_the_delay() {
 
 /// Each refusal of a flood of POSTs brings the address into the module and nothing else.
 #[test]
-fn a_refused_post_is_not_asked_for_its_content_type() {
+fn the_content_type_of_a_refused_post_is_not_read() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     let post = client(1).header("content-type", "application/json");
     assert_eq!(worker.allowed_of(2, &post), 1);
@@ -95,7 +95,7 @@ fn a_refused_post_is_not_asked_for_its_content_type() {
 }
 
 #[test]
-fn a_request_that_cannot_be_answered_goes_on_and_is_logged() {
+fn a_request_that_cannot_be_answered_passes_and_is_logged() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     assert!(worker.request(&client(1)).allowed());
     worker.host_mut().follow(Script::always("proxy_send_local_response", Answer::Status(2)));
@@ -106,7 +106,7 @@ fn a_request_that_cannot_be_answered_goes_on_and_is_logged() {
 }
 
 #[test]
-fn a_host_without_metrics_or_ticks_limits_all_the_same() {
+fn a_host_without_metrics_or_ticks_limits_requests() {
     let broken = |function: &str, _| match function {
         "proxy_define_metric" | "proxy_increment_metric" | "proxy_set_tick_period_milliseconds" => {
             Answer::Status(12)
@@ -133,7 +133,7 @@ fn a_later_http_call_may_be_unimplemented() {
 }
 
 #[test]
-fn two_calls_may_have_one_number() {
+fn two_calls_may_share_one_number() {
     let script = Script::always("proxy_http_call", Answer::Number(7));
     let mut worker = Worker::configured_on(Host::new(&shared()).with(script), &synced(&rule("1/h", 2)));
     for _ in 0..3 {
@@ -145,7 +145,7 @@ fn two_calls_may_have_one_number() {
 }
 
 #[test]
-fn a_successor_of_a_trapped_worker_serves_on() {
+fn the_successor_of_a_trapped_worker_serves_requests() {
     let (shared, plugin) = (shared(), synced(&rule("1/h", 3)));
     let mut worker = Worker::configured(&shared, &plugin);
     assert_eq!(worker.allowed_of(2, &client(1)), 2);
@@ -159,7 +159,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 // I8
 #[test]
-fn a_wall_clock_that_jumps_changes_nothing_but_the_reset_as_unix_time() {
+fn a_wall_clock_jump_changes_only_the_unix_reset() {
     let epoch = with(rule("1/s", 3), "response", json!({"reset": "epoch"}));
     let mut worker = Worker::configured(&shared(), &plugin(&epoch));
     assert_eq!(worker.allowed_of(3, &client(1)), 3);
@@ -178,7 +178,7 @@ fn a_wall_clock_that_jumps_changes_nothing_but_the_reset_as_unix_time() {
 }
 
 #[test]
-fn a_host_without_a_monotonic_clock_limits_by_the_wall_clock_held_from_going_back() {
+fn without_a_monotonic_clock_the_wall_clock_never_goes_back() {
     let script = Script::always("clock_time_get", Answer::Status(52));
     let mut worker = Worker::configured_on(Host::new(&shared()).with(script), &plugin(&rule("1/s", 3)));
     assert_eq!(worker.allowed_of(5, &client(1)), 3);

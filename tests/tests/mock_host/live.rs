@@ -39,7 +39,7 @@ fn tick(worker: &mut Worker, version: u64) -> Vec<HttpCall> {
     fetches
 }
 
-/// The same, expecting a fetch after the word was heard; the call.
+/// The same, expecting a fetch after the announcement; the call.
 fn fetch(worker: &mut Worker, version: u64) -> HttpCall {
     tick(worker, version);
     let fetches = tick(worker, version);
@@ -54,7 +54,7 @@ fn push(worker: &mut Worker, version: u64, document: Vec<u8>) {
     worker.answer_call(call.token, CallAnswer::new("200", document));
 }
 
-/// What the worker's next report says of rule sets.
+/// The rule sets in the worker's next report.
 fn running(worker: &mut Worker) -> RunningRules {
     worker.advance_ms(2_500);
     worker.tick();
@@ -105,7 +105,7 @@ fn a_new_version_is_fetched_and_enforced() {
 }
 
 #[test]
-fn the_other_workers_take_it_from_shared_data_without_a_fetch() {
+fn other_workers_read_the_rule_set_from_shared_data() {
     let shared = shared();
     let (mut first, mut second) = (worker(&shared), worker(&shared));
     push(&mut first, 7, set(&[rule("1/h", 2)]));
@@ -146,7 +146,7 @@ fn without_shared_data_each_worker_fetches_for_itself() {
 }
 
 #[test]
-fn nonsense_in_shared_data_is_fetched_anew() {
+fn a_corrupt_rule_set_in_shared_data_is_fetched_again() {
     // Of the document, its version, and the word of it.
     for (is_word, at) in [(false, 8), (false, 2), (true, 0)] {
         let shared = shared();
@@ -167,7 +167,7 @@ fn nonsense_in_shared_data_is_fetched_anew() {
 
 // I2
 #[test]
-fn a_thousand_rules_in_a_mebibyte_are_taken() {
+fn a_mebibyte_of_a_thousand_rules_is_accepted() {
     let rules: Vec<_> = (0..999)
         .map(|i| {
             with(named(&format!("r{i}"), "1/h", 9), "match", json!({"path": {"exact": format!("/{i}")}}))
@@ -187,7 +187,7 @@ fn a_thousand_rules_in_a_mebibyte_are_taken() {
 
 // I2
 #[test]
-fn pushed_sets_cost_no_memory_and_few_metrics() {
+fn pushed_rule_sets_leak_neither_memory_nor_metrics() {
     let shared = shared();
     let mut worker = worker(&shared);
     let mut sizes = Vec::new();
@@ -205,7 +205,7 @@ fn pushed_sets_cost_no_memory_and_few_metrics() {
 }
 
 #[test]
-fn the_pushed_set_rules_where_the_plugins_own_changes() {
+fn a_pushed_set_outranks_a_changed_plugin_configuration() {
     let shared = shared();
     let mut worker = worker(&shared);
     push(&mut worker, 7, set(&[rule("1/h", 2)]));
@@ -219,7 +219,7 @@ fn the_pushed_set_rules_where_the_plugins_own_changes() {
 
 // I1
 #[test]
-fn requests_that_wait_across_the_switch_are_decided() {
+fn requests_waiting_across_a_rule_change_are_decided() {
     let strict = |name: &str| {
         let rule = with(named(name, "5/m", 5), "strict", json!(true));
         with(rule, "response", json!({"on_allowed": true}))
@@ -262,14 +262,14 @@ fn requests_that_wait_across_the_switch_are_decided() {
 
 // I1
 #[test]
-fn a_response_under_way_has_no_header_of_a_rule_that_was_replaced() {
-    let told = with(rule("1/h", 5), "response", json!({"on_allowed": true}));
+fn a_response_has_no_header_of_a_replaced_rule() {
+    let advertised = with(rule("1/h", 5), "response", json!({"on_allowed": true}));
     for is_replaced in [false, true] {
-        let mut worker = Worker::configured(&shared(), &synced(&told));
+        let mut worker = Worker::configured(&shared(), &synced(&advertised));
         let call = fetch(&mut worker, 7);
         let begun = worker.passing(&client(1));
         if is_replaced {
-            let document = set(&[with(told.clone(), "name", json!("other"))]);
+            let document = set(&[with(advertised.clone(), "name", json!("other"))]);
             worker.answer_call(call.token, CallAnswer::new("200", document));
         }
         let served = worker.respond(begun);

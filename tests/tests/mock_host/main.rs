@@ -1,4 +1,4 @@
-//! The real module on a host that answers what a test says: failing, lying, racing, out of time.
+//! The real module on a host that a test scripts: failing, lying, racing, out of time.
 
 mod configuration;
 mod contexts;

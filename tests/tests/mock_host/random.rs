@@ -54,7 +54,7 @@ enum Event {
     Push {
         version: u64,
     },
-    /// What shared data says of rule sets is something else.
+    /// The rule sets in shared data are something else.
     TamperRules {
         at: usize,
         with: u8,
@@ -107,7 +107,7 @@ fn anything(seed: u64, odd: u8) -> Script {
         }
         let status = if roll[2] < 200 { u32::from(roll[3] % 14) } else { u32::from_le_bytes([roll[3]; 4]) };
         let status = match function {
-            // "OK" is a promise to answer, the call or the request; nothing the filter sees tells it from the truth.
+            // "OK" is a promise to answer, the call or the request; the filter cannot detect a false one.
             "proxy_http_call" | "proxy_send_local_response" => status.max(1),
             _ => status,
         };
@@ -125,7 +125,7 @@ fn anything(seed: u64, odd: u8) -> Script {
     })
 }
 
-/// What weir-sync serves of `version`: good sets, and everything else.
+/// weir-sync's answers for `version`: good sets, and everything else.
 fn document(version: &str) -> CallAnswer {
     let rules =
         |rules: serde_json::Value| CallAnswer::new("200", json!({"rules": rules}).to_string().into_bytes());
@@ -261,7 +261,7 @@ proptest! {
 
     // I1
     #[test]
-    fn never_traps_and_always_decides(
+    fn a_random_host_never_traps_the_filter(
         seed: u64,
         odd in prop_oneof![Just(0u8), 1u8..40, Just(255u8)],
         inserts: bool,

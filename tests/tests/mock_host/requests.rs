@@ -1,4 +1,4 @@
-//! What a request may look like.
+//! Requests of any form.
 
 use serde_json::json;
 use weir_tests::mock_host::{Answer, Script, Worker};
@@ -32,7 +32,7 @@ fn headers_of_any_bytes_get_a_decision() {
 }
 
 #[test]
-fn an_answer_that_is_in_no_memory_that_was_lent_is_none() {
+fn data_outside_of_allocated_memory_is_ignored() {
     let by_method = json!({"name": "r", "key": ["method"], "rate": "1/h", "burst": 1});
     let ask = client(1).header("x", "a");
     // What it asks for, where and how long the answer is; how many of three requests are let through.
@@ -54,7 +54,7 @@ fn an_answer_that_is_in_no_memory_that_was_lent_is_none() {
 }
 
 #[test]
-fn answers_cost_no_memory_however_often_the_host_asks() {
+fn repeated_host_answers_leak_no_memory() {
     let by_method = json!({"name": "r", "key": ["method"], "rate": "1/h", "burst": 1});
     let mut worker = Worker::configured(&shared(), &plugin(&by_method));
     let stray = Answer::Stray { asks: vec![5_000, 6_000], place: Some(1 << 16), bytes: 20 };
@@ -67,7 +67,7 @@ fn answers_cost_no_memory_however_often_the_host_asks() {
 }
 
 #[test]
-fn what_no_rule_asks_for_is_never_fetched() {
+fn attributes_that_no_rule_uses_are_never_fetched() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 10)));
     worker.host_mut().follow(Script::work());
     assert_eq!(worker.allowed_of(5, &client(1)), 5);
@@ -78,7 +78,7 @@ fn what_no_rule_asks_for_is_never_fetched() {
 }
 
 #[test]
-fn headers_are_fetched_once_for_each_request_whose_rules_ask_for_one() {
+fn headers_are_fetched_once_a_request() {
     let key = json!([{"header": "x"}, {"header": "y"}, {"cookie": "z"}]);
     let three = json!({"name": "r", "key": key, "rate": "1/h", "burst": 9});
     let mut worker = Worker::configured(&shared(), &plugin(&three));
@@ -90,7 +90,7 @@ fn headers_are_fetched_once_for_each_request_whose_rules_ask_for_one() {
 }
 
 #[test]
-fn a_host_that_gives_no_pairs_is_asked_for_the_header_alone() {
+fn without_header_pairs_single_headers_are_fetched() {
     let by_header = json!({"name": "r", "key": [{"header": "x"}], "rate": "1/h", "burst": 1});
     let ask = client(1).header("x", "a");
     let claims_too_much = [2u32, 1, 1, 1, u32::MAX].map(u32::to_le_bytes).concat();
@@ -109,7 +109,7 @@ fn a_host_that_gives_no_pairs_is_asked_for_the_header_alone() {
 }
 
 #[test]
-fn a_request_pays_for_no_callback_that_the_filter_does_not_need() {
+fn the_filter_subscribes_only_to_callbacks_it_needs() {
     let worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     assert!(worker.has("proxy_on_delete"));
     for name in ["done", "log", "request_body", "request_trailers", "response_body", "response_trailers"] {
@@ -118,7 +118,7 @@ fn a_request_pays_for_no_callback_that_the_filter_does_not_need() {
 }
 
 #[test]
-fn what_a_filter_found_in_the_response_is_charged_instead_of_what_was_reserved() {
+fn metadata_of_the_response_replaces_the_reserved_cost() {
     let after = json!({"after": {"metadata": ["llm", "total_tokens"], "max": 50}, "reserve": 20});
     let rule = with(rule("1/h", 100), "cost", after);
     let number = |number: f64| Some(number.to_le_bytes().to_vec());

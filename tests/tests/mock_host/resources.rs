@@ -33,7 +33,7 @@ fn rotate(
 }
 
 #[test]
-fn a_gauge_shows_how_many_addresses_owe_something() {
+fn a_gauge_counts_addresses_in_debt() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/m", 3)));
     let ask = |worker: &mut Worker, clients: std::ops::Range<u32>| {
         for n in clients {
@@ -59,17 +59,17 @@ fn rotating_watched_addresses_cost_no_memory() {
     let mut worker = Worker::configured(&shared, &plugin);
     exchange(&mut worker, |report| CallAnswer::new("200", reply(report.sequence, 9, Vec::new())));
     let keys = shared.keys().len();
-    let mut said = 0;
+    let mut reported = 0;
     let [warm, end] = rotate(&mut worker, &shared, |worker| {
         let report = exchange(worker, |report| {
             let grants = report.keys.iter().map(|_| grant(500, 1, 100)).collect();
             CallAnswer::new("200", reply(report.sequence, 9, grants))
         });
-        said += report.keys.len();
+        reported += report.keys.len();
     });
     assert_eq!(warm, end, "bytes of linear memory, keys of shared data");
     assert_eq!(end.1, keys);
-    assert!(said > 10_000, "{said} were watched");
+    assert!(reported > 10_000, "{reported} were watched");
 }
 
 const PAGE: &str = include_str!("../../../docs/reference/metrics.md");
@@ -102,7 +102,7 @@ fn the_page_for_operators_names_every_metric_and_no_other() {
 }
 
 #[test]
-fn what_leaves_is_a_hash_that_the_secret_makes() {
+fn reported_keys_are_hashed_with_the_secret() {
     let rule = json!({"name": "r", "key": [{"header": "x-key"}], "rate": "1/h", "burst": 2});
     let value = |secret: Option<&str>, text: &str| {
         let mut configuration = synced(&rule);
@@ -122,7 +122,7 @@ fn what_leaves_is_a_hash_that_the_secret_makes() {
 }
 
 #[test]
-fn a_hash_that_everybody_can_make_is_warned_of() {
+fn hashing_without_a_secret_is_warned_about() {
     let rule = json!({"name": "r", "key": ["host"], "rate": "1/h"});
     let warnings = |configuration: &serde_json::Value| {
         let worker = Worker::configured(&shared(), configuration);

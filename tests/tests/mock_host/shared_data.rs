@@ -11,7 +11,7 @@ use crate::harness::{client, plugin, rule, shared, synced, with};
 const BOTH: [ZeroCas; 2] = [ZeroCas::Overwrites, ZeroCas::Inserts];
 
 #[test]
-fn a_host_without_shared_data_limits_per_worker_and_logs_it_once() {
+fn a_host_without_shared_data_limits_per_worker() {
     for function in ["proxy_get_shared_data", "proxy_set_shared_data"] {
         let shared = shared();
         let mut workers = [1, 2].map(|_| {
@@ -27,7 +27,7 @@ fn a_host_without_shared_data_limits_per_worker_and_logs_it_once() {
     }
 }
 
-/// What the crate proxy-wasm-host holds unless it is told another number.
+/// The crate proxy-wasm-host holds this many keys by default.
 #[test]
 fn the_default_table_fits_a_store_of_4096_keys() {
     let shared = shared().with_room(4_096);
@@ -43,7 +43,7 @@ fn the_default_table_fits_a_store_of_4096_keys() {
 }
 
 #[test]
-fn shared_data_that_fails_later_is_counted_and_lets_requests_through() {
+fn later_failures_of_shared_data_let_requests_pass() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
     worker.host_mut().follow(Script::always("proxy_get_shared_data", Answer::Status(10)));
     assert_eq!(worker.allowed_of(5, &client(1)), 5);
@@ -56,7 +56,7 @@ fn shared_data_that_fails_later_is_counted_and_lets_requests_through() {
 }
 
 #[test]
-fn a_read_that_fails_once_costs_other_clients_no_bucket() {
+fn a_failed_read_keeps_the_buckets_of_other_clients() {
     let one_slot = with(plugin(&rule("1/h", 2)), "table", json!({"addresses": 16}));
     let mut worker = Worker::configured(&shared(), &one_slot);
     assert_eq!(worker.allowed_of(2, &client(1)), 2);
@@ -67,7 +67,7 @@ fn a_read_that_fails_once_costs_other_clients_no_bucket() {
 
 // I3
 #[test]
-fn a_write_between_read_and_write_is_retried_and_nothing_is_lost() {
+fn a_conflicting_write_is_retried_without_loss() {
     for zero_cas in BOTH {
         let shared = SharedData::new(zero_cas);
         let mut worker = Worker::configured(&shared, &plugin(&rule("1/h", 10)));
@@ -88,7 +88,7 @@ fn a_write_between_read_and_write_is_retried_and_nothing_is_lost() {
 
 // I1
 #[test]
-fn a_slot_that_is_always_in_conflict_ends_in_a_decision() {
+fn a_slot_always_in_conflict_still_gets_a_decision() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
     worker.host_mut().follow(Script::always("proxy_set_shared_data", Answer::Status(8)));
     assert!(worker.request(&client(1)).allowed());
@@ -99,7 +99,7 @@ fn a_slot_that_is_always_in_conflict_ends_in_a_decision() {
 }
 
 #[test]
-fn workers_that_start_at_the_same_time_agree_where_the_host_lets_them() {
+fn workers_starting_together_agree_if_the_host_allows() {
     let shared = SharedData::new(ZeroCas::Inserts);
     let late = Rc::new(RefCell::new(None));
     let mut host = Host::new(&shared);
@@ -115,7 +115,7 @@ fn workers_that_start_at_the_same_time_agree_where_the_host_lets_them() {
 }
 
 #[test]
-fn a_flipped_byte_is_counted_and_the_slot_begins_anew() {
+fn a_corrupt_slot_is_counted_and_reset() {
     // One key is there, in the last 24 bytes of the units; the others hold nothing, and nor do the debts behind them.
     let used = [0, 4, 5, 6, 9, 16, 384, 407].map(|byte| (byte, true));
     for (byte, is_used) in used.into_iter().chain([24, 40, 383, 408, 511].map(|byte| (byte, false))) {
@@ -131,7 +131,7 @@ fn a_flipped_byte_is_counted_and_the_slot_begins_anew() {
 
 // I2
 #[test]
-fn slots_are_made_once_and_more_only_for_a_larger_table() {
+fn a_larger_table_only_adds_slots() {
     let shared = shared();
     let sized = |addresses: u32| with(plugin(&rule("1/h", 5)), "table", json!({"addresses": addresses}));
     let mut worker = Worker::configured(&shared, &sized(64));
@@ -149,9 +149,9 @@ fn slots_are_made_once_and_more_only_for_a_larger_table() {
 }
 
 #[test]
-fn a_request_reads_one_slot_however_often_its_client_asks() {
-    let told = with(rule("20/s", 100), "response", json!({"on_allowed": true}));
-    for configuration in [plugin(&rule("20/s", 100)), synced(&rule("20/s", 100)), synced(&told)] {
+fn every_request_reads_one_slot() {
+    let advertised = with(rule("20/s", 100), "response", json!({"on_allowed": true}));
+    for configuration in [plugin(&rule("20/s", 100)), synced(&rule("20/s", 100)), synced(&advertised)] {
         let mut worker = Worker::configured(&shared(), &configuration);
         let before = worker.host().called("proxy_get_shared_data");
         for gap_ms in [1, 100, 1_000] {

@@ -11,7 +11,7 @@ fn strict(on_sync_loss: &str) -> Value {
     synced(&with(rule, "on_sync_loss", json!(on_sync_loss)))
 }
 
-fn told(waiting: &Waiting) -> Report {
+fn report_of(waiting: &Waiting) -> Report {
     Report::decode(&waiting.call.body).expect("weir-sync could not read this report")
 }
 
@@ -28,10 +28,10 @@ fn leased(report: &Report, charged: u64) -> CallAnswer {
 
 // I1
 #[test]
-fn a_request_waits_for_its_token_and_goes_on_once() {
+fn a_waiting_request_resumes_once() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));
     let waiting = worker.held(&client(1));
-    let report = told(&waiting);
+    let report = report_of(&waiting);
     assert_eq!((report.keys.len(), report.keys[0].ahead), (1, 1));
     assert_eq!((waiting.call.upstream.as_str(), waiting.call.timeout_ms), ("weir-sync", 700));
     assert!(worker.answer_waiting(&waiting, leased(&report, 1)).allowed());
@@ -70,10 +70,10 @@ fn without_an_answer_it_fails_by_on_sync_loss() {
 
 // I1, I2
 #[test]
-fn requests_that_wait_are_bounded_and_any_beyond_are_decided_at_once() {
+fn waiting_requests_are_bounded() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));
     let waiting: Vec<_> = (0..1_000).map(|_| worker.held(&client(1))).collect();
     assert_eq!(worker.request(&client(1)).answer().status, 503);
-    assert!(worker.answer_waiting(&waiting[0], leased(&told(&waiting[0]), 1)).allowed());
+    assert!(worker.answer_waiting(&waiting[0], leased(&report_of(&waiting[0]), 1)).allowed());
     assert!(matches!(worker.begin_request(&client(1)), Begun::Waiting(_)));
 }

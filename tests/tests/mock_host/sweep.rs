@@ -6,7 +6,7 @@
 use weir_tests::conformance::{CALLS, OK, Outcome, STATUSES, Without, decided, left_out, run, sweep};
 use weir_tests::mock_host::{Answer, Script};
 
-/// What the module decides on a host that follows `script`; panics if it traps.
+/// The module's decisions on a host that follows `script`; panics if it traps.
 fn outcomes(script: Script, what: &str) -> Vec<Outcome> {
     let run = run(script);
     run.unwrap_or_else(|trap| panic!("{what}: {trap:?}")).outcomes
@@ -17,14 +17,14 @@ fn always(function: &str, answer: &Answer) -> Vec<Outcome> {
 }
 
 #[test]
-fn every_function_that_a_module_imports_or_exports_is_in_a_run() {
+fn runs_cover_every_import_and_export() {
     let run = run(Script::work()).unwrap();
     assert_eq!(left_out(&run), [""; 0]);
     assert_eq!(run.outcomes, decided(Without::Nothing));
 }
 
 #[test]
-fn every_request_gets_its_decision_whatever_status_a_function_answers() {
+fn every_request_is_decided_under_any_status() {
     for call in &CALLS {
         for status in STATUSES {
             let run = sweep(call.name, status);
@@ -34,7 +34,7 @@ fn every_request_gets_its_decision_whatever_status_a_function_answers() {
 }
 
 #[test]
-fn a_request_waits_only_for_what_its_host_accepted() {
+fn a_request_waits_only_for_an_accepted_call() {
     for call in &CALLS {
         for status in STATUSES {
             let is_promise =
@@ -63,7 +63,7 @@ fn a_single_failing_call_costs_no_decision() {
 }
 
 #[test]
-fn every_request_gets_its_decision_whatever_bytes_a_function_answers() {
+fn every_request_is_decided_under_any_bytes() {
     let bytes = [
         vec![0xff],
         b"\xc3\x28 \x00 no text".to_vec(),
@@ -95,7 +95,7 @@ fn every_request_gets_its_decision_whatever_bytes_a_function_answers() {
 }
 
 #[test]
-fn every_request_gets_its_decision_whatever_number_a_function_answers() {
+fn every_request_is_decided_under_any_number() {
     for number in [0, 1, u64::from(u32::MAX), u64::MAX / 2, u64::MAX - 1, u64::MAX] {
         for function in ["clock_time_get", "proxy_get_current_time_nanoseconds", "proxy_define_metric"] {
             let outcomes = always(function, &Answer::Number(number));

@@ -1,4 +1,4 @@
-//! What is answered: every field of a request has its effect, and every field of a response says what it should.
+//! Responses: every field of a request has its effect, and every field of a response is set.
 
 use serde_json::{Value, json};
 use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -6,14 +6,14 @@ use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rat
 use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-use crate::door::{DOMAIN, Door, ask, descriptor, request};
+use crate::gateway::{DOMAIN, Gateway, ask, descriptor, request};
 
 /// A rule for each part of a descriptor.
 pub(crate) fn rules() -> Value {
-    let said = json!({"on_allowed": true});
+    let response = json!({"on_allowed": true});
     json!({"rules": [
         {"name": "per-user", "match": {"headers": [{"name": "x-user", "present": true}]}, "key": [{"header": "x-user"}],
-         "rate": "10/h", "burst": 10, "response": said},
+         "rate": "10/h", "burst": 10, "response": response},
         {"name": "per-address", "match": {"path": {"exact": "/login"}, "methods": ["POST"], "hosts": ["shop.example"]},
          "key": ["client_address"], "rate": "3/m", "burst": 3},
         {"name": "slow", "match": {"claims": [{"name": ["ratelimit", "entries"], "equals": "generic_key,plan"},
@@ -34,8 +34,8 @@ fn header<'a>(response: &'a RateLimitResponse, name: &str) -> &'a str {
 
 #[tokio::test]
 async fn every_field_of_a_response_follows_from_the_decision() {
-    let door = Door::open("memory", &rules()).await;
-    let mut client = door.client().await;
+    let gateway = Gateway::open("memory", &rules()).await;
+    let mut client = gateway.client().await;
     let user = descriptor(&[("x-user", "ada")]);
     let login = descriptor(&[
         ("remote_address", "203.0.113.7"),
@@ -55,7 +55,7 @@ async fn every_field_of_a_response_follows_from_the_decision() {
     assert!((1..=20).contains(&reset), "{reset}");
     assert_eq!((&of_other.current_limit, of_other.duration_until_reset), (&None, None));
     assert!(first.raw_body.is_empty() && first.request_headers_to_add.is_empty());
-    // The login has least left, but its rule says nothing to clients that are let through, and hides none that does.
+    // The login has least left, but its rule is silent when it allows, and hides no other.
     assert!(header(&first, "ratelimit").starts_with(r#""per-user";r=9"#), "{first:?}");
     let of_user_alone = ask(&mut client, request([user])).await;
     assert!(header(&of_user_alone, "ratelimit").contains("per-user"), "{of_user_alone:?}");
@@ -79,8 +79,8 @@ async fn every_field_of_a_response_follows_from_the_decision() {
 
 #[tokio::test]
 async fn hits_count_for_the_request_and_for_each_descriptor() {
-    let door = Door::open("memory", &rules()).await;
-    let mut client = door.client().await;
+    let gateway = Gateway::open("memory", &rules()).await;
+    let mut client = gateway.client().await;
     let user =
         |name: &str, hits_addend| RateLimitDescriptor { hits_addend, ..descriptor(&[("x-user", name)]) };
     let left = async |client: &mut _, hits_addend, descriptors: Vec<RateLimitDescriptor>| {
@@ -102,8 +102,8 @@ async fn hits_count_for_the_request_and_for_each_descriptor() {
 
 #[tokio::test]
 async fn a_rule_can_ask_for_a_descriptor_as_a_whole() {
-    let door = Door::open("memory", &rules()).await;
-    let mut client = door.client().await;
+    let gateway = Gateway::open("memory", &rules()).await;
+    let mut client = gateway.client().await;
     let slow = [("generic_key", "Slow"), ("plan", "free")];
     let mut code = async |domain: &str, entries: &[(&str, &str)]| {
         let asked = RateLimitRequest { domain: domain.into(), ..request([descriptor(entries)]) };

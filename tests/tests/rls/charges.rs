@@ -1,4 +1,4 @@
-//! What has happened is charged though it does not fit, and given back where a descriptor says so: by every kind of
+//! Charges: a charge that does not fit is debt, and a negative descriptor is refunded, by every kind of
 //! rule.
 
 use hyper::Method;
@@ -10,7 +10,7 @@ use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Co
 use weir_tests::client::{Ask, Client as HttpClient};
 use weir_tests::redis::Redis;
 
-use crate::door::{Client, Door, TOKEN_OF_CHECKS, ask, descriptor, request};
+use crate::gateway::{Client, Gateway, TOKEN_OF_CHECKS, ask, descriptor, request};
 
 /// Ten tokens, of which none comes back while a test runs: by each algorithm that can be charged, shared exactly or
 /// not.
@@ -64,7 +64,7 @@ async fn code(client: &mut Client, descriptor: RateLimitDescriptor) -> Code {
     ask(client, request([descriptor])).await.overall_code()
 }
 
-/// How many of twelve requests pass that ask first, and say afterwards what they cost.
+/// The number of twelve requests that pass, which ask first and state their cost afterwards.
 async fn passed(client: &mut Client, rule: &str, user: &str, cost: u64) -> usize {
     let mut passed = 0;
     for _ in 0..12 {
@@ -76,9 +76,9 @@ async fn passed(client: &mut Client, rule: &str, user: &str, cost: u64) -> usize
     passed
 }
 
-async fn a_charge_that_does_not_fit_is_debt(store: &str) {
-    let door = Door::open(store, &rules()).await;
-    let mut client = door.client().await;
+async fn a_charge_becomes_debt(store: &str) {
+    let gateway = Gateway::open(store, &rules()).await;
+    let mut client = gateway.client().await;
     for rule in RULES {
         assert_eq!(passed(&mut client, rule, "ada", 3).await, 4, "{rule}: ten tokens at three each");
         assert_eq!(
@@ -86,7 +86,7 @@ async fn a_charge_that_does_not_fit_is_debt(store: &str) {
             1,
             "{rule}: one that costs more than there is"
         );
-        // All of them were let in before the first said what it cost.
+        // All of them were let in before the first stated its cost.
         for _ in 0..4 {
             assert_eq!(code(&mut client, hits(rule, "eve", 0)).await, Code::Ok, "{rule}");
         }
@@ -101,21 +101,21 @@ async fn a_charge_that_does_not_fit_is_debt(store: &str) {
 }
 
 #[tokio::test]
-async fn in_memory_a_charge_that_does_not_fit_is_debt() {
-    a_charge_that_does_not_fit_is_debt("memory").await;
+async fn a_charge_in_memory_may_become_debt() {
+    a_charge_becomes_debt("memory").await;
 }
 
 #[tokio::test]
-async fn in_redis_a_charge_that_does_not_fit_is_debt() {
+async fn a_charge_in_redis_may_become_debt() {
     let redis = Redis::start().await;
-    a_charge_that_does_not_fit_is_debt(&redis.url()).await;
+    a_charge_becomes_debt(&redis.url()).await;
 }
 
 #[tokio::test]
-async fn negative_hits_are_given_back_up_to_all_that_there_is() {
+async fn negative_hits_refund_at_most_the_burst() {
     let redis = Redis::start().await;
-    let door = Door::open(&redis.url(), &rules()).await;
-    let mut client = door.client().await;
+    let gateway = Gateway::open(&redis.url(), &rules()).await;
+    let mut client = gateway.client().await;
     // Of a rule that is not strict the fleet keeps what was reported as taken: three are too few to be.
     for rule in ["bucket", "after"] {
         assert_eq!(code(&mut client, hits(rule, "ada", 3)).await, Code::Ok, "{rule}");
@@ -130,7 +130,7 @@ async fn negative_hits_are_given_back_up_to_all_that_there_is() {
         assert_eq!(code(&mut client, back(rule, "ada", 2)).await, Code::Ok, "{rule}");
         let passes = passed(&mut client, rule, "ada", 1).await;
         assert_eq!(passes, 2, "{rule}: two came back");
-        // One hit of the request, as none is said.
+        // One hit of the request, by default.
         let one = RateLimitDescriptor { hits_addend: None, ..back(rule, "ada", 1) };
         assert_eq!(code(&mut client, one).await, Code::Ok);
         assert_eq!(passed(&mut client, rule, "ada", 1).await, 1, "{rule}");
@@ -142,9 +142,9 @@ async fn negative_hits_are_given_back_up_to_all_that_there_is() {
 }
 
 #[tokio::test]
-async fn turns_cannot_be_given_back() {
-    let door = Door::open("memory", &rules()).await;
-    let refused = door.client().await.should_rate_limit(request([back("queue", "ada", 1)])).await;
+async fn queue_places_are_not_refunded() {
+    let gateway = Gateway::open("memory", &rules()).await;
+    let refused = gateway.client().await.should_rate_limit(request([back("queue", "ada", 1)])).await;
     let refused = refused.expect_err("turns pass");
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     assert_eq!(
@@ -155,9 +155,9 @@ async fn turns_cannot_be_given_back() {
 }
 
 #[tokio::test]
-async fn hits_that_never_fit_take_nothing_and_return_the_quota_status() {
-    let door = Door::open("memory", &rules()).await;
-    let mut client = door.client().await;
+async fn hits_beyond_the_burst_consume_nothing() {
+    let gateway = Gateway::open("memory", &rules()).await;
+    let mut client = gateway.client().await;
     for rule in ["bucket", "fixed_window", "sliding_window", "sliding_log"] {
         let of = |hits_addend| {
             let asked = descriptor(&[("x-rule", rule), ("x-user", "ada")]);
@@ -239,9 +239,9 @@ async fn status_of(http: &mut HttpClient, method: &str, message: &impl prost::Me
 
 // I9
 #[tokio::test]
-async fn a_field_that_is_not_known_is_refused_by_its_number() {
-    let door = Door::open("memory", &rules()).await;
-    let mut http = HttpClient::of_port(door.address.port()).over_http2();
+async fn an_unknown_field_is_refused_by_its_number() {
+    let gateway = Gateway::open("memory", &rules()).await;
+    let mut http = HttpClient::of_port(gateway.address.port()).over_http2();
     let invalid = |place: &str, number: u32| {
         ("3".to_owned(), format!("{place}: expected the fields of Envoy 1.40, found number {number}"))
     };
@@ -253,15 +253,15 @@ async fn a_field_that_is_not_known_is_refused_by_its_number() {
         let entry = LaterEntry { key: "x-rule".into(), value: "bucket".into(), weight };
         let descriptor = LaterDescriptor { entries: vec![entry], quota_mode: quota_mode.into() };
         let request = LaterRequest { domain: "shop".into(), descriptors: vec![descriptor] };
-        let told = status_of(&mut http, "ratelimit.v3.RateLimitService/ShouldRateLimit", &request).await;
-        expected.map_or_else(|| assert_ne!(told.0, "3"), |expected| assert_eq!(told, expected));
+        let status = status_of(&mut http, "ratelimit.v3.RateLimitService/ShouldRateLimit", &request).await;
+        expected.map_or_else(|| assert_ne!(status.0, "3"), |expected| assert_eq!(status, expected));
     }
     for (in_shadow, expected) in [(0, None), (5, Some(invalid("bucket_quota_usages[0]", 8)))] {
         let id = BucketId { bucket: [("x-user".to_owned(), "ada".to_owned())].into() };
         let usage = LaterUsage { id: Some(id), allowed: 1, in_shadow };
         let reports = LaterReports { domain: "shop".into(), usages: vec![usage] };
         let method = "rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
-        let told = status_of(&mut http, method, &reports).await;
-        expected.map_or_else(|| assert_ne!(told.0, "3"), |expected| assert_eq!(told, expected));
+        let status = status_of(&mut http, method, &reports).await;
+        expected.map_or_else(|| assert_ne!(status.0, "3"), |expected| assert_eq!(status, expected));
     }
 }

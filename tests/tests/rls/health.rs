@@ -19,9 +19,9 @@ use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
 use crate::answers::rules;
-use crate::door::{Client, Door, descriptor, request};
+use crate::gateway::{Client, Gateway, descriptor, request};
 
-/// What health says of a door that is worth asking.
+/// Health of a gateway that serves.
 pub(crate) const SERVING: i32 = ServingStatus::Serving as i32;
 /// More than a message may take.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -29,7 +29,7 @@ const NOT_SERVING: i32 = ServingStatus::NotServing as i32;
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const QUOTAS: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
 
-/// What health says of `service`.
+/// Health of `service`.
 pub(crate) async fn status(channel: &Channel, service: &str) -> i32 {
     let request = HealthCheckRequest { service: service.into() };
     let answer = HealthClient::new(channel.clone()).check(request).await;
@@ -39,13 +39,13 @@ pub(crate) async fn status(channel: &Channel, service: &str) -> i32 {
 #[tokio::test]
 async fn health_follows_the_store() {
     let mut redis = Redis::start().await;
-    let door = Door::open(&redis.url(), &rules()).await;
-    let channel = door.channel().await;
+    let gateway = Gateway::open(&redis.url(), &rules()).await;
+    let channel = gateway.channel().await;
     for service in ["", SERVICE, QUOTAS] {
         assert_eq!(status(&channel, service).await, SERVING, "{service}");
     }
     redis.kill();
-    until("the door to say that it does not serve", async || {
+    until("the gateway to stop serving", async || {
         let both = [status(&channel, SERVICE).await, status(&channel, QUOTAS).await];
         (both == [NOT_SERVING; 2]).then_some(())
     })
@@ -53,24 +53,24 @@ async fn health_follows_the_store() {
 }
 
 #[tokio::test]
-async fn a_watch_of_health_ends_with_the_server_and_does_not_delay_it() {
-    let mut door = Door::open("memory", &rules()).await;
-    let mut client = HealthClient::new(door.channel().await);
+async fn a_health_watch_ends_with_the_server() {
+    let mut gateway = Gateway::open("memory", &rules()).await;
+    let mut client = HealthClient::new(gateway.channel().await);
     let request = HealthCheckRequest { service: SERVICE.into() };
     let mut watched = client.watch(request).await.expect("a stream").into_inner();
     let mut next = async || watched.message().await.expect("no error").map(|answer| answer.status);
     assert_eq!(next().await, Some(SERVING));
-    let told = async {
+    let watching = async {
         assert_eq!(next().await, Some(NOT_SERVING));
         assert_eq!(next().await, None);
     };
-    tokio::join!(door.weir_sync.end(), told);
+    tokio::join!(gateway.weir_sync.end(), watching);
 }
 
 #[tokio::test]
-async fn what_needs_no_token_takes_little() {
-    let door = Door::open("memory", &rules()).await;
-    let channel = door.channel().await;
+async fn health_checks_are_bounded() {
+    let gateway = Gateway::open("memory", &rules()).await;
+    let channel = gateway.channel().await;
     let mut health = HealthClient::new(channel.clone());
     let asked = |service: &str| HealthCheckRequest { service: service.into() };
     let long = health.check(asked(&"x".repeat(2_000))).await.expect_err("a long name");
@@ -92,9 +92,9 @@ async fn what_needs_no_token_takes_little() {
 }
 
 #[tokio::test]
-async fn a_message_that_never_ends_is_not_waited_for() {
-    let door = Door::open("memory", &rules()).await;
-    let mut channel = door.channel().await;
+async fn an_endless_message_is_cut_off() {
+    let gateway = Gateway::open("memory", &rules()).await;
+    let mut channel = gateway.channel().await;
     poll_fn(|cx| channel.poll_ready(cx)).await.expect("a connection");
     let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Status>>());
     let asked = Request::post("/grpc.health.v1.Health/Check").header("content-type", "application/grpc");
@@ -105,22 +105,22 @@ async fn a_message_that_never_ends_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn while_it_drains_each_answer_has_the_header_for_it() {
-    let mut door = Door::open("memory", &rules()).await;
-    let (mut before, address) = (door.client().await, door.address);
+async fn responses_carry_the_drain_header_while_it_drains() {
+    let mut gateway = Gateway::open("memory", &rules()).await;
+    let (mut before, address) = (gateway.client().await, gateway.address);
     let asked = || request([descriptor(&[("x-user", "ada")])]);
     let sent_away = async |client: &mut Client| {
         let answer = client.should_rate_limit(asked()).await.ok()?;
-        let said = answer.metadata().get("x-envoy-immediate-health-check-fail")?.to_str().ok()?.to_owned();
-        Some(said)
+        let header = answer.metadata().get("x-envoy-immediate-health-check-fail")?.to_str().ok()?.to_owned();
+        Some(header)
     };
     assert_eq!(sent_away(&mut before).await, None);
-    let told = async {
-        let said = until("to be sent away", async || sent_away(&mut before).await).await;
-        assert_eq!(said, "true");
+    let draining = async {
+        let header = until("to be sent away", async || sent_away(&mut before).await).await;
+        assert_eq!(header, "true");
         // Whoever comes now is answered, too.
-        let mut after = Door::client_of(address).await;
+        let mut after = Gateway::client_of(address).await;
         assert_eq!(sent_away(&mut after).await.as_deref(), Some("true"));
     };
-    tokio::join!(door.weir_sync.end(), told);
+    tokio::join!(gateway.weir_sync.end(), draining);
 }

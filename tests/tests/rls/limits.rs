@@ -16,14 +16,14 @@ use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
 use crate::answers::rules;
-use crate::door::{self, Door, ask, descriptor, request};
+use crate::gateway::{self, Gateway, ask, descriptor, request};
 
 const TOKEN: &str = "a-token-for-limits-of-the-tests";
 /// The limit, in a window in which hardly any comes back.
 const LIMIT: usize = 60;
 const WINDOW_MS: u32 = 86_400_000;
 
-/// How many of so many checks are let through by a weir-sync, asked one after the other.
+/// The number of checks that a weir-sync lets through, asked one after the other.
 async fn allowed(weir_sync: &WeirSync, count: usize) -> usize {
     let mut client = Client::of_port(weir_sync.address().port());
     let ask = Ask::new(Method::POST, "/ratelimit/check").header("content-type", "application/json");
@@ -39,7 +39,7 @@ async fn allowed(weir_sync: &WeirSync, count: usize) -> usize {
 }
 
 #[tokio::test]
-async fn two_weir_syncs_of_two_regions_let_through_what_the_caller_named_and_no_more() {
+async fn two_regions_share_a_limit_named_by_the_caller() {
     let redis = Redis::start().await;
     let tokens = tempfile::NamedTempFile::new().expect("a file");
     fs::write(tokens.path(), format!("jobs limit {TOKEN}\n")).expect("a file that can be written");
@@ -58,24 +58,24 @@ async fn two_weir_syncs_of_two_regions_let_through_what_the_caller_named_and_no_
     assert_eq!(allowed, LIMIT);
 }
 
-/// A descriptor of a user, with a limit of so many requests a year.
+/// A descriptor of a user, with a limit of requests a year.
 fn of_user(user: &str, requests_per_unit: u32, hits_addend: Option<u64>) -> RateLimitDescriptor {
     let limit = Some(RateLimitOverride { requests_per_unit, unit: Unit::Year.into(), unit_multiplier: None });
     RateLimitDescriptor { limit, hits_addend, ..descriptor(&[("x-user", user)]) }
 }
 
 /// The status of one descriptor.
-async fn status(client: &mut door::Client, of: RateLimitDescriptor) -> DescriptorStatus {
+async fn status(client: &mut gateway::Client, of: RateLimitDescriptor) -> DescriptorStatus {
     let answer = ask(client, request([of])).await;
     answer.statuses.into_iter().next().expect("a status")
 }
 
 // I6
 #[tokio::test]
-async fn a_descriptor_brings_a_limit_of_its_own() {
+async fn a_descriptor_may_bring_its_own_limit() {
     let mut redis = Redis::start().await;
-    let door = Door::open_for("check,limit", &redis.url(), &rules()).await;
-    let mut client = door.client().await;
+    let gateway = Gateway::open_for("check,limit", &redis.url(), &rules()).await;
+    let mut client = gateway.client().await;
     for left in [2, 1, 0] {
         let status = status(&mut client, of_user("ann", 3, None)).await;
         assert_eq!((status.code(), status.limit_remaining), (Code::Ok, left));
@@ -120,9 +120,9 @@ async fn a_descriptor_brings_a_limit_of_its_own() {
 }
 
 #[tokio::test]
-async fn hits_of_a_whole_request_that_never_fit_take_nothing() {
-    let door = Door::open_for("check,limit", "memory", &rules()).await;
-    let mut client = door.client().await;
+async fn request_hits_beyond_the_burst_consume_nothing() {
+    let gateway = Gateway::open_for("check,limit", "memory", &rules()).await;
+    let mut client = gateway.client().await;
     let asked =
         |user: &str, hits_addend| RateLimitRequest { hits_addend, ..request([of_user(user, 3, None)]) };
     assert_eq!(ask(&mut client, asked("ann", 1)).await.overall_code(), Code::Ok);
@@ -134,8 +134,8 @@ async fn hits_of_a_whole_request_that_never_fit_take_nothing() {
 #[tokio::test]
 async fn a_limit_may_be_for_several_units() {
     let mut redis = Redis::start().await;
-    let door = Door::open_for("check,limit", &redis.url(), &rules()).await;
-    let mut client = door.client().await;
+    let gateway = Gateway::open_for("check,limit", &redis.url(), &rules()).await;
+    let mut client = gateway.client().await;
     // Ten days: a window that does not end while the test runs, unless it began ten days ago to the second.
     let of = |units| {
         let unit_multiplier = Some(units);
@@ -157,10 +157,10 @@ async fn a_limit_may_be_for_several_units() {
 }
 
 #[tokio::test]
-async fn a_limit_of_its_own_needs_a_token_for_limits() {
-    let door = Door::open("memory", &rules()).await;
+async fn a_callers_limit_needs_a_token_for_limits() {
+    let gateway = Gateway::open("memory", &rules()).await;
     let asked = request([descriptor(&[("a", "1")]), of_user("ann", 3, None)]);
-    let refused = door.client().await.should_rate_limit(asked).await.expect_err("a token for checks");
+    let refused = gateway.client().await.should_rate_limit(asked).await.expect_err("a token for checks");
     assert_eq!(refused.code(), tonic::Code::PermissionDenied);
     let expected =
         "descriptors[1].limit: expected none, or a token with the role `limit` in check_token_file";

@@ -1,8 +1,8 @@
-//! The door for Envoy's rate limit filters: a client over gRPC, and a real weir-sync.
+//! The gateway for Envoy's rate limit filters: a client over gRPC, and a real weir-sync.
 
 mod answers;
 mod charges;
-mod door;
+mod gateway;
 mod health;
 mod limits;
 mod protos;

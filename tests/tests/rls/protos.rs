@@ -1,4 +1,4 @@
-//! The code for weir-sync's gRPC door is what its protos say. `make proto` writes it anew.
+//! The gRPC code of weir-sync matches its protos. `make proto` writes it anew.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Quotas: what a client reports, and what it is told that it may do.
+//! Quotas: a client's reports, and its assignments.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use weir_tests::client::{Ask, Client};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
-use crate::door::{DOMAIN, Door, descriptor, request};
+use crate::gateway::{DOMAIN, Gateway, descriptor, request};
 
 /// Far above what an answer takes.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -47,21 +47,21 @@ struct Talk {
     answers: Streaming<RateLimitQuotaResponse>,
 }
 
-/// What a bucket is to do, in short.
+/// A bucket's assignment, in short.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum Assignment {
     Allow,
     Deny,
-    /// The most, and what is refilled in so many seconds.
+    /// The most tokens, the tokens per refill, and its interval in seconds.
     Bucket(u32, u32, i64),
 }
 
 impl Talk {
-    async fn begin(door: &Door) -> Self {
-        let mut client = door.quotas().await;
-        let (reports, said) = channel(16);
-        let said = unfold(said, async |mut said| Some((said.recv().await?, said)));
-        let answers = client.stream_rate_limit_quotas(said).await.expect("a stream").into_inner();
+    async fn begin(gateway: &Gateway) -> Self {
+        let mut client = gateway.quotas().await;
+        let (reports, received) = channel(16);
+        let received = unfold(received, async |mut received| Some((received.recv().await?, received)));
+        let answers = client.stream_rate_limit_quotas(received).await.expect("a stream").into_inner();
         Self { reports, answers }
     }
 
@@ -75,10 +75,10 @@ impl Talk {
         timeout(DEADLINE, self.answers.message()).await.expect("an answer in time")
     }
 
-    /// What the next answer says, all for this bucket, with the same time to live.
-    async fn told(&mut self, bucket: &[(&str, &str)]) -> Vec<Told> {
+    /// The assignments in the next response, all for this bucket, with the same time to live.
+    async fn assigned(&mut self, bucket: &[(&str, &str)]) -> Vec<Assignment> {
         let answer = self.answer().await.expect("an answer").expect("a stream that is open");
-        let told = answer.bucket_action.into_iter().map(|action| {
+        let assignments = answer.bucket_action.into_iter().map(|action| {
             assert_eq!(action.bucket_id, Some(id(bucket)));
             let Some(bucket_action::BucketAction::QuotaAssignmentAction(assigned)) = action.bucket_action
             else {
@@ -89,16 +89,16 @@ impl Talk {
                 Some((20, 0))
             );
             match assigned.rate_limit_strategy.and_then(|it| it.strategy).expect("a strategy") {
-                Strategy::BlanketRule(rule) if rule == i32::from(BlanketRule::AllowAll) => Told::Allow,
-                Strategy::BlanketRule(_) => Told::Deny,
+                Strategy::BlanketRule(rule) if rule == i32::from(BlanketRule::AllowAll) => Assignment::Allow,
+                Strategy::BlanketRule(_) => Assignment::Deny,
                 Strategy::TokenBucket(TokenBucket { max_tokens, tokens_per_fill, fill_interval }) => {
                     let interval = fill_interval.expect("an interval");
                     assert_eq!(interval.nanos, 0, "Envoy counts in whole seconds");
-                    Told::Bucket(max_tokens, tokens_per_fill.expect("tokens"), interval.seconds)
+                    Assignment::Bucket(max_tokens, tokens_per_fill.expect("tokens"), interval.seconds)
                 }
             }
         });
-        told.collect()
+        assignments.collect()
     }
 }
 
@@ -107,7 +107,7 @@ fn id(bucket: &[(&str, &str)]) -> BucketId {
     BucketId { bucket: bucket.iter().map(pair).collect() }
 }
 
-/// What a bucket was asked for in so many seconds.
+/// A bucket's usage in a number of seconds.
 fn usage(bucket: &[(&str, &str)], seconds: i64, admitted: u64, refused: u64) -> BucketQuotaUsage {
     BucketQuotaUsage {
         bucket_id: Some(id(bucket)),
@@ -118,32 +118,32 @@ fn usage(bucket: &[(&str, &str)], seconds: i64, admitted: u64, refused: u64) -> 
 }
 
 #[tokio::test]
-async fn a_bucket_is_assigned_what_its_rule_allows() {
-    let door = Door::open("memory", &rules()).await;
+async fn a_bucket_is_assigned_the_quota_of_its_rule() {
+    let gateway = Gateway::open("memory", &rules()).await;
     for (bucket, expected) in [
-        (vec![("x-user", "ada")], vec![Told::Bucket(40, 10_000, 1_000)]),
+        (vec![("x-user", "ada")], vec![Assignment::Bucket(40, 10_000, 1_000)]),
         // Slow ones and strict ones: a token that was let through before, in a bucket that has the next in a year.
-        (vec![("x-slow", "ada")], vec![Told::Deny, Told::Bucket(1, 1, 31_536_000)]),
-        (vec![("x-own", "ada"), ("plan", "free")], vec![Told::Bucket(3, 5_000, 1_000)]),
+        (vec![("x-slow", "ada")], vec![Assignment::Deny, Assignment::Bucket(1, 1, 31_536_000)]),
+        (vec![("x-own", "ada"), ("plan", "free")], vec![Assignment::Bucket(3, 5_000, 1_000)]),
         // Another list of entries, and no rule: no quota.
-        (vec![("x-own", "ada")], vec![Told::Allow]),
-        (vec![("path", "/never"), ("x-user", "ada")], vec![Told::Deny]),
-        (vec![("x-exact", "ada")], vec![Told::Deny, Told::Bucket(1, 1, 31_536_000)]),
+        (vec![("x-own", "ada")], vec![Assignment::Allow]),
+        (vec![("path", "/never"), ("x-user", "ada")], vec![Assignment::Deny]),
+        (vec![("x-exact", "ada")], vec![Assignment::Deny, Assignment::Bucket(1, 1, 31_536_000)]),
     ] {
-        let mut talk = Talk::begin(&door).await;
+        let mut talk = Talk::begin(&gateway).await;
         talk.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
-        assert_eq!(talk.told(&bucket).await, expected, "{bucket:?}");
+        assert_eq!(talk.assigned(&bucket).await, expected, "{bucket:?}");
     }
 }
 
 #[tokio::test]
-async fn a_stream_ends_when_its_token_is_taken_away() {
-    let door = Door::open("memory", &rules()).await;
+async fn a_stream_ends_when_its_token_is_revoked() {
+    let gateway = Gateway::open("memory", &rules()).await;
     let bucket = [("x-user", "ada")];
-    let (mut busy, mut idle) = (Talk::begin(&door).await, Talk::begin(&door).await);
+    let (mut busy, mut idle) = (Talk::begin(&gateway).await, Talk::begin(&gateway).await);
     busy.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
-    assert_eq!(busy.told(&bucket).await, [Told::Bucket(40, 10_000, 1_000)]);
-    door.revoke();
+    assert_eq!(busy.assigned(&bucket).await, [Assignment::Bucket(40, 10_000, 1_000)]);
+    gateway.revoke();
     let refused = until("the stream to end", async || {
         busy.report(DOMAIN, vec![usage(&bucket, 1, 1, 0)]).await;
         timeout(Duration::from_millis(200), busy.answers.message()).await.ok()?.err()
@@ -153,16 +153,16 @@ async fn a_stream_ends_when_its_token_is_taken_away() {
 }
 
 #[tokio::test]
-async fn what_is_compressed_is_refused_with_what_was_expected() {
-    let door = Door::open("memory", &rules()).await;
+async fn a_compressed_message_is_refused_with_the_accepted_encodings() {
+    let gateway = Gateway::open("memory", &rules()).await;
     let mut request = Request::new(request([descriptor(&[("x-user", "ada")])]));
     request.metadata_mut().insert("grpc-encoding", "gzip".parse().expect("a value"));
-    let check = door.client().await.should_rate_limit(request).await.expect_err("a refusal");
-    let (_reports, said) = channel::<RateLimitQuotaUsageReports>(1);
-    let said = unfold(said, async |mut said| Some((said.recv().await?, said)));
-    let mut request = Request::new(said);
+    let check = gateway.client().await.should_rate_limit(request).await.expect_err("a refusal");
+    let (_reports, received) = channel::<RateLimitQuotaUsageReports>(1);
+    let received = unfold(received, async |mut received| Some((received.recv().await?, received)));
+    let mut request = Request::new(received);
     request.metadata_mut().insert("grpc-encoding", "gzip".parse().expect("a value"));
-    let stream = door.quotas().await.stream_rate_limit_quotas(request).await.expect_err("a refusal");
+    let stream = gateway.quotas().await.stream_rate_limit_quotas(request).await.expect_err("a refusal");
     for refused in [check, stream] {
         let expected = "grpc-encoding: expected `identity`, found \"gzip\"";
         assert_eq!((refused.code(), refused.message()), (Code::Unimplemented, expected));
@@ -172,35 +172,39 @@ async fn what_is_compressed_is_refused_with_what_was_expected() {
 }
 
 #[tokio::test]
-async fn clients_have_parts_of_one_quota() {
-    let door = Door::open("memory", &rules()).await;
+async fn clients_share_one_quota() {
+    let gateway = Gateway::open("memory", &rules()).await;
     let bucket = [("x-user", "ada")];
-    let mut one = Talk::begin(&door).await;
+    let mut one = Talk::begin(&gateway).await;
     one.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
-    assert_eq!(one.told(&bucket).await, [Told::Bucket(40, 10_000, 1_000)]);
-    let mut other = Talk::begin(&door).await;
+    assert_eq!(one.assigned(&bucket).await, [Assignment::Bucket(40, 10_000, 1_000)]);
+    let mut other = Talk::begin(&gateway).await;
     other.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
-    let Told::Bucket(20, refill, 1_000) = other.told(&bucket).await[0] else { panic!("half of the burst") };
+    let Assignment::Bucket(20, refill, 1_000) = other.assigned(&bucket).await[0] else {
+        panic!("half of the burst")
+    };
     assert!((4_500..=5_500).contains(&refill), "{refill}");
-    let Told::Bucket(20, refill, 1_000) = one.told(&bucket).await[0] else { panic!("half of the burst") };
+    let Assignment::Bucket(20, refill, 1_000) = one.assigned(&bucket).await[0] else {
+        panic!("half of the burst")
+    };
     assert!((4_500..=5_500).contains(&refill), "{refill}");
     drop(other);
     until("the whole of it again", async || {
-        (one.told(&bucket).await == [Told::Bucket(40, 10_000, 1_000)]).then_some(())
+        (one.assigned(&bucket).await == [Assignment::Bucket(40, 10_000, 1_000)]).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_reported_counts_in_the_budget() {
-    let door = Door::open("memory", &rules()).await;
+async fn reported_usage_counts_in_the_budget() {
+    let gateway = Gateway::open("memory", &rules()).await;
     let bucket = [("x-user", "ada")];
-    let mut talk = Talk::begin(&door).await;
+    let mut talk = Talk::begin(&gateway).await;
     // It let 100 through in five seconds, as it knew of no limit.
     talk.report(DOMAIN, vec![usage(&bucket, 5, 100, 0)]).await;
-    let mut client = Client::of_port(door.weir_sync.address().port());
+    let mut client = Client::of_port(gateway.weir_sync.address().port());
     let ask = Ask::new(hyper::Method::POST, "/v1/check").header("content-type", "application/json");
-    let ask = ask.header("authorization", &format!("Bearer {}", crate::door::TOKEN_OF_CHECKS));
+    let ask = ask.header("authorization", &format!("Bearer {}", crate::gateway::TOKEN_OF_CHECKS));
     let ask = ask.body(json!({"headers": {"x-user": "ada"}, "peek": true}).to_string());
     until("the checks to have little left", async || {
         let answer = client.send(&ask).await.json();
@@ -208,12 +212,12 @@ async fn what_is_reported_counts_in_the_budget() {
     })
     .await;
     // More than the quota is asked for, so it gets what is there, less what it had.
-    let told = until("a lower rate", async || match talk.told(&bucket).await[..] {
-        [Told::Bucket(_, refill, 1_000)] => (refill < 9_500).then_some(refill),
+    let rate = until("a lower rate", async || match talk.assigned(&bucket).await[..] {
+        [Assignment::Bucket(_, refill, 1_000)] => (refill < 9_500).then_some(refill),
         ref other => panic!("{other:?}"),
     })
     .await;
-    assert!(told >= 2_000, "{told}");
+    assert!(rate >= 2_000, "{rate}");
     let page = client.send(&Ask::get("/metrics")).await.text();
     for row in [
         "weir_sync_gateway_quota_streams{region=\"fra\"} 1",
@@ -225,8 +229,8 @@ async fn what_is_reported_counts_in_the_budget() {
 }
 
 #[tokio::test]
-async fn an_error_names_the_place_of_the_mistake() {
-    let door = Door::open("memory", &rules()).await;
+async fn an_error_names_its_place() {
+    let gateway = Gateway::open("memory", &rules()).await;
     let good = || usage(&[("x-user", "ada")], 0, 1, 0);
     let nameless = BucketQuotaUsage { bucket_id: None, ..good() };
     let refusals = [
@@ -250,7 +254,7 @@ async fn an_error_names_the_place_of_the_mistake() {
         ),
     ];
     for (domain, usages, code, expected) in refusals {
-        let mut talk = Talk::begin(&door).await;
+        let mut talk = Talk::begin(&gateway).await;
         talk.report(domain, usages).await;
         let refused = loop {
             if let Err(refused) = talk.answer().await {
@@ -259,7 +263,7 @@ async fn an_error_names_the_place_of_the_mistake() {
         };
         assert_eq!((refused.code(), refused.message()), (code, expected));
     }
-    let mut talk = Talk::begin(&door).await;
+    let mut talk = Talk::begin(&gateway).await;
     talk.report(DOMAIN, vec![good()]).await;
     talk.answer().await.expect("an answer");
     // No domain is the one before.
@@ -275,22 +279,22 @@ async fn an_error_names_the_place_of_the_mistake() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_cannot_be_counted_leaves_the_others() {
-    let door = Door::open("memory", &rules()).await;
+async fn a_bucket_that_cannot_be_counted_affects_no_other() {
+    let gateway = Gateway::open("memory", &rules()).await;
     let (good, bad) = ([("x-user", "ada")], [("remote_address", "nowhere"), ("a", "b")]);
-    let mut talk = Talk::begin(&door).await;
+    let mut talk = Talk::begin(&gateway).await;
     talk.report(DOMAIN, vec![usage(&bad, 0, 2, 1), usage(&good, 0, 0, 1)]).await;
-    assert_eq!(talk.told(&good).await, [Told::Bucket(40, 10_000, 1_000)]);
-    let page = Client::of_port(door.weir_sync.address().port()).send(&Ask::get("/metrics")).await.text();
+    assert_eq!(talk.assigned(&good).await, [Assignment::Bucket(40, 10_000, 1_000)]);
+    let page = Client::of_port(gateway.weir_sync.address().port()).send(&Ask::get("/metrics")).await.text();
     let row = "weir_sync_gateway_checks_total{region=\"fra\",api=\"quota\",decision=\"deny\"} 3";
     assert!(page.contains(row), "{page}");
 }
 
 #[tokio::test]
 async fn a_stream_needs_a_token() {
-    let door = Door::open("memory", &rules()).await;
+    let gateway = Gateway::open("memory", &rules()).await;
     for token in [None, Some("another-token-of-the-tests")] {
-        let mut client = door.quotas_with(token).await;
+        let mut client = gateway.quotas_with(token).await;
         let never = futures_util::stream::pending::<RateLimitQuotaUsageReports>();
         let refused = client.stream_rate_limit_quotas(never).await.expect_err("no token");
         assert_eq!(refused.code(), Code::Unauthenticated);
@@ -299,8 +303,8 @@ async fn a_stream_needs_a_token() {
 
 #[tokio::test]
 async fn streams_end_when_it_drains() {
-    let mut door = Door::open("memory", &rules()).await;
-    let mut talk = Talk::begin(&door).await;
+    let mut gateway = Gateway::open("memory", &rules()).await;
+    let mut talk = Talk::begin(&gateway).await;
     talk.report(DOMAIN, vec![usage(&[("x-user", "ada")], 0, 1, 0)]).await;
     talk.answer().await.expect("an answer");
     let ended = async {
@@ -312,15 +316,15 @@ async fn streams_end_when_it_drains() {
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
         assert_eq!(refused.message(), "this weir-sync is stopping: expected another one to be asked");
     };
-    tokio::join!(door.weir_sync.end(), ended);
+    tokio::join!(gateway.weir_sync.end(), ended);
 }
 
 #[tokio::test]
 async fn a_strict_rule_without_its_store_is_assigned_nothing() {
     let mut redis = Redis::start().await;
-    let door = Door::open(&redis.url(), &rules()).await;
+    let gateway = Gateway::open(&redis.url(), &rules()).await;
     redis.kill();
-    let mut talk = Talk::begin(&door).await;
+    let mut talk = Talk::begin(&gateway).await;
     talk.report(DOMAIN, vec![usage(&[("x-exact", "ada")], 0, 0, 1)]).await;
     let answer = timeout(NOTHING_COMES, talk.answers.message()).await;
     assert!(answer.is_err(), "{answer:?}");

@@ -1,4 +1,4 @@
-//! What is refused, and what the caller is told.
+//! Refusals, and their messages to the caller.
 
 use hyper::Uri;
 use serde_json::json;
@@ -13,12 +13,12 @@ use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
 use crate::answers::rules;
-use crate::door::{Door, descriptor, request};
+use crate::gateway::{Gateway, descriptor, request};
 
 #[tokio::test]
-async fn a_bad_request_is_an_invalid_argument_that_names_the_place() {
-    let door = Door::open("memory", &rules()).await;
-    let mut client = door.client().await;
+async fn a_bad_request_is_an_invalid_argument_with_a_place() {
+    let gateway = Gateway::open("memory", &rules()).await;
+    let mut client = gateway.client().await;
     let long = "x".repeat(1 << 20);
     for (asked, expected) in [
         (RateLimitRequest::default(), "domain: expected a text of 1 to 256 bytes, found 0"),
@@ -33,14 +33,14 @@ async fn a_bad_request_is_an_invalid_argument_that_names_the_place() {
         assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, expected));
     }
     let good = request([descriptor(&[("a", "1")])]);
-    client.should_rate_limit(good).await.expect("the door is open still");
+    client.should_rate_limit(good).await.expect("the gateway is open still");
 }
 
 #[tokio::test]
 async fn a_check_needs_a_token() {
-    let door = Door::open("memory", &rules()).await;
+    let gateway = Gateway::open("memory", &rules()).await;
     for token in [None, Some("another-token-of-the-tests")] {
-        let mut client = door.client_with(token).await;
+        let mut client = gateway.client_with(token).await;
         let refused =
             client.should_rate_limit(request([descriptor(&[("a", "1")])])).await.expect_err("no token");
         assert_eq!(refused.code(), Code::Unauthenticated);
@@ -55,8 +55,8 @@ async fn a_strict_rule_without_its_store_is_unavailable() {
         {"name": "login", "match": {"headers": [{"name": "x-user", "present": true}]}, "key": [{"header": "x-user"}],
          "rate": "3/h", "burst": 3, "strict": true},
     ]});
-    let door = Door::open(&redis.url(), &strict).await;
-    let mut client = door.client().await;
+    let gateway = Gateway::open(&redis.url(), &strict).await;
+    let mut client = gateway.client().await;
     let asked = |user: &str| request([descriptor(&[("x-user", user)])]);
     client.should_rate_limit(asked("ada")).await.expect("one of three");
     redis.kill();
@@ -67,10 +67,10 @@ async fn a_strict_rule_without_its_store_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_its_own_is_misdirected_where_no_token_is_asked_for() {
+async fn without_tokens_a_foreign_host_is_misdirected() {
     let listen = format!("127.0.0.1:{}", port::free());
     let open = WeirSync::start_with("fra", "memory", &["--gateway", "on", "--grpc-listen", &listen]).await;
-    let with_tokens = Door::open("memory", &rules()).await;
+    let with_tokens = Gateway::open("memory", &rules()).await;
     let asked = async |address: &str, origin: &'static str| {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let endpoint = endpoint.origin(Uri::from_static(origin));

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::wrong::places_within;
-use crate::{full, schema, told_by_parser};
+use crate::{full, parser_errors, schema};
 
 /// A field that no object has.
 const UNKNOWN: &str = "no_such_field";
-/// Where each object of the schema is, and where in full.yaml the parser reads such a one.
+/// The place of each object in the schema, and its place in full.yaml.
 const OBJECTS: [(&str, &str); 19] = [
     ("", ""),
     ("/$defs/rule", "/rules/0"),
@@ -33,20 +33,20 @@ const OBJECTS: [(&str, &str); 19] = [
     ("/$defs/clause", "/rules/0/match/any/1"),
 ];
 
-/// The fields that the parser says it expects where it finds an unknown one.
+/// The fields in the parser's error for an unknown one.
 fn known_to_parser(object: &str) -> BTreeSet<String> {
     let mut document = full();
     let found = document.pointer_mut(object).and_then(Value::as_object_mut);
     found.unwrap_or_else(|| panic!("full.yaml has no object at {object}")).insert(UNKNOWN.into(), json!(1));
-    let told = told_by_parser(&document);
+    let errors = parser_errors(&document);
     let asked = format!("{UNKNOWN}: unknown field: expected ");
-    let list = told.iter().find_map(|error| Some(error.split_once(&asked)?.1));
-    let list = list.unwrap_or_else(|| panic!("{object}: the parser says {told:?}"));
+    let list = errors.iter().find_map(|error| Some(error.split_once(&asked)?.1));
+    let list = list.unwrap_or_else(|| panic!("{object}: the parser's errors are {errors:?}"));
     list.split(", ").map(str::to_owned).collect()
 }
 
 #[test]
-fn every_object_has_the_fields_that_the_parser_knows() {
+fn every_object_has_the_parsers_fields() {
     let schema = schema();
     for (of_schema, of_document) in OBJECTS {
         let properties = &schema.pointer(of_schema).unwrap_or_else(|| panic!("no {of_schema}"))["properties"];
@@ -57,7 +57,7 @@ fn every_object_has_the_fields_that_the_parser_knows() {
 }
 
 #[test]
-fn no_object_is_left_out() {
+fn every_object_is_covered() {
     let schema = schema();
     let is_closed =
         |place: &String| schema.pointer(place).is_some_and(|value| value["additionalProperties"] == false);

@@ -1,10 +1,10 @@
 //! Every place of the full document, with values at and beyond limits: what the schema refuses the parser refuses,
-//! and the schema refuses what the parser says no one value there may be.
+//! and the schema refuses every value that the parser refuses by itself.
 
 use serde_json::{Value, json};
 
 use crate::wrong::places_within;
-use crate::{full, told_by_parser, told_by_schema, validator};
+use crate::{full, parser_errors, schema_errors, validator};
 
 /// The last numbers within limits or before them; the next one is tried, too.
 const NUMBERS: [i64; 17] =
@@ -13,7 +13,7 @@ const NUMBERS: [i64; 17] =
 const LENGTHS: [usize; 9] = [0, 32, 64, 128, 253, 255, 256, 1_024, 8_192];
 /// The same of lengths of lists.
 const COUNTS: [usize; 7] = [0, 4, 8, 20, 50, 100, 10_000];
-/// What the parser says of a value that is wrong by itself.
+/// The parser's error for a value that is wrong by itself.
 const WRONG_BY_ITSELF: [&str; 6] =
     ["whole number from", "text of 1 to", "a list of 1 to", "unknown field", "missing: ", "empty: "];
 /// The limit of this one is the rule's burst, which the schema does not know.
@@ -48,7 +48,7 @@ fn probes(place: &str, value: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn the_limits_are_the_parsers() {
+fn the_limits_equal_the_parsers() {
     let (validator, full) = (validator(), full());
     for place in places_within(&full) {
         let Some(value) = full.pointer(&place) else { continue };
@@ -57,7 +57,7 @@ fn the_limits_are_the_parsers() {
             let Some(value) = document.pointer_mut(&place) else { continue };
             let shown: String = probe.to_string().chars().take(80).collect();
             *value = probe;
-            let (parser, schema) = (told_by_parser(&document), told_by_schema(&validator, &document));
+            let (parser, schema) = (parser_errors(&document), schema_errors(&validator, &document));
             assert!(
                 schema.is_empty() || !parser.is_empty(),
                 "{place}: {shown}: the schema alone refuses: {schema:?}"

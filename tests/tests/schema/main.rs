@@ -1,4 +1,4 @@
-//! docs/rules.schema.json says what the parser does: the same fields, the same limits.
+//! docs/rules.schema.json matches the parser: the same fields, the same limits.
 
 mod fields;
 mod limits;
@@ -30,13 +30,13 @@ fn validator() -> Validator {
     jsonschema::draft202012::new(&schema()).unwrap_or_else(|e| panic!("the schema does not compile: {e}"))
 }
 
-/// What the schema says against a document.
-fn told_by_schema(validator: &Validator, document: &Value) -> Vec<String> {
+/// The schema's errors for a document.
+fn schema_errors(validator: &Validator, document: &Value) -> Vec<String> {
     validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
-/// What the parser says against it.
-fn told_by_parser(document: &Value) -> Vec<String> {
+/// The parser's errors for it.
+fn parser_errors(document: &Value) -> Vec<String> {
     let read = Document::read(document.to_string().as_bytes(), Form::Json);
     read.err().unwrap_or_default().iter().map(ToString::to_string).collect()
 }
@@ -46,7 +46,7 @@ fn full() -> Value {
 }
 
 #[test]
-fn the_schema_is_one_of_2020_12() {
+fn the_schema_is_valid_json_schema_2020_12() {
     let schema = schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     if let Err(error) = jsonschema::draft202012::meta::validate(&schema) {
@@ -55,7 +55,7 @@ fn the_schema_is_one_of_2020_12() {
 }
 
 #[test]
-fn every_good_document_is_accepted_by_both() {
+fn both_accept_every_good_document() {
     let mut documents = vec![("full.yaml".to_owned(), full())];
     for folder in ["docs", "envoy"] {
         collect(&root().join(folder), &mut documents).unwrap_or_else(|e| panic!("{folder}: {e}"));
@@ -63,11 +63,11 @@ fn every_good_document_is_accepted_by_both() {
     read_file(&root().join("README.md"), &mut documents).unwrap_or_else(|e| panic!("README.md: {e}"));
     let (validator, mut good) = (validator(), 0);
     for (name, document) in documents {
-        let parser = told_by_parser(&document);
+        let parser = parser_errors(&document);
         // A page may show what is wrong, too.
         if parser.is_empty() || Path::new(&name).extension().is_none_or(|extension| extension != "md") {
             assert_eq!(parser, [""; 0], "{name}: {document}");
-            assert_eq!(told_by_schema(&validator, &document), [""; 0], "{name}: {document}");
+            assert_eq!(schema_errors(&validator, &document), [""; 0], "{name}: {document}");
             good += 1;
         }
     }

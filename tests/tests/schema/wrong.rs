@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{full, told_by_parser, told_by_schema, validator};
+use crate::{full, parser_errors, schema_errors, validator};
 
 /// Wrong documents with their errors; it explains its form.
 const WRONG: &str = include_str!("wrong.txt");
@@ -22,7 +22,7 @@ fn document(written: &Value) -> Value {
 
 // I9
 #[test]
-fn every_error_has_its_place_and_the_schema_refuses_what_it_can() {
+fn every_error_has_a_place_and_matches_the_schema() {
     let validator = validator();
     let mut lines = WRONG.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).peekable();
     while let Some(line) = lines.next() {
@@ -31,12 +31,12 @@ fn every_error_has_its_place_and_the_schema_refuses_what_it_can() {
         let document = document(&written.unwrap_or_else(|e| panic!("{line}: {e}")));
         let errors = std::iter::from_fn(|| lines.next_if(|line| line.starts_with(' ')));
         let mut expected: Vec<_> = errors.map(|error| error.trim_start().to_owned()).collect();
-        let found = told_by_parser(&document).into_iter();
+        let found = parser_errors(&document).into_iter();
         let mut found: Vec<_> = found.map(|error| error.trim_start_matches("rules[0].").to_owned()).collect();
         expected.sort();
         found.sort();
         assert_eq!(found, expected, "{line}");
-        let is_accepted = told_by_schema(&validator, &document).is_empty();
+        let is_accepted = schema_errors(&validator, &document).is_empty();
         assert_eq!(is_accepted, parser_alone.is_some(), "accepted by the schema: {line}");
     }
 }
@@ -58,22 +58,22 @@ fn the_number_of_rules_is_limited() {
     for (document, is_accepted) in
         [(rules(1_001, None), false), (rules(501, Some(wider)), true), (json!([]), false)]
     {
-        assert_eq!(told_by_parser(&document).len(), 1);
-        assert_eq!(told_by_schema(&validator, &document).is_empty(), is_accepted);
+        assert_eq!(parser_errors(&document).len(), 1);
+        assert_eq!(schema_errors(&validator, &document).is_empty(), is_accepted);
     }
 }
 
 /// Every value of the full document, replaced by one of another type.
 #[test]
-fn another_type_is_refused_by_both() {
+fn both_refuse_a_wrong_type() {
     let (validator, full) = (validator(), full());
     for place in places_within(&full) {
         let mut document = full.clone();
         let Some(value) = document.pointer_mut(&place) else { continue };
         *value = if value.is_number() { json!("1x") } else { json!(1.5) };
-        assert!(!told_by_parser(&document).is_empty(), "the parser accepts a number or text at {place}");
-        let told = told_by_schema(&validator, &document);
-        assert!(!told.is_empty(), "the schema accepts a number or text at {place}");
+        assert!(!parser_errors(&document).is_empty(), "the parser accepts a number or text at {place}");
+        let errors = schema_errors(&validator, &document);
+        assert!(!errors.is_empty(), "the schema accepts a number or text at {place}");
     }
 }
 

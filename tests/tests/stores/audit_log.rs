@@ -56,7 +56,7 @@ fn lost(metrics: &Metrics) -> u64 {
     metrics.audit_log_lost.get_or_create(&OfSink { sink: "redis" }).get()
 }
 
-/// The entries of the stream: what each says it is, and its JSON.
+/// The entries of the stream: its kind, and its JSON.
 async fn entries(connection: &mut MultiplexedConnection) -> Vec<(String, Value)> {
     let range = redis::cmd("XRANGE").arg(STREAM_KEY).arg("-").arg("+").query_async(connection).await;
     let range: Vec<(String, HashMap<String, String>)> = range.unwrap_or_default();
@@ -76,7 +76,7 @@ async fn with_last(connection: &mut MultiplexedConnection, note: &str) -> Vec<(S
 }
 
 #[tokio::test]
-async fn events_are_entries_of_a_stream_that_the_acl_of_the_page_allows_and_that_stays_short() {
+async fn events_are_entries_of_a_bounded_stream() {
     let setup = Setup { user: Some("weir".into()), password: Some("pa55".into()), ..Setup::default() };
     let redis = Redis::start_with(setup).await;
     let (audit_log, metrics, _reread) = audit_log(&redis.url(), 10);
@@ -101,7 +101,7 @@ async fn events_are_entries_of_a_stream_that_the_acl_of_the_page_allows_and_that
 }
 
 #[tokio::test]
-async fn a_redis_that_hangs_or_dies_loses_the_oldest_events_and_those_after_it_are_written() {
+async fn an_outage_of_redis_drops_only_the_oldest_events() {
     let mut redis = Redis::start().await;
     let (audit_log, metrics, _reread) = audit_log(&redis.url(), 10_000);
     change(&audit_log, "before");
@@ -125,7 +125,7 @@ async fn a_redis_that_hangs_or_dies_loses_the_oldest_events_and_those_after_it_a
 }
 
 #[tokio::test]
-async fn in_a_cluster_the_stream_is_at_the_master_that_has_its_slot() {
+async fn a_cluster_keeps_the_stream_on_one_master() {
     let cluster = Cluster::start_masters().await;
     let (audit_log, _, _reread) = audit_log(&cluster.url(), 10_000);
     change(&audit_log, "one");

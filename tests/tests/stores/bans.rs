@@ -28,14 +28,14 @@ async fn list(store: &dyn Store, mine: &[BannedKey]) -> BTreeMap<BudgetId, u32> 
 }
 
 for_every_store!(
-    lists_what_any_region_banned,
-    a_key_leaves_when_its_time_is_over,
-    bounds_the_bans,
-    what_an_operator_says_replaces_what_was_said,
-    agrees_with_the_reference,
+    bans_of_every_region_are_listed,
+    a_ban_leaves_when_it_ends,
+    the_bans_are_bounded,
+    an_operators_override_replaces_the_previous_state,
+    random_calls_agree_with_the_reference,
 );
 
-async fn lists_what_any_region_banned(store: &dyn Store) {
+async fn bans_of_every_region_are_listed(store: &dyn Store) {
     let mine = [key("a b:", &[0, 255], HOUR_MS), key("\u{e9}\0\r\n", b"}{", HOUR_MS)];
     let listed = list(store, &mine).await;
     assert!(mine.iter().all(|key| listed.contains_key(&key.id)) && listed.len() == 2, "{listed:?}");
@@ -45,7 +45,7 @@ async fn lists_what_any_region_banned(store: &dyn Store) {
     assert_eq!(list(store, &[]).await.len(), 3);
 }
 
-async fn a_key_leaves_when_its_time_is_over(store: &dyn Store) {
+async fn a_ban_leaves_when_it_ends(store: &dyn Store) {
     let started = Instant::now();
     assert_eq!(
         list(store, &[key("r", b"v", 1_000), key("r", b"w", HOUR_MS), key("r", b"x", 0)]).await.len(),
@@ -56,7 +56,7 @@ async fn a_key_leaves_when_its_time_is_over(store: &dyn Store) {
     assert!(list(store, &[]).await.contains_key(&key("r", b"w", 0).id));
 }
 
-async fn what_an_operator_says_replaces_what_was_said(store: &dyn Store) {
+async fn an_operators_override_replaces_the_previous_state(store: &dyn Store) {
     let said = |said: BanState, for_ms: u32| BannedKey { said, ..key("r", b"v", for_ms) };
     let all = async |mine: &[BannedKey]| -> Vec<(BanState, bool)> {
         let listed = store.bans(mine).await.unwrap();
@@ -79,7 +79,7 @@ async fn what_an_operator_says_replaces_what_was_said(store: &dyn Store) {
 }
 
 // I2
-async fn bounds_the_bans(store: &dyn Store) {
+async fn the_bans_are_bounded(store: &dyn Store) {
     let all: Vec<_> = (0..BANS_KEPT_MAX + 100)
         .map(|n| key("r", &n.to_be_bytes(), HOUR_MS + u32::try_from(n).unwrap() * 1_000))
         .collect();
@@ -97,7 +97,7 @@ async fn bounds_the_bans(store: &dyn Store) {
 }
 
 /// At random, against the list in weir-budget; the times agree to within what the calls took.
-async fn agrees_with_the_reference(store: &dyn Store) {
+async fn random_calls_agree_with_the_reference(store: &dyn Store) {
     for seed in [1, 2, 0x5eed] {
         let (mut random, mut reference) = (Random(seed), BanList::default());
         let (started, rule) = (Instant::now(), format!("seed-{seed}"));
@@ -138,7 +138,7 @@ async fn agrees_with_the_reference(store: &dyn Store) {
 
 // I4
 #[tokio::test]
-async fn regions_hear_of_each_others_keys_and_of_all_after_a_flush() {
+async fn regions_exchange_bans_and_resend_all_after_a_flush() {
     let redis = Redis::start().await;
     let (fra, iad) = (connected(&redis).await, connected(&redis).await);
     let mut connection = redis.connection().await;
@@ -152,7 +152,7 @@ async fn regions_hear_of_each_others_keys_and_of_all_after_a_flush() {
 }
 
 #[tokio::test]
-async fn what_lies_in_the_lists_place_is_replaced_and_odd_members_are_left_out() {
+async fn a_foreign_value_under_the_lists_key_is_replaced() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let () = connection.set("weir:{bans}", "no set").await.unwrap();
@@ -174,9 +174,9 @@ async fn what_lies_in_the_lists_place_is_replaced_and_odd_members_are_left_out()
     assert_eq!(list(&another, &[]).await.len(), 0);
 }
 
-/// Redis says only what changed: another region's list is no longer for it.
+/// A reply has only the changes: another region's list is outdated.
 #[tokio::test]
-async fn two_stores_agree_however_they_take_turns() {
+async fn both_stores_agree_in_any_order_of_calls() {
     let redis = Redis::start().await;
     let stores = [connected(&redis).await, connected(&redis).await];
     let (mut random, reference) = (Random(7), memory());

@@ -9,12 +9,12 @@ use weir_tests::redis::Redis;
 use crate::{POP_TTL, connected_with, memory_with};
 
 for_every_store!(
-    one_runs_at_a_time_beside_a_version_that_stays,
-    a_promoted_one_is_the_next_version_and_its_revision_keeps_its_number,
-    one_that_is_taken_back_leaves_no_number_behind,
-    what_is_put_over_it_ends_it,
-    only_the_one_that_is_named_is_ended,
-    a_file_waits_for_its_end,
+    one_canary_runs_beside_the_stable_version,
+    a_promoted_canary_keeps_its_revision,
+    a_withdrawn_canary_leaves_no_number,
+    a_put_ends_the_canary,
+    only_the_named_canary_ends,
+    a_file_waits_for_the_canary_to_end,
 );
 
 async fn put(store: &dyn Store, document: &str) -> Stored {
@@ -49,7 +49,7 @@ async fn current(store: &dyn Store) -> Current {
     store.current().await.unwrap()
 }
 
-async fn one_runs_at_a_time_beside_a_version_that_stays(store: &dyn Store) {
+async fn one_canary_runs_beside_the_stable_version(store: &dyn Store) {
     let begin_beside = |expected| CanaryChange::Begin { document: "b", text: "fra \u{e9}", expected };
     assert_eq!(store.canary().await.unwrap(), None);
     for expected in [None, Some(0)] {
@@ -73,7 +73,7 @@ async fn one_runs_at_a_time_beside_a_version_that_stays(store: &dyn Store) {
     assert_eq!(store.kept_rules().await.unwrap().len(), 1);
 }
 
-async fn a_promoted_one_is_the_next_version_and_its_revision_keeps_its_number(store: &dyn Store) {
+async fn a_promoted_canary_keeps_its_revision(store: &dyn Store) {
     let version = put_good(store, "a").await;
     let id = begin(store, "b").await;
     assert_eq!(
@@ -99,7 +99,7 @@ async fn a_promoted_one_is_the_next_version_and_its_revision_keeps_its_number(st
     assert_eq!(current(store).await.revision(), first + 4, "by one again");
 }
 
-async fn one_that_is_taken_back_leaves_no_number_behind(store: &dyn Store) {
+async fn a_withdrawn_canary_leaves_no_number(store: &dyn Store) {
     let version = put_good(store, "a").await;
     let mut last = current(store).await.revision();
     let mut last_id = 0;
@@ -107,7 +107,7 @@ async fn one_that_is_taken_back_leaves_no_number_behind(store: &dyn Store) {
         let id = begin(store, "b").await;
         assert!(id > last_id, "{id} {last_id}");
         let during = current(store).await;
-        assert_eq!(during.revision(), last, "those without it hear nothing new");
+        assert_eq!(during.revision(), last, "those without it get nothing new");
         assert_eq!(change(store, CanaryChange::Withdraw { id: Some(id) }).await, CanaryResult::Withdrawn(id));
         let after = current(store).await;
         assert!(after.revision() > during.canary_revision().unwrap(), "{after:?} {during:?}");
@@ -118,7 +118,7 @@ async fn one_that_is_taken_back_leaves_no_number_behind(store: &dyn Store) {
     assert_eq!(current(store).await.revision(), last);
 }
 
-async fn what_is_put_over_it_ends_it(store: &dyn Store) {
+async fn a_put_ends_the_canary(store: &dyn Store) {
     let version = put_good(store, "a").await;
     for round in 0..2 {
         begin(store, "b").await;
@@ -136,7 +136,7 @@ async fn what_is_put_over_it_ends_it(store: &dyn Store) {
     assert_eq!(store.get_rules(version + 3).await.unwrap().as_deref(), Some("on"));
 }
 
-async fn only_the_one_that_is_named_is_ended(store: &dyn Store) {
+async fn only_the_named_canary_ends(store: &dyn Store) {
     put_good(store, "a").await;
     let id = begin(store, "b").await;
     let other = Some(id + 1);
@@ -145,7 +145,7 @@ async fn only_the_one_that_is_named_is_ended(store: &dyn Store) {
     assert_eq!(change(store, CanaryChange::Withdraw { id: None }).await, CanaryResult::Withdrawn(id));
 }
 
-async fn a_file_waits_for_its_end(store: &dyn Store) {
+async fn a_file_waits_for_the_canary_to_end(store: &dyn Store) {
     let file = |document| NewVersion { document, expected: None, note: "file", from_file: true };
     let put_file = async |document| store.put_rules(&file(document)).await.unwrap();
     let Stored::New(version) = put_file("a").await else { panic!("it is put") };

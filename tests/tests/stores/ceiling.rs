@@ -1,4 +1,4 @@
-//! How many keys of a rule there are in Redis, whatever clients make up.
+//! The ceiling of a rule's keys in Redis, whatever clients make up.
 
 use redis::AsyncCommands;
 use weir_budget::budget::BudgetId;
@@ -31,7 +31,7 @@ fn batch(entries: &[PlanEntry]) -> ChargeBatch<'_> {
 
 // I2
 #[tokio::test]
-async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
+async fn a_flood_of_keys_stays_below_the_ceiling_and_expires() {
     let redis = Redis::start().await;
     let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
     let known = flood(0..1);
@@ -61,7 +61,7 @@ async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
 
 // I2
 #[tokio::test]
-async fn a_strict_rules_keys_have_a_ceiling_too() {
+async fn strict_keys_stay_below_the_ceiling() {
     let redis = Redis::start().await;
     let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
     let claim = Claim::of(1, 0, 1);

@@ -33,7 +33,7 @@ fn most_since(began: Instant) -> u64 {
 }
 
 #[tokio::test]
-async fn two_weir_syncs_in_turn_get_what_time_gives_though_one_started_after_the_jump() {
+async fn weir_syncs_get_the_true_refill_across_a_jump() {
     let redis = with_own_clock().await;
     let early = connected(&redis).await;
     let began = Instant::now();
@@ -63,9 +63,9 @@ async fn two_weir_syncs_in_turn_get_what_time_gives_though_one_started_after_the
     assert_eq!(early.clock_jumps(), 2);
 }
 
-/// Nobody's clock but weir-sync's can tell: the counts are a new POP's.
+/// Only weir-sync's clock can show it: the counts are a new POP's.
 #[tokio::test]
-async fn a_jump_pays_no_debt() {
+async fn a_clock_jump_pays_no_debt() {
     let redis = with_own_clock().await;
     let store = connected(&redis).await;
     let quota = quota(1, Period::Second, 100);
@@ -83,7 +83,7 @@ async fn a_jump_pays_no_debt() {
     }
 }
 
-/// How many calls it refused, as its clock showed more than they said that it can.
+/// The number of calls that it refused, as its clock was later than their latest time.
 async fn refused(redis: &Redis) -> u32 {
     if redis.section("errorstats").await.contains("errorstat_LATE") {
         return redis.info("errorstats", "errorstat_LATE:count=").await;
@@ -92,7 +92,7 @@ async fn refused(redis: &Redis) -> u32 {
 }
 
 #[tokio::test]
-async fn a_call_that_finds_a_jump_is_refused_and_sent_once_more_and_no_other() {
+async fn only_a_call_that_finds_a_jump_is_repeated() {
     let redis = with_own_clock().await;
     let store = connected(&redis).await;
     let quota = quota(1, Period::Second, 100);
@@ -112,10 +112,10 @@ async fn a_call_that_finds_a_jump_is_refused_and_sent_once_more_and_no_other() {
     assert_eq!((refused(&redis).await, store.clock_jumps()), (2, 1));
 }
 
-/// What a Redis that hangs is sent, it carries out when it goes on.
+/// Calls to a Redis that hangs are carried out when it goes on.
 // I8
 #[tokio::test]
-async fn the_time_for_which_a_redis_hung_was_time() {
+async fn a_budget_refills_while_redis_hangs() {
     let redis = with_own_clock().await;
     let store = connected(&redis).await;
     let quota = quota(10, Period::Second, 1_000);
@@ -135,7 +135,7 @@ async fn the_time_for_which_a_redis_hung_was_time() {
 }
 
 #[tokio::test]
-async fn a_jump_is_on_the_page_of_metrics() {
+async fn metrics_show_a_clock_jump() {
     let redis = with_own_clock().await;
     let server = Server::start("fra", &redis.url()).await;
     server.ready().await;

@@ -1,4 +1,4 @@
-//! The scripts and the reference in weir-budget agree to the bit where Redis's clock steps, whatever a caller says of
+//! The scripts and the reference in weir-budget agree to the bit where Redis's clock steps, for any caller's bounds on
 //! that clock, and on when to refuse a call.
 //!
 //! Tests of I8.
@@ -29,7 +29,7 @@ const CALLS: u64 = 1_200;
 const SPANS_US: [i64; 8] =
     [0, -300, -50_000, 300, 2_000, 3_600_000_000, COUNT_MAX.cast_signed() / 2, COUNT_MAX.cast_signed() / 2];
 
-/// A Redis whose clock steps, and what a caller says of that.
+/// A Redis whose clock steps, and a caller's bounds on its clock.
 struct World {
     redis: Redis,
     connection: MultiplexedConnection,
@@ -85,7 +85,7 @@ fn quick() -> Quota {
     quota(999, Period::Second, 10)
 }
 
-/// What a POP says of up to three of its buckets at call `n`.
+/// A POP's counts of up to three of its buckets at call `n`.
 fn counts(random: &mut Random, n: u64) -> Vec<Count> {
     let count = |random: &mut Random| {
         let admitted = n + random.below(300);
@@ -96,10 +96,10 @@ fn counts(random: &mut Random, n: u64) -> Vec<Count> {
 }
 
 /// A budget's key and quota, and for each of two POPs its name, counts and demand.
-type Said = (u64, Quota, [(&'static str, Vec<Count>, u64); 2]);
+type Reported = (u64, Quota, [(&'static str, Vec<Count>, u64); 2]);
 
 /// The charges of both POPs, or of the first alone: only counts are joined.
-fn charges_of((_, quota, pops): &Said) -> Vec<Charge<'_>> {
+fn charges_of((_, quota, pops): &Reported) -> Vec<Charge<'_>> {
     let charge = |pop: &'static str, counts, milli| {
         let demand = Demand { milli, askers: 1 };
         Charge { quota: *quota, member: "m", demand, pop, counts }
@@ -110,24 +110,24 @@ fn charges_of((_, quota, pops): &Said) -> Vec<Charge<'_>> {
 
 /// Up to twenty budgets go in one call, each charged by one POP or two.
 #[tokio::test]
-async fn charges_are_the_same_to_both() {
+async fn both_agree_on_charges() {
     let mut world = World::start(&charge_script()).await;
     for seed in [1, 2, 3, 0x5eed] {
         (world.random, world.refused) = (Random(seed), 0);
         let (mut references, mut deepest) = (BTreeMap::<u64, Budget>::new(), 0);
         for n in 0..CALLS / 4 {
             let (bounds, random) = (world.step().await, &mut world.random);
-            let said: Vec<Said> = (0..=n % 20)
+            let reported: Vec<Reported> = (0..=n % 20)
                 .map(|_| {
                     let pops =
                         [random.pick(&["a", "b"]), "b"].map(|pop| (pop, counts(random, n), random.below(99)));
                     (random.below(12), random.pick(&[quota(100, Period::Second, 2), slow(), quick()]), pops)
                 })
                 .collect();
-            let charging = |said: &Said| {
-                let key = format!("weir:budget:{{{seed}:{}}}", said.0);
+            let charging = |reported: &Reported| {
+                let key = format!("weir:budget:{{{seed}:{}}}", reported.0);
                 let of = |charge| Charging::new(key.clone(), Arc::from("m"), &charge);
-                let joined = charges_of(said).into_iter().map(of).reduce(|mut joined, other| {
+                let joined = charges_of(reported).into_iter().map(of).reduce(|mut joined, other| {
                     assert!(joined.takes(&other, usize::MAX));
                     joined.join(other);
                     joined
@@ -135,20 +135,20 @@ async fn charges_are_the_same_to_both() {
                 joined.expect("a charge")
             };
             let Arguments { keys, texts, tail, implied } =
-                Charging::arguments(said.iter().map(charging).collect());
+                Charging::arguments(reported.iter().map(charging).collect());
             let script = world.script.clone();
             let mut call = script.prepare_invoke();
             for key in &keys {
                 call.key(key);
             }
-            let told = [bounds.latest_us, bounds.jump.seen_us, bounds.jump.length_us];
+            let clock_bounds = [bounds.latest_us, bounds.jump.seen_us, bounds.jump.length_us];
             #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
-            let told = told.iter().flat_map(|us| ((*us).min(COUNT_MAX) as f64).to_le_bytes());
-            call.arg(&texts).arg(told.chain(tail).collect::<Vec<u8>>());
+            let clock_bounds = clock_bounds.iter().flat_map(|us| ((*us).min(COUNT_MAX) as f64).to_le_bytes());
+            call.arg(&texts).arg(clock_bounds.chain(tail).collect::<Vec<u8>>());
             let Some(answer) = world.invoke::<Vec<u8>>(&call, bounds).await else { continue };
             let accounts = charge_accounts(&answer, implied).unwrap();
-            for (said, accounts) in said.iter().zip(accounts) {
-                let (key, charges) = (said.0, charges_of(said));
+            for (reported, accounts) in reported.iter().zip(accounts) {
+                let (key, charges) = (reported.0, charges_of(reported));
                 assert_eq!(accounts.len(), charges.len());
                 for (charge, account) in charges.iter().zip(accounts) {
                     let time = bounds.at(account.now_us).expect("it was not refused");
@@ -167,7 +167,7 @@ async fn charges_are_the_same_to_both() {
 }
 
 #[tokio::test]
-async fn acquires_are_the_same_to_both() {
+async fn both_agree_on_acquires() {
     let mut world = World::start(&acquire_script()).await;
     let (second, minute) = (Calendar::every(1, 0), Calendar::every(60, 7));
     let refill_policies = [

@@ -40,7 +40,7 @@ async fn charge_all(store: &RedisStore, admitted: u64) -> Vec<Result<u64, StoreE
     accounts.into_iter().map(|account| account.map(|account| account.charged)).collect()
 }
 
-/// The keys whose master is `server`, as server `asked` says.
+/// The keys whose master is `server`, according to server `asked`.
 async fn keys_of(cluster: &Cluster, server: usize, asked: usize) -> Vec<bool> {
     let mut keys = Vec::new();
     for key in 0..KEYS {
@@ -68,7 +68,7 @@ async fn a_report_goes_to_every_master_in_one_trip_each() {
 }
 
 #[tokio::test]
-async fn a_dead_master_fails_its_own_keys_alone_and_at_once() {
+async fn a_dead_master_fails_only_its_own_keys() {
     let (mut cluster, store) = with_a_store(CALM_MS).await;
     let dead = keys_of(&cluster, 0, 1).await;
     assert!(dead.iter().any(|is_dead| *is_dead) && dead.iter().any(|is_dead| !is_dead));
@@ -93,13 +93,13 @@ async fn a_dead_master_fails_its_own_keys_alone_and_at_once() {
     assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
 }
 
-/// A master was replaced and has not heard of it: it still takes itself for one that serves its keys, and answers.
-/// Its replacement may have a later epoch, or one that all have heard of. (Redis 7.2 and Valkey pass on what one
-/// node is told to forget, so they cannot be brought to this by it.)
+/// A replaced master without news of that: it still serves its keys, and answers.
+/// Its replacement may have a later epoch, or one that all know. (Redis 7.2 and Valkey pass on what one
+/// node is made to forget, so they cannot be brought to this by it.)
 #[tokio::test]
-async fn a_master_that_was_replaced_unawares_is_not_believed() {
+async fn an_outdated_master_is_ignored() {
     let (cluster, store) = with_a_store(CALM_MS).await;
-    // Links are asked in the order of their addresses: the first one is the one not to be believed.
+    // Links are asked in the order of their addresses: the first one is the outdated one.
     let old = (0..3).min_by_key(|server| cluster.servers[*server].port()).unwrap();
     let other = (old + 1) % 3;
     let keys = keys_of(&cluster, old, other).await;
@@ -108,7 +108,7 @@ async fn a_master_that_was_replaced_unawares_is_not_believed() {
         command.arg(words).query_async::<String>(&mut cluster.servers[server].operator().await).await.unwrap()
     };
     let id = node(old, &["MYID"]).await;
-    let (nodes, replica) = until("the other to hear of the replica", async || {
+    let (nodes, replica) = until("the other to know the replica", async || {
         let nodes = node(other, &["NODES"]).await;
         let line = nodes.lines().find(|line| line.contains("slave") && line.contains(&id))?;
         let port = line.split([':', '@']).nth(1)?.parse::<u16>().ok()?;
@@ -144,12 +144,12 @@ async fn a_master_that_was_replaced_unawares_is_not_believed() {
         assert!(charged.iter().all(|charged| *charged == Ok(1)), "{charged:?}");
     }
     let after: u32 = cluster.servers[old].info("commandstats", "cmdstat_evalsha:calls=").await;
-    assert_eq!(after, at_the_old, "nobody goes by what it says");
+    assert_eq!(after, at_the_old, "its replies are ignored");
 }
 
-/// Each of two masters says that the other has the key.
+/// Each of two masters redirects to the other for the key.
 #[tokio::test]
-async fn a_key_that_no_master_takes_is_refused_by_itself() {
+async fn only_a_key_without_a_master_is_refused() {
     let (cluster, store) = with_a_store(CALM_MS).await;
     let key = budget_key(&id(b"lost"));
     let (one, other) = match cluster.master_of(&key, 0).await.unwrap() {
@@ -168,13 +168,13 @@ async fn a_key_that_no_master_takes_is_refused_by_itself() {
         charge(&store, entry(b"lost", slow(), vec![count(1, 1, 1)])).await.err()
     })
     .await;
-    let said = refused.to_string();
-    assert!(said.contains("moving this key") && !said.contains("redis+cluster://"), "{said}");
+    let error = refused.to_string();
+    assert!(error.contains("moving this key") && !error.contains("redis+cluster://"), "{error}");
     assert!(charge_all(&store, 1).await.into_iter().all(|charged| charged == Ok(1)), "no master is to blame");
 }
 
 #[tokio::test]
-async fn nodes_that_are_announced_elsewhere_are_reached() {
+async fn nodes_are_reached_at_their_announced_addresses() {
     let cluster = Cluster::start(CALM_MS).await;
     for server in &cluster.servers {
         let mut command = redis::cmd("CONFIG");
@@ -193,7 +193,7 @@ async fn nodes_that_are_announced_elsewhere_are_reached() {
 
 /// An older page's line lacked `+cluster|info`.
 #[tokio::test]
-async fn a_user_that_may_ask_for_the_slots_alone_charges_every_key_and_is_told_what_it_lacks() {
+async fn a_user_without_cluster_info_charges_and_is_warned() {
     let (log, _guard) = Log::start();
     let cluster = Cluster::start_masters().await;
     for server in &cluster.servers {
@@ -214,12 +214,12 @@ async fn a_user_that_may_ask_for_the_slots_alone_charges_every_key_and_is_told_w
     while began.elapsed() < Duration::from_secs(3) {
         assert!(charge_all(&store, 1).await.iter().all(Result::is_ok));
     }
-    let told = log.lines(" WARN ", "+cluster|info");
-    assert!(told.len() == 1, "{told:#?}");
+    let warnings = log.lines(" WARN ", "+cluster|info");
+    assert!(warnings.len() == 1, "{warnings:#?}");
 }
 
 #[tokio::test]
-async fn one_server_that_is_no_cluster_is_told_so() {
+async fn a_server_that_is_no_cluster_is_refused() {
     let redis = weir_tests::redis::Redis::start().await;
     let store = open(&redis.url().replace("redis://", "redis+cluster://"));
     until("the reason", async || {

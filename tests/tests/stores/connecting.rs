@@ -31,7 +31,7 @@ impl Folder {
     }
 }
 
-/// Who signs certificates.
+/// The authority that signs certificates.
 struct Issuer(CertifiedIssuer<'static, KeyPair>);
 
 impl Issuer {
@@ -61,7 +61,7 @@ async fn works(store: &RedisStore) {
     assert_eq!(store.register("fra1").await.unwrap(), 1);
 }
 
-/// Why `store` is not in reach, once it has tried; it must not be for a moment.
+/// The reason why `store` is not in reach, once it has tried; it must not be for a moment.
 async fn refusal(store: &RedisStore) -> StoreError {
     until("the refusal", async || {
         let error = store.ping().await.expect_err("it passes for a store");
@@ -84,13 +84,13 @@ async fn an_acl_user_gets_in(url: &str, files: &LoginFiles) {
 }
 
 #[tokio::test]
-async fn an_acl_user_and_its_password_are_given() {
+async fn an_acl_user_connects() {
     let redis = Redis::start_with(with_a_user(None)).await;
     an_acl_user_gets_in(&redis.url(), &LoginFiles::default()).await;
 }
 
 #[tokio::test]
-async fn an_acl_user_and_its_password_are_given_over_tls() {
+async fn an_acl_user_connects_over_tls() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let redis = Redis::start_with(with_a_user(Some(issuer.sign("127.0.0.1")))).await;
     let files = LoginFiles { ca: Some(folder.file("ca.pem", &issuer.pem())), ..LoginFiles::default() };
@@ -99,7 +99,7 @@ async fn an_acl_user_and_its_password_are_given_over_tls() {
 }
 
 #[tokio::test]
-async fn an_acl_user_and_its_password_are_given_at_a_socket() {
+async fn an_acl_user_connects_to_a_socket() {
     let redis = Redis::start_with(with_a_user(None)).await;
     an_acl_user_gets_in(&redis.socket(), &LoginFiles::default()).await;
     for scheme in ["redis+unix", "valkey+unix"] {
@@ -108,7 +108,7 @@ async fn an_acl_user_and_its_password_are_given_at_a_socket() {
 }
 
 #[tokio::test]
-async fn only_the_certificates_it_is_given_are_trusted() {
+async fn only_configured_certificates_are_trusted() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let tls = Some(issuer.sign("127.0.0.1"));
     let redis = Redis::start_with(Setup { tls, ..with_a_password("over-tls") }).await;
@@ -130,7 +130,7 @@ async fn only_the_certificates_it_is_given_are_trusted() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_where_it_is_asked_for() {
+async fn a_client_certificate_is_presented() {
     let (folder, issuer, other) = (Folder::new(), Issuer::new("ours"), Issuer::new("theirs"));
     let setup = Setup {
         tls: Some(issuer.sign("127.0.0.1")),
@@ -154,7 +154,7 @@ async fn a_client_certificate_is_shown_where_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_cluster_over_tls_is_shown_a_client_certificate() {
+async fn a_client_certificate_is_presented_to_a_cluster() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let tls = Some(issuer.sign("127.0.0.1"));
     let setup = Setup { tls, client_ca: Some(issuer.pem()), ..Setup::default() };
@@ -200,7 +200,7 @@ async fn a_password_in_a_file_is_read_for_each_connection() {
 }
 
 #[tokio::test]
-async fn files_of_no_use_are_named_at_the_start() {
+async fn unusable_files_are_reported_at_start() {
     let folder = Folder::new();
     let (cert, key) = Issuer::new("ours").sign("weir-sync");
     let refused = |files: LoginFiles| -> DialError {

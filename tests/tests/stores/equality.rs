@@ -52,7 +52,7 @@ impl Random {
         }
     }
 
-    /// What report `report` says of a budget: of one of three anything, and of one of three others little more
+    /// Report `report` of a budget: of one of three anything, and of one of three others little more
     /// than before, at a rate at which they are full again and again.
     fn entry(&mut self, report: u64) -> PlanEntry {
         let name = self.pick(b"abcdef");
@@ -82,7 +82,7 @@ impl Random {
 }
 
 /// Charges `store` at random and, with the times in its answers, the reference; they must agree.
-async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
+async fn random_calls_agree_with_the_reference(store: &dyn Store, seed: u64) {
     let mut random = Random(seed);
     let mut reference: BTreeMap<BudgetId, Budget> = BTreeMap::new();
     let (mut fan_out_most, mut deepest, mut paid) = (0, 0, 0);
@@ -109,7 +109,7 @@ async fn agrees_with_the_reference(store: &dyn Store, seed: u64) {
 async fn both_stores_agree_with_the_reference_to_the_bit() {
     for seed in [1, 2, 3, 0x5eed, u64::MAX] {
         let redis = Redis::start().await;
-        agrees_with_the_reference(&connected(&redis).await, seed).await;
-        agrees_with_the_reference(&memory(), seed).await;
+        random_calls_agree_with_the_reference(&connected(&redis).await, seed).await;
+        random_calls_agree_with_the_reference(&memory(), seed).await;
     }
 }

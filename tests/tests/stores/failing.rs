@@ -1,4 +1,4 @@
-//! What only a store outside this process can do: forget, expire, vanish, hang, ask for a password.
+//! Faults of a store outside this process: it forgets, expires, vanishes, hangs, asks for a password.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::{
 
 // I7
 #[tokio::test]
-async fn a_flushed_redis_heals_at_the_next_report() {
+async fn a_flushed_redis_recovers_at_the_next_report() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap().charged, 10);
@@ -28,7 +28,7 @@ async fn a_flushed_redis_heals_at_the_next_report() {
 }
 
 #[tokio::test]
-async fn scripts_that_redis_has_lost_are_loaded_again() {
+async fn lost_scripts_are_loaded_again() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
@@ -38,7 +38,7 @@ async fn scripts_that_redis_has_lost_are_loaded_again() {
 }
 
 #[tokio::test]
-async fn a_budget_expires_a_grace_after_it_is_full() {
+async fn a_full_budget_expires_after_a_grace() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let account = charge(&store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_budget_expires_a_grace_after_it_is_full() {
 
 // I2
 #[tokio::test]
-async fn what_a_pop_makes_up_is_not_kept_for_ever() {
+async fn made_up_keys_expire() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let slowest = quota(1, Period::Day, 400);
@@ -71,7 +71,7 @@ async fn what_a_pop_makes_up_is_not_kept_for_ever() {
 }
 
 #[tokio::test]
-async fn what_is_no_hot_key_is_left_out_of_the_list() {
+async fn an_invalid_hot_key_is_left_out() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let key = HotKey { id: id(b"a"), quota: slow(), sharing: Sharing::of(slow()), rests: false, rank: 0 };
@@ -85,7 +85,7 @@ async fn what_is_no_hot_key_is_left_out_of_the_list() {
 
 // I2
 #[tokio::test]
-async fn a_budget_is_one_key_with_a_hash_tag_and_bounded_members() {
+async fn a_budget_is_one_key_with_a_hash_tag() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let mut members = 0;
@@ -99,7 +99,7 @@ async fn a_budget_is_one_key_with_a_hash_tag_and_bounded_members() {
 }
 
 #[tokio::test]
-async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
+async fn a_killed_redis_fails_quickly_and_recovers() {
     let mut redis = Redis::start().await;
     let store = open(&redis.url());
     in_reach(&store).await;
@@ -121,7 +121,7 @@ async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
+async fn a_hung_redis_times_out_once() {
     let redis = Redis::start().await;
     let store = open(&redis.url());
     in_reach(&store).await;
@@ -143,7 +143,7 @@ async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_that_starts_before_redis_connects_later() {
+async fn a_store_started_before_redis_connects_later() {
     let mut redis = Redis::start().await;
     redis.kill();
     let store = open(&redis.url());
@@ -155,7 +155,7 @@ async fn a_store_that_starts_before_redis_connects_later() {
 }
 
 #[tokio::test]
-async fn a_password_is_given_and_a_wrong_one_is_told() {
+async fn a_wrong_password_is_reported() {
     let redis = Redis::start_with(with_a_password("correct-horse")).await;
     let store = open(&redis.url());
     in_reach(&store).await;

@@ -19,15 +19,15 @@ use crate::{charge, entry, id, in_reach, open, slow};
 const POPS: u32 = 4;
 const KEYS: u8 = 40;
 const INTERVAL: Duration = Duration::from_millis(250);
-/// How long a POP waits for an answer.
+/// Time that a POP waits for an answer.
 const POP_TIMEOUT: Duration = Duration::from_secs(1);
-/// When something happens, and for how long reports go on after it.
+/// The time at which something happens, and the time for which reports go on after it.
 const AT: Duration = Duration::from_secs(2);
 const AFTER: Duration = Duration::from_secs(3);
-/// How soon a master that has taken over is charged.
+/// The longest time until a master that has taken over is charged.
 const USED_WITHIN: Duration = Duration::from_secs(2);
 
-/// What became of one report.
+/// The outcome of one report.
 struct Outcome {
     sent: Duration,
     took: Duration,
@@ -90,7 +90,7 @@ async fn load(server: &Arc<Server>, happening: impl Future<Output = ()>) -> (Vec
 
 /// Checks that every report was answered in time and with a grant for each key, and that all of those that were sent
 /// [`USED_WITHIN`] after `over` were charged; prints the cost of a fail-over.
-fn judge(what: &str, outcomes: &[Outcome], over: Duration) {
+fn check(what: &str, outcomes: &[Outcome], over: Duration) {
     let slowest = outcomes.iter().map(|outcome| outcome.took).max().unwrap();
     let alone = outcomes.iter().filter(|outcome| !outcome.reply.settled.is_all());
     let last = alone.clone().map(|outcome| outcome.sent).max().unwrap_or_default();
@@ -118,7 +118,7 @@ async fn is_charged(url: &str, outcomes: &[Outcome]) {
 }
 
 #[tokio::test]
-async fn a_clusters_master_is_killed() {
+async fn a_killed_cluster_master_is_replaced() {
     let mut cluster = Cluster::start(1_000).await;
     let server = Arc::new(Server::start("fra", &cluster.url()).await);
     server.ready().await;
@@ -131,12 +131,12 @@ async fn a_clusters_master_is_killed() {
         }
     };
     let (outcomes, over) = load(&server, killing).await;
-    judge("a master of a cluster was killed", &outcomes, over);
+    check("a master of a cluster was killed", &outcomes, over);
     is_charged(&cluster.url(), &outcomes).await;
 }
 
 #[tokio::test]
-async fn a_clusters_slots_move() {
+async fn slots_of_a_cluster_move() {
     let cluster = Cluster::start(15_000).await;
     let server = Arc::new(Server::start("fra", &cluster.url()).await);
     server.ready().await;
@@ -163,7 +163,7 @@ async fn a_clusters_slots_move() {
         tokio::task::spawn_blocking(move || operate(&arguments)).await.unwrap();
     };
     let (outcomes, over) = load(&server, moving).await;
-    judge("1,000 slots moved", &outcomes, over);
+    check("1,000 slots moved", &outcomes, over);
     let alone =
         outcomes.iter().filter(|outcome| !outcome.reply.settled.is_all() && outcome.sent >= AT).count();
     assert_eq!(alone, 0, "every report was charged");
@@ -171,7 +171,7 @@ async fn a_clusters_slots_move() {
 }
 
 #[tokio::test]
-async fn a_sentinels_master_is_killed() {
+async fn a_killed_master_is_replaced_by_sentinels() {
     let mut group = Sentinels::start().await;
     let server = Arc::new(Server::start("fra", &group.url()).await);
     server.ready().await;
@@ -180,6 +180,6 @@ async fn a_sentinels_master_is_killed() {
         until("another master", async || group.master().await.filter(|master| *master != 0)).await;
     };
     let (outcomes, over) = load(&server, killing).await;
-    judge("a sentinels' master was killed", &outcomes, over);
+    check("a sentinels' master was killed", &outcomes, over);
     is_charged(&group.url(), &outcomes).await;
 }

@@ -35,7 +35,7 @@ async fn two_regions_share_a_fleet_far_from_their_store() {
     }
 }
 
-/// How long a charge takes that fails, as Redis does not answer.
+/// Time that a charge takes that fails, as Redis does not answer.
 async fn gives_up(store: &dyn Store, redis: &Redis) -> Duration {
     redis.freeze().await;
     let asked_at = Instant::now();
@@ -46,7 +46,7 @@ async fn gives_up(store: &dyn Store, redis: &Redis) -> Duration {
 }
 
 #[tokio::test]
-async fn an_answer_of_a_distant_redis_is_given_the_way_there_and_back() {
+async fn a_distant_redis_gets_time_for_the_round_trip() {
     let (redis, round_trip) = (Redis::start().await, TIMEOUT * 8 / 5);
     let link = Link::start(redis.address(), round_trip / 2).await;
     let store = open(&format!("redis://{}", link.address()));

@@ -17,7 +17,7 @@ fn document(rate: &str) -> Document {
 }
 
 #[tokio::test]
-async fn what_ran_runs_on_and_numbers_are_not_used_again() {
+async fn a_flush_keeps_the_rule_set_and_reuses_no_number() {
     let redis = Redis::start().await;
     let (store, mut connection) = (Arc::new(connected(&redis).await), redis.connection().await);
     let rule_sets = |store| RuleSets::new(store, "eu", <_>::default(), <_>::default());
@@ -35,7 +35,7 @@ async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     let ban =
         request::read(OverrideKind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0, None).unwrap();
     let put = other.put_override(OverrideKind::Ban, &ban, &ChangeOrigin::default()).await;
-    assert_eq!(put, Err(ChangeError::None), "POPs would not be told of it");
+    assert_eq!(put, Err(ChangeError::None), "POPs would not get it");
     let after = ours.put_file(&document("6/s")).await.unwrap().unwrap();
     assert!(after > before, "{after} {before}");
     other.listen().await.unwrap();

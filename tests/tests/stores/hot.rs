@@ -1,4 +1,4 @@
-//! The list of hot keys in Redis, as weir-syncs hear of it: by its changes.
+//! The list of hot keys in Redis, as weir-syncs read it: by its changes.
 
 use weir_budget::hot::HotKey;
 use weir_protocol::sharing::Sharing;
@@ -14,23 +14,23 @@ fn key(value: u64, rests: bool, rank: u8) -> HotKey {
 }
 
 #[tokio::test]
-async fn a_list_that_is_heard_by_its_changes_is_the_list() {
+async fn changes_of_the_hot_list_add_up_to_the_list() {
     let redis = Redis::start().await;
-    let (names, hears) = (connected(&redis).await, connected(&redis).await);
+    let (names, reader) = (connected(&redis).await, connected(&redis).await);
     let mut random = Random(7);
     for round in 0..6 {
         for _ in 0..10 {
             let some = (0..20).map(|_| key(random.below(60), random.below(3) == 0, 1)).collect::<Vec<_>>();
             names.hot(&some).await.unwrap();
-            hears.hot(&[]).await.unwrap();
+            reader.hot(&[]).await.unwrap();
         }
         let new = connected(&redis).await;
         // Keys leave the list all the time.
         until("both to be the same", async || {
             let whole = new.hot(&[]).await.unwrap();
-            (hears.hot(&[]).await.unwrap() == whole).then_some(())
+            (reader.hot(&[]).await.unwrap() == whole).then_some(())
         })
         .await;
-        assert!(round > 0 || !hears.hot(&[]).await.unwrap().is_empty());
+        assert!(round > 0 || !reader.hot(&[]).await.unwrap().is_empty());
     }
 }

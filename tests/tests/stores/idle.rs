@@ -32,7 +32,7 @@ fn nearly_used() -> Report {
     Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys, ..Report::default() }
 }
 
-/// How many budgets scripts read in Redis in [`SPAN`].
+/// The number of budgets that scripts read in Redis in [`SPAN`].
 async fn budgets_read(redis: &Redis) -> u64 {
     let mut connection = redis.connection().await;
     let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.unwrap();
@@ -43,7 +43,7 @@ async fn budgets_read(redis: &Redis) -> u64 {
 }
 
 #[tokio::test]
-async fn keys_that_nobody_asks_for_leave_redis_alone() {
+async fn idle_keys_cause_no_calls() {
     let redis = Redis::start().await;
     let server = Server::start("fra", &redis.url()).await;
     server.ready().await;

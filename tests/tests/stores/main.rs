@@ -46,11 +46,11 @@ use weir_store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
-/// How long a POP counts as alive in these tests: long enough for the slowest machine to say two
+/// Time for which a POP counts as alive in these tests: long enough for the slowest machine to report two
 /// things within it.
 const POP_TTL: Duration = Duration::from_secs(2);
 
-/// How long an answer of Redis may take in tests of slow answers.
+/// Time that an answer of Redis may take in tests of slow answers.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// The same in all others, so that a busy machine fails none of them.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,7 +87,7 @@ async fn connected_at(url: &str, pop_ttl: Duration) -> RedisStore {
     store
 }
 
-/// What was asked for, all of which there is.
+/// The demand, which is there in full.
 fn all<T>(answers: Vec<Result<T, StoreError>>) -> Vec<T> {
     answers.into_iter().collect::<Result<_, _>>().unwrap()
 }

@@ -11,11 +11,11 @@ use weir_tests::wait::until;
 use crate::{POP_TTL, connected_with, memory_with};
 
 for_every_store!(
-    each_change_of_rules_or_overrides_makes_one_revision_more,
-    the_last_order_of_a_name_counts,
+    each_change_makes_one_revision,
+    the_last_override_of_a_name_counts,
     an_override_ends_by_itself,
-    bounds_the_overrides,
-    takes_any_text,
+    the_overrides_are_bounded,
+    any_text_is_accepted,
 );
 
 const HOUR: Until = Until::In(3_600_000);
@@ -41,7 +41,7 @@ fn texts(overrides: &StoredOverrides) -> Vec<(&str, &str)> {
     overrides.kept.iter().map(|kept| (kept.name.as_str(), kept.text.as_str())).collect()
 }
 
-async fn each_change_of_rules_or_overrides_makes_one_revision_more(store: &dyn Store) {
+async fn each_change_makes_one_revision(store: &dyn Store) {
     assert_eq!(store.current().await.unwrap(), Current::default());
     assert_eq!(store.current().await.unwrap().revision(), 0);
     let version = put_rules(store).await;
@@ -63,7 +63,7 @@ async fn each_change_of_rules_or_overrides_makes_one_revision_more(store: &dyn S
     assert_eq!(read.current, store.current().await.unwrap());
 }
 
-async fn the_last_order_of_a_name_counts(store: &dyn Store) {
+async fn the_last_override_of_a_name_counts(store: &dyn Store) {
     put(store, "b", "1", HOUR).await;
     put(store, "a", "2", HOUR).await;
     let read = put(store, "b", "3", Until::At(9_999_999_999_999)).await;
@@ -89,7 +89,7 @@ async fn an_override_ends_by_itself(store: &dyn Store) {
     assert_eq!((texts(&past), past.current.overrides), (vec![("a", "1")], read.current.overrides + 2));
 }
 
-async fn bounds_the_overrides(store: &dyn Store) {
+async fn the_overrides_are_bounded(store: &dyn Store) {
     for n in 0..OVERRIDES_MAX {
         assert_eq!(put(store, &n.to_string(), "x", HOUR).await.outcome, OverrideResult::Done);
     }
@@ -100,7 +100,7 @@ async fn bounds_the_overrides(store: &dyn Store) {
     assert_eq!(put(store, "more", "x", HOUR).await.outcome, OverrideResult::Done);
 }
 
-async fn takes_any_text(store: &dyn Store) {
+async fn any_text_is_accepted(store: &dyn Store) {
     let (name, text) = ("a b\r\n\0\u{e9}", " 1 2 3 \r\n\0\u{e9}");
     assert_eq!(texts(&put(store, name, text, HOUR).await), [(name, text)]);
     assert_eq!(drop_it(store, name).await, OverrideResult::Done);

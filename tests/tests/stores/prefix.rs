@@ -58,7 +58,7 @@ async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     ]
 }
 
-/// What two fleets at `url` have when both have put one of everything.
+/// The contents of two fleets at `url` when both have put one of everything.
 async fn each_has_its_own(url: &str) {
     let (one, other) = (fleet(url, "weir").await, fleet(url, "shop").await);
     let (has, others) = (fill(&one, "fra1").await, fill(&other, "ams1").await);
@@ -75,7 +75,7 @@ async fn each_has_its_own(url: &str) {
 }
 
 #[tokio::test]
-async fn two_fleets_in_one_redis_see_nothing_of_each_other() {
+async fn two_fleets_in_one_redis_are_isolated() {
     let redis = Redis::start().await;
     each_has_its_own(&redis.url()).await;
     let mut names: Vec<String> = redis.connection().await.keys("*").await.unwrap();
@@ -93,7 +93,7 @@ async fn two_fleets_in_one_redis_see_nothing_of_each_other() {
 }
 
 #[tokio::test]
-async fn two_fleets_in_one_cluster_see_nothing_of_each_other() {
+async fn two_fleets_in_one_cluster_are_isolated() {
     let cluster = Cluster::start_masters().await;
     for server in &cluster.servers {
         let mut command = redis::cmd("ACL");
@@ -104,7 +104,7 @@ async fn two_fleets_in_one_cluster_see_nothing_of_each_other() {
 }
 
 #[tokio::test]
-async fn a_user_of_one_fleets_keys_is_refused_those_of_another() {
+async fn a_user_of_one_fleet_cannot_reach_another() {
     let (_redis, url) = with_a_user(&acl().replace("~weir:*", "~shop:*")).await;
     fill(&fleet(&url, "shop").await, "ams1").await;
     let store = RedisStore::new(&url, Options { prefix: "weir".into(), ..options() }).unwrap();

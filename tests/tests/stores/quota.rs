@@ -16,7 +16,11 @@ use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, strict};
 
 const LEASE_US: u64 = 600_000_000;
 
-for_every_store!(gives_its_count_and_no_more, is_another_for_each_calendar, gives_nothing_without_a_window,);
+for_every_store!(
+    a_calendar_quota_grants_its_count,
+    each_calendar_has_its_own_quota,
+    nothing_is_granted_without_a_window,
+);
 
 pub(crate) fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -43,7 +47,7 @@ async fn ask(store: &dyn Store, acquire: AcquireRequest) -> AcquireResult {
     store.acquire("fra1", &[acquire]).await.remove(0).unwrap()
 }
 
-async fn gives_its_count_and_no_more(store: &dyn Store) {
+async fn a_calendar_quota_grants_its_count(store: &dyn Store) {
     let first = ask(store, monthly(&[claim(1, 0, 70)])).await;
     assert_eq!((first.leases[0].charged, first.leases[0].left, first.leases[0].wait_ms), (70, 30, 0));
     let second = ask(store, monthly(&[claim(1, 70, 70), claim(2, 0, 1)])).await;
@@ -55,7 +59,7 @@ async fn gives_its_count_and_no_more(store: &dyn Store) {
     assert_eq!(second.leases[1].wait_ms, 286_000.min(second.leases[0].wait_ms));
 }
 
-async fn is_another_for_each_calendar(store: &dyn Store) {
+async fn each_calendar_has_its_own_quota(store: &dyn Store) {
     let ten = Calendar::every(3_600, 0);
     let refill_policies = [Calendar::Day, Calendar::Month, ten, ten.east(30)].map(RefillPolicy::Window);
     for refill_policy in refill_policies.into_iter().chain([
@@ -71,7 +75,7 @@ async fn is_another_for_each_calendar(store: &dyn Store) {
     }
 }
 
-async fn gives_nothing_without_a_window(store: &dyn Store) {
+async fn nothing_is_granted_without_a_window(store: &dyn Store) {
     for window in [None, Some(Calendar::Month.window(unix_us() + 100 * DAY_US))] {
         let acquired = ask(store, AcquireRequest { window, ..monthly(&[claim(1, 0, 1)]) }).await;
         assert_eq!((acquired.leases[0], acquired.given), (NO_LEASE, 0));
@@ -99,7 +103,7 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
 /// uses it.
 // I6
 #[tokio::test]
-async fn a_count_survives_a_crash_of_redis_and_a_new_weir_sync() {
+async fn a_count_survives_a_crash_of_redis() {
     let setup = Setup { append_only: true, ..Setup::default() };
     let mut redis = Redis::start_with(setup).await;
     let store = connected(&redis).await;

@@ -1,4 +1,5 @@
-//! A Redis that answers, and refuses what weir-sync has to do there: it is told why, and not taken for a store.
+//! A Redis that answers, and refuses what weir-sync has to do there: the error has the reason, and the Redis is no
+//! store.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ use weir_tests::wait::until;
 use crate::server::Server;
 use crate::{charge, count, entry, in_reach, open, slow};
 
-/// What is logged in this test's thread.
+/// The log of this test's thread.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -55,7 +56,7 @@ impl Log {
     }
 }
 
-/// A Redis with a user that may do what `rules` say, and where that user finds it.
+/// A Redis with a user with the permissions `rules`, and where that user finds it.
 pub(crate) async fn with_a_user(rules: &str) -> (Redis, String) {
     let redis = Redis::start().await;
     set_user(&redis, rules).await;
@@ -71,7 +72,7 @@ async fn set_user(redis: &Redis, rules: &str) {
     command.query_async::<()>(&mut redis.connection().await).await.unwrap();
 }
 
-/// Why `store` is not in reach, once it has tried; it must not be for a moment.
+/// The reason why `store` is not in reach, once it has tried; it must not be for a moment.
 async fn refusal(store: &RedisStore) -> StoreError {
     until("the refusal", async || {
         let error = store.ping().await.expect_err("it passes for a store");
@@ -81,21 +82,21 @@ async fn refusal(store: &RedisStore) -> StoreError {
 }
 
 #[tokio::test]
-async fn a_user_that_may_not_run_one_of_the_commands_is_told_which() {
+async fn a_missing_permission_is_named() {
     for lacking in ["time", "zadd", "pexpire", "hset", "evalsha", "script"] {
         let (_redis, url) = with_a_user(&format!("{} -{lacking}", acl())).await;
         let store = open(&url);
         let error = refusal(&store).await;
-        let said = error.to_string().to_lowercase();
+        let text = error.to_string().to_lowercase();
         assert_eq!(error.kind(), "refused", "{lacking}: {error}");
-        assert!(said.contains(lacking) && said.contains("acl"), "{lacking}: {said}");
-        assert!(!said.contains("out of reach") && !said.contains("horse"), "{lacking}: {said}");
+        assert!(text.contains(lacking) && text.contains("acl"), "{lacking}: {text}");
+        assert!(!text.contains("out of reach") && !text.contains("horse"), "{lacking}: {text}");
         assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap_err(), error);
     }
 }
 
 #[tokio::test]
-async fn a_permission_that_is_taken_away_is_missed_and_one_that_comes_back_is_found() {
+async fn a_revoked_permission_is_noticed_until_it_returns() {
     let (redis, url) = with_a_user(acl()).await;
     let store = open(&url);
     in_reach(&store).await;
@@ -108,7 +109,7 @@ async fn a_permission_that_is_taken_away_is_missed_and_one_that_comes_back_is_fo
 }
 
 #[tokio::test]
-async fn a_weir_sync_that_is_refused_says_why_once_and_is_not_ready() {
+async fn a_refused_weir_sync_logs_once_and_is_not_ready() {
     let (log, _guard) = Log::start();
     let (_redis, url) = with_a_user(&format!("{} -time", acl())).await;
     let server = Server::start("fra", &url).await;
@@ -131,7 +132,7 @@ async fn a_weir_sync_that_is_refused_says_why_once_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_is_refused_with_and_without_slots() {
+async fn a_single_node_of_a_cluster_is_refused() {
     let bus = port::free().to_string();
     let settings = ["--cluster-enabled", "yes", "--cluster-port", &bus].map(str::to_owned).to_vec();
     let redis = Redis::start_with(Setup { settings, ..Setup::default() }).await;
@@ -170,14 +171,14 @@ async fn warned_of(policy: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_redis_that_may_drop_keys_is_warned_of_once() {
+async fn an_evicting_redis_is_warned_about_once() {
     assert_eq!(warned_of("allkeys-lru").await, 1);
     assert_eq!(warned_of("volatile-ttl").await, 1);
     assert_eq!(warned_of("noeviction").await, 0);
 }
 
 #[tokio::test]
-async fn a_redis_that_comes_and_goes_is_logged_once_with_its_address() {
+async fn a_flapping_redis_is_logged_once_with_its_address() {
     let (log, _guard) = Log::start();
     let mut redis = Redis::start().await;
     let store = open(&redis.url());
@@ -196,7 +197,7 @@ async fn a_redis_that_comes_and_goes_is_logged_once_with_its_address() {
     assert!(refused.len() == 1 && refused[0].contains(&redis.address().to_string()), "{refused:#?}");
     let connected = log.lines(" INFO ", "connected to the store");
     assert!(connected.len() == 1 && connected[0].contains(&redis.address().to_string()), "{connected:#?}");
-    until("it to be said that all is well again", async || {
+    until("the recovery to be logged", async || {
         (log.lines(" INFO ", "answers again").len() == 1).then_some(())
     })
     .await;

@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::strict::{LONG_US, acquire, ask, claim};
 use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, options, slow};
 
-/// How long a replica may take.
+/// Time that a replica may take.
 const WAIT: Duration = Duration::from_millis(300);
 
 /// A master, and a replica at the end of a link.
@@ -30,7 +30,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Both, in step; what they tell each other takes `delay` one way.
+    /// Both, in step; messages between them take `delay` one way.
     async fn start(delay: Duration) -> Self {
         let master = Redis::start_with(settings(&["--repl-diskless-sync-delay", "0"])).await;
         let link = Link::start(master.address(), Duration::ZERO).await;
@@ -46,7 +46,7 @@ impl Pair {
         pair
     }
 
-    /// How often the master was told to wait.
+    /// The number of `WAIT`s that the master got.
     async fn waits(&self) -> u32 {
         self.master.info("commandstats", "cmdstat_wait:calls=").await
     }
@@ -82,7 +82,7 @@ async fn tokens(
     ask(store, "fra1", acquire(value, slow(), LONG_US, vec![claim(epoch, 0, ahead)])).await
 }
 
-/// What acquires of so many keys at once gave, a token each.
+/// The results of acquires of this many keys at once, a token each.
 async fn at_once(store: &Arc<RedisStore>, keys: u8) -> Vec<Result<AcquireResult, StoreError>> {
     let acquire = |key| {
         let store = Arc::clone(store);
@@ -92,7 +92,7 @@ async fn at_once(store: &Arc<RedisStore>, keys: u8) -> Vec<Result<AcquireResult,
 }
 
 #[tokio::test]
-async fn acquires_that_come_together_wait_together() {
+async fn concurrent_acquires_share_one_wait() {
     let pair = Pair::start(Duration::from_millis(40)).await;
     let store = waiting_at(&pair.master.url()).await;
     let before = pair.waits().await;
@@ -109,7 +109,7 @@ async fn acquires_that_come_together_wait_together() {
 }
 
 #[tokio::test]
-async fn while_no_replica_answers_every_acquire_is_told_so_in_time() {
+async fn acquires_fail_in_time_without_a_replica() {
     let mut pair = Pair::start(Duration::ZERO).await;
     let store = waiting_at(&pair.master.url()).await;
     pair.link.silence();
@@ -162,7 +162,7 @@ async fn a_charge_does_not_wait_for_a_replica() {
 }
 
 #[tokio::test]
-async fn as_many_replicas_confirm_as_the_option_has() {
+async fn the_option_sets_how_many_replicas_confirm() {
     let group = Sentinels::start_with(2).await;
     let wait = Wait { replicas: 2, limit: WAIT };
     let store = waiting_with(&group.url(), Options { wait: Some(wait), ..options() }).await;
@@ -174,7 +174,7 @@ async fn as_many_replicas_confirm_as_the_option_has() {
 }
 
 #[tokio::test]
-async fn a_replica_that_does_not_answer_is_told_before_a_acquire_needs_it() {
+async fn a_silent_replica_is_logged_before_an_acquire_needs_it() {
     let (log, _guard) = Log::start();
     let mut pair = Pair::start(Duration::ZERO).await;
     let server = Server::start_waiting("fra", &pair.master.url(), WAIT).await;
@@ -194,19 +194,22 @@ async fn a_replica_that_does_not_answer_is_told_before_a_acquire_needs_it() {
         .await;
     assert_eq!((metric("store_up").await, metric("store_masters_unreplicated").await), (1, 1));
     assert!(server.greet("fra1").await.settled.is_all(), "what does not wait goes on");
-    // It asks again and again, and says it once.
+    // It asks again and again, and logs once.
     let before = pair.waits().await;
     until("some more tries", async || (pair.waits().await >= before + 2).then_some(())).await;
-    let said = log.lines(" WARN ", "too few replicas").split_off(late);
+    let warnings = log.lines(" WARN ", "too few replicas").split_off(late);
     let address = pair.master.address().to_string();
-    assert!(said.len() == 1 && said[0].contains(&address) && said[0].contains("store_wait_ms"), "{said:#?}");
+    assert!(
+        warnings.len() == 1 && warnings[0].contains(&address) && warnings[0].contains("store_wait_ms"),
+        "{warnings:#?}"
+    );
     pair.link.heal().await;
     server.ready().await;
     assert_eq!(metric("store_masters_unreplicated").await, 0);
 }
 
 #[tokio::test]
-async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
+async fn a_dead_replica_affects_only_its_masters_keys() {
     let mut cluster = Cluster::start(15_000).await;
     cluster.in_step().await;
     let store = waiting_at(&cluster.url()).await;
@@ -244,7 +247,7 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
 }
 
 #[tokio::test]
-async fn a_acquire_that_no_replica_has_is_not_granted_and_a_fail_over_forgets_it() {
+async fn an_unreplicated_acquire_is_not_granted() {
     let mut pair = Pair::start(Duration::ZERO).await;
     let store = waiting_at(&pair.master.url()).await;
     assert_eq!(tokens(&*store, b"a", 1, 10).await.unwrap().given, 10);
@@ -256,15 +259,15 @@ async fn a_acquire_that_no_replica_has_is_not_granted_and_a_fail_over_forgets_it
     let mut connection = pair.replica.connection().await;
     let mut promote = redis::cmd("REPLICAOF");
     promote.arg(&["NO", "ONE"]).query_async::<()>(&mut connection).await.unwrap();
-    let heir = open(&pair.replica.url());
-    in_reach(&heir).await;
+    let successor = open(&pair.replica.url());
+    in_reach(&successor).await;
     // It knows of the ten that were granted, and gives the others once.
-    let rest = tokens(&heir, b"a", 3, 100).await.unwrap();
+    let rest = tokens(&successor, b"a", 3, 100).await.unwrap();
     assert_eq!((rest.given, rest.outstanding), (90, 100));
 }
 
 #[tokio::test]
-async fn a_fail_over_remembers_a_acquire_that_a_replica_has() {
+async fn a_fail_over_keeps_a_replicated_acquire() {
     let mut group = Sentinels::start().await;
     let store = waiting_at(&group.url()).await;
     tokens(&*store, b"a", 1, 10).await.unwrap();

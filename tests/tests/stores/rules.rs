@@ -1,4 +1,4 @@
-//! Rule sets, and notes of which POP runs which: the same in every store.
+//! Rule sets, and records of which POP runs which: the same in every store.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use weir_tests::wait::until;
 
 use crate::{POP_TTL, connected_with, memory_with};
 
-/// No test takes so long.
+/// Longer than any test.
 const FOREVER: Duration = Duration::from_hours(24);
 
 for_every_store!(
     versions_count_up_and_a_conflict_changes_nothing,
-    of_many_writers_one_wins,
-    the_last_versions_are_kept_with_their_notes,
-    a_file_is_put_once_and_not_over_what_was_put_over_it,
-    takes_the_largest_document,
-    pops_are_noted_and_leave_when_they_are_silent,
-    takes_any_pop_name_and_version,
-    bounds_the_notes with FOREVER,
+    one_of_many_writers_wins,
+    the_last_versions_are_kept,
+    a_file_does_not_undo_a_later_put,
+    the_largest_document_is_accepted,
+    silent_pops_leave_the_list,
+    any_pop_name_and_version_is_accepted,
+    the_pop_records_are_bounded with FOREVER,
 );
 
 async fn put(store: &dyn Store, document: &str, expected: Option<u64>) -> Stored {
@@ -57,7 +57,7 @@ async fn versions_count_up_and_a_conflict_changes_nothing(store: &dyn Store) {
     }
 }
 
-async fn of_many_writers_one_wins(store: &dyn Store) {
+async fn one_of_many_writers_wins(store: &dyn Store) {
     let version = first(store, "a").await;
     let texts: Vec<String> = (0..4).map(|n| n.to_string()).collect();
     let (a, b, c, d) = tokio::join!(
@@ -75,7 +75,7 @@ async fn of_many_writers_one_wins(store: &dyn Store) {
 }
 
 // I2
-async fn the_last_versions_are_kept_with_their_notes(store: &dyn Store) {
+async fn the_last_versions_are_kept(store: &dyn Store) {
     let version = first(store, "0").await;
     let puts = VERSIONS_KEPT as u64 + 5;
     for n in 1..puts {
@@ -96,7 +96,7 @@ async fn the_last_versions_are_kept_with_their_notes(store: &dyn Store) {
     assert_eq!(store.get_rules(version + 5).await.unwrap().as_deref(), Some("5"));
 }
 
-async fn a_file_is_put_once_and_not_over_what_was_put_over_it(store: &dyn Store) {
+async fn a_file_does_not_undo_a_later_put(store: &dyn Store) {
     let Stored::New(version) = put_file(store, "a").await else { panic!() };
     assert_eq!(put_file(store, "a").await, Stored::Same(version));
     assert_eq!(put(store, "x", None).await, Stored::New(version + 1));
@@ -109,7 +109,7 @@ async fn a_file_is_put_once_and_not_over_what_was_put_over_it(store: &dyn Store)
     assert_eq!(put_file(store, "c").await, Stored::New(version + 4), "a conflict is no put");
 }
 
-async fn takes_the_largest_document(store: &dyn Store) {
+async fn the_largest_document_is_accepted(store: &dyn Store) {
     let document = "\u{e9}".repeat(1 << 19);
     let version = first(store, &document).await;
     assert_eq!(store.get_rules(version).await.unwrap(), Some(document));
@@ -129,7 +129,7 @@ fn row(pop: &str, member: (&str, &str), version: u64, refused: u64) -> (String, 
     (pop.into(), member.0.into(), member.1.into(), version, refused)
 }
 
-async fn pops_are_noted_and_leave_when_they_are_silent(store: &dyn Store) {
+async fn silent_pops_leave_the_list(store: &dyn Store) {
     let start = Instant::now();
     assert_eq!(fleet(store).await, []);
     store.note_pops("fra/a", &[noted("fra1", 5, 0), noted("fra2", 6, 7)]).await.unwrap();
@@ -152,14 +152,14 @@ async fn pops_are_noted_and_leave_when_they_are_silent(store: &dyn Store) {
     assert!(start.elapsed() >= POP_TTL, "not before their time: {:?}", start.elapsed());
 }
 
-async fn takes_any_pop_name_and_version(store: &dyn Store) {
+async fn any_pop_name_and_version_is_accepted(store: &dyn Store) {
     let odd = "a b/c 1 2\r\n\0\u{e9}";
     store.note_pops("fra/a", &[noted(odd, u64::MAX, u64::MAX)]).await.unwrap();
     assert_eq!(fleet(store).await, [row(odd, ("fra", "a"), u64::MAX, u64::MAX)]);
 }
 
 // I2
-async fn bounds_the_notes(store: &dyn Store) {
+async fn the_pop_records_are_bounded(store: &dyn Store) {
     let pops: Vec<_> = (0..NOTES_MAX + 50).map(|n| noted(&format!("pop-{n}"), 1, 0)).collect();
     for pops in pops.chunks(1_000) {
         store.note_pops("fra/a", pops).await.unwrap();

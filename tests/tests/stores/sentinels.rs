@@ -13,7 +13,7 @@ use weir_tests::wait::until;
 
 use crate::{charge, count, entry, id, in_reach, open, open_with, slow};
 
-/// How long a charge that is tried again and again goes unanswered; what was charged stays charged.
+/// Time for which a charge that is tried again and again goes unanswered; charged tokens stay charged.
 async fn outage(store: &RedisStore) -> Duration {
     let began = Instant::now();
     until("charges to go on", async || charge(store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.ok())
@@ -33,7 +33,7 @@ async fn in_step(group: &Sentinels) {
 }
 
 #[tokio::test]
-async fn a_master_that_is_made_a_replica_is_left() {
+async fn a_demoted_master_is_left() {
     let mut group = Sentinels::start().await;
     group.kill_a_sentinel();
     group.fail_over_by(1).await;
@@ -56,7 +56,7 @@ async fn a_master_that_is_made_a_replica_is_left() {
 }
 
 #[tokio::test]
-async fn sentinels_that_know_no_such_master_are_quoted() {
+async fn an_unknown_master_is_reported_by_sentinels() {
     let group = Sentinels::start().await;
     let store = open(&group.url().replace(&format!("/{MASTER}"), "/other"));
     until("the reason", async || {
@@ -69,7 +69,7 @@ async fn sentinels_that_know_no_such_master_are_quoted() {
 
 /// The sentinels cannot ask the old master any more, and weir-sync still can.
 #[tokio::test]
-async fn a_master_that_the_sentinels_have_lost_is_left_though_it_answers() {
+async fn a_master_lost_by_the_sentinels_is_left() {
     let group = Sentinels::start().await;
     let store = open(&group.url());
     in_reach(&store).await;
@@ -92,7 +92,7 @@ async fn a_master_that_the_sentinels_have_lost_is_left_though_it_answers() {
 }
 
 #[tokio::test]
-async fn sentinels_with_users_of_their_own_are_asked_as_one_of_those() {
+async fn sentinels_have_credentials_of_their_own() {
     let group = Sentinels::start_guarded().await;
     let (user, password) = WATCHER;
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -113,9 +113,9 @@ async fn sentinels_with_users_of_their_own_are_asked_as_one_of_those() {
     };
     let without = refused(open(&group.url())).await;
     let sentinel = group.addresses()[0].to_string();
-    let said = without.to_string();
-    assert_eq!(without.kind(), "refused", "{said}");
-    assert!(said.contains(&sentinel) && said.contains("store_sentinel_password_file"), "{said}");
+    let error = without.to_string();
+    assert_eq!(without.kind(), "refused", "{error}");
+    assert!(error.contains(&sentinel) && error.contains("store_sentinel_password_file"), "{error}");
     fs::write(file.path(), "battery-staple").unwrap();
     let wrong = refused(open_with(&group.url(), &files)).await.to_string();
     assert!(wrong.contains("password") && !wrong.contains("battery"), "{wrong}");

@@ -26,7 +26,7 @@ impl Server {
         Self::start_waiting(region, url, Duration::ZERO).await
     }
 
-    /// The same where acquires wait so long for a replica.
+    /// The same where acquires wait this time for a replica.
     pub(crate) async fn start_waiting(region: &str, url: &str, store_wait: Duration) -> Self {
         let (ready, address) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();

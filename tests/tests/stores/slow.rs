@@ -1,5 +1,5 @@
 //! A Redis that is near and answers late: nothing waits longer for it than for one that is in time, and what comes of a
-//! connection that was replaced since says nothing of the one that is there.
+//! connection that was replaced since does not describe the present one.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{TIMEOUT, assert_hardly_any_waited, charge, count, entry, in_reach, o
 /// Late, and in time.
 const LATE: Duration = TIMEOUT.saturating_mul(4).checked_div(5).unwrap();
 
-/// How often something is tried whose quickest time is judged: a busy machine delays some.
+/// The number of tries of which the quickest time counts: a busy machine delays some.
 const TRIES: usize = 3;
 
 /// A Redis, and a link that makes it slow.
@@ -40,7 +40,7 @@ async fn reconnect(store: &dyn Store, link: &mut Link) {
 }
 
 #[tokio::test]
-async fn an_answer_of_a_redis_that_has_become_slow_is_given_no_more_time() {
+async fn a_slow_redis_gets_no_more_time() {
     let (_redis, mut link) = behind_a_link().await;
     let store = open(&url(&link));
     in_reach(&store).await;
@@ -82,7 +82,7 @@ async fn timed(server: &Server, report: &Report) -> (Reply, Duration) {
 }
 
 #[tokio::test]
-async fn weir_sync_answers_while_redis_is_slow_and_charges_once_it_no_longer_is() {
+async fn weir_sync_answers_while_redis_is_slow() {
     let (redis, mut link) = behind_a_link().await;
     let server = Server::start("fra", &url(&link)).await;
     server.ready().await;

@@ -17,16 +17,16 @@ use crate::{POP_TTL, all, charge, connected, connected_with, count, entry, id, m
 pub(crate) const LONG_US: u64 = 10_000_000;
 
 for_every_store!(
-    gives_what_is_wanted_and_there,
-    gives_once_what_is_asked_for_again,
-    refuses_an_epoch_that_is_not_on_record,
-    ends_a_lease_and_begins_to_refill_then,
-    takes_back_what_is_not_spent,
-    answers_acquires_and_claims_in_order,
-    bounds_the_epochs_of_a_budget,
-    is_another_budget_than_that_of_counts,
-    takes_any_name_for_a_strict_budget,
-    forgets_a_strict_budget_by_its_law,
+    an_acquire_gets_at_most_the_level,
+    a_repeated_acquire_is_granted_once,
+    an_unknown_epoch_is_refused,
+    a_budget_refills_from_the_end_of_a_lease,
+    unused_tokens_are_refunded,
+    acquires_and_claims_are_answered_in_order,
+    the_epochs_of_a_budget_are_bounded,
+    strict_budgets_are_separate_from_counted_ones,
+    any_strict_budget_name_is_accepted,
+    a_strict_budget_is_forgotten_by_its_policy,
 );
 
 pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
@@ -59,7 +59,7 @@ async fn claims(store: &dyn Store, claims: &[Claim]) -> AcquireResult {
     ask(store, "fra1", acquire(b"a", slow(), LONG_US, claims.to_vec())).await.unwrap()
 }
 
-async fn gives_what_is_wanted_and_there(store: &dyn Store) {
+async fn an_acquire_gets_at_most_the_level(store: &dyn Store) {
     let first = claims(store, &[claim(1, 0, 10)]).await;
     assert_eq!(first.leases, [Leased { left: 90, ..Leased::of(10, 10_000) }]);
     assert_eq!((first.given, first.outstanding, first.deficit_ns), (10, 10, 10 * slow().token_ns()));
@@ -74,9 +74,9 @@ async fn gives_what_is_wanted_and_there(store: &dyn Store) {
     assert!((token_ms / 2..=token_ms).contains(&empty.wait_ms) && empty.may_return, "{empty:?}");
 }
 
-async fn gives_once_what_is_asked_for_again(store: &dyn Store) {
+async fn a_repeated_acquire_is_granted_once(store: &dyn Store) {
     let mut given = 0;
-    // Said: 0 + 5, 5 + 5, 8 + 5. Arrives: 0 + 5, 5 + 5 twice, 0 + 5 again, 8 + 5.
+    // Sent: 0 + 5, 5 + 5, 8 + 5. Arrives: 0 + 5, 5 + 5 twice, 0 + 5 again, 8 + 5.
     for (admitted, charged) in [(0, 5), (5, 10), (5, 10), (0, 10), (8, 13)] {
         let acquired = claims(store, &[claim(1, admitted, 5)]).await;
         given += acquired.given;
@@ -85,12 +85,12 @@ async fn gives_once_what_is_asked_for_again(store: &dyn Store) {
     assert_eq!(given, 13);
 }
 
-async fn refuses_an_epoch_that_is_not_on_record(store: &dyn Store) {
+async fn an_unknown_epoch_is_refused(store: &dyn Store) {
     let acquired = claims(store, &[claim(1, 5, 5)]).await;
     assert_eq!((acquired.leases.as_slice(), acquired.deficit_ns), ([NO_LEASE].as_slice(), 0));
 }
 
-async fn forgets_a_strict_budget_by_its_law(store: &dyn Store) {
+async fn a_strict_budget_is_forgotten_by_its_policy(store: &dyn Store) {
     let hourly = RefillPolicy::Log(3_600);
     let by = |refill_policy| AcquireRequest {
         refill_policy,
@@ -108,7 +108,7 @@ async fn forgets_a_strict_budget_by_its_law(store: &dyn Store) {
     assert_eq!(ask(store, "fra1", late).await.unwrap().leases, [NO_LEASE], "an epoch of before is over");
 }
 
-async fn ends_a_lease_and_begins_to_refill_then(store: &dyn Store) {
+async fn a_budget_refills_from_the_end_of_a_lease(store: &dyn Store) {
     // The whole burst for 200 ms; a token a millisecond.
     let (quota, lease_us) = (quota(1_000, Period::Second, 1_000), 200_000);
     let held_us = acquire(b"a", quota, lease_us, vec![]).held_us();
@@ -128,7 +128,7 @@ async fn ends_a_lease_and_begins_to_refill_then(store: &dyn Store) {
     assert_eq!(late.leases, [NO_LEASE], "the epoch is over");
 }
 
-async fn takes_back_what_is_not_spent(store: &dyn Store) {
+async fn unused_tokens_are_refunded(store: &dyn Store) {
     claims(store, &[claim(1, 0, 80)]).await;
     for _ in 0..2 {
         let back = claims(store, &[claim(1, 30, 0)]).await;
@@ -139,7 +139,7 @@ async fn takes_back_what_is_not_spent(store: &dyn Store) {
     assert_eq!(claims(store, &[claim(2, 0, 100)]).await.given, 70);
 }
 
-async fn answers_acquires_and_claims_in_order(store: &dyn Store) {
+async fn acquires_and_claims_are_answered_in_order(store: &dyn Store) {
     let acquires: Vec<AcquireRequest> = (1..=50_u32)
         .map(|n| {
             acquire(
@@ -160,7 +160,7 @@ async fn answers_acquires_and_claims_in_order(store: &dyn Store) {
 }
 
 // I2
-async fn bounds_the_epochs_of_a_budget(store: &dyn Store) {
+async fn the_epochs_of_a_budget_are_bounded(store: &dyn Store) {
     let quota = quota(1, Period::Minute, 10_000);
     let all: Vec<u64> = (0..HOLDERS_MAX as u64).collect();
     for epochs in all.chunks(500) {
@@ -175,13 +175,13 @@ async fn bounds_the_epochs_of_a_budget(store: &dyn Store) {
     assert_eq!((turn.given, turn.leases[2]), (1, NO_LEASE), "one that has ended makes room for one");
 }
 
-async fn is_another_budget_than_that_of_counts(store: &dyn Store) {
+async fn strict_budgets_are_separate_from_counted_ones(store: &dyn Store) {
     claims(store, &[claim(1, 0, 100)]).await;
     assert_eq!(charge(store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap().charged, 3);
     assert_eq!(claims(store, &[claim(1, 0, 100)]).await.outstanding, 100);
 }
 
-async fn takes_any_name_for_a_strict_budget(store: &dyn Store) {
+async fn any_strict_budget_name_is_accepted(store: &dyn Store) {
     let odd = "a=1,2,3;b:}{\r\n\0 \u{e9}";
     for charged in [5, 6] {
         let ahead = u32::try_from(charged).unwrap();
@@ -193,7 +193,7 @@ async fn takes_any_name_for_a_strict_budget(store: &dyn Store) {
 
 // I2
 #[tokio::test]
-async fn a_strict_budget_is_one_key_that_expires() {
+async fn a_strict_budget_is_one_expiring_key() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let quota = quota(1, Period::Second, 100);
@@ -209,7 +209,7 @@ async fn a_strict_budget_is_one_key_that_expires() {
 
 /// Nobody knows what was given of it: so it is empty, where one never seen is full.
 #[tokio::test]
-async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() {
+async fn a_foreign_value_is_an_empty_strict_budget() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let () = connection.set(escrow_key(RefillPolicy::Continuous, &id(b"a")), "no hash").await.unwrap();
@@ -231,7 +231,7 @@ async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() 
 }
 
 #[tokio::test]
-async fn a_flushed_redis_ends_the_epochs_that_have_spent_something() {
+async fn a_flush_ends_epochs_that_have_spent() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     claims(&store, &[claim(1, 0, 10)]).await;

@@ -73,7 +73,7 @@ fn any(random: &mut Random) -> (RefillPolicy, Option<Window>) {
     random.pick(&[steady as Policies, windows, sliding, logs, in_flight, turns])(random)
 }
 
-/// An acquire that mostly says what the answers so far allow it to say.
+/// An acquire that is mostly valid after the replies so far.
 fn acquire(
     random: &mut Random,
     refill_policies: Policies,
@@ -121,7 +121,7 @@ fn acquire(
     acquire
 }
 
-/// What the runs must have come across, or they test too little.
+/// Cases that the runs must have met, or they test too little.
 #[derive(Debug, Default)]
 struct Met {
     given: u64,
@@ -140,7 +140,7 @@ struct Met {
 }
 
 impl Met {
-    fn note(&mut self, acquire: &AcquireRequest, acquired: &AcquireResult) {
+    fn observe(&mut self, acquire: &AcquireRequest, acquired: &AcquireResult) {
         self.given += acquired.given;
         self.outstanding = self.outstanding.max(acquired.outstanding);
         for (claim, lease) in acquire.claims.iter().zip(&acquired.leases) {
@@ -173,9 +173,13 @@ impl Met {
     }
 }
 
-/// Acquires from `store` at random and, with the times that it says, on the reference; they must agree. Returns how many
+/// Acquires from `store` at random, and on the reference at the same times; they must agree. Returns how many
 /// of the acquires debited only what requests cost beyond what they had acquired.
-async fn agrees_with_the_reference(store: &dyn Store, refill_policies: Policies, seed: u64) -> usize {
+async fn random_calls_agree_with_the_reference(
+    store: &dyn Store,
+    refill_policies: Policies,
+    seed: u64,
+) -> usize {
     let mut random = Random(seed);
     let mut reference: BTreeMap<EscrowId, Escrow> = BTreeMap::new();
     let mut charged = BTreeMap::new();
@@ -200,7 +204,7 @@ async fn agrees_with_the_reference(store: &dyn Store, refill_policies: Policies,
                     charged.insert((acquire.escrow(), claim.epoch), lease.charged);
                 }
             }
-            met.note(acquire, &acquired);
+            met.observe(acquire, &acquired);
             has_windows |= acquire.refill_policy.windows().is_some();
             has_leases |= acquire.refill_policy != RefillPolicy::Queue;
             has_takes |= !matches!(acquire.refill_policy, RefillPolicy::Queue | RefillPolicy::InFlight(_));
@@ -217,8 +221,8 @@ async fn both_stores_agree_with_the_reference_to_the_bit() {
     let store = connected(&redis).await;
     let mut debts = [0; 2];
     for (seed, refill_policies) in [1, 2, 3, 4, 0x5eed, u64::MAX].into_iter().flat_map(each_policy) {
-        debts[0] += agrees_with_the_reference(&store, refill_policies, seed).await;
-        debts[1] += agrees_with_the_reference(&memory(), refill_policies, seed).await;
+        debts[0] += random_calls_agree_with_the_reference(&store, refill_policies, seed).await;
+        debts[1] += random_calls_agree_with_the_reference(&memory(), refill_policies, seed).await;
         let mut connection = redis.connection().await;
         redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
     }

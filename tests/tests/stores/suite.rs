@@ -1,4 +1,4 @@
-//! What every store does.
+//! Behaviour of every store.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use weir_tests::wait::until;
 
 use crate::{POP_TTL, all, charge, charge_as, connected_with, count, entry, memory_with, quota, slow};
 
-/// No test takes so long.
+/// Longer than any test.
 const FOREVER: Duration = Duration::from_hours(24);
 
-/// How soon the replicas of a cluster take over where no test waits for that, in milliseconds.
+/// Time after which the replicas of a cluster take over where no test waits for that, in milliseconds.
 pub(crate) const CALM_MS: u32 = 15_000;
 
-/// Runs each of these over every store; `with` says how long a POP counts as alive, where that matters.
+/// Runs each of these over every store; `with` sets how long a POP counts as alive, where that matters.
 macro_rules! for_every_store {
     ($($test:ident $(with $pop_ttl:expr)?),* $(,)?) => {
         mod in_memory {
@@ -39,7 +39,7 @@ macro_rules! for_every_store {
         }
         /// One after the other: it takes a while to start.
         #[tokio::test]
-        async fn in_a_cluster() {
+        async fn each_test_passes_in_a_cluster() {
             let cluster = weir_tests::redis_cluster::Cluster::start(crate::suite::CALM_MS).await;
             $(
                 println!("{}", stringify!($test));
@@ -48,7 +48,7 @@ macro_rules! for_every_store {
             )*
         }
         #[tokio::test]
-        async fn behind_sentinels() {
+        async fn each_test_passes_behind_sentinels() {
             let group = weir_tests::redis_sentinels::Sentinels::start().await;
             $(
                 println!("{}", stringify!($test));
@@ -62,26 +62,26 @@ macro_rules! for_every_store {
 }
 
 for_every_store!(
-    charges_what_is_new,
-    charges_repeats_and_the_overtaken_once,
-    charges_what_is_unconfirmed_of_an_unknown_epoch,
-    tells_sources_apart,
+    new_tokens_are_charged,
+    repeated_and_overtaken_reports_are_charged_once,
+    an_unknown_epoch_is_charged_its_unconfirmed_tokens,
+    sources_are_counted_separately,
     debt_is_kept_and_paid_by_time,
-    a_changed_quota_keeps_the_part_of_a_burst,
+    a_changed_quota_keeps_the_fraction_of_the_burst,
     a_batch_is_answered_in_order,
-    remembers_every_regions_demand,
-    counts_live_pops,
-    bounds_the_sources_of_a_budget,
-    bounds_the_pops with FOREVER,
-    takes_any_name,
-    forgets_a_budget_and_no_other,
-    remembers_how_deep_a_budget_went,
-    lists_hot_keys_as_they_were_named,
-    bounds_the_hot_list,
-    keeps_on_a_full_list_what_matters,
+    every_regions_demand_is_kept,
+    live_pops_are_counted,
+    the_sources_of_a_budget_are_bounded,
+    the_pops_are_bounded with FOREVER,
+    any_name_is_accepted,
+    a_forgotten_budget_affects_no_other,
+    the_deepest_debt_is_kept,
+    hot_keys_are_listed_as_reported,
+    the_hot_list_is_bounded,
+    a_full_list_keeps_the_highest_ranks,
 );
 
-async fn charges_what_is_new(store: &dyn Store) {
+async fn new_tokens_are_charged(store: &dyn Store) {
     let first = charge(store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
     assert_eq!((first.charged, first.deficit_ns), (10, 10 * slow().token_ns()));
     let second = charge(store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.unwrap();
@@ -91,7 +91,7 @@ async fn charges_what_is_new(store: &dyn Store) {
     assert_eq!(other.deficit_ns, slow().token_ns(), "another budget");
 }
 
-async fn charges_repeats_and_the_overtaken_once(store: &dyn Store) {
+async fn repeated_and_overtaken_reports_are_charged_once(store: &dyn Store) {
     let mut charged = 0;
     // Sent: 5, 8, 11. Arrives: 8, 8 (a retry), 5 (overtaken), 11, 11. No reply came through.
     for admitted in [8, 8, 5, 11, 11] {
@@ -101,14 +101,14 @@ async fn charges_repeats_and_the_overtaken_once(store: &dyn Store) {
     assert_eq!(charged, 11);
 }
 
-async fn charges_what_is_unconfirmed_of_an_unknown_epoch(store: &dyn Store) {
+async fn an_unknown_epoch_is_charged_its_unconfirmed_tokens(store: &dyn Store) {
     let unknown = charge(store, entry(b"a", slow(), vec![count(7, 1_000, 3)])).await.unwrap();
     assert_eq!(unknown.charged, 3);
     let known = charge(store, entry(b"a", slow(), vec![count(7, 1_001, 4)])).await.unwrap();
     assert_eq!(known.charged, 1, "on record by now, so the count decides");
 }
 
-async fn forgets_a_budget_and_no_other(store: &dyn Store) {
+async fn a_forgotten_budget_affects_no_other(store: &dyn Store) {
     for value in [b"a", b"b"] {
         charge(store, entry(value, slow(), vec![count(1, 30, 30)])).await.unwrap();
     }
@@ -122,7 +122,7 @@ async fn forgets_a_budget_and_no_other(store: &dyn Store) {
     assert!(other.deficit_ns > 29 * slow().token_ns());
 }
 
-async fn tells_sources_apart(store: &dyn Store) {
+async fn sources_are_counted_separately(store: &dyn Store) {
     let both = vec![count(1, 5, 5), count(2, 7, 7), count(1, 6, 6)];
     assert_eq!(charge(store, entry(b"a", slow(), both)).await.unwrap().charged, 13);
     let elsewhere = entry(b"a", slow(), vec![count(1, 5, 5)]);
@@ -146,7 +146,7 @@ async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
     );
 }
 
-async fn a_changed_quota_keeps_the_part_of_a_burst(store: &dyn Store) {
+async fn a_changed_quota_keeps_the_fraction_of_the_burst(store: &dyn Store) {
     let (small, large) = (quota(1, Period::Hour, 10), quota(1_000, Period::Day, 5_000));
     for (value, tokens, all_milli) in [(b"owes", 15, [1_500, 1_001, 1_001]), (b"left", 3, [300; 3])] {
         // The last is a POP that still has the first quota.
@@ -168,7 +168,7 @@ async fn a_batch_is_answered_in_order(store: &dyn Store) {
     assert!(store.charge(&none).await.is_empty());
 }
 
-async fn remembers_every_regions_demand(store: &dyn Store) {
+async fn every_regions_demand_is_kept(store: &dyn Store) {
     let with = |milli, askers| {
         let mut entry = entry(b"a", slow(), vec![]);
         entry.demand = Demand { milli, askers };
@@ -177,13 +177,14 @@ async fn remembers_every_regions_demand(store: &dyn Store) {
     charge_as(store, "fra", "fra1", with(1_000, 1)).await.unwrap();
     let first = charge_as(store, "iad", "iad1", with(2_000, 2)).await.unwrap();
     let account = charge_as(store, "fra", "fra2", with(3_000, 3)).await.unwrap();
-    let said: Vec<_> = account.members.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
-    assert_eq!(said, [("fra", 3_000, 3), ("iad", 2_000, 2)]);
+    let demands: Vec<_> =
+        account.members.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
+    assert_eq!(demands, [("fra", 3_000, 3), ("iad", 2_000, 2)]);
     assert_eq!(account.members[0].age_us, 0);
     assert_eq!(account.members[1].age_us, account.now_us - first.now_us);
 }
 
-async fn counts_live_pops(store: &dyn Store) {
+async fn live_pops_are_counted(store: &dyn Store) {
     let start = Instant::now();
     assert_eq!(store.register("fra1").await.unwrap(), 1);
     assert_eq!(store.register("fra2").await.unwrap(), 2);
@@ -196,7 +197,7 @@ async fn counts_live_pops(store: &dyn Store) {
 }
 
 // I2
-async fn bounds_the_sources_of_a_budget(store: &dyn Store) {
+async fn the_sources_of_a_budget_are_bounded(store: &dyn Store) {
     let epochs = SOURCES_MAX as u64 + 1;
     for first in (1..=epochs).step_by(500) {
         let counts = (first..=epochs.min(first + 499)).map(|epoch| count(epoch, 1, 1)).collect();
@@ -213,14 +214,14 @@ async fn bounds_the_sources_of_a_budget(store: &dyn Store) {
 }
 
 // I2
-async fn bounds_the_pops(store: &dyn Store) {
+async fn the_pops_are_bounded(store: &dyn Store) {
     for pop in 0..POPS_MAX + 50 {
         let live = store.register(&format!("pop-{pop}")).await.unwrap();
         assert_eq!(live, POPS_MAX.min(pop + 1));
     }
 }
 
-async fn takes_any_name(store: &dyn Store) {
+async fn any_name_is_accepted(store: &dyn Store) {
     let odd = "a=1,2,3;b:}{\r\n\0 \u{e9}";
     let mut charged = 0;
     for _ in 0..2 {
@@ -232,7 +233,7 @@ async fn takes_any_name(store: &dyn Store) {
     assert_eq!(charged, 5);
 }
 
-async fn remembers_how_deep_a_budget_went(store: &dyn Store) {
+async fn the_deepest_debt_is_kept(store: &dyn Store) {
     let quota = quota(1_000, Period::Second, 200);
     let bursts = charge(store, entry(b"a", quota, vec![count(1, 800, 800)])).await.unwrap();
     assert_eq!(bursts.fan_out, 4);
@@ -252,7 +253,7 @@ async fn remembers_how_deep_a_budget_went(store: &dyn Store) {
     assert_eq!(one.fan_out, 0, "one burst is what a budget is for");
 }
 
-async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
+async fn hot_keys_are_listed_as_reported(store: &dyn Store) {
     let floors =
         vec![Floor { region: "eu-1".into(), percent: 30 }, Floor { region: "us".into(), percent: 70 }];
     let key = |rule: &str, value: &[u8], sharing| HotKey {
@@ -273,7 +274,7 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
     let mut list = store.hot(&mine).await.unwrap();
     list.sort();
     assert_eq!(list, mine);
-    assert_eq!(store.hot(&[]).await.unwrap().len(), 2, "others hear of them");
+    assert_eq!(store.hot(&[]).await.unwrap().len(), 2, "others see them");
     until("what nobody names any more to leave", async || {
         store.hot(&[]).await.unwrap().is_empty().then_some(())
     })
@@ -291,14 +292,14 @@ fn ranked(value: usize, rank: u8) -> HotKey {
 }
 
 // I2
-async fn bounds_the_hot_list(store: &dyn Store) {
+async fn the_hot_list_is_bounded(store: &dyn Store) {
     let mine: Vec<_> = (0..HOT_MAX + 50).map(|value| ranked(value, 0)).collect();
     assert_eq!(store.hot(&mine).await.unwrap().len(), HOT_MAX);
 }
 
 /// Another region names as many as fit, each of little weight, after this one has named a few that are deep in debt.
 // I2
-async fn keeps_on_a_full_list_what_matters(store: &dyn Store) {
+async fn a_full_list_keeps_the_highest_ranks(store: &dyn Store) {
     let few: Vec<_> = (0..3).map(|value| ranked(value, 3)).collect();
     let many = |from: usize| (from..from + HOT_MAX).map(|value| ranked(value, 1)).collect::<Vec<_>>();
     store.hot(&[&few[..], &many(10)[3..]].concat()).await.unwrap();

@@ -20,11 +20,11 @@ use crate::strict::{LONG_US, acquire, ask, claim};
 use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, slow};
 
 for_every_store!(
-    takes_all_or_nothing,
-    takes_beside_leases,
-    takes_in_order_while_a_lease_holds_up_the_refill,
-    takes_of_many_keys_at_once,
-    gives_back_nothing_that_was_taken,
+    a_consume_takes_all_or_nothing,
+    a_consume_respects_leases,
+    consumes_are_in_order_while_a_lease_delays_the_refill,
+    many_keys_are_consumed_at_once,
+    consumed_tokens_are_not_refunded,
 );
 
 fn taking(value: &[u8], quota: Quota, tokens: u32) -> AcquireRequest {
@@ -35,7 +35,7 @@ pub(crate) async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> Acquir
     ask(store, "gateway/fra/a", taking(value, slow(), tokens)).await.unwrap()
 }
 
-async fn takes_all_or_nothing(store: &dyn Store) {
+async fn a_consume_takes_all_or_nothing(store: &dyn Store) {
     let first = take(store, b"a", 70).await;
     assert_eq!(
         (first.leases, first.given, first.outstanding),
@@ -51,7 +51,7 @@ async fn takes_all_or_nothing(store: &dyn Store) {
     assert_eq!(take(store, b"b", 100).await.given, 100, "which has cost nothing");
 }
 
-async fn takes_beside_leases(store: &dyn Store) {
+async fn a_consume_respects_leases(store: &dyn Store) {
     assert_eq!(take(store, b"a", 10).await.given, 10);
     let leased = ask(store, "fra1", acquire(b"a", slow(), LONG_US, vec![claim(1, 0, 60)])).await.unwrap();
     assert_eq!((leased.leases[0].charged, leased.outstanding), (60, 60));
@@ -66,8 +66,8 @@ async fn takes_beside_leases(store: &dyn Store) {
     assert_eq!((take(store, b"a", 56).await.given, take(store, b"a", 55).await.given), (0, 55));
 }
 
-/// What was taken has refilled; only the lease keeps the budget from being full.
-async fn takes_in_order_while_a_lease_holds_up_the_refill(store: &dyn Store) {
+/// The consumed tokens have refilled; only the lease keeps the budget from being full.
+async fn consumes_are_in_order_while_a_lease_delays_the_refill(store: &dyn Store) {
     let quick = quota(1_000_000, Period::Second, 100);
     ask(store, "fra1", acquire(b"a", quick, LONG_US, vec![claim(1, 0, 60)])).await.unwrap();
     tokio::time::sleep(Duration::from_millis(2)).await;
@@ -79,7 +79,7 @@ async fn takes_in_order_while_a_lease_holds_up_the_refill(store: &dyn Store) {
     assert!(short.now_us <= taken.now_us, "{short:?}, {taken:?}");
 }
 
-async fn takes_of_many_keys_at_once(store: &dyn Store) {
+async fn many_keys_are_consumed_at_once(store: &dyn Store) {
     let acquires: Vec<AcquireRequest> =
         (0..400_u32).map(|n| taking(&(n % 100).to_be_bytes(), slow(), 30 + n / 100)).collect();
     let given = store.acquire("gateway/fra/a", &acquires).await;
@@ -91,14 +91,14 @@ async fn takes_of_many_keys_at_once(store: &dyn Store) {
     }
 }
 
-async fn gives_back_nothing_that_was_taken(store: &dyn Store) {
+async fn consumed_tokens_are_not_refunded(store: &dyn Store) {
     take(store, b"a", 100).await;
     ask(store, "gateway/fra/a", acquire(b"a", slow(), LONG_US, vec![claim(0, 0, 0)])).await.unwrap();
     assert_eq!(take(store, b"a", 1).await.given, 0);
 }
 
 #[tokio::test]
-async fn what_is_taken_is_one_key_that_expires_when_it_is_full() {
+async fn a_consumed_budget_is_one_key_that_expires_when_full() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let (key, quota) = (escrow_key(RefillPolicy::Continuous, &id(b"a")), quota(1, Period::Minute, 100));
@@ -118,7 +118,7 @@ async fn what_is_taken_is_one_key_that_expires_when_it_is_full() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_none_gives_nothing_and_holds_nobody_up() {
+async fn an_invalid_record_grants_nothing_and_blocks_nobody() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let key = |value: &[u8]| escrow_key(RefillPolicy::Continuous, &id(value));
@@ -135,14 +135,14 @@ async fn a_record_that_is_none_gives_nothing_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_take_that_nobody_waits_for_is_not_sent_and_is_no_trouble_of_the_store() {
+async fn an_abandoned_consume_is_not_sent() {
     let (log, _guard) = Log::start();
     let redis = Redis::start().await;
     let store = connected(&redis).await;
     let acquires = [taking(b"a", slow(), 1)];
     // It is given up when it has been asked for, before it is sent.
     assert!(store.acquire("gateway/fra/a", &acquires).now_or_never().is_none());
-    // What went wrong is said before the next probe.
+    // The error is returned before the next probe.
     let probes = async || redis.info::<u32>("commandstats", "cmdstat_evalsha:calls=").await;
     let before = probes().await;
     until("two probes", async || (probes().await >= before + 2).then_some(())).await;
@@ -152,7 +152,7 @@ async fn a_take_that_nobody_waits_for_is_not_sent_and_is_no_trouble_of_the_store
 
 /// Two gateways, each with many requests at a time, for longer than the budget takes to refill.
 #[tokio::test]
-async fn two_that_take_all_they_can_are_given_the_quota_and_no_more() {
+async fn two_greedy_gateways_share_the_quota() {
     let redis = Redis::start().await;
     let stores = [Arc::new(connected(&redis).await), Arc::new(connected(&redis).await)];
     let quota = quota(200, Period::Second, 100);

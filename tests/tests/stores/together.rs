@@ -1,4 +1,4 @@
-//! Charges that wait at the same moment go in one call, and each is told what became of it.
+//! Charges that wait at the same moment go in one call, and each gets its own result.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{connected, count, entry, quota};
 /// POPs that report at the same moment.
 const POPS: u32 = 10;
 
-/// How many scripts Redis has run.
+/// The number of scripts that Redis has run.
 pub(crate) async fn scripts(connection: &mut MultiplexedConnection) -> u64 {
     let mut info = redis::cmd("INFO");
     let page: String = info.arg("commandstats").query_async(connection).await.unwrap();
@@ -23,8 +23,8 @@ pub(crate) async fn scripts(connection: &mut MultiplexedConnection) -> u64 {
     row.and_then(|row| row.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// What each POP says of `key` in a round: its counts, and by then the member's demand.
-fn said(key: &[u8], pop: u32, round: u64) -> PlanEntry {
+/// Each POP's entry for `key` in a round: its counts, and by then the member's demand.
+fn reported(key: &[u8], pop: u32, round: u64) -> PlanEntry {
     let admitted = u64::from(pop) + 5 * round;
     let demand = Demand { milli: 1_000 * u64::from(pop), askers: pop };
     let counts = vec![count(u64::from(pop), admitted, admitted), count(99, round, round)];
@@ -32,7 +32,7 @@ fn said(key: &[u8], pop: u32, round: u64) -> PlanEntry {
 }
 
 #[tokio::test]
-async fn charges_that_wait_together_go_in_one_call() {
+async fn waiting_charges_share_one_call() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let (keys, names) = ([b"a", b"b"], (0..POPS).map(|pop| format!("pop{pop}")).collect::<Vec<_>>());
@@ -42,7 +42,7 @@ async fn charges_that_wait_together_go_in_one_call() {
     for round in 1..=5 {
         let before = scripts(&mut connection).await;
         let reports = names.iter().zip(0..).map(|(name, pop)| {
-            let entries = keys.map(|key| said(key, pop, round));
+            let entries = keys.map(|key| reported(key, pop, round));
             let store = &store;
             async move { store.charge(&ChargeBatch { member: "fra", pop: name, entries: &entries }).await }
         });
@@ -57,7 +57,7 @@ async fn charges_that_wait_together_go_in_one_call() {
         for (at, key) in keys.iter().enumerate() {
             let reference = references.entry(key.as_slice()).or_default();
             for ((name, pop), accounts) in names.iter().zip(0..).zip(&answers) {
-                let PlanEntry { quota, demand, counts, .. } = said(*key, pop, round);
+                let PlanEntry { quota, demand, counts, .. } = reported(*key, pop, round);
                 let charge = Charge { quota, member: "fra", demand, pop: name, counts: &counts };
                 assert_eq!(
                     accounts[at],

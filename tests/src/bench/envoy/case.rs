@@ -14,7 +14,7 @@ pub const MANY: u32 = 200;
 /// Filters in a chain: what one of them adds is an eighth of what all do, and so is the noise.
 pub const CHAIN: u32 = 8;
 
-/// What stands in front.
+/// The filter in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// No filter: what everything is compared with.
@@ -33,10 +33,10 @@ pub enum By {
     Central,
 }
 
-/// Who comes, under which rules.
+/// The clients, and the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Under {
-    /// One rule of 20 a second per address, with bursts of 100; so many addresses that it is never reached.
+    /// One rule of 20 a second per address, with bursts of 100; and too many addresses to reach it.
     Many,
     /// The same from [`ROTATING`] addresses.
     Rotating,
@@ -46,7 +46,7 @@ pub enum Under {
     Limited,
     /// As `Many`, with two rules per address and two per API key.
     Four,
-    /// As `Many`, [`CHAIN`] times: so many filters in a row, each with a table and rules of its own.
+    /// As `Many`, [`CHAIN`] times: filters in a row, each with a table and rules of its own.
     Chain,
     /// As `One`, with two workers.
     Two,
@@ -55,9 +55,9 @@ pub enum Under {
 /// One listener of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Case {
-    /// What stands in front.
+    /// The filter in front.
     pub by: By,
-    /// Who comes, under which rules.
+    /// The clients, and the rules.
     pub under: Under,
 }
 
@@ -68,7 +68,7 @@ use Under::{Chain, Four, Limited, Many, One, Rotating, Two};
 pub const BASE: Case = Case::new(Nothing, Many);
 /// The same with two workers.
 pub const BASE_OF_TWO: Case = Case::new(Nothing, Two);
-/// What the main ratios need, with one worker.
+/// Cases that the main ratios need, with one worker.
 const MAIN: [Case; 14] = [
     BASE,
     Case::new(NothingAgain, Many),
@@ -85,7 +85,7 @@ const MAIN: [Case; 14] = [
     Case::new(Module, One),
     Case::new(Central, Many),
 ];
-/// What the page has beside.
+/// Further cases of the page.
 const FURTHER: [Case; 5] = [
     Case::new(Native, Chain),
     Case::new(Wasm, Chain),
@@ -112,13 +112,13 @@ impl Case {
         OF_TWO.to_vec()
     }
 
-    /// What its CPU time is compared with.
+    /// The case that its CPU time is compared with.
     #[must_use]
     pub fn base(self) -> Self {
         if self.has_two_workers() { BASE_OF_TWO } else { BASE }
     }
 
-    /// Whether its proxy has two workers.
+    /// True if its proxy has two workers.
     pub fn has_two_workers(self) -> bool {
         self.under == Two
     }
@@ -137,7 +137,7 @@ impl Case {
         }
     }
 
-    /// Where only one of a case's words may stand: the name of its VM, its table, its POP and its rules.
+    /// Places of one case's words alone: the name of its VM, its table, its POP and its rules.
     fn word(self) -> String {
         format!("{:?}-{:?}", self.by, self.under).to_lowercase()
     }
@@ -160,7 +160,7 @@ impl Case {
         }
     }
 
-    /// What stands in front.
+    /// The filter in front.
     pub fn filters(self) -> Filters {
         match self.under {
             Chain => {
@@ -182,7 +182,7 @@ impl Case {
     }
 }
 
-/// What the page calls it.
+/// Its name on the page.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.by {
@@ -212,7 +212,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn no_two_cases_share_a_name_or_a_word() {
+    fn every_case_has_its_own_name_and_word() {
         let all = || Case::of_one_worker(true).into_iter().chain(Case::of_two_workers());
         let names: BTreeSet<String> = all().map(|case| case.to_string()).collect();
         let words: BTreeSet<String> = all().map(Case::word).collect();
@@ -221,7 +221,7 @@ mod tests {
 
     /// A listener is visited once in a sweep.
     #[test]
-    fn what_comes_is_below_the_quota_at_forty_thousand_requests_a_second() {
+    fn forty_thousand_requests_a_second_stay_below_the_quota() {
         let shipped = Case::new(Wasm, Many);
         let in_a_sweep = shipped.quota().tokens() as usize * MANY as usize * MAIN.len();
         assert!(in_a_sweep >= 40_000, "{in_a_sweep}");

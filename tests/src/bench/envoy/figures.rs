@@ -16,7 +16,7 @@ use crate::bench::visits::{Round, Visit};
 use By::{Central, Empty, Module, Native, NothingAgain, Wasm};
 use Under::{Chain, Four, Limited, Many, One, Rotating, Two};
 
-/// What is compared of two listeners.
+/// A comparison of two listeners.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     /// The ratio of what they add to the CPU time of a request without a filter.
@@ -76,7 +76,7 @@ const RATIOS: [Ratio; 14] = [
 /// The listener that differs from the one without a filter by noise alone.
 const AGAIN: Case = Case::new(NothingAgain, Many);
 
-/// What a run measured.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Figures<'a> {
     /// Whole sweeps.
@@ -133,7 +133,7 @@ pub fn added(sweeps: &[Round<Case>], case: Case) -> f64 {
 }
 
 impl Figures<'_> {
-    /// What the page is to hold, after `text`.
+    /// The page's part, after `text`.
     pub fn part(&self, text: &str) -> Part {
         let noise = self.each(|times| times.added(AGAIN));
         let text = format!(
@@ -240,7 +240,7 @@ mod tests {
 
     /// Of four visits to a listener three are disturbed, and not the same ones.
     #[test]
-    fn a_ratio_is_that_of_quiet_visits_and_none_of_noise() {
+    fn noisy_visits_do_not_change_a_ratio() {
         let visits = [(50.0, 95.0, 99.0), (90.0, 55.0, 98.0), (80.0, 91.0, 65.0), (50.0, 55.0, 65.0)];
         let [native, wasm] = [Native, Wasm].map(|by| Case::new(by, Many));
         let of = |(nothing, of_native, of_wasm)| {

@@ -24,11 +24,11 @@ const CALLERS_MAX: u32 = (1 << 24) - 2;
 pub struct Memory {
     /// Before the first request, in KiB.
     pub before_kib: u64,
-    /// How many addresses came first,
+    /// The number of addresses that came first,
     pub few_addresses: u32,
     /// and the memory then.
     pub few_kib: u64,
-    /// How many had come in the end,
+    /// The number that had come in the end,
     pub many_addresses: u32,
     /// and the memory then.
     pub many_kib: u64,
@@ -47,7 +47,7 @@ const LISTENER: Case = Case::new(By::Wasm, Under::Limited);
 
 /// An Envoy of its own, Weir with a rule of one request a day: no bucket may be forgotten, so the table
 /// is full of debts, and newcomers share what is left. Envoy answers by itself what goes through.
-pub async fn measure(plan: Plan, cpus: Cpus, told: impl Fn(u32)) -> Result<Memory, String> {
+pub async fn measure(plan: Plan, cpus: Cpus, progress: impl Fn(u32)) -> Result<Memory, String> {
     let weir_sync = WeirSync::start("bench", "memory").await;
     let clusters = vec![http(WEIR_SYNC, weir_sync.address())];
     let mut proxy = Proxy::start([(LISTENER, LISTENER.filters())], 1, clusters, cpus).await?;
@@ -55,9 +55,9 @@ pub async fn measure(plan: Plan, cpus: Cpus, told: impl Fn(u32)) -> Result<Memor
     let callers = Callers::new(CALLERS, CALLERS_MAX);
     let before_kib = proxy.resident_kib();
     let mut sent = 0;
-    send_until(&mut generator, &callers, &mut sent, plan.few_addresses, &told).await?;
+    send_until(&mut generator, &callers, &mut sent, plan.few_addresses, &progress).await?;
     let few_kib = proxy.resident_kib();
-    send_until(&mut generator, &callers, &mut sent, plan.many_addresses, &told).await?;
+    send_until(&mut generator, &callers, &mut sent, plan.many_addresses, &progress).await?;
     let many_kib = proxy.resident_kib();
     proxy.check()?;
     let (few_addresses, many_addresses) = (plan.few_addresses, plan.many_addresses);
@@ -69,7 +69,7 @@ async fn send_until(
     callers: &Arc<Callers>,
     sent: &mut u32,
     addresses: u32,
-    told: &impl Fn(u32),
+    progress: &impl Fn(u32),
 ) -> Result<(), String> {
     while *sent < addresses.min(CALLERS_MAX) {
         let chunk = CHUNK.min(addresses - *sent);
@@ -78,7 +78,7 @@ async fn send_until(
             return Err(format!("{} answers were neither 200 nor 429", answers.others));
         }
         *sent += chunk;
-        told(*sent);
+        progress(*sent);
     }
     Ok(())
 }

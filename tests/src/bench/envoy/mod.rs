@@ -31,10 +31,10 @@ const PREPARING: u32 = 3_000;
 /// Sweeps between two words of progress.
 const TOLD_EVERY: usize = 20;
 
-/// How long to measure.
+/// The length of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Whether every listener is visited, or only those that the main ratios need.
+    /// True if every listener is visited, false if only those of the main ratios.
     all: bool,
     visits: Length,
     /// Distinct addresses before memory is first looked at, and before it is looked at again.
@@ -113,7 +113,7 @@ async fn sweeps(plan: Plan, cpus: Cpus) -> Result<Vec<Round<Case>>, String> {
     }
     let done = in_turn(&mut sites, plan.visits, |sweeps| {
         if sweeps.len().is_multiple_of(TOLD_EVERY) {
-            told(plan, sweeps);
+            print_progress(plan, sweeps);
         }
     })
     .await?;
@@ -127,7 +127,7 @@ async fn sweeps(plan: Plan, cpus: Cpus) -> Result<Vec<Round<Case>>, String> {
     Ok(done)
 }
 
-fn told(plan: Plan, sweeps: &[Round<Case>]) {
+fn print_progress(plan: Plan, sweeps: &[Round<Case>]) {
     let by = [By::NothingAgain, By::Empty, By::Native, By::Wasm, By::Module, By::Central];
     let added = by.map(|by| Case::new(by, Under::Many)).map(|case| (case, figures::added(sweeps, case)));
     let added = added.map(|(case, added)| format!("{case} {added:.2}"));

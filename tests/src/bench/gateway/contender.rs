@@ -58,7 +58,7 @@ impl Contender {
     }
 }
 
-/// What the page calls it.
+/// Its name on the page.
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -84,12 +84,12 @@ enum Running {
 }
 
 impl Service {
-    /// What it is.
+    /// The service itself.
     pub(super) fn contender(&self) -> Contender {
         self.contender
     }
 
-    /// Where it answers gRPC.
+    /// Its address for gRPC.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }

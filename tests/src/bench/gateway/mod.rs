@@ -1,7 +1,7 @@
-//! What a check at the gateway costs, beside what people would pick instead: `make bench-gateway`.
+//! Cost of a check at the gateway, beside the alternatives that people would pick: `make bench-gateway`.
 //!
 //! Every service is asked by Envoy's own filter `ratelimit`, about the same descriptors, and has a database of the same
-//! Redis. It is visited with few keys and with many. CPU time is what the kernel says each of its threads was given,
+//! Redis. It is visited with few keys and with many. CPU time is the kernel's figure for each of its threads,
 //! and so is that of Redis.
 
 mod contender;
@@ -22,7 +22,7 @@ use crate::redis::Redis;
 
 use contender::{Contender, Service};
 
-/// How long to measure.
+/// The length of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     visits: Length,
@@ -45,10 +45,10 @@ impl Plan {
     }
 }
 
-/// What a key may have in a second, in the rounds: more than any is asked for.
+/// Requests per second that a key may have, in the rounds: more than any is asked for.
 const LIMIT: u32 = 1_000;
 
-/// How many addresses ask in turn.
+/// The number of addresses that ask in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Keys {
     /// Each is asked for again and again while it is measured.
@@ -74,7 +74,7 @@ impl Keys {
     }
 }
 
-/// A service with so many keys.
+/// A service with a number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Visited(Contender, Keys);
 
@@ -104,7 +104,7 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
             sites.push(Site::open(Visited(contender, keys), at, keys.callers(), meters, 200).await?);
         }
     }
-    let rounds = in_turn(&mut sites, plan.visits, |rounds| told(plan, rounds)).await?;
+    let rounds = in_turn(&mut sites, plan.visits, |rounds| print_progress(plan, rounds)).await?;
     proxy.check()?;
     Ok(part(&machine, plan, &rounds))
 }
@@ -118,7 +118,7 @@ async fn proxy(services: &[Service], upstream: SocketAddr, cpus: Cpus) -> Result
     Proxy::start(listeners, 1, clusters, cpus).await
 }
 
-fn told(plan: Plan, rounds: &[Round<Visited>]) {
+fn print_progress(plan: Plan, rounds: &[Round<Visited>]) {
     let Some(round) = rounds.last() else { return };
     let (number, of) = (rounds.len(), plan.visits.rounds);
     eprintln!("bench-gateway: round {number} of {of}: CPU time of a check in µs, service + Redis");
@@ -144,7 +144,7 @@ fn alone(visit: &Visit) -> [f64; 2] {
     p50_and_p99(visit.waited_us.iter().copied())
 }
 
-/// What the page is to hold.
+/// The page's part.
 fn part(machine: &str, plan: Plan, rounds: &[Round<Visited>]) -> Part {
     let Length { requests, alone, .. } = plan.visits;
     let text = format!(
@@ -166,7 +166,7 @@ fn part(machine: &str, plan: Plan, rounds: &[Round<Visited>]) -> Part {
     part
 }
 
-/// How many times as many checks one makes in a second of CPU, for few keys and for many; the worse of both counts.
+/// Ratio of the checks that one makes in a second of CPU, for few keys and for many; the worse of both counts.
 fn compared(part: &mut Part, target: Target, rounds: &[Round<Visited>], ours: Contender, theirs: Contender) {
     let ratios = |of: fn(&Visit) -> f64| {
         Keys::ALL.map(|keys| {

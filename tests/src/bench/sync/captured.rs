@@ -15,18 +15,18 @@ use crate::bench::stats::float;
 
 /// The latest that the store's clock may show, in microseconds, as doubles go.
 const FAR: f64 = 9e15;
-/// Which argument says how many budgets there are; their keys follow.
+/// The argument with the number of budgets; their keys follow.
 const KEYS_LEN: usize = 2;
 
 /// One `EVALSHA` of the charging script.
 pub(super) struct Captured {
     redis: SocketAddr,
     arguments: Vec<Vec<u8>>,
-    /// How many budgets it charges.
+    /// The number of budgets that it charges.
     keys_len: u64,
 }
 
-/// What the client reached.
+/// The client's results.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replayed {
     /// Charged keys in all.
@@ -58,18 +58,18 @@ impl Captured {
         Self { redis, arguments, keys_len }
     }
 
-    /// How many arguments the call has.
+    /// The number of the call's arguments.
     pub(super) fn arguments_len(&self) -> usize {
         self.arguments.len()
     }
 
-    /// How many keys it charges.
+    /// The number of keys that it charges.
     pub(super) fn keys_len(&self) -> u64 {
         self.keys_len
     }
 
-    /// Sends the call until it has charged so often, `keys` keys in turn, over so many connections, each with calls
-    /// under way that charge so many. An error of the script ends the benchmark.
+    /// Sends the call until it has charged this often, `keys` keys in turn, over the connections, each with calls
+    /// under way that charge the given number. An error of the script ends the benchmark.
     pub(super) async fn replay(&self, connections: u64, under_way: u64, keys: u64, charges: u64) -> Replayed {
         let mut clients = JoinSet::new();
         let keys_len = self.keys_len;
@@ -117,7 +117,7 @@ fn pipeline(call: &[Vec<u8>], keys_len: u64, numbers: Range<u64>, keys: u64) -> 
     pipeline
 }
 
-/// How a budget's key begins, before its twelve digits.
+/// The beginning of a budget's key, before its twelve digits.
 fn key_mark() -> String {
     format!("weir:budget:{{{RULE}:")
 }

@@ -11,12 +11,12 @@ use crate::bench::stats::{float, grouped, p50_and_p99};
 use crate::redis_cluster::Cluster;
 use crate::weir_sync::WeirSync;
 
-/// How many hot keys there are, ...
+/// The number of hot keys, ...
 const KEYS: u64 = 2_000;
 /// ... and how many of them each POP is asked for.
 const KEYS_AT_A_POP: u64 = 200;
-/// How often each POP reports, so that 1,000 of them fit on two cores beside what they report to. What it costs to
-/// charge a report does not depend on when the next one comes; what a reply pushes grows with the time between two.
+/// Reports of each POP per second, so that 1,000 POPs fit on two cores beside their weir-sync. The cost of
+/// charging a report does not depend on the time to the next one; the pushes of a reply grow with that time.
 const INTERVAL: Duration = Duration::from_secs(20);
 
 /// More and more POPs that report to two weir-syncs, over a cluster of three masters. The second report of each is

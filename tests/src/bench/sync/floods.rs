@@ -17,21 +17,21 @@ use crate::weir_sync::WeirSync;
 
 /// The POPs of the closed loop, and so the reports under way at a time.
 const POPS: u64 = 8;
-/// How many keys each report carries.
+/// The number of keys in each report.
 const KEYS: u64 = 100;
 /// At how many POPs a key is asked for.
 const SHARED_BY: u64 = 4;
-/// How long a POP waits after a report that was not charged.
+/// Time that a POP waits after a report that was not charged.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a flood reached.
+/// The results of a flood.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     /// Reports that were answered and charged.
     reports: u64,
     /// Reports that were answered and not charged: the store was too slow for weir-sync's time-out.
     unsettled: u64,
-    /// How long it took.
+    /// Its length.
     wall: Duration,
 }
 
@@ -44,13 +44,13 @@ fn pops_of(weir_sync: &WeirSync, shared_by: u64) -> Vec<Pop> {
     (0..POPS).map(of).collect()
 }
 
-/// What each key may be asked for: so much that reports have something to charge, however soon they follow on each
+/// The quota of each key: large enough that reports have something to charge, however soon they follow on each
 /// other, and less than it is asked for.
 fn flooded() -> Quota {
     quota(60_000, 1_000)
 }
 
-/// Lets all POPs report for so long. Panics where most reports were not charged: what was measured then is no figure.
+/// Lets all POPs report for this time. Panics where most reports were not charged: what was measured then is no figure.
 async fn flood(pops: &mut Vec<Pop>, lasts: Duration) -> Reached {
     let began = Instant::now();
     let mut tasks = JoinSet::new();

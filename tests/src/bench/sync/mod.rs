@@ -1,8 +1,8 @@
-//! What weir-sync costs, measured at the real binary: reports over HTTP as the filter sends them, with the
+//! Cost of weir-sync, measured at the real binary: reports over HTTP as the filter sends them, with the
 //! memory store and with a real Redis, on loopback.
 //!
-//! Only ratios of one run are worth comparing between machines. CPU time is what the kernel says each thread
-//! was given, so a busy machine makes a figure slower by the wall and leaves it nearly alone by the core.
+//! Only ratios of one run are worth comparing between machines. CPU time is the kernel's figure for each
+//! thread, so a busy machine makes a figure slower by the wall and leaves it nearly alone by the core.
 
 mod captured;
 mod fleets;
@@ -17,12 +17,12 @@ use super::page::Part;
 use super::stats::Spread;
 use super::summary::Target;
 
-/// How long to measure.
+/// The length of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Rounds of what is compared, interleaved.
     rounds: usize,
-    /// How long a round floods weir-sync, or Redis.
+    /// Time for which a round floods weir-sync, or Redis.
     round: Duration,
 }
 
@@ -80,7 +80,7 @@ fn spread(rounds: impl IntoIterator<Item = f64>) -> Spread {
     Spread::of(rounds)
 }
 
-/// What was measured so far.
+/// The measurements so far.
 struct Figures(Part);
 
 impl Figures {
@@ -89,7 +89,7 @@ impl Figures {
         self.line(figure, None, reached.to_owned());
     }
 
-    /// The same of several rounds, with so many digits behind the point.
+    /// The same of several rounds, with this number of digits behind the point.
     fn spread(&mut self, figure: &str, reached: Spread, digits: usize) {
         self.line(figure, None, format!("{reached:.digits$}"));
     }

@@ -15,7 +15,7 @@ use crate::weir_sync::{TOKEN, WeirSync};
 
 /// The one rule of the benchmark.
 pub(super) const RULE: &str = "bench";
-/// What each key is asked for between two reports.
+/// Requests for each key between two reports.
 const ASKED: u64 = 20;
 /// The epoch of every key: one bucket each, never made anew.
 const EPOCH: u32 = 1;
@@ -24,12 +24,12 @@ const EPOCH: u32 = 1;
 /// It is full at first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// When it is full again, since the POP began.
+    /// The time at which it is full again, since the POP began.
     full_at: Duration,
 }
 
 impl Bucket {
-    /// Takes as many of the `wanted` tokens as there are at `now`, and says how many that was.
+    /// Takes as many of the `wanted` tokens as there are at `now`, and returns their number.
     fn take(&mut self, quota: Quota, now: Duration, wanted: u64) -> u64 {
         let lacking_ns = u64::try_from(self.full_at.saturating_sub(now).as_nanos()).unwrap_or(u64::MAX);
         let taken = wanted.min(quota.fill_ns().saturating_sub(lacking_ns) / quota.token_ns());
@@ -37,7 +37,7 @@ impl Bucket {
         taken
     }
 
-    /// How many tokens it lacks at `now`.
+    /// Tokens that it lacks at `now`.
     fn missing(&self, quota: Quota, now: Duration) -> u64 {
         let lacking = self.full_at.saturating_sub(now).as_nanos();
         u64::try_from(lacking).unwrap_or(u64::MAX).div_ceil(quota.token_ns())
@@ -55,7 +55,7 @@ pub(super) struct Pop {
     settled_ms: u64,
 }
 
-/// What a POP holds of a key.
+/// A POP's state of a key.
 #[derive(Clone, Copy)]
 struct Held {
     ratio: AdmitRatio,
@@ -66,12 +66,12 @@ struct Held {
     answered: u64,
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     /// From the first byte sent to the last received.
     pub(super) took: Duration,
-    /// Whether the counts were charged.
+    /// True if the counts were charged.
     pub(super) is_settled: bool,
     /// Of the report and of the reply, without HTTP's heads.
     pub(super) bytes: (u64, u64),
@@ -103,8 +103,8 @@ impl Pop {
 
     /// Lets requests come in for every key, reports, and takes in the answer; panics where there is none.
     pub(super) async fn exchange(&mut self) -> Outcome {
-        let report = self.say();
-        let said = report.len() as u64;
+        let report = self.build_report();
+        let request_bytes = report.len() as u64;
         let ask = ask(report);
         let sent = Instant::now();
         let answer = self.client.send(&ask).await;
@@ -113,10 +113,10 @@ impl Pop {
         let reply = Reply::decode(&answer.body).unwrap_or_else(|e| panic!("no reply: {e}"));
         assert_eq!(reply.sequence, self.report.sequence, "the reply to another report");
         self.observe(&reply);
-        Outcome { took, is_settled: reply.settled.is_all(), bytes: (said, answer.body.len() as u64) }
+        Outcome { took, is_settled: reply.settled.is_all(), bytes: (request_bytes, answer.body.len() as u64) }
     }
 
-    fn say(&mut self) -> Vec<u8> {
+    fn build_report(&mut self) -> Vec<u8> {
         self.ask_for_each(self.began.elapsed());
         self.report.encode()
     }
@@ -198,7 +198,7 @@ mod tests {
     /// weir-sync believes a POP no more than its bucket can have admitted, and charges nothing of a key that claims
     /// more: a flood of such reports measures nothing.
     #[test]
-    fn whatever_it_is_granted_all_that_it_claims_is_charged() {
+    fn every_token_it_claims_is_charged() {
         let settings = HubSettings {
             member: "bench/a".into(),
             terms: GrantSettings::default(),

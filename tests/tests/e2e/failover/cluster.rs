@@ -20,7 +20,7 @@ const VICTIM: usize = 2;
 const ASKED: usize = 1;
 /// The master that slots move from. They move to [`ASKED`].
 const FROM: usize = 0;
-/// How long a slot is half moved: as long as its keys are not, and again as long as they are.
+/// Time for which a slot is half moved: first its keys are not, then they are, as long again.
 const HALF_MOVED: Duration = Duration::from_millis(150);
 
 impl Group for Cluster {
@@ -37,7 +37,7 @@ impl Group for Cluster {
     }
 
     /// It is started again, as what supervises servers does, and follows the new master.
-    async fn mend(&mut self, victim: usize) {
+    async fn repair(&mut self, victim: usize) {
         self.servers[victim].restart().await;
     }
 }
@@ -48,7 +48,7 @@ async fn clients_of(cluster: &Cluster) -> Vec<Asker> {
 
 // I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clusters_master_is_killed() {
+async fn a_killed_cluster_master_is_replaced() {
     let place = measuring().await;
     let mut cluster = Cluster::start(TIMEOUT_MS).await;
     let fleet = Fleet::start(&cluster.url(), 1, place).await;
@@ -68,7 +68,7 @@ async fn a_clusters_master_is_killed() {
 
 // I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_slots_of_keys_in_use_are_moved() {
+async fn slots_move_while_their_keys_are_in_use() {
     let place = measuring().await;
     let cluster = Cluster::start(CALM_MS).await;
     let fleet = Fleet::start(&cluster.url(), 1, place).await;

@@ -4,10 +4,10 @@
 //! a half times its quota all the time, so what it gets is what its budget gives. A master that dies has passed
 //! nothing on for its last second, so what it did in that is forgotten. One rule is like most rules; the other is
 //! strict, and its acquires wait for a replica, so that none of them is forgotten; half of its clients come only in
-//! that second. What is judged is the whole load, from the first request to the last.
+//! that second. The whole load is checked, from the first request to the last.
 
+mod checks;
 mod cluster;
-mod judge;
 mod sentinels;
 mod watch;
 
@@ -31,20 +31,20 @@ use weir_tests::simulation::traffic;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
-use self::judge::Outcome;
+use self::checks::Outcome;
 use self::watch::FORGOTTEN;
 use crate::plugin::{rule, rules, with};
 
 /// POPs, and the regions to whose weir-syncs they report.
 const POPS: [(&str, &str); 3] = [("fra1", "fra"), ("fra2", "fra"), ("nyc1", "nyc")];
 const REGIONS: [&str; 2] = ["fra", "nyc"];
-/// What clients ask for, as a multiple of their quota.
+/// The demand of clients, as a multiple of their quota.
 const OFFERED: f64 = 2.5;
-/// How long a load lasts.
+/// The length of a load.
 const LASTS: Duration = Duration::from_secs(28);
-/// When something happens to the store, from the beginning of the load.
+/// The time at which something happens to the store, from the beginning of the load.
 const AT: Duration = Duration::from_secs(8);
-/// How long an acquire waits for a replica.
+/// Time that an acquire waits for a replica.
 const WAIT_MS: &str = "100";
 
 /// A rule of the load.
@@ -55,9 +55,9 @@ struct Rule {
     is_strict: bool,
     rate: u32,
     burst: u32,
-    /// What the addresses of its clients begin with.
+    /// The beginning of its clients' addresses.
     network: &'static str,
-    /// How many clients it has on each master.
+    /// The number of its clients on each master.
     each: usize,
 }
 
@@ -87,7 +87,7 @@ impl Rule {
         with(rule, "match", json!({"path": {"exact": self.path}}))
     }
 
-    /// What the budget of a client is called in Redis.
+    /// The name of a client's budget in Redis.
     fn key(&self, address: &str) -> String {
         let address = address.parse().expect("an address");
         let value = KeyValue::of_address(address, Prefixes::default()).as_bytes().to_vec();
@@ -105,10 +105,10 @@ impl Rule {
 struct Asker {
     rule: &'static Rule,
     address: String,
-    /// What its budget is called in Redis, and which master has that at first.
+    /// The name of its budget in Redis, and the master that has it at first.
     key: String,
     shard: usize,
-    /// Whether it comes when a master that dies passes nothing on any more, and asks for its burst twice over until
+    /// True if it comes when a master that dies passes nothing on any more, and asks for its burst twice over until
     /// then.
     is_late: bool,
 }
@@ -132,7 +132,7 @@ impl Asker {
     }
 }
 
-/// `times` as many clients of both rules on each of `shards` masters as the rules say; `shard_of` says where a key is.
+/// `times` as many clients of both rules on each of `shards` masters as the rules have; `shard_of` finds a key's shard.
 async fn askers(shards: usize, times: usize, shard_of: impl AsyncFn(&str) -> usize) -> Vec<Asker> {
     let mut askers: Vec<Asker> = vec![];
     for rule in [&STEADY, &STRICT] {
@@ -169,7 +169,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Starts it over the store at `url`, where `replicas` confirm acquires, and waits until every POP knows that there are
+    /// Starts it over the store at `url`, where `replicas` confirm acquires, and waits until every POP knows of
     /// three.
     async fn start(url: &str, replicas: u32, place: SemaphorePermit<'static>) -> Self {
         let mut weir_syncs = vec![];

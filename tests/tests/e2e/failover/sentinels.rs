@@ -1,4 +1,4 @@
-//! Sentinels, timed as docs/redis.md has them: the one master dies, or its heir is replaced as well.
+//! Sentinels, timed as docs/redis.md has them: the one master dies, or its successor is replaced as well.
 
 use std::time::Duration;
 
@@ -30,11 +30,11 @@ impl Group for Sentinels {
     }
 
     /// The sentinels do: there is another replica.
-    async fn mend(&mut self, _victim: usize) {}
+    async fn repair(&mut self, _victim: usize) {}
 }
 
-/// Kills the master of a group with `replicas`, under a load, and then has the sentinels replace its heir `again`.
-/// As many replicas confirm acquires as the heir has.
+/// Kills the master of a group with `replicas`, under a load, and then has the sentinels replace its successor `again`.
+/// As many replicas confirm acquires as the successor has.
 async fn fails_over(what: &str, replicas: usize, lasts: Duration, again: bool) {
     let place = measuring().await;
     let mut group = Sentinels::start_with(replicas).await;
@@ -58,18 +58,18 @@ async fn fails_over(what: &str, replicas: usize, lasts: Duration, again: bool) {
 
 // I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinels_master_is_killed() {
+async fn a_killed_master_is_replaced_by_sentinels() {
     fails_over("a sentinels' master was killed", 2, LASTS, false).await;
 }
 
 /// Strict rules are denied until the former master follows the new one: there is no other replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_fail_overs_in_a_row_leave_no_replica() {
-    fails_over("a sentinels' master was killed, and its heir replaced", 2, LASTS_TWICE, true).await;
+    fails_over("a sentinels' master was killed, and its successor replaced", 2, LASTS_TWICE, true).await;
 }
 
 /// Of two replicas either may replace a master that lives, so both confirm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_fail_overs_in_a_row_with_three_replicas() {
+async fn a_third_replica_survives_two_fail_overs() {
     fails_over("the same with three replicas", 3, LASTS_TWICE, true).await;
 }

@@ -1,4 +1,4 @@
-//! When a fail-over is over.
+//! The end of a fail-over.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use tokio::time::{Instant, sleep};
 use weir_tests::redis::{OPERATOR, Redis};
 use weir_tests::wait::until;
 
-/// What a master that dies has not passed on: all that it did for so long.
+/// The last span of a master that dies, which it has not passed on.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(1);
-/// How soon a replica that has taken over is used.
+/// The longest time until a replica that has taken over is used.
 const USED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Between two looks at who is the master.
@@ -68,10 +68,10 @@ pub(super) trait Group {
     async fn master(&self, key: &str) -> Option<usize>;
 
     /// Sees to it that the new master has a replica, once `victim` is dead.
-    async fn mend(&mut self, victim: usize);
+    async fn repair(&mut self, victim: usize);
 }
 
-/// Kills a master whose replicas have heard nothing of it for [`FORGOTTEN`], and waits until one of them has its
+/// Kills a master whose replicas have been cut off from it for [`FORGOTTEN`], and waits until one of them has its
 /// place and has charged all of `keys`, which were the dead master's.
 pub(super) async fn kill(group: &mut impl Group, victim: usize, keys: &[String]) -> FailOver {
     let servers = group.servers();
@@ -93,23 +93,23 @@ pub(super) async fn kill(group: &mut impl Group, victim: usize, keys: &[String])
         follow_with(server, OPERATOR).await;
     }
     let mut before = vec![];
-    let heir = until("another server to take over", async || {
-        let heir = group.master(&keys[0]).await.filter(|master| *master != victim);
-        if heir.is_none() {
+    let successor = until("another server to take over", async || {
+        let successor = group.master(&keys[0]).await.filter(|master| *master != victim);
+        if successor.is_none() {
             before = copies(group.servers(), victim, keys).await;
         }
-        heir
+        successor
     })
     .await;
     let taken_over = killed.elapsed();
     assert_eq!(before.len(), keys.len(), "a replica had every budget");
     until("all keys to be charged there", async || {
-        let now = budgets(&group.servers()[heir], keys).await?;
+        let now = budgets(&group.servers()[successor], keys).await?;
         now.iter().zip(&before).all(|(now, before)| now != before).then_some(())
     })
     .await;
     let charged = killed.elapsed();
-    group.mend(victim).await;
+    group.repair(victim).await;
     FailOver { killed, taken_over, charged }
 }
 

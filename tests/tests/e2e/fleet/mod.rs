@@ -18,17 +18,17 @@ use weir_tests::fleet::run::{HEAD, Run};
 use weir_tests::fleet::scenario::{Arrival, Scenario};
 use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, TIMEOUT};
 
-/// What the rule admits per second.
+/// Requests per second that the rule admits.
 const RATE: u32 = 50;
 /// And at once.
 const BURST: u32 = 50;
-/// How long before the end of a load it must have been paid back, if only for a moment.
+/// Time before the end of a load by which it must have been paid back, if only for a moment.
 const REPAID_WITHIN: Duration = Duration::from_secs(3);
 
-/// How much of the bound that weir-sync states these loads may reach. In simulation they reach 0.43 of it.
+/// The part of weir-sync's stated bound that these loads may reach. In simulation they reach 0.43 of it.
 const PART_OF_BOUND: f64 = 0.6;
 
-/// How many tests that measure for long run beside each other. Each takes less than half of a processor.
+/// The number of long measuring tests beside each other. Each takes less than half of a processor.
 const MEASURING_MAX: usize = 2;
 
 /// Tests that measure for long hold one of these.
@@ -42,7 +42,7 @@ async fn fleet() -> (SemaphorePermit<'static>, Fleet) {
     (measuring().await, Fleet::start(RATE, BURST).await)
 }
 
-/// What each scenario's client asks for.
+/// The demand of each scenario's client.
 fn schedules<const N: usize>(scenarios: [Scenario; N], lasts: Duration) -> Vec<Vec<Arrival>> {
     (1..).zip(scenarios).map(|(seed, scenario)| scenario.schedule(seed, RATE, BURST, lasts)).collect()
 }
@@ -58,12 +58,12 @@ fn accounts<const N: usize>(run: &Run, scenarios: [Scenario; N]) -> [Account; N]
     })
 }
 
-/// How long a POP acts on old news: an interval and a round trip.
+/// Time for which a POP acts on old news: an interval and a round trip.
 fn reach() -> Duration {
     INTERVAL + 2 * (NEAR + FAR)
 }
 
-/// What is admitted while news is on its way, in tokens: so much is admitted and not yet charged at any time.
+/// The tokens admitted while news is on its way: the amount that is admitted and not yet charged at any time.
 fn on_its_way() -> f64 {
     f64::from(RATE) * reach().as_secs_f64()
 }
@@ -90,8 +90,8 @@ fn overshoot_max() -> f64 {
     PART_OF_BOUND * float(bound::bound(quota(), &Sharing::of(quota()), &whole()))
 }
 
-/// What one POP of the three may add to that which is on its own for `span`, and does with the quota what
-/// `does` says.
+/// The most that one POP of the three may add if it is on its own for `span`, and meanwhile uses the quota as in
+/// `does`.
 fn apart_max(does: OnSyncLoss, span: Duration) -> f64 {
     float(bound::apart(quota(), &Sharing::of(quota()), &whole(), 1, nanos(span), does))
 }

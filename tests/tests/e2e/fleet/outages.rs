@@ -1,4 +1,4 @@
-//! Parts killed and links cut under load, then mended. No request fails, nobody is locked out, and what was
+//! Parts killed and links cut under load, then repaired. No request fails, nobody is locked out, and what was
 //! admitted too much meanwhile is paid back.
 //!
 //! Tests of I1, I4 and I5.
@@ -15,39 +15,39 @@ use super::{
     BURST, RATE, accounts, apart_max, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens,
 };
 
-/// When a part is broken: once the load has settled.
+/// The time at which a part is broken: once the load has settled.
 const FROM: Duration = Duration::from_secs(4);
 /// For how long.
 const LASTS: Duration = Duration::from_secs(4);
-/// How long it may take until all know each other's news again: a weir-sync that tries Redis every 2 s at
+/// Time that it may take until all know each other's news again: a weir-sync that tries Redis every 2 s at
 /// the latest, a POP that gives an answer up after 1 s, and an interval.
 const BACK: Duration = Duration::from_millis(3_500);
-/// How long the client must have had one quota again at the end of a load.
+/// Time for which the client must have had one quota again at the end of a load.
 const AFTER: Duration = Duration::from_secs(3);
 
-/// What a fault may cost.
+/// The stated cost of a fault.
 struct Cost {
-    /// What the broken region does with the quota beside what the others share of it.
+    /// The broken region's use of the quota beside what the others share of it.
     beside: Option<OnSyncLoss>,
-    /// What the client of the broken region gets meanwhile, as a part of the quota.
+    /// Admissions of the broken region's client meanwhile, as a part of the quota.
     meanwhile: f64,
-    /// What is never paid back, in tokens.
+    /// The part that is never paid back, in tokens.
     lost: f64,
-    /// When everything else is paid back.
+    /// The time at which everything else is paid back.
     repaid: Duration,
 }
 
 /// A region that does not reach Redis goes on with its share: its POPs, of all POPs.
 const SHARE: f64 = 1.0 / 3.0;
-/// How much less than that a client may get in a whole load, as a part of it.
+/// The amount by which a client may get less than that in a whole load, as a part of it.
 const LESS: f64 = 0.05;
-/// How much more than its share such a region may admit, as a part of it: it takes some exchanges until it
+/// The amount by which such a region may admit more than its share, as a part of it: it takes some exchanges until it
 /// knows that Redis is gone, and it begins with what is left of the burst.
 const MORE: f64 = 0.5;
 
 /// Asserts everything that holds for a client that asks all POPs and for one that asks the broken region's
 /// alone.
-async fn is_a_loan(fault: Fault, cost: Cost) {
+async fn overshoots_and_repays(fault: Fault, cost: Cost) {
     let (_place, mut fleet) = fleet().await;
     let outage = Outage { fault, from: FROM, to: FROM + LASTS };
     let scenarios = [EVEN, AT_BROKEN];
@@ -62,7 +62,7 @@ async fn is_a_loan(fault: Fault, cost: Cost) {
     fleet.settled().await;
 }
 
-/// What a client that asks the broken region alone gets at least in a whole load, as a part of what one ideal
+/// The least that a client of the broken region alone gets in a whole load, as a part of what one ideal
 /// bucket gives.
 fn least(cost: &Cost) -> f64 {
     let rate = f64::from(RATE);
@@ -93,26 +93,26 @@ fn goes_on(run: &Run, cost: &Cost) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_region_cut_off_from_redis_under_load_is_a_loan() {
-    // The others share the whole quota, and hear nothing of its clients.
+async fn a_region_cut_off_from_redis_overshoots_and_repays() {
+    // The others share the whole quota, and get nothing about its clients.
     let beside = Some(OnSyncLoss::Share);
     let cost = Cost { beside, meanwhile: SHARE, lost: 0.0, repaid: Duration::from_secs(17) };
-    is_a_loan(Fault::StoreCut, cost).await;
+    overshoots_and_repays(Fault::StoreCut, cost).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_killed_and_back_empty_under_load_is_a_loan() {
+async fn redis_restarted_empty_overshoots_and_repays() {
     // What its budget owed is forgotten, and a new budget is full.
     let lost = f64::from(BURST);
     // Three shares are one quota.
     let cost = Cost { beside: None, meanwhile: SHARE, lost, repaid: Duration::from_secs(20) };
-    is_a_loan(Fault::RedisKilled, cost).await;
+    overshoots_and_repays(Fault::RedisKilled, cost).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pop_without_messages_under_load_is_a_loan() {
+async fn a_pop_without_messages_overshoots_and_repays() {
     // It has the whole quota for itself, beside the others.
     let beside = Some(OnSyncLoss::Local);
     let cost = Cost { beside, meanwhile: 1.0, lost: 0.0, repaid: Duration::from_secs(15) };
-    is_a_loan(Fault::PopSilenced, cost).await;
+    overshoots_and_repays(Fault::PopSilenced, cost).await;
 }

@@ -8,13 +8,13 @@ use weir_tests::fleet::scenario::{
 
 use super::{BURST, RATE, accounts, assert_paid_back, exact, fleet, overshoot_max, schedules};
 
-/// How long each load lasts.
+/// The length of each load.
 const LASTS: Duration = Duration::from_secs(12);
 
 /// Clients beside each other: other keys are none of a budget's business.
 // I4, I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_regions_give_one_quota_however_it_is_asked_for() {
+async fn three_regions_share_one_quota_under_any_traffic() {
     let (_place, mut fleet) = fleet().await;
     let scenarios = [EVEN, ZIPF, BELOW, BELOW_MOVING];
     let run = fleet.run(schedules(scenarios, LASTS)).await;

@@ -20,7 +20,7 @@ async fn acts(fleet: &Fleet, what: &str, opens: bool, change: impl Future<Output
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_change_is_in_force_at_three_points_of_presence_within_a_second() {
+async fn each_change_reaches_three_pops_within_a_second() {
     let (fleet, _) = Fleet::start(&document(WIDE)).await;
     let [mut first, mut second, mut third] = [0, 1, 2].map(|region| fleet.operator(region));
     assert_eq!(fleet.take_few(5).await, [15; 3]);

@@ -2,7 +2,7 @@
 //!
 //! Two clients ask at each POP all the time, the one at `/changed`, whose rule the tests change, the other at
 //! `/kept`, whose rule stays. The one gets 200 while the rule is wide and 429 while it is narrow, so its last answer
-//! of the old kind says since when the new rules hold. Envoys have two workers; each asks over a connection to each.
+//! of the old kind shows since when the new rules hold. Envoys have two workers; each asks over a connection to each.
 
 mod changes;
 mod refused;
@@ -22,11 +22,11 @@ use weir_tests::region::{self, Region};
 use crate::plugin::{rule, rules, with};
 
 const REGIONS: [&str; 3] = ["fra1", "nyc1", "sgp1"];
-/// How soon a change is in force everywhere, from the answer to it.
+/// The longest time until a change is in force everywhere, from the answer to it.
 const CHANGED_WITHIN: Duration = Duration::from_secs(1);
-/// What each connection of the load asks for per second; a POP has four.
+/// Requests per second of each connection of the load; a POP has four.
 const ASKED: u32 = 40;
-/// What the rule for `/changed` admits at once, and per second, while it is wide: far more than it is asked for.
+/// Requests that the rule for `/changed` admits at once, and per second, while it is wide: far more than come.
 const WIDE: (&str, u32) = ("1000/s", 1_000);
 /// And while it is narrow: its budget gives one request at first, and no more while a test lasts.
 const NARROW: (&str, u32) = ("1/h", 1);
@@ -86,7 +86,7 @@ impl Fleet {
     }
 
     /// Takes `count` of the 20 tokens that a client has under the rule `few` at each POP, each POP's its own; what
-    /// is left of them there. While more than half of them are, the fleet hears nothing of it that it could give back.
+    /// is left of them there. While more than half of them are, no report lets the fleet give it back.
     async fn take_few(&self, count: usize) -> Vec<u64> {
         let mut left = vec![];
         for (n, region) in (1..).zip(&self.regions) {
@@ -113,7 +113,7 @@ struct Load {
     stop: watch::Sender<bool>,
 }
 
-/// What the clients of `/changed` were answered at each POP, over all connections to it.
+/// The answers to the clients of `/changed` at each POP, over all connections to it.
 struct Answers(Vec<Vec<Run>>);
 
 impl Load {
@@ -155,7 +155,7 @@ impl Answers {
             }
             let took = last_old - changed_at;
             println!("{what}: in force at {name} {took:?} after the answer");
-            assert!(is_turned, "{what}: {name} never heard of it");
+            assert!(is_turned, "{what}: {name} never got it");
             assert!(took <= CHANGED_WITHIN, "{what}: {name} acted by the old rules {took:?} later");
         }
     }

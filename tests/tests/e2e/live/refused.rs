@@ -1,4 +1,4 @@
-//! What is no rule set is refused where it is put, and nobody else hears of it.
+//! An invalid rule set is refused where it is put, and goes nowhere else.
 
 use serde_json::{Value, json};
 use weir_tests::client::Ask;
@@ -23,14 +23,14 @@ fn unusable() -> [(Value, &'static str); 3] {
 
 // I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_set_that_nobody_could_use_is_refused_and_changes_nothing() {
+async fn an_invalid_rule_set_is_refused_and_changes_nothing() {
     let (fleet, version) = Fleet::start(&document(WIDE)).await;
     let load = fleet.load().await;
     let mut operator = fleet.operator(0);
     for (document, place) in unusable() {
         let answer = operator.put(&document).await;
         assert_eq!(answer.status, 422, "{answer:?}");
-        assert!(answer.text().contains(place), "it says where: {answer:?}");
+        assert!(answer.text().contains(place), "expected the place {place}: {answer:?}");
     }
     for region in &fleet.regions {
         region.edge.counter_grows("weir.sync.answered", 8).await;

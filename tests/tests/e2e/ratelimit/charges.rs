@@ -1,4 +1,4 @@
-//! What Envoy's filter says only when a stream is done: how AI gateways charge tokens, and how hits are given back.
+//! Charges that Envoy's filter sends when a stream is done: AI gateways charge tokens, and give hits back.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use weir_tests::wait::until;
 
 use super::{Gateway, in_force, shipped};
 
-/// An Envoy in front of `upstream` that says this of each request.
+/// An Envoy in front of `upstream` that sends these actions for each request.
 async fn edge(gateway: &Gateway, upstream: &Server, rate_limits: Value) -> Envoy {
     let (manager, cluster) = shipped("envoy.yaml");
     let setup = Setup::plain().upstream(upstream.address()).before(manager["http_filters"][0].clone());
@@ -26,7 +26,7 @@ async fn edge(gateway: &Gateway, upstream: &Server, rate_limits: Value) -> Envoy
     envoy
 }
 
-/// How many checks the gateway has answered.
+/// The number of checks that the gateway has answered.
 async fn checks(gateway: &Gateway) -> f64 {
     let port = gateway.weir_sync.address().port();
     let page = Client::of_port(port).send(&Ask::get("/metrics")).await.text();
@@ -35,36 +35,36 @@ async fn checks(gateway: &Gateway) -> f64 {
     rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Who asks, and under which rule.
+/// The actions for the client's address and the rule.
 fn actions(rule: &str) -> Value {
     json!([{"remote_address": {}}, {"generic_key": {"descriptor_key": "x-rule", "descriptor_value": rule}}])
 }
 
 /// One entry of an Envoy's `rate_limits`.
 #[allow(clippy::needless_pass_by_value, reason = "plainer to call")]
-fn says(rule: &str, hits: Value, at_the_end: bool) -> Value {
+fn limit_action(rule: &str, hits: Value, at_the_end: bool) -> Value {
     json!({"actions": actions(rule), "hits_addend": hits, "apply_on_stream_done": at_the_end})
 }
 
-/// The statuses of so many requests, each of which is charged before the next one: of one that passes, Envoy says
-/// something before and afterwards.
+/// The statuses of `count` requests, each of which is charged before the next one: for one that passes, Envoy sends
+/// a check before and afterwards.
 async fn statuses(gateway: &Gateway, envoy: &Envoy, from: &str, count: usize) -> Vec<u16> {
     let mut client = envoy.client();
-    let (mut statuses, mut said) = (Vec::new(), settled(gateway).await);
+    let (mut statuses, mut seen) = (Vec::new(), settled(gateway).await);
     for _ in 0..count {
         let status = client.send(&Ask::from(from)).await.status;
         statuses.push(status);
         if status == 200 {
-            said += 2.0;
-            until("what it cost to be said", async || (checks(gateway).await >= said).then_some(())).await;
+            seen += 2.0;
+            until("its cost to be charged", async || (checks(gateway).await >= seen).then_some(())).await;
         } else {
-            said = settled(gateway).await;
+            seen = settled(gateway).await;
         }
     }
     statuses
 }
 
-/// How many checks the gateway has answered, once its page says the same for as long as it is kept.
+/// The number of checks that the gateway has answered, once its page is unchanged for as long as it is kept.
 async fn settled(gateway: &Gateway) -> f64 {
     loop {
         let before = checks(gateway).await;
@@ -85,15 +85,15 @@ fn rules() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_charged_when_the_stream_is_done_are_debt_where_they_do_not_fit() {
+async fn a_charge_at_the_end_of_a_stream_becomes_debt() {
     let gateway = Gateway::start("fra", "memory", &[]).await;
     Operator::of(&gateway.weir_sync).put_good(&rules()).await;
     in_force(&gateway.weir_sync, &["gateway/fra"]).await;
     let upstream = Server::obedient().await;
     for rule in ["bucket", "strict"] {
         let of = |tokens| {
-            let asks = says(rule, json!({"number": 0}), false);
-            json!([asks, says(rule, json!({"number": tokens}), true)])
+            let asks = limit_action(rule, json!({"number": 0}), false);
+            json!([asks, limit_action(rule, json!({"number": tokens}), true)])
         };
         // At three each, ten tokens are four requests; a zone in a client's address makes it no other one.
         let envoy = edge(&gateway, &upstream, of(3)).await;
@@ -107,14 +107,15 @@ async fn tokens_charged_when_the_stream_is_done_are_debt_where_they_do_not_fit()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn negative_hits_give_back() {
+async fn negative_hits_are_refunded() {
     let gateway = Gateway::start("fra", "memory", &[]).await;
     Operator::of(&gateway.weir_sync).put_good(&rules()).await;
     in_force(&gateway.weir_sync, &["gateway/fra"]).await;
     let upstream = Server::obedient().await;
     // Four are taken at first, and all but one of them come back when it is over.
-    let back = says("strict", json!({"number": 3, "is_negative_hits": true}), true);
-    let envoy = edge(&gateway, &upstream, json!([says("strict", json!({"number": 4}), false), back])).await;
+    let back = limit_action("strict", json!({"number": 3, "is_negative_hits": true}), true);
+    let envoy =
+        edge(&gateway, &upstream, json!([limit_action("strict", json!({"number": 4}), false), back])).await;
     let found = statuses(&gateway, &envoy, "203.0.113.7", 8).await;
     assert_eq!(found, [200, 200, 200, 200, 200, 200, 200, 429]);
 }

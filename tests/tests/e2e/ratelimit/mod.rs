@@ -85,7 +85,7 @@ async fn in_force(weir_sync: &WeirSync, pops: &[&str]) {
 }
 
 #[test]
-fn envoy_accepts_the_bootstraps_to_copy() {
+fn envoy_accepts_the_example_bootstraps() {
     for file in ["envoy/gateway/envoy.yaml", "envoy/gateway/quotas.yaml"] {
         let mut command = Command::new(artefact::envoy());
         command.args(["--mode", "validate", "-c", file]).current_dir(artefact::workspace());
@@ -99,7 +99,7 @@ fn login(address: &str) -> Ask {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_envoys_with_their_own_filter_are_admitted_one_strict_quota() {
+async fn two_envoys_with_envoys_filter_share_a_strict_quota() {
     let redis = Redis::start().await;
     let (a, b) =
         (Gateway::start("fra", &redis.url(), &[]).await, Gateway::start("nyc", &redis.url(), &[]).await);

@@ -1,5 +1,5 @@
 //! Envoy's own filter `rate_limit_quota`, as envoy/gateway/quotas.yaml sets it up: it decides by itself, and what
-//! it lets through is of one quota with what the other doors do.
+//! it lets through is of one quota with the other protocols.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::fleet::measuring;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
-/// How long everybody asks: some of Envoy's reports, one in 5 s.
+/// Time for which everybody asks: some of Envoy's reports, one in 5 s.
 const LASTS: Duration = Duration::from_secs(24);
 
 /// The filter and the cluster of envoy/gateway/quotas.yaml, for a gateway at `grpc`; the filter is changed by `change`.
@@ -34,7 +34,7 @@ async fn edge(gateway: &Gateway, upstream: &Server, change: impl FnOnce(&mut Val
     envoy
 }
 
-/// Asks `/v1/check` so many times a second; says when it was let through, from `began` on.
+/// Asks `/v1/check` this many times a second; returns when it was let through, from `began` on.
 async fn checks(began: Instant, mut client: Client, asked: Value, per_second: u32) -> Vec<Duration> {
     let ask = Ask::new(Method::POST, "/v1/check").header("content-type", "application/json");
     let ask = ask.body(asked.to_string());
@@ -49,7 +49,7 @@ async fn checks(began: Instant, mut client: Client, asked: Value, per_second: u3
     allowed
 }
 
-/// Sends `ask` so many times a second; says when it was let through, from `began` on.
+/// Sends `ask` this many times a second; returns when it was let through, from `began` on.
 async fn requests(began: Instant, mut client: Client, ask: Ask, per_second: u32) -> Vec<Duration> {
     let run = open_loop(&mut client, &ask, per_second, LASTS).await;
     run.assert_only_decisions();
@@ -104,7 +104,7 @@ async fn an_envoy_with_quotas_and_v1_check_share_a_bucket() {
 
 // I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_doors_share_a_strict_rule_to_the_token() {
+async fn three_protocols_share_a_strict_rule_exactly() {
     const RATE: f64 = 10.0;
     const BURST: f64 = 20.0;
     const CLIENT: &str = "203.0.113.7";
@@ -131,7 +131,7 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     let asked = json!({"method": "POST", "path": "/login", "address": CLIENT});
     let check = Client::of_port(nyc.weir_sync.address().port());
     let began = Instant::now();
-    // Each at a rate of its own: if all asked at the same multiple of the rule's rate, the door that comes first
+    // Each at a rate of its own: if all asked at the same multiple of the rule's rate, the protocol that comes first
     // after one token would come first after every token.
     let (by_filter, by_module, by_check) = tokio::join!(
         requests(began, by_quota.client(), login(CLIENT), 19),
@@ -144,8 +144,10 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     let all = count(&by_filter) + count(&by_module) + count(&by_check);
     assert!(all >= 0.8 * given, "{all} of {given}");
     // Their parts of a budget that all acquire from differ, but none is left out.
-    for (door, admitted) in [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)] {
-        assert!(count(&admitted) > 0.1 * given, "{door}: {} of {given}", admitted.len());
+    for (protocol, admitted) in
+        [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)]
+    {
+        assert!(count(&admitted) > 0.1 * given, "{protocol}: {} of {given}", admitted.len());
     }
 }
 
@@ -168,7 +170,7 @@ async fn without_weir_sync_an_assignment_holds_until_it_expires() {
     for _ in 0..20 {
         assert_eq!(send().await, 429);
     }
-    // Then `expired_assignment_behavior` has its say.
+    // Then `expired_assignment_behavior` decides.
     let lives =
         until("the assignment to expire", async || (send().await == 200).then(|| ended.elapsed())).await;
     println!("it expired after {lives:?}");

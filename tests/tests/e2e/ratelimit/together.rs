@@ -1,4 +1,4 @@
-//! All doors at once: what goes through Envoy's own filter, through Weir's module and past `/v1/check` is one quota.
+//! All protocols at once: requests through Envoy's own filter, Weir's module and `/v1/check` share one quota.
 //!
 //! Each of the three asks for the same client all the time, and for many times its quota. The rule is strict, and
 //! its acquires wait for a replica, so the quota holds at every moment from the first request on, whatever happens to
@@ -25,10 +25,10 @@ use crate::sync::synced;
 const RATE: u32 = 5;
 const BURST: u32 = 10;
 const CLIENT: &str = "203.0.113.7";
-/// How long everybody asks, and when the master dies.
+/// Time for which everybody asks, and the time at which the master dies.
 const LASTS: Duration = Duration::from_secs(26);
 const KILLED_AT: Duration = Duration::from_secs(6);
-/// How long after the new master has a replica the doors may deny.
+/// Time for which the protocols may deny after the new master has a replica.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 /// Between the answer to a request and the next request.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -39,7 +39,7 @@ fn quota() -> Value {
     rules([with(rule, "match", json!({"path": {"exact": "/login"}}))])
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Admitted,
@@ -48,7 +48,7 @@ enum Fate {
     Unchecked,
 }
 
-/// Asks until the end, and says when which answer came, from `began` on.
+/// Asks until the end; returns the time of each answer, from `began` on.
 async fn asks(began: Instant, mut ask: impl AsyncFnMut() -> Fate) -> Vec<(Duration, Fate)> {
     let mut answers = Vec::new();
     while began.elapsed() < LASTS {
@@ -90,14 +90,14 @@ fn admitted(answers: &[(Duration, Fate)]) -> impl Iterator<Item = Duration> {
     answers.iter().filter(|(_, fate)| *fate == Fate::Admitted).map(|(at, _)| *at)
 }
 
-/// What the quota gives within `span`.
+/// The quota of `span`.
 fn given(span: Duration) -> f64 {
     f64::from(BURST) + f64::from(RATE) * span.as_secs_f64()
 }
 
 // I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_doors_give_one_quota_while_redis_fails_over() {
+async fn three_protocols_share_one_quota_while_redis_fails_over() {
     let _place = measuring().await;
     let mut group = Sentinels::start_with(2).await;
     let waits = ["--store-wait-ms", "100"];
@@ -129,20 +129,23 @@ async fn three_doors_give_one_quota_while_redis_fails_over() {
         failing,
     );
 
-    let doors = [("the filter", &by_filter), ("the module", &by_module), ("/v1/check", &by_check)];
-    for (door, answers) in doors {
+    let protocols = [("the filter", &by_filter), ("the module", &by_module), ("/v1/check", &by_check)];
+    for (protocol, answers) in protocols {
         let of = |fate| answers.iter().filter(|(_, found)| *found == fate).count();
         let (limited, unchecked) = (of(Fate::Limited), of(Fate::Unchecked));
-        println!("{door}: {} admitted, {limited} limited, {unchecked} unchecked", admitted(answers).count());
+        println!(
+            "{protocol}: {} admitted, {limited} limited, {unchecked} unchecked",
+            admitted(answers).count()
+        );
         let (before, after) =
             (admitted(answers).any(|at| at < KILLED_AT), admitted(answers).any(|at| at > in_step));
         assert!(
             before && after,
-            "{door} admitted nothing before the fail-over ({before}) or after it ({after})"
+            "{protocol} admitted nothing before the fail-over ({before}) or after it ({after})"
         );
-        assert!(limited > 0, "{door} was asked for more than the quota");
+        assert!(limited > 0, "{protocol} was asked for more than the quota");
     }
-    let mut all: Vec<_> = doors.into_iter().flat_map(|(_, answers)| admitted(answers)).collect();
+    let mut all: Vec<_> = protocols.into_iter().flat_map(|(_, answers)| admitted(answers)).collect();
     all.sort_unstable();
     for (index, at) in all.iter().enumerate() {
         let count = f64::from(u32::try_from(index + 1).expect("some hundreds"));

@@ -1,4 +1,4 @@
-//! A weir-sync with a door for gRPC, and a client of it.
+//! A weir-sync with a gateway over gRPC, and a client of it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -44,32 +44,32 @@ pub(crate) type QuotaClient =
     rate_limit_quota_service_client::RateLimitQuotaServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// A weir-sync that answers gRPC.
-pub(crate) struct Door {
+pub(crate) struct Gateway {
     pub(crate) weir_sync: WeirSync,
     pub(crate) address: SocketAddr,
     tokens: NamedTempFile,
 }
 
-impl Door {
+impl Gateway {
     /// Over `store`, with these rules in force.
     pub(crate) async fn open(store: &str, rules: &Value) -> Self {
         Self::open_for("check", store, rules).await
     }
 
-    /// The same, for clients whose token is for these doors.
-    pub(crate) async fn open_for(doors: &str, store: &str, rules: &Value) -> Self {
+    /// The same, for clients whose token has these scopes.
+    pub(crate) async fn open_for(scopes: &str, store: &str, rules: &Value) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port::free()));
         let listen = address.to_string();
         let tokens = NamedTempFile::new().expect("a file");
-        fs::write(tokens.path(), format!("callers {doors} {TOKEN_OF_CHECKS}\n")).expect("a file to write");
+        fs::write(tokens.path(), format!("callers {scopes} {TOKEN_OF_CHECKS}\n")).expect("a file to write");
         let path = tokens.path().to_str().expect("a path");
         let arguments = ["--gateway", "on", "--grpc-listen", &listen, "--check-token-file", path];
         let weir_sync = WeirSync::start_with("fra", store, &arguments).await;
-        let door = Self { weir_sync, address, tokens };
-        door.serves().await;
-        Operator::of(&door.weir_sync).put_good(rules).await;
-        runs_rules(&door.weir_sync).await;
-        door
+        let gateway = Self { weir_sync, address, tokens };
+        gateway.serves().await;
+        Operator::of(&gateway.weir_sync).put_good(rules).await;
+        runs_rules(&gateway.weir_sync).await;
+        gateway
     }
 
     /// Takes its token out of the file, and puts another one in.
@@ -106,15 +106,15 @@ impl Door {
         )
     }
 
-    /// A client on a connection of its own to the door at `address`.
+    /// A client on a connection of its own to the gateway at `address`.
     pub(crate) async fn client_of(address: SocketAddr) -> Client {
         RateLimitServiceClient::with_interceptor(connected(address).await, Bearer(Some(TOKEN_OF_CHECKS)))
     }
 
-    /// Waits until its health says that it serves.
+    /// Waits until its health is `SERVING`.
     pub(crate) async fn serves(&self) {
         let channel = self.channel().await;
-        until("the door to serve", async || {
+        until("the gateway to serve", async || {
             let status = crate::health::status(&channel, "").await;
             (status == crate::health::SERVING).then_some(())
         })
@@ -122,10 +122,10 @@ impl Door {
     }
 }
 
-/// A channel to the door at `address`.
+/// A channel to the gateway at `address`.
 async fn connected(address: SocketAddr) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    until("the door to open", async || endpoint.connect().await.ok()).await
+    until("the gateway to open", async || endpoint.connect().await.ok()).await
 }
 
 /// Waits until the gateway of `weir_sync` runs the current rules.

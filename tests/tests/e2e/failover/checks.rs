@@ -1,4 +1,4 @@
-//! What became of a load.
+//! The outcome of a load.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use weir_tests::fleet::reference::{Account, earned};
 use super::watch::FORGOTTEN;
 use super::{AT, Asker};
 
-/// What a rule that is not strict must admit of a load, as a part of what one ideal bucket for each client would have.
+/// Admissions that a rule without `strict` must have, as a part of those of one ideal bucket for each client.
 const RATIO: std::ops::RangeInclusive<f64> = 0.98..=1.02;
-/// What clients get in any three seconds, from those before something happens to those after it, as a part of their
-/// rate.
+/// The admissions of clients in any three seconds, from those before something happens to those after it, as a part of
+/// their rate.
 const UNDISTURBED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 /// The same of those whose master is concerned: they go on with their regions' shares, and a region that admitted
 /// less than its own for a while catches up. Any three seconds of a quota allow its rate and a burst, a second's
@@ -58,7 +58,7 @@ impl Outcome {
         self.clients(which).flat_map(of).collect()
     }
 
-    /// What was admitted, as a part of what one ideal bucket for each client would have admitted of the same requests.
+    /// Admissions, as a part of those of one ideal bucket for each client with the same requests.
     fn ratio(&self, which: Which<'_>) -> f64 {
         let accounts: Vec<_> =
             self.clients(which).map(|(client, asker)| self.account(client, asker)).collect();
@@ -72,7 +72,7 @@ impl Outcome {
         ratios.fold((f64::INFINITY, 0.0), |(least, most), ratio| (ratio.min(least), ratio.max(most)))
     }
 
-    /// What was admitted between `from` and `to`, as a part of the quota's rate.
+    /// Admissions between `from` and `to`, as a part of the quota's rate.
     fn part(&self, which: Which<'_>, from: Duration, to: Duration) -> f64 {
         let (mut admitted, mut rate) = (0.0, 0.0);
         for (client, asker) in self.clients(which) {
@@ -82,7 +82,7 @@ impl Outcome {
         admitted / rate
     }
 
-    /// What every second of the load admitted, as a part of the quota's rate, in hundredths.
+    /// Admissions of every second of the load, as a part of the quota's rate, in hundredths.
     fn seconds(&self, which: Which<'_>) -> Vec<i64> {
         let second = |from| {
             let part = self.part(which, Duration::from_secs(from), Duration::from_secs(from + 1));
