@@ -137,7 +137,7 @@ fn in_one_line(request: &Value, route: Option<&str>) -> String {
     let mut line = format!("{} {}", text("method"), text("path"));
     let places = [("to", text("host")), ("from", text("address")), ("on route", route.unwrap_or_default())]
         .into_iter();
-    line.extend(places.filter(|(_, what)| !what.is_empty()).map(|(says, what)| format!(" {says} {what}")));
+    line.extend(places.filter(|(_, what)| !what.is_empty()).map(|(label, what)| format!(" {label} {what}")));
     for (name, lines) in request["headers"].as_object().into_iter().flatten() {
         let lines = lines.as_array().into_iter().flatten().filter_map(Value::as_str);
         line.extend(lines.map(|value| format!(", {name}: {value}")));
@@ -149,7 +149,7 @@ fn in_one_line(request: &Value, route: Option<&str>) -> String {
 /// Adds the claims in `value`, whose names begin with `path`.
 fn add_claims(value: &Value, path: &str, line: &mut String) {
     if let Some(text) = value.as_str() {
-        line.push_str(&format!(", claim {path}={text}"));
+        line.extend([", claim ", path, "=", text]);
     }
     for (name, value) in value.as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
