@@ -77,9 +77,9 @@ struct Workers {
     engines: [Engine; 3],
     ns: u64,
     behind_ns: u64,
-    /// When the ideal bucket is full again.
+    /// Time at which the ideal bucket is full again.
     full_at: u64,
-    /// When each worker last read the clock.
+    /// Time at which each worker last read the clock.
     read_at: [u64; 3],
 }
 
