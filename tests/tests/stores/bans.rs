@@ -104,7 +104,7 @@ async fn random_calls_agree_with_the_reference(store: &dyn Store) {
         for _ in 0..100 {
             let mine: Vec<_> = (0..random.below(4))
                 .map(|_| {
-                    // What an operator says stands for long enough to be heard.
+                    // An override lasts long enough to be exchanged.
                     let lengths = [HOUR_MS, BAN_MS_MAX, 0, 1];
                     let said = random.pick(&[
                         BanState::Banned,
