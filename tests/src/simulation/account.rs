@@ -145,6 +145,9 @@ pub struct Account {
     pub undecided: u64,
     /// True if the budget knew the client when the stretch began.
     pub is_known: bool,
+    /// What POPs had admitted of the key until then while it was cold there, in nanoseconds of refill: it is charged
+    /// once it turns warm.
+    pub cold_ns: u64,
     /// The admissions of the last second, each with its time and tokens, ...
     window: VecDeque<(u64, u32)>,
     /// ... and their sum.
@@ -180,6 +183,7 @@ impl Account {
             unreported: 0,
             undecided: 0,
             is_known: false,
+            cold_ns: 0,
             window: VecDeque::new(),
             window_tokens: 0,
             settle_ns,

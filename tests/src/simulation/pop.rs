@@ -11,6 +11,7 @@ use weir_limiter::engine::{
 };
 use weir_limiter::sync::ACQUIRES_MAX;
 use weir_limiter::table::slot::Entry;
+use weir_protocol::quota::Quota;
 use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
 
@@ -377,6 +378,20 @@ impl Pop {
             meter.set(entry.bucket().fill_ns(time), since);
         }
         meter
+    }
+
+    /// Tokens that `key` has used of its part of `quota`, one of so many, if it is cold at `since` nanoseconds from the
+    /// begin of the traffic.
+    pub fn cold(&mut self, rule: usize, key: u32, (quota, parts): (Quota, u64), since: u64) -> u64 {
+        let Some(Worker { edge, .. }) = self.workers.first() else { return 0 };
+        let time = edge.time(self.clock.at(WARM_UP_NS + since));
+        match edge.limiter().entry(rule, &value_of(key, self.bits[rule]), &mut self.site) {
+            Some(Entry::Cold(cold)) => {
+                let parts = u32::try_from(parts).expect("few POPs");
+                cold.share.tokens_used(&quota, parts, time).into()
+            }
+            _ => 0,
+        }
     }
 
     /// The source that counts what `key` is admitted under a rule, how many tokens that is, and how many of them a

@@ -147,7 +147,12 @@ impl Stretch {
         now: u64,
     ) -> Self {
         let accounts: Vec<_> = accounts.collect();
-        let least = accounts.iter().map(|account| (account.quota, account.owed, target_ns(account.quota)));
+        let owed = |account: &Account| {
+            let mut owed = account.owed;
+            owed.charge(account.cold_ns, now);
+            owed
+        };
+        let least = accounts.iter().map(|account| (account.quota, owed(account), target_ns(account.quota)));
         let most = accounts.iter().map(|account| (account.quota, account.debt, 0));
         let (least, most) = (Ideal::new(least).with_buckets_at_pops(at_pops), Ideal::new(most));
         let begun = |account: &mut Account| {
@@ -164,7 +169,7 @@ impl Stretch {
                 by_floor: 0,
                 unreported: account.unreported,
                 was_known: account.is_known,
-                owed_ns: account.owed.deficit_ns(now),
+                owed_ns: owed(account).deficit_ns(now),
                 known_ns: account.known.deficit_ns(now),
             }
         };

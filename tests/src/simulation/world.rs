@@ -231,8 +231,9 @@ impl World {
             let id = self.reference.id(rule, key);
             let kept_ns = self.store.deficit_ns(&id, WARM_UP_NS + now);
             let is_known = self.store.charged(&id) > 0;
+            let cold_ns = if now > 0 { self.cold_ns(rule, key, now) } else { 0 };
             let account = self.reference.account_mut(rule, key);
-            account.is_known = is_known;
+            (account.is_known, account.cold_ns) = (is_known, cold_ns);
             // The budget knows best what a fault cost: debt that it forgave is not paid back, and what it charged
             // because a clock went back is.
             if now > 0 && !account.sharing.strict {
@@ -257,6 +258,18 @@ impl World {
             AtPops::new(missing, withheld[rule].unwrap_or(0), news)
         };
         self.reference.begin_stretch(&self.setup, now, at_pops);
+    }
+
+    /// Tokens of `key` admitted at POPs where it is cold, in nanoseconds of refill: half of a fair share at most.
+    fn cold_ns(&mut self, rule: usize, key: u32, now: u64) -> u64 {
+        let account = self.reference.account(rule, key);
+        if account.sharing.strict {
+            return 0;
+        }
+        let (quota, parts) = (account.quota, 2 * self.pops.len() as u64);
+        let most = u64::from(quota.burst()).div_ceil(parts);
+        let cold = self.pops.iter_mut().filter(|pop| pop.is_up);
+        cold.map(|pop| pop.cold(rule, key, (quota, parts), now).min(most) * quota.token_ns()).sum()
     }
 
     /// Counts the tokens that will never be reported, and those not decided yet. Returns, by rule and key, the tokens
