@@ -54,7 +54,7 @@ export function override(rule, key, present) {
     text: `The rule ${rule} gives this key another rate, at every POP, until then. Its bucket starts full.`,
     fields: [
       { name: 'rate', label: 'Rate', value: present, placeholder: '100/s' },
-      { name: 'burst', label: 'Burst (empty: as the rate says)', isRequired: false, placeholder: '200' }, forHow,
+      { name: 'burst', label: 'Burst (empty: that of the rate)', isRequired: false, placeholder: '200' }, forHow,
     ],
     act: ({ rate: to, burst, for: time, comment }) => put(`${keyPath(rule, key)}/override`, {
       rate: to, ...(burst ? { burst: Number(burst) } : {}), for: time, reason: comment,

@@ -1,7 +1,7 @@
 // The canary: its progress, with buttons to promote it and to take it back.
 
 import { ask, commented, json } from './api.js';
-import { $, say } from './dom.js';
+import { $, setText } from './dom.js';
 import { question } from './question.js';
 
 let shown = null;
@@ -14,12 +14,12 @@ export function showCanary(canary) {
   $('canary').hidden = !canary;
   if (!canary) return;
   const { running = [], refused = [], waiting = [] } = canary;
-  say('canary-where', `A canary runs at ${where(canary)}`);
+  setText('canary-where', `A canary runs at ${where(canary)}`);
   const parts = [`${running.length} of ${running.length + refused.length + waiting.length} POPs run it`];
   if (refused.length) parts.push(`refused by ${refused.join(', ')}`);
   if (waiting.length) parts.push(`not yet at ${waiting.join(', ')}`);
-  say('canary-said', `${parts.join('; ')}.`);
-  $('canary-said').className = refused.length ? 'bad' : 'note';
+  setText('canary-progress', `${parts.join('; ')}.`);
+  $('canary-progress').className = refused.length ? 'bad' : 'note';
 }
 
 function promote() {
@@ -36,7 +36,7 @@ function withdraw() {
 
 /** Asks for confirmation and shows the canary's changes. */
 function about(title, text, verb, isCalm, act) {
-  const done = async (said) => { await act(said); document.dispatchEvent(new Event('changed')); };
+  const done = async (values) => { await act(values); document.dispatchEvent(new Event('changed')); };
   question({ title, text, verb, isCalm, diff: changes(), act: done });
 }
 

@@ -1,7 +1,7 @@
 // The console at `/`: live data from `/v1/live`, queries, and an operator's most common changes.
 
 import { Refused, ask, token } from './api.js';
-import { $, say } from './dom.js';
+import { $, setText } from './dom.js';
 import { showCanary, startCanary } from './canary.js';
 import { startExplain } from './explain.js';
 import { refreshKeys, startKeys } from './keys.js';
@@ -19,8 +19,8 @@ let revision = null;
 
 function state(kind, text, more = '') {
   $('state').dataset.state = kind;
-  say('state', text);
-  say('gone', more);
+  setText('state', text);
+  setText('gone', more);
   $('gone').hidden = !more;
   document.body.classList.toggle('stale', kind === 'gone');
 }
@@ -35,13 +35,13 @@ function show(live) {
   if (live.fleet && live.fleet.version !== revision) {
     revision = live.fleet.version;
     refreshOverrides();
-    listVersions().then(() => say('versions-wrong', ''), (error) => { revision = null; say('versions-wrong', error.message); });
+    listVersions().then(() => setText('versions-wrong', ''), (error) => { revision = null; setText('versions-wrong', error.message); });
   }
 }
 
 /** Shows the operator's name and applies the role. */
 function you({ name, role }) {
-  say('you', role === 'read' ? `${name}, who may only look` : name);
+  setText('you', role === 'read' ? `${name}, who may only look` : name);
   document.body.classList.toggle('reads', role === 'read');
 }
 
@@ -50,7 +50,7 @@ const EVENTS = { status: show, you };
 /** Reads events until the stream ends. EventSource cannot send the token in a header, so this uses fetch. */
 async function listen(signal) {
   const own = new AbortController();
-  const giveUp = () => own.abort(new Error(`nothing was heard for ${SILENCE_MS / 1000} s`));
+  const giveUp = () => own.abort(new Error(`nothing was received for ${SILENCE_MS / 1000} s`));
   let silence = setTimeout(giveUp, SILENCE_MS);
   try {
     const answer = await ask('v1/live', { signal: AbortSignal.any([signal, own.signal]), headers: { accept: 'text/event-stream' } });
@@ -66,7 +66,7 @@ async function listen(signal) {
       silence = setTimeout(giveUp, SILENCE_MS);
       const events = (rest + value).split('\n\n');
       rest = events.pop();
-      events.forEach(hear);
+      events.forEach(handle);
     }
   } catch (error) {
     throw own.signal.aborted ? own.signal.reason : error;
@@ -77,7 +77,7 @@ async function listen(signal) {
   }
 }
 
-function hear(event) {
+function handle(event) {
   const of = (field) => event.split('\n').filter((line) => line.startsWith(`${field}: `)).map((line) => line.slice(field.length + 2)).join('\n');
   state('live', 'live');
   EVENTS[of('event')]?.(JSON.parse(of('data')));
@@ -102,10 +102,10 @@ async function run() {
 }
 
 function enter(error) {
-  say('entered', token.get() || error.status === 403 ? error.message : '');
+  setText('entered', token.get() || error.status === 403 ? error.message : '');
   token.forget();
   state('waiting', 'not connected');
-  say('you', '');
+  setText('you', '');
   for (const dialog of document.querySelectorAll('dialog[open]')) dialog.close();
   $('shown').hidden = true;
   $('leave').hidden = true;

@@ -3,7 +3,7 @@
 export const $ = (id) => document.getElementById(id);
 
 /** Sets an element's text only if it differs, because screen readers announce each change. */
-export const say = (id, text) => { const element = $(id); if (element.textContent !== text) element.textContent = text; };
+export const setText = (id, text) => { const element = $(id); if (element.textContent !== text) element.textContent = text; };
 
 /** Creates an element: `make('p', {className: 'note'}, 'text', child)`. */
 export function make(tag, fields = {}, ...children) {
@@ -37,12 +37,12 @@ export function rows(id, list, name, cells) {
   const focused = document.activeElement;
   const kept = new Map();
   list.forEach((item, place) => {
-    const said = JSON.stringify(item);
+    const content = JSON.stringify(item);
     let row = known.get(name(item));
-    if (!row || row.said !== said) {
+    if (!row || row.content !== content) {
       const made = cells(item);
       if (row) refresh(row.tr, made); else row = { tr: make('tr', {}, ...made) };
-      row.said = said;
+      row.content = content;
     }
     kept.set(name(item), row);
     if (body.children[place] !== row.tr) body.insertBefore(row.tr, body.children[place] || null);

@@ -2,7 +2,7 @@
 
 import { allowAddress, banAddress, banKey, override, reset } from './actions.js';
 import { json, keyPath } from './api.js';
-import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
+import { $, button, cell, make, number, rate, rows, setText, secondsUntil, span } from './dom.js';
 
 /** True if a key can be given another rate: an address, a network, `all`, or a single value. */
 const isNamed = (key) => !key.startsWith('hex:') && !key.includes(' text:') && key !== 'lacking';
@@ -14,9 +14,9 @@ let looks = 0;
 export async function lookAt(rule, key) {
   const dialog = $('key');
   const look = ++looks;
-  say('key-title', key);
-  say('key-rule', rule);
-  say('key-wrong', '');
+  setText('key-title', key);
+  setText('key-rule', rule);
+  setText('key-wrong', '');
   for (const id of ['key-figures', 'key-actions', 'key-places']) $(id).replaceChildren();
   $('key-where').hidden = true;
   if (!dialog.open) dialog.showModal();
@@ -24,7 +24,7 @@ export async function lookAt(rule, key) {
     const one = await json(keyPath(rule, key));
     if (look === looks) show(one);
   } catch (error) {
-    if (look === looks) say('key-wrong', error.message);
+    if (look === looks) setText('key-wrong', error.message);
   }
 }
 

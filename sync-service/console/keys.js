@@ -2,7 +2,7 @@
 
 import { banKey, reset } from './actions.js';
 import { json, patience } from './api.js';
-import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
+import { $, button, cell, make, number, rate, rows, setText, secondsUntil, span } from './dom.js';
 import { lookAt } from './key.js';
 import { limitedPerS } from './status.js';
 
@@ -29,9 +29,9 @@ export async function refreshKeys(isNow = false) {
   }
   try {
     show(await json(`v1/keys?${query}`, { signal: AbortSignal.any([own.signal, patience()]) }));
-    say('keys-wrong', '');
+    setText('keys-wrong', '');
   } catch (error) {
-    if (asking === own) say('keys-wrong', `The keys cannot be listed: ${error.message}`);
+    if (asking === own) setText('keys-wrong', `The keys cannot be listed: ${error.message}`);
   } finally {
     if (asking === own) asking = null;
   }
@@ -43,10 +43,10 @@ function show(answer) {
   const { keys, found } = answer;
   const isAll = !$('keys-rule').value && !$('keys-prefix').value.trim();
   $('keys-none').hidden = keys.length > 0;
-  say('keys-none', isAll ? nobody() : 'No top key is like that. Keys that are far from their quota are not listed.');
+  setText('keys-none', isAll ? noKeys() : 'No top key is like that. Keys that are far from their quota are not listed.');
   $('keys-table').hidden = !keys.length;
   const partial = answer.is_partial ? ' Only what reports to this weir-sync: the store is out of reach, or another weir-sync is of another version.' : '';
-  say('keys-said', keys.length ? `${number(keys.length)} of ${number(found)} top keys, over the last ${answer.window_s} s.${partial}` : partial.trim());
+  setText('keys-summary', keys.length ? `${number(keys.length)} of ${number(found)} top keys, over the last ${answer.window_s} s.${partial}` : partial.trim());
   const most = Math.max(...keys.map((key) => key.limited_per_s), 0.001);
   rows('keys', keys, (key) => `${key.rule} ${key.key}`, (key) => cells(key, most));
 }
@@ -69,11 +69,11 @@ function cells(key, most) {
 }
 
 /** Explanation of an empty list. */
-function nobody() {
+function noKeys() {
   const limited = limitedPerS();
   return limited
     ? `No key is listed, but ${rate(limited)} requests a second are limited: by rules whose keys POPs do not report, or at POPs that cannot be asked now.`
-    : 'No key is near its quota: nobody is limited.';
+    : 'No key is near its quota: none is limited.';
 }
 
 /** Shortens a key in hexadecimal to its beginning and end, which suffice to distinguish it. */

@@ -2,7 +2,7 @@
 
 import { banOrAllow, lift, subject } from './actions.js';
 import { json } from './api.js';
-import { $, button, cell, make, rows, say, secondsUntil, span } from './dom.js';
+import { $, button, cell, make, rows, setText, secondsUntil, span } from './dom.js';
 
 let isStale = true;
 
@@ -15,14 +15,14 @@ export async function listOverrides() {
   isStale = false;
   try {
     const { overrides } = await json('v1/overrides');
-    say('overrides-wrong', '');
+    setText('overrides-wrong', '');
     $('overrides-none').hidden = overrides.length > 0;
     $('overrides-table').hidden = !overrides.length;
     overrides.sort((a, b) => a.at < b.at ? 1 : -1);
     rows('overrides', overrides, (one) => String(one.id), cells);
   } catch (error) {
     isStale = true;
-    say('overrides-wrong', `The overrides cannot be listed: ${error.message}`);
+    setText('overrides-wrong', `The overrides cannot be listed: ${error.message}`);
   }
 }
 

@@ -1,6 +1,6 @@
 // Confirmation dialog for changes.
 
-import { $, make, say } from './dom.js';
+import { $, make, setText } from './dom.js';
 
 /** Number of questions so far. A late answer to an earlier question must not affect the current one. */
 let asked = 0;
@@ -14,28 +14,28 @@ export function question({ title, text, verb, diff, fields = [], isCalm = false,
   const dialog = $('ask');
   const own = ++asked;
   const isOpen = () => own === asked && dialog.open;
-  say('ask-title', title);
-  say('ask-text', text);
-  say('ask-wrong', '');
-  say('ask-yes', verb);
+  setText('ask-title', title);
+  setText('ask-text', text);
+  setText('ask-wrong', '');
+  setText('ask-yes', verb);
   $('ask-yes').className = isCalm ? 'main' : 'danger main';
   $('ask-comment').value = '';
   $('ask-diff').hidden = true;
   $('ask-yes').disabled = Boolean(diff);
   $('undone').hidden = true;
   $('ask-fields').replaceChildren(...fields.map(field));
-  const said = () => Object.fromEntries(fields.map(({ name }) => [name, $(`ask-${name}`).value.trim()]));
+  const values = () => Object.fromEntries(fields.map(({ name }) => [name, $(`ask-${name}`).value.trim()]));
   $('ask-yes').onclick = async (event) => {
     event.preventDefault();
     if (!$('ask-form').reportValidity()) return;
     $('ask-yes').disabled = true;
-    say('ask-wrong', '');
+    setText('ask-wrong', '');
     try {
-      await act({ ...said(), comment: $('ask-comment').value.trim() });
+      await act({ ...values(), comment: $('ask-comment').value.trim() });
       if (isOpen()) dialog.close();
     } catch (error) {
-      if (isOpen()) return say('ask-wrong', error.message);
-      say('undone', `${title} It failed after the question was left: ${error.message}`);
+      if (isOpen()) return setText('ask-wrong', error.message);
+      setText('undone', `${title} It failed after the question was left: ${error.message}`);
       $('undone').hidden = false;
     } finally {
       if (own === asked) $('ask-yes').disabled = false;
@@ -49,7 +49,7 @@ export function question({ title, text, verb, diff, fields = [], isCalm = false,
     $('ask-diff').textContent = lines;
     $('ask-diff').hidden = false;
     $('ask-yes').disabled = false;
-  }, (error) => { if (isOpen()) say('ask-wrong', error.message); });
+  }, (error) => { if (isOpen()) setText('ask-wrong', error.message); });
 }
 
 function field({ name, label, value = '', options, placeholder = '', isRequired = true }) {

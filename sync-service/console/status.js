@@ -1,6 +1,6 @@
 // Live state from the stream: anomalies, the store, the POPs and the rules.
 
-import { $, ago, button, cell, make, number, rate, rows, say } from './dom.js';
+import { $, ago, button, cell, make, number, rate, rows, setText } from './dom.js';
 import { Plot } from './plot.js';
 import { lookAt } from './key.js';
 import { nameOf } from './versions.js';
@@ -15,16 +15,16 @@ let rates = null;
 let plotted = '';
 let limited_per_s = 0;
 /** Received rates: the columns of the plot, by rule. */
-const heard = new Map();
+const received = new Map();
 
 export function showStatus(live) {
   const { store, fleet, budgets } = live;
-  say('where', `${live.replica} \u00b7 ${live.weir_sync}`);
+  setText('where', `${live.replica} \u00b7 ${live.weir_sync}`);
   showOdd(live.anomalies || []);
   tile('store', store.is_up ? `${number(store.rtt_ms, 1)} ms` : 'out of reach', store.is_up ? '' : 'bad');
-  say('store-silence', store.is_up ? 'to answer' : `last answer ${ago(store.silence_s)}: ${store.problem}`);
+  setText('store-silence', store.is_up ? 'to answer' : `last answer ${ago(store.silence_s)}: ${store.problem}`);
   tile('in-debt', number(budgets.in_debt), budgets.in_debt ? 'warn' : '');
-  say('budgets', `of ${number(budgets.count)} budgets`);
+  setText('budgets', `of ${number(budgets.count)} budgets`);
   trips ??= new Plot('trips', [{ label: 'store', colour: '--mark' }], 'ms');
   trips.add(live.at_s, [store.rtt_ms]);
   if (fleet) showPops(fleet);
@@ -32,7 +32,7 @@ export function showStatus(live) {
 }
 
 function tile(id, text, kind = '') {
-  say(id, text);
+  setText(id, text);
   $(id).className = kind;
 }
 
@@ -60,15 +60,15 @@ function showOdd(list) {
 function showPops(fleet) {
   const isWhole = fleet.current === fleet.count;
   tile('pops-current', `${number(fleet.current)} of ${number(fleet.count)}`, isWhole ? '' : 'warn');
-  const said = fleet.rule_set
+  const summary = fleet.rule_set
     ? `Version ${nameOf(fleet.rule_set)}${fleet.canary ? ', or its canary,' : ''} runs at ${fleet.current} of ${fleet.count} POPs.`
     : 'There is no rule set of the fleet\u2019s: POPs run their own configuration\u2019s.';
   const others = fleet.count - fleet.pops.length;
-  say('pops-said', others > 0 ? `${said} ${others} of those that do are not listed.` : said);
+  setText('pops-summary', others > 0 ? `${summary} ${others} of those that do are not listed.` : summary);
   rows('pops', fleet.pops, (pop) => pop.name, (pop) => [
     cell('POP', pop.name, 'name'), cell('Region', pop.region), cell('Version', versionOf(pop, fleet)),
     cell('State', stateOf(pop, fleet), pop.is_current ? 'good' : 'bad'), cell('Sync', pop.connectivity || '\u2013', CONNECTIVITY[pop.connectivity]),
-    cell('Clock', clockOf(pop), isOff(pop) ? 'figure warn' : 'figure'), cell('Module', pop.module || '\u2013'), cell('Heard', ago(pop.silent_s), 'figure'),
+    cell('Clock', clockOf(pop), isOff(pop) ? 'figure warn' : 'figure'), cell('Module', pop.module || '\u2013'), cell('Last report', ago(pop.silent_s), 'figure'),
   ]);
 }
 
@@ -108,7 +108,7 @@ function showRules(live) {
   $('outcomes').hidden = !has;
   if (has) {
     plotRates(live.at_s, now);
-    for (const [outcome] of OUTCOMES) say(`all-${outcome}`, rate(sum(now, outcome)));
+    for (const [outcome] of OUTCOMES) setText(`all-${outcome}`, rate(sum(now, outcome)));
     limited_per_s = sum(now, 'limited');
     const where = live.rates.is_partial ? 'a second, at this weir-sync\u2019s POPs' : 'a second';
     for (const under of document.querySelectorAll('#outcomes .under')) under.textContent = where;
@@ -139,7 +139,7 @@ const sum = (rules, outcome) => rules.reduce((all, rule) => all + (rule[`${outco
 function plotRates(at_s, rules) {
   rates ??= new Plot('rates-plot', OUTCOMES.map(([label, colour]) => ({ label, colour })), '');
   const add = (name, list) => {
-    const columns = heard.get(name) || heard.set(name, [[], ...OUTCOMES.map(() => [])]).get(name);
+    const columns = received.get(name) || received.set(name, [[], ...OUTCOMES.map(() => [])]).get(name);
     [at_s, ...OUTCOMES.map(([outcome]) => sum(list, outcome))].forEach((value, column) => columns[column].push(value));
     if (columns[0].length > PLOT_POINTS_MAX) for (const column of columns) column.shift();
   };
@@ -147,13 +147,13 @@ function plotRates(at_s, rules) {
   for (const rule of rules) add(rule.rule, [rule]);
   const names = ['', ...rules.map((rule) => rule.rule)];
   // The console may be open for weeks, so the data of removed rules is dropped.
-  for (const name of [...heard.keys()]) if (!names.includes(name)) heard.delete(name);
-  if (!heard.has(plotted)) plotted = '';
-  rates.show(heard.get(plotted));
+  for (const name of [...received.keys()]) if (!names.includes(name)) received.delete(name);
+  if (!received.has(plotted)) plotted = '';
+  rates.show(received.get(plotted));
   const select = $('plotted');
   if (names.join() !== [...select.options].map((option) => option.value).join()) {
     select.replaceChildren(...names.map((name) => make('option', { value: name, textContent: name || 'all rules' })));
     select.value = plotted;
-    select.onchange = () => { plotted = select.value; rates.show(heard.get(plotted)); };
+    select.onchange = () => { plotted = select.value; rates.show(received.get(plotted)); };
   }
 }

@@ -1,7 +1,7 @@
 // The rule set: versions, their differences, rollback and the kill switch.
 
 import { ask, commented, json } from './api.js';
-import { $, button, cell, clock, make, rows, say } from './dom.js';
+import { $, button, cell, clock, make, rows, setText } from './dom.js';
 import { offerRules } from './keys.js';
 import { question } from './question.js';
 
@@ -48,11 +48,11 @@ async function compare(version) {
   const from = current;
   try {
     const text = await changes(from, version);
-    say('diff', `From ${nameOf(from)} to ${nameOf(version)}:\n${text}`);
+    setText('diff', `From ${nameOf(from)} to ${nameOf(version)}:\n${text}`);
     $('diff').hidden = false;
     $('diff').focus();
-    say('versions-wrong', '');
-  } catch (error) { say('versions-wrong', error.message); }
+    setText('versions-wrong', '');
+  } catch (error) { setText('versions-wrong', error.message); }
 }
 
 function rollBack(version) {

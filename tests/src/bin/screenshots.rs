@@ -151,7 +151,7 @@ fn pictures(album: &Album) {
     browser.click("#ask-yes");
     browser.until_shown("#overrides", "tries passwords");
     let everywhere = format!("runs at {0} of {0} POPs", REGIONS.len());
-    browser.until_shown("#pops-said", &everywhere);
+    browser.until_shown("#pops-summary", &everywhere);
     browser.look(1180, 780, false);
     album.to("#overrides-title");
     album.take("console-overrides");

@@ -60,7 +60,7 @@ async fn an_operator_finds_bans_and_resets_a_client() {
     browser.open(&format!("http://{}/", a.weir_sync.address()));
     browser.until_shown("#enter", "Who asks?");
     browser.keys(&format!("{ADMIN_TOKEN}{ENTER}"));
-    browser.until_shown("#pops-said", "runs at 2 of 2 POPs");
+    browser.until_shown("#pops-summary", "runs at 2 of 2 POPs");
     browser.until_shown("#pops", "fresh");
     browser.until_shown("#keys", "203.0.113.7");
     for pop in REGIONS {
@@ -142,7 +142,7 @@ async fn an_operator_finds_bans_and_resets_a_client() {
     // A canary in one region, which is promoted.
     operator.begin_canary("region=nyc1", &rules([rule("per-address", "30/s", 30)])).await;
     browser.until_shown("#canary-where", "A canary runs at the POPs of nyc1");
-    browser.until_shown("#canary-said", "1 of 1 POPs run it");
+    browser.until_shown("#canary-progress", "1 of 1 POPs run it");
     browser.click("#canary-promote");
     browser.until_shown("#ask", "~ rule per-address");
     agree(&browser, "it holds");
