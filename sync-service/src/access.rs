@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_listener_without_a_token_answers_to_its_own_names_alone() {
+    fn a_loopback_listener_without_a_token_needs_its_own_name() {
         for own in [
             "127.0.0.1:7878",
             "127.0.0.2",

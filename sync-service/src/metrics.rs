@@ -139,10 +139,10 @@ metrics! {
     token_uses: Family<Bearer, Counter>;
     /// Open connections.
     connections: Gauge;
-    /// The version of the rule set that POPs are told to run, or with overrides the number of its revision; 0 if
+    /// The version of the rule set that POPs have to run, or with overrides the number of its revision; 0 if
     /// there is none.
     rule_set_version: Gauge;
-    /// The revision that the POPs of a canary are told to run; 0 while none runs.
+    /// The revision that the POPs of a canary have to run; 0 while none runs.
     canary_revision: Gauge;
     /// How often the watched file of rules was found invalid.
     rules_file_errors: Counter;
@@ -161,7 +161,7 @@ metrics! {
     /// Hot keys that this weir-sync grants.
     hot_keys_here: Gauge;
     /// How often a hot key found no room among the 4,096 that are shared, or was dropped for one deeper in debt.
-    /// POPs hear of such a key only when they ask.
+    /// POPs get grants for such a key only when they report it.
     hot_keys_dropped: Counter;
     /// Hot keys in the fleet.
     hot_keys: Gauge;
@@ -171,14 +171,14 @@ metrics! {
     pops_here: Gauge;
     /// Live POPs in the fleet, as last known.
     pops: Gauge;
-    /// 0 while nobody has said how many POPs the fleet has, and those here are taken for all.
+    /// 0 while the number of POPs in the fleet is unknown, and those here are taken for all.
     pops_known: Gauge;
     /// How old the oldest uncharged count of a report was when it was charged.
     lag: Histogram = Histogram::new([0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0]),
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
     reports_offline: Counter;
-    /// Requests that the POPs which report here decided, as far as they say it: allow, limit, shadow (let through,
+    /// Requests that the POPs which report here decided, as far as they report it: allow, limit, shadow (let through,
     /// but limited if the rule were enforced) or deny. The rule `deny list` is the list `deny` and bans of
     /// addresses. The sum over all weir-syncs is the fleet's.
     decisions: Family<OfDecision, Counter>;
@@ -208,7 +208,7 @@ metrics! {
     audit_log_written: Family<OfSink, Counter>;
     /// Events lost, because a sink was slow or gone.
     audit_log_lost: Family<OfSink, Counter>;
-    /// Tokens limited of keys that no `decisions` event tells of, because an interval had more than
+    /// Tokens limited of keys that are in no `decisions` event, because an interval had more than
     /// `audit_log_keys_max`.
     audit_log_omitted: Counter;
     /// How often a sink failed, which is tried again once a second.
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_wrong_with_reports_and_the_store_is_counted_from_zero() {
+    fn errors_of_reports_and_the_store_are_counted_from_zero() {
         let page = page::write(&Metrics::new("eu").1);
         for row in [
             r#"store_errors_total{region="eu",kind="full"} 0"#,

@@ -26,7 +26,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// Problem with `status`. `detail` says what is wrong, or what was expected.
+    /// Problem with `status`. `detail` is the error, or what was expected.
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         let body = object!({
@@ -35,7 +35,7 @@ impl Problem {
         Self { status, body, header: None }
     }
 
-    /// The body cannot be parsed; `detail` says why.
+    /// The body cannot be parsed; `detail` is the reason.
     pub(crate) fn malformed(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
@@ -188,7 +188,7 @@ impl From<ChangeError> for Problem {
             ChangeError::OtherCanary(id) => {
                 Self::new(StatusCode::PRECONDITION_FAILED, detail).with("canary", id.into())
             }
-            ChangeError::Unheard(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
+            ChangeError::UnknownPops(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
             ChangeError::Override(errors) | ChangeError::Strict(errors) | ChangeError::Invalid(errors) => {
                 Self::invalid(detail, &errors)
             }

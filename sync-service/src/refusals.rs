@@ -1,4 +1,4 @@
-//! Logs of refusals, of requests and of the claims of POPs, that nobody can flood.
+//! Logs of refused requests and of refused claims of POPs, with a bounded rate.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ const PAUSE: Duration = Duration::from_mins(1);
 const REFUSALS_MAX: usize = 1_000;
 
 /// Maximum number of bytes logged of a text that a client chose.
-const TOLD_BYTES_MAX: usize = 128;
+const CLIENT_TEXT_BYTES_MAX: usize = 128;
 /// Maximum number of bytes logged of a reason.
 const REASON_BYTES_MAX: usize = 1_024;
 
 /// Text chosen by a client, for the log. A long text is cut, and its length appended.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    cut(text, TOLD_BYTES_MAX)
+    cut(text, CLIENT_TEXT_BYTES_MAX)
 }
 
 fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
@@ -91,7 +91,7 @@ pub(crate) struct RefusedClaims(Mutex<HashMap<(String, RefusedClaimReason), Seen
 
 impl RefusedClaims {
     /// Counts the refusals of `pop`, and logs those that are due.
-    pub(crate) fn note(&self, pop: &str, refused: &[Refusal], metrics: &Metrics) {
+    pub(crate) fn record(&self, pop: &str, refused: &[Refusal], metrics: &Metrics) {
         for refusal in refused {
             let pop = self.log_at(Instant::now(), pop, refusal);
             let claim = RefusedClaim { pop, reason: name(refusal.reason) };
@@ -147,7 +147,7 @@ fn words(reason: RefusedClaimReason) -> &'static str {
             "no rule set that is kept has this rule with this quota; does the POP run rules of its own?"
         }
         RefusedClaimReason::Newer => {
-            "a rule of a newer rule set than this weir-sync has heard of; it is charged once the store says which"
+            "a rule of a newer rule set than this weir-sync knows; it is charged once the store has returned that"
         }
         RefusedClaimReason::Tokens => {
             "more tokens of a key than its bucket can have admitted; they are charged as it refills"
@@ -156,9 +156,7 @@ fn words(reason: RefusedClaimReason) -> &'static str {
             "more keys at once than its share; they get the region's own share of their quota until there is room"
         }
         RefusedClaimReason::Ban => "a ban that the rule does not impose, or too many at once",
-        RefusedClaimReason::Cost => {
-            "a request that cost more than the rule says at most; that much is charged"
-        }
+        RefusedClaimReason::Cost => "a request that cost more than the rule allows; that much is charged",
     }
 }
 
@@ -189,25 +187,25 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_counted_by_pop_and_a_flood_of_pops_takes_bounded_room() {
+    fn refusals_are_counted_by_a_bounded_number_of_pops() {
         let (metrics, _) = Metrics::new("eu");
         let refused = RefusedClaims::default();
         let count = |pop: &str, reason| {
             metrics.report_limits_exceeded.get_or_create(&RefusedClaim { pop: pop.into(), reason }).get()
         };
-        refused.note(
+        refused.record(
             "fra1",
             &[refusal(RefusedClaimReason::Tokens, 3), refusal(RefusedClaimReason::Ban, 1)],
             &metrics,
         );
-        refused.note("fra1", &[refusal(RefusedClaimReason::Tokens, 2)], &metrics);
+        refused.record("fra1", &[refusal(RefusedClaimReason::Tokens, 2)], &metrics);
         assert_eq!((count("fra1", "tokens"), count("fra1", "ban")), (5, 1));
         for n in 0..2 * SEEN_MAX {
-            refused.note(&format!("made-up-{n}"), &[refusal(RefusedClaimReason::Keys, 1)], &metrics);
+            refused.record(&format!("made-up-{n}"), &[refusal(RefusedClaimReason::Keys, 1)], &metrics);
         }
         assert!(refused.0.lock().unwrap().len() <= SEEN_MAX + 1);
         assert_eq!(count(OTHERS, "keys"), SEEN_MAX as u64 + 2);
-        refused.note("fra1", &[refusal(RefusedClaimReason::Tokens, 1)], &metrics);
+        refused.record("fra1", &[refusal(RefusedClaimReason::Tokens, 1)], &metrics);
         assert_eq!(count("fra1", "tokens"), 6, "one that was known before still counts for itself");
     }
 }

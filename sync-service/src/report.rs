@@ -23,8 +23,8 @@ use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::figures::Figures;
 use weir_budget::hub::{Hub, HubSettings, Listing, Pending, ReportResult, StoreReplies};
-use weir_budget::pops::PopNote;
-use weir_budget::report_limits::Speaker;
+use weir_budget::pops::PopRuleSet;
+use weir_budget::report_limits::Reporter;
 use weir_gateway::SyncService;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
@@ -54,11 +54,11 @@ pub(crate) struct ReportHandler {
     /// Rules whose decisions appear in the metrics.
     shown: figures::RateMetrics,
     /// Name of this weir-sync in the store.
-    pub(crate) member: String,
+    pub(crate) replica: String,
     /// Notified when there are bans that were not shared with the other regions yet.
     pub(crate) new_bans: Notify,
     /// True if this weir-sync's last shared text of top keys is not empty.
-    is_busy_told: AtomicBool,
+    has_shared_keys: AtomicBool,
     /// Held while bans are shared: an older answer of the store must not undo an operator's later command.
     sharing: tokio::sync::Mutex<()>,
     /// Start of the hub's clock.
@@ -77,33 +77,33 @@ impl ReportHandler {
             revision: metrics.rule_set_version.clone(),
             canary: metrics.canary_revision.clone(),
         };
-        let region = settings.member.split('/').next().unwrap_or_default();
+        let region = settings.replica.split('/').next().unwrap_or_default();
         Self {
             rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&audit_log))),
             observer: Arc::new(Observer::new(Arc::clone(&audit_log), Arc::clone(&metrics))),
             audit_log,
             store,
             metrics,
-            member: settings.member.clone(),
+            replica: settings.replica.clone(),
             hub: Mutex::new(Hub::new(settings)),
             refused: RefusedClaims::default(),
             shown: figures::RateMetrics::default(),
             new_bans: Notify::new(),
-            is_busy_told: AtomicBool::new(false),
+            has_shared_keys: AtomicBool::new(false),
             sharing: tokio::sync::Mutex::default(),
             started: Instant::now(),
         }
     }
 
-    /// Encoded reply to a `report` of `speaker`.
-    pub(crate) async fn answer(&self, speaker: Speaker, report: Report) -> Vec<u8> {
+    /// Encoded reply to a `report` of `reporter`.
+    pub(crate) async fn answer(&self, reporter: Reporter, report: Report) -> Vec<u8> {
         self.rules.observe_version(report.running.version).await;
         self.update_known_rules();
         let (known, pending) = {
             // Locked once for both calls: other reports wait for the lock, and moving its data between
             // processors is slow.
             let mut hub = self.hub();
-            (hub.known_rules(&report), hub.report(speaker, self.now(), unix_us(), report))
+            (hub.known_rules(&report), hub.report(reporter, self.now(), unix_us(), report))
         };
         self.observer.observe(pending.report(), &known);
         if pending.has_bans() {
@@ -121,14 +121,14 @@ impl ReportHandler {
     /// Passes new rules to the hub.
     fn update_known_rules(&self) {
         if let Some((newest, rules)) = self.rules.news() {
-            self.hub().know_rules(newest, rules);
+            self.hub().set_rules(newest, rules);
         }
     }
 
     /// Sends all requests of a report to the store concurrently. Over Redis this is one round trip, or two for
     /// a request that needs a turn as well as tokens.
     async fn ask(&self, pending: &Pending) -> StoreReplies<StoreError> {
-        let batch = ChargeBatch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
+        let batch = ChargeBatch { replica: &self.replica, pop: pending.pop(), entries: pending.entries() };
         let register = async {
             match pending.registered() {
                 Some(pops) => Ok(pops),
@@ -151,15 +151,15 @@ impl ReportHandler {
         metrics.hot_keys_here.set(gauge(tick.hot_keys));
         let known = metrics.hot_keys_dropped.get();
         metrics.hot_keys_dropped.inc_by(tick.hot_dropped.saturating_sub(known));
-        let (hot, rules, noted) = tokio::join!(
+        let (hot, rules, recorded) = tokio::join!(
             self.list_hot(tick.listing),
             self.rules.listen(),
-            self.store.note_pops(&self.member, &tick.notes)
+            self.store.store_pop_records(&self.replica, &tick.rule_sets)
         );
         if let Some((now_ms, banned)) = self.rules.banned().await {
             self.hub().stand_by(self.now(), now_ms, &banned);
         }
-        hot.and(rules).and(noted)
+        hot.and(rules).and(recorded)
     }
 
     /// Publishes the keys that are hot here, and reads the budgets of those that are hot elsewhere.
@@ -167,7 +167,7 @@ impl ReportHandler {
         let fleet = self.store.hot(listing.items()).await?;
         let look = self.hub().listed(self.now(), listing, &fleet);
         if let Some(look) = look {
-            let batch = ChargeBatch { member: &self.member, pop: "", entries: look.items() };
+            let batch = ChargeBatch { replica: &self.replica, pop: "", entries: look.items() };
             let accounts = self.store.charge(&batch).await;
             self.hub().looked(self.now(), look, accounts);
         }
@@ -193,13 +193,13 @@ impl ReportHandler {
 
     /// POPs that report to this weir-sync.
     pub(crate) fn pops_here(&self) -> Vec<Seen> {
-        let (region, replica) = self.member.split_once('/').unwrap_or((&self.member, ""));
-        let seen = |(note, silent_ns): (PopNote, u64)| Seen {
-            pop: note.pop,
+        let (region, replica) = self.replica.split_once('/').unwrap_or((&self.replica, ""));
+        let seen = |(rule_set, silent_ns): (PopRuleSet, u64)| Seen {
+            pop: rule_set.pop,
             region: region.to_owned(),
             replica: replica.to_owned(),
-            version: note.version,
-            refused: note.refused,
+            version: rule_set.version,
+            refused: rule_set.refused,
             age_us: silent_ns / 1_000,
         };
         self.hub().pops(self.now()).into_iter().map(seen).collect()
@@ -213,14 +213,14 @@ impl ReportHandler {
     }
 
     /// Note for an operator on a change that was made: it does not survive a restart, or it has not reached the
-    /// store yet. None if there is nothing to note.
+    /// store yet. None if neither is the case.
     pub(crate) fn note(&self, offline: Option<&StoreError>) -> Option<String> {
-        let region = self.member.split('/').next().unwrap_or_default();
+        let region = self.replica.split('/').next().unwrap_or_default();
         match offline {
             Some(error) => Some(format!(
-                "{error}: the POPs that report to {} are told, and the store once it answers. Say it to the other \
+                "{error}: the POPs that report to {} get it, and the store once it answers. Make it at the other \
                  weir-syncs of {region}, and of other regions, too",
-                self.member
+                self.replica
             )),
             None if !self.store.is_lasting() => {
                 Some("the store is memory: a restart of weir-sync forgets this (set store)".into())
@@ -318,7 +318,7 @@ impl ReportHandler {
     fn observe(&self, outcome: &ReportResult<StoreError>, took: Duration) {
         let ReportResult { pop, reply, facts, error } = outcome;
         let metrics = &self.metrics;
-        self.refused.note(pop, &facts.refused, metrics);
+        self.refused.record(pop, &facts.refused, metrics);
         metrics.store_latency.observe(took.as_secs_f64());
         metrics.reports_stale.inc_by(u64::from(facts.is_stale));
         match error {

@@ -254,7 +254,7 @@ impl RuleSets {
         let text = document.text();
         let put = NewVersion { document: &text, expected, note: &change.text(), from_file: false };
         let stored = self.store.put_rules(&put).await;
-        made(stored.inspect_err(|error| self.tell_of_lost(error, change))?)
+        made(stored.inspect_err(|error| self.record_uncertain(error, change))?)
     }
 
     /// Notifies POPs of a new version in the store, and records it in the log and the audit log.
@@ -264,11 +264,11 @@ impl RuleSets {
         let ChangeOrigin { note, author, comment, .. } = change;
         let name = self.name(version).await;
         tracing::info!(version = name, note, author, comment, "new rule set");
-        self.tell_of(version, document, change).await;
+        self.record_version(version, document, change).await;
     }
 
     /// Records a new version in the audit log, with its changes to the previous one.
-    async fn tell_of(&self, version: u64, document: &Document, change: &ChangeOrigin) {
+    async fn record_version(&self, version: u64, document: &Document, change: &ChangeOrigin) {
         if !self.audit_log.is_on() {
             return;
         }
@@ -287,7 +287,7 @@ impl RuleSets {
     }
 
     /// Records in the audit log a version that may or may not have been stored.
-    fn tell_of_lost(&self, error: &StoreError, change: &ChangeOrigin) {
+    fn record_uncertain(&self, error: &StoreError, change: &ChangeOrigin) {
         self.audit_log.change_failed(error, change.event("rules"));
     }
 
@@ -315,7 +315,7 @@ impl RuleSets {
         let was_lost = self.is_file_lost.swap(stored.is_err(), Ordering::Relaxed);
         let lost = |error: &StoreError| {
             if !was_lost {
-                self.tell_of_lost(error, &change);
+                self.record_uncertain(error, &change);
             }
         };
         let stored = stored.inspect_err(lost)?;
@@ -325,7 +325,7 @@ impl RuleSets {
         let version = made(stored)?;
         self.known().add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
-        self.tell_of(version, document, &change).await;
+        self.record_version(version, document, &change).await;
         Ok(Some(version))
     }
 
@@ -338,7 +338,7 @@ impl RuleSets {
     ) -> Result<u64, ChangeError> {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         let note = format!("rollback to {}", self.name(to).await);
-        self.put(&read(&old)?, expected, &change.noted(note)).await
+        self.put(&read(&old)?, expected, &change.with_note(note)).await
     }
 
     fn known(&self) -> MutexGuard<'_, NumberedRules> {

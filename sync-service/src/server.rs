@@ -133,7 +133,7 @@ pub fn serve(
         let at = |listener: &Option<TcpListener>| listener.as_ref().and_then(|it| it.local_addr().ok());
         let (ops, grpc) = (at(&ops_listener), at(&grpc_listener));
         let settings = config.hub();
-        tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
+        tracing::info!(%address, store = %config.store, replica = settings.replica, "weir-sync listens");
         if let Some(file) = &config.audit_log_file {
             audit::try_file(file).await.map_err(RunError::AuditLog)?;
         }
@@ -264,7 +264,7 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, 
 async fn send_away(routes: &Routes, grpc: Option<&Port>, delay: Duration) {
     tracing::info!(
         delay_ms = delay.as_millis(),
-        "draining: /readyz says 503; a second signal ends it at once"
+        "draining: /readyz returns 503; a second signal ends it at once"
     );
     routes.is_draining.store(true, Ordering::Relaxed);
     if let Some(grpc) = grpc {
@@ -320,12 +320,12 @@ async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
 
 /// Publishes the state of `/readyz` as gRPC health until the task is aborted.
 async fn update_health(port: Arc<Port>, routes: Arc<Routes>) {
-    let mut told = false;
+    let mut was_ready = false;
     loop {
         let is_ready = routes.is_ready().await;
-        if is_ready != told {
+        if is_ready != was_ready {
             port.set_ready(is_ready).await;
-            told = is_ready;
+            was_ready = is_ready;
         }
         sleep(HEALTH_PAUSE).await;
     }
@@ -340,14 +340,14 @@ fn routes(
     let (metrics, registry) = Metrics::new(&config.region);
     let metrics = Arc::new(metrics);
     let of_gateway = config.gateway.then(|| GatewaySettings {
-        pop: format!("{GATEWAY_PREFIX}{}", settings.member),
+        pop: format!("{GATEWAY_PREFIX}{}", settings.replica),
         keys: config.gateway_keys,
         key_secret: secrets.gateway_key.as_ref().map(|key| key.expose().to_owned()),
         timeout: config.gateway_timeout(),
         has_rules_file: config.rules_file.is_some(),
     });
     let of_audit_log = audit_settings(config);
-    let (audit_log, writers) = AuditLog::new(of_audit_log, &settings.member, &metrics, &secrets.rereads())
+    let (audit_log, writers) = AuditLog::new(of_audit_log, &settings.replica, &metrics, &secrets.rereads())
         .map_err(RunError::Stream)?;
     let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(audit_log)));
     let gateway = of_gateway
@@ -491,7 +491,7 @@ pub fn connections_max(wanted: usize) -> u32 {
             connections_max = wanted,
             now = fitting,
             descriptors,
-            "fewer connections at a time than connections_max says: the system allows too few file descriptors (raise \
+            "fewer connections at a time than connections_max: the system allows too few file descriptors (raise \
              `ulimit -n`, or LimitNOFILE of systemd)"
         );
     }

@@ -84,7 +84,7 @@ fn a_flag_overrides_the_environment_and_that_the_file() {
 #[test]
 fn replicas_of_a_region_share_its_name_and_have_one_each() {
     let config = read(&["--region", "fra", "--replica", "a"], &[]).unwrap();
-    assert_eq!(config.hub().member, "fra/a");
+    assert_eq!(config.hub().replica, "fra/a");
     for name in ["", "a/b", "A"] {
         assert!(
             errors(&["--replica", name], &[]).starts_with("--replica: expected 1 to 64 of a-z"),
@@ -97,7 +97,7 @@ fn replicas_of_a_region_share_its_name_and_have_one_each() {
 }
 
 #[test]
-fn every_error_is_told_with_its_place() {
+fn every_error_has_its_place() {
     let (_file, path) = file("lisen: 1\nregion: FRA\nlease_min_ms: soon\nlog_format:\n");
     let text = errors(
         &["--config", &path, "--log-level", "loud"],
@@ -128,9 +128,9 @@ fn a_file_that_is_no_settings_is_refused() {
         ("token: '0123456789\n", ":2:1: found no closing quote"),
     ] {
         let (_file, path) = file(text);
-        let said = errors(&["--config", &path], &[]);
-        assert!(said.starts_with(&format!("{path}{expected}")), "{said}");
-        assert!(!said.contains("0123456789"), "it may be a secret: {said}");
+        let errors = errors(&["--config", &path], &[]);
+        assert!(errors.starts_with(&format!("{path}{expected}")), "{errors}");
+        assert!(!errors.contains("0123456789"), "it may be a secret: {errors}");
     }
     assert!(errors(&["--config", "/nowhere/weir.yaml"], &[]).contains("cannot read /nowhere/weir.yaml"));
     let (_file, path) = file("# nothing but this\n");
@@ -138,7 +138,7 @@ fn a_file_that_is_no_settings_is_refused() {
 }
 
 #[test]
-fn what_kubernetes_puts_into_the_environment_is_not_ours() {
+fn kubernetes_variables_are_ignored() {
     let variables = [
         ("WEIR_SYNC_SERVICE_HOST", "10.0.0.1"),
         ("WEIR_SYNC_PORT", "tcp://10.0.0.1:7878"),
@@ -159,10 +159,10 @@ fn what_kubernetes_puts_into_the_environment_is_not_ours() {
 
 #[test]
 fn without_a_token_only_loopback_is_listened_on() {
-    let said = errors(&["--listen", "0.0.0.0:7878"], &[]);
+    let errors = errors(&["--listen", "0.0.0.0:7878"], &[]);
     assert!(
-        said.starts_with("listen: 0.0.0.0:7878 is not a loopback address") && said.contains("token"),
-        "{said}"
+        errors.starts_with("listen: 0.0.0.0:7878 is not a loopback address") && errors.contains("token"),
+        "{errors}"
     );
     read(&["--listen", "0.0.0.0:7878"], &[("WEIR_SYNC_TOKEN", TOKEN)]).unwrap();
     read(&["--listen", "[::1]:7878"], &[]).unwrap();
@@ -173,7 +173,7 @@ fn tokens(path: &str) -> Access {
     loaded(&["--token-file", path], &[]).unwrap().secrets.access
 }
 
-/// The name of the token, and the POPs it speaks for.
+/// The name of the token, and its POPs.
 fn bearer(access: &Access, token: &str) -> Option<(String, String)> {
     let reporter = access.reporter(Some(token.as_bytes()))?;
     Some((reporter.name.clone(), reporter.scope.as_str().to_owned()))
@@ -184,7 +184,7 @@ fn named(name: &str, pops: &str) -> (String, String) {
 }
 
 #[test]
-fn a_line_may_name_its_token_and_the_pops_it_speaks_for() {
+fn a_line_may_name_its_token_and_pops() {
     let (_file, path) = file(
         "# the region of Frankfurt, two tokens while one is replaced\n\
          fra-2025   fra1,fra2   the-old-token-of-frankfurt\n\
@@ -218,7 +218,7 @@ fn the_token_files_of_the_page_for_operators_are_good() {
 }
 
 #[test]
-fn an_error_in_a_token_file_names_its_line_and_no_secret() {
+fn an_error_in_a_token_file_has_a_line_and_no_secret() {
     let line = "`TOKEN`, or `NAME POPS TOKEN` as in `fra-2026 fra1,fra2 TOKEN` or `emea fra*,ams* TOKEN`";
     for (wrong, expected) in [
         ("s3cret", "expected 16 to 1024 printable ASCII characters"),
@@ -234,14 +234,17 @@ fn an_error_in_a_token_file_names_its_line_and_no_secret() {
         ("again * a-token-of-the-tests", "this token is in the file already"),
     ] {
         let (_file, path) = file(&format!("# a comment\n{TOKEN}\n{wrong}\n"));
-        let said = errors(&["--token-file", &path], &[]);
-        assert!(said.starts_with(&format!("token_file: {path}:3: ")) && said.contains(expected), "{said}");
-        assert!(!said.contains("s3cret"), "{said}");
+        let errors = errors(&["--token-file", &path], &[]);
+        assert!(
+            errors.starts_with(&format!("token_file: {path}:3: ")) && errors.contains(expected),
+            "{errors}"
+        );
+        assert!(!errors.contains("s3cret"), "{errors}");
     }
     let (_file, path) = file("alice write an-admin-token-of-alice\nbob root an-admin-token-of-bob\n");
-    let said = errors(&["--admin-token-file", &path], &[]);
+    let errors = errors(&["--admin-token-file", &path], &[]);
     assert_eq!(
-        said,
+        errors,
         format!("admin_token_file: {path}:2: expected the role `read` or `write`, found `root`")
     );
 }
@@ -250,9 +253,9 @@ fn an_error_in_a_token_file_names_its_line_and_no_secret() {
 fn a_token_that_could_be_guessed_is_refused() {
     for short in ["", "x", "fifteen-bytes-x"] {
         for flag in ["--token", "--admin-token"] {
-            let said = errors(&[flag, short], &[]);
-            assert!(said.starts_with(&format!("{flag}: expected 16 to 1024 ")), "{said}");
-            assert!(said.contains("openssl rand -hex 32"), "what to do: {said}");
+            let errors = errors(&[flag, short], &[]);
+            assert!(errors.starts_with(&format!("{flag}: expected 16 to 1024 ")), "{errors}");
+            assert!(errors.contains("openssl rand -hex 32"), "what to do: {errors}");
         }
     }
     read(&["--token", "sixteen-bytes-xy"], &[]).unwrap();
@@ -300,7 +303,7 @@ fn the_admin_token_is_read_as_the_other_and_is_another() {
 }
 
 #[test]
-fn a_password_that_is_not_percent_encoded_is_told_so() {
+fn a_password_that_is_not_percent_encoded_is_named() {
     for bad in [
         "redis://:pa55#word@redis.internal",
         "redis://weir:pa55/word@redis.internal:6380",
@@ -308,19 +311,19 @@ fn a_password_that_is_not_percent_encoded_is_told_so() {
         "redis://pa55#word@redis.internal",
         "redis://weir:1234/pa55@redis.internal",
     ] {
-        let said = errors(&["--store", bad], &[]);
-        assert!(said.contains("percent-encoded") && said.contains("%23"), "{bad}: {said}");
-        assert!(!said.contains("pa55") && !said.contains("invalid port"), "{bad}: {said}");
+        let errors = errors(&["--store", bad], &[]);
+        assert!(errors.contains("percent-encoded") && errors.contains("%23"), "{bad}: {errors}");
+        assert!(!errors.contains("pa55") && !errors.contains("invalid port"), "{bad}: {errors}");
     }
     for good in ["redis://:pa55%23word@redis.internal", "redis://weir:p@55:w0rd!$&@redis.internal:6380/2"] {
         assert!(read(&["--store", good], &[]).is_ok(), "{good}");
     }
-    let said = errors(&["--store", "redis://redis.internal/two"], &[]);
-    assert!(said.contains("database"), "{said}");
+    let errors = errors(&["--store", "redis://redis.internal/two"], &[]);
+    assert!(errors.contains("database"), "{errors}");
 }
 
 #[test]
-fn what_the_store_or_the_audit_log_has_no_use_for_is_refused() {
+fn settings_of_an_unused_store_or_audit_log_are_refused() {
     let words = |flags: &'static str| flags.split(' ').collect::<Vec<_>>();
     for (flags, expected) in [
         (
@@ -367,8 +370,8 @@ fn what_the_store_or_the_audit_log_has_no_use_for_is_refused() {
         ("--audit-log-redis-password-file /a", "audit_log_redis_password_file: expected the URL of a Redis"),
         ("--audit-log-file ", "--audit-log-file: expected a file's path, found nothing"),
     ] {
-        let said = errors(&words(flags), &[]);
-        assert!(said.contains(expected), "{flags}: {said}");
+        let errors = errors(&words(flags), &[]);
+        assert!(errors.contains(expected), "{flags}: {errors}");
     }
     for flags in [
         "--store-ca-file /c --store rediss://redis.internal",

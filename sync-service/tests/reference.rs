@@ -1,4 +1,4 @@
-//! The generated parts of docs/reference are what the code says. `UPDATE=1` writes them anew.
+//! The generated parts of docs/reference come from the code. `UPDATE=1` writes them anew.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -113,7 +113,7 @@ fn collect(command: &Command, words: &str, found: &mut Vec<(String, Command)>) {
     }
 }
 
-/// How an option or an argument is written.
+/// Option or argument as on the command line.
 fn written(arg: &Arg) -> String {
     let value =
         arg.get_value_names().map(|names| names.join(" ")).filter(|_| arg.get_action().takes_values());

@@ -46,7 +46,7 @@ pub fn command() -> Command {
     let files = Arg::new("file").value_name("FILE").required(true).action(ArgAction::Append).num_args(1..);
     let pops_max = u64::from(POPS_MAX);
     Command::new(NAME)
-        .about("Judges files of rules, explains each rule, and says how far a fleet can get above its quota")
+        .about("Checks files of rules, explains each rule, and shows how far a fleet can get above its quota")
         .after_help(
             "It ends with 0 if all files are good, 1 if one has errors (with --strict: or warnings), 2 if one cannot \
              be read or the command line is wrong.",

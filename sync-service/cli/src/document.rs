@@ -185,7 +185,7 @@ pub(crate) fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
     }
 }
 
-/// True if an object that is neither JSON nor YAML was probably meant to be JSON, judging by its first field.
+/// True if an object that is neither JSON nor YAML was probably meant to be JSON, by its first field.
 fn is_json_meant(bytes: &[u8]) -> bool {
     let rest = bytes.trim_ascii_start().strip_prefix(b"{").unwrap_or_default();
     rest.trim_ascii_start().first().is_none_or(|byte| matches!(byte, b'"' | b'}'))
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_is_told() {
+    fn every_error_is_returned() {
         let found = errors("rules:\n- {name: A, rate: fast}\ntable: {addresses: 1}\n", Form::Yaml);
         let places: Vec<_> = found.iter().filter_map(|line| line.split(": ").next()).collect();
         assert_eq!(places, ["rules[0].name", "rules[0].key", "rules[0].rate", "table"], "{found:?}");

@@ -276,9 +276,9 @@ fn counted(
     };
     let cost = match &rule.after {
         Some(_) if rule.reserves => {
-            format!("reserves {}, and costs what its response says", rule.cost.of(request))
+            format!("reserves {}, and costs what its response states", rule.cost.of(request))
         }
-        Some(_) => "costs what its response says".into(),
+        Some(_) => "costs what its response states".into(),
         None => format!("costs {}", rule.cost.of(request)),
     };
     let (key, parts) = match rule.key.value(request, secret) {
@@ -315,7 +315,7 @@ fn parts(key: &KeySpec, attributes: &Attributes, request: &mut Fetched<'_>) -> S
         return "of all requests".into();
     }
     let mut others = key.others_in_clear(request).into_iter();
-    let told = key.parts().map(|one| match (one, request.client_address()) {
+    let shown = key.parts().map(|one| match (one, request.client_address()) {
         (KeyPart::ClientAddress(prefixes), Some(address)) => {
             let (address, bits) = prefixes.cut(address);
             format!("client address {address}/{bits}")
@@ -327,7 +327,7 @@ fn parts(key: &KeySpec, attributes: &Attributes, request: &mut Fetched<'_>) -> S
             format!("{} {:?}", part(one, attributes), segments.join("/"))
         }
     });
-    told.collect::<Vec<_>>().join(", ")
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// First part that the request lacks.

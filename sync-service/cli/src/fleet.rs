@@ -45,7 +45,7 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let page = page(&fleet, Names::for_people(&api, matches).await);
     let offline = fleet["offline"].as_str().map(|why| {
         format!(
-            "warning: {}: these are the POPs that report to this weir-sync, and what it tells them",
+            "warning: {}: these are the POPs that report to this weir-sync, and the rule set it sends them",
             shown(why)
         )
     });

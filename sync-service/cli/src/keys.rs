@@ -28,7 +28,7 @@ const PARTIAL: &str =
 pub(super) fn command() -> Command {
     let value = Arg::new("value").value_name("VALUE").requires("key-rule");
     selecting(asking(Command::new(NAME)))
-        .about("Lists the fleet's busiest keys; or says all that is known of one")
+        .about("Lists the fleet's busiest keys; or shows all that is known of one")
         .arg(Arg::new("key-rule").value_name("RULE").requires("value").help("The rule of one key, and ..."))
         .arg(value.help("... its value: an address or a network, or as the list has it"))
 }
@@ -111,7 +111,7 @@ pub(super) fn list(answer: &Value) -> String {
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
     let notes = notes(answer, keys.len());
     if keys.is_empty() {
-        return format!("No key is busy: all are far from their quotas, or nobody asks.\n{notes}");
+        return format!("No key is busy: all are far from their quotas, or get no requests.\n{notes}");
     }
     let row = |key: &Value| {
         let cell = |field: &str| cell(&key[field]);
@@ -259,7 +259,7 @@ pub(super) async fn top(matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::done(""))
 }
 
-/// Prints a page. Returns false if nobody reads the output any more.
+/// Prints a page. Returns false once the output is closed.
 fn is_shown(page: &str, is_json: bool) -> bool {
     let mut stdout = io::stdout();
     let clear = if stdout.is_terminal() && !is_json { CLEAR } else { "" };
@@ -311,8 +311,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_rates_are_told_too() {
-        let told = [0.0, 1.0 / 3_600.0, 5.0 / 60.0, 0.5, 0.999, 20.04, -0.02].map(amount);
-        assert_eq!(told, ["0.0", "0.00028", "0.083", "0.50", "1.0", "20.0", "-0.020"]);
+    fn small_rates_keep_two_digits() {
+        let texts = [0.0, 1.0 / 3_600.0, 5.0 / 60.0, 0.5, 0.999, 20.04, -0.02].map(amount);
+        assert_eq!(texts, ["0.0", "0.00028", "0.083", "0.50", "1.0", "20.0", "-0.020"]);
     }
 }

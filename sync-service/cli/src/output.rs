@@ -81,7 +81,7 @@ impl CommandOutput {
 pub(crate) struct Failure {
     /// Kind of its end.
     pub(super) end: CommandEnd,
-    /// Message that says what is wrong and what to do.
+    /// Error, and what to do.
     pub(super) sentence: String,
 }
 

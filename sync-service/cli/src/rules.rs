@@ -35,7 +35,7 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("put")
-                .about("Puts a file as the rule set, and says what that changes; one that says just the same is not \
+                .about("Puts a file as the rule set, and shows what that changes; one with the same content is not \
                     put again")
                 .arg(file().required(true).help("The rules, as YAML or JSON; - is the standard input"))
                 .arg(comment())
@@ -145,7 +145,7 @@ async fn diff_version(api: &Api, matches: &ArgMatches) -> CommandResult {
     let to = given_version(api, matches, "version").await?.unwrap_or_default();
     let answer = differences(api, to).await?;
     let is_same = answer["is_same"] == true;
-    let head = if is_same { "says just what" } else { "differs from" };
+    let head = if is_same { "is the same as" } else { "differs from" };
     let names = Names::for_people(api, matches).await;
     let from = names.of(answer["from"].as_u64().unwrap_or_default());
     let page = format!("Version {} {head} the current one, {from}.\n{}", names.of(to), lines(&answer));
@@ -165,7 +165,7 @@ async fn roll_back(api: &Api, matches: &ArgMatches) -> CommandResult {
     let names = Names::for_people(api, matches).await;
     let [made, to, current] =
         [made.as_u64().unwrap_or_default(), to, current].map(|version| names.of(version));
-    let head = format!("Version {made} says what {to} says; it replaces {current}.\n");
+    let head = format!("Version {made} is the same as {to}; it replaces {current}.\n");
     Ok(CommandOutput::new(answer, head + &lines(&differences)))
 }
 

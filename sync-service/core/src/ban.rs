@@ -56,7 +56,7 @@ pub struct Bans {
     unshared: BTreeMap<BudgetId, bool>,
     /// Keys banned by operators' overrides, with the end of each override in milliseconds since 1970.
     ordered: BTreeMap<BudgetId, u64>,
-    told: PushStates<UpTo>,
+    pushed: PushStates<UpTo>,
 }
 
 /// Maximum number of keys that overrides ban at a time; the latest beyond it are banned only as far as the list
@@ -68,7 +68,7 @@ pub const ORDERED_MAX: usize = 2_000;
 struct News {
     number: u64,
     /// Time at which this region received it.
-    heard_us: u64,
+    received_us: u64,
     /// End of the ban, or of the time for which POPs are sent the reset, when it was last news.
     until_us: u64,
     is_forgotten: bool,
@@ -177,7 +177,7 @@ impl Bans {
 
     /// True if a reset of `id` was received at `since` or later.
     pub fn is_forgotten_since(&self, id: &BudgetId, since: Time) -> bool {
-        self.news.get(id).is_some_and(|news| news.is_forgotten && news.heard_us >= micros(since))
+        self.news.get(id).is_some_and(|news| news.is_forgotten && news.received_us >= micros(since))
     }
 
     /// Returns the bans to send to the store. Each is returned again until [`Self::merge`] confirms it.
@@ -190,12 +190,12 @@ impl Bans {
         let unshared = of(true).chain(of(false)).take(SHARED_MAX);
         let keys = unshared.filter_map(|(id, is_order)| {
             let stands = self.list.stands(id)?;
-            let said = match stands.is_forgotten {
+            let state = match stands.is_forgotten {
                 true => BanState::Forgotten,
                 false if *is_order => BanState::Ordered,
                 false => BanState::Banned,
             };
-            Some(BannedKey { id: id.clone(), for_ms: remaining_ms(stands.until_us, now_us), said })
+            Some(BannedKey { id: id.clone(), for_ms: remaining_ms(stands.until_us, now_us), state })
         });
         keys.collect()
     }
@@ -252,8 +252,8 @@ impl Bans {
     ) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
-        let Self { told, by_number, news, list, latest, .. } = self;
-        told.push(now, report, is_repeated, |up_to| {
+        let Self { pushed, by_number, news, list, latest, .. } = self;
+        pushed.push(now, report, is_repeated, |up_to| {
             let (before, mut bans) = (up_to.0, Vec::new());
             up_to.0 = *latest;
             for (number, id) in by_number.range(before + 1..) {
@@ -317,7 +317,7 @@ impl Bans {
         if is_news && self.list.until_us(id).is_some() {
             let (is_forgotten, is_anew) = (false, false);
             let reset = self.news.get(id).and_then(|known| known.reset);
-            let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, reset, from };
+            let news = News { number: 0, received_us: now_us, until_us, is_forgotten, is_anew, reset, from };
             self.record_news(id, news);
             return true;
         }
@@ -340,7 +340,8 @@ impl Bans {
         let reset = self.news.get(id).filter(|_| !is_forgotten).and_then(|known| {
             if known.is_forgotten { Some((known.number, known.until_us)) } else { known.reset }
         });
-        let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, reset, from: None };
+        let news =
+            News { number: 0, received_us: now_us, until_us, is_forgotten, is_anew, reset, from: None };
         self.record_news(id, news);
         for dropped in self.list.put(id, until_us, is_forgotten, now_us) {
             self.forget(&dropped);

@@ -157,7 +157,7 @@ mod tests {
         let quota = quota(100, 100);
         // (N - 1) B, 2 N L R and L H.
         assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100);
-        // Two of the three may believe that they are alone, and hold a whole burst: 100 + 100 + 10, less one B.
+        // Two of the three may each hold a whole burst as if they were alone: 100 + 100 + 10, less one B.
         assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100);
         let failing = FleetParameters { failures: 2, ..FLEET };
         assert_eq!(failing.reach_ns(), 350 * MS + 2 * 1_250 * MS);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_the_bursts_and_one_exchange() {
+    fn the_usual_overshoot_is_the_bursts_and_one_exchange() {
         let quota = quota(50, 50);
         // 100 at the two others, and 50/s at each for 0.35 s; `make regions` measured 119.
         assert_eq!(usual(quota, &sharing(50), &FLEET), 100 + 53);
@@ -178,7 +178,7 @@ mod tests {
 
     // I4
     #[test]
-    fn a_pop_that_is_cut_off_adds_what_the_rule_says() {
+    fn an_isolated_pop_adds_what_on_sync_loss_allows() {
         let (quota, sharing) = (quota(100, 100), sharing(100));
         let adds = |when| apart(quota, &sharing, &FLEET, 2, 10 * SECOND_NS, when);
         assert_eq!(adds(OnSyncLoss::Local), 2 * 1_000);

@@ -26,12 +26,12 @@ pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
 pub const SOURCES_MAX: usize = 2_048;
 /// Number of sources left after forgetting; well below the maximum, so that it happens rarely.
 pub const SOURCES_KEPT: usize = SOURCES_MAX / 4 * 3;
-/// Maximum number of members (a region, or one of several weir-syncs that serve it) that a budget remembers;
+/// Maximum number of replicas (each the weir-sync of a region, or one of several) that a budget remembers;
 /// beyond it, the one that reported longest ago is forgotten first. Thirty regions of four.
-pub const MEMBERS_MAX: usize = 128;
-/// Time for which a silent member is remembered, in microseconds. By then its demand has faded, and a member
+pub const REPLICAS_MAX: usize = 128;
+/// Time for which a silent replica is remembered, in microseconds. By then its demand has faded, and one
 /// that was restarted under another name takes up no more room.
-pub const MEMBER_IDLE_US: u64 = 5_000_000;
+pub const REPLICA_IDLE_US: u64 = 5_000_000;
 /// Time for which a full budget is remembered, in microseconds: long enough for every retry of a report to find
 /// its record.
 pub const GRACE_US: u64 = 60_000_000;
@@ -68,8 +68,8 @@ pub struct Demand {
 pub struct Charge<'a> {
     /// Quota of the budget.
     pub quota: Quota,
-    /// The region that charges, or `region/replica` if several weir-syncs serve it.
-    pub member: &'a str,
+    /// The replica that charges: its region, or `region/replica` if several weir-syncs serve the region.
+    pub replica: &'a str,
     /// Demand of the region.
     pub demand: Demand,
     /// The POP with these counts.
@@ -78,7 +78,7 @@ pub struct Charge<'a> {
     pub counts: &'a [Count],
 }
 
-/// A member, with its last demand.
+/// A replica with its last demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaDemand {
     /// Its name: `region`, or `region/replica`. It is shared, since every account contains it.
@@ -100,8 +100,8 @@ pub struct Account {
     pub charged: u64,
     /// The store's clock at the charge, in microseconds.
     pub now_us: u64,
-    /// All members, by name, including the one that charged.
-    pub members: Vec<ReplicaDemand>,
+    /// All replicas, by name, including the one that charged.
+    pub replicas: Vec<ReplicaDemand>,
 }
 
 /// State of one budget; a new one is full.
@@ -120,10 +120,10 @@ pub struct Budget {
     ahead_us: i64,
     /// Time of the last charge, on the budget's own clock like all other times here.
     at_us: u64,
-    spill: UnusedRefill,
+    unused_refill: UnusedRefill,
     fan_out: FanOut,
     sources: Sorted<SourceId, SourceRecord>,
-    members: Sorted<Arc<str>, ReplicaRecord>,
+    replicas: Sorted<Arc<str>, ReplicaRecord>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,17 +167,17 @@ impl Budget {
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
         let missing = charge.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(count.missing));
         let refilled_ns = charge.quota.token_ns().saturating_mul(charged.saturating_sub(missing));
-        let paid_us = self.spill.claim(now_us.saturating_sub(reach_us), refilled_ns / 1_000);
+        let paid_us = self.unused_refill.claim(now_us.saturating_sub(reach_us), refilled_ns / 1_000);
         self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
         self.fan_out.record(now_us, self.deficit_ns / 1_000, charge.quota);
         self.forget_sources();
-        self.record_replica(now_us, charge.member, charge.demand);
+        self.record_replica(now_us, charge.replica, charge.demand);
         Account {
             deficit_ns: self.deficit_ns,
             fan_out: self.fan_out.bursts(),
             charged,
             now_us: time.now_us,
-            members: self.members_at(now_us),
+            replicas: self.replicas_at(now_us),
         }
     }
 
@@ -261,7 +261,7 @@ impl Budget {
         let deficit_us = self.deficit_ns / 1_000;
         let all_us = deficit_us + u64::try_from(self.forgiven_us).unwrap_or(0);
         if all_us < elapsed_us {
-            self.spill.add(self.at_us + all_us, now_us);
+            self.unused_refill.add(self.at_us + all_us, now_us);
             (self.deficit_ns, self.forgiven_us) = (0, 0);
         } else if deficit_us < elapsed_us {
             (self.deficit_ns, self.forgiven_us) = (0, (all_us - elapsed_us).cast_signed());
@@ -299,25 +299,25 @@ impl Budget {
     fn record_replica(&mut self, now_us: u64, name: &str, demand: Demand) {
         let demand = Demand { milli: demand.milli.min(COUNT_MAX), ..demand };
         let record = ReplicaRecord { demand, at_us: now_us };
-        match self.members.find(|known| (**known).cmp(name)) {
+        match self.replicas.find(|known| (**known).cmp(name)) {
             Ok(known) => *known = record,
-            Err(place) => _ = self.members.put(place, name.into(), record),
+            Err(place) => _ = self.replicas.put(place, name.into(), record),
         }
-        self.members.retain(|_, member| now_us.saturating_sub(member.at_us) <= MEMBER_IDLE_US);
-        while self.members.len() > MEMBERS_MAX {
-            let oldest = self.members.iter().min_by_key(|(name, member)| (member.at_us, *name));
+        self.replicas.retain(|_, replica| now_us.saturating_sub(replica.at_us) <= REPLICA_IDLE_US);
+        while self.replicas.len() > REPLICAS_MAX {
+            let oldest = self.replicas.iter().min_by_key(|(name, replica)| (replica.at_us, *name));
             let Some(name) = oldest.map(|(name, _)| name.clone()) else { return };
-            self.members.retain(|known, _| *known != name);
+            self.replicas.retain(|known, _| *known != name);
         }
     }
 
-    fn members_at(&self, now_us: u64) -> Vec<ReplicaDemand> {
-        let member = |(name, record): (&Arc<str>, &ReplicaRecord)| ReplicaDemand {
+    fn replicas_at(&self, now_us: u64) -> Vec<ReplicaDemand> {
+        let replica = |(name, record): (&Arc<str>, &ReplicaRecord)| ReplicaDemand {
             name: Arc::clone(name),
             demand: record.demand,
             age_us: now_us.saturating_sub(record.at_us),
         };
-        self.members.iter().map(member).collect()
+        self.replicas.iter().map(replica).collect()
     }
 }
 

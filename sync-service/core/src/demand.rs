@@ -158,7 +158,7 @@ impl Demands {
     }
 
     /// True if `pop` had demand for the budget recently.
-    pub fn is_asked_of(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
+    pub fn has_demand(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
         let silence_ns = if self.is_shared(now) { *WARM_GAP_NS.end() } else { GAP_NS };
         let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows_of(pop));
         let mut last = windows.filter_map(|window| window.samples.last());

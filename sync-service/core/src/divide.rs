@@ -205,9 +205,9 @@ fn likely_milli(mean_milli: u64) -> u64 {
     mean_milli.saturating_add(LUMP_DEVIATIONS * mean_milli.saturating_mul(1_000).isqrt())
 }
 
-/// A member's region: the part before the slash.
-pub fn region_of(member: &str) -> &str {
-    member.split_once('/').map_or(member, |(region, _)| region)
+/// Region of a replica: the part of its name before the slash.
+pub fn region_of(replica: &str) -> &str {
+    replica.split_once('/').map_or(replica, |(region, _)| region)
 }
 
 /// Debt of a budget with a deficit of `deficit_ns`, in thousandths of a token.
@@ -216,16 +216,16 @@ pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
     if debt_ns == 0 { 0 } else { scaled(debt_ns, 1_000, quota.token_ns()) }
 }
 
-/// Part of a member's demand that still counts, and the number of its POPs with demand.
+/// Part of a replica's demand that still counts, and the number of its POPs with demand.
 ///
 /// A region with demand reports it every interval, and until then the last report counts in full. After that
 /// its demand fades like its window, so that a client that moves does not count twice.
-fn still_asked(member: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {
+fn still_asked(replica: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
-    let left_us = interval_us.saturating_add(fade_us).saturating_sub(member.age_us).min(fade_us);
-    let milli = scaled(member.demand.milli, left_us, fade_us).into();
-    (milli, if left_us > 0 { u64::from(member.demand.askers) } else { 0 })
+    let left_us = interval_us.saturating_add(fade_us).saturating_sub(replica.age_us).min(fade_us);
+    let milli = scaled(replica.demand.milli, left_us, fade_us).into();
+    (milli, if left_us > 0 { u64::from(replica.demand.askers) } else { 0 })
 }
 
 /// Demand of the fleet.
@@ -244,15 +244,15 @@ struct FleetDemand<'a> {
 impl<'a> FleetDemand<'a> {
     fn of(account: &'a Account, sharing: &Sharing, terms: &GrantSettings) -> Self {
         let mut asked = Self { milli: 0, lately_milli: 0, by_region: BTreeMap::new(), askers: 0 };
-        for member in &account.members {
-            let (milli, askers) = still_asked(member, terms);
+        for replica in &account.replicas {
+            let (milli, askers) = still_asked(replica, terms);
             asked.milli += milli;
-            if member.age_us.saturating_mul(1_000) <= *WARM_GAP_NS.end() {
-                asked.lately_milli += u128::from(member.demand.milli);
+            if replica.age_us.saturating_mul(1_000) <= *WARM_GAP_NS.end() {
+                asked.lately_milli += u128::from(replica.demand.milli);
             }
             asked.askers += askers;
             if !sharing.floors.is_empty() {
-                *asked.by_region.entry(region_of(&member.name)).or_default() += milli;
+                *asked.by_region.entry(region_of(&replica.name)).or_default() += milli;
             }
         }
         asked

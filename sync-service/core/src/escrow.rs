@@ -185,18 +185,18 @@ impl Escrow {
         let mut leases: Vec<_> = acquire.claims.iter().map(answer).collect();
         let left = u32::try_from(self.level(now_us, acquire)).unwrap_or(u32::MAX);
         let may_take = self.may_take(now_us, acquire.refill_policy);
-        let is_told = |claim: &Claim| match claim.kind {
+        let gets_level = |claim: &Claim| match claim.kind {
             ClaimKind::Lease => false,
             ClaimKind::Charge => may_take || acquire.refill_policy == RefillPolicy::Queue,
             ClaimKind::Take | ClaimKind::Refund => may_take,
         };
         for (lease, claim) in leases.iter_mut().zip(&acquire.claims) {
-            if lease.lease_ms > 0 || is_told(claim) {
+            if lease.lease_ms > 0 || gets_level(claim) {
                 lease.left = left;
             }
         }
         let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, acquire));
-        let (deficit_ns, outstanding) = (acquire.told_ns(counts_ns), self.outstanding(now_us));
+        let (deficit_ns, outstanding) = (acquire.reply_deficit_ns(counts_ns), self.outstanding(now_us));
         acquire.record_returns(&mut leases, outstanding);
         if is_new && given == 0 {
             // Nothing happened that needs a record.

@@ -61,11 +61,11 @@ impl LiveRules {
     /// Records the rules of a report; at most [`RULES_MAX`].
     pub(crate) fn observe(&mut self, now: Time, rules: &[BudgetRule]) {
         for rule in rules {
-            let heard = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), seen_at: now };
+            let rule_now = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), seen_at: now };
             if let Some(known) = self.0.get_mut(&rule.name) {
-                *known = heard;
+                *known = rule_now;
             } else if self.0.len() < RULES_MAX {
-                self.0.insert(rule.name.clone(), heard);
+                self.0.insert(rule.name.clone(), rule_now);
             }
         }
     }
@@ -115,7 +115,7 @@ mod tests {
 
     // I2
     #[test]
-    fn rules_that_nobody_names_are_forgotten_and_their_number_is_bounded() {
+    fn rules_without_reports_are_forgotten_and_bounded() {
         let mut rules = LiveRules::default();
         let at = Time::from_nanos;
         let shown = |rules: &mut LiveRules, ns| {

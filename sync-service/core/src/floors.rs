@@ -23,7 +23,7 @@ const SOURCES_MAX: usize = 1_024;
 const IDLE_NS: u64 = 60 * SECOND_NS;
 /// Tokens in a report were admitted within this time, in nanoseconds: with two weir-syncs, each receives every
 /// second report of a POP.
-const HEARD_NS: u64 = SECOND_NS;
+const REPORTED_WITHIN_NS: u64 = SECOND_NS;
 /// If it was longer than this, in nanoseconds, their POP or their region was out of touch.
 const LATE_NS: u64 = 2 * SECOND_NS;
 
@@ -95,14 +95,14 @@ impl Floors {
         let refill_ns = part(now.nanos_since(bucket.at));
         let lacking_ns = bucket.deficit_ns.saturating_sub(refill_ns);
         // These tokens were admitted since the last charge, so the refill since then pays for them.
-        let spilled_ns = refill_ns.saturating_sub(bucket.deficit_ns).min(part(HEARD_NS));
+        let unused_ns = refill_ns.saturating_sub(bucket.deficit_ns).min(part(REPORTED_WITHIN_NS));
         let grew = core::mem::take(&mut bucket.grew);
         let is_late = now.nanos_since(core::mem::replace(&mut bucket.grew_since, now)) > LATE_NS;
         // Several reports may be waiting for the store at once: the first that is charged debits the counts of
         // all.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
         bucket.has_new = bucket.counts.len() == 0;
-        let taken_ns = entry.quota.token_ns().saturating_mul(tokens).saturating_sub(spilled_ns);
+        let taken_ns = entry.quota.token_ns().saturating_mul(tokens).saturating_sub(unused_ns);
         let deficit_ns = lacking_ns.saturating_add(taken_ns);
         // Unless the budget is in debt, tokens beyond the region's floor are unused tokens of others, and no
         // debt. Nor are those of a time in which no grant could arrive.
@@ -165,14 +165,14 @@ mod tests {
     }
 
     fn account(charged: u64, deficit_ns: u64) -> Account {
-        Account { deficit_ns, charged, fan_out: 0, now_us: 0, members: Vec::new() }
+        Account { deficit_ns, charged, fan_out: 0, now_us: 0, replicas: Vec::new() }
     }
 
     fn at(ms: u64) -> Time {
         Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000)
     }
 
-    /// What the floor gives, in tenths of a token per second.
+    /// Rate of the floor, in tenths of a token per second.
     fn rate(given: Option<FloorCapacity>) -> u64 {
         given.unwrap().rate_ns / 1_000_000
     }
@@ -189,21 +189,21 @@ mod tests {
 
     // I5
     #[test]
-    fn what_another_weir_sync_of_the_region_was_told_first_is_taken_too() {
+    fn tokens_reported_to_another_replica_first_count_too() {
         let mut floors = Floors::default();
         let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
-        let mut told = |ms: u64, admitted: u64, charged: u64| {
+        let mut rate_after = |ms: u64, admitted: u64, charged: u64| {
             floors.observe(at(ms), &id(), &pop, admitted, SECOND_NS / 4);
             rate(floors.charge(at(ms), &entry(quota()), 30, &account(charged, in_debt)))
         };
-        assert_eq!(told(0, 27, 27), 300);
-        // Of 43 more tokens, the other weir-sync was told of 40, and this one of three.
-        assert_eq!(told(0, 70, 3), 0);
-        // A report that comes twice, or was overtaken, says nothing new.
-        assert_eq!(told(0, 70, 0), 0);
-        assert_eq!(told(0, 50, 0), 0);
+        assert_eq!(rate_after(0, 27, 27), 300);
+        // Of 43 more tokens, 40 were reported to the other weir-sync, and three to this one.
+        assert_eq!(rate_after(0, 70, 3), 0);
+        // A report that comes twice, or was overtaken, adds nothing.
+        assert_eq!(rate_after(0, 70, 0), 0);
+        assert_eq!(rate_after(0, 50, 0), 0);
         // In two seconds 60 of the 70 refill. It then lacks 10, which is 17 less than the 27 that are steered for.
-        assert_eq!(told(2_000, 70, 0), 300 + 4 * 170);
+        assert_eq!(rate_after(2_000, 70, 0), 300 + 4 * 170);
     }
     // I5
     #[test]

@@ -184,7 +184,7 @@ impl Names {
 /// Seed for hashing names; 0 until it is set.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the hash seed to `random` bits, so that nobody can choose keys that collide. It must be called before
+/// Sets the hash seed to `random` bits, so that clients cannot choose keys that collide. It must be called before
 /// the first name is made; otherwise the seed derives from the address space of this process.
 pub fn seed(random: u64) {
     // Existing names keep their hashes, so only the first call sets the seed.
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_has_any_more_are_forgotten() {
+    fn names_that_are_not_in_use_are_forgotten() {
         let mut names = Names::default();
         let kept = names.get(at(1), RuleName::new("r").of(&[0]));
         for n in 0..100_000_u32 {

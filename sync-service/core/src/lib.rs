@@ -10,14 +10,14 @@
 //! use weir_budget::budget::Budget;
 //! use weir_budget::divide::GrantSettings;
 //! use weir_budget::hub::{StoreReplies, Hub, HubSettings};
-//! use weir_budget::report_limits::Speaker;
+//! use weir_budget::report_limits::Reporter;
 //! use weir_protocol::quota::Quota;
 //! use weir_protocol::sharing::Sharing;
 //! use weir_protocol::time::Time;
 //! use weir_protocol::messages::{Key, Report, BudgetRule};
 //!
-//! let (member, terms) = (String::from("eu"), GrantSettings::default());
-//! let settings = HubSettings { member, terms, pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
+//! let (replica, terms) = (String::from("eu"), GrantSettings::default());
+//! let settings = HubSettings { replica, terms, pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
 //! let mut hub = Hub::new(settings);
 //!
 //! // A POP has admitted 70 requests of a client, whose quota is 100 at once and 10 a second.
@@ -28,7 +28,7 @@
 //!
 //! // The report comes in, and questions to the store go out. A `Budget` is the store here.
 //! let (now, unix_us) = (Time::from_nanos(1_000_000_000), 1_800_000_000_000_000);
-//! let pending = hub.report(Speaker::Pop, now, unix_us, report);
+//! let pending = hub.report(Reporter::Pop, now, unix_us, report);
 //! let mut budget = Budget::default();
 //! let charge = pending.entries()[0].charge("eu", pending.pop());
 //! let account = budget.charge(unix_us, &charge);

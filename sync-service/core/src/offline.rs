@@ -97,7 +97,7 @@ impl Share {
     }
 }
 
-/// Local budgets of a region that is offline. For a key without room, each report is judged by itself, from the
+/// Local budgets of a region that is offline. For a key without room, each report is charged on its own, from the
 /// last account and the POP's unconfirmed counts.
 #[derive(Debug, Default)]
 pub struct OfflineBudgets {
@@ -105,21 +105,21 @@ pub struct OfflineBudgets {
 }
 
 impl OfflineBudgets {
-    /// Charges `entry` of `pop` to the local budget in the name of `member`. `last` is the last account that
+    /// Charges `entry` of `pop` to the local budget in the name of `replica`. `last` is the last account that
     /// the store returned for the budget; the entry's quota is the share.
     pub fn charge(
         &mut self,
         now: Time,
         entry: &PlanEntry,
         last: Option<LastState>,
-        member: &str,
+        replica: &str,
         pop: &str,
     ) -> Account {
-        let begin = || Local::after(last, entry, member);
+        let begin = || Local::after(last, entry, replica);
         let is_needed = |local: &Local| local.budget.expires_us() > local.clock_us(now);
         match self.budgets.get_or_insert(now, &entry.id, begin, is_needed) {
-            Some(local) => local.charge(now, entry, member, pop),
-            None => Self::evaluate(now, entry, last, member, pop),
+            Some(local) => local.charge(now, entry, replica, pop),
+            None => Self::evaluate(now, entry, last, replica, pop),
         }
     }
 
@@ -128,10 +128,10 @@ impl OfflineBudgets {
         now: Time,
         entry: &PlanEntry,
         last: Option<LastState>,
-        member: &str,
+        replica: &str,
         pop: &str,
     ) -> Account {
-        Local::after(last, entry, member).charge(now, entry, member, pop)
+        Local::after(last, entry, replica).charge(now, entry, replica, pop)
     }
 
     /// Drops the local budget, because the store has charged everything that was charged here.
@@ -153,8 +153,8 @@ struct Local {
 
 impl Local {
     /// Creates a budget from its last known account, or a full one.
-    fn after(last: Option<LastState>, entry: &PlanEntry, member: &str) -> Self {
-        last.map_or_else(Self::full, |last| Self::begin(entry, last, member))
+    fn after(last: Option<LastState>, entry: &PlanEntry, replica: &str) -> Self {
+        last.map_or_else(Self::full, |last| Self::begin(entry, last, replica))
     }
 
     /// Creates a full budget that has been full since long ago, as a report may cover the time before this
@@ -167,19 +167,19 @@ impl Local {
     ///
     /// The deficit is charged at the budget's time zero, rounded up to whole tokens; then the clock is advanced
     /// by the refill that the rounding added.
-    fn begin(entry: &PlanEntry, last: LastState, member: &str) -> Self {
+    fn begin(entry: &PlanEntry, last: LastState, replica: &str) -> Self {
         let token_ns = entry.quota.token_ns();
         let tokens = last.deficit_ns.div_ceil(token_ns);
         let shown_us = (token_ns.saturating_mul(tokens) - last.deficit_ns) / 1_000;
         let mut local = Self { at: last.at, since: Some(last.at), shown_us, ..Self::default() };
         let owed =
             Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0, made_ms: 0 };
-        let opening = Charge { demand: Demand::default(), counts: &[owed], ..entry.charge(member, NOBODY) };
+        let opening = Charge { demand: Demand::default(), counts: &[owed], ..entry.charge(replica, NOBODY) };
         local.budget.charge(0, &opening);
         local
     }
 
-    fn charge(&mut self, now: Time, entry: &PlanEntry, member: &str, pop: &str) -> Account {
+    fn charge(&mut self, now: Time, entry: &PlanEntry, replica: &str, pop: &str) -> Account {
         // For tokens admitted long before this budget began, it does not have the refill of that time. Tokens
         // admitted before the last account may already be in it.
         let since_us = self.since.map_or(u64::MAX, |since| now.nanos_since(since) / 1_000);
@@ -189,7 +189,7 @@ impl Local {
             count.unconfirmed = count.unconfirmed.saturating_mul(most_us) / count.span_us;
             count.span_us = most_us;
         }
-        let charge = Charge { counts: &counts, ..entry.charge(member, pop) };
+        let charge = Charge { counts: &counts, ..entry.charge(replica, pop) };
         self.budget.charge(self.clock_us(now), &charge)
     }
 
@@ -327,7 +327,7 @@ mod tests {
 
     // I5
     #[test]
-    fn a_share_is_a_part_of_rate_and_burst_with_a_token_and_refills_in_bounded_time() {
+    fn a_share_has_at_least_a_token_and_a_bounded_refill_time() {
         let (whole, slowest) = (quota(100, Period::Second, 100), quota(1, Period::Day, 1));
         for (here, fleet, quota, token_ns, burst) in [
             (1, 3, whole, 30_000_000, 33),
@@ -367,7 +367,7 @@ mod tests {
 
     // I5
     #[test]
-    fn two_replicas_that_hear_the_same_pops_come_to_the_same() {
+    fn two_replicas_with_the_same_reports_grant_the_same() {
         let part = quota(1, Period::Day, 100);
         let (mut a, mut b) = (OfflineBudgets::default(), OfflineBudgets::default());
         let (mut at_a, mut at_b) = (0, 0);
@@ -387,7 +387,7 @@ mod tests {
 
     // I2
     #[test]
-    fn budgets_are_bounded_and_any_beyond_is_judged_by_its_report() {
+    fn budgets_are_bounded_and_any_other_report_is_charged_alone() {
         let part = quota(10, Period::Second, 100);
         let mut alone = OfflineBudgets { budgets: BoundedMap::new(2) };
         for value in 1..=4 {
@@ -415,41 +415,45 @@ mod tests {
     }
 
     #[test]
-    fn debt_is_summed_by_rule_and_refills_while_nobody_speaks() {
-        let mut heard = UnfilledBudgets::default();
-        heard.record(&id("a", 1), lacking(130, 0));
-        heard.record(&id("a", 2), lacking(150, 0));
-        heard.record(&id("b", 1), lacking(99, 0));
-        let owed = |heard: &UnfilledBudgets, s| heard.owed(Time::from_nanos(s * SECOND_NS));
+    fn debt_is_summed_by_rule_and_refills_without_reports() {
+        let mut unfilled = UnfilledBudgets::default();
+        unfilled.record(&id("a", 1), lacking(130, 0));
+        unfilled.record(&id("a", 2), lacking(150, 0));
+        unfilled.record(&id("b", 1), lacking(99, 0));
+        let owed = |unfilled: &UnfilledBudgets, s| unfilled.owed(Time::from_nanos(s * SECOND_NS));
         assert_eq!(
-            owed(&heard, 1).get("a"),
+            owed(&unfilled, 1).get("a"),
             Some(&RuleDebts { sum_milli: 60_000, deepest_milli: 40_000, most_milli: 50_000 })
         );
-        assert_eq!(owed(&heard, 1).get("b"), None, "within its burst");
+        assert_eq!(owed(&unfilled, 1).get("b"), None, "within its burst");
         assert_eq!(
-            owed(&heard, 60).get("a"),
+            owed(&unfilled, 60).get("a"),
             Some(&RuleDebts { sum_milli: 0, deepest_milli: 0, most_milli: 50_000 })
         );
-        heard.record(&id("a", 2), lacking(100, 61));
-        assert_eq!(owed(&heard, 61).get("a").unwrap().most_milli, 50_000);
+        unfilled.record(&id("a", 2), lacking(100, 61));
+        assert_eq!(owed(&unfilled, 61).get("a").unwrap().most_milli, 50_000);
     }
 
     // I2
     #[test]
     fn full_budgets_are_not_remembered_and_the_refilled_make_room() {
-        let mut heard = UnfilledBudgets { budgets: BoundedMap::new(2), ..UnfilledBudgets::default() };
-        heard.record(&id("a", 0), lacking(0, 0));
-        assert_eq!(heard.budgets.len(), 0);
+        let mut unfilled = UnfilledBudgets { budgets: BoundedMap::new(2), ..UnfilledBudgets::default() };
+        unfilled.record(&id("a", 0), lacking(0, 0));
+        assert_eq!(unfilled.budgets.len(), 0);
         for (value, tokens) in [(1, 10), (2, 100), (3, 100)] {
-            heard.record(&id("a", value), lacking(tokens, 0));
+            unfilled.record(&id("a", value), lacking(tokens, 0));
         }
-        assert_eq!((heard.budgets.len(), heard.last(&id("a", 3))), (2, None));
-        heard.record(&id("a", 3), lacking(100, 2));
-        assert_eq!((heard.budgets.len(), heard.last(&id("a", 1))), (2, None), "refilled after a second");
-        assert!(heard.last(&id("a", 2)).is_some() && heard.last(&id("a", 3)).is_some());
+        assert_eq!((unfilled.budgets.len(), unfilled.last(&id("a", 3))), (2, None));
+        unfilled.record(&id("a", 3), lacking(100, 2));
+        assert_eq!(
+            (unfilled.budgets.len(), unfilled.last(&id("a", 1))),
+            (2, None),
+            "refilled after a second"
+        );
+        assert!(unfilled.last(&id("a", 2)).is_some() && unfilled.last(&id("a", 3)).is_some());
         for rule in 0..2 * RULES_MAX {
-            heard.record(&id(&alloc::format!("{rule}"), 1), lacking(200, 0));
+            unfilled.record(&id(&alloc::format!("{rule}"), 1), lacking(200, 0));
         }
-        assert!(heard.most_milli.len() <= RULES_MAX);
+        assert!(unfilled.most_milli.len() <= RULES_MAX);
     }
 }

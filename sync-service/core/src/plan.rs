@@ -38,9 +38,9 @@ impl PlanEntry {
         !self.counts.is_empty()
     }
 
-    /// The entry as a charge by `pop` in the name of `member`: a region, or `region/replica`.
-    pub fn charge<'a>(&'a self, member: &'a str, pop: &'a str) -> Charge<'a> {
-        Charge { quota: self.quota, member, demand: self.demand, pop, counts: &self.counts }
+    /// The entry as a charge by `pop` in the name of `replica`: a region, or `region/replica`.
+    pub fn charge<'a>(&'a self, replica: &'a str, pop: &'a str) -> Charge<'a> {
+        Charge { quota: self.quota, replica, demand: self.demand, pop, counts: &self.counts }
     }
 }
 

@@ -56,7 +56,7 @@ struct Worker {
     keys_at: Option<Time>,
     running: RunningRules,
     /// True if [`Pops::news`] has returned this since the worker's last report.
-    is_noted: bool,
+    is_returned: bool,
 }
 
 /// Facts about the sender of a report.
@@ -72,7 +72,7 @@ pub struct Sender {
 
 /// Rule set that a POP runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PopNote {
+pub struct PopRuleSet {
     /// The POP's name.
     pub pop: String,
     /// The lowest version that a worker runs; 0 is the plugin configuration's.
@@ -142,19 +142,19 @@ impl Pops {
     }
 
     /// Rule sets of the POPs that reported since the last call.
-    pub fn news(&mut self, now: Time) -> Vec<PopNote> {
+    pub fn news(&mut self, now: Time) -> Vec<PopRuleSet> {
         self.known.iter_mut().filter_map(|(name, pop)| pop.news(now, name)).collect()
     }
 
     /// Rule sets of all POPs, each with the time since its last report in nanoseconds.
-    pub fn all(&mut self, now: Time) -> Vec<(PopNote, u64)> {
+    pub fn all(&mut self, now: Time) -> Vec<(PopRuleSet, u64)> {
         self.sweep(now);
-        let rule_set_note = |(name, pop): (&String, &Pop)| {
+        let rule_set = |(name, pop): (&String, &Pop)| {
             let silent_ns = now.nanos_since(pop.seen_at);
             // For a silent POP, the state at its last report.
-            Some((pop.rule_set_note(now.min(pop.seen_at), name)?, silent_ns))
+            Some((pop.rule_set(now.min(pop.seen_at), name)?, silent_ns))
         };
-        self.known.iter().filter_map(rule_set_note).collect()
+        self.known.iter().filter_map(rule_set).collect()
     }
 
     /// Forgets silent POPs and workers, at most once a second.
@@ -179,24 +179,24 @@ impl Pop {
         u32::try_from(busy).unwrap_or(WORKERS_MAX).clamp(1, WORKERS_MAX)
     }
 
-    fn news(&mut self, now: Time, name: &str) -> Option<PopNote> {
-        let rule_set_note = self.rule_set_note(now, name);
+    fn news(&mut self, now: Time, name: &str) -> Option<PopRuleSet> {
+        let rule_set = self.rule_set(now, name);
         let mut is_news = false;
-        for worker in self.workers.values_mut().filter(|worker| worker.speaks(now)) {
-            is_news |= !mem::replace(&mut worker.is_noted, true);
+        for worker in self.workers.values_mut().filter(|worker| worker.is_live(now)) {
+            is_news |= !mem::replace(&mut worker.is_returned, true);
         }
-        rule_set_note.filter(|_| is_news)
+        rule_set.filter(|_| is_news)
     }
 
     /// Rule set of those of its workers that are not silent; none if all are.
-    fn rule_set_note(&self, now: Time, name: &str) -> Option<PopNote> {
-        let mut rule_set_note: Option<PopNote> = None;
-        for worker in self.workers.values().filter(|worker| worker.speaks(now)) {
+    fn rule_set(&self, now: Time, name: &str) -> Option<PopRuleSet> {
+        let mut rule_set: Option<PopRuleSet> = None;
+        for worker in self.workers.values().filter(|worker| worker.is_live(now)) {
             let RunningRules { version, refused } = worker.running;
-            let known = rule_set_note.get_or_insert_with(|| PopNote { pop: name.into(), version, refused });
+            let known = rule_set.get_or_insert_with(|| PopRuleSet { pop: name.into(), version, refused });
             (known.version, known.refused) = (known.version.min(version), known.refused.max(refused));
         }
-        rule_set_note
+        rule_set
     }
 }
 
@@ -204,10 +204,10 @@ impl Worker {
     fn new(now: Time, report: &Report) -> Self {
         let keys_at = (!report.keys.is_empty()).then_some(now);
         let Report { sequence, running, .. } = *report;
-        Self { seen_at: now, sequence, answered: 0, keys_at, running, is_noted: false }
+        Self { seen_at: now, sequence, answered: 0, keys_at, running, is_returned: false }
     }
 
-    fn speaks(&self, now: Time) -> bool {
+    fn is_live(&self, now: Time) -> bool {
         now.nanos_since(self.seen_at) <= SILENT_NS
     }
 
@@ -228,7 +228,7 @@ impl Worker {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FleetSize {
     counted: Option<Counted>,
-    said: u32,
+    reported: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -241,13 +241,13 @@ struct Counted {
 impl FleetSize {
     /// Records the fleet's size from a POP or from the settings; 0 is ignored.
     pub fn observe(&mut self, pops: u32) {
-        self.said = self.said.max(pops.min(POPS_MAX));
+        self.reported = self.reported.max(pops.min(POPS_MAX));
     }
 
     /// Records the store's count at `now`; a POP is alive for `ttl_ns` nanoseconds after its last report.
     pub fn count(&mut self, now: Time, pops: u32, ttl_ns: u64) {
         let pops = pops.clamp(1, POPS_MAX);
-        let known = self.counted.get_or_insert(Counted { pops: self.said, fewer: None });
+        let known = self.counted.get_or_insert(Counted { pops: self.reported, fewer: None });
         let (since, most) = known.fewer.map_or((now, pops), |(since, most)| (since, most.max(pops)));
         *known = if pops >= known.pops {
             Counted { pops, fewer: None }
@@ -260,7 +260,7 @@ impl FleetSize {
 
     /// Number of POPs; none if unknown.
     pub fn known(&self) -> Option<u32> {
-        self.counted.map(|counted| counted.pops).or(Some(self.said).filter(|said| *said > 0))
+        self.counted.map(|counted| counted.pops).or(Some(self.reported).filter(|pops| *pops > 0))
     }
 }
 
@@ -301,7 +301,7 @@ impl Statuses {
         }
         let ours = i64::try_from(unix_us / 1_000).unwrap_or(i64::MAX);
         let theirs = Some(status.unix_ms).filter(|ms| *ms > 0).and_then(|ms| i64::try_from(ms).ok());
-        let said = PopStatus {
+        let pop_status = PopStatus {
             pop: report.pop.clone(),
             step: status.step,
             clock_ms: theirs.map(|theirs| theirs.saturating_sub(ours)),
@@ -309,15 +309,15 @@ impl Statuses {
             refusal: status.refusal.clone(),
             age_ms: 0,
         };
-        self.pops.insert(report.pop.clone(), (now, said));
+        self.pops.insert(report.pop.clone(), (now, pop_status));
     }
 
     /// Status of at most `most` POPs. If there are more, those with the worst connectivity come first, then
     /// those with the largest clock errors.
     pub fn list(&self, now: Time, most: usize) -> Vec<PopStatus> {
-        let aged = |(at, said): &(Time, PopStatus)| {
+        let aged = |(at, status): &(Time, PopStatus)| {
             let age_ms = now.nanos_since(*at) / 1_000_000;
-            PopStatus { age_ms, ..said.clone() }
+            PopStatus { age_ms, ..status.clone() }
         };
         let mut all: Vec<PopStatus> = self.pops.values().map(aged).collect();
         if all.len() > most {
@@ -337,9 +337,9 @@ impl Statuses {
 }
 
 /// Merges the statuses from all weir-syncs, by POP; the newest one wins.
-pub fn newest_statuses(said: impl IntoIterator<Item = PopStatus>) -> BTreeMap<String, PopStatus> {
+pub fn newest_statuses(statuses: impl IntoIterator<Item = PopStatus>) -> BTreeMap<String, PopStatus> {
     let mut pops: BTreeMap<String, PopStatus> = BTreeMap::new();
-    for status in said {
+    for status in statuses {
         match pops.get_mut(&status.pop) {
             Some(known) if known.age_ms <= status.age_ms => {}
             Some(known) => *known = status,
@@ -371,8 +371,8 @@ mod tests {
         Report { running: RunningRules { version, refused }, ..greeting(pop, worker, 1) }
     }
 
-    fn rule_set_note(pop: &str, version: u64, refused: u64) -> PopNote {
-        PopNote { pop: pop.into(), version, refused }
+    fn rule_set(pop: &str, version: u64, refused: u64) -> PopRuleSet {
+        PopRuleSet { pop: pop.into(), version, refused }
     }
 
     #[test]
@@ -392,8 +392,9 @@ mod tests {
     fn counts_the_workers_of_a_pop_that_report_keys() {
         let mut pops = Pops::new(10 * SECOND_NS);
         let keys = vec![key()];
-        let heard = [(0, "a", 1), (1, "a", 2), (2, "b", 3), (250, "a", 1), (2_400, "a", 1), (2_600, "a", 1)];
-        let counted = heard.map(|(ms, pop, worker)| {
+        let reports =
+            [(0, "a", 1), (1, "a", 2), (2, "b", 3), (250, "a", 1), (2_400, "a", 1), (2_600, "a", 1)];
+        let counted = reports.map(|(ms, pop, worker)| {
             let report = Report { keys: keys.clone(), ..greeting(pop, worker, ms + 1) };
             let now = Time::from_nanos(SECOND_NS + ms * 1_000_000);
             pops.observe(now, &greeting(pop, 9, ms));
@@ -408,21 +409,21 @@ mod tests {
         for (worker, version) in [(1, 8), (2, 7), (3, 9)] {
             pops.observe(at(0), &running("fra1", worker, version, worker));
         }
-        assert_eq!(pops.news(at(0)), [rule_set_note("fra1", 7, 3)]);
-        assert_eq!(pops.news(at(0)), [], "it was told before");
+        assert_eq!(pops.news(at(0)), [rule_set("fra1", 7, 3)]);
+        assert_eq!(pops.news(at(0)), [], "it was returned before");
         pops.observe(at(1), &running("fra1", 1, 9, 0));
-        assert_eq!(pops.news(at(1)), [rule_set_note("fra1", 7, 3)]);
+        assert_eq!(pops.news(at(1)), [rule_set("fra1", 7, 3)]);
         pops.observe(at(3), &running("fra1", 1, 9, 0));
-        assert_eq!(pops.news(at(3)), [rule_set_note("fra1", 9, 0)], "the others are gone");
+        assert_eq!(pops.news(at(3)), [rule_set("fra1", 9, 0)], "the others are gone");
     }
 
     // I5
     #[test]
-    fn what_pops_say_of_the_fleet_counts_until_the_store_does() {
+    fn the_pops_count_of_the_fleet_holds_until_the_store_counts() {
         let mut fleet = FleetSize::default();
         assert_eq!(fleet.known(), None);
-        for said in [0, 3, 0, 2] {
-            fleet.observe(said);
+        for pops in [0, 3, 0, 2] {
+            fleet.observe(pops);
         }
         assert_eq!(fleet.known(), Some(3), "the highest number counts");
         fleet.observe(30);
@@ -438,7 +439,7 @@ mod tests {
 
     // I5
     #[test]
-    fn a_store_that_lost_its_data_is_not_believed_before_every_pop_has_had_time_to_speak() {
+    fn a_smaller_store_count_waits_for_every_pop() {
         let mut fleet = FleetSize::default();
         let mut known = |at_s: u64, pops: u32| {
             fleet.count(at(at_s), pops, 10 * SECOND_NS);
@@ -452,7 +453,7 @@ mod tests {
         assert_eq!(known(34, 28), 29, "one POP is gone, and then another");
         assert_eq!(known(35, 28), 29);
         assert_eq!(known(46, 28), 28);
-        assert_eq!(known(47, 31), 31, "more are believed at once");
+        assert_eq!(known(47, 31), 31, "a larger count holds at once");
     }
 
     // I2
@@ -487,21 +488,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts_until_a_minute_of_silence() {
+    fn the_last_status_counts_until_a_minute_of_silence() {
         let mut statuses = Statuses::default();
         statuses.observe(at(1), 10_000_000, &status_report("fra1", 2, 9_500));
         statuses.observe(at(2), 11_000_000, &status_report("fra1", 0, 14_000));
         statuses.observe(at(2), 11_000_000, &status_report("fra2", 1, 0));
         statuses.observe(at(3), 12_000_000, &Report { pop: "fra1".into(), ..Report::default() });
-        let said = statuses.list(at(4), 9);
+        let listed = statuses.list(at(4), 9);
         let of = |pop: &PopStatus| (pop.pop.clone(), pop.step, pop.clock_ms, pop.age_ms);
         assert_eq!(
-            said.iter().map(of).collect::<Vec<_>>(),
+            listed.iter().map(of).collect::<Vec<_>>(),
             [("fra1".into(), 0, Some(3_000), 2_000), ("fra2".into(), 1, None, 2_000)]
         );
         assert_eq!(statuses.list(at(4), 1)[0].pop, "fra2", "the one that is worst off");
-        let older = PopStatus { age_ms: 2_001, step: 2, ..said[0].clone() };
-        assert_eq!(newest_statuses([older.clone(), said[0].clone(), older])["fra1"].step, 0);
+        let older = PopStatus { age_ms: 2_001, step: 2, ..listed[0].clone() };
+        assert_eq!(newest_statuses([older.clone(), listed[0].clone(), older])["fra1"].step, 0);
         statuses.observe(at(63), 0, &Report::default());
         assert_eq!(statuses.list(at(63), 9), vec![]);
     }

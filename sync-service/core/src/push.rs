@@ -18,9 +18,9 @@ use core::mem;
 use weir_protocol::messages::{KEYS_MAX, POPS_MAX, RULES_MAX, Replies, Report};
 use weir_protocol::time::{SECOND_NS, Time};
 
-/// Maximum number of notes of all POPs together: about 80 MB. Beyond it, the POP that has been silent for
-/// longest is forgotten and sent everything anew.
-pub const NOTES_MAX: usize = 1 << 20;
+/// Maximum number of keys recorded as sent, of all POPs together: about 80 MB. Beyond it, the POP that has been
+/// silent for longest is forgotten and sent everything anew.
+pub const SENT_MAX: usize = 1 << 20;
 /// Time after which a letter without a confirmation counts as lost, in nanoseconds.
 pub const LOST_NS: u64 = 2 * SECOND_NS;
 /// Maximum number of letters under way to a POP; beyond it the first counts as lost.
@@ -37,7 +37,7 @@ pub(crate) trait PushState: Default {
     /// Marks everything as not sent.
     fn forget(&mut self);
 
-    /// Number of notes.
+    /// Number of keys recorded as sent.
     fn len(&self) -> usize;
 }
 
@@ -45,7 +45,7 @@ pub(crate) trait PushState: Default {
 #[derive(Debug)]
 pub(crate) struct PushStates<N: PushState> {
     pops: BTreeMap<String, Pop<N>>,
-    /// Number of notes of all POPs.
+    /// Number of keys recorded as sent, of all POPs.
     len: usize,
 }
 
@@ -54,7 +54,7 @@ struct Pop<N: PushState> {
     table: u32,
     seen_at: Time,
     letters: Vec<Letter<N::Letter>>,
-    notes: N,
+    state: N,
 }
 
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl<N: PushState> Default for PushStates<N> {
 }
 
 impl<N: PushState> PushStates<N> {
-    /// Writes the reply to `report` with `write`, which gets the notes of its POP and adds at most [`KEYS_MAX`]
-    /// of them.
+    /// Writes the reply to `report` with `write`, which gets the state of its POP and records at most
+    /// [`KEYS_MAX`] more keys in it.
     ///
     /// The second value that `write` returns is taken back if the reply is lost; it is none if nothing is
     /// pushed. If the report `is_repeated`, it was answered before, and nothing is pushed: it would be unknown
@@ -87,23 +87,23 @@ impl<N: PushState> PushStates<N> {
     ) -> T {
         self.make_room(&report.pop);
         let pop = self.pops.entry(report.pop.clone()).or_insert_with(|| Pop::new(report.table));
-        self.len -= pop.notes.len();
+        self.len -= pop.state.len();
         pop.observe(now, report);
-        let (text, content) = if is_repeated { Default::default() } else { write(&mut pop.notes) };
+        let (text, content) = if is_repeated { Default::default() } else { write(&mut pop.state) };
         let Report { worker, sequence, .. } = *report;
         pop.letters.extend(content.map(|content| Letter { worker, sequence, sent_at: now, content }));
-        self.len += pop.notes.len();
+        self.len += pop.state.len();
         text
     }
 
-    /// Applies `shorten` to all notes, and forgets POPs that have none left and were silent for a second.
+    /// Applies `shorten` to all states, and forgets POPs whose state is empty and that were silent for a second.
     pub(crate) fn sweep(&mut self, now: Time, shorten: impl Fn(&mut N)) {
-        self.pops.values_mut().for_each(|pop| shorten(&mut pop.notes));
-        self.pops.retain(|_, pop| pop.notes.len() > 0 || now.nanos_since(pop.seen_at) < SECOND_NS);
-        self.len = self.pops.values().map(|pop| pop.notes.len()).sum();
+        self.pops.values_mut().for_each(|pop| shorten(&mut pop.state));
+        self.pops.retain(|_, pop| pop.state.len() > 0 || now.nanos_since(pop.seen_at) < SECOND_NS);
+        self.len = self.pops.values().map(|pop| pop.state.len()).sum();
     }
 
-    /// Number of notes of all POPs.
+    /// Number of keys recorded as sent, of all POPs.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -112,18 +112,18 @@ impl<N: PushState> PushStates<N> {
     /// report.
     fn make_room(&mut self, pop: &str) {
         let is_new = !self.pops.contains_key(pop);
-        while self.len + KEYS_MAX > NOTES_MAX || is_new && self.pops.len() >= POPS_MAX as usize {
+        while self.len + KEYS_MAX > SENT_MAX || is_new && self.pops.len() >= POPS_MAX as usize {
             let others = self.pops.iter().filter(|(name, _)| *name != pop);
             let silent = others.min_by_key(|(_, pop)| pop.seen_at).map(|(name, _)| name.clone());
             let Some(silent) = silent else { break };
-            self.len -= self.pops.remove(&silent).map_or(0, |pop| pop.notes.len());
+            self.len -= self.pops.remove(&silent).map_or(0, |pop| pop.state.len());
         }
     }
 }
 
 impl<N: PushState> Pop<N> {
     fn new(table: u32) -> Self {
-        Self { table, seen_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
+        Self { table, seen_at: Time::ZERO, letters: Vec::new(), state: N::default() }
     }
 
     /// Applies the confirmations in `report` to the letters.
@@ -132,7 +132,7 @@ impl<N: PushState> Pop<N> {
         if self.table != report.table {
             self.table = report.table;
             self.letters.clear();
-            self.notes.forget();
+            self.state.forget();
         }
         let Replies { done, lost } = report.replies;
         let surplus = self.letters.len().saturating_sub(LETTERS_MAX - 1);
@@ -146,7 +146,7 @@ impl<N: PushState> Pop<N> {
             let is_answer_to_it = is_its_own && letter.sequence == report.sequence;
             let is_late = at < surplus || now.nanos_since(letter.sent_at) >= LOST_NS;
             if is_done || is_answer_to_it || is_late {
-                self.notes.take_back(letter.content);
+                self.state.take_back(letter.content);
             } else {
                 self.letters.push(letter);
             }

@@ -113,9 +113,9 @@ impl SourceRecord {
 }
 
 /// Maximum number of full spans that a budget remembers; beyond it the shortest is dropped first.
-pub const SPILLS_MAX: usize = 8;
+pub const UNUSED_SPANS_MAX: usize = 8;
 /// Time for which a span is remembered after its end, in microseconds: the longest delay of a report.
-pub const SPILL_KEPT_US: u64 = 10_000_000;
+pub const UNUSED_KEPT_US: u64 = 10_000_000;
 
 /// Spans in which the budget was full and lost its refill, as far as no late report has claimed them; in
 /// microseconds of the budget's clock. They are sorted, not empty, and do not touch.
@@ -147,7 +147,7 @@ impl UnusedRefill {
             Some(last) if last.to_us >= from_us => last.to_us = last.to_us.max(to_us),
             _ => self.spans.push(Span { from_us, to_us }),
         }
-        self.spans.retain(|span| to_us.saturating_sub(span.to_us) <= SPILL_KEPT_US);
+        self.spans.retain(|span| to_us.saturating_sub(span.to_us) <= UNUSED_KEPT_US);
         self.bound();
     }
 
@@ -177,7 +177,7 @@ impl UnusedRefill {
 
     /// Drops the shortest spans, the earliest of equal ones first, but never the latest.
     fn bound(&mut self) {
-        while self.spans.len() > SPILLS_MAX {
+        while self.spans.len() > UNUSED_SPANS_MAX {
             let but_last = self.spans.iter().take(self.spans.len() - 1);
             let shortest = but_last.enumerate().min_by_key(|(_, span)| span.length_us());
             let Some(at) = shortest.map(|(at, _)| at) else { return };
@@ -262,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_at_many_pops_of_which_each_held_a_part_multiplies() {
+    fn a_burst_at_many_pops_that_held_parts_multiplies() {
         let (quota, mut fan_out) = (quota(100, 100), FanOut::default());
         fan_out.record(0, 18 * SECOND_US, quota);
         fan_out.record(SECOND_US, 17 * SECOND_US, quota);
         assert_eq!(fan_out.bursts(), 18, "one overshoot");
         fan_out.record(60 * SECOND_US, 0, quota);
         fan_out.record(61 * SECOND_US, 2 * SECOND_US, quota);
-        assert_eq!(fan_out.bursts(), 18, "too small to say anything");
+        assert_eq!(fan_out.bursts(), 18, "too small to count");
         fan_out.record(62 * SECOND_US, 0, quota);
         fan_out.record(63 * SECOND_US, 4 * SECOND_US, quota);
         assert_eq!(fan_out.bursts(), 72, "four bursts deep, of eighteenths");
@@ -325,14 +325,14 @@ mod tests {
     #[derive(Default)]
     struct Naive {
         is_free: Vec<bool>,
-        spilled: Vec<bool>,
+        unused: Vec<bool>,
     }
 
     impl Naive {
         fn pass(&mut self, us: u64, full_us: u64) {
             let is_full = (0..us).map(|at| at >= us - full_us);
             self.is_free.extend(is_full.clone());
-            self.spilled.extend(is_full);
+            self.unused.extend(is_full);
         }
 
         fn now_us(&self) -> u64 {
@@ -345,71 +345,71 @@ mod tests {
             free.take(usize::try_from(price_us).unwrap()).map(|is_free| *is_free = false).count() as u64
         }
 
-        fn spilled_since(&self, since_us: u64) -> u64 {
+        fn unused_since(&self, since_us: u64) -> u64 {
             let since = usize::try_from(since_us).unwrap();
-            self.spilled.iter().skip(since).filter(|spilled| **spilled).count() as u64
+            self.unused.iter().skip(since).filter(|unused| **unused).count() as u64
         }
     }
 
     #[test]
-    fn a_late_report_is_paid_by_what_spilled_in_its_span() {
-        let mut spill = UnusedRefill::default();
-        spill.add(0, 10_000_000);
-        assert_eq!(spill.claim(8_000_000, 5_000_000), 2_000_000, "no more than its span");
-        assert_eq!(spill.claim(8_000_000, 5_000_000), 0, "and not twice");
+    fn a_late_report_claims_the_unused_refill_of_its_span() {
+        let mut unused = UnusedRefill::default();
+        unused.add(0, 10_000_000);
+        assert_eq!(unused.claim(8_000_000, 5_000_000), 2_000_000, "no more than its span");
+        assert_eq!(unused.claim(8_000_000, 5_000_000), 0, "and not twice");
         assert_eq!(
-            spill.claim(5_000_000, 9_000_000),
+            unused.claim(5_000_000, 9_000_000),
             3_000_000,
             "a longer span has more, less what was claimed before"
         );
     }
 
     #[test]
-    fn moments_do_not_replace_what_held_up_reports_speak_of() {
-        let mut spill = UnusedRefill::default();
-        spill.add(0, 10_000_000);
+    fn short_spans_do_not_replace_those_that_late_reports_claim() {
+        let mut unused = UnusedRefill::default();
+        unused.add(0, 10_000_000);
         for moment in 1..=100 {
-            spill.add(10_000_000 + 1_000 * moment, 10_000_010 + 1_000 * moment);
+            unused.add(10_000_000 + 1_000 * moment, 10_000_010 + 1_000 * moment);
         }
-        assert_eq!(spill.claim(0, u64::MAX), 10_000_000 + 10 * (SPILLS_MAX as u64 - 1));
-        spill.add(20_000_000, 20_000_001);
-        spill.add(20_000_001 + SPILL_KEPT_US, 20_000_002 + SPILL_KEPT_US);
-        assert_eq!(spill.claim(0, u64::MAX), 1, "what is long over is forgotten");
+        assert_eq!(unused.claim(0, u64::MAX), 10_000_000 + 10 * (UNUSED_SPANS_MAX as u64 - 1));
+        unused.add(20_000_000, 20_000_001);
+        unused.add(20_000_001 + UNUSED_KEPT_US, 20_000_002 + UNUSED_KEPT_US);
+        assert_eq!(unused.claim(0, u64::MAX), 1, "what is long over is forgotten");
     }
 
     proptest! {
         /// It does what the model does until it has to forget a span. And tokens that were admitted after some
-        /// moment are never paid for with more than what spilled after that moment.
+        /// moment are never paid for with more than the refill unused after that moment.
         // I5
         #[test]
         fn no_time_pays_twice_nor_for_what_came_later(steps in prop::collection::vec(step(), 1..60)) {
-            let (mut spill, mut naive) = (UnusedRefill::default(), Naive::default());
+            let (mut unused, mut naive) = (UnusedRefill::default(), Naive::default());
             let (mut is_exact, mut paid) = (true, Vec::new());
             for step in steps {
                 match step {
                     Step::Pass { us, full_us } => {
                         naive.pass(us, full_us);
                         if full_us > 0 {
-                            spill.add(naive.now_us() - full_us, naive.now_us());
+                            unused.add(naive.now_us() - full_us, naive.now_us());
                         }
                     }
                     Step::Claim { span_us, price_us } => {
                         let since_us = naive.now_us().saturating_sub(span_us);
-                        let (got_us, expected_us) = (spill.claim(since_us, price_us), naive.claim(since_us, price_us));
+                        let (got_us, expected_us) = (unused.claim(since_us, price_us), naive.claim(since_us, price_us));
                         prop_assert!(!is_exact || got_us == expected_us, "{} for {}", got_us, expected_us);
                         prop_assert!(got_us <= price_us);
                         paid.push((since_us, got_us));
                         for &(since_us, _) in &paid {
                             let later = paid.iter().filter(|(since, _)| *since >= since_us);
                             let later_us: u64 = later.map(|(_, paid_us)| paid_us).sum();
-                            prop_assert!(later_us <= naive.spilled_since(since_us));
+                            prop_assert!(later_us <= naive.unused_since(since_us));
                         }
                     }
                 }
-                is_exact &= spill.spans.len() < SPILLS_MAX;
-                prop_assert!(spill.spans.len() <= SPILLS_MAX);
-                prop_assert!(spill.spans.iter().all(|span| span.from_us < span.to_us));
-                prop_assert!(spill.spans.windows(2).all(|pair| pair[0].to_us < pair[1].from_us));
+                is_exact &= unused.spans.len() < UNUSED_SPANS_MAX;
+                prop_assert!(unused.spans.len() <= UNUSED_SPANS_MAX);
+                prop_assert!(unused.spans.iter().all(|span| span.from_us < span.to_us));
+                prop_assert!(unused.spans.windows(2).all(|pair| pair[0].to_us < pair[1].from_us));
             }
         }
     }

@@ -65,7 +65,7 @@ pub enum RefusedClaimReason {
 
 /// Kind of sender of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaker {
+pub enum Reporter {
     /// A POP, identified by its token.
     Pop,
     /// The gateway of this process. Its callers state the costs of their requests; the rule's limits on
@@ -143,7 +143,7 @@ pub struct ReportLimits {
 
 impl ReportLimits {
     /// Sets the rules of all versions that are kept, up to `newest`.
-    pub fn know_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
+    pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.newest = newest;
         let known = self.rules.insert(BTreeMap::new());
         for rule in rules {
@@ -172,7 +172,7 @@ impl ReportLimits {
     }
 
     /// Starts checking the claims of `report`, which arrived at `now`.
-    pub(crate) fn visit(&mut self, now: Time, speaker: Speaker, report: &Report) -> Visit<'_> {
+    pub(crate) fn visit(&mut self, now: Time, reporter: Reporter, report: &Report) -> Visit<'_> {
         self.observe(now, report);
         self.visits += 1;
         let reason = if report.running.version > self.newest {
@@ -195,7 +195,7 @@ impl ReportLimits {
             meters: &mut self.meters,
             doubts,
             costs,
-            speaker,
+            reporter,
             refusals: &mut self.refusals,
         }
     }
@@ -214,12 +214,12 @@ impl ReportLimits {
             // Decoding the report has checked the index.
             let Some(rule) = of.get(usize::from(ban.rule)) else { return false };
             let expected = ban_ms(rules.as_ref(), rule).unwrap_or(0);
-            let is_believed = expected > 0 && pop.announce_ban();
-            if !is_believed {
+            let is_accepted = expected > 0 && pop.announce_ban();
+            if !is_accepted {
                 refuse(refusals, RefusedClaimReason::Ban, rule, u64::from(ban.for_ms), u64::from(expected));
             }
             ban.for_ms = ban.for_ms.min(expected);
-            is_believed
+            is_accepted
         });
     }
 

@@ -1,6 +1,6 @@
 //! Map for a few pairs, sorted by key in contiguous memory.
 //!
-//! Most budgets have one source or a few, and one member. A tree would allocate a node with room for eleven
+//! Most budgets have one source or a few, and one replica. A tree would allocate a node with room for eleven
 //! pairs for each, and need an owned key for a look-up. This map takes little more memory than its pairs, and
 //! compares by any function that agrees with the keys' order.
 

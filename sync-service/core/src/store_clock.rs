@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_comes_later_than_the_clock_can_show_is_refused() {
+    fn a_call_after_its_latest_clock_time_is_refused() {
         let mut clock = StoreClock::new(BEGIN, 0);
         clock.observe(10 * S, 10 * S, BEGIN + 10 * S);
         let bounds = clock.bounds(20 * S);

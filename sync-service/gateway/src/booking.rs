@@ -58,10 +58,10 @@ impl Gateway {
         }
         let mut peek = CheckRequest { hits: 0, purpose: CheckPurpose::Peek, reserve_s: None, ..ask.clone() };
         let seen = self.decide(&mut peek, patience).await.0;
-        if let (Some(told), Some(seen)) =
+        if let (Some(standing), Some(seen)) =
             (&mut verdict.standing, seen.standing.filter(|_| seen.rule == verdict.rule))
         {
-            (told.remaining, told.reset_after) = (seen.remaining, seen.reset_after);
+            (standing.remaining, standing.reset_after) = (seen.remaining, seen.reset_after);
         }
         verdict
     }

@@ -52,7 +52,7 @@ impl CounterSums {
     pub(super) fn counted(&self, turn: u64) -> (Vec<RuleCounts>, usize) {
         let known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<&String> = known.iter().collect();
-        let said = reported_in_turn(turn, names.len()).filter_map(|at| names.get(at));
+        let reported = reported_in_turn(turn, names.len()).filter_map(|at| names.get(at));
         let of = |name: &&String| {
             let rule = (*name).clone();
             let counted = |family: &Family<OfRule, Counter>| {
@@ -60,7 +60,7 @@ impl CounterSums {
             };
             RuleCounts { decided: self.metrics.decisions.each_ref().map(counted), name: rule.clone() }
         };
-        (said.map(of).collect(), names.len())
+        (reported.map(of).collect(), names.len())
     }
 
     /// Number of requests that the `deny` list refused.

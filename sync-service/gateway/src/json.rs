@@ -236,12 +236,12 @@ fn ms_up(span: Duration) -> u64 {
 
 /// JSON of the answer to one settlement in a list.
 pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Value {
-    let mut said = json!({"reservation": settlement.reservation});
+    let mut result = json!({"reservation": settlement.reservation});
     match answer {
-        Ok(()) => said["cost"] = settlement.cost.into(),
-        Err(error) => said["error"] = error.to_string().into(),
+        Ok(()) => result["cost"] = settlement.cost.into(),
+        Err(error) => result["error"] = error.to_string().into(),
     }
-    said
+    result
 }
 
 /// JSON of a decision.
@@ -278,7 +278,7 @@ pub fn verdict(verdict: &CheckReply) -> Value {
 mod tests {
     use super::*;
 
-    /// Objects in each other, of so many fields each.
+    /// Objects in each other, with the given number of fields each.
     fn nested(names: &[(usize, &str)]) -> Value {
         let Some(((count, name), inner)) = names.split_first() else { return "x".into() };
         let field = |number: usize| (format!("{name}{number}"), nested(inner));

@@ -401,9 +401,9 @@ impl Gateway {
         }
     }
 
-    /// Applies `say` to the current rules.
-    fn with_rules<T>(&self, say: impl FnOnce(&RuleSet) -> Option<T>) -> Option<T> {
-        self.workers.first().and_then(|worker| say(worker.state().rules()))
+    /// Applies `read` to the current rules.
+    fn with_rules<T>(&self, read: impl FnOnce(&RuleSet) -> Option<T>) -> Option<T> {
+        self.workers.first().and_then(|worker| read(worker.state().rules()))
     }
 
     fn now(&self) -> Time {

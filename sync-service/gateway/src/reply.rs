@@ -163,14 +163,14 @@ impl DecisionDetails {
     }
 
     fn standing(&self, rule: &Rule, figures: &Figures, unix_ns: u64) -> RuleQuotaStatus {
-        let told = match self.decision {
+        let shown = match self.decision {
             CheckDecision::Allow => PreparedResponses::allowed(rule, figures, unix_ns),
             _ => *figures,
         };
         RuleQuotaStatus {
             limit: rule.quota.burst().into(),
             remaining: figures.remaining.into(),
-            reset_after: Duration::from_nanos(told.reset_ns()),
+            reset_after: Duration::from_nanos(shown.reset_ns()),
             retry_after: Duration::from_nanos(figures.more_ns) + Duration::from_secs(self.jitter_s.into()),
             window: window_s(rule).map(Duration::from_secs),
         }

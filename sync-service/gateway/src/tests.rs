@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use weir_budget::divide::GrantSettings;
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
-use weir_budget::report_limits::Speaker;
+use weir_budget::report_limits::Reporter;
 use weir_protocol::messages::Message as _;
 use weir_store::memory::MemoryStore;
 use weir_store::rules::{NewVersion, Stored};
@@ -109,7 +109,7 @@ impl Tried {
         let region = Arc::new(Region::begun(document).await);
         for pop in ["ams1", "iad1"] {
             let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
-            region.answer(Speaker::Pop, report).await;
+            region.answer(Reporter::Pop, report).await;
         }
         let (timeout, metrics) = (Duration::from_secs(1), GatewayMetrics::default());
         let pop = "gateway/fra/a".into();
@@ -157,7 +157,7 @@ fn rule(name: &str, fields: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_was_not_reported_yet_is_reported_at_the_end() {
+async fn counts_not_reported_yet_are_reported_at_the_end() {
     // With a queue, a gateway ticks more often than it reports.
     let queue = rule("queue", &json!({"algorithm": "leaky_bucket", "rate": "10/s", "queue": 1}));
     let tried = Tried::ready(json!([rule("orders", &json!({"rate": "100/d", "burst": 100})), queue])).await;
@@ -221,23 +221,23 @@ async fn a_peek_is_not_held_against_its_client() {
 
 // I6
 #[tokio::test]
-async fn what_is_told_of_a_strict_quota_is_its_budgets_level_and_not_a_leases_rest() {
+async fn the_status_of_a_strict_quota_is_its_budgets_level() {
     let strict = json!({"rate": "5/h", "burst": 5, "strict": true});
     let tried = Tried::ready(json!([rule("login", &strict)])).await;
-    let told = async |is_peek| {
+    let status = async |is_peek| {
         let standing = tried.check("/login", is_peek).await.standing.expect("a standing");
         (standing.remaining, standing.reset_after.as_secs().div_ceil(60))
     };
     for _ in 0..3 {
-        assert_eq!(told(true).await, (4, 12), "a peek at a fresh key");
+        assert_eq!(status(true).await, (4, 12), "a peek at a fresh key");
     }
     for (left, minutes) in [(4, 12), (3, 24), (2, 36), (1, 48), (0, 12), (0, 12)] {
-        assert_eq!(told(false).await, (left, minutes));
+        assert_eq!(status(false).await, (left, minutes));
     }
 }
 
 #[tokio::test]
-async fn what_an_edge_counts_is_counted() {
+async fn checks_are_in_the_metrics_of_their_rules() {
     let strict = json!({"rate": "2/d", "burst": 2, "strict": true});
     let tried = Tried::ready(json!([rule("login", &strict), rule("quiet", &json!({"rate": "1/s"}))])).await;
     for expected in [CheckDecision::Allow, CheckDecision::Allow, CheckDecision::Limit] {

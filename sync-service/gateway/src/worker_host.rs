@@ -84,8 +84,13 @@ impl Slots for WorkerHost {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
-        self.slots.change_in_place(indices, changes, judge)
+    fn change_in_place(
+        &mut self,
+        indices: &[u32],
+        changes: &mut [EntryChange],
+        change: ChangeFn<'_>,
+    ) -> bool {
+        self.slots.change_in_place(indices, changes, change)
     }
 }
 

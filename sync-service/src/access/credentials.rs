@@ -174,7 +174,7 @@ pub struct Credential<S> {
 /// Set of tokens. Several tokens may have the same scope.
 #[derive(Debug)]
 pub struct Credentials<S> {
-    /// Randomly keyed, so nobody can choose a token whose hash collides with another's.
+    /// Randomly keyed, so no client can choose a token whose hash collides with another's.
     hasher: RandomState,
     by_hash: HashMap<u64, (Secret, Arc<Credential<S>>)>,
 }
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_covers_the_names_it_says_and_no_others() {
+    fn a_pattern_covers_the_names_that_match_it() {
         for (pops, covered, others) in [
             ("fra1", &["fra1"][..], &["fra", "fra11", "FRA1", ""][..]),
             ("fra*", &["fra", "fra1", "frankfurt 2"], &["fr", "afra", "iad1"]),

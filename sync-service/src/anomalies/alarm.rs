@@ -79,8 +79,8 @@ impl Alarm {
         is_strange: bool,
         is_calm: bool,
     ) -> Option<AlarmState> {
-        let speaks = if self.ringing.is_some() || self.is_muted { is_calm } else { is_strange };
-        self.run = if speaks { self.run + 1 } else { 0 };
+        let counts = if self.ringing.is_some() || self.is_muted { is_calm } else { is_strange };
+        self.run = if counts { self.run + 1 } else { 0 };
         if self.is_muted {
             self.is_muted = self.run < self.end_after;
             self.run = if self.is_muted { self.run } else { 0 };
@@ -158,20 +158,20 @@ pub(crate) struct Smooth {
     /// Usual distance of minutes from the level: about a standard deviation.
     pub(crate) deviation: f64,
     /// Number of minutes applied.
-    pub(crate) heard: u32,
+    pub(crate) minutes: u32,
 }
 
 impl Smooth {
     /// State after one minute at `level`.
     pub(crate) fn new(level: f64) -> Self {
-        Self { level, deviation: DEVIATION_FIRST, heard: 1 }
+        Self { level, deviation: DEVIATION_FIRST, minutes: 1 }
     }
 
     /// Applies the level of a minute.
     pub(crate) fn observe(&mut self, level: f64) {
-        self.heard = self.heard.saturating_add(1);
+        self.minutes = self.minutes.saturating_add(1);
         // The first minutes are averaged.
-        let pace = PACE.max(1.0 / f64::from(self.heard));
+        let pace = PACE.max(1.0 / f64::from(self.minutes));
         let (step, most) = (level - self.level, CLIP * self.deviation);
         self.level += pace * step.clamp(-most, most);
         // 1.2533 converts the mean absolute deviation into a standard deviation.

@@ -70,7 +70,7 @@ struct OfPop {
 }
 
 impl OfPops {
-    /// Empty state. A POP is judged only after `learn` minutes.
+    /// Empty state. A POP is checked only after `learn` minutes.
     pub(crate) fn new(learn: u32) -> Self {
         Self { pops: BTreeMap::new(), learn }
     }
@@ -101,8 +101,8 @@ impl OfPops {
             let width = WIDTH_MIN.max(WIDTH_SPREADS * spread.max(of.usual.deviation));
             let (now, expected) = (level(found), of.usual.level + of_all);
             let reading = Reading { found, usual: count(expected), bound: count(expected + width) };
-            let can_tell = is_known && of.usual.heard >= self.learn;
-            let is_strange = can_tell && now > expected + width && found >= FLOOR;
+            let is_learned = is_known && of.usual.minutes >= self.learn;
+            let is_strange = is_learned && now > expected + width && found >= FLOOR;
             let is_over = now < expected + width / 2.0 || found < FLOOR / 2.0;
             turns.extend(
                 of.alarm.minute(minute, reading, is_strange, is_over).map(|turn| (pop.clone(), turn)),
@@ -158,7 +158,7 @@ impl OfTopKey {
         let usual = *self.usual.get_or_insert(Smooth::new(now));
         let width = WIDTH_MIN.max(TOP_KEY_SPREADS * usual.deviation);
         let reading = Reading { found, usual: count(usual.level), bound: count(usual.level + width) };
-        let is_large = usual.heard >= self.learn
+        let is_large = usual.minutes >= self.learn
             && now > usual.level + width
             && found >= FLOOR
             && found >= PART_MIN * of.limited as f64;

@@ -103,7 +103,7 @@ struct Watched {
     pops: OfPops,
     top_key: OfTopKey,
     share: OfShare,
-    heard_at: u64,
+    asked_at: u64,
 }
 
 impl Detector {
@@ -124,11 +124,11 @@ impl Detector {
         for (rule, watched) in &mut self.rules {
             let of = rules.remove(rule).unwrap_or_default();
             if of.asked > 0 {
-                watched.heard_at = minute;
+                watched.asked_at = minute;
             }
             watched.minute(minute, rule, &of, &mut changes);
         }
-        let is_kept = |watched: &Watched| minute.saturating_sub(watched.heard_at) < KEPT_MINUTES;
+        let is_kept = |watched: &Watched| minute.saturating_sub(watched.asked_at) < KEPT_MINUTES;
         self.rules.retain(|_, watched| is_kept(watched));
         self.under_way = changes.iter().filter(|change| change.phase != Phase::Ends).cloned().collect();
         changes.retain(|change| change.phase != Phase::GoesOn);
@@ -148,7 +148,7 @@ impl Watched {
             pops: OfPops::new(learn),
             top_key: OfTopKey::new(learn),
             share: OfShare::new(share_max),
-            heard_at: minute,
+            asked_at: minute,
         }
     }
 

@@ -6,9 +6,9 @@ const DAY: u64 = 24 * 60;
 /// Without optimisation a world takes long; `cargo test --release -p weir-sync anomalies` plays all 20.
 const SEEDS: u64 = if cfg!(debug_assertions) { 3 } else { 20 };
 const DAYS: u64 = 14;
-/// Within so many minutes, nineteen of twenty attacks are found, ...
+/// Number of minutes within which nineteen of twenty attacks are found, ...
 const SOON: u64 = 5;
-/// ... and all within so many.
+/// ... and within which all are.
 const LATEST: u64 = 15;
 
 /// A generator of random numbers (splitmix64).
@@ -66,7 +66,7 @@ struct Attack {
 /// A rule and those who ask of it.
 struct Rule {
     name: &'static str,
-    /// What it limits in a usual minute.
+    /// Limited requests of a usual minute.
     base: f64,
 }
 
@@ -80,7 +80,7 @@ const POPS: usize = 8;
 /// Traffic of some rules.
 struct World {
     random: Random,
-    /// How busy a day is.
+    /// Factor of the day's traffic.
     of_day: f64,
     of_today: f64,
     slow: [f64; RULES.len()],
@@ -155,7 +155,7 @@ impl World {
     }
 }
 
-/// What begins in `days` of traffic.
+/// Anomalies that begin in `days` of traffic.
 fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, Anomaly)> {
     let (mut world, mut detector) = (World::new(seed), Detector::new(Thresholds::default()));
     let mut begun = Vec::new();
@@ -179,7 +179,7 @@ fn fourteen_usual_days_have_next_to_no_false_alarms() {
     assert!(all.len() <= 2, "{} false alarms in {SEEDS} times {DAYS} days: {all:?}", all.len());
 }
 
-/// How long after it began an attack of `kind` was found at each of its rules.
+/// Minutes from the beginning of an attack of `kind` until it was found, for each of its rules.
 fn found_after(kind: AnomalyKind, rules: &[&str]) -> Vec<(u64, f64, Option<u64>)> {
     let mut found = Vec::new();
     for seed in 0..SEEDS {
@@ -220,22 +220,22 @@ fn all_within(found: &[(u64, f64, Option<u64>)], most: u64) {
 }
 
 #[test]
-fn every_attack_on_a_rule_of_five_times_the_usual_is_found_within_minutes() {
+fn a_rule_limited_five_times_the_usual_is_found_in_minutes() {
     all_within(&found_after(AnomalyKind::Rate, &["busy", "quiet"]), LATEST);
 }
 
 #[test]
-fn every_pop_that_limits_five_times_the_usual_is_found_within_minutes() {
+fn a_pop_limiting_five_times_the_usual_is_found_in_minutes() {
     all_within(&found_after(AnomalyKind::Pop, &["busy"]), LATEST);
 }
 
 #[test]
-fn every_new_key_that_is_limited_five_times_as_much_as_the_usual_top_is_found_within_minutes() {
+fn a_new_top_key_of_five_times_the_usual_is_found_in_minutes() {
     all_within(&found_after(AnomalyKind::TopKey, &["busy", "quiet"]), LATEST);
 }
 
 #[test]
-fn a_daily_job_is_strange_on_its_first_three_days_and_usual_from_then_on() {
+fn a_daily_job_is_usual_after_three_days() {
     for seed in 0..SEEDS.min(5) {
         let begun = begun(seed, DAYS, &[], true);
         let mut days: Vec<_> =
@@ -247,7 +247,7 @@ fn a_daily_job_is_strange_on_its_first_three_days_and_usual_from_then_on() {
 }
 
 #[test]
-fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
+fn a_rule_that_limits_most_of_many_keys_is_found() {
     let mut detector = Detector::new(Thresholds::default());
     let of = |limited, keys| {
         let minute = RuleMinute { asked: 1_000, limited, keys, ..RuleMinute::default() };
@@ -269,7 +269,7 @@ fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
 }
 
 #[test]
-fn what_grows_slowly_is_found_once_it_is_six_times_what_it_was_a_week_ago() {
+fn slow_growth_is_found_at_six_times_the_level_of_last_week() {
     let mut detector = Detector::new(Thresholds::default());
     let mut begun = None;
     for minute in 0..8 * DAY {
@@ -300,7 +300,7 @@ fn a_level_that_lasts_for_days_begins_and_ends_once() {
 }
 
 #[test]
-fn rules_that_nobody_reports_are_forgotten_and_their_number_is_bounded() {
+fn rules_without_reports_are_forgotten_and_bounded() {
     let mut detector = Detector::new(Thresholds::default());
     let many =
         (0..2 * RULES_MAX).map(|n| (n.to_string(), RuleMinute { limited: 1, ..RuleMinute::default() }));
@@ -311,7 +311,7 @@ fn rules_that_nobody_reports_are_forgotten_and_their_number_is_bounded() {
 }
 
 #[test]
-fn it_learns_for_as_long_as_it_is_told() {
+fn alarms_begin_once_the_set_minutes_are_learned() {
     let after = |learn| {
         let mut detector = Detector::new(Thresholds { learn, ..Thresholds::default() });
         let begun = (0..2 * DAY).find(|minute| {

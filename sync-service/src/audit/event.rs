@@ -174,9 +174,9 @@ struct Stamped<'a> {
 }
 
 impl Stamp {
-    /// Stamp for the weir-sync `member`: `region/replica`, or only the region.
-    pub fn new(member: &str) -> Self {
-        let (region, replica) = member.split_once('/').unwrap_or((member, ""));
+    /// Stamp for the weir-sync `name`: `region/replica`, or only the region.
+    pub fn new(name: &str) -> Self {
+        let (region, replica) = name.split_once('/').unwrap_or((name, ""));
         let (region, replica) = (region.to_owned(), replica.to_owned());
         Self { region, replica, started_ms: moment::now_ms(), count: AtomicU64::new(0) }
     }

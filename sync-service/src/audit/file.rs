@@ -123,7 +123,7 @@ impl SinkError {
 mod tests {
     use super::*;
 
-    /// Has room for so many bytes.
+    /// A disk with room for this number of bytes.
     struct Disk(Vec<u8>, usize);
 
     impl Write for Disk {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_whose_last_line_broke_off_is_gone_on_with_on_a_new_line() {
+    async fn a_file_with_a_broken_last_line_continues_on_a_new_line() {
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let line = |json: &str| vec![EventLine { kind: "change", json: json.into() }];
         std::fs::write(&path, "{\"a\":1}\n{\"b").unwrap();

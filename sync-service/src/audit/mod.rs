@@ -73,15 +73,15 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Audit log of the weir-sync `member`, with the writers to run. Files are opened again when `reread`
+    /// Audit log of the weir-sync `name`, with the writers to run. Files are opened again when `reread`
     /// changes. Fails if a sink can never work.
     pub fn new(
         settings: AuditSettings,
-        member: &str,
+        name: &str,
         metrics: &Metrics,
         reread: &watch::Receiver<u64>,
     ) -> Result<(Self, Vec<Writer>), DialError> {
-        let stamp = Arc::new(Stamp::new(member));
+        let stamp = Arc::new(Stamp::new(name));
         let mut sinks = Vec::new();
         if let Some(to) = settings.file {
             let name = if to == AuditFile::Stdout { "stdout" } else { "file" };
@@ -104,10 +104,10 @@ impl AuditLog {
         };
         let writers: Vec<_> = sinks.into_iter().map(writer).collect();
         let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
-        let told = (!queues.is_empty()).then(|| Arc::clone(&stamp));
+        let own_stamp = (!queues.is_empty()).then(|| Arc::clone(&stamp));
         let (keys_max, events) = (settings.keys_max, metrics.audit_log_events.clone());
         let (anomalies, minute) = (settings.anomalies, settings.minute);
-        Ok((Self { stamp: told, queues, keys_max, anomalies, minute, events }, writers))
+        Ok((Self { stamp: own_stamp, queues, keys_max, anomalies, minute, events }, writers))
     }
 
     /// True if there is a sink.
@@ -148,7 +148,7 @@ impl AuditLog {
     }
 }
 
-/// Tries to open the file of the audit log. The error says why it cannot be written. A file that hangs is not
+/// Tries to open the file of the audit log. The error is the reason why it cannot be written. A file that hangs is not
 /// an error.
 pub async fn try_file(to: &AuditFile) -> Result<(), String> {
     let AuditFile::File(path) = to else { return Ok(()) };

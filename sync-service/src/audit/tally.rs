@@ -47,7 +47,7 @@ struct Row {
     epoch: u64,
     asked: u64,
     admitted: u64,
-    heard_ms: u64,
+    reported_ms: u64,
     /// Counts since the last interval was taken.
     interval: Taken,
     /// Times of the first and of the last report with limited tokens in the interval.
@@ -201,8 +201,8 @@ impl Tally {
             }
             taken.push(Minute { rule: rule.clone(), sums, keys });
             let rows = of_rule.keys.len();
-            let is_untold = |row: &Row| row.interval.limited() > 0;
-            of_rule.keys.retain(|_, row| is_untold(row) || now_ms.saturating_sub(row.heard_ms) < KEPT_MS);
+            let is_pending = |row: &Row| row.interval.limited() > 0;
+            of_rule.keys.retain(|_, row| is_pending(row) || now_ms.saturating_sub(row.reported_ms) < KEPT_MS);
             self.rows -= rows - of_rule.keys.len();
         }
         let known = rules.len();
@@ -232,7 +232,7 @@ impl OfRule {
 impl Row {
     /// Applies a key's counts, and returns the reporting worker's part of the difference.
     fn observe(&mut self, now_ms: u64, epoch: u64, key: &Key) -> Taken {
-        self.heard_ms = now_ms;
+        self.reported_ms = now_ms;
         let &Key { asked, admitted, asked_recently, .. } = key;
         if self.epoch != epoch {
             (self.epoch, self.asked, self.admitted) = (epoch, asked, admitted);
@@ -327,10 +327,10 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_cumulative_and_told_once() {
+    fn counts_are_cumulative_and_taken_once() {
         let mut tally = Tally::default();
         tally.observe(1_000, &report("fra1", b"a", 1, [5, 5, 8, 8]), &[true]);
-        // The same again, as the reply was lost; then by another worker, which has said nothing yet.
+        // The same again, as the reply was lost; then by another worker, in its first report.
         tally.observe(1_100, &report("fra1", b"a", 1, [5, 5, 8, 8]), &[true]);
         tally.observe(1_200, &report("fra1", b"a", 1, [5, 5, 18, 18]), &[true]);
         assert_eq!(counts(&mut tally, "fra1"), [(5, 13, 1_000, 1_200)]);
@@ -382,19 +382,19 @@ mod tests {
     }
 
     #[test]
-    fn what_one_worker_admits_before_another_reports_is_not_limited() {
-        // All is admitted, or one token in twenty is not, by one worker or several, who tell one weir-sync or several.
+    fn tokens_that_another_worker_admitted_first_are_not_limited() {
+        // All is admitted, or one token in twenty is not; by one or several workers, at one or several weir-syncs.
         for (workers, receivers) in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (2, 3), (3, 2)] {
             for limited in [0, workers, 15 * workers] {
                 let mut tallies: Vec<_> = (0..receivers).map(|_| Tally::default()).collect();
                 shared(&mut tallies, workers, 20 * workers - limited);
-                let told = tallies.iter_mut().flat_map(|tally| counts(tally, "fra1"));
-                let told = told.map(|(_, limited, ..)| limited).sum::<u64>();
+                let counted = tallies.iter_mut().flat_map(|tally| counts(tally, "fra1"));
+                let counted = counted.map(|(_, limited, ..)| limited).sum::<u64>();
                 let (asked, expected) = (80 * 20 * workers, 80 * limited);
                 let off = if limited == 0 { 0 } else { asked / 25 };
                 assert!(
-                    told.abs_diff(expected) <= off,
-                    "{told}, not {expected} of {asked}: {workers} workers, {receivers} weir-syncs"
+                    counted.abs_diff(expected) <= off,
+                    "{counted}, not {expected} of {asked}: {workers} workers, {receivers} weir-syncs"
                 );
             }
         }

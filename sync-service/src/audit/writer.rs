@@ -82,17 +82,17 @@ impl Writer {
 
     /// Writes a batch, preceded by a line on losses if there were any. Returns true if all lines were written.
     async fn write(&mut self, batch: LineBatch, was_failing: bool) -> bool {
-        let has_losses = batch.untold > 0;
-        let told = has_losses.then(|| self.stamp.line(&AuditEvent::Lost { count: batch.untold }));
-        let lines: Vec<_> = told.into_iter().chain(batch.lines.iter().cloned()).collect();
+        let has_losses = batch.unrecorded > 0;
+        let loss = has_losses.then(|| self.stamp.line(&AuditEvent::Lost { count: batch.unrecorded }));
+        let lines: Vec<_> = loss.into_iter().chain(batch.lines.iter().cloned()).collect();
         let all = lines.len();
         let (written, reason) = match self.sink.write(lines).await {
             Ok(()) => (all, None),
             Err(SinkError { written, reason }) => (written, Some(reason)),
         };
         self.written.inc_by(written as u64);
-        let is_told = has_losses && written > 0;
-        self.queue.give_back(batch, written - usize::from(is_told), is_told);
+        let is_recorded = has_losses && written > 0;
+        self.queue.give_back(batch, written - usize::from(is_recorded), is_recorded);
         if let Some(reason) = &reason {
             self.errors.inc();
             if !was_failing {
@@ -137,7 +137,7 @@ struct State {
     lines: VecDeque<EventLine>,
     bytes: usize,
     /// Number of lost lines that the sink has not recorded yet.
-    untold: u64,
+    unrecorded: u64,
     /// Number of lines that the sink is writing.
     in_hand: usize,
 }
@@ -148,7 +148,7 @@ pub struct LineBatch {
     /// The oldest lines.
     pub lines: Vec<EventLine>,
     /// Number of lines lost before these.
-    pub untold: u64,
+    pub unrecorded: u64,
 }
 
 impl Queue {
@@ -178,12 +178,12 @@ impl Queue {
     }
 
     /// Completes a batch of which the sink has written the first `written` lines, and the number of lost lines
-    /// if `is_told`. The rest returns to the queue as far as there is room.
-    pub fn give_back(&self, batch: LineBatch, written: usize, is_told: bool) {
+    /// if `is_recorded`. The rest returns to the queue as far as there is room.
+    pub fn give_back(&self, batch: LineBatch, written: usize, is_recorded: bool) {
         let mut state = self.state();
         state.in_hand = 0;
-        if !is_told {
-            state.untold += batch.untold;
+        if !is_recorded {
+            state.unrecorded += batch.unrecorded;
         }
         for line in batch.lines.into_iter().skip(written).rev() {
             state.bytes += line.json.len();
@@ -207,14 +207,14 @@ impl Queue {
         let lines: Vec<_> = state.lines.drain(..count).collect();
         state.bytes -= lines.iter().map(|line| line.json.len()).sum::<usize>();
         state.in_hand = count;
-        Some(LineBatch { lines, untold: std::mem::take(&mut state.untold) })
+        Some(LineBatch { lines, unrecorded: std::mem::take(&mut state.unrecorded) })
     }
 
     fn shrink(&self, state: &mut State) {
         while state.lines.len() > self.lines_max || state.bytes > BYTES_MAX {
             let Some(oldest) = state.lines.pop_front() else { return };
             state.bytes -= oldest.json.len();
-            state.untold += 1;
+            state.unrecorded += 1;
             self.lost.inc();
         }
     }

@@ -67,7 +67,7 @@ pub fn command() -> Command {
     let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
     let command = Command::new("weir-sync")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Collects what each point of presence (POP) admitted, and tells it what it may admit next.")
+        .about("Collects what each point of presence (POP) admitted, and grants what it may admit next.")
         .after_help(
             "Every setting can also stand in the file (--lease-min-ms is `lease_min_ms: 2000` there) and in the \
              environment (WEIR_SYNC_LEASE_MIN_MS). A flag overrides the environment, the environment overrides the \

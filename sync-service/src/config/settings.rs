@@ -162,7 +162,7 @@ settings! {
     /// The token that checks at the gateway must carry, at least 16 characters. A flag shows in the process list:
     /// prefer the environment or --check-token-file.
     check_token: TokenSource as "check_token" "TOKEN" "" = TokenSource::given;
-    /// The certificate to show (PEM, with those between it and its authority). With it, --listen speaks TLS;
+    /// The certificate to show (PEM, with those between it and its authority). With it, --listen uses TLS;
     /// --ops-listen does not. Read again when it changes, and at SIGHUP.
     tls_cert_file: Option<String> as "tls_cert_file" "FILE" "" = values::file;
     /// The private key (PEM) of --tls-cert-file.
@@ -240,17 +240,17 @@ settings! {
     /// Maximum number of connections, and so of requests at a time. If one more comes, one that has shown no token and
     /// has been idle for longest is closed.
     connections_max: usize as "connections_max" "N" "1024" = |text| values::count(text, 1, 1_000_000);
-    /// Time for which requests are still answered after SIGTERM or SIGINT, while /readyz and /healthz say 503. A second
-    /// signal ends weir-sync at once.
+    /// Time for which requests are still answered after SIGTERM or SIGINT, while /readyz and /healthz return 503. A
+    /// second signal ends weir-sync at once.
     drain_delay: Duration as "drain_delay_ms" "MS" "2000" = |text| values::millis(text, 0, HOUR_MS);
     /// Time limit for requests in flight to end after that.
     drain_timeout: Duration as "drain_timeout_ms" "MS" "10000" = |text| values::millis(text, 1, HOUR_MS);
 
     also
-    /// A file of tokens for reports, one a line: `TOKEN`, or `NAME POPS TOKEN` to name it and to say which POPs may
+    /// A file of tokens for reports, one a line: `TOKEN`, or `NAME POPS TOKEN` to name it and the POPs that may
     /// use it. Read again when it changes, and at SIGHUP.
     token as "token_file" "FILE" = TokenSource::file;
-    /// A file of operators' tokens, one a line: `TOKEN`, or `NAME ROLE TOKEN` to name it and to say whether it may
+    /// A file of operators' tokens, one a line: `TOKEN`, or `NAME ROLE TOKEN` to name it and its role:
     /// `read` or `write`. Read again when it changes, and at SIGHUP.
     admin_token as "admin_token_file" "FILE" = TokenSource::file;
     /// A file of tokens for the gateway, one a line: `TOKEN`, or `NAME ROLE TOKEN` with the role `check` (POST
@@ -269,7 +269,7 @@ impl Config {
     pub fn hub(&self) -> hub::HubSettings {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
         hub::HubSettings {
-            member: format!("{}/{replica}", self.region),
+            replica: format!("{}/{replica}", self.region),
             terms: self.terms(),
             pop_ttl_ns: nanos(self.pop_ttl),
             pops_expected: self.pops_expected,

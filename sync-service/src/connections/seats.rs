@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_with_the_most_guests_gives_up_the_one_that_has_waited_longest() {
+    fn the_address_with_most_guests_loses_its_oldest() {
         let seats = Arc::new(Seats::new(8));
         let first = seat(&seats, "192.0.2.1");
         let many = ["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(|address| seat(&seats, address));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_one_makes_room_for_one_that_becomes_known_and_for_no_guest() {
+    fn a_known_client_makes_room_for_known_ones_only() {
         let seats = Arc::new(Seats::new(4));
         let known: Vec<_> = (0..3).map(|_| seat(&seats, "192.0.2.1")).collect();
         for seat in &known {

@@ -12,7 +12,7 @@ fn one_seat() -> Seat {
 }
 
 #[tokio::test]
-async fn a_request_that_arrives_just_when_its_seat_is_taken_is_answered() {
+async fn a_request_at_the_moment_its_seat_is_taken_is_answered() {
     let seat = one_seat();
     let is_answered = AtomicBool::new(false);
     let connection = async {

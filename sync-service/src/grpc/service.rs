@@ -45,7 +45,7 @@ const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
 const HEALTH: &str = "/grpc.health.v1.Health/";
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
 /// Maximum number of bytes from a client in a single message to a method that needs no token.
-const SAID_BYTES_MAX: usize = 1_024;
+const TOKENLESS_BYTES_MAX: usize = 1_024;
 /// Maximum length of a method's path, in bytes.
 const PATH_BYTES_MAX: usize = 256;
 /// Limit for the incomplete messages of all clients without a token, in blocks. Each message takes at least
@@ -149,7 +149,7 @@ impl Service {
             ))
         })?;
         let (head, body) = bare(request).into_parts();
-        let message = self.whole(body, SAID_BYTES_MAX, peer).await?;
+        let message = self.whole(body, TOKENLESS_BYTES_MAX, peer).await?;
         let request = Request::from_parts(head, Body::new(Full::new(message)));
         let Ok(response) = self.health.clone().call(request).await;
         let Some(lasting) = lasting else { return Ok(compact(response).await) };

@@ -21,7 +21,7 @@ pub(crate) struct TopKeysPage {
     /// Upper bound for keys that are not in the list.
     pub(crate) unseen: Unseen,
     /// Number of weir-syncs that contributed.
-    pub(crate) members: usize,
+    pub(crate) weir_syncs: usize,
     /// True if only this weir-sync contributed, because the store is out of reach.
     pub(crate) is_partial: bool,
 }
@@ -32,7 +32,7 @@ pub(crate) struct KeyState {
     /// State of its budget, or the error that kept it from being read.
     pub(crate) standing: Result<BudgetState, StoreError>,
     /// Demand by weir-sync, as the store has it.
-    pub(crate) members: Vec<ReplicaDemand>,
+    pub(crate) replicas: Vec<ReplicaDemand>,
     /// Rates of the key, if it is one of the top keys.
     pub(crate) top_keys: Option<FleetTopKey>,
     /// Remaining time of its ban in milliseconds; none if it is not banned.
@@ -43,13 +43,13 @@ pub(crate) struct KeyState {
 
 /// JSON of one key, with the state of its budget.
 pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
-    let mut said = match &one.top_keys {
+    let mut json = match &one.top_keys {
         Some(key) => row(key, now_ms, one.banned_ms),
         None => idle(one, now_ms),
     };
-    let mut add = |name: &str, value: Value| said[name] = value;
+    let mut add = |name: &str, value: Value| json[name] = value;
     add("is_reported", one.is_reported.into());
-    add("asked_in", one.members.iter().map(member).collect::<Vec<_>>().into());
+    add("asked_in", one.replicas.iter().map(replica).collect::<Vec<_>>().into());
     match &one.standing {
         Err(error) => add("store_error", error.to_string().into()),
         Ok(standing) => {
@@ -65,7 +65,7 @@ pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
             add("free_in_s", free_in_s(standing, one.banned_ms).into());
         }
     }
-    said
+    json
 }
 
 /// JSON of a key that is not limited and has too little demand to be counted.
@@ -82,12 +82,12 @@ fn idle(one: &KeyState, now_ms: u64) -> Value {
     })
 }
 
-fn member(member: &ReplicaDemand) -> Value {
+fn replica(replica: &ReplicaDemand) -> Value {
     json!({
-        "weir_sync": &*member.name,
-        "asked_per_s": parts(member.demand.milli),
-        "pops": member.demand.askers,
-        "silent_s": parts(member.age_us / 1_000),
+        "weir_sync": &*replica.name,
+        "asked_per_s": parts(replica.demand.milli),
+        "pops": replica.demand.askers,
+        "silent_s": parts(replica.age_us / 1_000),
     })
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms:
     json!({
         "keys": keys,
         "found": found,
-        "weir_syncs": top_keys.members,
+        "weir_syncs": top_keys.weir_syncs,
         "is_partial": top_keys.is_partial,
         "window_s": WINDOW_NS / SECOND_NS,
         "unlisted_bursts_per_s": {

@@ -16,18 +16,18 @@ use super::name;
 
 /// Maximum number of limited keys that a weir-sync shares. It shares half that number each of the keys that are
 /// admitted most and of those with the most debt.
-pub(crate) const TOLD_MAX: usize = 100;
+pub(crate) const SHARED_MAX: usize = 100;
 /// Maximum number of POPs whose status a weir-sync shares.
 pub(crate) const STATUSES_MAX: usize = 1_000;
 /// Version of the text format.
 const VERSION: u32 = 2;
 /// Maximum number of keys in one text.
-const KEYS_MAX: usize = 2 * TOLD_MAX;
+const KEYS_MAX: usize = 2 * SHARED_MAX;
 
 /// Data that one weir-sync shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SharedKeys {
-    pub(crate) said: ReplicaTopKeys,
+    pub(crate) top_keys: ReplicaTopKeys,
     /// Decision rates of rules.
     pub(crate) rates: Vec<RuleRates>,
     pub(crate) statuses: Vec<PopStatus>,
@@ -65,10 +65,10 @@ struct Row {
     pops: Vec<(String, u64, u64)>,
 }
 
-/// The text of a word.
-pub(crate) fn write(SharedKeys { said, rates, statuses }: &SharedKeys) -> String {
-    let Unseen { limited_milli, admitted_milli } = said.unseen;
-    let keys = said.keys.iter().take(KEYS_MAX).map(row).collect();
+/// Encodes shared data as text.
+pub(crate) fn write(SharedKeys { top_keys, rates, statuses }: &SharedKeys) -> String {
+    let Unseen { limited_milli, admitted_milli } = top_keys.unseen;
+    let keys = top_keys.keys.iter().take(KEYS_MAX).map(row).collect();
     let rules = rates.iter().take(RULES_MAX).map(|RuleRates { rule, milli, pops }| {
         let DecisionCounts { allowed, limited, shadow, denied } = *milli;
         (rule.clone(), [allowed, limited, shadow, denied], *pops)
@@ -91,12 +91,12 @@ pub(crate) fn read(text: &str) -> Option<SharedKeys> {
     let fits =
         v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX && pops.len() <= STATUSES_MAX;
     let keys = keys.into_iter().filter_map(key).collect();
-    let word = SharedKeys {
-        said: ReplicaTopKeys { keys, unseen: Unseen { limited_milli, admitted_milli } },
+    let shared = SharedKeys {
+        top_keys: ReplicaTopKeys { keys, unseen: Unseen { limited_milli, admitted_milli } },
         rates: rules.into_iter().filter_map(rates_of).collect(),
         statuses: pops.into_iter().filter_map(status_of).collect(),
     };
-    fits.then_some(word)
+    fits.then_some(shared)
 }
 
 fn rates_of((rule, [allowed, limited, shadow, denied], pops): (String, [u64; 4], u32)) -> Option<RuleRates> {
@@ -163,7 +163,7 @@ mod tests {
             pops: vec![("fra1 \"a\"".into(), KeyRates { asked_milli: 12_345, admitted_milli: 345 })],
         };
         let free = TopKey { limited_ms: None, id: BudgetId::new("r".into(), vec![1, 2]), ..key.clone() };
-        let said =
+        let top_keys =
             ReplicaTopKeys { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
         let milli = DecisionCounts { allowed: 1, limited: 2, shadow: 3, denied: 4 };
         let status = PopStatus {
@@ -175,7 +175,7 @@ mod tests {
             age_ms: 40,
         };
         let rates = vec![RuleRates { rule: "login".into(), milli, pops: 5 }];
-        SharedKeys { said, rates, statuses: vec![status] }
+        SharedKeys { top_keys, rates, statuses: vec![status] }
     }
 
     #[test]
@@ -199,8 +199,8 @@ mod tests {
         ] {
             let other = text.replacen(old, new, 1);
             assert_ne!(other, text, "{old}");
-            let SharedKeys { said, rates, statuses } = read(&other).unwrap();
-            assert_eq!((said.keys.len(), rates.len(), statuses.len()), left, "{other}");
+            let SharedKeys { top_keys, rates, statuses } = read(&other).unwrap();
+            assert_eq!((top_keys.keys.len(), rates.len(), statuses.len()), left, "{other}");
         }
     }
 }

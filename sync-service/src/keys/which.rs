@@ -21,7 +21,7 @@ pub(crate) enum WhichError {
     Name(#[from] NameError),
     /// The text is a value in clear, but POPs hash the values of this rule.
     #[error(
-        "POPs tell the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as `weir-sync keys` shows \
+        "POPs report the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as `weir-sync keys` shows \
          them and `weir-sync explain --live` finds them by a request; or a rule with log_key"
     )]
     Hashed(String),

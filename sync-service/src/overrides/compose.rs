@@ -71,7 +71,7 @@ enum Group<'a> {
 }
 
 fn group(order: &Override) -> Option<Group<'_>> {
-    match (&order.said.subject, order.said.kind, &order.said.terms) {
+    match (&order.settings.subject, order.settings.kind, &order.settings.terms) {
         (Subject::Address { .. }, OverrideKind::Ban, _) => Some(Group::Bans),
         (Subject::Address { .. }, OverrideKind::Allow, _) => Some(Group::Allows),
         (Subject::Key { rule, .. }, OverrideKind::Rate, Some(terms)) => Some(Group::Tier(rule, terms)),
@@ -95,13 +95,13 @@ pub fn compose(base: &Document, overrides: &[Override]) -> Composed {
     let allowed = allowed_by(base.value());
     let names: BTreeSet<&str> = base.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
     for (order, effect) in overrides.iter().zip(&mut effects) {
-        let banned = order.said.subject.address().filter(|_| order.said.kind == OverrideKind::Ban);
+        let banned = order.settings.subject.address().filter(|_| order.settings.kind == OverrideKind::Ban);
         if *effect == OverrideEffect::InForce
             && banned.is_some_and(|address| allowed.iter().any(|network| address.is_in(network)))
         {
             *effect = OverrideEffect::None("the rule set's allow list has the address".into());
         }
-        if let (OverrideKind::Ban, Subject::Key { rule, .. }) = (order.said.kind, &order.said.subject)
+        if let (OverrideKind::Ban, Subject::Key { rule, .. }) = (order.settings.kind, &order.settings.subject)
             && !names.contains(rule.as_str())
         {
             *effect = OverrideEffect::None(format!("the rule set has no rule {rule:?}"));
@@ -168,14 +168,15 @@ pub fn try_beside(base: &Document, others: Vec<Override>, tried: Override) -> Ov
 }
 
 fn with(base: &Document, overrides: &[&Override]) -> Result<Document, Vec<ConfigError>> {
-    let of_kind = |kind| overrides.iter().filter(move |order| order.said.kind == kind);
-    let address = |order: &&Override| order.said.subject.address().map(|address| (order.until_ms, address));
+    let of_kind = |kind| overrides.iter().filter(move |order| order.settings.kind == kind);
+    let address =
+        |order: &&Override| order.settings.subject.address().map(|address| (order.until_ms, address));
     let addresses = |kind| of_kind(kind).filter_map(&address).collect::<Vec<_>>();
     let (bans, allows) = (addresses(OverrideKind::Ban), addresses(OverrideKind::Allow));
     // Each with the latest end of its keys.
     let mut tiers: BTreeMap<_, (u64, Vec<&str>)> = BTreeMap::new();
     for order in of_kind(OverrideKind::Rate) {
-        if let (Subject::Key { rule, key }, Some(terms)) = (&order.said.subject, &order.said.terms) {
+        if let (Subject::Key { rule, key }, Some(terms)) = (&order.settings.subject, &order.settings.terms) {
             let (until_ms, keys) = tiers.entry((rule, terms)).or_default();
             *until_ms = order.until_ms.max(*until_ms);
             keys.push(key);
@@ -276,8 +277,9 @@ mod tests {
     }
 
     fn about(kind: OverrideKind, subject: Subject, terms: Option<OverrideQuota>) -> Override {
-        let said = OverrideSettings { kind, subject, terms, reason: String::new(), author: String::new() };
-        Override { said, id: 1, at_ms: 1, until_ms: 2 }
+        let settings =
+            OverrideSettings { kind, subject, terms, reason: String::new(), author: String::new() };
+        Override { settings, id: 1, at_ms: 1, until_ms: 2 }
     }
 
     fn ban(address: &str) -> Override {
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_overrides_the_one_about_the_smaller_network_counts() {
+    fn the_override_of_the_smaller_network_counts() {
         let overrides = [allow("10.0.0.0/8"), ban("10.1.0.0/16"), allow("10.1.2.0/24"), ban("11.0.0.0/8")];
         let value = compose(&document(&json!({})), &overrides).document.value().clone();
         let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}, "until_ms": 2});
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_that_do_not_fit_are_left_out_and_the_others_are_in_force() {
+    fn overrides_that_do_not_fit_are_left_out() {
         let full = json!({"deny": vec![json!({"not": {"methods": ["PUT"]}}); CONDITIONS_MAX]});
         let composed = compose(&document(&full), &[ban("192.0.2.1"), allow("192.0.2.2")]);
         assert!(matches!(composed.effects[0], OverrideEffect::Invalid(_)));
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_come_before_the_tiers_of_their_rule_and_share_one_for_the_same_terms() {
+    fn overrides_precede_tiers_and_share_one_per_terms() {
         let overrides = [
             overriding("a", "192.0.2.1", "100/s", 200),
             overriding("a", "2001:db8::1", "100/s", 200),
@@ -391,7 +393,7 @@ mod tests {
             matches!(&more, OverrideEffect::Invalid(errors) if errors[0].to_string().contains("tiers")),
             "{more:?}"
         );
-        // One that has lost its room already stands in nobody's way.
+        // One that has lost its room already takes no room.
         let lost = overriding("gone", "192.0.2.1", "1/s", 1);
         assert_eq!(try_beside(&base, vec![there, lost], ban("192.0.2.1")), OverrideEffect::InForce);
     }

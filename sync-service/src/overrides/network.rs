@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_or_too_much_is_refused() {
+    fn texts_that_are_no_network_or_too_large_are_refused() {
         for (text, problem) in [
             ("example.com", "expected an address or a network"),
             ("192.0.2.7/24", "zero behind its prefix"),

@@ -146,7 +146,7 @@ pub fn name_of(kind: OverrideKind, subject: &Subject) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// Override as the operator set it.
-    pub said: OverrideSettings,
+    pub settings: OverrideSettings,
     /// Number; 0 for a trial.
     pub id: u64,
     /// Time at which it was set, in milliseconds since 1970.
@@ -158,9 +158,9 @@ pub struct Override {
 impl Override {
     /// Parses an entry of the store. None if a newer version or another program wrote it.
     pub fn read(kept: &StoredOverride) -> Option<Self> {
-        let said = serde_json::from_str(&kept.text).ok()?;
+        let settings = serde_json::from_str(&kept.text).ok()?;
         let StoredOverride { id, at_ms, until_ms, .. } = *kept;
-        Some(Self { said, id, at_ms, until_ms })
+        Some(Self { settings, id, at_ms, until_ms })
     }
 }
 
@@ -176,15 +176,15 @@ pub struct OverrideState {
 impl OverrideState {
     /// JSON for operators.
     pub fn json(&self) -> Value {
-        let Self { order: Override { said, id, at_ms, until_ms }, without_effect } = self;
-        let mut order = said.target();
+        let Self { order: Override { settings, id, at_ms, until_ms }, without_effect } = self;
+        let mut order = settings.target();
         for (name, value) in [
             ("id", json!(id)),
-            ("kind", json!(said.kind)),
+            ("kind", json!(settings.kind)),
             ("until", json!(moment::text(*until_ms))),
             ("at", json!(moment::text(*at_ms))),
-            ("reason", json!(said.reason)),
-            ("author", json!(said.author)),
+            ("reason", json!(settings.reason)),
+            ("author", json!(settings.author)),
             ("without_effect", json!(without_effect)),
         ] {
             order[name] = value;

@@ -106,7 +106,7 @@ fn expected(spec: &KeySpec) -> &'static str {
 /// rule's key covers all tiers of the rule.
 pub(crate) fn banned_keys(rules: &RuleSet, overrides: &[Override]) -> Vec<(BudgetId, u64)> {
     let of = |order: &Override| {
-        let ids = match (order.said.kind, &order.said.subject) {
+        let ids = match (order.settings.kind, &order.settings.subject) {
             (OverrideKind::Ban, Subject::Key { rule, key }) => which::keys(rules, rule, key).ok(),
             _ => None,
         };

@@ -54,7 +54,7 @@ pub(crate) struct DecisionRates {
     /// Rates of each rule.
     pub(crate) rules: Vec<RuleRates>,
     /// Number of weir-syncs that contributed.
-    pub(crate) members: usize,
+    pub(crate) weir_syncs: usize,
     /// True if something is missing: the store is out of reach, or a weir-sync runs another version.
     pub(crate) is_partial: bool,
 }
@@ -75,7 +75,7 @@ impl DecisionRates {
         json!({
             "rules": self.rules.iter().map(rule).collect::<Vec<_>>(),
             "window_s": WINDOW_S,
-            "weir_syncs": self.members,
+            "weir_syncs": self.weir_syncs,
             "is_partial": self.is_partial,
         })
     }

@@ -24,62 +24,62 @@ impl ReportHandler {
     /// Shares this weir-sync's top keys and rule rates with the others. If there are none, an empty text is
     /// stored once.
     pub(crate) async fn share_top_keys(&self) -> Result<(), StoreError> {
-        let word = self.word(shared::TOLD_MAX);
-        let is_told = word != SharedKeys::default();
-        if is_told || self.is_busy_told.load(Ordering::Relaxed) {
-            let text = if is_told { shared::write(&word) } else { String::new() };
-            self.store.store_top_keys(&self.member, &text).await?;
-            self.is_busy_told.store(is_told, Ordering::Relaxed);
+        let shared = self.shared_keys(shared::SHARED_MAX);
+        let has_keys = shared != SharedKeys::default();
+        if has_keys || self.has_shared_keys.load(Ordering::Relaxed) {
+            let text = if has_keys { shared::write(&shared) } else { String::new() };
+            self.store.store_top_keys(&self.replica, &text).await?;
+            self.has_shared_keys.store(has_keys, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Data to share, with at most `most` keys of each kind.
-    fn word(&self, most: usize) -> SharedKeys {
+    fn shared_keys(&self, most: usize) -> SharedKeys {
         let (hub, now) = (self.hub(), self.now());
         let statuses = hub.statuses(now, shared::STATUSES_MAX);
-        SharedKeys { said: hub.top_keys(now, most), rates: hub.rates(now), statuses }
+        SharedKeys { top_keys: hub.top_keys(now, most), rates: hub.rates(now), statuses }
     }
 
     /// Data shared by every weir-sync, by name. The flag is true if some of it is missing.
-    async fn words(&self) -> (Vec<(String, SharedKeys)>, bool) {
+    async fn shared_by_all(&self) -> (Vec<(String, SharedKeys)>, bool) {
         let texts = self.store.top_keys().await;
         let mut is_partial = texts.is_err();
-        let mut words = vec![(self.member.clone(), self.word(LISTED_MAX))];
-        for (member, text) in
-            texts.unwrap_or_default().into_iter().filter(|(member, _)| *member != self.member)
+        let mut all = vec![(self.replica.clone(), self.shared_keys(LISTED_MAX))];
+        for (replica, text) in
+            texts.unwrap_or_default().into_iter().filter(|(replica, _)| *replica != self.replica)
         {
             match shared::read(&text) {
-                Some(word) => words.push((member, word)),
+                Some(shared) => all.push((replica, shared)),
                 // It has another version.
                 None => is_partial = true,
             }
         }
-        (words, is_partial)
+        (all, is_partial)
     }
 
     /// Top keys of the whole fleet; only this weir-sync's while the store is out of reach.
     pub(crate) async fn top_keys(&self) -> TopKeysPage {
-        let (words, is_partial) = self.words().await;
-        let members = words.len();
+        let (all, is_partial) = self.shared_by_all().await;
+        let weir_syncs = all.len();
         let (keys, unseen) =
-            together(words.iter().map(|(member, word)| (member.as_str(), word.said.clone())));
-        TopKeysPage { keys, unseen, members, is_partial }
+            together(all.iter().map(|(replica, shared)| (replica.as_str(), shared.top_keys.clone())));
+        TopKeysPage { keys, unseen, weir_syncs, is_partial }
     }
 
     /// Decision rates of each rule and statuses of POPs in the whole fleet; only those of this weir-sync's POPs
     /// while the store is out of reach.
-    pub(crate) async fn pops_say(&self) -> (DecisionRates, BTreeMap<String, PopStatus>) {
-        let (words, is_partial) = self.words().await;
-        let members = words.len();
+    pub(crate) async fn rates_and_statuses(&self) -> (DecisionRates, BTreeMap<String, PopStatus>) {
+        let (all, is_partial) = self.shared_by_all().await;
+        let weir_syncs = all.len();
         let rules =
-            decisions::together(words.iter().map(|(member, word)| (member.as_str(), word.rates.clone())));
+            decisions::together(all.iter().map(|(replica, shared)| (replica.as_str(), shared.rates.clone())));
         // POPs keep reporting a removed rule until their process ends.
         let is_shown =
             |of: &RuleRates| of.milli != DecisionCounts::default() || self.rules.has_rule(&of.rule);
         let rules = rules.into_iter().filter(is_shown).collect();
-        let statuses = words.into_iter().flat_map(|(_, word)| word.statuses);
-        (DecisionRates { rules, members, is_partial }, pops::newest_statuses(statuses))
+        let statuses = all.into_iter().flat_map(|(_, shared)| shared.statuses);
+        (DecisionRates { rules, weir_syncs, is_partial }, pops::newest_statuses(statuses))
     }
 
     /// Remaining time of each key's ban in milliseconds, whether the key or its address is banned. None for a
@@ -106,13 +106,13 @@ impl ReportHandler {
 
     async fn key(&self, id: &BudgetId, top_keys: &[FleetTopKey]) -> Option<KeyState> {
         let question = self.hub().question(self.now(), unix_us(), id)?;
-        let (standing, members) = match &question {
+        let (standing, replicas) = match &question {
             BudgetQuery::Shared(entry) => {
-                let batch = ChargeBatch { member: &self.member, pop: "", entries: slice::from_ref(entry) };
+                let batch = ChargeBatch { replica: &self.replica, pop: "", entries: slice::from_ref(entry) };
                 let account = self.store.charge(&batch).await.pop().unwrap_or(Err(NO_ANSWER));
                 let standing = account.as_ref().map(|account| self.hub().shared_standing(entry, account));
                 let standing = standing.map_err(Clone::clone);
-                (standing, account.map(|Account { members, .. }| members).unwrap_or_default())
+                (standing, account.map(|Account { replicas, .. }| replicas).unwrap_or_default())
             }
             BudgetQuery::Strict(acquire) => {
                 let acquired =
@@ -125,12 +125,12 @@ impl ReportHandler {
         let (hub, now) = (self.hub(), self.now());
         let top_keys = top_keys.or_else(|| {
             let mine = hub.top_key(now, id)?;
-            together([(self.member.as_str(), mine.into())]).0.pop()
+            together([(self.replica.as_str(), mine.into())]).0.pop()
         });
         Some(KeyState {
             id: id.clone(),
             standing,
-            members,
+            replicas,
             top_keys,
             banned_ms: hub.banned_ms(now, id).max(as_address),
             is_reported: hub.is_reported(&id.rule),

@@ -57,14 +57,14 @@ mod tests {
     use weir_protocol::quota::{Period, Quota, Rate};
     use weir_store::memory::MemoryStore;
 
-    /// What a request acquires from a rule of so many an hour, all at once.
+    /// Acquires of a request on a rule of one an hour that holds `burst`.
     fn acquire_on(rule: &str, refill_policy: RefillPolicy, burst: u32, claim: Claim) -> AcquireRequest {
         let quota = Quota::new(Rate::new(1, Period::Hour).unwrap(), burst).unwrap();
         let id = BudgetId::new(rule.into(), vec![1]);
         AcquireRequest { id, quota, lease_us: 2_000_000, refill_policy, window: None, claims: vec![claim] }
     }
 
-    /// How many turns a request gets, and how many tokens of the other rule.
+    /// Number of turns that a request gets, and of tokens of the other rule.
     async fn asks(store: &MemoryStore, epoch: u64, other: Claim) -> [u64; 2] {
         let acquires = [
             acquire_on("queue", RefillPolicy::Queue, 3, Claim::of(epoch, 0, 1)),
@@ -82,7 +82,7 @@ mod tests {
         for epoch in 2..9 {
             assert_eq!(asks(&store, epoch, Claim::of(epoch, 0, 1)).await, [0, 0]);
         }
-        // What goes on, or is given back, refuses nobody.
+        // A claim that holds or returns its token refuses no other.
         let goes_on = Claim { held_us: Some(60_000_000), ..Claim::of(1, 0, 1) };
         assert_eq!(asks(&store, 9, goes_on).await, [1, 1]);
         assert_eq!(asks(&store, 10, Claim::of(1, 0, 0)).await, [1, 0], "the last of three");

@@ -168,7 +168,7 @@ impl Routes {
         let fleet = exchange.fleet().await;
         let took = asked_at.elapsed();
         let trouble = fleet.as_ref().map_or_else(Some, |fleet| fleet.offline.as_ref());
-        let (rates, pops) = exchange.pops_say().await;
+        let (rates, pops) = exchange.rates_and_statuses().await;
         let figures = exchange.figures();
         let rules =
             figures.rules.iter().filter(|(rule, _)| exchange.rules.has_rule(rule)).map(|(rule, of)| {
@@ -180,7 +180,7 @@ impl Routes {
         let mut found = json!({
             "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             "weir_sync": env!("CARGO_PKG_VERSION"),
-            "replica": exchange.member,
+            "replica": exchange.replica,
             "store": {
                 "is_up": trouble.is_none(),
                 "rtt_ms": trouble.is_none().then_some(took.as_secs_f64() * 1_000.0),

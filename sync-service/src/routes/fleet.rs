@@ -19,14 +19,14 @@ use crate::rules::follow::FleetState;
 impl Routes {
     /// Returns the POPs of the fleet.
     pub(super) async fn fleet(&self, _: Call<'_>) -> Answered {
-        let (fleet, (_, say)) = join!(self.exchange.fleet(), self.exchange.pops_say());
+        let (fleet, (_, statuses)) = join!(self.exchange.fleet(), self.exchange.rates_and_statuses());
         let fleet = fleet?;
         let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
         let mut answer = json!({
             "version": fleet.revision, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
             "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
         });
-        add_statuses(&mut answer["pops"], &say);
+        add_statuses(&mut answer["pops"], &statuses);
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 }
@@ -66,19 +66,19 @@ pub(super) fn add_statuses(pops: &mut Value, statuses: &BTreeMap<String, PopStat
 /// Connectivity of a POP: the state it reported, or the one its silence implies if that is worse. None if it
 /// reported no state and is not silent.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
-fn connectivity(said: Option<u8>, silent_s: f64) -> Option<Connectivity> {
+fn connectivity(reported: Option<u8>, silent_s: f64) -> Option<Connectivity> {
     let after = |ns: u64| silent_s >= ns as f64 / SECOND_NS as f64;
     let implied = match (after(FALLBACK_NS), after(STALE_NS)) {
         (true, _) => Some(Connectivity::Fallback),
         (_, true) => Some(Connectivity::Stale),
         _ => None,
     };
-    let said = said.map(|step| match step {
+    let reported = reported.map(|step| match step {
         0 => Connectivity::Fresh,
         1 => Connectivity::Stale,
         _ => Connectivity::Fallback,
     });
-    said.max(implied)
+    reported.max(implied)
 }
 
 fn name(step: Connectivity) -> &'static str {
@@ -94,8 +94,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pop_is_as_it_says_or_as_its_silence_implies() {
-        for (said, silent_s, expected) in [
+    fn connectivity_is_the_worse_of_status_and_silence() {
+        for (reported, silent_s, expected) in [
             (Some(0), 0.2, Some(Connectivity::Fresh)),
             (Some(0), 1.5, Some(Connectivity::Stale)),
             (Some(1), 0.2, Some(Connectivity::Stale)),
@@ -104,7 +104,7 @@ mod tests {
             (None, 0.2, None),
             (None, 7.0, Some(Connectivity::Fallback)),
         ] {
-            assert_eq!(connectivity(said, silent_s), expected, "{said:?} {silent_s}");
+            assert_eq!(connectivity(reported, silent_s), expected, "{reported:?} {silent_s}");
         }
         let status = PopStatus {
             pop: "a".into(),

@@ -33,7 +33,7 @@ impl Routes {
 
     /// Returns the decisions per second of each rule.
     pub(super) async fn rates(&self, _: Call<'_>) -> Answered {
-        Ok(response(StatusCode::OK, JSON, &self.exchange.pops_say().await.0.answer()))
+        Ok(response(StatusCode::OK, JSON, &self.exchange.rates_and_statuses().await.0.answer()))
     }
 
     /// Returns the state of a request's keys. The body has the same form as for a check.
@@ -129,9 +129,9 @@ impl Routes {
 
 /// A key, with the overrides about it.
 fn with_overrides(one: &KeyState, overrides: &[OverrideState]) -> Value {
-    let mut told = page::one(one, moment::now_ms());
-    told["overrides"] = query::of_key(overrides, &one.id).into();
-    told
+    let mut json = page::one(one, moment::now_ms());
+    json["overrides"] = query::of_key(overrides, &one.id).into();
+    json
 }
 
 impl Routes {
@@ -141,11 +141,11 @@ impl Routes {
         let (rule, value) = call.named()?;
         let ids = self.ids(&rule, &value).await?;
         let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
-        let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.event("reset") };
+        let event = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.event("reset") };
         let forgotten = self.exchange.forget_keys(&ids).await;
-        forgotten.inspect_err(|error| self.exchange.audit_log.change_failed(error, told.clone()))?;
+        forgotten.inspect_err(|error| self.exchange.audit_log.change_failed(error, event.clone()))?;
         tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");
-        self.exchange.audit_log.change(told);
+        self.exchange.audit_log.change(event);
         // The reset lifts the key's ban, so its override is dropped, too.
         let banned = OverrideSelector::About(Subject::Key { rule: rule.clone(), key: key.clone() });
         match self.exchange.rules.lift_override(OverrideKind::Ban, &banned, &change).await {

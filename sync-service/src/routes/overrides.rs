@@ -37,7 +37,8 @@ impl Routes {
     pub(super) async fn list_overrides(&self, call: Call<'_>) -> Answered {
         let kind = call.kind();
         let all = self.exchange.rules.overrides().await?;
-        let is_asked = |standing: &&OverrideState| kind.is_none_or(|kind| standing.order.said.kind == kind);
+        let is_asked =
+            |standing: &&OverrideState| kind.is_none_or(|kind| standing.order.settings.kind == kind);
         let overrides: Vec<Value> = all.iter().filter(is_asked).map(OverrideState::json).collect();
         let answer = json!({"overrides": overrides, "lost": self.exchange.lost_revision()});
         Ok(response(StatusCode::OK, JSON, &answer))
@@ -92,7 +93,7 @@ impl Routes {
         };
         let rules = &self.exchange.rules;
         let standing = rules.order(kind, &which).await.map_err(|error| self.not_ordered(error))?;
-        if let (OverrideKind::Ban, Subject::Key { rule, key }) = (kind, standing.order.said.subject) {
+        if let (OverrideKind::Ban, Subject::Key { rule, key }) = (kind, standing.order.settings.subject) {
             // Before the override is dropped: if this fails, it can be lifted again.
             let banned = match self.ids(&rule, &key).await {
                 // Its rule is gone, and may come back.

@@ -188,11 +188,11 @@ async fn checked(
 /// Warnings about overrides that a rule set leaves without effect.
 fn lost_overrides(lost: &[OverrideState]) -> Vec<Warning> {
     let warning = |standing: &OverrideState| {
-        let rule = match &standing.order.said.subject {
+        let rule = match &standing.order.settings.subject {
             Subject::Key { rule, .. } => Some(rule.clone()),
             Subject::Address { .. } => None,
         };
-        let (order, why) = (standing.order.said.summary(), standing.without_effect.as_deref());
+        let (order, why) = (standing.order.settings.summary(), standing.without_effect.as_deref());
         let problem = format!(
             "an override that is in force would be without effect ({order}): {}",
             why.unwrap_or_default()
@@ -345,7 +345,7 @@ impl Routes {
 }
 
 /// Number of the canary in `If-Match`: `Some(None)` for any, none without the header.
-#[allow(clippy::option_option, reason = "what is said may be that any will do")]
+#[allow(clippy::option_option, reason = "the header may name any canary")]
 fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
     match headers.get(IF_MATCH).map(|value| value.as_bytes().trim_ascii()) {
         None => Ok(None),
@@ -363,10 +363,10 @@ pub(super) fn canary(fleet: &FleetState) -> Value {
     let pops = fleet.pops.iter().filter(|pop| fleet.is_canary(pop));
     let (running, others): (Vec<&Seen>, Vec<&Seen>) = pops.partition(|pop| fleet.is_current(pop));
     let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == *revision);
-    let mut told = canary.json();
-    told["revision"] = (*revision).into();
+    let mut json = canary.json();
+    json["revision"] = (*revision).into();
     for (name, pops) in [("running", running), ("refused", refused), ("waiting", waiting)] {
-        told[name] = pops.iter().map(|seen| seen.pop.as_str()).collect();
+        json[name] = pops.iter().map(|seen| seen.pop.as_str()).collect();
     }
-    told
+    json
 }

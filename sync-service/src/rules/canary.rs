@@ -36,8 +36,8 @@ impl RuleSets {
         if let Some(canary) = self.canary().await? {
             return Err(ChangeError::Canary(canary.id));
         }
-        if let Some(unheard) = audience.unheard(&self.store.fleet().await?) {
-            return Err(ChangeError::Unheard(unheard));
+        if let Some(unknown) = audience.unknown(&self.store.fleet().await?) {
+            return Err(ChangeError::UnknownPops(unknown));
         }
         let old = read(&current)?;
         let errors = strict_errors(old.rules(), document.rules());
@@ -57,19 +57,19 @@ impl RuleSets {
     ) -> Result<(Canary, u64), ChangeError> {
         let Tried { current: version, changes, .. } = self.try_canary(document, &audience, expected).await?;
         let ChangeOrigin { author, comment, .. } = change.clone();
-        let said = StoredAudience { audience, author, comment };
+        let stored = StoredAudience { audience, author, comment };
         // Texts can always be serialised.
-        let (text, kept) = (document.text(), serde_json::to_string(&said).unwrap_or_default());
+        let (text, kept) = (document.text(), serde_json::to_string(&stored).unwrap_or_default());
         let begin = store::CanaryChange::Begin { document: &text, text: &kept, expected: Some(version) };
         let lost = ChangeEvent {
             note: "begin".into(),
-            target: Some(json!(said.audience)),
+            target: Some(json!(stored.audience)),
             ..change.event("canary")
         };
         let outcome = self.change_canary(&begin, || lost).await?;
         let CanaryResult::Begun(id) = outcome else { return Err(refusal(outcome)) };
         self.listen_now().await;
-        let StoredAudience { audience, author, comment } = said;
+        let StoredAudience { audience, author, comment } = stored;
         let canary = Canary { id, at_ms: id, audience, author, comment, document: text.into() };
         tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary \
             begins");
@@ -89,7 +89,7 @@ impl RuleSets {
             return Err(ChangeError::OtherCanary(canary.id));
         }
         let document = read(&NumberedDocument { version: 0, document: canary.document.clone() })?;
-        let change = change.noted(format!("promote canary {}", canary.id));
+        let change = change.with_note(format!("promote canary {}", canary.id));
         let promote = store::CanaryChange::Promote { id: Some(canary.id), note: &change.text() };
         match self.change_canary(&promote, || change.event("rules")).await? {
             CanaryResult::Put(version) => {

@@ -70,8 +70,8 @@ pub enum ChangeError {
     #[error("the canary that runs is {0}; nothing was changed. {CANARY_ENDS}")]
     OtherCanary(u64),
     /// Some POPs of the canary's audience, or all of them, have never reported.
-    #[error("{}. Nothing was changed; `weir-sync fleet` lists POPs and their regions", unheard(.0))]
-    Unheard(Audience),
+    #[error("{}. Nothing was changed; `weir-sync fleet` lists POPs and their regions", unknown(.0))]
+    UnknownPops(Audience),
     /// The canary would change the quota or the algorithm of strict rules.
     #[error("the canary has other terms for {} strict rules; nothing was changed", .0.len())]
     Strict(Vec<ConfigError>),
@@ -85,7 +85,7 @@ fn conflict(current: u64) -> String {
     }
 }
 
-fn unheard(audience: &Audience) -> String {
+fn unknown(audience: &Audience) -> String {
     match audience {
         Audience::Pops(names) => {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -113,7 +113,7 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// What `new` would change in `old`, the version `current`.
+    /// Changes from `old`, the version `current`, to `new`.
     pub(super) fn of(old: &Value, new: &Value, current: u64, next: Option<u64>) -> Self {
         let changes = Differences::between(old, new);
         let lines = changes.lines(old, new);
@@ -138,7 +138,7 @@ pub struct ChangeOrigin {
 
 impl ChangeOrigin {
     /// The same change with another note.
-    pub(super) fn noted(&self, note: String) -> Self {
+    pub(super) fn with_note(&self, note: String) -> Self {
         Self { note, ..self.clone() }
     }
 
@@ -183,12 +183,12 @@ impl Audience {
     }
 
     /// Part of it that is not among the POPs `seen`; none if all are.
-    pub fn unheard(&self, seen: &[Seen]) -> Option<Self> {
+    pub fn unknown(&self, seen: &[Seen]) -> Option<Self> {
         match self {
             Self::Pops(names) => {
-                let is_unheard = |name: &&String| !seen.iter().any(|seen| seen.pop == **name);
-                let unheard: BTreeSet<_> = names.iter().filter(is_unheard).cloned().collect();
-                (!unheard.is_empty()).then_some(Self::Pops(unheard))
+                let is_unknown = |name: &&String| !seen.iter().any(|seen| seen.pop == **name);
+                let unknown: BTreeSet<_> = names.iter().filter(is_unknown).cloned().collect();
+                (!unknown.is_empty()).then_some(Self::Pops(unknown))
             }
             Self::Region(name) => {
                 (!seen.iter().any(|seen| seen.region == *name)).then(|| Self::Region(name.clone()))

@@ -17,7 +17,7 @@ struct Watch {
     /// Parsed content, if it is valid.
     document: Option<Document>,
     /// True until the content was put into the store.
-    is_untold: bool,
+    is_new: bool,
     /// True while the content waits for the end of a canary.
     waits: bool,
 }
@@ -30,7 +30,7 @@ impl Watch {
             let errors = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
             Document::read(&bytes, Form::Either).map_err(errors)
         });
-        self.is_untold = read.is_ok();
+        self.is_new = read.is_ok();
         let (document, errors) = match read {
             Ok(document) => (Some(document), Vec::new()),
             Err(errors) => (None, errors),
@@ -61,7 +61,7 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
                 tracing::error!(file = %path, "{error}");
             }
         }
-        if let Some(document) = watch.document.as_ref().filter(|_| watch.is_untold || rules.is_missing()) {
+        if let Some(document) = watch.document.as_ref().filter(|_| watch.is_new || rules.is_missing()) {
             match rules.put_file(document).await {
                 Ok(Some(version)) => {
                     let version = rules.name(version).await;
@@ -81,7 +81,7 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
                     continue;
                 }
             }
-            (watch.is_untold, watch.waits) = (false, false);
+            (watch.is_new, watch.waits) = (false, false);
         }
         metrics.rules_file_applied.set(i64::from(watch.document.is_some()));
     }
@@ -99,18 +99,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_counts_the_second_time_and_once() {
+    fn a_file_counts_once_and_when_read_twice_alike() {
         let mut watch = Watch::default();
-        for (text, is_untold) in [("ru", false), (GOOD, false), (GOOD, true), (GOOD, true)] {
-            assert!(see(&mut watch, text).is_empty(), "half a file is not judged");
-            assert_eq!(watch.is_untold, is_untold);
+        for (text, is_new) in [("ru", false), (GOOD, false), (GOOD, true), (GOOD, true)] {
+            assert!(see(&mut watch, text).is_empty(), "half a file is not read");
+            assert_eq!(watch.is_new, is_new);
         }
-        watch.is_untold = false;
+        watch.is_new = false;
         see(&mut watch, GOOD);
-        assert!(!watch.is_untold, "told once");
+        assert!(!watch.is_new, "new once");
         for _ in 0..2 {
             see(&mut watch, &GOOD.replace('5', "6"));
         }
-        assert!(watch.is_untold);
+        assert!(watch.is_new);
     }
 }

@@ -104,7 +104,7 @@ impl RuleSets {
     /// The same as [`Self::listen`] without an error: a failure is repaired at the next interval.
     pub(super) async fn listen_now(&self) {
         if let Err(error) = self.listen().await {
-            tracing::debug!(%error, "POPs are told of a change once the store answers");
+            tracing::debug!(%error, "POPs get a change once the store answers");
         }
     }
 
@@ -121,7 +121,11 @@ impl RuleSets {
             |standing: &OverrideState| before.iter().any(|before| before.standings.contains(standing));
         for standing in revision.standings.iter().filter(|standing| !is_known(standing)) {
             if let Some(why) = &standing.without_effect {
-                tracing::warn!(about = standing.order.said.summary(), why, "an override is without effect");
+                tracing::warn!(
+                    about = standing.order.settings.summary(),
+                    why,
+                    "an override is without effect"
+                );
             }
         }
         recent.publish(revision, canary);

@@ -21,11 +21,11 @@ pub use super::revision::OFFLINE_NUMBER_MIN;
 
 /// Maximum number of changes that wait for the store.
 const CHANGES_MAX: usize = OVERRIDES_MAX;
-/// Rule set that limits nobody, for the kill switch if no rule set is known.
+/// Rule set without limits, for the kill switch if no rule set is known.
 const OFF: &str =
     r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
 
-/// The rule set that limits nobody.
+/// The rule set without limits.
 pub(super) fn off() -> Result<Document, ChangeError> {
     Document::read(OFF.as_bytes(), Form::Json).map_err(ChangeError::Invalid)
 }
@@ -46,12 +46,12 @@ impl RuleSets {
             return Err(error.clone().into());
         }
         followed.offline.push(change);
-        self.tell_offline(&followed).await
+        self.publish_offline(&followed).await
     }
 
     /// Notifies POPs of a revision with the changes that the store does not have. Its number is a hash of its
     /// content, so that weir-syncs with the same changes use the same number.
-    async fn tell_offline(&self, followed: &Followed) -> Result<(), ChangeError> {
+    async fn publish_offline(&self, followed: &Followed) -> Result<(), ChangeError> {
         let enforced = followed.enforced();
         let base = match (&followed.base, enforced) {
             (Some(base), None) => Arc::clone(base),
@@ -89,7 +89,7 @@ impl RuleSets {
     pub(super) async fn catch_up(&self, followed: &mut Followed) -> Result<(), StoreError> {
         while let Some(change) = followed.offline.first().cloned() {
             match self.make(&change).await {
-                Ok(()) => tracing::info!(?change, "the store has heard of a change that was made without it"),
+                Ok(()) => tracing::info!(?change, "the store has a change that was made without it"),
                 Err(ChangeError::Store(error)) if error.is_out_of_reach() => return Err(error),
                 Err(error) => {
                     tracing::warn!(?change, %error, "a change that was made without the store is dropped");
@@ -106,11 +106,11 @@ impl RuleSets {
         match change {
             OfflineChange::Enforce(enforce, change) => {
                 let made = self.enforce_in_store(*enforce, change).await?;
-                self.tell_of_enforced(&made, change).await;
+                self.record_enforced(&made, change).await;
             }
             OfflineChange::Put(order) if order.until_ms <= moment::now_ms() => {}
             OfflineChange::Put(order) => {
-                let (name, text) = (order.said.name(), order.said.text());
+                let (name, text) = (order.settings.name(), order.settings.text());
                 let put =
                     store::OverrideChange::Put { name: &name, text: &text, until: Until::At(order.until_ms) };
                 if self.store.overrides(Some(&put)).await?.outcome == OverrideResult::Full {
@@ -119,7 +119,7 @@ impl RuleSets {
             }
             OfflineChange::Lift(order) => {
                 // The override may have ended meanwhile.
-                self.store.overrides(Some(&store::OverrideChange::Drop(&order.said.name()))).await?;
+                self.store.overrides(Some(&store::OverrideChange::Drop(&order.settings.name()))).await?;
             }
         }
         Ok(())
@@ -154,12 +154,12 @@ impl RuleSets {
         enforce: bool,
         change: &ChangeOrigin,
     ) -> Result<(u64, Option<StoreError>), ChangeError> {
-        let change = change.noted(format!("kill switch: enforce {enforce}"));
+        let change = change.with_note(format!("kill switch: enforce {enforce}"));
         self.catch_up_first().await;
         match self.enforce_in_store(enforce, &change).await {
             Ok(made) => {
                 self.listen_now().await;
-                self.tell_of_enforced(&made, &change).await;
+                self.record_enforced(&made, &change).await;
                 Ok((made.version, None))
             }
             Err(ChangeError::Store(error)) => {
@@ -175,7 +175,7 @@ impl RuleSets {
     }
 
     /// The same in the store, without notifying POPs. If there is no rule set, rules are switched off by
-    /// storing one that limits nobody: POPs may run one that the store has lost.
+    /// storing one without limits: POPs may run one that the store has lost.
     pub(super) async fn enforce_in_store(
         &self,
         enforce: bool,
@@ -209,13 +209,13 @@ impl RuleSets {
     }
 
     /// Writes the result of the kill switch to the log and the audit log.
-    pub(super) async fn tell_of_enforced(&self, made: &Enforced, change: &ChangeOrigin) {
+    pub(super) async fn record_enforced(&self, made: &Enforced, change: &ChangeOrigin) {
         let Some(document) = &made.document else { return };
         self.known().add(made.version, known_rules(document.rules()).collect());
         let ChangeOrigin { note, author, comment, .. } = change;
         let version = self.name(made.version).await;
         tracing::info!(version, note, author, comment, "new rule set");
-        self.tell_of(made.version, document, change).await;
+        self.record_version(made.version, document, change).await;
         if let Some(canary) = &made.canary {
             self.audit_log.change(canary::withdrawn(canary, change));
         }

@@ -69,7 +69,7 @@ impl RuleSets {
         let (base, overrides) = self.last_known().await?;
         // If the store has lost its data, POPs run the last revision, and get no other.
         let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
-        let said = OverrideSettings {
+        let settings = OverrideSettings {
             kind,
             subject: as_listed(&base, kind, &asked.subject),
             terms: asked.terms.clone(),
@@ -77,8 +77,8 @@ impl RuleSets {
             author: change.author.clone(),
         };
         let until_ms = asked.until.by(moment::now_ms());
-        let effect = try_override(base, overrides, said.clone(), until_ms).await?;
-        let (name, text) = (said.name(), said.text());
+        let effect = try_override(base, overrides, settings.clone(), until_ms).await?;
+        let (name, text) = (settings.name(), settings.text());
         let put = store::OverrideChange::Put { name: &name, text: &text, until: asked.until };
         let (order, offline) = match self.change(&put).await {
             Ok(changed) if changed.outcome == OverrideResult::Full => return Err(ChangeError::Full),
@@ -88,7 +88,7 @@ impl RuleSets {
             }
             Err(error) => {
                 let now_ms = moment::now_ms();
-                let order = Override { said: said.clone(), id: now_ms, at_ms: now_ms, until_ms };
+                let order = Override { settings: settings.clone(), id: now_ms, at_ms: now_ms, until_ms };
                 let kept = self.change_offline(OfflineChange::Put(order.clone()), &error).await;
                 kept.inspect_err(|_| {
                     self.audit_log.change_failed(&error, event(kind.as_str(), "", &order, change));
@@ -96,13 +96,13 @@ impl RuleSets {
                 (order, Some(error))
             }
         };
-        let (id, what) = (order.id, said.summary());
+        let (id, what) = (order.id, settings.summary());
         let is_offline = offline.is_some();
         tracing::info!(
             id,
             about = what,
-            author = said.author,
-            reason = said.reason,
+            author = settings.author,
+            reason = settings.reason,
             is_offline,
             "new override"
         );
@@ -123,11 +123,11 @@ impl RuleSets {
             OverrideSelector::About(subject) => {
                 let subjects =
                     [Some(subject.clone()), base.as_ref().map(|base| as_listed(base, kind, subject))];
-                subjects.contains(&Some(order.said.subject.clone()))
+                subjects.contains(&Some(order.settings.subject.clone()))
             }
         };
         let found =
-            all.into_iter().find(|standing| standing.order.said.kind == kind && is_it(&standing.order));
+            all.into_iter().find(|standing| standing.order.settings.kind == kind && is_it(&standing.order));
         found.ok_or(ChangeError::NoOverride)
     }
 
@@ -139,7 +139,7 @@ impl RuleSets {
         change: &ChangeOrigin,
     ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
         let standing = self.order(kind, which).await?;
-        let name = standing.order.said.name();
+        let name = standing.order.settings.name();
         let offline = match self.change(&store::OverrideChange::Drop(&name)).await {
             Ok(dropped) if dropped.outcome == OverrideResult::Missing => return Err(ChangeError::NoOverride),
             Ok(_) => None,
@@ -152,7 +152,7 @@ impl RuleSets {
                 Some(error)
             }
         };
-        let (id, what) = (standing.order.id, standing.order.said.summary());
+        let (id, what) = (standing.order.id, standing.order.settings.summary());
         tracing::info!(
             id,
             about = what,
@@ -188,15 +188,15 @@ impl RuleSets {
 
     /// Reads the store; if it is out of reach, the last known state is used.
     async fn listen_if_in_reach(&self) -> Result<(), StoreError> {
-        let heard = self.listen().await;
+        let listened = self.listen().await;
         let is_known = self.followed.lock().await.base.is_some();
-        heard.or_else(|error| if is_known && error.is_out_of_reach() { Ok(()) } else { Err(error) })
+        listened.or_else(|error| if is_known && error.is_out_of_reach() { Ok(()) } else { Err(error) })
     }
 }
 
 /// Audit log entry for a change of an override.
 fn event(what: &'static str, note: &str, order: &Override, change: &ChangeOrigin) -> ChangeEvent {
-    let (until, target) = (Some(order.until_ms), Some(order.said.target()));
+    let (until, target) = (Some(order.until_ms), Some(order.settings.target()));
     ChangeEvent { note: note.into(), until, target, ..change.event(what) }
 }
 
@@ -215,13 +215,13 @@ fn as_listed(base: &Base, kind: OverrideKind, subject: &Subject) -> Subject {
 async fn try_override(
     base: Arc<Base>,
     overrides: Arc<[Override]>,
-    said: OverrideSettings,
+    settings: OverrideSettings,
     until_ms: u64,
 ) -> Result<OverrideEffect, ChangeError> {
-    let tried = Override { said, id: 0, at_ms: 0, until_ms };
+    let tried = Override { settings, id: 0, at_ms: 0, until_ms };
     let try_it = move || {
-        let name = tried.said.name();
-        let others = overrides.iter().filter(|order| order.said.name() != name).cloned().collect();
+        let name = tried.settings.name();
+        let others = overrides.iter().filter(|order| order.settings.name() != name).cloned().collect();
         base.document.as_ref().map(|document| try_beside(document, others, tried))
     };
     match spawn_blocking(try_it).await.ok().flatten() {

@@ -138,7 +138,7 @@ impl RecentRevisions {
 
     pub(super) fn publish(&mut self, revision: Arc<Revision>, canary: Option<Trial>) {
         for revision in canary.iter().map(|trial| &trial.revision).chain([&revision]) {
-            self.latest.retain(|told| told.number != revision.number);
+            self.latest.retain(|known| known.number != revision.number);
             self.latest.push_front(Arc::clone(revision));
         }
         self.latest.truncate(REVISIONS_KEPT);
@@ -218,7 +218,7 @@ impl Followed {
             self.overrides.iter().filter(|order| order.until_ms > now_ms).cloned().collect();
         for change in &self.offline {
             let (OfflineChange::Put(order) | OfflineChange::Lift(order)) = change else { continue };
-            overrides.retain(|known| known.said.name() != order.said.name());
+            overrides.retain(|known| known.settings.name() != order.settings.name());
             if matches!(change, OfflineChange::Put(_)) && order.until_ms > now_ms {
                 overrides.push(order.clone());
             }
@@ -250,12 +250,12 @@ pub(super) struct NumberedRules {
     /// True if all versions were read that the store had at the start.
     pub(super) is_complete: bool,
     /// True if [`NumberedRules::news`] has returned them.
-    is_told: bool,
+    is_returned: bool,
 }
 
 impl NumberedRules {
     pub(super) fn add(&mut self, version: u64, rules: Vec<KnownRule>) {
-        self.is_told &= insert(&mut self.versions, version, rules);
+        self.is_returned &= insert(&mut self.versions, version, rules);
     }
 
     /// Adds the rules of the revision `number`, beyond those of versions.
@@ -263,11 +263,11 @@ impl NumberedRules {
         let is_new = |rule: &KnownRule| !self.versions.values().any(|known| known.contains(rule));
         let rules: Vec<_> = rules.filter(is_new).collect();
         if number >= OFFLINE_NUMBER_MIN {
-            self.is_told &= rules.iter().all(|rule| self.offline.contains(rule));
+            self.is_returned &= rules.iter().all(|rule| self.offline.contains(rule));
             self.offline = rules;
             return;
         }
-        self.is_told &= insert(&mut self.revisions, number, rules);
+        self.is_returned &= insert(&mut self.revisions, number, rules);
     }
 
     /// True if the rules of this version or revision are known, or if the initial versions were not all read
@@ -286,7 +286,7 @@ impl NumberedRules {
 
     /// Returns the highest known number and all rules, if there are new ones since the last call.
     pub(super) fn news(&mut self) -> Option<(u64, Vec<KnownRule>)> {
-        if !self.is_complete || std::mem::replace(&mut self.is_told, true) {
+        if !self.is_complete || std::mem::replace(&mut self.is_returned, true) {
             return None;
         }
         let last =

@@ -177,14 +177,14 @@ if is_lost then
 end
 
 -- Adds `tokens` to the log, which may have been spent as late as at `us`.
-local function note_spent(us, tokens)
+local function record_spent(us, tokens)
   if is_log and tokens > 0 then
     log = log .. whole(us + longest_us) .. ' ' .. whole(tokens) .. ' '
   end
 end
 -- The debited tokens may be spent until their leases end.
 if is_lost then
-  note_spent(now + held_us, burst)
+  record_spent(now + held_us, burst)
 end
 
 -- Expiry and number of the first tokens in the log, and the position of the next entry.
@@ -261,7 +261,7 @@ if step_us ~= 0 or now >= next_us then
       break
     end
     pass(lease[1])
-    note_spent(lease[1], lease[2])
+    record_spent(lease[1], lease[2])
     outstanding = outstanding - lease[2]
   end
 end
@@ -436,7 +436,7 @@ local function overdraw(field, holder, spent)
   outstanding = outstanding - unspent
   local tokens = math.min(spent - holder[1], TOKENS_MAX)
   debit_all(tokens)
-  note_spent(now, unspent + tokens)
+  record_spent(now, unspent + tokens)
   holder[1], holder[2], holder[3] = spent, spent, math.min(holder[3], now)
   updates[field] = holder
   return tokens
@@ -472,7 +472,7 @@ local function take(tokens)
     return 0, math.ceil(wait(tokens, outstanding) / 1000), 0
   end
   debit(tokens)
-  note_spent(now, tokens)
+  record_spent(now, tokens)
   given = given + tokens
   return tokens, 0, 0
 end
@@ -483,7 +483,7 @@ local function charge(tokens)
     return REFUSED, 0, 0
   end
   debit_all(tokens)
-  note_spent(now, tokens)
+  record_spent(now, tokens)
   given = given + tokens
   return tokens, 0, 0
 end
@@ -559,7 +559,7 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   local more = math.max(0, spent - holder[2])
   holder[2] = holder[2] + more
   outstanding = outstanding - more
-  note_spent(now, more)
+  record_spent(now, more)
   fade()
   if ahead == 0 then
     -- The epoch ends, and gives its unspent tokens back.

@@ -259,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_and_not_repeated() {
-        for (text, says) in [
+    fn unreadable_addresses_are_refused_without_repeating_them() {
+        for (text, expected) in [
             ("redis://weir:pa55@a,b", "redis+sentinel://"),
             ("redis+sentinel://weir:pa55@a,b", "name of the master"),
             ("redis+sentinel://weir:pa55@a,b/main/two", "database"),
@@ -271,8 +271,8 @@ mod tests {
             ("redis://weir:pa#55@a", "`#` stands in"),
             ("redis://weir:pa?55@a", "`?` stands in"),
         ] {
-            let said = Address::read(text).map(|_| ()).expect_err(text);
-            assert!(said.contains(says) && !said.contains("55"), "{text}: {said}");
+            let error = Address::read(text).map(|_| ()).expect_err(text);
+            assert!(error.contains(expected) && !error.contains("55"), "{text}: {error}");
         }
     }
 

@@ -77,22 +77,22 @@ if last[2] then
   redis.call('PEXPIRE', changed, kept_ms)
 end
 
-local said = {}
-local function say(member, until_us)
-  said[#said + 1] = member
-  said[#said + 1] = whole(tonumber(until_us))
+local changes = {}
+local function add(member, until_us)
+  changes[#changes + 1] = member
+  changes[#changes + 1] = whole(tonumber(until_us))
 end
 if since == 0 then
   local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
-    say(all[i], all[i + 1])
+    add(all[i], all[i + 1])
   end
 else
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', changed, whole(since), '+inf')) do
     local until_us = redis.call('ZSCORE', key, member)
     if until_us then
-      say(member, until_us)
+      add(member, until_us)
     end
   end
 end
-return {whole(now), said}
+return {whole(now), changes}

@@ -20,7 +20,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Minimum interval between two log lines about one rule's limit.
 const PAUSE: Duration = Duration::from_mins(1);
 /// Assumed lifetime of a key until Redis has answered.
-const UNTIL_HEARD: Duration = Duration::from_mins(1);
+const ASSUMED_LIFETIME: Duration = Duration::from_mins(1);
 /// Maximum number of rules; without a rule set in the store, POPs may report any.
 const RULES_MAX: usize = 10_000;
 
@@ -89,7 +89,7 @@ impl Ceiling {
             }
             return Err(StoreError::Full(self.most));
         }
-        keys.alive.insert(hash, now + UNTIL_HEARD);
+        keys.alive.insert(hash, now + ASSUMED_LIFETIME);
         Ok(())
     }
 
@@ -133,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_keys_stays_below_the_ceiling_and_makes_room_as_its_keys_expire() {
+    fn a_flood_of_keys_stays_below_the_ceiling() {
         let (ceiling, start) = (Ceiling::new(100), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
-        let told = |s: u64, rule: &str, n: u64| {
+        let admits = |s: u64, rule: &str, n: u64| {
             let is_admitted = ceiling.with(|rules| ceiling.admit_at(rules, at(s), &id(rule, n))).is_ok();
             ceiling.keep_at(at(s), [(&id(rule, n), Duration::from_mins(1))].into_iter());
             is_admitted
         };
-        assert_eq!((0..1_000).filter(|n| told(0, "login", *n)).count(), 100);
-        assert!(told(30, "login", 5), "one that is there is kept for longer");
-        assert!(told(30, "other", 1_000), "each rule has its own");
-        assert!(!told(59, "login", 1_000));
-        assert_eq!((2_000..3_000).filter(|n| told(61, "login", *n)).count(), 99);
+        assert_eq!((0..1_000).filter(|n| admits(0, "login", *n)).count(), 100);
+        assert!(admits(30, "login", 5), "one that is there is kept for longer");
+        assert!(admits(30, "other", 1_000), "each rule has its own");
+        assert!(!admits(59, "login", 1_000));
+        assert_eq!((2_000..3_000).filter(|n| admits(61, "login", *n)).count(), 99);
     }
 }

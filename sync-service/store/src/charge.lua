@@ -8,22 +8,22 @@
 --                             and the fan-out when the current overshoot began; token_us, token_ns, fill: refill time
 --                             of a token and of an empty budget; forgiven: refill missing at an earlier quota only;
 --                             kept: expiry of the key. Then, as integers: the number of spans (1 byte) and of sources
---                             (3), the bytes of the members (3) and of the string (4)
+--                             (3), the bytes of the replicas (3) and of the string (4)
 --             unused refill   from, to: span in which a full budget lost its refill, as far as it is not claimed
---             members         length of its name (1 byte), name, milli, askers, at
+--             replicas        length of its name (1 byte), name, milli, askers, at
 --             sources         "\n<epoch><pop>\n" (the epoch in 16 hex digits), admitted, seen, made, delay. A name has
 --                             no "\n", and the highest byte of a double is no hex digit: so this text is unique
--- ARGV[1]   the member that charges: a region, or "region/replica"
+-- ARGV[1]   the replica that charges: a region, or "region/replica"
 -- ARGV[2..] "\n<epoch><pop>\n" of each count, budget by budget, POP by POP
 -- and last, doubles: the caller's bounds on the store's clock (weir_budget::store_clock): the latest time that it can
 --           show, the time at which its latest jump was observed, the length of all its jumps. Then for each budget:
---           the member's demand (milli, askers), token_us, token_ns, fill, the number of counts. Then six per count, or
---           six zeros if there is none: tokens admitted, the unconfirmed part of them, the age of the oldest admission
---           that is not on record, tokens that the POP's bucket still lacks, the time of the report in milliseconds of
---           the POP's clock, and the number of counts of this POP from here on
+--           the replica's demand (milli, askers), token_us, token_ns, fill, the number of counts. Then six per count,
+--           or six zeros if there is none: tokens admitted, the unconfirmed part of them, the age of the oldest
+--           admission that is not on record, tokens that the POP's bucket still lacks, the time of the report in
+--           milliseconds of the POP's clock, and the number of counts of this POP from here on
 --
--- Returns   now_us, a double; and for each budget: ahead, a double; the bytes of the members, in 3; for each POP, or
---           once if there are no counts, four doubles: deficit_us, deficit_ns, fan_out, charged; then the members as
+-- Returns   now_us, a double; and for each budget: ahead, a double; the bytes of the replicas, in 3; for each POP, or
+--           once if there are no counts, four doubles: deficit_us, deficit_ns, fan_out, charged; then the replicas as
 --           they are stored. Or, if the clock is past its latest possible time, the error "LATE <now_us>", and
 --           nothing is written
 --
@@ -32,24 +32,24 @@
 
 local HEAD = '<c2ddddddddddddI1I3I3I4'
 local read, write, find, sub, floor = struct.unpack, struct.pack, string.find, string.sub, math.floor
-local region, said, ROW_BYTES = ARGV[1], ARGV[#ARGV], 48
+local region, rows, ROW_BYTES = ARGV[1], ARGV[#ARGV], 48
 local own, own_bytes = string.char(#region) .. region, #region + 1
-local latest, jump_seen, jumped = read('<ddd', said)
+local latest, jump_seen, jumped = read('<ddd', rows)
 
 -- Drops the shortest spans, but never the latest; returns the new length of the list.
-local function bound_spills(spills, spills_len, most)
-  while spills_len > most do
+local function bound_unused(unused, unused_len, most)
+  while unused_len > most do
     local shortest = 1
-    for s = 3, spills_len - 2, 2 do
-      if spills[s + 1] - spills[s] < spills[shortest + 1] - spills[shortest] then
+    for s = 3, unused_len - 2, 2 do
+      if unused[s + 1] - unused[s] < unused[shortest + 1] - unused[shortest] then
         shortest = s
       end
     end
-    table.remove(spills, shortest)
-    table.remove(spills, shortest)
-    spills_len = spills_len - 2
+    table.remove(unused, shortest)
+    table.remove(unused, shortest)
+    unused_len = unused_len - 2
   end
-  return spills_len
+  return unused_len
 end
 
 local time = redis.call('TIME')
@@ -64,22 +64,22 @@ end
 -- function takes time.
 local record_of
 local answers, answers_len = {write('<d', store_now)}, 1
--- Index of the next source among the arguments, and position of its row in `said`.
+-- Index of the next source among the arguments, and position of its row in `rows`.
 local i, row = 2, 25
 for k = 1, #KEYS do
   local key = KEYS[k]
-  local milli, askers, token_us, token_ns, fill_us, counts, admitted, unconfirmed, spoken, lacking, made, count =
-    read('<dddddddddddd', said, row)
+  local milli, askers, token_us, token_ns, fill_us, counts, admitted, unconfirmed, span_us, lacking, made, count =
+    read('<dddddddddddd', rows, row)
   local first, last = i, i + counts - 1
   row = row + ROW_BYTES
 
   local deficit_us, deficit_ns, at, ahead = 0, 0, 0, 0
   local fan_out, fan_out_until, fan_out_before, kept_until = 0, 0, 0, 0
   local was_us, was_ns, was_fill, forgiven = token_us, token_ns, fill_us, 0
-  local spills_len, sources_len, members_at, sources_at = 0, 0, 1, 1
+  local unused_len, sources_len, replicas_at, sources_at = 0, 0, 1, 1
   local state = redis.pcall('GET', key)
   local is, us, ns, at_us, ahead_us, bursts, until_us, before
-  local token, rest, fill, pardon, kept, spans, sources, members, all
+  local token, rest, fill, pardon, kept, spans, sources, replicas, all
   if state and state.err then
     -- The key has another type; a budget that cannot be charged would be worse than a new one.
     redis.call('DEL', key)
@@ -87,14 +87,14 @@ for k = 1, #KEYS do
   end
   if state and #state >= HEAD_BYTES then
     is, us, ns, at_us, ahead_us, bursts, until_us, before, token, rest, fill, pardon, kept,
-      spans, sources, members, all = read(HEAD, state)
+      spans, sources, replicas, all = read(HEAD, state)
   end
   if is == 'W4' and all == #state then
     deficit_us, deficit_ns, at, ahead = us, ns, at_us, ahead_us
     fan_out, fan_out_until, fan_out_before, kept_until = bursts, until_us, before, kept
     was_us, was_ns, was_fill, forgiven = token, rest, fill, pardon
-    spills_len, sources_len, members_at = 2 * spans, sources, HEAD_BYTES + 1 + 16 * spans
-    sources_at = members_at + members
+    unused_len, sources_len, replicas_at = 2 * spans, sources, HEAD_BYTES + 1 + 16 * spans
+    sources_at = replicas_at + replicas
   else
     state = ''
   end
@@ -113,32 +113,32 @@ for k = 1, #KEYS do
   at = now
 
   -- Spans of unused refill, once they are needed.
-  local spills
+  local unused
   -- Refill, and record the unused refill of a full budget.
   local until_full = forgiven > 0 and deficit_us + forgiven or deficit_us
   if until_full < elapsed then
     local from = now - elapsed + until_full
-    spills = spills_len > 0 and {read('<' .. string.rep('d', spills_len), state, HEAD_BYTES + 1)} or {}
-    if spills_len > 0 and spills[spills_len] >= from then
-      if spills[spills_len] < now then
-        spills[spills_len] = now
+    unused = unused_len > 0 and {read('<' .. string.rep('d', unused_len), state, HEAD_BYTES + 1)} or {}
+    if unused_len > 0 and unused[unused_len] >= from then
+      if unused[unused_len] < now then
+        unused[unused_len] = now
       end
     else
-      spills[spills_len + 1], spills[spills_len + 2] = from, now
-      spills_len = spills_len + 2
+      unused[unused_len + 1], unused[unused_len + 2] = from, now
+      unused_len = unused_len + 2
     end
-    if now - spills[2] > SPILL_KEPT_US then
+    if now - unused[2] > UNUSED_KEPT_US then
       local kept, kept_len = {}, 0
-      for s = 1, spills_len, 2 do
-        if now - spills[s + 1] <= SPILL_KEPT_US then
-          kept[kept_len + 1], kept[kept_len + 2] = spills[s], spills[s + 1]
+      for s = 1, unused_len, 2 do
+        if now - unused[s + 1] <= UNUSED_KEPT_US then
+          kept[kept_len + 1], kept[kept_len + 2] = unused[s], unused[s + 1]
           kept_len = kept_len + 2
         end
       end
-      spills, spills_len = kept, kept_len
+      unused, unused_len = kept, kept_len
     end
-    if spills_len > 2 * SPILLS_MAX then
-      spills_len = bound_spills(spills, spills_len, 2 * SPILLS_MAX)
+    if unused_len > 2 * UNUSED_SPANS_MAX then
+      unused_len = bound_unused(unused, unused_len, 2 * UNUSED_SPANS_MAX)
     end
     deficit_us, deficit_ns, forgiven = 0, 0, 0
   elseif deficit_us < elapsed then
@@ -170,13 +170,13 @@ for k = 1, #KEYS do
   -- Record of the current count, and its position in `state`, if it is there. For several counts: updated
   -- records by position, and new records.
   local record_admitted, record_seen, record_made, record_delay, place
-  local places, heard, added = nil, nil, ''
+  local places, fresh, added = nil, nil, ''
   local is_only = counts == 1
   if counts > 1 and not record_of then
-    function record_of(id, state, from, heard, added)
+    function record_of(id, state, from, fresh, added)
       local _, id_ends = find(state, id, from, true)
       if id_ends then
-        local newer = heard and heard[id_ends + 1]
+        local newer = fresh and fresh[id_ends + 1]
         return id_ends + 1, read('<dddd', newer or state, newer and 1 or id_ends + 1)
       end
       _, id_ends = find(added, id, 1, true)
@@ -189,7 +189,7 @@ for k = 1, #KEYS do
     if counts == 0 then
       count = 0
     elseif i > first then
-      admitted, unconfirmed, spoken, lacking, made, count = read('<dddddd', said, row)
+      admitted, unconfirmed, span_us, lacking, made, count = read('<dddddd', rows, row)
     end
     -- Charge the tokens that the records do not contain yet.
     local reach, missing = 0, 0
@@ -197,7 +197,7 @@ for k = 1, #KEYS do
     for c = i, i + count - 1 do
       local id = ARGV[c]
       if c > i then
-        admitted, unconfirmed, spoken, lacking, made = read('<ddddd', said, row + ROW_BYTES * (c - i))
+        admitted, unconfirmed, span_us, lacking, made = read('<ddddd', rows, row + ROW_BYTES * (c - i))
       end
       if is_only then
         local _, id_ends = find(state, id, sources_at, true)
@@ -206,7 +206,7 @@ for k = 1, #KEYS do
           record_admitted, record_seen, record_made, record_delay = read('<dddd', state, place)
         end
       else
-        place, record_admitted, record_seen, record_made, record_delay = record_of(id, state, sources_at, heard, added)
+        place, record_admitted, record_seen, record_made, record_delay = record_of(id, state, sources_at, fresh, added)
       end
       local is_new, new, since = not record_seen, unconfirmed, now
       if is_new then
@@ -234,18 +234,18 @@ for k = 1, #KEYS do
         record_seen = now
       end
       if not is_only then
-        local says = write('<dddd', record_admitted, record_seen, record_made, record_delay)
+        local record = write('<dddd', record_admitted, record_seen, record_made, record_delay)
         if place then
-          places, heard = places or {}, heard or {}
-          if not heard[place] then
+          places, fresh = places or {}, fresh or {}
+          if not fresh[place] then
             places[#places + 1] = place
           end
-          heard[place] = says
+          fresh[place] = record
         elseif is_new then
-          added = added .. id .. says
+          added = added .. id .. record
         else
           local _, id_ends = find(added, id, 1, true)
-          added = sub(added, 1, id_ends) .. says .. sub(added, id_ends + 33)
+          added = sub(added, 1, id_ends) .. record .. sub(added, id_ends + 33)
         end
       end
       if new > CHARGE_TOKENS_MAX then
@@ -255,7 +255,7 @@ for k = 1, #KEYS do
         -- New tokens were admitted since the record was made, unless a POP cannot admit that number in that
         -- time; then the record was late. If some of the tokens are confirmed to the POP, the store has lost
         -- their charge: the report's span begins after it.
-        local span = new > unconfirmed and spoken + FORGOTTEN_US_MAX or spoken
+        local span = new > unconfirmed and span_us + FORGOTTEN_US_MAX or span_us
         local least = new * token_us + floor(new * token_ns / 1000) - fill_us
         if since < least then
           since = least
@@ -280,15 +280,15 @@ for k = 1, #KEYS do
 
       -- A report covers the past: the unused refill within its span pays for it first, except for tokens that
       -- the POP's own bucket still lacks.
-      if spills_len > 0 and charged > missing then
-        spills = spills or {read('<' .. string.rep('d', spills_len), state, HEAD_BYTES + 1)}
+      if unused_len > 0 and charged > missing then
+        unused = unused or {read('<' .. string.rep('d', unused_len), state, HEAD_BYTES + 1)}
         local refilled = charged - missing
         local left_us = refilled * token_us + floor(refilled * token_ns / 1000)
         local since = now > reach and now - reach or 0
         local left, left_len = {}, 0
         cost_us = cost_us - left_us
-        for s = 1, spills_len, 2 do
-          local from, to = spills[s], spills[s + 1]
+        for s = 1, unused_len, 2 do
+          local from, to = unused[s], unused[s + 1]
           local begin = from
           if since > begin then
             begin = since > to and to or since
@@ -310,9 +310,9 @@ for k = 1, #KEYS do
           end
         end
         cost_us = cost_us + left_us
-        spills, spills_len = left, left_len
-        if spills_len > 2 * SPILLS_MAX then
-          spills_len = bound_spills(spills, spills_len, 2 * SPILLS_MAX)
+        unused, unused_len = left, left_len
+        if unused_len > 2 * UNUSED_SPANS_MAX then
+          unused_len = bound_unused(unused, unused_len, 2 * UNUSED_SPANS_MAX)
         end
       end
       deficit_ns = deficit_ns + price_ns % 1000
@@ -354,8 +354,8 @@ for k = 1, #KEYS do
     i, row = i + count, row + ROW_BYTES * (count > 0 and count or 1)
     -- Forget the sources that reported longest ago.
     if sources_len > SOURCES_MAX then
-      heard = heard or {}
-      local seen, says, ids, from = {}, {}, {}, sources_at
+      fresh = fresh or {}
+      local seen, records, ids, from = {}, {}, {}, sources_at
       local all_sources = state .. added
       if is_only then
         all_sources = state .. ARGV[first] .. write('<dddd', record_admitted, record_seen, record_made, record_delay)
@@ -363,8 +363,8 @@ for k = 1, #KEYS do
       while from <= #all_sources do
         local _, id_ends = find(all_sources, '\n', from + 1, true)
         local id = sub(all_sources, from, id_ends)
-        says[id] = heard[id_ends + 1] or sub(all_sources, id_ends + 1, id_ends + 32)
-        local _, seen_at = read('<dd', says[id])
+        records[id] = fresh[id_ends + 1] or sub(all_sources, id_ends + 1, id_ends + 32)
+        local _, seen_at = read('<dd', records[id])
         seen[id], ids[#ids + 1], from = seen_at, id, id_ends + 33
       end
       table.sort(ids, function(a, b)
@@ -375,9 +375,9 @@ for k = 1, #KEYS do
       end)
       local parts = {sub(state, 1, sources_at - 1)}
       for c = 1, SOURCES_KEPT do
-        parts[2 * c], parts[2 * c + 1] = ids[c], says[ids[c]]
+        parts[2 * c], parts[2 * c + 1] = ids[c], records[ids[c]]
       end
-      state, sources_len, places, heard, added, is_only = table.concat(parts), SOURCES_KEPT, nil, nil, '', false
+      state, sources_len, places, fresh, added, is_only = table.concat(parts), SOURCES_KEPT, nil, nil, '', false
     end
     if counts > 1 then
       answers_len = answers_len + 1
@@ -385,22 +385,22 @@ for k = 1, #KEYS do
     end
   until i > last
 
-  -- Record the member's demand, and forget members that fell silent.
-  local members = write('<c0ddd', own, milli, askers, now)
-  if sources_at - members_at ~= #members or sub(state, members_at, members_at + own_bytes - 1) ~= own then
-    local others, from = {members}, members_at
+  -- Record the replica's demand, and forget silent ones.
+  local replicas = write('<c0ddd', own, milli, askers, now)
+  if sources_at - replicas_at ~= #replicas or sub(state, replicas_at, replicas_at + own_bytes - 1) ~= own then
+    local others, from = {replicas}, replicas_at
     while from < sources_at do
-      local name, _, _, spoke, next_member = read('<Bc0ddd', state, from)
-      if name ~= region and now - spoke <= MEMBER_IDLE_US then
-        others[#others + 1] = sub(state, from, next_member - 1)
+      local name, _, _, seen_at, next_replica = read('<Bc0ddd', state, from)
+      if name ~= region and now - seen_at <= REPLICA_IDLE_US then
+        others[#others + 1] = sub(state, from, next_replica - 1)
       end
-      from = next_member
+      from = next_replica
     end
-    if #others > MEMBERS_MAX then
+    if #others > REPLICAS_MAX then
       local name_of, at_of = {}, {}
-      for _, member in ipairs(others) do
-        local name, _, _, spoke = read('<Bc0ddd', member)
-        name_of[member], at_of[member] = name, spoke
+      for _, replica in ipairs(others) do
+        local name, _, _, seen_at = read('<Bc0ddd', replica)
+        name_of[replica], at_of[replica] = name, seen_at
       end
       table.sort(others, function(a, b)
         if at_of[a] ~= at_of[b] then
@@ -409,14 +409,14 @@ for k = 1, #KEYS do
         return name_of[a] > name_of[b]
       end)
     end
-    members = table.concat(others, '', 1, #others < MEMBERS_MAX and #others or MEMBERS_MAX)
+    replicas = table.concat(others, '', 1, #others < REPLICAS_MAX and #others or REPLICAS_MAX)
   end
   if counts > 1 then
-    answers[answer_at] = write('<dI3', ahead, #members)
+    answers[answer_at] = write('<dI3', ahead, #replicas)
     answers_len = answers_len + 1
-    answers[answers_len] = members
+    answers[answers_len] = replicas
   else
-    answers[answer_at] = write('<dI3ddddc0', ahead, #members, deficit_us, deficit_ns, fan_out, charged, members)
+    answers[answer_at] = write('<dI3ddddc0', ahead, #replicas, deficit_us, deficit_ns, fan_out, charged, replicas)
   end
 
   local keep_us = deficit_us + (deficit_ns > 0 and 1 or 0) + (forgiven > 0 and forgiven or 0) + GRACE_US
@@ -438,11 +438,11 @@ for k = 1, #KEYS do
   end
 
   local spans = ''
-  if spills_len > 0 then
-    spans = spills and write('<' .. string.rep('d', spills_len), unpack(spills, 1, spills_len))
-      or sub(state, HEAD_BYTES + 1, members_at - 1)
+  if unused_len > 0 then
+    spans = unused and write('<' .. string.rep('d', unused_len), unpack(unused, 1, unused_len))
+      or sub(state, HEAD_BYTES + 1, replicas_at - 1)
   end
-  local bytes = HEAD_BYTES + #spans + #members
+  local bytes = HEAD_BYTES + #spans + #replicas
   if is_only then
     local before, after
     if place then
@@ -451,21 +451,21 @@ for k = 1, #KEYS do
       before, after = sub(state, sources_at) .. ARGV[first], ''
     end
     state = write('<c2ddddddddddddI1I3I3I4c0c0c0ddddc0', 'W4', deficit_us, deficit_ns, now, ahead, fan_out, fan_out_until,
-      fan_out_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
+      fan_out_before, token_us, token_ns, fill_us, forgiven, kept_until, unused_len / 2, sources_len, #replicas,
       bytes + #before + 32 + #after, spans,
-      members, before, record_admitted, record_seen, record_made, record_delay, after)
+      replicas, before, record_admitted, record_seen, record_made, record_delay, after)
   else
     local parts, from = {}, sources_at
     if places then
       table.sort(places)
       for c = 1, #places do
-        parts[2 * c - 1], parts[2 * c], from = sub(state, from, places[c] - 1), heard[places[c]], places[c] + 32
+        parts[2 * c - 1], parts[2 * c], from = sub(state, from, places[c] - 1), fresh[places[c]], places[c] + 32
       end
     end
     local sources = table.concat(parts) .. sub(state, from) .. added
     state = write('<c2ddddddddddddI1I3I3I4c0c0c0', 'W4', deficit_us, deficit_ns, now, ahead, fan_out, fan_out_until,
-      fan_out_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
-      bytes + #sources, spans, members, sources)
+      fan_out_before, token_us, token_ns, fill_us, forgiven, kept_until, unused_len / 2, sources_len, #replicas,
+      bytes + #sources, spans, replicas, sources)
   end
   if is_kept then
     redis.call('SET', key, state, 'KEEPTTL')

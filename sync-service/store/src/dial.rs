@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentinels_that_disagree_in_equal_parts_are_taken_in_the_order_of_the_list() {
+    fn evenly_split_sentinels_count_in_list_order() {
         let node = |port| Node::new("a", port);
         let named = [(2, node(1)), (0, node(2)), (3, node(2)), (1, node(1))];
         assert_eq!(most(&named), Some((&node(2), 2)));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_read_to_the_end_take_two_threads_and_no_more() {
+    fn endless_files_take_two_threads_and_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let [password, fifo] = ["password", "fifo"].map(|name| folder.path().join(name));
         fs::write(&password, "correct-horse").unwrap();

@@ -1,4 +1,4 @@
-//! Rule sets that POPs run, from the notes in a store.
+//! Rule sets that POPs run, from the records in a store.
 //!
 //! Each interval, a weir-sync stores what it received from its POPs since the last one, so every weir-sync can
 //! answer for the whole fleet. A POP has several workers, which may run different rule sets for a moment, and
@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 use weir_budget::pops::SILENT_NS;
 use weir_protocol::messages::POPS_MAX;
 
-/// Maximum number of notes in a store; beyond it, the oldest are dropped first.
-pub const NOTES_MAX: usize = 2 * POPS_MAX as usize;
+/// Maximum number of records in a store; beyond it, the oldest are dropped first.
+pub const POP_RECORDS_MAX: usize = 2 * POPS_MAX as usize;
 
-/// A note in a store.
+/// Rule set of a POP, as one weir-sync recorded it in a store.
 #[derive(Clone, Copy, Debug)]
-pub struct Note<'a> {
-    /// The weir-sync that wrote it: `region/replica`.
-    pub member: &'a str,
+pub struct PopRecord<'a> {
+    /// Name of the weir-sync that wrote it: `region/replica`.
+    pub replica: &'a str,
     /// The POP that it is about.
     pub pop: &'a str,
-    /// See [`weir_budget::pops::PopNote`].
+    /// See [`weir_budget::pops::PopRuleSet`].
     pub version: u64,
-    /// See [`weir_budget::pops::PopNote`].
+    /// See [`weir_budget::pops::PopRuleSet`].
     pub refused: u64,
     /// Time at which it was written, in microseconds of the store's clock.
     pub at_us: u64,
@@ -32,45 +32,45 @@ pub struct Note<'a> {
 pub struct Seen {
     /// Its name.
     pub pop: String,
-    /// Region of the weir-sync with the newest note.
+    /// Region of the weir-sync with the newest record.
     pub region: String,
     /// That weir-sync's replica name.
     pub replica: String,
-    /// See [`weir_budget::pops::PopNote`].
+    /// See [`weir_budget::pops::PopRuleSet`].
     pub version: u64,
-    /// See [`weir_budget::pops::PopNote`].
+    /// See [`weir_budget::pops::PopRuleSet`].
     pub refused: u64,
-    /// Age of the newest note, in microseconds.
+    /// Age of the newest record, in microseconds.
     pub age_us: u64,
 }
 
-/// Summary of `notes` at `now_us`, by POP. Of several notes from one replica, the latest counts. Of notes from
+/// Summary of `records` at `now_us`, by POP. Of several from one replica, the latest counts. Of those from
 /// several replicas, the lowest version counts, among all that are about as new as the newest.
-pub fn seen<'a>(notes: impl Iterator<Item = Note<'a>>, now_us: u64) -> Vec<Seen> {
-    let mut latest: BTreeMap<(&str, &str), Note<'_>> = BTreeMap::new();
-    for note in notes {
-        let of = latest.entry((note.pop, note.member)).or_insert(note);
-        if of.at_us <= note.at_us {
-            *of = note;
+pub fn seen<'a>(records: impl Iterator<Item = PopRecord<'a>>, now_us: u64) -> Vec<Seen> {
+    let mut latest: BTreeMap<(&str, &str), PopRecord<'_>> = BTreeMap::new();
+    for record in records {
+        let of = latest.entry((record.pop, record.replica)).or_insert(record);
+        if of.at_us <= record.at_us {
+            *of = record;
         }
     }
-    let mut pops: BTreeMap<&str, Vec<Note<'_>>> = BTreeMap::new();
-    for ((pop, _), note) in latest {
-        pops.entry(pop).or_default().push(note);
+    let mut pops: BTreeMap<&str, Vec<PopRecord<'_>>> = BTreeMap::new();
+    for ((pop, _), record) in latest {
+        pops.entry(pop).or_default().push(record);
     }
-    pops.into_iter().filter_map(|(pop, notes)| one(pop, notes, now_us)).collect()
+    pops.into_iter().filter_map(|(pop, records)| one(pop, records, now_us)).collect()
 }
 
-fn one(pop: &str, mut notes: Vec<Note<'_>>, now_us: u64) -> Option<Seen> {
-    let newest = notes.iter().copied().max_by_key(|note| note.at_us)?;
-    notes.retain(|note| newest.at_us - note.at_us <= SILENT_NS / 1_000);
-    let (region, replica) = newest.member.split_once('/').unwrap_or((newest.member, ""));
+fn one(pop: &str, mut records: Vec<PopRecord<'_>>, now_us: u64) -> Option<Seen> {
+    let newest = records.iter().copied().max_by_key(|record| record.at_us)?;
+    records.retain(|record| newest.at_us - record.at_us <= SILENT_NS / 1_000);
+    let (region, replica) = newest.replica.split_once('/').unwrap_or((newest.replica, ""));
     Some(Seen {
         pop: pop.to_owned(),
         region: region.to_owned(),
         replica: replica.to_owned(),
-        version: notes.iter().map(|note| note.version).min()?,
-        refused: notes.iter().map(|note| note.refused).max()?,
+        version: records.iter().map(|record| record.version).min()?,
+        refused: records.iter().map(|record| record.refused).max()?,
         age_us: now_us.saturating_sub(newest.at_us),
     })
 }

@@ -58,7 +58,7 @@ use weir_budget::budget::{Account, BudgetId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::plan::PlanEntry;
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use fleet::Seen;
@@ -77,13 +77,13 @@ pub type Each<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> +
 /// Time for which a weir-sync's top keys count, in milliseconds.
 pub const TOP_KEYS_MS: u64 = 5_000;
 /// Maximum number of weir-syncs whose top keys are kept; beyond it, the oldest are dropped first.
-pub const TOP_KEYS_MEMBERS_MAX: usize = weir_budget::budget::MEMBERS_MAX;
+pub const TOP_KEYS_REPLICAS_MAX: usize = weir_budget::budget::REPLICAS_MAX;
 
 /// Charges of one report.
 #[derive(Clone, Copy, Debug)]
 pub struct ChargeBatch<'a> {
-    /// The member that charges: `region/replica`.
-    pub member: &'a str,
+    /// Name of the replica that charges: `region/replica`.
+    pub replica: &'a str,
     /// The POP whose counts these are.
     pub pop: &'a str,
     /// One entry per budget.
@@ -139,18 +139,18 @@ pub trait Store: Send + Sync {
     /// [`rules`]).
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides>;
 
-    /// Stores the rule sets that `member` (`region/replica`) has from its POPs' reports; each note expires like
-    /// a POP.
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()>;
+    /// Stores the rule sets that `replica` (`region/replica`) has from its POPs' reports; each record expires
+    /// like a POP.
+    fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()>;
 
     /// Returns every POP of the fleet that has a note (see [`fleet::seen`]), by name.
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>>;
 
     /// Stores for [`TOP_KEYS_MS`] the top keys of `member` (`region/replica`), a text,
     /// replacing its previous ones; an empty text removes them.
-    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
+    fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 
-    /// Returns the name and the top keys of every member.
+    /// Returns the name and the top keys of every replica.
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>>;
 
     /// Number of times that the store's clock jumped ahead.

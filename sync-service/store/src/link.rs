@@ -29,7 +29,7 @@ use super::dial::{Dialer, FoundServer, connect};
 use super::keys::RedisKeys;
 pub use episode::Episode;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
-use probe::{judge, probe};
+use probe::{check_error, probe};
 
 /// Target of a link.
 #[derive(Clone, Debug)]
@@ -215,8 +215,8 @@ impl Link {
     }
 
     /// Converts an error of a probe. A slot that has just moved is no failure of the server.
-    pub fn judge(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
-        judge(&self.place, error, limit)
+    pub fn check_error(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+        check_error(&self.place, error, limit)
     }
 
     /// Requests a probe of the connection.

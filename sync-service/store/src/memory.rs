@@ -14,15 +14,15 @@ use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult, ENDED_KEPT_US, Escrow, EscrowId, NO_LEASE};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::PlanEntry;
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use super::rules::{CanaryChange, CanaryResult, StoredCanary};
 use super::rules::{Current, OverrideChange, StoredOverrides};
 use super::rules::{NewVersion, Stored, StoredVersion};
-use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
-use crate::fleet::{NOTES_MAX, Note, Seen, seen};
+use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX};
+use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
 use maps::{Expiring, Recent};
 use rules::{MemoryOverrides, MemoryRules, millis};
 
@@ -55,9 +55,9 @@ struct State {
     budgets_max: usize,
     rules: MemoryRules,
     overrides: MemoryOverrides,
-    /// Rule sets of POPs, by member and POP.
-    notes: Recent<(String, String), PopNote>,
-    /// Top keys by member.
+    /// Rule sets of POPs, by replica and POP.
+    pop_records: Recent<(String, String), PopRuleSet>,
+    /// Top keys by replica.
     top_keys: Recent<String, String>,
 }
 
@@ -75,7 +75,7 @@ impl MemoryStore {
             budgets_max: budgets_max.max(1),
             rules: MemoryRules::default(),
             overrides: MemoryOverrides::default(),
-            notes: Recent::default(),
+            pop_records: Recent::default(),
             top_keys: Recent::default(),
         };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
@@ -173,11 +173,11 @@ impl Store for MemoryStore {
         }))
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
+    fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()> {
         self.with(|state| {
-            for note in pops {
-                let name = (member.to_owned(), note.pop.clone());
-                state.notes.put(self.now_us(), self.pop_ttl_us, NOTES_MAX, name, note.clone());
+            for pop in pops {
+                let name = (replica.to_owned(), pop.pop.clone());
+                state.pop_records.put(self.now_us(), self.pop_ttl_us, POP_RECORDS_MAX, name, pop.clone());
             }
         });
         done(())
@@ -186,22 +186,22 @@ impl Store for MemoryStore {
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
         done(self.with(|state| {
             let now_us = self.now_us();
-            let live = state.notes.live(now_us, self.pop_ttl_us);
-            let notes = live.iter().map(|((member, pop), (at_us, note))| {
-                let PopNote { version, refused, .. } = *note;
-                Note { member, pop, version, refused, at_us: *at_us }
+            let live = state.pop_records.live(now_us, self.pop_ttl_us);
+            let records = live.iter().map(|((replica, pop), (at_us, rule_set))| {
+                let PopRuleSet { version, refused, .. } = *rule_set;
+                PopRecord { replica, pop, version, refused, at_us: *at_us }
             });
-            seen(notes, now_us)
+            seen(records, now_us)
         }))
     }
 
-    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
+    fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
         self.with(|state| {
             if text.is_empty() {
-                return state.top_keys.remove(&member.to_owned());
+                return state.top_keys.remove(&replica.to_owned());
             }
             let ttl_us = TOP_KEYS_MS * 1_000;
-            state.top_keys.put(self.now_us(), ttl_us, TOP_KEYS_MEMBERS_MAX, member.into(), text.into());
+            state.top_keys.put(self.now_us(), ttl_us, TOP_KEYS_REPLICAS_MAX, replica.into(), text.into());
         });
         done(())
     }
@@ -209,7 +209,7 @@ impl Store for MemoryStore {
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
         done(self.with(|state| {
             let live = state.top_keys.live(self.now_us(), TOP_KEYS_MS * 1_000).iter();
-            live.map(|(member, (_, text))| (member.clone(), text.clone())).collect()
+            live.map(|(replica, (_, text))| (replica.clone(), text.clone())).collect()
         }))
     }
 
@@ -224,7 +224,7 @@ impl Store for MemoryStore {
 
 impl State {
     fn charge(&mut self, now_us: u64, batch: &ChargeBatch<'_>, entry: &PlanEntry) -> Account {
-        let charge = entry.charge(batch.member, batch.pop);
+        let charge = entry.charge(batch.replica, batch.pop);
         if let Some(account) = self.budgets.change(&entry.id, |budget| budget.charge(now_us, &charge)) {
             return account;
         }
@@ -300,7 +300,7 @@ mod tests {
         let (sharing, demand) = (Sharing::of(quota), Demand::default());
         let count = Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 };
         let entry = PlanEntry { id, quota, sharing, demand, own_milli: 0, counts: vec![count] };
-        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &[entry] };
+        let batch = ChargeBatch { replica: "fra", pop: "fra1", entries: &[entry] };
         store.charge(&batch).await.remove(0).unwrap().deficit_ns / quota.token_ns()
     }
 

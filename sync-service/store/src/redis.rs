@@ -57,7 +57,7 @@ use weir_budget::budget::{Account, BudgetId, COUNT_MAX};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::plan::PlanEntry;
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 
 pub use self::acquire::{AcquireArguments, AcquireRow, acquired, script as acquire_script};
@@ -204,10 +204,10 @@ impl Redis {
         batch: &ChargeBatch<'_>,
         entries: Vec<&PlanEntry>,
     ) -> Vec<Result<Account, StoreError>> {
-        let member: Arc<str> = batch.member.into();
+        let replica: Arc<str> = batch.replica.into();
         let charging = |entry: &PlanEntry| {
-            let charge = entry.charge(batch.member, batch.pop);
-            Charging::new(self.keys.budget(&entry.id), Arc::clone(&member), &charge)
+            let charge = entry.charge(batch.replica, batch.pop);
+            Charging::new(self.keys.budget(&entry.id), Arc::clone(&replica), &charge)
         };
         let charges = entries.into_iter().map(charging);
         if let Some(charger) = &self.charger {
@@ -321,16 +321,16 @@ impl Store for Redis {
         Box::pin(self.write_overrides(change))
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
-        Box::pin(self.record_notes(member, pops))
+    fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()> {
+        Box::pin(self.write_pop_records(replica, pops))
     }
 
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
-        Box::pin(self.read_notes())
+        Box::pin(self.read_pop_records())
     }
 
-    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        Box::pin(self.write_top_keys(member, text))
+    fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(self.write_top_keys(replica, text))
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {

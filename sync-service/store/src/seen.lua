@@ -1,4 +1,4 @@
--- Records that members of a sorted set exist: POPs, or notes about them.
+-- Records that members of a sorted set exist: POPs, or records of their rule sets.
 --
 -- KEYS[1]   the sorted set: members by the time at which they were last recorded, in microseconds
 -- ARGV[1]   time for which a member counts, in microseconds

@@ -12,9 +12,9 @@ replace_others('hash', {texts})
 replace_others('zset', {times})
 
 local function drop(gone)
-  for _, member in ipairs(gone) do
-    redis.call('HDEL', texts, member)
-    redis.call('ZREM', times, member)
+  for _, replica in ipairs(gone) do
+    redis.call('HDEL', texts, replica)
+    redis.call('ZREM', times, replica)
   end
 end
 if ARGV[1] then
@@ -30,7 +30,7 @@ end
 drop(redis.call('ZRANGEBYSCORE', times, '-inf', whole(now - KEPT_MS)))
 -- Times in the future: the clock has stepped back since.
 drop(redis.call('ZRANGEBYSCORE', times, '(' .. whole(now), '+inf'))
-local over = redis.call('ZCARD', times) - MEMBERS_MAX
+local over = redis.call('ZCARD', times) - REPLICAS_MAX
 if over > 0 then
   drop(redis.call('ZRANGE', times, 0, over - 1))
 end
@@ -38,8 +38,8 @@ if ARGV[1] then
   return {}
 end
 local all = {}
-for _, member in ipairs(redis.call('ZRANGE', times, 0, -1)) do
-  all[#all + 1] = member
-  all[#all + 1] = redis.call('HGET', texts, member) or ''
+for _, replica in ipairs(redis.call('ZRANGE', times, 0, -1)) do
+  all[#all + 1] = replica
+  all[#all + 1] = redis.call('HGET', texts, replica) or ''
 end
 return all

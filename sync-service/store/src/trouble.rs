@@ -21,10 +21,7 @@ const TLS: [(&str, &str); 5] = [
         "the store asks for a certificate: set store_client_cert_file and store_client_key_file",
     ),
     ("UnknownCA", "the store does not trust who signed the certificate in store_client_cert_file"),
-    (
-        "InvalidContentType",
-        "the store speaks no TLS there: name another port, or redis:// instead of rediss://",
-    ),
+    ("InvalidContentType", "the store has no TLS there: name another port, or redis:// instead of rediss://"),
 ];
 
 /// Converts an error of a call with this time limit.

@@ -64,10 +64,10 @@ fn a_refused_try_is_logged_with_its_address() {
     for _ in 0..3 {
         assert_eq!(running.status("PUT /v1/enforcement", "the-token-of-all-pops"), 401, "a POP's");
     }
-    assert_eq!(running.status("GET /v1/rules/versions", "the-token-of-nobody"), 401);
+    assert_eq!(running.status("GET /v1/rules/versions", "the-token-of-a-stranger"), 401);
     assert_eq!(running.status("GET /v1/rules", BOARD), 404, "nothing was put");
     let long = format!("GET /v1/keys/r/{}", "x".repeat(30_000));
-    assert_eq!(running.status(&long, "the-token-of-nobody"), 401);
+    assert_eq!(running.status(&long, "the-token-of-a-stranger"), 401);
     let (_, logs) = running.signal("TERM");
     assert!(logs.contains("... (30011 bytes): 401"), "{logs}");
     assert!(logs.lines().all(|line| line.len() < 1_000), "what a client chose is cut");
@@ -80,5 +80,8 @@ fn a_refused_try_is_logged_with_its_address() {
             logs.lines().filter(|logged| logged.contains("WARN") && logged.contains("peer=127.0.0.1"));
         assert_eq!(warnings.filter(|logged| logged.contains(line)).count(), 1, "{line}: {logs}");
     }
-    assert!([ALICE, BOB, BOARD, "the-token-of-nobody"].iter().all(|token| !logs.contains(token)), "{logs}");
+    assert!(
+        [ALICE, BOB, BOARD, "the-token-of-a-stranger"].iter().all(|token| !logs.contains(token)),
+        "{logs}"
+    );
 }

@@ -18,18 +18,18 @@ const ADMIN: &str = "the-token-of-the-admin";
 fn switch(running: &Running, enforce: bool) {
     let body = format!("{{\"enforce\": {enforce}}}");
     let headers = "content-type: application/json\r\n";
-    let (status, said) = running.ask("PUT /v1/enforcement", ADMIN, headers, body.as_bytes());
-    assert_eq!(status, 200, "{said}");
+    let (status, answer) = running.ask("PUT /v1/enforcement", ADMIN, headers, body.as_bytes());
+    assert_eq!(status, 200, "{answer}");
 }
 
 fn put(running: &Running) {
     let headers = "content-type: application/json\r\nif-none-match: *\r\n";
     let rules = br#"{"rules": [{"name": "a", "key": ["all"], "rate": "1/s"}]}"#;
-    let (status, said) = running.ask("PUT /v1/rules", ADMIN, headers, rules);
-    assert_eq!(status, 201, "{said}");
+    let (status, answer) = running.ask("PUT /v1/rules", ADMIN, headers, rules);
+    assert_eq!(status, 201, "{answer}");
 }
 
-/// The notes of the changes in a file.
+/// The `note` of each change in a file.
 fn notes(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let note = |line| serde_json::from_str::<Value>(line).unwrap()["note"].as_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ fn notes(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_that_was_moved_away_is_made_anew_at_a_hangup() {
+fn a_moved_file_is_created_again_at_sighup() {
     let folder = tempfile::tempdir().unwrap();
     let [file, moved] = ["audit.jsonl", "audit.jsonl.1"].map(|name| folder.path().join(name));
     let path = file.to_str().unwrap();
@@ -60,21 +60,21 @@ fn a_file_that_was_moved_away_is_made_anew_at_a_hangup() {
 fn the_standard_output_has_it_after_where_it_listens() {
     let running = Running::start(&["--admin-token", ADMIN, "--audit-log-file", "stdout"]);
     put(&running);
-    let said = running.next_line();
-    let event: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let line = running.next_line();
+    let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
     assert_eq!((&event["event"], &event["author"]), (&"change".into(), &"admin".into()));
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_at_the_start() {
+fn a_file_that_cannot_be_written_is_an_error_at_the_start() {
     let output =
         run(&["--listen", "127.0.0.1:0", "--log-level", "error", "--audit-log-file", "/nowhere/audit.jsonl"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("audit_log_file: cannot open /nowhere/audit.jsonl"), "{said}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("audit_log_file: cannot open /nowhere/audit.jsonl"), "{errors}");
 }
 
-/// A report of `pop`, of which a key was asked for so many tokens since it began, and given none.
+/// A report of `pop` on a key with these tokens asked for since it began, and none given.
 fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Vec<u8> {
     let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
     let rules = vec![BudgetRule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
@@ -84,7 +84,7 @@ fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_pop_that_stands_out_is_told_of_as_an_anomaly_which_ends() {
+fn a_pop_that_stands_out_is_an_anomaly_which_ends() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.jsonl");
     let compressed = ["--anomaly-minute-ms", "100", "--anomaly-learn-minutes", "3"];
@@ -96,7 +96,7 @@ fn a_pop_that_stands_out_is_told_of_as_an_anomaly_which_ends() {
     };
     let (began, mut sums, mut sequence) = (Instant::now(), [0; 5], 0);
     let mut report = |of_last: u64| {
-        assert!(began.elapsed() < DEADLINE, "it is never told");
+        assert!(began.elapsed() < DEADLINE, "no event appears");
         sequence += 1;
         for (pop, sum) in sums.iter_mut().enumerate() {
             let asked_now = if pop == 4 { of_last } else { 20 };
@@ -115,12 +115,15 @@ fn a_pop_that_stands_out_is_told_of_as_an_anomaly_which_ends() {
     while of_pop("begin").is_none() {
         report(1_000);
     }
-    let told = of_pop("begin").unwrap();
-    assert_eq!((&told["rule"], &told["pop"], &told["key"]), (&"login".into(), &"pop4".into(), &Value::Null));
+    let event = of_pop("begin").unwrap();
+    assert_eq!(
+        (&event["rule"], &event["pop"], &event["key"]),
+        (&"login".into(), &"pop4".into(), &Value::Null)
+    );
     let row = r#"weir_sync_anomalies{region="default",rule="login",anomaly="pop"}"#;
     assert_eq!(running.metric(row), 1);
     while of_pop("end").is_none() {
         report(20);
     }
-    until("the metric says so", || running.metric(row) == 0);
+    until("the metric is zero", || running.metric(row) == 0);
 }

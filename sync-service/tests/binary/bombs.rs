@@ -1,4 +1,4 @@
-//! Documents that are small and would become large: whatever a rule set says, it is refused soon, and takes little
+//! Documents that are small and would become large: any such rule set is refused soon, and takes little
 //! memory.
 
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::running::{Running, file, limited, until};
 
 const ADMIN: &str = "the-token-of-operators";
-/// How long one may be looked at, without optimization and on a busy machine.
+/// Maximum time for one document, without optimization and on a busy machine.
 const SOON: Duration = Duration::from_mins(1);
 /// The most memory that it may take, beyond what was used before.
 const MEMORY_KIB: u64 = 128 * 1_024;
 const GOOD: &str = "rules: [{name: a, key: [client_address], rate: 5/s}]\n";
 
-/// So many texts, one after the other.
+/// Joins `count` texts.
 fn many(count: usize, text: impl Fn(usize) -> String) -> String {
     (0..count).map(text).collect::<Vec<_>>().concat()
 }
@@ -59,7 +59,7 @@ fn bombs() -> Vec<(&'static str, String, bool)> {
 
 // I2
 #[test]
-fn what_is_put_is_refused_soon_and_takes_little_memory() {
+fn a_put_is_refused_soon_and_takes_little_memory() {
     let running = Running::start(&["--admin-token", ADMIN]);
     let put = |media_type: &str, text: &str| {
         let headers = format!("content-type: {media_type}\r\nif-none-match: *\r\n");
@@ -122,18 +122,18 @@ fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
     {
         for (name, text, _) in [ten_megabytes.clone()].into_iter().chain(bombs()).take(count) {
             let (_file, path) = file(&text);
-            let (code, said) = judged(command, &path);
-            assert_eq!(code, Some(expected), "{name}: {said}");
-            assert!(said.contains(&path) && said.contains("expected"), "{name}: {said}");
+            let (code, errors) = outcome_of(command, &path);
+            assert_eq!(code, Some(expected), "{name}: {errors}");
+            assert!(errors.contains(&path) && errors.contains("expected"), "{name}: {errors}");
         }
-        let (code, said) = judged(command, "/dev/zero");
-        assert!(code == Some(expected) && said.contains("expected at most 2097152 bytes"), "{said}");
+        let (code, errors) = outcome_of(command, "/dev/zero");
+        assert!(code == Some(expected) && errors.contains("expected at most 2097152 bytes"), "{errors}");
     }
 }
 
-/// The exit code of `command` with the file at `path`, and what it says, within 600 MB of addresses and 20 s of CPU
+/// The exit code of `command` with the file at `path`, and its errors, within 600 MB of addresses and 20 s of CPU
 /// time.
-fn judged(command: &[&str], path: &str) -> (Option<i32>, String) {
+fn outcome_of(command: &[&str], path: &str) -> (Option<i32>, String) {
     let output = limited("-v 600000 && ulimit -t 20", &[command, &[path]].concat()).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }

@@ -14,10 +14,10 @@ const BAD: &str = "rules:\n- name: login\n  key: [client_address]\n  rate: fast\
 const WARNED: &str =
     "rules:\n- name: typo\n  match: {methods: [post]}\n  key: [client_address]\n  rate: 5/m\n";
 
-/// What `weir-sync check --json` says.
+/// Output of `weir-sync check --json`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
+struct Checked {
     is_good: bool,
     errors: usize,
     warnings: usize,
@@ -44,7 +44,7 @@ struct Finding {
     problem: String,
 }
 
-/// The exit code of `check`, what it says, and what is wrong.
+/// The exit code of `check`, its page, and its errors.
 fn check(arguments: &[&str], stdin: &str) -> (Option<i32>, String, String) {
     let mut check = weir_sync(&[&["check"], arguments].concat()).stdin(Stdio::piped()).spawn().unwrap();
     // It may end before it has read anything.
@@ -55,30 +55,30 @@ fn check(arguments: &[&str], stdin: &str) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn several_files_are_judged_each_and_one_that_is_bad_fails_all() {
+fn each_of_several_files_is_checked_and_one_bad_fails_all() {
     let ((_a, good), (_b, bad)) = (file(GOOD), file(BAD));
-    let (code, said, wrong) = check(&[&good, "-", &bad], WARNED);
-    assert_eq!(code, Some(1), "{said}{wrong}");
-    assert!(said.starts_with(&format!("{good}: 1 rules, good\n")), "{said}");
-    assert!(said.contains("\n\n-: 1 rules, good\n"), "{said}");
+    let (code, page, wrong) = check(&[&good, "-", &bad], WARNED);
+    assert_eq!(code, Some(1), "{page}{wrong}");
+    assert!(page.starts_with(&format!("{good}: 1 rules, good\n")), "{page}");
+    assert!(page.contains("\n\n-: 1 rules, good\n"), "{page}");
     assert!(
-        said.ends_with(
+        page.ends_with(
             "\n\n-:3:20: warning: rules[0].match.methods (typo): \"post\" never matches: methods are \
         compared to the letter, and clients send them in capitals\n"
         ),
-        "{said}"
+        "{page}"
     );
     assert!(
         wrong.starts_with(&format!("{bad}:4:9: rules[0].rate (login): expected a whole number")),
         "{wrong}"
     );
     assert_eq!(wrong.lines().count(), 1, "{wrong}");
-    let (code, said, wrong) = check(&[&good, "-"], GOOD);
-    assert_eq!((code, wrong.as_str()), (Some(0), ""), "{said}");
+    let (code, page, wrong) = check(&[&good, "-"], GOOD);
+    assert_eq!((code, wrong.as_str()), (Some(0), ""), "{page}");
 }
 
 #[test]
-fn its_exit_code_tells_bad_files_from_files_that_cannot_be_read() {
+fn bad_and_unreadable_files_have_different_exit_codes() {
     let ((_a, good), (_b, bad), (_c, warned)) = (file(GOOD), file(BAD), file(WARNED));
     for (arguments, expected) in [
         (&[good.as_str(), &warned][..], 0),
@@ -93,29 +93,29 @@ fn its_exit_code_tells_bad_files_from_files_that_cannot_be_read() {
         (&["--no-such-flag", &good], 2),
         (&[], 2),
     ] {
-        let (code, said, wrong) = check(arguments, GOOD);
-        assert_eq!(code, Some(expected), "{arguments:?}: {said}{wrong}");
+        let (code, page, wrong) = check(arguments, GOOD);
+        assert_eq!(code, Some(expected), "{arguments:?}: {page}{wrong}");
     }
-    let (_, said, wrong) = check(&["--strict", &good, &warned], "");
-    assert!(said.contains("1 rules, good") && said.contains("warning: "), "{said}");
+    let (_, page, wrong) = check(&["--strict", &good, &warned], "");
+    assert!(page.contains("1 rules, good") && page.contains("warning: "), "{page}");
     assert_eq!(wrong, "--strict: expected no warnings, found 1\n");
-    let (_, said, wrong) = check(&["/nowhere/rules", &good], "");
-    assert!(said.contains("1 rules, good"), "the others are judged all the same: {said}");
+    let (_, page, wrong) = check(&["/nowhere/rules", &good], "");
+    assert!(page.contains("1 rules, good"), "the others are checked all the same: {page}");
     assert!(wrong.starts_with("/nowhere/rules: cannot be read: "), "{wrong}");
 }
 
 #[test]
 fn programs_get_one_document_with_the_place_of_each_finding() {
     let ((_a, good), (_b, bad), (_c, warned)) = (file(GOOD), file(BAD), file(WARNED));
-    let (code, said, wrong) = check(&["--json", &good, &bad, "-", &warned, "/nowhere/rules"], "rules: [");
+    let (code, page, wrong) = check(&["--json", &good, &bad, "-", &warned, "/nowhere/rules"], "rules: [");
     assert_eq!((code, wrong.as_str()), (Some(2), ""));
-    let told: Told = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
-    assert_eq!((told.is_good, told.errors, told.warnings), (false, 3, 1), "{said}");
-    let files: Vec<_> = told.files.iter().map(|file| (file.name.as_str(), file.is_good)).collect();
+    let checked: Checked = serde_json::from_str(&page).unwrap_or_else(|e| panic!("{e}: {page}"));
+    assert_eq!((checked.is_good, checked.errors, checked.warnings), (false, 3, 1), "{page}");
+    let files: Vec<_> = checked.files.iter().map(|file| (file.name.as_str(), file.is_good)).collect();
     let expected =
         [(good.as_str(), true), (&bad, false), ("-", false), (&warned, true), ("/nowhere/rules", false)];
     assert_eq!(files, expected);
-    let findings: Vec<_> = told.files.iter().flat_map(|file| &file.findings).collect();
+    let findings: Vec<_> = checked.files.iter().flat_map(|file| &file.findings).collect();
     for (finding, severity, at, place, rule, problem) in [
         (findings[0], "error", Some((4, 9)), "rules[0].rate", Some("login"), "expected a whole number"),
         (findings[1], "error", Some((1, 8)), "", None, "no YAML: found no `]`"),
@@ -134,27 +134,27 @@ fn programs_get_one_document_with_the_place_of_each_finding() {
         assert!(finding.problem.starts_with(problem), "{finding:?}");
     }
     assert_eq!(findings.len(), 4);
-    let (code, said, _) = check(&["--json", "-"], GOOD);
-    let told: Told = serde_json::from_str(&said).unwrap();
-    assert!(code == Some(0) && told.is_good && told.files[0].findings.is_empty(), "{said}");
+    let (code, page, _) = check(&["--json", "-"], GOOD);
+    let checked: Checked = serde_json::from_str(&page).unwrap();
+    assert!(code == Some(0) && checked.is_good && checked.files[0].findings.is_empty(), "{page}");
 }
 
 #[test]
-fn a_plugin_configuration_is_judged_as_the_filter_judges_it() {
+fn a_plugin_configuration_is_checked_as_by_the_filter() {
     let plugin = |rule: &str, fields: &str| {
         format!("{{\"rules\": [{{\"name\": \"api\", \"rate\": \"5/s\", {rule}}}],\n  {fields}}}\n")
     };
     let by_host = r#""key": ["host"], "strict": true"#;
     let secret = r#""sync": {"cluster": "weir", "pop": "fra1", "key_secret": "16 bytes or more"}"#;
-    let (code, said, wrong) = check(&["--strict", "-"], &plugin(by_host, secret));
-    assert_eq!(code, Some(0), "{said}{wrong}");
+    let (code, page, wrong) = check(&["--strict", "-"], &plugin(by_host, secret));
+    assert_eq!(code, Some(0), "{page}{wrong}");
     let plugin_line = "A plugin configuration: a table of 65000 addresses; a POP that is named fra1, and reports to \
                        the cluster weir every 250 ms.";
-    assert_eq!(said.lines().nth(1), Some(plugin_line), "{said}");
+    assert_eq!(page.lines().nth(1), Some(plugin_line), "{page}");
     let without_secret = r#""sync": {"cluster": "weir"}"#;
-    let (code, said, _) = check(&["--strict", "-"], &plugin(by_host, without_secret));
-    assert_eq!(code, Some(1), "as the filter warns of it: {said}");
-    assert!(said.contains("\n-:2:11: warning: sync: keys that are not addresses leave the POP"), "{said}");
+    let (code, page, _) = check(&["--strict", "-"], &plugin(by_host, without_secret));
+    assert_eq!(code, Some(1), "as the filter warns of it: {page}");
+    assert!(page.contains("\n-:2:11: warning: sync: keys that are not addresses leave the POP"), "{page}");
     for (rule, fields, expected) in [
         (
             by_host,
@@ -186,7 +186,7 @@ fn a_plugin_configuration_is_judged_as_the_filter_judges_it() {
 }
 
 #[test]
-fn rules_inside_of_other_files_are_judged_where_they_are() {
+fn rules_inside_of_other_files_are_checked_in_place() {
     let gateway = "kind: HTTPRoute\nspec: {rules: [{backendRefs: []}]}\n---\nkind: WasmPlugin\nspec:\n  pluginConfig:\n\
                    \x20   rules:\n    - {name: api, key: client_address, rate: 5/s}\n\
                    \x20   - {name: login, match: {path: /login}, key: client_address, rate: fast}\n";
@@ -194,9 +194,9 @@ fn rules_inside_of_other_files_are_judged_where_they_are() {
     assert_eq!(code, Some(1), "{wrong}");
     assert!(wrong.starts_with("-:9:71: rules[1].rate (login): expected a whole number"), "{wrong}");
     let good = gateway.replace("fast", "5/m");
-    let (code, said, wrong) = check(&["--strict", "-"], &good);
-    assert_eq!(code, Some(0), "{said}{wrong}");
-    assert!(said.starts_with("-: 2 rules, good\nA plugin configuration: "), "{said}");
+    let (code, page, wrong) = check(&["--strict", "-"], &good);
+    assert_eq!(code, Some(0), "{page}{wrong}");
+    assert!(page.starts_with("-: 2 rules, good\nA plugin configuration: "), "{page}");
     let (code, _, wrong) = check(&["-"], "kind: WasmPlugin\nspec: {pluginConfig: {}}\n");
     assert_eq!(code, Some(1));
     assert!(wrong.starts_with("-: expected a configuration of Weir in it: "), "{wrong}");
@@ -222,9 +222,9 @@ fn the_rules_of_every_example_are_without_warnings() {
     examples(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy"), &mut files);
     assert!(files.len() >= 12, "{files:?}");
     for file in files {
-        let (code, said, wrong) = check(&["--strict", &file], "");
-        assert_eq!(code, Some(0), "{said}{wrong}");
-        assert!(said.contains(" rules, good\n"), "{said}");
+        let (code, page, wrong) = check(&["--strict", &file], "");
+        assert_eq!(code, Some(0), "{page}{wrong}");
+        assert!(page.contains(" rules, good\n"), "{page}");
     }
 }
 
@@ -232,28 +232,28 @@ fn the_rules_of_every_example_are_without_warnings() {
 fn short_forms_are_shown_in_full() {
     let short = "deny: {method: TRACE}\nrules:\n- {name: a, match: {method: POST, path: '/api/*'}, \
                  key: {header: x-key}, rate: 100/minute, burst: '10'}\n";
-    let (code, said, wrong) = check(&["--strict", "-"], short);
-    assert_eq!(code, Some(0), "{said}{wrong}");
+    let (code, page, wrong) = check(&["--strict", "-"], short);
+    assert_eq!(code, Some(0), "{page}{wrong}");
     let of_rule = "  Read as match.methods: [POST], match.path: {glob: /api/*}, key: [{header: x-key}], burst: 10, \
                    rate: 100/m.";
-    assert!(said.lines().any(|line| line == of_rule), "{said}");
-    assert!(said.contains("\nRead as deny: [{method: TRACE}], deny.methods: [TRACE].\n"), "{said}");
-    assert!(said.contains("\n  In any minute up to 110 requests.\n"), "{said}");
+    assert!(page.lines().any(|line| line == of_rule), "{page}");
+    assert!(page.contains("\nRead as deny: [{method: TRACE}], deny.methods: [TRACE].\n"), "{page}");
+    assert!(page.contains("\n  In any minute up to 110 requests.\n"), "{page}");
 }
 
 #[test]
 fn the_usual_overshoot_stands_beside_the_worst() {
-    let (_, said, _) = check(&["--pops", "3", "-"], "rules:\n- {name: a, key: [all], rate: 50/s}\n");
+    let (_, page, _) = check(&["--pops", "3", "-"], "rules:\n- {name: a, key: [all], rate: 50/s}\n");
     assert!(
-        said.contains("While no exchange fails it is about 153 for a client that asks all POPs at once"),
-        "{said}"
+        page.contains("While no exchange fails it is about 153 for a client that asks all POPs at once"),
+        "{page}"
     );
     for fields in ["", ", algorithm: fixed_window", ", algorithm: sliding_log", ", burst: 5"] {
         let rule = format!("rules:\n- {{name: a, key: [all], rate: 5/m{fields}}}\n");
-        let (_, said, _) = check(&["--pops", "1", "-"], &rule);
+        let (_, page, _) = check(&["--pops", "1", "-"], &rule);
         assert!(
-            said.contains("Worst case in a fleet of one POP: 0, as one POP counts everything.\n"),
-            "{fields}: {said}"
+            page.contains("Worst case in a fleet of one POP: 0, as one POP counts everything.\n"),
+            "{fields}: {page}"
         );
     }
 }

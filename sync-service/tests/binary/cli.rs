@@ -17,18 +17,18 @@ use crate::running::{Running, file, weir_sync};
 const ALICE: &str = "the-token-of-operator-alice";
 const BOARD: &str = "the-token-of-a-dashboard";
 
-/// What a command said, and how it ended.
+/// Output of a command, and its exit code.
 #[derive(Debug)]
-struct Told {
+struct CommandOutput {
     code: Option<i32>,
     page: String,
-    notes: String,
+    errors: String,
 }
 
-impl Told {
+impl CommandOutput {
     fn of(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), page: text(output.stdout), notes: text(output.stderr) }
+        Self { code: output.status.code(), page: text(output.stdout), errors: text(output.stderr) }
     }
 
     /// The page, if it ended so.
@@ -37,7 +37,7 @@ impl Told {
         self.page
     }
 
-    /// What it told programs, if it ended so.
+    /// Its JSON, if it ended with `code`.
     fn json(self, code: i32) -> Value {
         serde_json::from_str(&self.page(code)).unwrap()
     }
@@ -45,7 +45,7 @@ impl Told {
     /// Why it was of no use, if it ended so and printed nothing.
     fn wrong(self, code: i32) -> String {
         assert_eq!((self.code, self.page.as_str()), (Some(code), ""), "{self:?}");
-        self.notes
+        self.errors
     }
 }
 
@@ -66,18 +66,18 @@ impl Asked {
         Self { running, url, token, _files: [operators, own] }
     }
 
-    /// What the operator is told.
-    fn told(&self, arguments: &[&str]) -> Told {
+    /// Output of the command line for the operator.
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.fed(arguments, "")
     }
 
     /// The same with a standard input.
-    fn fed(&self, arguments: &[&str], stdin: &str) -> Told {
+    fn fed(&self, arguments: &[&str], stdin: &str) -> CommandOutput {
         let asked = ["--url", &self.url, "--token-file", &self.token];
         let mut command = weir_sync(&[arguments, &asked[..]].concat()).stdin(Stdio::piped()).spawn().unwrap();
         // It may end before it has read anything.
         let _ = command.stdin.take().unwrap().write_all(stdin.as_bytes());
-        Told::of(command.wait_with_output().unwrap())
+        CommandOutput::of(command.wait_with_output().unwrap())
     }
 }
 
@@ -86,12 +86,12 @@ fn shells_can_complete_the_commands() {
     for (shell, expected) in
         [("bash", "complete -F"), ("zsh", "#compdef weir-sync"), ("fish", "complete -c weir-sync")]
     {
-        let page = Told::of(weir_sync(&["completions", shell]).output().unwrap()).page(0);
+        let page = CommandOutput::of(weir_sync(&["completions", shell]).output().unwrap()).page(0);
         assert!(
             page.contains(expected) && page.contains("rollback") && page.contains("token-file"),
             "{page}"
         );
     }
-    let wrong = Told::of(weir_sync(&["completions", "cmd"]).output().unwrap()).wrong(2);
+    let wrong = CommandOutput::of(weir_sync(&["completions", "cmd"]).output().unwrap()).wrong(2);
     assert!(wrong.contains("bash"), "{wrong}");
 }

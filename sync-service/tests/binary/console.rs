@@ -47,8 +47,8 @@ fn listen(running: &Running, token: &str) -> (String, BufReader<TcpStream>) {
     (status, reader)
 }
 
-/// What the stream says next; none if it ends.
-fn heard(stream: &mut BufReader<TcpStream>) -> Option<Value> {
+/// The next event of the stream; none if it ends.
+fn next_event(stream: &mut BufReader<TcpStream>) -> Option<Value> {
     // The last chunk is empty.
     let mut lines = stream.lines().map(Result::unwrap).take_while(|line| line != "0");
     let event = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned))?;
@@ -78,7 +78,7 @@ fn the_page_runs_nothing_but_its_own_files() {
 }
 
 #[test]
-fn the_stream_says_how_things_stand_to_those_who_may_read() {
+fn the_stream_shows_the_state_to_readers() {
     let (file, running) = with_operators();
     assert_eq!(running.status("GET /v1/live", ""), 401);
     assert_eq!(running.status("POST /v1/live", ALICE), 405);
@@ -86,9 +86,9 @@ fn the_stream_says_how_things_stand_to_those_who_may_read() {
     let version = put(&running, "5/m");
     let (status, mut stream) = listen(&running, BOARD);
     assert!(status.starts_with("HTTP/1.1 200"), "{status}");
-    assert_eq!(heard(&mut stream).unwrap(), json!({"name": "board", "role": "read"}));
+    assert_eq!(next_event(&mut stream).unwrap(), json!({"name": "board", "role": "read"}));
     let seen = loop {
-        let seen = heard(&mut stream).unwrap();
+        let seen = next_event(&mut stream).unwrap();
         if seen["fleet"]["count"] == 1 {
             break seen;
         }
@@ -103,7 +103,7 @@ fn the_stream_says_how_things_stand_to_those_who_may_read() {
     // A token that is taken away ends its streams.
     std::fs::write(file.path(), format!("alice write {ALICE}\n")).unwrap();
     running.send("HUP");
-    while heard(&mut stream).is_some() {}
+    while next_event(&mut stream).is_some() {}
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn streams_are_few_and_do_not_hold_up_the_end() {
     let mut streams: Vec<_> = (0..32).map(|_| listen(&running, BOARD)).collect();
     assert!(streams.iter().all(|(status, _)| status.starts_with("HTTP/1.1 200")));
     for (_, stream) in &mut streams {
-        assert!(heard(stream).is_some());
+        assert!(next_event(stream).is_some());
     }
     let (status, answer) = running.ask("GET /v1/live", BOARD, "", b"");
     assert!(status == 503 && answer.contains("at most 32 streams"), "{answer}");
@@ -123,7 +123,7 @@ fn streams_are_few_and_do_not_hold_up_the_end() {
     assert!(logs.contains("stopped"), "{logs}");
 }
 
-/// The page, which Alice has let show what it has to.
+/// The page, opened with the token of Alice.
 fn page(running: &Running) -> Browser {
     let browser = Browser::start();
     browser.open(&format!("http://{}/", running.address));
@@ -134,7 +134,7 @@ fn page(running: &Running) -> Browser {
 }
 
 #[test]
-fn a_weir_sync_that_hangs_is_out_of_reach_until_it_goes_on() {
+fn a_hung_weir_sync_is_shown_as_out_of_reach() {
     let (_file, running) = with_operators();
     let browser = page(&running);
     running.send("STOP");
@@ -144,20 +144,21 @@ fn a_weir_sync_that_hangs_is_out_of_reach_until_it_goes_on() {
     assert_eq!(browser.text("#gone"), "");
 }
 
-/// From now on the page's requests whose paths contain `part` wait until `answer` is called: with what weir-sync
-/// says, or as from one without a store.
+/// From now on the page's requests whose paths contain `part` wait until `answer` is called: with the answer
+/// of weir-sync, or as from one without a store.
 const HOLD: &str = "
     const [part, real] = [arguments[0], window.fetch];
     window.fetch = (path, options) => path.includes(part)
         ? new Promise((done) => { window.answer = async (isGood) => {
             window.fetch = real;
-            const said = isGood ? await real(path, options) : new Response('{\"detail\": \"no store\"}', {status: 503});
-            done(new Response(await said.text(), said));
+            const answer = isGood ? await real(path, options)
+                : new Response('{\"detail\": \"no store\"}', {status: 503});
+            done(new Response(await answer.text(), answer));
         }; })
         : real(path, options);";
 
 #[test]
-fn what_comes_late_is_said_where_it_belongs() {
+fn late_answers_appear_where_they_belong() {
     let (_file, running) = with_operators();
     put(&running, "5/m");
     put(&running, "9/m");
@@ -176,7 +177,7 @@ fn what_comes_late_is_said_where_it_belongs() {
     browser.script("return answer(true)");
     assert!(!browser.text("#ask").contains("rate:"), "{}", browser.text("#ask"));
 
-    // What fails after its question was left is said, and not in the next one.
+    // An error after its question was left appears, and not in the next one.
     hold("enforcement");
     browser.click("#ask-yes");
     browser.keys(ESCAPE);
@@ -225,7 +226,7 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     // Only now: the page shows a POP for ten seconds after its report, and a browser may be longer in starting.
     assert_eq!(running.report("fra1", ALICE).0, 200);
     browser.until_shown("#pops", "fra1");
-    browser.until_shown("#pops-said", "runs at 0 of 1 POPs");
+    browser.until_shown("#pops-summary", "runs at 0 of 1 POPs");
     browser.until_shown("#store", "ms");
     browser.until_shown("#you", "alice");
     until("the plot is drawn", || {
@@ -287,7 +288,7 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     assert_eq!(browser.text("#pops"), "");
 }
 
-/// Who opens the page has not given a token yet: none is refused, and no alert rings.
+/// A page that is just opened has no token yet: none is refused, and no alert rings.
 #[test]
 fn the_page_before_somebody_logs_in_is_no_refused_token() {
     let (_file, running) = with_operators();
@@ -302,8 +303,8 @@ fn the_page_before_somebody_logs_in_is_no_refused_token() {
             .1
             .contains("http_errors_total{region=\"default\",status=\"401\"}")
     };
-    assert!(!refused(), "nobody was refused");
-    assert_eq!(running.status("GET /v1/live", "the-token-of-nobody-at-all"), 401);
+    assert!(!refused(), "no token was refused");
+    assert_eq!(running.status("GET /v1/live", "the-token-of-a-stranger"), 401);
     until("a token was refused", refused);
     let (_, logs) = running.signal("TERM");
     assert_eq!(logs.matches("refused: GET /v1/live: 401").count(), 1, "{logs}");

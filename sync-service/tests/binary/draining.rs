@@ -1,4 +1,4 @@
-//! What happens between a signal and the end: callers are told to go elsewhere, and are answered until they have.
+//! Between a signal and the end, callers are sent elsewhere, and are answered until they have gone.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::running::{DEADLINE, Running, until, weir_sync};
 
-/// How long the weir-syncs of these tests go on answering.
+/// Time for which the weir-syncs of these tests go on answering.
 const DELAY: Duration = Duration::from_secs(2);
 
-/// One that goes on answering for so long.
+/// A weir-sync that goes on answering for `delay`.
 fn start(delay: Duration) -> Running {
     let delay = delay.as_millis().to_string();
     Running::started(&mut weir_sync(&["--listen", "127.0.0.1:0", "--drain-delay-ms", &delay]))
@@ -32,7 +32,7 @@ fn kept_alive(running: &Running) -> TcpStream {
     stream
 }
 
-/// What it says to a request on `stream`, which it closes.
+/// Its answer to a request on `stream`, which it closes.
 fn last_answer(mut stream: &TcpStream) -> String {
     stream.write_all(b"GET /v1/rules HTTP/1.1\r\nhost: weir\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -41,14 +41,14 @@ fn last_answer(mut stream: &TcpStream) -> String {
 }
 
 #[test]
-fn callers_are_told_to_go_elsewhere_and_are_answered_until_they_have() {
+fn draining_callers_are_answered_until_they_have_moved() {
     for signal in ["TERM", "INT"] {
         let running = start(DELAY);
         let kept = kept_alive(&running);
         assert_eq!(running.status("GET /readyz", ""), 200);
         let signalled_at = Instant::now();
         running.send(signal);
-        until("it says that it drains", || running.status("GET /readyz", "") == 503);
+        until("it drains", || running.status("GET /readyz", "") == 503);
         assert!(signalled_at.elapsed() < DELAY / 2, "at once");
         assert_eq!(running.status("GET /healthz", ""), 503);
         // A connection that is kept, and new ones until most of the time is over.
@@ -86,6 +86,6 @@ fn files_are_still_read_again_while_it_drains() {
     running.send("TERM");
     until("it drains", || running.status("GET /readyz", "") == 503);
     running.send("HUP");
-    until("the signal is heard", || running.logs().contains("SIGHUP"));
+    until("the signal is handled", || running.logs().contains("SIGHUP"));
     assert_eq!(running.status("GET /healthz", ""), 503, "and it goes on draining");
 }

@@ -15,7 +15,7 @@ fn told(document: &str, arguments: &[&str]) -> Vec<String> {
 }
 
 fn of_rule(rule: &str, arguments: &[&str]) -> Vec<String> {
-    told(&format!("rules: [{{name: r, rate: 10/s, {rule}}}]"), arguments)
+    lines_of(&format!("rules: [{{name: r, rate: 10/s, {rule}}}]"), arguments)
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn the_key_is_shown_in_clear_and_in_bytes() {
          host \"a.example\", method \"PUT\", path \"/a/b/c\", the first 2 segments of the path \"a/b\""
     );
     assert!(bytes.starts_with("064020010db80000000001"), "{bytes}");
-    assert!(bytes.ends_with("; costs what its response says; in shadow"), "{bytes}");
+    assert!(bytes.ends_with("; costs what its response states; in shadow"), "{bytes}");
     let reserving = parts.replace("[401]}}", "[401]}, reserve: 3}");
     let reserves = &of_rule(&reserving, &arguments)[1];
-    assert!(reserves.ends_with("; reserves 3, and costs what its response says; in shadow"), "{reserves}");
+    assert!(reserves.ends_with("; reserves 3, and costs what its response states; in shadow"), "{reserves}");
     let other = of_rule(parts, &[&arguments[..], &["--header", "x-key: d"]].concat());
     assert!(other[1].contains("\"abc,d\"") && !other[1].contains(bytes), "{other:?}");
 }
@@ -153,22 +153,22 @@ fn the_lists_come_first() {
              rules: [{{name: a, key: [all], rate: 1/s}}]}}"
         )
     };
-    assert_eq!(told(&document(true), &[]), ["It meets allow[1]: it goes through; no rule counts it."]);
-    let denied = told(&document(true), &["--method", "POST"]);
+    assert_eq!(lines_of(&document(true), &[]), ["It meets allow[1]: it goes through; no rule counts it."]);
+    let denied = lines_of(&document(true), &["--method", "POST"]);
     assert_eq!(denied, ["It meets deny[0], and meets nothing in allow: it gets status 403."]);
-    let off = told(&document(false), &["--method", "POST"]);
+    let off = lines_of(&document(false), &["--method", "POST"]);
     assert_eq!(off, ["enforce is false: it goes through; no rule and no list is looked at."]);
 }
 
 #[test]
-fn an_undecided_test_is_said() {
+fn an_undecided_test_is_shown() {
     let rule = "key: [all], match: {path: {exact: /login}}, tiers: [{name: a, when: {path: {prefix: /LOGIN}}, times: \
         2}]";
     let found = of_rule(rule, &["--path", "/Login"]);
     let reason = "the request may be of this tier, so r counts it, which allows less";
     assert_eq!(found[3], format!("  r.a: {reason}"), "{found:?}");
     assert!(found[1].ends_with("; enforced; the request may not meet its conditions"), "{found:?}");
-    let denied = told(
+    let denied = lines_of(
         "{deny: [{methods: [PUT]}, {path: {prefix: /a}}], rules: [{name: a, key: [all], rate: 1/s}]}",
         &["--path", "/A"],
     );

@@ -9,7 +9,7 @@ const CONFIGURATION: &str =
     "domain: shop\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}\n";
 
 #[test]
-fn what_it_prints_is_a_good_file_of_rules() {
+fn the_output_is_a_good_file_of_rules() {
     let (_first, first) = file(CONFIGURATION);
     let mut import = weir_sync(&["import", "ratelimit", &first, "-"]).stdin(Stdio::piped()).spawn().unwrap();
     let more = CONFIGURATION.replace("shop", "bank");
@@ -21,17 +21,17 @@ fn what_it_prints_is_a_good_file_of_rules() {
     assert!(rules.contains("# -:3: user\n- name: bank_user\n"), "{rules}");
     let (_rules, path) = file(&rules);
     let checked = run(&["check", &path]);
-    let said = String::from_utf8(checked.stdout).unwrap();
-    assert!(said.contains(": 2 rules, good\n") && !said.contains("warning: "), "{said}");
+    let output = String::from_utf8(checked.stdout).unwrap();
+    assert!(output.contains(": 2 rules, good\n") && !output.contains("warning: "), "{output}");
 }
 
 #[test]
-fn what_it_cannot_read_is_named() {
+fn unreadable_input_is_named() {
     let (_bad, bad) = file(&CONFIGURATION.replace("minute", "moon"));
     let output = run(&["import", "ratelimit", &bad]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.starts_with(&format!("{bad}:3: unit: expected one of second, ")), "{said}");
+    let output = String::from_utf8(output.stderr).unwrap();
+    assert!(output.starts_with(&format!("{bad}:3: unit: expected one of second, ")), "{output}");
     let output = run(&["import", "ratelimit", "/nowhere", &bad]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().starts_with("/nowhere: cannot be read: "));

@@ -1,4 +1,4 @@
-//! What a client may take of the real binary: what is too large, too slow or too much is refused, over plain HTTP
+//! Limits on clients of the real binary: requests too large, too slow or too many are refused, over plain HTTP
 //! and over TLS, and memory stays flat. docs/reference/http-api.md has these limits in a table.
 
 use std::pin::Pin;
@@ -22,7 +22,7 @@ const ADMIN: &str = "the-token-of-operators";
 const FIRST_BYTE: Duration = Duration::from_millis(500);
 const HEAD: Duration = Duration::from_millis(900);
 const BODY: Duration = Duration::from_millis(700);
-/// How much later than that something may end on a busy machine.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
 const TEN_MB: usize = 10_000_000;
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: weir\r\n\r\n";
@@ -73,7 +73,7 @@ impl Server {
         Self::both_patient(&[&times, arguments].concat())
     }
 
-    /// The same with the times that are set unless said otherwise.
+    /// The same with the times that are set by default.
     fn both_patient(arguments: &[&str]) -> [Self; 2] {
         let arguments = [&["--token", POPS, "--admin-token", ADMIN], arguments].concat();
         let secured = Secured::start(&arguments);
@@ -115,7 +115,7 @@ impl Server {
     }
 }
 
-/// What follows a head: this, so many times, with a pause after each.
+/// A chunk that follows a head `count` times, with a pause after each.
 struct Rest {
     chunk: Vec<u8>,
     count: usize,
@@ -134,10 +134,10 @@ impl Rest {
     }
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 struct Outcome {
-    /// How many bytes beyond the head were taken.
+    /// Number of bytes taken beyond the head.
     sent: usize,
     answer: String,
     took: Duration,
@@ -237,7 +237,7 @@ async fn silence_and_half_a_head_are_given_up_in_time() {
         assert!(outcome.answer.is_empty() || outcome.status() == Some(408), "{what}: {outcome:?}");
     };
     for server in Server::both(&[]) {
-        let raw = async |said: &[u8], rest: &Rest| talk(Box::pin(server.raw().await), said, rest).await;
+        let raw = async |bytes: &[u8], rest: &Rest| talk(Box::pin(server.raw().await), bytes, rest).await;
         ends_in(&raw(b"", &NOTHING).await, FIRST_BYTE, "nothing");
         if let Server::Secured(..) = server {
             // The beginning of a handshake, of 512 bytes.
@@ -287,7 +287,7 @@ async fn heads_and_trailers_have_a_size() {
 }
 
 #[tokio::test]
-async fn http_2_is_not_spoken_so_its_floods_end_at_once() {
+async fn http_2_is_off_so_its_floods_end_at_once() {
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     for server in Server::both(&[]) {
         let outcome = server.send(preface, &Rest::bytes(100_000)).await;
@@ -299,8 +299,9 @@ async fn http_2_is_not_spoken_so_its_floods_end_at_once() {
                 let name = ServerName::try_from("localhost").unwrap();
                 let raw = server.raw().await;
                 let stream = TlsConnector::from(Arc::new(config.clone())).connect(name, raw).await.ok();
-                let spoken = stream.and_then(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
-                assert_eq!(spoken.as_deref(), chosen.map(str::as_bytes), "{offered:?}");
+                let selected =
+                    stream.and_then(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
+                assert_eq!(selected.as_deref(), chosen.map(str::as_bytes), "{offered:?}");
             }
         }
     }
@@ -334,7 +335,7 @@ async fn idle_connections_are_bounded_in_number() {
 
 // I2
 #[tokio::test]
-async fn where_file_descriptors_are_few_there_are_fewer_connections_and_nobody_is_kept_out() {
+async fn few_file_descriptors_mean_fewer_connections() {
     let server = Server::Plain(Running::started(&mut limited("-n 200", &["--listen", "127.0.0.1:0"])));
     let mut half_open = Vec::new();
     for _ in 0..400 {
@@ -351,7 +352,7 @@ async fn where_file_descriptors_are_few_there_are_fewer_connections_and_nobody_i
     assert!(!logs.contains("cannot accept"), "{logs}");
 }
 
-/// What thousands of clients do wrong, one after the other.
+/// Misbehaviour of thousands of clients, one after the other.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     Silence,
@@ -392,11 +393,11 @@ impl Wrong {
     }
 }
 
-/// How many clients are there at a time.
+/// Number of clients at a time.
 const WAVE: usize = 100;
-/// How much more memory may be resident after all of them than after half.
+/// Maximum growth of resident memory from half of the clients to all.
 const GROWTH_KIB: u64 = 16 * 1_024;
-/// How much more than at the start it ever is.
+/// Maximum growth of resident memory since the start.
 const PEAK_KIB: u64 = 64 * 1_024;
 
 // I2

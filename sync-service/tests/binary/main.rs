@@ -49,19 +49,19 @@ fn logs_json_without_secrets() {
             "{line}"
         );
     }
-    assert!(logs.contains("127.0.0.1:1\""), "where the store is, is told: {logs}");
+    assert!(logs.contains("127.0.0.1:1\""), "the store's address is logged: {logs}");
 }
 
 #[test]
-fn a_port_in_use_is_told_in_one_sentence() {
+fn a_port_in_use_is_an_error_of_one_sentence() {
     let first = Running::start(&[]);
     let second = run(&["--listen", &first.address, "--log-level", "error"]);
     assert_eq!(second.status.code(), Some(1));
-    let said = String::from_utf8(second.stderr).unwrap();
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let errors = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(
-        said.contains(&first.address) && said.contains("is in use") && said.contains("--listen"),
-        "{said}"
+        errors.contains(&first.address) && errors.contains("is in use") && errors.contains("--listen"),
+        "{errors}"
     );
 }
 
@@ -74,8 +74,11 @@ fn a_configuration_can_be_checked_alone() {
     // Nothing listens there.
     let unreachable = run(&["--check", "--store", "redis://weir:pa55word@127.0.0.1:1"]);
     assert_eq!(unreachable.status.code(), Some(1));
-    let said = String::from_utf8(unreachable.stderr).unwrap();
-    assert!(said.starts_with("weir-sync: the store is out of reach") && !said.contains("pa55"), "{said}");
+    let errors = String::from_utf8(unreachable.stderr).unwrap();
+    assert!(
+        errors.starts_with("weir-sync: the store is out of reach") && !errors.contains("pa55"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -87,8 +90,8 @@ fn a_good_file_of_rules_is_explained() {
          - {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n",
     );
     let output = run(&["check", &path]);
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{page}");
     // As `weir_budget::bound` has it: 2 bursts, 2 x 3 POPs x 1.6 s, and 1 s of known debt, at 100/s.
     let worst =
         "Worst case in a fleet of 3 POPs: a key gets 1260 above its quota for a while, and pays it back.";
@@ -100,12 +103,12 @@ fn a_good_file_of_rules_is_explained() {
         "Worst case in a fleet of 3 POPs: no key gets above its quota.",
         "warning: rules[2].match.methods (typo): \"post\" never matches",
     ] {
-        assert!(said.contains(line), "no `{line}` in\n{said}");
+        assert!(page.contains(line), "no `{line}` in\n{page}");
     }
-    assert_eq!(said.matches("Table: ").count(), 2, "a strict key needs no place: {said}");
+    assert_eq!(page.matches("Table: ").count(), 2, "a strict key needs no place: {page}");
     let larger = run(&["check", "--pops", "2", "--regions", "3", "--interval-ms", "100", &path]);
-    let said = String::from_utf8(larger.stdout).unwrap();
-    assert!(said.contains("a fleet of 6 POPs, 2 in each of 3 regions: a key gets "), "{said}");
+    let page = String::from_utf8(larger.stdout).unwrap();
+    assert!(page.contains("a fleet of 6 POPs, 2 in each of 3 regions: a key gets "), "{page}");
 }
 
 #[test]
@@ -117,15 +120,15 @@ fn a_bad_file_of_rules_is_refused_with_every_error() {
         let (_file, path) = file(text);
         let output = run(&["check", &path]);
         assert_eq!(output.status.code(), Some(1));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(said.lines().count(), 2, "{said}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(errors.lines().count(), 2, "{errors}");
         let (name, rate) = if text.starts_with('{') { ("1:21", "1:34") } else { ("2:10", "2:19") };
-        assert!(said.starts_with(&format!("{path}:{name}: rules[0].name (A): expected")), "{said}");
-        assert!(said.contains(&format!("{path}:{rate}: rules[0].rate (A): expected")), "{said}");
+        assert!(errors.starts_with(&format!("{path}:{name}: rules[0].name (A): expected")), "{errors}");
+        assert!(errors.contains(&format!("{path}:{rate}: rules[0].rate (A): expected")), "{errors}");
     }
     let (_file, path) = file("rules: [");
-    let said = String::from_utf8(run(&["check", &path]).stderr).unwrap();
-    assert!(said.starts_with(&format!("{path}:1:8: no YAML: found no `]`")), "{said}");
+    let errors = String::from_utf8(run(&["check", &path]).stderr).unwrap();
+    assert!(errors.starts_with(&format!("{path}:1:8: no YAML: found no `]`")), "{errors}");
     for wrong in [
         &["check"][..],
         &["check", "/nowhere/rules"],
@@ -137,7 +140,7 @@ fn a_bad_file_of_rules_is_refused_with_every_error() {
 }
 
 #[test]
-fn the_worst_case_is_told_by_how_a_rule_counts() {
+fn the_worst_case_depends_on_the_algorithm() {
     let (_file, path) = file(
         "rules:\n- {name: window, key: [host], rate: 20/h, algorithm: fixed_window}\n\
          - {name: leaky, key: [path], rate: 10/s, algorithm: leaky_bucket, queue: 5}\n\
@@ -149,20 +152,20 @@ fn the_worst_case_is_told_by_how_a_rule_counts() {
          - {name: shadow, key: [{header: a}], rate: 5/m, mode: shadow}\n",
     );
     let output = run(&["check", "--pops", "4", "--new-keys", "9000", &path]);
-    let said = String::from_utf8(output.stdout).unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
     for line in [
         "Table: 9000 new keys a second that ask once each are counted for an hour, 32400000 at a time; \
          that takes `addresses: 37028572`.",
         "Table: 9000 new keys a second that ask once each lack something for 12 seconds, 108000 at a time; \
          that takes `addresses: 36000`.",
     ] {
-        assert!(said.contains(line), "no `{line}` in\n{said}");
+        assert!(page.contains(line), "no `{line}` in\n{page}");
     }
     let worst = |name: &str| {
-        let of_rule = said.split("\n\n").find(|rule| rule.starts_with(name)).unwrap_or_default();
-        of_rule.split_once("Worst case in a fleet of 4 POPs: ").map(|(_, told)| told.to_owned())
+        let of_rule = page.split("\n\n").find(|rule| rule.starts_with(name)).unwrap_or_default();
+        of_rule.split_once("Worst case in a fleet of 4 POPs: ").map(|(_, bound)| bound.to_owned())
     };
-    for (name, told) in [
+    for (name, expected) in [
         ("window", "a key gets 80 in the same time, as each POP counts for itself."),
         ("leaky", "a key gets 4 times the rate, as each POP counts for itself."),
         ("turns", "no key gets above its quota."),
@@ -170,14 +173,14 @@ fn the_worst_case_is_told_by_how_a_rule_counts() {
         ("daily", "no key gets above its quota."),
         ("open", "no key gets above its quota, while its POPs are in touch."),
     ] {
-        assert_eq!(worst(name).as_deref(), Some(told), "{said}");
+        assert_eq!(worst(name).as_deref(), Some(expected), "{page}");
     }
     let failed = worst("failed").unwrap();
     assert!(
         failed.starts_with("a key gets 17 above its quota for a while, and pays it back. While"),
-        "{said}"
+        "{page}"
     );
-    assert!(failed.ends_with("for one that asks one POP. What responses cost comes on top."), "{said}");
+    assert!(failed.ends_with("for one that asks one POP. What responses cost comes on top."), "{page}");
     assert_eq!(worst("shadow"), None);
 }
 
@@ -190,10 +193,10 @@ fn a_request_is_explained() {
     let request =
         ["--method", "POST", "--path", "/login?x=1", "--host", "a.example", "--address", "192.0.2.1"];
     let output = run(&[&["explain", &path][..], &request].concat());
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{page}");
     assert_eq!(
-        said,
+        page,
         "POST /login?x=1 to a.example from 192.0.2.1\nCounted by:\n  login: key client address 192.0.2.1/32; bytes \
          0420c0000201; costs 1; enforced\nNot counted by:\n  api: lacks header x-api-key (missing: skip)\n(The \
          bytes of keys with other parts than addresses are those of POPs without a secret.)\n"

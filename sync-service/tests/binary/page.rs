@@ -45,7 +45,7 @@ fn block(heading: &str, mark: &str) -> &'static str {
     block
 }
 
-/// Where a recipe is tried: a folder for its files, and a network of its own on this machine.
+/// Place to try a recipe: a folder for its files, and a network of its own on this machine.
 struct Place {
     folder: TempDir,
     network: String,
@@ -96,9 +96,9 @@ impl Place {
     fn run(&self, lines: &str) -> String {
         let lines = self.here(lines);
         let output = self.command("sh", &["-ec", &lines]).output().unwrap();
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{lines}\n{said}");
-        said
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{lines}\n{text}");
+        text
     }
 
     /// Starts the weir-sync of a line of the page, after it has checked the same configuration, and waits until it
@@ -140,8 +140,8 @@ impl Place {
     fn add_user(&self, redis_cli: &str) {
         self.write("acl.txt", &self.here(block("# Redis", "ACL SETUSER")));
         self.write("redis-password", "correct-horse\n");
-        let said = self.run(&format!("{redis_cli} < acl.txt"));
-        assert_eq!(said.trim(), "OK");
+        let output = self.run(&format!("{redis_cli} < acl.txt"));
+        assert_eq!(output.trim(), "OK");
     }
 }
 
@@ -174,7 +174,7 @@ fn a_cluster_comes_up_from_the_page() {
     }
     let (create, start) = commands.split_once("weir-sync ").unwrap();
     place.run(&create.replace("--cluster-replicas 1", "--cluster-replicas 1 --cluster-yes"));
-    // The nodes tell one another for a moment.
+    // The nodes need a moment to agree.
     let is_up = |address: &String| {
         place.run(&format!("{login}\nredis-cli -h {address} cluster info")).contains("cluster_state:ok")
     };
@@ -185,7 +185,7 @@ fn a_cluster_comes_up_from_the_page() {
 }
 
 #[test]
-fn sentinels_are_asked_as_the_page_says() {
+fn sentinels_work_as_on_the_page() {
     let place = Place::new();
     let _master = place.redis("10.0.0.4", 6_379, "requirepass OPERATORS-PASSWORD", &["--save", ""]);
     place.add_user("export REDISCLI_AUTH=OPERATORS-PASSWORD\nredis-cli -h 10.0.0.4");
@@ -199,16 +199,16 @@ fn sentinels_are_asked_as_the_page_says() {
 }
 
 #[test]
-fn a_store_whose_acquires_wait_for_a_replica_is_not_good_without_one() {
+fn acquires_that_wait_for_a_replica_need_one() {
     let place = Place::new();
     let _master =
         place.redis("10.0.0.1", 6_379, "repl-diskless-sync-delay 0\nprotected-mode no", &["--save", ""]);
     let line = place.here("weir-sync --store redis://10.0.0.1 --store-wait-ms 200 --check");
     let output = place.command("sh", &["-c", &line]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
     for part in [place.here("10.0.0.1:6379: too few replicas").as_str(), "store_wait_ms"] {
-        assert!(said.contains(part), "no `{part}` in: {said}");
+        assert!(errors.contains(part), "no `{part}` in: {errors}");
     }
     let replica = place.here("replicaof 10.0.0.1 6379");
     let _replica = place.redis("10.0.0.2", 6_379, &replica, &["--save", ""]);
@@ -222,7 +222,7 @@ fn make_certificates(place: &mut Place, name: &'static str) {
 }
 
 #[test]
-fn redis_is_reached_over_tls_as_the_page_says() {
+fn redis_over_tls_works_as_on_the_page() {
     let mut place = Place::new();
     make_certificates(&mut place, "redis.example");
     let port = free_port();
@@ -239,7 +239,7 @@ fn redis_is_reached_over_tls_as_the_page_says() {
 }
 
 #[test]
-fn pops_show_certificates_to_weir_sync_as_the_page_says() {
+fn client_certificates_work_as_on_the_page() {
     let mut place = Place::new();
     make_certificates(&mut place, "weir-sync.example");
     place.write("pops.token", "fra-2026 fra* the-token-of-frankfurt\n");
@@ -247,8 +247,8 @@ fn pops_show_certificates_to_weir_sync_as_the_page_says() {
     let running = place.start(block("## TLS", "--tls-cert-file"));
     let (_, port) = running.address.rsplit_once(':').unwrap();
     let status = |more: &str| {
-        let say = "curl -s -o /dev/null -w '%{http_code}' --cacert ca.crt";
-        place.run(&format!("{say} {more} https://localhost:{port}/v1/rules"))
+        let curl = "curl -s -o /dev/null -w '%{http_code}' --cacert ca.crt";
+        place.run(&format!("{curl} {more} https://localhost:{port}/v1/rules"))
     };
     assert_eq!(status("--cert fra1.crt --key fra1.key"), "404", "a POP with a certificate: nothing was put");
     assert_eq!(status("-H 'authorization: Bearer the-token-of-frankfurt'"), "404", "a POP with a token");
@@ -256,7 +256,7 @@ fn pops_show_certificates_to_weir_sync_as_the_page_says() {
 }
 
 #[test]
-fn two_weir_syncs_serve_a_region_as_the_page_says() {
+fn two_weir_syncs_serve_a_region_as_on_the_page() {
     let place = Place::new();
     let _redis = place.redis("10.0.0.9", 6_379, "", &["--save", ""]);
     place.add_user("redis-cli -h 10.0.0.9");
@@ -279,7 +279,7 @@ fn two_weir_syncs_serve_a_region_as_the_page_says() {
 }
 
 #[test]
-fn tokens_are_told_apart_and_replaced_as_the_page_says() {
+fn tokens_are_named_and_replaced_as_on_the_page() {
     let place = Place::new();
     let pops = block("## A token for each POP", "fra-2026");
     let operators = block("## A token for each operator", "alice");
@@ -334,7 +334,7 @@ const CHANGING: &str = "## Changing rules in a running fleet";
 const HTTP_CHANGES: &str = "## Changes";
 
 #[test]
-fn rules_are_changed_by_commands_as_the_page_says() {
+fn rules_are_changed_by_commands_as_on_the_page() {
     let mut place = Place::new();
     let (_redis, running, commands) = changing(&mut place);
     let (export, commands) = commands.split_once('\n').unwrap();
@@ -348,23 +348,23 @@ fn rules_are_changed_by_commands_as_the_page_says() {
         }
         // It ends with 1, as there is no rule set yet.
         let line = line.replace("rules.yaml                       # what", "rules.yaml || true # what");
-        let said =
+        let output =
             place.run(&format!("{export}\n{}", line.replace("rollback N", &format!("rollback {first}"))));
         if let Some((version, _)) =
-            said.strip_prefix("Version ").and_then(|rest| rest.split_once(" is the first"))
+            output.strip_prefix("Version ").and_then(|rest| rest.split_once(" is the first"))
         {
             version.clone_into(&mut first);
         }
     }
     let kept = running.ask("GET /v1/rules/versions", "the-token-of-operators", "", b"").1;
     assert!(
-        ["for the sale", "too many false alarms", "rollback"].iter().all(|said| kept.contains(said)),
+        ["for the sale", "too many false alarms", "rollback"].iter().all(|part| kept.contains(part)),
         "{kept}"
     );
 }
 
 #[test]
-fn rules_are_changed_over_http_as_the_page_says() {
+fn rules_are_changed_over_http_as_on_the_page() {
     let mut place = Place::new();
     let (_redis, running, _) = changing(&mut place);
     let (shorthands, rest) = block(HTTP_CHANGES, "curl").split_once('\n').unwrap();
@@ -373,20 +373,20 @@ fn rules_are_changed_over_http_as_the_page_says() {
         let line = line.replace("\"N\"", &format!("\"{version}\"")).replace("=N", &format!("={version}"));
         let line =
             line.replace(": N", &format!(": {version}")).replace("curl ", "curl -sS --fail-with-body ");
-        let said = place.run(&format!("{shorthands}\n{line}"));
+        let output = place.run(&format!("{shorthands}\n{line}"));
         let is_change = !["fleet", "versions", "dry_run"].iter().any(|other| line.contains(other));
-        if let Some((_, number)) = said.rsplit_once("\"version\":").filter(|_| is_change) {
+        if let Some((_, number)) = output.rsplit_once("\"version\":").filter(|_| is_change) {
             version = number.chars().take_while(char::is_ascii_digit).collect();
         }
         let is_compared = line.contains("dry_run") || line.contains("/diff");
-        assert_eq!(said.contains("\"is_same\":true"), is_compared, "{said}");
+        assert_eq!(output.contains("\"is_same\":true"), is_compared, "{output}");
     }
     let kept = running.ask("GET /v1/rules/versions", "the-token-of-operators", "", b"").1;
     assert!(kept.contains("too many false alarms") && kept.contains("rollback"), "{kept}");
 }
 
 #[test]
-fn overrides_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
+fn overrides_and_keys_work_as_on_the_page() {
     let mut place = Place::new();
     let (_redis, running, _) = changing(&mut place);
     let rules = "rules:\n- {name: per-address, key: [client_address], rate: 5/s}\n- {name: per-account, key: \
@@ -396,28 +396,31 @@ fn overrides_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() 
     assert_eq!(running.ask("PUT /v1/rules", operators, headers, rules.as_bytes()).0, 201);
     until("the rules are known", || running.status("GET /v1/keys/per-address/203.0.113.7", operators) == 200);
     let (shorthands, _) = block(HTTP_CHANGES, "curl").split_once('\n').unwrap();
-    let says = |line: &str| {
+    let run = |line: &str| {
         let line = line.replace("curl ", "curl -sS --fail-with-body ");
         place.run(&format!("{shorthands}\n{line}"))
     };
     let lines = block("## Overrides", "curl").replace("\\\n", " ");
-    let said: Vec<String> = lines.lines().map(says).collect();
+    let outputs: Vec<String> = lines.lines().map(run).collect();
     assert!(
-        said[4].contains("\"ban\"") && said[4].contains("\"allow\"") && !said[4].contains("launch"),
-        "{said:?}"
+        outputs[4].contains("\"ban\"") && outputs[4].contains("\"allow\"") && !outputs[4].contains("launch"),
+        "{outputs:?}"
     );
     let left = running.ask("GET /v1/overrides", operators, "", b"").1;
     assert!(left.contains("their load test") && !left.contains("scans"), "{left}");
     let lines = block("## Keys", "curl").replace("\\\n", " ");
-    let said: Vec<String> = lines.lines().map(says).collect();
-    assert!(said[3].contains("\"rule\":\"per-address\"") && said[4].contains("\"list\":null"), "{said:?}");
+    let outputs: Vec<String> = lines.lines().map(run).collect();
+    assert!(
+        outputs[3].contains("\"rule\":\"per-address\"") && outputs[4].contains("\"list\":null"),
+        "{outputs:?}"
+    );
     let reset = "## Resets";
     let value = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
-    assert_eq!(value(&says(block(reset, "curl"))), value(block(reset, "\"reset\"")));
+    assert_eq!(value(&run(block(reset, "curl"))), value(block(reset, "\"reset\"")));
 }
 
 #[test]
-fn files_are_checked_as_the_page_says() {
+fn files_are_checked_as_on_the_page() {
     let place = Place::new();
     place.write("eu.yaml", "rules: [{name: api, key: [client_address], rate: 100/s}]\n");
     let api = "- name: api\n  key: [client_address]\n  rate: 100/s\n";
@@ -426,15 +429,15 @@ fn files_are_checked_as_the_page_says() {
     let checking = block("### Checking rules", "$ weir-sync check");
     let (command, expected) = checking.split_once('\n').unwrap();
     let command = command.strip_prefix("$ ").unwrap();
-    let said = |more: &str| {
+    let check = |more: &str| {
         let output = place.command("sh", &["-c", &format!("{command}{more}")]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap())
     };
-    let [page, errors] = said("");
+    let [page, errors] = check("");
     assert!(page.starts_with("eu.yaml: 1 rules, good\n") && !page.contains("us.yaml"), "{page}");
     assert_eq!(errors.trim_end(), expected.trim_end());
-    let [document, errors] = said(" --json");
+    let [document, errors] = check(" --json");
     let value = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
     assert_eq!((value(&document), errors.as_str()), (value(block("## check", "\"findings\"")), ""));
     assert!(document.starts_with("{\n  \"is_good\": false,\n"), "in the page's order: {document}");
@@ -461,14 +464,14 @@ fn gateway(place: &mut Place, settings: &str, rules: &str) -> Running {
 /// The answer to a check with this token.
 fn checked(running: &Running, path: &str, token: &str, body: &str) -> serde_json::Value {
     let headers = "content-type: application/json\r\n";
-    let (status, said) = running.ask(&format!("POST {path}"), token, headers, body.as_bytes());
-    assert_eq!(status, 200, "{said}");
-    let body = said.split_once("\r\n\r\n").map_or(said.as_str(), |(_, body)| body);
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {said}"))
+    let (status, answer) = running.ask(&format!("POST {path}"), token, headers, body.as_bytes());
+    assert_eq!(status, 200, "{answer}");
+    let body = answer.split_once("\r\n\r\n").map_or(answer.as_str(), |(_, body)| body);
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
 #[test]
-fn a_gateway_answers_as_the_page_says() {
+fn a_gateway_answers_as_on_the_page() {
     let mut place = Place::new();
     let heading = "## HTTP: the fleet's rules";
     let rules = "rules:\n- {name: per-key, key: [{header: x-api-key}], rate: 100/m}\n";
@@ -496,7 +499,7 @@ fn a_gateway_answers_as_the_page_says() {
 }
 
 #[test]
-fn a_gateway_answers_envoys_as_the_page_says() {
+fn a_gateway_answers_envoys_as_on_the_page() {
     let mut place = Place::new();
     let heading = "## Envoy's rate limit service";
     let running = gateway(&mut place, block(heading, "grpc_listen"), block(heading, "users-of-orders"));

@@ -1,4 +1,4 @@
-//! What clients without a token may take of a port: no seat of a client with one, and little memory.
+//! Limits on clients without a token: they take no seat of a client with one, and little memory.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -27,9 +27,9 @@ const RULES: &str = "rules: [{name: a, key: [client_address], rate: 1000/s}]\n";
 const CHECK: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
-/// A message that says nothing, behind its length.
+/// An empty message, behind its length.
 const NOTHING: [u8; 5] = [0; 5];
-/// How long a client may be in writing what the other end does not take.
+/// Maximum time to write bytes that the other end does not read.
 const WRITING: Duration = Duration::from_secs(4);
 
 trait Duplex: AsyncRead + AsyncWrite + Send {}
@@ -147,7 +147,7 @@ struct Gateway {
     running: Running,
     grpc: SocketAddr,
     tls: Option<Arc<ClientConfig>>,
-    /// What has to outlive it.
+    /// Folder that has to outlive it.
     _kept: Option<tempfile::TempDir>,
 }
 
@@ -177,7 +177,7 @@ impl Gateway {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_with_a_token_keeps_its_connection_and_finds_one_whatever_those_without_do() {
+async fn clients_without_tokens_cannot_displace_one_with_a_token() {
     const SEATS: usize = 256;
     let arguments = ["--check-token", CHECKS, "--connections-max", "256"];
     let gateway = Gateway::start(&arguments, false);
@@ -222,7 +222,7 @@ async fn a_client_with_a_token_keeps_its_connection_and_finds_one_whatever_those
     attackers.shutdown().await;
 }
 
-/// What clients without a token do wrong on a connection of HTTP/2.
+/// Misbehaviour of clients without a token on a connection of HTTP/2.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     /// A field is repeated, for a byte each time, in requests whose messages do not come.
@@ -244,7 +244,7 @@ impl Wrong {
         if matches!(self, Self::NoWindow) { 0 } else { 65_535 }
     }
 
-    /// What it sends; `is_open` where a check needs no token.
+    /// Bytes to send; `is_open` where a check needs no token.
     fn sends(self, client: &mut Client, is_open: bool) -> Vec<u8> {
         let path = if is_open { CHECK } else { HEALTH };
         let mut sent = Vec::new();
@@ -288,13 +288,13 @@ impl Wrong {
     }
 }
 
-/// How many clients are there at a time.
+/// Number of clients at a time.
 const CLIENTS: usize = 256;
-/// How much more memory than at the start they may take, all together.
+/// Maximum growth of memory since the start, for all of them.
 const PEAK_KIB: u64 = 64 * 1_024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_stays_low_at_the_port_of_grpc_whatever_clients_without_a_token_do() {
+async fn clients_without_tokens_use_little_memory_at_the_grpc_port() {
     let all = [
         Wrong::RepeatedFields,
         Wrong::LargeHeads,

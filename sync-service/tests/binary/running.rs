@@ -17,7 +17,7 @@ pub(crate) fn weir_sync(arguments: &[&str]) -> Command {
     program(BINARY, arguments)
 }
 
-/// Where the binary is.
+/// Path of the binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_weir-sync");
 
 /// A program with nothing of ours in its environment, but that a weir-sync stops without a delay.
@@ -63,8 +63,11 @@ impl Running {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let address =
-            line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("said `{line}`")).to_owned();
+        let address = line
+            .trim()
+            .strip_prefix("listening on ")
+            .unwrap_or_else(|| panic!("its first line: `{line}`"))
+            .to_owned();
         let logs = Arc::<Mutex<String>>::default();
         let (stderr, into) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&logs));
         let reader = thread::spawn(move || {
@@ -82,12 +85,12 @@ impl Running {
         line
     }
 
-    /// What was logged so far.
+    /// Log so far.
     pub(crate) fn logs(&self) -> String {
         self.logs.lock().unwrap().clone()
     }
 
-    /// What the system says of its memory, as in `VmRSS`, in KiB.
+    /// Its memory by this row of its status, as in `VmRSS`, in KiB.
     pub(crate) fn memory_kib(&self, row: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let rest = status.lines().find_map(|line| line.strip_prefix(row)?.strip_prefix(':'));
@@ -101,7 +104,7 @@ impl Running {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// The status of a request that carries `token` and says nothing.
+    /// The status of a request with `token` and without a body.
     pub(crate) fn status(&self, line: &str, token: &str) -> u16 {
         self.ask(line, token, "", b"").0
     }
@@ -113,13 +116,13 @@ impl Running {
         answer(stream, line, &format!("authorization: Bearer {token}\r\n{headers}"), body)
     }
 
-    /// The status of a report of `pop`, and what it says.
+    /// The status of a report of `pop`, and the body.
     pub(crate) fn report(&self, pop: &str, token: &str) -> (u16, String) {
         let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
         self.ask("POST /v1/report", token, &headers, &report(pop))
     }
 
-    /// Has `pop` say that it runs this version of the rule set.
+    /// Reports that `pop` runs this version of the rule set.
     pub(crate) fn runs(&self, pop: &str, token: &str, version: u64) {
         let running = messages::RunningRules { version, refused: 0 };
         let greeting =
@@ -180,7 +183,7 @@ pub(crate) fn try_answer(
     Ok((answer[9..12].parse().unwrap(), answer))
 }
 
-/// A report that only says that `pop` is there.
+/// A report without content of `pop`.
 pub(crate) fn report(pop: &str) -> Vec<u8> {
     Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() }.encode()
 }

@@ -83,7 +83,7 @@ impl Secured {
         self.folder.path().join("ca.pem").to_str().unwrap().to_owned()
     }
 
-    /// A connection, as soon as it is secured; an error says why it is not.
+    /// A connection, as soon as it is secured; or the error.
     fn connect(
         &self,
         config: &Arc<ClientConfig>,
@@ -199,7 +199,7 @@ fn certificates_are_read_again_when_they_change_and_at_a_hangup() {
 }
 
 #[test]
-fn the_port_for_grpc_speaks_http_2_over_the_same_tls() {
+fn the_port_for_grpc_has_http_2_over_the_same_tls() {
     // A port that is free, and most likely still is a moment later.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let secured = Secured::start(&["--gateway", "on", "--grpc-listen", &free]);
@@ -213,7 +213,7 @@ fn the_port_for_grpc_speaks_http_2_over_the_same_tls() {
     let mut head = [0; 9];
     stream.read_exact(&mut head).unwrap();
     assert_eq!(head[3], 4, "{head:?}");
-    assert!(secured.connect(&config).is_err(), "the other port speaks HTTP/1.1");
+    assert!(secured.connect(&config).is_err(), "the other port has HTTP/1.1");
 }
 
 // I2
@@ -275,8 +275,8 @@ fn wrong_files_are_refused_by_name() {
         ),
     ] {
         let output = run(&[&["--check"], &arguments[..]].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-        assert!(said.starts_with(&expected), "{said} is not {expected}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.starts_with(&expected), "{errors} is not {expected}");
     }
 }

@@ -22,7 +22,7 @@ fn a_hangup_reads_the_token_files_again_and_ends_nothing() {
 }
 
 #[test]
-fn a_hangup_that_finds_a_bad_token_file_keeps_the_token_and_says_so() {
+fn a_bad_token_file_at_sighup_keeps_the_token_and_is_logged() {
     let (token, admin, new_admin) =
         ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
     let (pops, pops_path) = file(token);
@@ -87,7 +87,7 @@ fn a_token_file_that_cannot_be_read_now_holds_up_nothing() {
 }
 
 #[test]
-fn a_pop_speaks_for_itself_only() {
+fn a_pop_reports_only_under_its_own_name() {
     let (frankfurt, two, all) = ("the-token-of-frankfurt", "the-token-of-two-pops", "the-token-of-all-pops");
     let (_file, path) = file(&format!("fra fra* {frankfurt}\ntwo iad1,ams1 {two}\n{all}\n"));
     let running = Running::start(&["--token-file", &path]);
@@ -100,7 +100,7 @@ fn a_pop_speaks_for_itself_only() {
         ("ams12", two, 403),
         ("fra1", two, 403),
         ("sin1", all, 200),
-        ("sin1", "the-token-of-nobody-here", 401),
+        ("sin1", "the-token-of-a-stranger", 401),
     ] {
         assert_eq!(running.report(pop, token).0, status, "{pop} with {token}");
     }

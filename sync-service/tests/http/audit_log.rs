@@ -29,7 +29,7 @@ fn with_file() -> (TempDir, Config) {
     (folder, Config { audit_log_file, ..guarded() })
 }
 
-/// The events in a file, once there are so many.
+/// The events in a file, once there are `count`.
 async fn events(folder: &Path, count: usize) -> Vec<Value> {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -43,13 +43,13 @@ async fn events(folder: &Path, count: usize) -> Vec<Value> {
     }
 }
 
-/// What is not the same each time, taken out of an event.
+/// Removes a field that differs each time from an event, and returns it.
 fn taken(event: &mut Value, field: &str) -> Value {
     event.as_object_mut().unwrap().remove(field).unwrap_or_else(|| panic!("no {field}"))
 }
 
 #[tokio::test]
-async fn every_change_of_the_rule_set_is_written_with_who_and_what() {
+async fn every_rule_set_change_is_written_with_author_and_changes() {
     let (folder, config) = with_file();
     let rules_file = folder.path().join("rules.yaml");
     fs::write(&rules_file, rules("4/s").to_string()).unwrap();
@@ -167,7 +167,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn an_override_is_written_when_it_is_put_and_when_it_is_lifted() {
+async fn puts_and_lifts_of_overrides_are_written() {
     let (folder, config) = with_file();
     let server = Server::start(config).await;
     put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
@@ -183,7 +183,7 @@ async fn an_override_is_written_when_it_is_put_and_when_it_is_lifted() {
     change("PUT", key, "their launch", json!({"rate": "9/s", "burst": 9, "for": "1h"})).await;
     change("DELETE", key, "it is over", Value::Null).await;
     let events = events(folder.path(), 5).await;
-    let told = |event: &Value| {
+    let row = |event: &Value| {
         let fields = ["what", "note", "author", "comment", "peer"].map(|field| event[field].clone());
         assert!(event["until"].as_str().is_some_and(|until| until.ends_with('Z')), "{event}");
         (json!(fields), event["target"].clone())
@@ -197,7 +197,7 @@ async fn an_override_is_written_when_it_is_put_and_when_it_is_lifted() {
         (json!(["rate", null, "admin", "their launch", from]), rate.clone()),
         (json!(["lift", "rate", "admin", "it is over", from]), rate),
     ];
-    assert_eq!(events[1..].iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(events[1..].iter().map(row).collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
         store.lose_answers(false);
     };
     change("PUT", "/v1/rules", rules("6/s"), 503).await;
-    // POPs are told of these, and the store is told again.
+    // POPs get these, and the store gets them later.
     let ban = json!({"address": "203.0.113.0/24", "for": "1h"});
     change("PUT", "/v1/bans", ban, 200).await;
     change("DELETE", "/v1/bans/203.0.113.0%2F24", Value::Null, 200).await;
@@ -223,7 +223,7 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
     assert_eq!(admin(&server, "PUT", "/v1/rules", "if-match: \"1\"\r\n", &rules("7/s")).await.status, 412);
     put(&server, "if-match: *\r\n", &rules("8/s")).await;
     let events = events(folder.path(), 6).await;
-    let told =
+    let row =
         |event: &Value| json!(["what", "outcome", "comment", "author"].map(|field| event[field].clone()));
     let expected = [
         json!(["rules", null, null, "admin"]),
@@ -233,14 +233,14 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
         json!(["reset", "unknown", "a comment", "admin"]),
         json!(["rules", null, null, "admin"]),
     ];
-    assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(events.iter().map(row).collect::<Vec<_>>(), expected);
     assert_eq!(events[3]["target"], json!({"address": "203.0.113.0/24"}));
     assert_eq!(events[4]["target"], json!({"rule": "per-address", "key": "192.0.2.7"}));
     assert!(events[1]["after"].is_null() && events[2]["until"].is_string());
 }
 
 #[tokio::test]
-async fn a_key_that_was_reset_and_the_end_of_its_ban_are_written_though_the_stores_answer_is_lost() {
+async fn a_reset_is_written_though_the_stores_answer_is_lost() {
     let (folder, config) = with_file();
     let store = Shared::new(config.pop_ttl);
     let server = Server::start_over(config, store.clone()).await;
@@ -250,10 +250,10 @@ async fn a_key_that_was_reset_and_the_end_of_its_ban_are_written_though_the_stor
     store.lose_overrides(true);
     let reset = admin(&server, "DELETE", "/v1/keys/per-address/192.0.2.7", "", &Value::Null).await;
     assert_eq!(reset.status, 200, "{}", reset.text());
-    let told = |event: &Value| json!([event["what"], event["outcome"]]);
+    let row = |event: &Value| json!([event["what"], event["outcome"]]);
     let events = events(folder.path(), 4).await;
     let expected = [json!(["reset", null]), json!(["lift", null])];
-    assert_eq!(events[2..].iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(events[2..].iter().map(row).collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
             if answer.status == 201 {
                 return answer.header("etag").unwrap().trim_matches('"').parse::<u64>().unwrap();
             }
-            // The POP is noted within an interval.
+            // The POP is recorded within an interval.
             assert!(answer.status == 422 && Instant::now() < deadline, "{}", answer.text());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -286,7 +286,7 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     let third = begin("8/s").await;
     end("PUT", "/v1/enforcement", json!({"enforce": false})).await;
     let events = events(folder.path(), 8).await;
-    let told = |event: &Value| json!(["what", "note", "author", "comment"].map(|field| event[field].clone()));
+    let row = |event: &Value| json!(["what", "note", "author", "comment"].map(|field| event[field].clone()));
     let at_first = json!(["canary", "begin", "admin", "at one first"]);
     let expected = [
         at_first.clone(),
@@ -297,7 +297,7 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
         json!(["rules", "kill switch: enforce false", "admin", "why"]),
         json!(["canary", "withdraw", "admin", "why"]),
     ];
-    assert_eq!(events[1..].iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(events[1..].iter().map(row).collect::<Vec<_>>(), expected);
     for (place, id) in [(1, first), (2, first), (3, second), (5, third), (7, third)] {
         assert_eq!(events[place]["target"], json!({"id": id, "pops": ["fra1"]}));
     }
@@ -309,7 +309,7 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     );
 }
 
-/// How long a reply takes, of many the one in the middle.
+/// Median time of a reply.
 async fn usual_reply(server: &Server) -> Duration {
     let mut took = Vec::new();
     for _ in 0..50 {
@@ -322,7 +322,7 @@ async fn usual_reply(server: &Server) -> Duration {
 }
 
 #[tokio::test]
-async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_counted() {
+async fn a_blocked_sink_delays_no_reply_and_counts_lost_lines() {
     let (folder, config) = with_file();
     // Opening a FIFO to write waits for a reader.
     let fifo = folder.path().join("audit.jsonl");
@@ -339,7 +339,7 @@ async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_coun
     let slow = usual_reply(&server).await;
     assert!(slow < 3 * quick + Duration::from_millis(5), "{slow:?}, and {quick:?} without an audit log");
     assert!(lost().await > 10.0, "{}", lost().await);
-    // A reader comes: it is told how many were lost, and gets the newest.
+    // A reader comes: it gets the number of lost lines, and the newest.
     let path = fifo.clone();
     let read = tokio::task::spawn_blocking(move || {
         use std::io::{BufRead as _, BufReader};
@@ -358,13 +358,13 @@ async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_coun
     assert_eq!(
         tokio::time::timeout(DEADLINE, read).await.unwrap().unwrap(),
         299,
-        "all are written or told of"
+        "all are written or counted as lost"
     );
     server.stop().await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_key_that_is_limited_is_told_once_an_interval_and_one_that_is_not_is_left_alone() {
+async fn a_limited_key_is_written_once_an_interval() {
     let (folder, config) = with_file();
     let (audit_log_interval, audit_log_keys_max) = (Duration::from_millis(300), 1);
     let server = Server::start(Config { audit_log_interval, audit_log_keys_max, ..config }).await;
@@ -405,17 +405,21 @@ async fn a_key_that_is_limited_is_told_once_an_interval_and_one_that_is_not_is_l
     send(with_key(5, 6, 225, &address)).await;
     server.stop().await.unwrap().unwrap();
     let last = crate::audit_log::events(folder.path(), 3).await.pop().unwrap();
-    assert_eq!((&last["admitted"], &last["limited"]), (&json!(1), &json!(99)), "told before the end: {last}");
+    assert_eq!(
+        (&last["admitted"], &last["limited"]),
+        (&json!(1), &json!(99)),
+        "written before the end: {last}"
+    );
 }
 
 #[tokio::test]
-async fn keys_of_rules_that_the_fleet_does_not_have_are_not_told() {
+async fn keys_of_unknown_rules_are_not_written() {
     let (folder, config) = with_file();
     let audit_log_interval = Duration::from_millis(100);
     let server = Server::start(Config { audit_log_interval, ..config }).await;
     let mut of = one_key("fra1", 1, 5, 5, 125);
     of.keys[0].asked_recently = 125;
-    // As the rule set says, and as a POP that lies.
+    // As in the rule set, and from a POP that lies.
     let known = json!({"rules": [{
         "name": of.rules[0].name, "key": ["client_address"], "rate": "1/d", "burst": 100,
     }]});
@@ -428,6 +432,6 @@ async fn keys_of_rules_that_the_fleet_does_not_have_are_not_told() {
     }
     server.stop().await.unwrap().unwrap();
     let events = events(folder.path(), 2).await;
-    let told = events.iter().filter(|event| event["event"] == "decisions");
-    assert_eq!(told.map(|event| event["pop"].clone()).collect::<Vec<_>>(), ["fra1"]);
+    let decisions = events.iter().filter(|event| event["event"] == "decisions");
+    assert_eq!(decisions.map(|event| event["pop"].clone()).collect::<Vec<_>>(), ["fra1"]);
 }

@@ -24,24 +24,24 @@ async fn server(region: &str, replica: &str, store: &Arc<Shared>) -> Server {
 
 /// A report of `pop` that banned the key of [`one_key`].
 fn banning(pop: &str) -> Report {
-    let said = one_key(pop, 1, 1, 1, 1);
-    let bans = vec![Ban { rule: 0, value: said.keys[0].value.clone(), for_ms: HOUR_MS }];
-    Report { keys: vec![], bans, ..said }
+    let claims = one_key(pop, 1, 1, 1, 1);
+    let bans = vec![Ban { rule: 0, value: claims.keys[0].value.clone(), for_ms: HOUR_MS }];
+    Report { keys: vec![], bans, ..claims }
 }
 
-async fn answered(server: &Server, said: &Report) -> Reply {
-    reply(&report(server.address, "", said).await)
+async fn answered(server: &Server, sent: &Report) -> Reply {
+    reply(&report(server.address, "", sent).await)
 }
 
-/// The first answer to `pop` that tells of bans; it comes within the deadline.
-async fn told(server: &Server, pop: &str) -> Reply {
+/// The first answer to `pop` that has bans; it comes within the deadline.
+async fn first_ban(server: &Server, pop: &str) -> Reply {
     let started = Instant::now();
     loop {
         let reply = answered(server, &greeting(pop)).await;
         if !reply.bans.is_empty() {
             return reply;
         }
-        assert!(started.elapsed() < DEADLINE, "{pop} was never told");
+        assert!(started.elapsed() < DEADLINE, "{pop} never got the ban");
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -54,18 +54,18 @@ fn is_the_key(reply: &Reply) {
 }
 
 #[tokio::test]
-async fn a_key_banned_at_one_pop_is_told_to_the_others_once() {
+async fn a_key_banned_at_one_pop_is_pushed_once_to_the_others() {
     for (region, replica) in [("fra", "b"), ("iad", "a")] {
         let store = Shared::new(Config::default().pop_ttl);
         let (here, other) = (server("fra", "a", &store).await, server(region, replica, &store).await);
         let own = answered(&here, &banning("fra1")).await;
         assert!(own.bans.is_empty(), "the one that banned it knows: {own:?}");
-        is_the_key(&told(&other, "pop2").await);
-        // Several intervals, in which both servers hear the fleet's list again.
+        is_the_key(&first_ban(&other, "pop2").await);
+        // Several intervals, in which both servers read the fleet's list again.
         let until = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until {
             let again = answered(&other, &greeting("pop2")).await;
-            assert!(again.bans.is_empty(), "told twice: {again:?}");
+            assert!(again.bans.is_empty(), "pushed twice: {again:?}");
             assert!(answered(&here, &greeting("fra1")).await.bans.is_empty());
             sleep(Duration::from_millis(50)).await;
         }
@@ -75,7 +75,7 @@ async fn a_key_banned_at_one_pop_is_told_to_the_others_once() {
 }
 
 #[tokio::test]
-async fn with_the_store_out_of_reach_the_regions_own_pops_are_told_and_the_others_once_it_is_back() {
+async fn without_the_store_a_ban_reaches_the_regions_own_pops() {
     let store = Shared::new(Config::default().pop_ttl);
     let (here, elsewhere) = (server("fra", "a", &store).await, server("iad", "a", &store).await);
     store.set_gone(true);
@@ -84,5 +84,5 @@ async fn with_the_store_out_of_reach_the_regions_own_pops_are_told_and_the_other
     is_the_key(&own);
     assert!(answered(&elsewhere, &greeting("iad1")).await.bans.is_empty());
     store.set_gone(false);
-    is_the_key(&told(&elsewhere, "iad1").await);
+    is_the_key(&first_ban(&elsewhere, "iad1").await);
 }

@@ -34,24 +34,24 @@ impl Fleet {
         let us = Server::start_over(region("us"), store.clone()).await;
         let version = put(&eu, FIRST, &rules("5/s")).await;
         let fleet = Self { eu, us };
-        fleet.hears(version, version).await;
+        fleet.runs(version, version).await;
         (fleet, version)
     }
 
-    /// Waits until the POP in eu is told to run this, and the one in us that.
-    async fn hears(&self, eu: u64, us: u64) {
-        until("both to be told", async || {
-            let told = (told(&self.eu, "fra1").await, told(&self.us, "nyc1").await);
-            (told == (eu, us)).then_some(())
+    /// Waits until the POPs in eu and us have to run these versions.
+    async fn runs(&self, eu: u64, us: u64) {
+        until("both to have their version", async || {
+            let versions = (version_for(&self.eu, "fra1").await, version_for(&self.us, "nyc1").await);
+            (versions == (eu, us)).then_some(())
         })
         .await;
         let pops = async || json_of(&page(&self.eu, "/v1/fleet").await)["pops"].as_array().unwrap().len();
-        until("both POPs to be noted", async || (pops().await == 2).then_some(())).await;
+        until("both POPs to be recorded", async || (pops().await == 2).then_some(())).await;
     }
 }
 
-/// What `pop` is told to run.
-async fn told(server: &Server, pop: &str) -> u64 {
+/// Version that `pop` has to run.
+async fn version_for(server: &Server, pop: &str) -> u64 {
     reply(&report(server.address, REPORTER, &greeting(pop)).await).rule_set
 }
 
@@ -80,7 +80,7 @@ async fn withdraw(server: &Server) -> Answer {
     admin(server, "DELETE", CANARY, "", &json!(null)).await
 }
 
-/// What a POP fetches that is told of this revision.
+/// Document of a revision, as a POP fetches it.
 async fn revision(server: &Server, number: u64) -> Value {
     let answer =
         ask(server.address, &request("GET", &format!("/v1/rules?version={number}"), REPORTER, b"")).await;
@@ -92,7 +92,7 @@ async fn revision(server: &Server, number: u64) -> Value {
 async fn a_canary_is_for_a_region_and_promoted_for_all() {
     let (fleet, version) = Fleet::start().await;
     let id = begin(&fleet.us, "region=eu", &rules("9/s")).await;
-    fleet.hears(version + 1, version).await;
+    fleet.runs(version + 1, version).await;
     assert_eq!(revision(&fleet.eu, version + 1).await, rules("9/s"));
     assert_eq!(revision(&fleet.us, version).await, rules("5/s"));
     assert_eq!(current(&fleet.us).await, (version, rules("5/s")), "the rule set is what it was");
@@ -116,7 +116,7 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
     let headers = format!("if-match: \"{id}\"\r\nweir-comment: it is good\r\n");
     let promoted = admin(&fleet.us, "POST", PROMOTE, &headers, &json!(null)).await;
     assert_eq!((promoted.status, json_of(&promoted)), (200, json!({"version": version + 1})));
-    fleet.hears(version + 1, version + 1).await;
+    fleet.runs(version + 1, version + 1).await;
     assert_eq!(current(&fleet.eu).await, (version + 1, rules("9/s")));
     let made = json_of(&page(&fleet.eu, "/v1/rules/versions").await)["versions"][0].clone();
     assert_eq!(
@@ -129,21 +129,21 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
 }
 
 #[tokio::test]
-async fn a_canary_is_for_pops_by_name_and_taken_back_for_all() {
+async fn a_canary_for_named_pops_is_withdrawn_everywhere() {
     let (fleet, version) = Fleet::start().await;
     begin(&fleet.eu, "pops=nyc1", &rules("9/s")).await;
-    fleet.hears(version, version + 1).await;
+    fleet.runs(version, version + 1).await;
     let taken = withdraw(&fleet.eu).await;
     let answer = json_of(&taken);
     assert_eq!((taken.status, &answer["pops"], &answer["withdrawn"]), (200, &json!(["nyc1"]), &json!(true)));
-    let after = told(&fleet.eu, "fra1").await;
+    let after = version_for(&fleet.eu, "fra1").await;
     assert!(after > version + 1, "no number names two documents: {after} {version}");
-    fleet.hears(after, after).await;
+    fleet.runs(after, after).await;
     assert_eq!(revision(&fleet.us, after).await, rules("5/s"));
     assert_eq!(current(&fleet.us).await.0, version);
     assert_eq!(put(&fleet.eu, ANY, &rules("7/s")).await, version + 1, "its revision had this number");
-    let next = told(&fleet.eu, "fra1").await;
-    fleet.hears(next, next).await;
+    let next = version_for(&fleet.eu, "fra1").await;
+    fleet.runs(next, next).await;
     for server in [&fleet.eu, &fleet.us] {
         assert_eq!(revision(server, version + 1).await, rules("7/s"));
     }
@@ -158,9 +158,9 @@ async fn overrides_change_what_all_run_and_what_the_canary_runs() {
     begin(&fleet.eu, "pops=fra1", &rules("9/s")).await;
     let ban = json!({"address": "192.0.2.1", "for": "1h"});
     assert_eq!(admin(&fleet.us, "PUT", "/v1/bans", "", &ban).await.status, 200);
-    let number = told(&fleet.us, "nyc1").await;
+    let number = version_for(&fleet.us, "nyc1").await;
     assert!(number > version + 1, "{number} {version}");
-    fleet.hears(number + 1, number).await;
+    fleet.runs(number + 1, number).await;
     let denied = json!([{"addresses": ["192.0.2.1"]}]);
     for (server, number, rate) in [(&fleet.eu, number + 1, "9/s"), (&fleet.us, number, "5/s")] {
         let document = revision(server, number).await;
@@ -168,13 +168,13 @@ async fn overrides_change_what_all_run_and_what_the_canary_runs() {
         assert_eq!((&found, &document["rules"]), (&denied, &rules(rate)["rules"]));
     }
     admin(&fleet.us, "POST", PROMOTE, ANY, &json!(null)).await;
-    fleet.hears(number + 1, number + 1).await;
+    fleet.runs(number + 1, number + 1).await;
     let document = revision(&fleet.us, number + 1).await;
     assert_eq!(json!([{"addresses": document["deny"][0]["addresses"]}]), denied);
 }
 
 #[tokio::test]
-async fn while_a_canary_runs_nothing_else_is_put_but_the_kill_switch_takes_it_back() {
+async fn a_canary_blocks_puts_but_not_the_kill_switch() {
     let (fleet, version) = Fleet::start().await;
     let id = begin(&fleet.eu, "region=eu", &rules("9/s")).await;
     let to = json!({"version": version});
@@ -191,8 +191,8 @@ async fn while_a_canary_runs_nothing_else_is_put_but_the_kill_switch_takes_it_ba
     let off = json!({"enforce": false});
     let answer = admin(&fleet.us, "PUT", "/v1/enforcement", "", &off).await;
     assert_eq!((answer.status, &json_of(&answer)["version"]), (200, &json!(version + 1)));
-    let after = told(&fleet.us, "nyc1").await;
-    fleet.hears(after, after).await;
+    let after = version_for(&fleet.us, "nyc1").await;
+    fleet.runs(after, after).await;
     assert_eq!(revision(&fleet.eu, after).await["enforce"], json!(false));
     assert_eq!(page(&fleet.eu, CANARY).await.status, 404);
     begin(&fleet.eu, "region=eu", &rules("9/s")).await;
@@ -210,7 +210,7 @@ async fn the_fleet_shows_who_runs_it_and_who_refused_it() {
     report(fleet.eu.address, REPORTER, &running("fra1", version + 1, 0)).await;
     report(fleet.us.address, REPORTER, &running("nyc1", version, version + 1)).await;
     report(fleet.us.address, REPORTER, &running("nyc2", version, 0)).await;
-    let seen = until("what the POPs said", async || {
+    let seen = until("the POPs' reports", async || {
         let seen = json_of(&page(&fleet.us, "/v1/fleet").await);
         let refused = seen["canary"]["refused"] == json!(["nyc1"]);
         (refused && seen["pops"].as_array().unwrap().len() == 3).then_some(seen)
@@ -218,9 +218,9 @@ async fn the_fleet_shows_who_runs_it_and_who_refused_it() {
     .await;
     assert_eq!((&seen["canary"]["running"], &seen["canary"]["waiting"]), (&json!(["fra1"]), &json!([])));
     let pops = seen["pops"].as_array().unwrap();
-    let told: Vec<_> = pops.iter().map(|pop| [&pop["name"], &pop["is_canary"], &pop["is_current"]]).collect();
+    let rows: Vec<_> = pops.iter().map(|pop| [&pop["name"], &pop["is_canary"], &pop["is_current"]]).collect();
     let expected = json!([["fra1", true, true], ["nyc1", true, false], ["nyc2", false, true]]);
-    assert_eq!(json!(told), expected);
+    assert_eq!(json!(rows), expected);
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_gateway_is_a_pop_that_may_run_it() {
 
 // I6
 #[tokio::test]
-async fn what_cannot_be_a_canary_is_refused_with_what_was_expected() {
+async fn an_invalid_canary_is_refused_with_what_was_expected() {
     let server = Server::start(guarded()).await;
     let canary = async |query: &str, headers: &str, rules: &Value| {
         admin(&server, "PUT", &format!("/v1/rules?{query}"), headers, rules).await
@@ -252,11 +252,11 @@ async fn what_cannot_be_a_canary_is_refused_with_what_was_expected() {
     strict["rules"][0]["strict"] = json!(true);
     let version = put(&server, FIRST, &strict).await;
     assert_eq!(canary("pops=fra1", FIRST, &strict).await.status, 412);
-    let unheard = canary("pops=fra1", ANY, &strict).await;
-    assert_eq!(unheard.status, 422);
-    assert!(unheard.detail().contains("have not: fra1"), "{}", unheard.detail());
-    told(&server, "fra1").await;
-    until("the POP to be noted", async || {
+    let refused = canary("pops=fra1", ANY, &strict).await;
+    assert_eq!(refused.status, 422);
+    assert!(refused.detail().contains("have not: fra1"), "{}", refused.detail());
+    version_for(&server, "fra1").await;
+    until("the POP to be recorded", async || {
         let pops = json_of(&page(&server, "/v1/fleet").await)["pops"].as_array().unwrap().len();
         (pops == 1).then_some(())
     })

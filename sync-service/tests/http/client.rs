@@ -56,7 +56,7 @@ impl Client {
 
     /// Sends bytes that the server may refuse half-way; the refusal shows when reading.
     pub(crate) async fn send_anyway(&mut self, bytes: &[u8]) {
-        let _ = timeout(DEADLINE, self.0.write_all(bytes)).await.expect("nobody reads");
+        let _ = timeout(DEADLINE, self.0.write_all(bytes)).await.expect("not read");
     }
 
     /// Says that nothing more comes.
@@ -69,7 +69,7 @@ impl Client {
         timeout(DEADLINE, self.receive_patiently()).await.expect("no answer in time")
     }
 
-    /// Whether the server ends the connection, within the deadline.
+    /// True if the server ends the connection within the deadline.
     pub(crate) async fn is_ended(&mut self) -> bool {
         let mut rest = Vec::new();
         timeout(DEADLINE, self.0.read_to_end(&mut rest)).await.is_ok() && rest.is_empty()
@@ -147,7 +147,7 @@ pub(crate) fn one_key(pop: &str, sequence: u64, admitted: u64, unconfirmed: u64,
     Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys: vec![key], ..Report::default() }
 }
 
-/// A report that only says that `pop` is there, and has heard every reply.
+/// A report of `pop` without content, which has received every reply.
 pub(crate) fn greeting(pop: &str) -> Report {
     static GREETINGS: AtomicU64 = AtomicU64::new(1_000);
     let sequence = GREETINGS.fetch_add(1, Ordering::Relaxed);

@@ -17,7 +17,7 @@ async fn put_as(server: &Server, path: &str, headers: &str, body: &[u8]) -> Answ
     ask(server.address, &request("PUT", path, &headers, body)).await
 }
 
-/// What a dry run says of a document, as a writer asks.
+/// The answer to a dry run of a document, as a writer asks.
 async fn tried(server: &Server, condition: &str, document: &Value) -> Answer {
     put_as(server, PATH, &format!("{WRITER}{condition}"), document.to_string().as_bytes()).await
 }
@@ -32,7 +32,7 @@ async fn kept(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn it_tells_what_a_put_would_do_and_stores_nothing() {
+async fn a_dry_run_shows_the_effect_and_stores_nothing() {
     let server = Server::start(guarded()).await;
     let first = tried(&server, FIRST, &rules("5/s")).await;
     assert_eq!((first.status, first.header("etag")), (200, None), "{}", first.text());
@@ -71,11 +71,11 @@ async fn it_tells_what_a_put_would_do_and_stores_nothing() {
         "nothing was put"
     );
     let written = put(&server, &condition, &more).await;
-    assert_eq!(written, version + 1, "the version that it told of");
+    assert_eq!(written, version + 1, "the version that it had announced");
 }
 
 #[tokio::test]
-async fn who_may_read_may_try() {
+async fn readers_may_do_a_dry_run() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (reader, writer) = ("a-token-of-who-may-read", "a-token-of-who-may-write");
     std::fs::write(file.path(), format!("ci read {reader}\nops write {writer}\n")).unwrap();

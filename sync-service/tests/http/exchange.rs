@@ -1,4 +1,4 @@
-//! What a POP and an operator see in normal operation, without the store, and at shutdown.
+//! Views of a POP and of an operator in normal operation, without the store, and at shutdown.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ async fn connections_are_kept_for_the_next_report() {
 }
 
 #[tokio::test]
-async fn the_pages_tell_how_it_is() {
+async fn the_pages_show_its_state() {
     let server = Server::start(Config::default()).await;
     assert_eq!(get(server.address, "/healthz").await.status, 200);
     let ready = get(server.address, "/readyz").await;
@@ -138,7 +138,7 @@ async fn the_pages_tell_how_it_is() {
 }
 
 #[tokio::test]
-async fn without_its_store_it_answers_at_once_and_says_that_it_is_not_ready() {
+async fn without_its_store_it_answers_at_once_and_is_not_ready() {
     let server = Server::start(gone().await).await;
     let answered = reply(&report(server.address, "", &one_key("fra1", 3, 40, 40, 50)).await);
     assert_eq!((answered.sequence, answered.pops, answered.settled.is_all()), (3, 1, false));
@@ -173,7 +173,7 @@ async fn stopping_answers_what_is_in_flight_and_takes_no_more() {
     idle.receive().await.unwrap();
     let stopped = server.stop();
     assert!(idle.is_ended().await, "a connection at rest is closed");
-    assert!(silent.is_ended().await, "and so is one that never spoke");
+    assert!(silent.is_ended().await, "and so is one that sent nothing");
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nothing listens any more");
     assert!(!stopped.is_finished(), "a request is still in flight");
     in_flight.send(rest).await;
@@ -205,7 +205,7 @@ async fn stopping_does_not_wait_longer_than_the_drain() {
 }
 
 #[tokio::test]
-async fn a_strict_key_is_leased_what_it_wants_beside_a_grant_for_another() {
+async fn one_reply_has_a_lease_and_a_grant() {
     let server = Server::start(Config::default()).await;
     let mut both = one_key("fra1", 1, 0, 0, 0);
     both.rules.push(both.rules[0].clone());

@@ -1,4 +1,4 @@
-//! Reports that say what cannot be: no view breaks, and none shows more than a POP is believed to have been asked for.
+//! Impossible reports: no view breaks, and none shows more demand of a POP than the report limits allow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::rules::{guarded, page};
 
 const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 const RULE: &str = "per-address";
-/// The most that one POP is believed to be asked for of a key of 10/s, in tokens per second: a hundred times what its
+/// Maximum accepted demand of one POP for a key of 10/s, in tokens per second: a hundred times what its
 /// budget ever gives out, and a flood.
-const BELIEVED_PER_S: f64 = 100.0 * (10.0 + 4.0 * 10.0) + 1_000_000.0;
+const ACCEPTED_PER_S: f64 = 100.0 * (10.0 + 4.0 * 10.0) + 1_000_000.0;
 const POPS: u64 = 2;
 /// Far above what anything takes here.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -62,9 +62,9 @@ fn keys() -> impl Strategy<Value = Key> {
     )
 }
 
-/// Reports of some POPs, each with what it says of its rules.
+/// Reports of some POPs with any counts of rules.
 fn reports() -> impl Strategy<Value = Vec<Report>> {
-    let said = (
+    let parts = (
         0..POPS,
         prop::collection::vec(keys(), 1..6),
         [numbers(), numbers(), numbers(), numbers()],
@@ -76,14 +76,14 @@ fn reports() -> impl Strategy<Value = Vec<Report>> {
             StatusReport { unix_ms: made_ms, every_ms: 1_000, rules: counts, ..StatusReport::default() };
         Report { rules: rules(), keys, made_ms, status: Some(status), ..greeting(&format!("fra{pop}")) }
     };
-    prop::collection::vec(said.prop_map(report), 1..8)
+    prop::collection::vec(parts.prop_map(report), 1..8)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn minutes_and_intervals_of_any_reports_can_be_told(reports in reports()) {
+    fn minutes_and_intervals_of_any_reports_can_be_written(reports in reports()) {
         let metrics = Arc::new(Metrics::new("fra").0);
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = Some(AuditFile::File(file.path().to_str().unwrap().to_owned()));
@@ -120,7 +120,7 @@ fn all(value: &Value, name: &str, found: &mut Vec<f64>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_view_breaks_or_shows_more_than_pops_are_believed() {
+async fn no_view_breaks_or_exceeds_the_report_limits() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.jsonl");
     let config = Config {
@@ -135,9 +135,9 @@ async fn no_view_breaks_or_shows_more_than_pops_are_believed() {
     let mut answered = 0;
     for _ in 0..12 {
         let reports = reports().new_tree(&mut runner).unwrap().current();
-        for said in &reports {
-            let answer = report(server.address, REPORTER, said).await;
-            assert!(matches!(answer.status, 200 | 400), "{answer:?}\n{said:?}");
+        for sent in &reports {
+            let answer = report(server.address, REPORTER, sent).await;
+            assert!(matches!(answer.status, 200 | 400), "{answer:?}\n{sent:?}");
             answered += u32::from(answer.status == 200);
         }
         for view in [
@@ -156,7 +156,7 @@ async fn no_view_breaks_or_shows_more_than_pops_are_believed() {
                 all(&shown, name, &mut rates);
             }
             if view.starts_with("/v1/keys") {
-                let most = BELIEVED_PER_S * 2.0;
+                let most = ACCEPTED_PER_S * 2.0;
                 assert!(
                     rates.iter().all(|rate| *rate <= most),
                     "{view}: {rates:?}, at most {most}: {shown:#}"
@@ -171,7 +171,7 @@ async fn no_view_breaks_or_shows_more_than_pops_are_believed() {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     };
-    // Those who tell are there still: an honest POP's flood is told, key by key and as an anomaly.
+    // The log still works: an honest POP's flood is written, key by key and as an anomaly.
     let mut asked = 0;
     loop {
         asked += 500;
@@ -183,16 +183,16 @@ async fn no_view_breaks_or_shows_more_than_pops_are_believed() {
         let keys = (99..111).map(key).collect();
         report(server.address, REPORTER, &Report { rules: rules(), keys, ..greeting("ams1") }).await;
         let events = events();
-        let is_told = events.iter().any(|event| event["key"] == "192.0.2.99" && event["pop"] == "ams1");
+        let is_written = events.iter().any(|event| event["key"] == "192.0.2.99" && event["pop"] == "ams1");
         let kinds: BTreeSet<_> = events.iter().filter_map(|event| event["event"].as_str()).collect();
-        if is_told && kinds.contains("anomaly") {
+        if is_written && kinds.contains("anomaly") {
             break;
         }
-        assert!(began.elapsed() < 3 * DEADLINE, "nobody tells: {kinds:?}");
+        assert!(began.elapsed() < 3 * DEADLINE, "nothing is written: {kinds:?}");
         sleep(Duration::from_millis(100)).await;
     }
-    // As often as a minute has reports, each of these POPs is believed its rate, and half a minute of it at once.
-    let most = BELIEVED_PER_S * (began.elapsed().as_secs_f64() + 35.0);
+    // As often as a minute has reports, the rate of each of these POPs is accepted, and half a minute of it at once.
+    let most = ACCEPTED_PER_S * (began.elapsed().as_secs_f64() + 35.0);
     let mut limited = vec![];
     let of_keys = |event: &&Value| event["event"] == "decisions";
     for event in events().iter().filter(of_keys) {

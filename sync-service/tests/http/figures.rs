@@ -29,7 +29,7 @@ async fn of_region(server: &Server, name: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn debt_and_overshoot_are_told_rule_by_rule() {
+async fn debt_and_overshoot_have_a_row_per_rule() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = start(&store, "fra").await;
     report(fra.address, "", &one_key("fra1", 1, 50, 50, 50)).await;
@@ -51,14 +51,14 @@ async fn debt_and_overshoot_are_told_rule_by_rule() {
     store.set_gone(false);
     report(fra.address, "", &one_key("fra1", 4, 130, 0, 130)).await;
     let owed = async || (of_rule(&fra, "debt_tokens").await, of_rule(&fra, "overshoot_tokens").await);
-    assert_eq!(owed().await, (100, 70), "the store has not heard of the other key's 20 yet");
+    assert_eq!(owed().await, (100, 70), "the other key's 20 are not in the store yet");
     report(fra.address, "", &other).await;
     assert_eq!(owed().await, (100, 70), "now it has");
     assert_eq!(of_rule(&fra, "overshoot_max_tokens").await, 70, "the most since the start");
 }
 
 #[tokio::test]
-async fn pops_and_hot_keys_are_told_here_and_in_the_fleet() {
+async fn pops_and_hot_keys_are_counted_here_and_in_the_fleet() {
     let store = Shared::new(Config::default().pop_ttl);
     let (fra, iad) = (start(&store, "fra").await, start(&store, "iad").await);
     report(fra.address, "", &greeting("fra1")).await;
@@ -68,11 +68,11 @@ async fn pops_and_hot_keys_are_told_here_and_in_the_fleet() {
     assert_eq!((of_region(&fra, "pops_here").await, of_region(&fra, "pops").await), (1, 3));
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut sequence = 1;
-    // 60 of 100 are taken: the key is hot there at once, and here as soon as this region hears of it.
+    // 60 of 100 are taken: the key is hot there at once, and here as soon as this region reads the list.
     while (of_region(&fra, "hot_keys").await, of_region(&fra, "hot_keys_here").await) != (1, 1) {
         sequence += 1;
         report(iad.address, "", &one_key("iad1", sequence, 60, 0, 60)).await;
-        assert!(Instant::now() < deadline, "not heard of");
+        assert!(Instant::now() < deadline, "never hot here");
     }
     let page = get(fra.address, "/metrics").await.text();
     let warm = page.contains(r#"weir_sync_warm_keys{region="fra"} "#);
@@ -80,7 +80,7 @@ async fn pops_and_hot_keys_are_told_here_and_in_the_fleet() {
 }
 
 #[tokio::test]
-async fn lag_is_how_old_the_oldest_uncharged_count_was_when_it_was_charged() {
+async fn the_lag_is_the_age_of_the_oldest_charged_count() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = start(&store, "fra").await;
     let mut late = one_key("fra1", 1, 10, 10, 10);
@@ -99,7 +99,7 @@ async fn lag_is_how_old_the_oldest_uncharged_count_was_when_it_was_charged() {
 }
 
 #[tokio::test]
-async fn the_stores_silence_is_told() {
+async fn the_stores_silence_is_a_metric() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = start(&store, "fra").await;
     let silence = r#"weir_sync_store_silence_seconds{region="fra"}"#;

@@ -1,4 +1,4 @@
-//! Which rule set each POP of the fleet runs, asked of any weir-sync.
+//! The rule set that each POP of the fleet runs, from any weir-sync.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,15 +13,15 @@ use crate::stores::Shared;
 
 const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 
-fn member(region: &str, replica: &str) -> Config {
+fn replica(region: &str, replica: &str) -> Config {
     Config { region: region.into(), replica: Some(replica.into()), ..guarded() }
 }
 
-/// `worker` of `pop` says what it runs.
-async fn says(server: &Server, pop: &str, worker: u64, version: u64, refused: u64) {
-    let mut said = greeting(pop);
-    (said.worker, said.running) = (worker, RunningRules { version, refused });
-    assert_eq!(report(server.address, REPORTER, &said).await.status, 200);
+/// Reports the version that `worker` of `pop` runs.
+async fn runs(server: &Server, pop: &str, worker: u64, version: u64, refused: u64) {
+    let mut sent = greeting(pop);
+    (sent.worker, sent.running) = (worker, RunningRules { version, refused });
+    assert_eq!(report(server.address, REPORTER, &sent).await.status, 200);
 }
 
 async fn fleet(server: &Server) -> Value {
@@ -47,16 +47,16 @@ async fn is(server: &Server, expected: &[Value]) {
 #[tokio::test]
 async fn any_weir_sync_answers_for_every_region() {
     let store = Shared::new(Config::default().pop_ttl);
-    let a = Server::start_over(member("fra", "a"), store.clone()).await;
-    let b = Server::start_over(member("fra", "b"), store.clone()).await;
-    let iad = Server::start_over(member("iad", "a"), store.clone()).await;
+    let a = Server::start_over(replica("fra", "a"), store.clone()).await;
+    let b = Server::start_over(replica("fra", "b"), store.clone()).await;
+    let iad = Server::start_over(replica("iad", "a"), store.clone()).await;
     let none =
         json!({"version": 0, "rule_set": 0, "lost": null, "canary": null, "offline": null, "pops": []});
     assert_eq!(fleet(&a).await, none);
     let version = put(&iad, "if-none-match: *\r\n", &rules("5/s")).await;
-    says(&a, "fra1", 1, version, 0).await;
-    says(&iad, "iad1", 1, 0, version).await;
-    says(&iad, "iad 2", 1, version, 0).await;
+    runs(&a, "fra1", 1, version, 0).await;
+    runs(&iad, "iad1", 1, 0, version).await;
+    runs(&iad, "iad 2", 1, version, 0).await;
     let of_iad =
         [json!(["iad 2", "iad", "a", version, 0, true]), json!(["iad1", "iad", "a", 0, version, false])];
     for server in [&a, &b, &iad] {
@@ -69,15 +69,15 @@ async fn any_weir_sync_answers_for_every_region() {
 }
 
 #[tokio::test]
-async fn any_weir_sync_says_how_each_pop_is() {
+async fn any_weir_sync_shows_the_state_of_each_pop() {
     let store = Shared::new(Config::default().pop_ttl);
-    let here = Server::start_over(member("fra", "a"), store.clone()).await;
-    let there = Server::start_over(member("iad", "a"), store.clone()).await;
+    let here = Server::start_over(replica("fra", "a"), store.clone()).await;
+    let there = Server::start_over(replica("iad", "a"), store.clone()).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let unix_ms = u64::try_from(now.as_millis()).unwrap() + 60_000;
     let status = Some(StatusReport { step: 1, unix_ms, module: "0.1.0".into(), ..StatusReport::default() });
     report(here.address, REPORTER, &Report { status, ..greeting("fra1") }).await;
-    says(&here, "old", 1, 0, 0).await;
+    runs(&here, "old", 1, 0, 0).await;
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let seen = fleet(&there).await;
@@ -94,16 +94,16 @@ async fn any_weir_sync_says_how_each_pop_is() {
 }
 
 #[tokio::test]
-async fn a_pop_with_workers_at_two_replicas_runs_the_lower_and_leaves_when_it_is_silent() {
+async fn a_pop_at_two_replicas_runs_the_lower_version() {
     let pop_ttl = Duration::from_secs(4);
     let store = Shared::new(pop_ttl);
-    let a = Server::start_over(Config { pop_ttl, ..member("fra", "a") }, store.clone()).await;
-    let b = Server::start_over(Config { pop_ttl, ..member("fra", "b") }, store.clone()).await;
-    says(&a, "fra1", 1, 7, 0).await;
+    let a = Server::start_over(Config { pop_ttl, ..replica("fra", "a") }, store.clone()).await;
+    let b = Server::start_over(Config { pop_ttl, ..replica("fra", "b") }, store.clone()).await;
+    runs(&a, "fra1", 1, 7, 0).await;
     is(&b, &[json!(["fra1", "fra", "a", 7, 0, false])]).await;
-    says(&b, "fra1", 2, 8, 0).await;
+    runs(&b, "fra1", 2, 8, 0).await;
     is(&a, &[json!(["fra1", "fra", "b", 7, 0, false])]).await;
-    says(&a, "fra1", 1, 8, 9).await;
+    runs(&a, "fra1", 1, 8, 9).await;
     is(&a, &[json!(["fra1", "fra", "a", 8, 9, false])]).await;
     is(&a, &[]).await;
 }

@@ -62,7 +62,7 @@ fn per_key(rate: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_check_is_answered_by_the_fleets_rules_with_the_headers_for_the_client() {
+async fn a_check_returns_the_decision_and_the_clients_headers() {
     let server = Server::start(gateway()).await;
     in_force(&server, &per_key("2/h")).await;
     let asked = json!({"method": "GET", "host": "api.example.com", "path": "/v1/items?page=2",
@@ -83,7 +83,7 @@ async fn a_check_is_answered_by_the_fleets_rules_with_the_headers_for_the_client
     assert!((1..=1_800).contains(&wait), "{third}");
     assert_eq!(third["headers"]["retry-after"], wait.to_string(), "{third}");
     assert!(third["body"].as_str().unwrap().contains("quota-exceeded"), "{third}");
-    // Another key, another path, an address on the list: each as the rules say.
+    // Another key, another path, an address on the list: each by the rules.
     let list = check(
         &server,
         &json!([
@@ -99,7 +99,7 @@ async fn a_check_is_answered_by_the_fleets_rules_with_the_headers_for_the_client
 }
 
 #[tokio::test]
-async fn a_gateway_is_a_pop_that_nobody_else_can_speak_for() {
+async fn no_other_can_report_as_a_gateway() {
     let server = Server::start(gateway()).await;
     in_force(&server, &per_key("2/h")).await;
     let fleet: Value = serde_json::from_slice(&page(&server, "/v1/fleet").await.body).unwrap();
@@ -147,7 +147,7 @@ async fn it_is_ready_once_the_gateway_knows_its_rules() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_check_is_told_with_its_place() {
+async fn an_invalid_check_gets_the_place_of_its_error() {
     let server = Server::start(gateway()).await;
     let refused = async |body: Value, status: u16| {
         let answer = send(&server, "/v1/check", "", &body).await;
@@ -222,7 +222,7 @@ async fn a_check_charges_its_cost_and_a_peek_nothing() {
 }
 
 #[tokio::test]
-async fn a_list_waits_for_a_store_that_does_not_answer_no_longer_than_two_checks_would() {
+async fn a_list_waits_for_a_silent_store_as_long_as_two_checks() {
     let store = Shared::new(Duration::from_mins(1));
     let patient = Config { store_timeout: Duration::from_millis(100), ..gateway() };
     let one = patient.gateway_timeout();
@@ -282,7 +282,7 @@ async fn a_caller_names_a_limit_with_a_token_for_that() {
     // Each door has its tokens.
     for (path, token, status) in [
         ("/ratelimit/check", "a-check-token-of-the-tests", 403),
-        ("/ratelimit/check", "a-token-of-nobody-at-all", 401),
+        ("/ratelimit/check", "a-token-of-a-stranger", 401),
         ("/v1/check", "a-limit-token-of-the-tests", 403),
         ("/v1/check", "a-check-token-of-the-tests", 422),
     ] {
@@ -298,12 +298,12 @@ async fn a_caller_names_a_limit_with_a_token_for_that() {
     let fast = json!({"key": "a", "limit": 1_000_000, "window_ms": 1});
     let answer = send(&server, "/ratelimit/check", &limits, &fast).await;
     assert!(answer.text().contains("expected at most 1000 for each millisecond"), "{}", answer.text());
-    // Without tokens, nobody names limits.
+    // Without tokens, no caller may name limits.
     let answer = send(&Server::start(gateway()).await, "/ratelimit/check", "", &fast).await;
     assert_eq!((answer.status, answer.detail().contains("`limit`")), (403, true), "{}", answer.text());
 }
 
-/// An address is whatever a proxy may say of a client, the same as at an edge.
+/// An address has any form in which a proxy writes it, the same as at an edge.
 #[tokio::test]
 async fn an_address_may_have_a_zone_or_a_port() {
     let server = Server::start(gateway()).await;

@@ -1,4 +1,4 @@
-//! Who is limited, asked of any weir-sync.
+//! The limited keys, from any weir-sync.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ async fn server(region: &str, store: &std::sync::Arc<Shared>) -> Server {
 }
 
 /// A report of `pop`: of each address, what was admitted and asked for since its epoch began. The rule is 10/s.
-fn says(pop: &str, sequence: u64, keys: &[(u8, u64, u64)]) -> Report {
+fn counts_of(pop: &str, sequence: u64, keys: &[(u8, u64, u64)]) -> Report {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
     let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
     let key = |(address, admitted, asked): &(u8, u64, u64)| Key {
@@ -47,7 +47,7 @@ async fn page(server: &Server, path: &str) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// The list of `server`, once it has so many keys.
+/// The list of `server`, once it has this number of `keys`.
 async fn list(server: &Server, query: &str, keys: usize) -> Vec<Value> {
     let started = Instant::now();
     loop {
@@ -66,9 +66,9 @@ async fn any_weir_sync_lists_the_keys_of_the_fleet() {
     let store = Shared::new(Config::default().pop_ttl);
     let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
     assert_eq!(list(&fra, "", 0).await, Vec::<Value>::new());
-    report(fra.address, REPORTER, &says("fra1", 1, &[(1, 10, 70), (2, 3, 3)])).await;
-    report(fra.address, REPORTER, &says("fra2", 1, &[(1, 5, 45)])).await;
-    report(iad.address, REPORTER, &says("iad1", 1, &[(1, 10, 30), (3, 9, 10)])).await;
+    report(fra.address, REPORTER, &counts_of("fra1", 1, &[(1, 10, 70), (2, 3, 3)])).await;
+    report(fra.address, REPORTER, &counts_of("fra2", 1, &[(1, 5, 45)])).await;
+    report(iad.address, REPORTER, &counts_of("iad1", 1, &[(1, 10, 30), (3, 9, 10)])).await;
     for server in [&fra, &iad] {
         let keys = list(server, "", 3).await;
         let column = |name: &str| keys.iter().map(|key| key[name].clone()).collect::<Vec<_>>();
@@ -100,11 +100,11 @@ async fn any_weir_sync_lists_the_keys_of_the_fleet() {
 }
 
 #[tokio::test]
-async fn without_its_store_a_weir_sync_lists_its_own_keys_and_says_so() {
+async fn without_its_store_a_weir_sync_lists_its_own_keys_as_partial() {
     let store = Shared::new(Config::default().pop_ttl);
     let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
-    report(fra.address, REPORTER, &says("fra1", 1, &[(1, 10, 70)])).await;
-    report(iad.address, REPORTER, &says("iad1", 1, &[(3, 9, 10)])).await;
+    report(fra.address, REPORTER, &counts_of("fra1", 1, &[(1, 10, 70)])).await;
+    report(iad.address, REPORTER, &counts_of("iad1", 1, &[(3, 9, 10)])).await;
     list(&fra, "", 2).await;
     assert_eq!(page(&fra, "/v1/keys").await["is_partial"], false);
     store.set_gone(true);
@@ -112,7 +112,7 @@ async fn without_its_store_a_weir_sync_lists_its_own_keys_and_says_so() {
     assert_eq!((&alone["is_partial"], &alone["weir_syncs"]), (&json!(true), &json!(1)));
     assert_eq!(alone["keys"].as_array().unwrap().len(), 1);
     // What is asked for meanwhile is counted as well.
-    report(fra.address, REPORTER, &says("fra1", 2, &[(2, 5, 90)])).await;
+    report(fra.address, REPORTER, &counts_of("fra1", 2, &[(2, 5, 90)])).await;
     list(&fra, "", 2).await;
     let one = page(&fra, "/v1/keys/per-address/192.0.2.1").await;
     assert!(one["store_error"].as_str().unwrap().contains("taken away"), "{one:#}");
@@ -120,7 +120,7 @@ async fn without_its_store_a_weir_sync_lists_its_own_keys_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_key_is_looked_up_under_the_tiers_of_its_rule_too() {
+async fn a_key_is_also_found_under_tiers() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = server("fra", &store).await;
     let gold = json!({"name": "gold", "when": {"path": {"prefix": "/x"}}, "rate": "10/s"});
@@ -138,13 +138,9 @@ async fn a_key_is_looked_up_under_the_tiers_of_its_rule_too() {
 async fn one_key_is_looked_up_busy_or_not() {
     let store = Shared::new(Config::default().pop_ttl);
     let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
-    assert_eq!(
-        rules::page(&fra, "/v1/keys/per-address/192.0.2.1").await.status,
-        404,
-        "nobody knows the rule"
-    );
-    report(fra.address, REPORTER, &says("fra1", 1, &[(1, 30, 70)])).await;
-    report(iad.address, REPORTER, &says("iad1", 1, &[(1, 10, 30)])).await;
+    assert_eq!(rules::page(&fra, "/v1/keys/per-address/192.0.2.1").await.status, 404, "the rule is unknown");
+    report(fra.address, REPORTER, &counts_of("fra1", 1, &[(1, 30, 70)])).await;
+    report(iad.address, REPORTER, &counts_of("iad1", 1, &[(1, 10, 30)])).await;
     list(&iad, "", 1).await;
     let one = page(&fra, "/v1/keys/per-address/192.0.2.1").await;
     let number = |name: &str| one[name].as_f64().unwrap_or_else(|| panic!("{name}: {one:#}"));
@@ -172,13 +168,13 @@ async fn one_key_is_looked_up_busy_or_not() {
 async fn a_strict_key_that_wants_more_than_it_gets_is_limited() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = server("fra", &store).await;
-    let said = says("fra1", 1, &[(1, 0, 0), (2, 0, 0)]);
-    let rules = said.rules.into_iter().map(|rule| {
+    let sent = counts_of("fra1", 1, &[(1, 0, 0), (2, 0, 0)]);
+    let rules = sent.rules.into_iter().map(|rule| {
         let sharing = Sharing { strict: true, ..rule.sharing };
         BudgetRule { sharing, ..rule }
     });
     let wants = |(key, ahead)| Key { ahead, ..key };
-    let keys = said.keys.into_iter().zip([30, 4]).map(wants).collect();
+    let keys = sent.keys.into_iter().zip([30, 4]).map(wants).collect();
     report(fra.address, REPORTER, &Report { rules: rules.collect(), keys, ..greeting("fra1") }).await;
     let listed = list(&fra, "", 2).await;
     let column = |name: &str| listed.iter().map(|key| key[name].clone()).collect::<Vec<_>>();
@@ -210,23 +206,23 @@ async fn the_keys_of_a_request_are_looked_up() {
     };
     assert_eq!(asks(json!({})).await.status, 404, "there is no rule set");
     rules::put(&fra, "if-none-match: *\r\n", &set).await;
-    let said = asks(json!({"address": "192.0.2.7", "path": "/login", "headers": {"x-user": "me"}})).await;
-    assert_eq!(said.status, 200, "{}", said.text());
-    let said: Value = serde_json::from_slice(&said.body).unwrap();
-    let keys = said["keys"].as_array().unwrap();
+    let answer = asks(json!({"address": "192.0.2.7", "path": "/login", "headers": {"x-user": "me"}})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let keys = answer["keys"].as_array().unwrap();
     let column = |name: &str| keys.iter().map(|key| key[name].clone()).collect::<Vec<_>>();
-    assert_eq!(said["list"], Value::Null);
+    assert_eq!(answer["list"], Value::Null);
     assert_eq!(column("rule"), ["per-address", "per-user", "login"]);
     assert_eq!(column("key"), [json!("192.0.2.7"), Value::Null, json!("all")]);
     assert_eq!((&keys[0]["level"], &keys[0]["free_in_s"]), (&json!(10.0), &json!(0.0)));
-    assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{said:#}");
+    assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{answer:#}");
     assert_eq!(column("enforced_percent"), [100, 100, 100]);
     assert_eq!(column("lacks_key"), [false, false, false]);
     let summary = "It may go through: how its key stands under per-user, login is not known here.";
-    assert_eq!(said["summary"], json!({"kind": "warn", "text": summary}));
-    assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
+    assert_eq!(answer["summary"], json!({"kind": "warn", "text": summary}));
+    assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{answer:#}");
     let why = "match: methods does not hold: the request has none";
-    assert_eq!(said["others"], json!([{"rule": "by-network", "why": why}]), "{said:#}");
+    assert_eq!(answer["others"], json!([{"rule": "by-network", "why": why}]), "{answer:#}");
     for (text, key) in [("192.0.2.7", "192.0.0.0/16"), ("192.0.2.7/16", "192.0.0.0/16"), ("::1", "::/64")] {
         assert_eq!(page(&fra, &format!("/v1/keys/by-network/{text}")).await["key"], key);
     }
@@ -247,15 +243,15 @@ async fn the_keys_of_a_request_are_looked_up() {
     let rate = json!({"rate": "99/s", "burst": 99, "for": "1h"});
     ordered("/v1/keys/per-address/192.0.2.7/override", rate).await;
     for (address, list, overrides) in [("203.0.113.7", "deny", 1), ("203.0.113.9", "allow", 2)] {
-        let said: Value = serde_json::from_slice(&asks(json!({"address": address})).await.body).unwrap();
-        assert_eq!((&said["list"], &said["keys"]), (&json!(list), &json!([])), "{address}");
-        assert_eq!(said["overrides"].as_array().unwrap().len(), overrides, "{said:#}");
+        let answer: Value = serde_json::from_slice(&asks(json!({"address": address})).await.body).unwrap();
+        assert_eq!((&answer["list"], &answer["keys"]), (&json!(list), &json!([])), "{address}");
+        assert_eq!(answer["overrides"].as_array().unwrap().len(), overrides, "{answer:#}");
     }
-    let said: Value = serde_json::from_slice(&asks(json!({"address": "192.0.2.7"})).await.body).unwrap();
+    let answer: Value = serde_json::from_slice(&asks(json!({"address": "192.0.2.7"})).await.body).unwrap();
     assert_eq!(
-        (&said["keys"][0]["rule"], &said["keys"][0]["burst"]),
+        (&answer["keys"][0]["rule"], &answer["keys"][0]["burst"]),
         (&json!("per-address.o-99-s-99"), &json!(99))
     );
-    assert_eq!(said["keys"][0]["overrides"][0]["kind"], "rate", "{said:#}");
+    assert_eq!(answer["keys"][0]["overrides"][0]["kind"], "rate", "{answer:#}");
     assert_eq!(asks(json!({"adress": "192.0.2.7"})).await.status, 422);
 }

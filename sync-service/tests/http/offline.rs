@@ -10,7 +10,7 @@ use crate::client::{greeting, one_key, report};
 use crate::exchange::{metric, reply};
 use crate::stores::{FakeRedis, Shared};
 
-/// How much longer things may take on a busy machine.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 fn region(name: &str) -> Config {
@@ -18,19 +18,19 @@ fn region(name: &str) -> Config {
 }
 
 /// The level of the only key, in thousandths, its burst, and whether the report was settled.
-async fn level(server: &Server, said: &Report) -> (i64, u32, bool) {
-    let reply = reply(&report(server.address, "", said).await);
+async fn level(server: &Server, sent: &Report) -> (i64, u32, bool) {
+    let reply = reply(&report(server.address, "", sent).await);
     let grant = reply.grants[0].grant().expect("a grant");
     (grant.level_milli, grant.burst, reply.settled.is_all())
 }
 
-async fn is_settled(server: &Server, said: &Report) -> bool {
-    reply(&report(server.address, "", said).await).settled.is_all()
+async fn is_settled(server: &Server, sent: &Report) -> bool {
+    reply(&report(server.address, "", sent).await).settled.is_all()
 }
 
 // I5, I7
 #[tokio::test]
-async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back() {
+async fn an_offline_region_has_its_share_and_is_charged_later() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = Server::start_over(region("fra"), store.clone()).await;
     let iad = Server::start_over(region("iad"), store.clone()).await;
@@ -49,34 +49,38 @@ async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back()
     store.set_gone(false);
     assert_eq!(level(&fra, &one_key("fra1", 4, 10, 10, 10)).await, (70_000, 100, true));
     assert_eq!(level(&iad, &one_key("iad1", 2, 20, 0, 20)).await, (70_000, 100, true));
-    // The second outage begins with what the store said last, not with where the first outage ended.
+    // The second outage begins with the store's last answer, not with where the first outage ended.
     store.set_gone(true);
     assert_eq!(level(&fra, &one_key("fra1", 5, 12, 2, 12)).await, (15_500, 25, false));
     assert!(metric(&fra, r#"weir_sync_reports_offline_total{region="fra"}"#).await >= 5.0);
 }
 
-/// The burst granted to `said`, and the reply's POPs.
-async fn granted(server: &Server, said: &Report) -> (u32, u32, bool) {
-    let reply = reply(&report(server.address, "", said).await);
+/// The burst granted to `sent`, and the reply's POPs.
+async fn granted(server: &Server, sent: &Report) -> (u32, u32, bool) {
+    let reply = reply(&report(server.address, "", sent).await);
     assert!(!reply.settled.is_all());
     (reply.grants[0].grant().expect("a grant").burst, reply.pops, reply.is_guess)
 }
 
 // I5
 #[tokio::test]
-async fn a_weir_sync_that_starts_without_its_store_goes_by_what_its_pops_know() {
+async fn a_weir_sync_started_offline_uses_its_pops_count() {
     let known = r#"weir_sync_pops_known{region="fra"}"#;
     let store = Shared::new(Config::default().pop_ttl);
     store.set_gone(true);
     let fra = Server::start_over(region("fra"), store.clone()).await;
-    assert_eq!(granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await, (100, 1, true), "nobody knows");
+    assert_eq!(
+        granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await,
+        (100, 1, true),
+        "the number of POPs is unknown"
+    );
     assert!(metric(&fra, known).await < 0.5);
     let knowing = |sequence, pops| Report { pops, ..one_key("fra1", sequence, 40, 40, 40) };
     assert_eq!(granted(&fra, &knowing(2, 2)).await, (50, 2, false));
     assert!(metric(&fra, known).await > 0.5);
     // A restarted POP: both POPs of the fleet report here.
     assert_eq!(granted(&fra, &one_key("fra2", 1, 10, 10, 10)).await, (100, 2, false));
-    // Once the store has counted the POPs, what POPs said before no longer counts.
+    // Once the store has counted the POPs, the count of POPs no longer matters.
     store.set_gone(false);
     for pop in ["fra1", "fra2"] {
         assert_eq!(reply(&report(fra.address, "", &greeting(pop)).await).pops, 2);
@@ -87,7 +91,7 @@ async fn a_weir_sync_that_starts_without_its_store_goes_by_what_its_pops_know() 
 
 // I6
 #[tokio::test]
-async fn strict_keys_are_lent_nothing_and_hot_keys_are_pushed_all_the_same() {
+async fn offline_strict_keys_get_nothing_and_hot_keys_are_pushed() {
     let store = Shared::new(Config::default().pop_ttl);
     let server = Server::start_over(region("fra"), store.clone()).await;
     store.set_gone(true);
@@ -110,7 +114,7 @@ async fn strict_keys_are_lent_nothing_and_hot_keys_are_pushed_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_store_that_hangs_costs_one_report_its_time_out_and_the_others_nothing() {
+async fn a_hung_store_delays_one_report_only() {
     let redis = FakeRedis::start().await;
     let store_timeout = Duration::from_secs(1);
     let store = StoreAddress::Redis(Secret::new(redis.url()));

@@ -14,19 +14,19 @@ use weir_sync::rules::offline::OFFLINE_NUMBER_MIN;
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};
 use crate::exchange::{metric, reply};
-use crate::rules::{REPORTER, admin, current, guarded, json_of, page, put, rules, tells};
+use crate::rules::{REPORTER, admin, current, guarded, json_of, page, put, rules, serves};
 use crate::stores::Shared;
 
 const FIRST: &str = "if-none-match: *\r\n";
 const ANY: &str = "if-match: *\r\n";
 const BAN: &str = "/v1/bans";
 
-/// What POPs of this server are told to run.
-async fn told(server: &Server) -> u64 {
+/// Version or revision that the POPs of this server have to run.
+async fn revision_of(server: &Server) -> u64 {
     reply(&report(server.address, REPORTER, &greeting("fra1")).await).rule_set
 }
 
-/// What a POP fetches that is told of this revision.
+/// Document of a revision, as a POP fetches it.
 async fn revision(server: &Server, number: u64) -> Value {
     let path = format!("/v1/rules?version={number}");
     let answer = ask(server.address, &request("GET", &path, REPORTER, b"")).await;
@@ -36,7 +36,7 @@ async fn revision(server: &Server, number: u64) -> Value {
     document
 }
 
-/// Takes the ends out of a document's conditions. That each has its own, `compose.rs` tells.
+/// Takes the ends out of a document's conditions. Unit tests in `compose.rs` cover the ends.
 fn without_ends(value: &mut Value) {
     if let Some(fields) = value.as_object_mut() {
         assert!(fields.remove("until_ms").is_none_or(|end| end.is_u64()));
@@ -71,12 +71,12 @@ async fn listed(server: &Server, path: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_ban_is_an_revision_that_every_replica_tells_of_and_no_version() {
+async fn a_ban_makes_a_revision_at_every_replica_and_no_version() {
     let store = Shared::new(Config::default().pop_ttl);
     let a = Server::start_over(guarded(), store.clone()).await;
     let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
     let version = put(&a, FIRST, &rules("5/s")).await;
-    tells(&b, version).await;
+    serves(&b, version).await;
     let body = json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"});
     let put_at = Instant::now();
     let banned = order(&a, BAN, body).await;
@@ -86,12 +86,12 @@ async fn a_ban_is_an_revision_that_every_replica_tells_of_and_no_version() {
         assert_eq!(banned[field], expected, "{banned}");
     }
     assert_eq!(banned["without_effect"], Value::Null);
-    let number = told(&a).await;
+    let number = revision_of(&a).await;
     assert!(number > version, "at once: {number} {version}");
     let with_it = json!({"rules": rules("5/s")["rules"], "deny": [{"addresses": ["203.0.113.0/24"]}]});
-    assert_eq!(revision(&b, number).await, with_it, "a POP may fetch it of one that has not heard of it yet");
-    tells(&b, number).await;
-    println!("told of in the other region after {:?}", put_at.elapsed());
+    assert_eq!(revision(&b, number).await, with_it, "a POP may fetch it of one that has not read it yet");
+    serves(&b, number).await;
+    println!("served in the other region after {:?}", put_at.elapsed());
     assert_eq!(revision(&a, number).await, with_it);
     assert_eq!(current(&a).await, (version, rules("5/s")), "the rule set is what it was");
     let fleet = json_of(&page(&b, "/v1/fleet").await);
@@ -102,11 +102,11 @@ async fn a_ban_is_an_revision_that_every_replica_tells_of_and_no_version() {
 }
 
 #[tokio::test]
-async fn whatever_is_put_as_a_rule_set_keeps_overrides() {
+async fn overrides_outlast_any_new_rule_set() {
     let server = Server::start(guarded()).await;
     let version = put(&server, FIRST, &rules("5/s")).await;
     order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
-    let mut before = told(&server).await;
+    let mut before = revision_of(&server).await;
     let denied = json!([{"addresses": ["192.0.2.1"]}]);
     put(&server, ANY, &rules("6/s")).await;
     for (method, path, body, rate) in [
@@ -114,7 +114,7 @@ async fn whatever_is_put_as_a_rule_set_keeps_overrides() {
         ("PUT", "/v1/enforcement", json!({"enforce": false}), "5/s"),
     ] {
         assert_eq!(admin(&server, method, path, ANY, &body).await.status, 200);
-        let number = told(&server).await;
+        let number = revision_of(&server).await;
         assert!(number > before, "revisions only grow");
         let document = revision(&server, number).await;
         assert_eq!((&document["deny"], &document["rules"]), (&denied, &rules(rate)["rules"]), "{path}");
@@ -133,12 +133,12 @@ async fn the_last_word_about_an_address_counts_until_it_is_lifted() {
     put(&server, FIRST, &rules("5/s")).await;
     order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
     let allowed = order(&server, "/v1/allows", json!({"address": "192.0.2.1/32", "for": "1h"})).await;
-    let document = revision(&server, told(&server).await).await;
+    let document = revision(&server, revision_of(&server).await).await;
     assert_eq!((document.get("deny"), &document["allow"]), (None, &json!([{"addresses": ["192.0.2.1"]}])));
     assert_eq!(lift(&server, "/v1/bans/192.0.2.1").await.status, 404, "it is no ban any more");
     let lifted = lift(&server, &format!("/v1/allows/{}", allowed["id"])).await;
     assert_eq!((lifted.status, plain(&lifted)), (200, allowed));
-    assert_eq!(revision(&server, told(&server).await).await, rules("5/s"));
+    assert_eq!(revision(&server, revision_of(&server).await).await, rules("5/s"));
     for (address, path) in [
         ("203.0.113.0/24", "/v1/bans/203.0.113.0%2F24"),
         ("203.0.113.0/24", "/v1/bans/203.0.113.0/24"),
@@ -158,10 +158,10 @@ async fn an_override_ends_by_itself_everywhere() {
     let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
     put(&a, FIRST, &rules("5/s")).await;
     order(&a, BAN, json!({"address": "192.0.2.1", "for": "1s"})).await;
-    let (put_at, number) = (Instant::now(), told(&a).await);
-    tells(&b, number).await;
+    let (put_at, number) = (Instant::now(), revision_of(&a).await);
+    serves(&b, number).await;
     for server in [&a, &b] {
-        tells(server, number + 1).await;
+        serves(server, number + 1).await;
         assert!(put_at.elapsed() >= Duration::from_millis(900), "not before its time");
         assert_eq!(revision(server, number + 1).await, rules("5/s"));
         assert!(listed(server, "/v1/overrides").await.is_empty());
@@ -170,7 +170,7 @@ async fn an_override_ends_by_itself_everywhere() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_an_override_is_refused_and_changes_nothing() {
+async fn an_invalid_override_is_refused_and_changes_nothing() {
     let server = Server::start(guarded()).await;
     let good = json!({"address": "192.0.2.1", "for": "1h"});
     let none = admin(&server, "PUT", BAN, "", &good).await;
@@ -205,12 +205,12 @@ async fn what_cannot_be_an_override_is_refused_and_changes_nothing() {
         let answer = admin(&server, method, path, "", &good).await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{path}");
     }
-    assert_eq!((told(&server).await, listed(&server, "/v1/overrides").await), (version, vec![]));
+    assert_eq!((revision_of(&server).await, listed(&server, "/v1/overrides").await), (version, vec![]));
     // Overrides do not stand in the way of a rule set that has no room for them.
     put(&server, ANY, &rules("5/s")).await;
     order(&server, "/v1/allows", good.clone()).await;
     put(&server, ANY, &full).await;
-    assert_eq!(revision(&server, told(&server).await).await, full);
+    assert_eq!(revision(&server, revision_of(&server).await).await, full);
     let why = listed(&server, "/v1/allows").await[0]["without_effect"].as_str().unwrap().to_owned();
     assert!(why.contains("allow: expected a list"), "{why}");
 }
@@ -250,7 +250,7 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
         assert_eq!(put_it[field], expected, "{put_it}");
     }
     let tier = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": {"addresses": ["192.0.2.1/32"]}});
-    let tiers = async || revision(&server, told(&server).await).await["rules"][0]["tiers"].clone();
+    let tiers = async || revision(&server, revision_of(&server).await).await["rules"][0]["tiers"].clone();
     assert_eq!(tiers().await, json!([tier]));
     for (path, body, place) in [
         ("/v1/keys/nobody/192.0.2.1/override", &body, "rule"),
@@ -272,7 +272,7 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     // A rule set without the rule: the override waits for it.
     let other = json!({"rules": [{"name": "other", "key": ["all"], "rate": "5/s"}]});
     put(&server, ANY, &other).await;
-    assert_eq!(revision(&server, told(&server).await).await, other);
+    assert_eq!(revision(&server, revision_of(&server).await).await, other);
     let why = listed(&server, "/v1/overrides").await[0]["without_effect"].as_str().unwrap().to_owned();
     assert!(why.contains("found \"per-address\""), "{why}");
     assert_eq!(
@@ -281,12 +281,12 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     );
     assert_eq!(tiers().await, json!([tier]));
     assert_eq!(lift(&server, path).await.status, 200);
-    assert_eq!(revision(&server, told(&server).await).await, rules("5/s"));
+    assert_eq!(revision(&server, revision_of(&server).await).await, rules("5/s"));
     assert_eq!(lift(&server, path).await.status, 404);
 }
 
 #[tokio::test]
-async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
+async fn a_ban_of_a_key_is_pushed_until_it_is_lifted() {
     let store = Shared::new(Config::default().pop_ttl);
     let server = Server::start_over(guarded(), store.clone()).await;
     put(&server, FIRST, &rules("5/s")).await;
@@ -295,20 +295,20 @@ async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
     let banned = order(&server, BAN, body("1h")).await;
     assert_eq!((&banned["rule"], &banned["key"]), (&json!("per-address"), &json!("192.0.2.1")), "{banned}");
     let bans = async || reply(&report(server.address, REPORTER, &greeting("fra1")).await).bans;
-    let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
-    assert!(matches!(told[..], [3_500_000..=3_600_000]), "{told:?}");
+    let lengths: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
+    assert!(matches!(lengths[..], [3_500_000..=3_600_000]), "{lengths:?}");
     assert_eq!(listed(&server, BAN).await, slice::from_ref(&banned));
     let shorter = order(&server, BAN, body("1m")).await;
-    let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
-    assert!(matches!(told[..], [0, 50_000..=60_000]), "the longer one is forgotten: {told:?}");
+    let lengths: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
+    assert!(matches!(lengths[..], [0, 50_000..=60_000]), "the longer one is forgotten: {lengths:?}");
     let path = format!("/v1/bans/{}", shorter["id"]);
     store.set_keeps_budgets(true);
     assert_eq!(lift(&server, "/v1/keys/per-address/192.0.2.1").await.status, 503);
     assert_eq!(listed(&server, BAN).await, [shorter], "it is in force");
     assert_eq!(lift(&server, &path).await.status, 200, "to lift a ban, a budget is not needed");
     store.set_keeps_budgets(false);
-    let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
-    assert_eq!((told, listed(&server, BAN).await.len()), (vec![0], 0), "it is forgotten");
+    let lengths: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
+    assert_eq!((lengths, listed(&server, BAN).await.len()), (vec![0], 0), "it is forgotten");
     order(&server, BAN, body("1h")).await;
     assert_eq!(lift(&server, "/v1/keys/per-address/192.0.2.1").await.status, 200);
     assert_eq!(listed(&server, BAN).await.len(), 0, "a key that is reset is not banned");
@@ -317,18 +317,18 @@ async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
 }
 
 #[tokio::test]
-async fn a_ban_of_a_key_is_of_tiers_that_come_later_too() {
+async fn a_ban_of_a_key_includes_later_tiers() {
     let server = Server::start(guarded()).await;
     put(&server, FIRST, &rules("5/s")).await;
     order(&server, BAN, json!({"rule": "per-address", "key": "192.0.2.1", "for": "1h"})).await;
     let path = "/v1/keys/per-address/192.0.2.1/override";
     order(&server, path, json!({"rate": "100/s", "for": "1h"})).await;
     let deadline = Instant::now() + Duration::from_secs(5);
-    let mut told: Vec<String> = vec![];
-    while !told.contains(&"per-address.o-100-s".into()) {
-        assert!(Instant::now() < deadline, "{told:?}");
+    let mut banned: Vec<String> = vec![];
+    while !banned.contains(&"per-address.o-100-s".into()) {
+        assert!(Instant::now() < deadline, "{banned:?}");
         let reply = reply(&report(server.address, REPORTER, &greeting("fra1")).await);
-        told.extend(reply.bans.iter().map(|ban| reply.rules[usize::from(ban.rule)].clone()));
+        banned.extend(reply.bans.iter().map(|ban| reply.rules[usize::from(ban.rule)].clone()));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(lift(&server, "/v1/keys/per-address/192.0.2.1").await.status, 200);
@@ -338,7 +338,7 @@ async fn a_ban_of_a_key_is_of_tiers_that_come_later_too() {
 }
 
 #[tokio::test]
-async fn a_rule_set_that_leaves_an_override_without_effect_warns_of_it() {
+async fn an_override_left_without_effect_is_a_warning() {
     let server = Server::start(guarded()).await;
     put(&server, FIRST, &rules("5/s")).await;
     let more = json!({"rate": "100/s", "for": "1h"});
@@ -365,15 +365,15 @@ async fn a_rule_set_that_leaves_an_override_without_effect_warns_of_it() {
     assert_eq!(warned("/v1/rules", &other).await, [] as [Value; 0], "it was lost before");
 }
 
-/// Each weir-sync tells its own POPs, and what it was told reaches the others once the store is back.
+/// Each weir-sync serves its own POPs, and its changes reach the others once the store is back.
 #[tokio::test]
-async fn without_the_store_overrides_and_the_kill_switch_hold_for_the_pops_that_report_here() {
+async fn overrides_and_the_kill_switch_work_offline_for_local_pops() {
     let store = Shared::new(Config::default().pop_ttl);
     let cut = store.beside();
     let a = Server::start_over(guarded(), Arc::clone(&cut) as _).await;
     let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
     let version = put(&a, FIRST, &rules("5/s")).await;
-    tells(&b, version).await;
+    serves(&b, version).await;
     cut.set_gone(true);
     let offline = async |method: &str, path: &str, body: Value| {
         let answer = admin(&a, method, path, "", &body).await;
@@ -383,16 +383,16 @@ async fn without_the_store_overrides_and_the_kill_switch_hold_for_the_pops_that_
         assert!(answer["note"].as_str().unwrap().contains("taken away"), "{answer}");
     };
     offline("PUT", BAN, json!({"address": "203.0.113.0/24", "for": "1h"})).await;
-    let number = told(&a).await;
+    let number = revision_of(&a).await;
     assert!(number >= OFFLINE_NUMBER_MIN, "no number of the store's: {number}");
     let denied = json!([{"addresses": ["203.0.113.0/24"]}]);
     assert_eq!(revision(&a, number).await["deny"], denied);
     assert_eq!(listed(&a, BAN).await.len(), 1);
     offline("PUT", "/v1/enforcement", json!({"enforce": false})).await;
-    let document = revision(&a, told(&a).await).await;
+    let document = revision(&a, revision_of(&a).await).await;
     assert_eq!((&document["enforce"], &document["deny"]), (&json!(false), &denied));
     let fleet = json_of(&page(&a, "/v1/fleet").await);
-    assert_eq!((&fleet["rule_set"], &fleet["version"]), (&json!(version), &json!(told(&a).await)));
+    assert_eq!((&fleet["rule_set"], &fleet["version"]), (&json!(version), &json!(revision_of(&a).await)));
     assert!(fleet["offline"].is_string() && fleet["pops"][0]["name"] == "fra1", "{fleet}");
     offline("DELETE", "/v1/bans/203.0.113.0%2F24", Value::Null).await;
     assert_eq!(listed(&a, BAN).await.len(), 0);
@@ -401,42 +401,46 @@ async fn without_the_store_overrides_and_the_kill_switch_hold_for_the_pops_that_
     offline("PUT", BAN, key).await;
     let bans = async || reply(&report(a.address, REPORTER, &greeting("fra1")).await).bans;
     assert_eq!(bans().await.len(), 1, "a ban of a key, too");
-    assert_eq!((told(&b).await, listed(&b, BAN).await.len()), (version, 0), "the others do not know");
+    assert_eq!(
+        (revision_of(&b).await, listed(&b, BAN).await.len()),
+        (version, 0),
+        "the others do not have it"
+    );
 
     cut.set_gone(false);
     let both = Instant::now();
-    while told(&a).await >= OFFLINE_NUMBER_MIN
-        || told(&a).await != told(&b).await
+    while revision_of(&a).await >= OFFLINE_NUMBER_MIN
+        || revision_of(&a).await != revision_of(&b).await
         || listed(&b, BAN).await.len() != 2
     {
         assert!(both.elapsed() < Duration::from_secs(20), "they agree");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let document = revision(&b, told(&b).await).await;
+    let document = revision(&b, revision_of(&b).await).await;
     let expected = (&json!(false), &json!([{"addresses": ["192.0.2.1"]}]));
-    assert_eq!((&document["enforce"], &document["deny"]), expected, "in the order in which it was said");
+    assert_eq!((&document["enforce"], &document["deny"]), expected, "in the order of the commands");
     assert_eq!(current(&b).await.0, version + 1);
 }
 
 #[tokio::test]
-async fn replicas_that_are_told_the_same_without_the_store_tell_the_same() {
+async fn replicas_with_the_same_offline_changes_have_one_revision() {
     let store = Shared::new(Config::default().pop_ttl);
     let a = Server::start_over(guarded(), store.clone()).await;
     let b = Server::start_over(guarded(), store.clone()).await;
-    tells(&b, put(&a, FIRST, &rules("5/s")).await).await;
+    serves(&b, put(&a, FIRST, &rules("5/s")).await).await;
     store.set_gone(true);
     for server in [&a, &b] {
         let answer = admin(server, "PUT", "/v1/enforcement", "", &json!({"enforce": false})).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    assert_eq!(told(&a).await, told(&b).await, "no POP is sent to and fro");
+    assert_eq!(revision_of(&a).await, revision_of(&b).await, "no POP is sent to and fro");
     let answer = admin(&a, "PUT", "/v1/rules", ANY, &rules("6/s")).await;
     assert_eq!(answer.status, 503, "a rule set needs the store");
 }
 
-/// A weir-sync that has lost its store's data says so, and can switch off what POPs run.
+/// A weir-sync that has lost its store's data shows it, and can switch off what POPs run.
 #[tokio::test]
-async fn a_rule_set_that_the_store_lost_is_told_and_replaced() {
+async fn a_rule_set_that_the_store_lost_is_shown_and_replaced() {
     let server = Server::start(guarded()).await;
     let running = RunningRules { version: 7, refused: 0 };
     let of_7 = || Report { running, ..greeting("fra1") };
@@ -460,9 +464,9 @@ async fn a_rule_set_that_the_store_lost_is_told_and_replaced() {
     let off = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": false})).await;
     assert_eq!(off.status, 200, "{}", off.text());
     assert!(json_of(&off)["note"].as_str().unwrap().contains("the store is memory"));
-    let number = told(&server).await;
+    let number = revision_of(&server).await;
     assert_eq!(revision(&server, number).await["enforce"], false);
     assert_eq!(json_of(&page(&server, "/v1/fleet").await)["lost"], Value::Null);
     let on = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": true})).await;
-    assert_eq!(on.status, 200, "it limits nobody then, either: {}", on.text());
+    assert_eq!(on.status, 200, "it limits nothing then, either: {}", on.text());
 }

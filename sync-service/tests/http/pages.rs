@@ -43,7 +43,7 @@ async fn every_sample_has_its_family_and_its_region() {
 }
 
 #[tokio::test]
-async fn what_is_running_and_what_it_uses_is_told() {
+async fn the_process_and_its_use_are_metrics() {
     let page = get(busy().await.address, "/metrics").await.text();
     let value = |name: &str| -> f64 {
         let row = page.lines().find(|line| line.starts_with(&format!("{name}{{")));
@@ -63,7 +63,7 @@ async fn what_is_running_and_what_it_uses_is_told() {
 }
 
 #[tokio::test]
-async fn the_page_is_made_once_in_a_while_however_often_it_is_asked_for() {
+async fn the_page_is_cached_for_a_while() {
     let config = Config { metrics_interval: Duration::from_hours(1), ..Config::default() };
     let server = Server::start_as_set(config).await;
     let first = get(server.address, "/metrics").await.text();

@@ -30,11 +30,11 @@ fn few_places() -> Config {
     }
 }
 
-async fn opened(address: SocketAddr, count: usize, said: &[u8]) -> Vec<Client> {
+async fn opened(address: SocketAddr, count: usize, bytes: &[u8]) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..count {
         let mut client = Client::connect(address).await;
-        client.send(said).await;
+        client.send(bytes).await;
         clients.push(client);
     }
     clients
@@ -59,7 +59,7 @@ async fn within_a_moment<T>(answer: impl Future<Output = T>) -> T {
 
 // I2
 #[tokio::test]
-async fn requests_whose_bodies_do_not_come_keep_nobody_out() {
+async fn requests_without_their_bodies_keep_no_other_out() {
     let server = Server::start(few_places()).await;
     let _held = all_waited_for(&server).await;
     for _ in 0..3 {
@@ -76,8 +76,8 @@ async fn a_client_with_a_token_is_not_closed_for_those_without() {
         "GET /v1/rules HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer a-token-of-pops-for-the-tests\r\n\r\n";
     known.send(asked.as_bytes()).await;
     assert_ne!(known.receive().await.unwrap().status, 401);
-    for said in [&b""[..], HALF_A_HEAD, HEALTH] {
-        let _others = opened(server.address, 2 * PLACES, said).await;
+    for bytes in [&b""[..], HALF_A_HEAD, HEALTH] {
+        let _others = opened(server.address, 2 * PLACES, bytes).await;
         known.send(asked.as_bytes()).await;
         assert_ne!(within_a_moment(known.receive()).await.expect("its connection").status, 401);
     }
@@ -99,7 +99,7 @@ async fn operators_have_an_address_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_takes_ends_its_connection() {
+async fn an_answer_that_is_not_read_ends_its_connection() {
     let config =
         Config { write_timeout: Duration::from_millis(300), header_timeout: LONG, ..Config::default() };
     let server = Server::start(config).await;
@@ -114,7 +114,7 @@ async fn an_answer_that_nobody_takes_ends_its_connection() {
     }
 }
 
-/// How much a client that drips takes at a time, and how often.
+/// Number of bytes that a slow reader takes at a time, and the pause between.
 const DROP: usize = 16 * 1024;
 const DRIP: Duration = Duration::from_millis(50);
 

@@ -1,4 +1,4 @@
-//! How much each rule decides, asked of any weir-sync.
+//! Decision rates of each rule, from any weir-sync.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 /// Far above what anything here takes.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// `pop` says, so long after it began, that its rules decide 100, 40, 20 and 10 requests a second.
-fn says(pop: &str, passed: Duration) -> Report {
+/// A report of `pop`, `passed` after it began, whose rules decide 100, 40, 20 and 10 requests a second.
+fn report_of(pop: &str, passed: Duration) -> Report {
     let made_ms = u64::try_from(passed.as_millis()).unwrap();
     let decided = [100, 40, 10, 20].map(|per_s: u64| per_s * made_ms / 1_000);
     let rules = vec![RuleCounts { name: "login".into(), decided }];
@@ -38,7 +38,7 @@ async fn server(region: &str, replica: &str, store: &std::sync::Arc<Shared>) -> 
 }
 
 #[tokio::test]
-async fn any_weir_sync_says_what_each_rule_decides_in_the_whole_fleet() {
+async fn any_weir_sync_shows_the_decision_rates_of_the_fleet() {
     let store = Shared::new(Config::default().pop_ttl);
     let servers = [
         server("fra", "a", &store).await,
@@ -48,15 +48,15 @@ async fn any_weir_sync_says_what_each_rule_decides_in_the_whole_fleet() {
     ];
     let empty = read(&servers[3], "/v1/rates").await;
     assert_eq!((&empty["rules"], &empty["window_s"]), (&serde_json::json!([]), &serde_json::json!(5)));
-    // One POP speaks to both replicas of its region in turn.
+    // One POP reports to both replicas of its region in turn.
     let (started, mut ticks) = (Instant::now(), interval(Duration::from_secs(1)));
     let is_near = |of: &Value, expected: f64| (of.as_f64().unwrap() - expected).abs() <= expected / 10.0;
     loop {
         let at = ticks.tick().await.duration_since(started.into());
         let turn = usize::from(at.as_millis() / 1_000 % 2 == 1);
-        report(servers[turn].address, REPORTER, &says("fra1", at)).await;
-        report(servers[2].address, REPORTER, &says("syd1", at)).await;
-        // weir-syncs tell each other once a second.
+        report(servers[turn].address, REPORTER, &report_of("fra1", at)).await;
+        report(servers[2].address, REPORTER, &report_of("syd1", at)).await;
+        // weir-syncs share rates once a second.
         sleep(Duration::from_millis(200)).await;
         let page = read(&servers[3], "/v1/rates").await;
         let rule = &page["rules"][0];
@@ -83,10 +83,10 @@ async fn any_weir_sync_says_what_each_rule_decides_in_the_whole_fleet() {
     assert_eq!(read(&servers[2], "/v1/rates").await["is_partial"], true);
 }
 
-/// What the list `deny` refuses, bans of addresses included, is counted as a rule's refusals are; and a rule that
-/// was taken out is shown no more, though POPs tell of it as long as their processes live.
+/// Refusals by the list `deny`, and by bans of addresses, are counted like those of a rule; and a rule that
+/// was taken out is shown no more, though POPs report it as long as their processes live.
 #[tokio::test]
-async fn the_deny_list_is_shown_and_a_rule_that_is_gone_is_not() {
+async fn rates_have_the_deny_list_and_no_removed_rule() {
     let store = Shared::new(Config::default().pop_ttl);
     let server = server("fra", "a", &store).await;
     let version = rules::put(&server, "if-none-match: *\r\n", &rules::rules("5/s")).await;
@@ -99,9 +99,9 @@ async fn the_deny_list_is_shown_and_a_rule_that_is_gone_is_not() {
         let status =
             StatusReport { every_ms: 1_000, rules: counts, blocked: made_ms / 20, ..StatusReport::default() };
         let running = RunningRules { version, refused: 0 };
-        let said =
+        let sent =
             Report { made_ms, sequence: made_ms + 1, status: Some(status), running, ..greeting("fra1") };
-        report(server.address, REPORTER, &said).await;
+        report(server.address, REPORTER, &sent).await;
         let page = read(&server, "/v1/rates").await;
         let rows: Vec<_> = page["rules"].as_array().unwrap().iter().map(|row| row["rule"].clone()).collect();
         assert!(!rows.contains(&"gone".into()), "{page}");

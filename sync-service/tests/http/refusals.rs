@@ -1,4 +1,4 @@
-//! What is refused, and how: always a problem that says what was expected, never a panic.
+//! Refused requests: the answer is always a problem with what was expected, never a panic.
 
 use proptest::prelude::*;
 use weir_protocol::messages::{self, Message};
@@ -33,7 +33,7 @@ async fn a_report_needs_the_token() {
 }
 
 #[tokio::test]
-async fn malformed_reports_are_told_what_is_wrong() {
+async fn malformed_reports_get_the_reason() {
     let server = Server::start(Config::default()).await;
     let mut limit = one_key("fra1", 1, 1, 1, 1);
     limit.keys[0].rule = 7;
@@ -114,7 +114,7 @@ fn random_bytes_never_panic_and_leave_it_serving() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_its_own_is_misdirected_where_no_token_is_asked_for() {
+async fn a_foreign_host_is_misdirected_where_no_token_is_needed() {
     let ops_listen = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
     let open = Server::start(Config { ops_listen, ..Config::default() }).await;
     let with_tokens = Server::start(crate::rules::guarded()).await;

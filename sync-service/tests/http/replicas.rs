@@ -1,4 +1,4 @@
-//! Several weir-syncs of one region: whatever a POP tells them, it is counted once.
+//! Several weir-syncs of one region: each report of a POP is counted once.
 
 use weir_sync::config::Config;
 
@@ -28,20 +28,20 @@ async fn a_pop_that_alternates_between_replicas_is_charged_once() {
     for (n, server) in (1..=6).zip(servers.iter().cycle()) {
         // A reply confirms, no matter which replica sends it.
         let answered = reply(&report(server.address, "", &one_key("fra1", n, 10 * n, 10, 10 * n)).await);
-        assert_eq!(answered.pops, 1, "one POP, however many hear it");
+        assert_eq!(answered.pops, 1, "one POP, for any number of reporters");
         levels.push(answered.grants[0].grant().unwrap().level_milli);
     }
     assert_eq!(levels, [90_000, 80_000, 70_000, 60_000, 50_000, 40_000]);
     let last = store.accounts().last().unwrap().clone();
-    let names: Vec<_> = last.members.iter().map(|m| &*m.name).collect();
+    let names: Vec<_> = last.replicas.iter().map(|m| &*m.name).collect();
     assert_eq!(names, ["fra/a", "fra/b"]);
     // Both know the budget. Without the store nothing is confirmed any more, so both count all of it.
     report(servers[0].address, "", &one_key("fra1", 6, 60, 0, 60)).await;
     store.set_gone(true);
     let mut levels = Vec::new();
     for (n, server) in (7..=9).zip(servers.iter().cycle()) {
-        let said = one_key("fra1", n, 10 * n, 10 * (n - 6), 10 * n);
-        levels.push(reply(&report(server.address, "", &said).await).grants[0].grant().unwrap().level_milli);
+        let sent = one_key("fra1", n, 10 * n, 10 * (n - 6), 10 * n);
+        levels.push(reply(&report(server.address, "", &sent).await).grants[0].grant().unwrap().level_milli);
     }
     assert_eq!(levels, [30_000, 20_000, 10_000]);
 }

@@ -1,4 +1,4 @@
-//! One key of a rule, which an operator resets: for every region, and for nobody else.
+//! One key of a rule, which an operator resets: for every region, and no other key.
 
 use std::time::{Duration, Instant};
 
@@ -27,33 +27,33 @@ async fn delete(server: &Server, path: &str, headers: &str) -> Answer {
     ask(server.address, &request("DELETE", path, headers, b"")).await
 }
 
-async fn answered(server: &Server, said: &Report) -> Reply {
-    reply(&report(server.address, "", said).await)
+async fn answered(server: &Server, sent: &Report) -> Reply {
+    reply(&report(server.address, "", sent).await)
 }
 
-/// What is left for the key, in thousandths of a token, after `pop` reports that it took `admitted` in a new epoch.
+/// Level of the key, in thousandths of a token, after `pop` reports `admitted` tokens in a new epoch.
 async fn left_milli(server: &Server, pop: &str, epoch: u32, admitted: u64) -> i64 {
-    let said = one_key(pop, u64::from(epoch), admitted, admitted, admitted);
-    let keys = said.keys.iter().map(|key| Key { epoch, ..key.clone() }).collect();
-    let answer = answered(server, &Report { keys, ..said }).await;
+    let sent = one_key(pop, u64::from(epoch), admitted, admitted, admitted);
+    let keys = sent.keys.iter().map(|key| Key { epoch, ..key.clone() }).collect();
+    let answer = answered(server, &Report { keys, ..sent }).await;
     answer.grants[0].grant().unwrap().level_milli
 }
 
-/// The first answer to `pop` that tells of a ban, or of a key to forget.
-async fn told(server: &Server, pop: &str) -> Reply {
+/// The first answer to `pop` that has a ban, or a key to forget.
+async fn first_ban(server: &Server, pop: &str) -> Reply {
     let started = Instant::now();
     loop {
         let reply = answered(server, &greeting(pop)).await;
         if !reply.bans.is_empty() {
             return reply;
         }
-        assert!(started.elapsed() < DEADLINE, "{pop} was never told");
+        assert!(started.elapsed() < DEADLINE, "{pop} never got it");
         sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test]
-async fn a_key_that_is_reset_has_a_full_budget_and_every_pop_is_told_to_forget_it() {
+async fn a_reset_fills_the_budget_and_reaches_every_pop() {
     let store = Shared::new(Config::default().pop_ttl);
     let here = Server::start_over(config("fra"), store.clone()).await;
     let other = Server::start_over(config("iad"), store).await;
@@ -61,19 +61,19 @@ async fn a_key_that_is_reset_has_a_full_budget_and_every_pop_is_told_to_forget_i
     assert!(left_milli(&other, "iad1", 1, 10).await <= 0);
     let answer = delete(&here, PATH, ADMIN).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let said: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(said, json!({"rule": "per-address", "key": "hex:3139322e302e322e31", "reset": true}));
+    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(body, json!({"rule": "per-address", "key": "hex:3139322e302e322e31", "reset": true}));
     for (server, pop) in [(&here, "fra2"), (&other, "iad2")] {
-        let told = told(server, pop).await;
-        assert_eq!((told.bans.len(), told.bans[0].for_ms), (1, 0));
-        assert_eq!(told.rules[usize::from(told.bans[0].rule)], "per-address");
-        assert_eq!(told.bans[0].value, b"192.0.2.1");
+        let reply = first_ban(server, pop).await;
+        assert_eq!((reply.bans.len(), reply.bans[0].for_ms), (1, 0));
+        assert_eq!(reply.rules[usize::from(reply.bans[0].rule)], "per-address");
+        assert_eq!(reply.bans[0].value, b"192.0.2.1");
     }
     assert!((98_000..=99_000).contains(&left_milli(&other, "iad1", 2, 1).await));
 }
 
 #[tokio::test]
-async fn who_may_not_change_anything_resets_nothing_and_a_path_that_names_no_key_says_what_was_expected() {
+async fn a_reset_needs_the_role_write_and_a_key_in_its_path() {
     let store = Shared::new(Config::default().pop_ttl);
     let server = Server::start_over(config("fra"), store.clone()).await;
     assert_eq!(delete(&server, PATH, "").await.status, 401);
@@ -98,5 +98,9 @@ async fn who_may_not_change_anything_resets_nothing_and_a_path_that_names_no_key
     assert_eq!((unknown.status, unknown.detail().contains("no rule `per-address`")), (404, true));
     assert_eq!(delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status, 200);
     store.set_gone(true);
-    assert_eq!(delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status, 503, "and it is said");
+    assert_eq!(
+        delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status,
+        503,
+        "and that is the answer"
+    );
 }

@@ -1,4 +1,4 @@
-//! The fleet's rule set over HTTP: who may change it, what a change must say, what is refused.
+//! The fleet's rule set over HTTP: roles, preconditions of a change, refusals.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,7 +112,7 @@ async fn operators_need_their_token_and_pops_may_read_the_rules() {
 }
 
 #[tokio::test]
-async fn a_change_says_what_it_replaces() {
+async fn a_change_names_the_version_it_replaces() {
     let server = Server::start(guarded()).await;
     let put_with = async |headers: String| admin(&server, "PUT", "/v1/rules", &headers, &rules("5/s")).await;
     assert_eq!(put_with(String::new()).await.status, 428);
@@ -156,8 +156,8 @@ async fn a_field_that_is_given_twice_is_refused_by_its_name() {
     ] {
         let answer = put_json(&body).await;
         assert_eq!(answer.status, 422, "{body}");
-        let said = json_of(&answer)["errors"][0]["problem"].as_str().unwrap().to_owned();
-        assert!(said.contains(&format!("`{name}`")) && said.contains("line 1"), "{said}");
+        let problem = json_of(&answer)["errors"][0]["problem"].as_str().unwrap().to_owned();
+        assert!(problem.contains(&format!("`{name}`")) && problem.contains("line 1"), "{problem}");
     }
     let headers = format!("content-type: application/json\r\n{ADMIN}");
     let twice = br#"{"enforce": true, "enforce": false}"#;
@@ -193,7 +193,7 @@ async fn a_bad_rule_set_is_refused_with_every_error() {
 }
 
 #[tokio::test]
-async fn of_two_writers_one_is_told_of_the_other() {
+async fn of_two_writers_one_gets_a_conflict() {
     let store = Shared::new(Config::default().pop_ttl);
     let a = Server::start_over(guarded(), store.clone()).await;
     let b = Server::start_over(guarded(), store.clone()).await;
@@ -239,11 +239,11 @@ async fn a_kept_version_is_fetched_and_gone_back_to() {
     assert_eq!((answer.status, json_of(&answer)), (200, json!({"version": second + 1})));
     assert_eq!(current(&server).await, (second + 1, rules("5/s")));
     let kept = json_of(&page(&server, "/v1/rules/versions").await);
-    let notes: Vec<_> =
+    let rows: Vec<_> =
         kept["versions"].as_array().unwrap().iter().map(|kept| (&kept["version"], &kept["note"])).collect();
     let rollback = json!("rollback to r1");
     assert_eq!(
-        notes,
+        rows,
         [(&json!(second + 1), &rollback), (&json!(second), &json!("put")), (&json!(first), &json!("put"))]
     );
     assert!(kept["versions"][0]["at_s"].as_u64().unwrap() > 1_700_000_000, "{kept}");
@@ -272,31 +272,31 @@ async fn the_kill_switch_is_a_version_like_any_other() {
     for wrong in [json!({"enforce": "no"}), json!({"enforced": true}), json!(false)] {
         assert_eq!(enforce(wrong.clone()).await.status, 400, "{wrong}");
     }
-    let notes = json_of(&page(&server, "/v1/rules/versions").await);
-    assert_eq!(notes["versions"][1]["note"], "kill switch: enforce false");
+    let kept = json_of(&page(&server, "/v1/rules/versions").await);
+    assert_eq!(kept["versions"][1]["note"], "kill switch: enforce false");
 }
 
-/// Waits until `server` tells POPs to run `version`.
-pub(crate) async fn tells(server: &Server, version: u64) {
+/// Waits until the POPs of `server` have to run `version`.
+pub(crate) async fn serves(server: &Server, version: u64) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while reply(&report(server.address, REPORTER, &greeting("iad1")).await).rule_set != version {
-        assert!(Instant::now() < deadline, "POPs are not told of {version}");
+        assert!(Instant::now() < deadline, "POPs do not get {version}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test]
-async fn every_replica_tells_its_pops_and_has_what_it_tells_of_without_the_store() {
+async fn every_replica_serves_the_rule_set_without_the_store() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = Server::start_over(guarded(), Arc::clone(&store) as _).await;
     let iad = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
     assert_eq!(reply(&report(iad.address, REPORTER, &greeting("iad1")).await).rule_set, 0);
     let version = put(&fra, FIRST, &rules("5/s")).await;
     assert_eq!(reply(&report(fra.address, REPORTER, &greeting("fra1")).await).rule_set, version, "at once");
-    tells(&iad, version).await;
+    serves(&iad, version).await;
     assert_eq!(metric(&iad, "weir_sync_rule_set_version").await.to_string(), version.to_string());
     store.set_gone(true);
-    tells(&iad, version).await;
+    serves(&iad, version).await;
     assert_eq!(json_of(&page(&iad, &format!("/v1/rules?version={version}")).await), rules("5/s"));
     for path in ["/v1/rules", "/v1/rules?version=1", "/v1/rules/versions"] {
         let answer = page(&iad, path).await;
@@ -306,17 +306,17 @@ async fn every_replica_tells_its_pops_and_has_what_it_tells_of_without_the_store
     assert_eq!(admin(&iad, "PUT", "/v1/rules", &of(version), &rules("6/s")).await.status, 503);
     store.set_gone(false);
     let second = put(&iad, &of(version), &rules("6/s")).await;
-    tells(&fra, second).await;
+    serves(&fra, second).await;
 }
 
 /// A POP of the fleet's rules is charged; one that reports the same rule with another quota is not, and shows.
 #[tokio::test]
-async fn a_pop_is_refused_what_is_in_no_rule_set_that_is_kept() {
+async fn a_claim_of_no_kept_rule_set_is_refused() {
     let server = Server::start(guarded()).await;
     let claim = async |quota: Quota, sequence: u64| {
-        let mut told = one_key("fra1", sequence, 40, 40, 50);
-        (told.rules[0].quota, told.rules[0].sharing) = (quota, Sharing::of(quota));
-        reply(&report(server.address, REPORTER, &told).await)
+        let mut claims = one_key("fra1", sequence, 40, 40, 50);
+        (claims.rules[0].quota, claims.rules[0].sharing) = (quota, Sharing::of(quota));
+        reply(&report(server.address, REPORTER, &claims).await)
     };
     let quota = |rate: &str| Quota::new(rate.parse().unwrap(), 100).unwrap();
     let is_refused = |reply: Reply| (reply.grants[0], reply.settled) == (Allowance::Warm, Settled::None);
@@ -338,37 +338,37 @@ async fn a_pop_is_refused_what_is_in_no_rule_set_that_is_kept() {
 /// A report of the rule that [`rules`] makes of `rate` a second, by a POP that runs `version`.
 fn of_version(version: u64, rate: u32, sequence: u64) -> Report {
     let quota = Quota::new(Rate::new(rate, Period::Second).unwrap(), rate).unwrap();
-    let mut told = one_key("fra1", sequence, 40, 40, 50);
-    (told.rules[0].quota, told.rules[0].sharing) = (quota, Sharing::of(quota));
-    Report { running: RunningRules { version, refused: 0 }, ..told }
+    let mut claims = one_key("fra1", sequence, 40, 40, 50);
+    (claims.rules[0].quota, claims.rules[0].sharing) = (quota, Sharing::of(quota));
+    Report { running: RunningRules { version, refused: 0 }, ..claims }
 }
 
-/// A POP hears of a version through one replica, and reports to the other before that has asked the store.
+/// A POP gets a version from one replica, and reports to the other before that has asked the store.
 #[tokio::test]
-async fn a_replica_knows_the_version_of_a_pop_that_is_ahead_of_it() {
+async fn a_replica_reads_the_version_of_a_pop_ahead_of_it() {
     let store = Shared::new(Config::default().pop_ttl);
     let a = Server::start_over(guarded(), Arc::clone(&store) as _).await;
     let b = Server::start_over(guarded(), store.clone()).await;
     let mut version = put(&a, FIRST, &rules("100/s")).await;
-    tells(&b, version).await;
+    serves(&b, version).await;
     for n in 1..=3 {
         // Past the pause before it may ask again.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         version = put(&a, ANY, &rules(&format!("{}/s", 100 + n))).await;
-        let told = of_version(version, 100 + u32::try_from(n).unwrap(), n);
-        assert!(reply(&report(b.address, REPORTER, &told).await).settled.is_all(), "version {version}");
+        let claims = of_version(version, 100 + u32::try_from(n).unwrap(), n);
+        assert!(reply(&report(b.address, REPORTER, &claims).await).settled.is_all(), "version {version}");
     }
 }
 
-/// It cannot tell whether there is such a version, so nothing is charged or confirmed, but the POP gets its part.
+/// It cannot find out whether there is such a version, so nothing is charged or confirmed, but the POP gets its part.
 #[tokio::test]
-async fn a_replica_without_the_store_grants_keys_of_a_version_that_it_cannot_know() {
+async fn an_offline_replica_grants_keys_of_an_unknown_version() {
     let store = Shared::new(Config::default().pop_ttl);
     let cut = store.beside();
     let a = Server::start_over(guarded(), store).await;
     let b = Server::start_over(guarded(), Arc::clone(&cut) as _).await;
     let first = put(&a, FIRST, &rules("100/s")).await;
-    tells(&b, first).await;
+    serves(&b, first).await;
     cut.set_gone(true);
     let second = put(&a, ANY, &rules("50/s")).await;
     let alone = reply(&report(b.address, REPORTER, &of_version(second, 50, 1)).await);

@@ -64,7 +64,7 @@ async fn notes(server: &Server) -> Vec<String> {
     kept["versions"].as_array().unwrap().iter().map(|kept| kept["note"].as_str().unwrap().into()).collect()
 }
 
-/// How often the file was found invalid.
+/// Number of times that the file was found invalid.
 async fn errors(server: &Server) -> String {
     metric(server, "weir_sync_rules_file_errors_total").await.to_string()
 }
@@ -81,7 +81,7 @@ async fn both_looked(a: &Server, b: &Server, times: &str) {
 
 /// A store that is empty may be about to get the file's rules, and one in memory is empty at each start.
 #[tokio::test]
-async fn a_gateway_lets_nothing_through_before_the_files_rules_are_in_force() {
+async fn a_gateway_waits_for_the_rules_of_the_file() {
     let file = Watched::new("rules:\n- {name: A, rate: fast}\n");
     let server = Server::start(Config { rules_file: Some(file.path()), ..gateway() }).await;
     let decision = async || check(&server, &json!({"address": "192.0.2.1"})).await["decision"].clone();
@@ -107,7 +107,7 @@ async fn a_gateway_lets_nothing_through_before_the_files_rules_are_in_force() {
 }
 
 #[tokio::test]
-async fn what_several_watch_is_put_once_and_again_when_it_changes() {
+async fn a_file_that_several_watch_is_put_once_per_change() {
     let (store, file) = (Shared::new(Config::default().pop_ttl), Watched::new(&yaml("5/s")));
     let a = Server::start_over(file.config(), store.clone()).await;
     let b = Server::start_over(file.config(), store.clone()).await;
@@ -127,7 +127,7 @@ async fn what_several_watch_is_put_once_and_again_when_it_changes() {
 }
 
 #[tokio::test]
-async fn what_an_operator_puts_over_a_file_stays() {
+async fn an_operators_put_over_a_file_stays() {
     let (store, file) = (Shared::new(Config::default().pop_ttl), Watched::new(&yaml("5/s")));
     let server = Server::start_over(file.config(), store.clone()).await;
     runs(&server, &rules("5/s")).await;

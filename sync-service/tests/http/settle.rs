@@ -1,4 +1,4 @@
-//! Checks that reserve an estimate, and are told later what the request cost.
+//! Checks that reserve an estimate, and learn the cost of the request later.
 //!
 //! Tests of I6.
 
@@ -19,7 +19,7 @@ async fn hundred() -> Server {
     server
 }
 
-/// A check of so much for a key.
+/// A check of `cost` for a key.
 #[allow(clippy::needless_pass_by_value, reason = "plainer to call")]
 fn of(key: &str, cost: u32, fields: Value) -> Value {
     let mut asked = json!({"headers": {"x-api-key": key}, "cost": cost});
@@ -27,7 +27,7 @@ fn of(key: &str, cost: u32, fields: Value) -> Value {
     asked
 }
 
-/// Reserves so much, which must be there; returns the reservation.
+/// Reserves `cost`, which must be there; returns the reservation.
 async fn reserve(server: &Server, key: &str, cost: u32, reserve_s: u32) -> String {
     let reservation = Cell::new(None);
     // What a check before has acquired, and not taken, goes back within an interval.
@@ -49,7 +49,7 @@ async fn is_allowed(server: &Server, key: &str, cost: u32) -> bool {
 }
 
 #[tokio::test]
-async fn what_a_request_did_not_cost_can_be_had_again_and_once() {
+async fn unspent_tokens_are_returned_once() {
     let server = hundred().await;
     let reservation = reserve(&server, "alice", 80, 60).await;
     assert!(!is_allowed(&server, "alice", 30).await, "80 of 100 are reserved");
@@ -73,7 +73,7 @@ async fn what_a_request_did_not_cost_can_be_had_again_and_once() {
 
 /// Under rules that are not strict, the gateway's own bucket or window gets back what a request did not cost.
 #[tokio::test]
-async fn what_comes_back_under_other_rules_can_be_had_here_again() {
+async fn tokens_returned_under_other_rules_are_free_again() {
     let server = Server::start(gateway()).await;
     let rule = |name: &str, fields: Value| {
         let mut rule = json!({"name": name, "key": [{"header": "x-api-key"}],
@@ -105,7 +105,7 @@ async fn what_comes_back_under_other_rules_can_be_had_here_again() {
 /// Ten tokens at three a request are four requests, and one that costs a hundred is one, however soon the next one
 /// comes.
 #[tokio::test]
-async fn what_does_not_fit_is_debt_before_the_next_check() {
+async fn a_cost_that_does_not_fit_is_debt_before_the_next_check() {
     let server = Server::start(gateway()).await;
     let kinds = [
         ("bucket", json!({})),
@@ -139,7 +139,7 @@ async fn what_does_not_fit_is_debt_before_the_next_check() {
 }
 
 #[tokio::test]
-async fn what_a_request_costs_beyond_its_estimate_is_debt() {
+async fn a_cost_beyond_the_estimate_is_debt() {
     let server = hundred().await;
     let reservation = reserve(&server, "alice", 10, 60).await;
     assert_eq!(settle(&server, &reservation, 250).await.status, 200);
@@ -161,7 +161,7 @@ async fn what_a_request_costs_beyond_its_estimate_is_debt() {
 }
 
 #[tokio::test]
-async fn what_is_not_settled_in_time_costs_its_estimate() {
+async fn an_unsettled_reservation_costs_its_estimate() {
     let server = hundred().await;
     let reservation = reserve(&server, "alice", 80, 1).await;
     until(async || settle(&server, "fra/a:1", 0).await.status == 404).await;
@@ -189,7 +189,7 @@ async fn many_are_settled_in_one_body_each_by_itself() {
 }
 
 #[tokio::test]
-async fn a_refused_check_reserves_nothing_and_what_is_wrong_is_told() {
+async fn a_refused_check_reserves_nothing() {
     let server = hundred().await;
     let refused = check(&server, &of("alice", 101, json!({"reserve_s": 60}))).await;
     assert_eq!((&refused["decision"], &refused["reservation"]), (&json!("limit"), &Value::Null), "{refused}");

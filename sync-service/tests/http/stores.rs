@@ -12,7 +12,7 @@ use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::fleet::Seen;
 use weir_store::memory::MemoryStore;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     loses_answers: AtomicBool,
     loses_overrides: AtomicBool,
     keeps_budgets: AtomicBool,
-    /// Held while rule sets are put, but nobody hears of it.
+    /// Held while rule sets are put, but no weir-sync is notified.
     holds_answers: tokio::sync::RwLock<()>,
     accounts: Mutex<Vec<Account>>,
 }
@@ -62,17 +62,17 @@ impl Shared {
         self.is_gone.store(is_gone, Ordering::SeqCst);
     }
 
-    /// As long as this is held, rule sets are put, but nobody hears of it.
+    /// As long as this is held, rule sets are put, but no weir-sync is notified.
     pub(crate) async fn hold_answers(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
         self.holds_answers.write().await
     }
 
-    /// Whether what changes rule sets, overrides and budgets is done, but its answer lost.
+    /// If set, changes of rule sets, overrides and budgets are made, but their answers are lost.
     pub(crate) fn lose_answers(&self, loses: bool) {
         self.loses_answers.store(loses, Ordering::SeqCst);
     }
 
-    /// Whether overrides are changed, but the answer lost.
+    /// If set, overrides are changed, but the answers are lost.
     pub(crate) fn lose_overrides(&self, loses: bool) {
         self.loses_overrides.store(loses, Ordering::SeqCst);
     }
@@ -88,7 +88,7 @@ impl Shared {
         self.is_silent.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it refuses to forget budgets.
+    /// If set, it refuses to forget budgets.
     pub(crate) fn set_keeps_budgets(&self, keeps: bool) {
         self.keeps_budgets.store(keeps, Ordering::SeqCst);
     }
@@ -186,8 +186,8 @@ impl Store for Shared {
         self.or_gone(self.memory.canary())
     }
 
-    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        self.or_gone(self.memory.store_top_keys(member, text))
+    fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
+        self.or_gone(self.memory.store_top_keys(replica, text))
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
@@ -221,8 +221,8 @@ impl Store for Shared {
         })
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
-        self.or_gone(self.memory.note_pops(member, pops))
+    fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()> {
+        self.or_gone(self.memory.store_pop_records(replica, pops))
     }
 
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
@@ -234,7 +234,7 @@ impl Store for Shared {
     }
 }
 
-/// Speaks as much of Redis's protocol as a weir-sync needs to find it in reach, until it is told to
+/// A server with as much of Redis's protocol as a weir-sync needs to find it in reach, until it has to
 /// hang: then it reads and never answers again.
 pub(crate) struct FakeRedis {
     url: String,
@@ -271,7 +271,7 @@ impl Drop for FakeRedis {
     }
 }
 
-/// A full budget: the time, how far ahead its clock is, that it has no members, and a row of four for the one who asks.
+/// A full budget: the time, how far ahead its clock is, that it has no replicas, and a row of four for the caller.
 const FULL: &str = concat!(
     "$51\r\n",
     "\0\0\0\0\0\0\0\0",

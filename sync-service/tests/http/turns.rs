@@ -13,7 +13,7 @@ use crate::stores::Shared;
 
 const TURN: Duration = Duration::from_millis(100);
 
-/// Whether every worker of the gateway has the rule: idle ones answer in turn, and there are at most so many.
+/// True if every worker of the gateway has the rule: idle ones answer in turn, in a bounded number.
 async fn are_all_ruled(server: &Server) -> bool {
     for _ in 0..64 {
         if check(server, &json!({"peek": true})).await["rule"] != "upstream" {
@@ -24,7 +24,7 @@ async fn are_all_ruled(server: &Server) -> bool {
 }
 
 #[tokio::test]
-async fn checks_at_two_gateways_go_on_one_by_one_and_are_told_when_there_is_a_place() {
+async fn queued_checks_at_two_gateways_go_on_one_by_one() {
     let store = Shared::new(Config::default().pop_ttl);
     let one = Server::start_over(gateway(), store.clone()).await;
     let other = Server::start_over(Config { replica: Some("b".into()), ..gateway() }, store.clone()).await;
@@ -50,7 +50,7 @@ async fn checks_at_two_gateways_go_on_one_by_one_and_are_told_when_there_is_a_pl
     for (answer, _) in &limited {
         assert_eq!((&answer["decision"], &answer["retry_after_s"]), (&json!("limit"), &json!(1)), "{answer}");
     }
-    // A cost is so many turns at once; more than the queue has never fits.
+    // A cost takes as many turns at once; more than the queue has never fits.
     let dear = check(&one, &json!({"cost": 6})).await;
     assert_eq!(dear["decision"], "limit", "{dear}");
 }

@@ -15,16 +15,17 @@ const RATIO: f64 = 0.005;
 
 /// The admit ratio of a budget by the formula; none if it is 0 or 1, or if a part of the demand fades.
 pub(super) fn ratio(entry: &PlanEntry, account: &Account, terms: &GrantSettings) -> Option<f64> {
-    let fades = account.members.iter().any(|member| member.age_us.saturating_mul(1_000) > terms.interval_ns);
-    let asked = account.members.iter().filter(|member| member.demand.milli > 0);
-    let pops: u32 = asked.map(|member| member.demand.askers).sum();
+    let fades =
+        account.replicas.iter().any(|replica| replica.age_us.saturating_mul(1_000) > terms.interval_ns);
+    let asked = account.replicas.iter().filter(|replica| replica.demand.milli > 0);
+    let pops: u32 = asked.map(|replica| replica.demand.askers).sum();
     if fades || pops <= 1 || !entry.sharing.floors.is_empty() {
         return None;
     }
     let token_ns = entry.quota.token_ns() as f64;
     let (rate, burst) = (1e9 / token_ns, f64::from(entry.quota.burst()));
     let level = burst - account.deficit_ns as f64 / token_ns;
-    let demand = account.members.iter().map(|member| member.demand.milli).sum::<u64>() as f64 / 1e3;
+    let demand = account.replicas.iter().map(|replica| replica.demand.milli).sum::<u64>() as f64 / 1e3;
     let target = (0.1 * burst + 0.2 * rate).min(burst - 0.1 * rate);
     let steepness = if level > target { 4.0 } else { 1.0 };
     let part = (rate + steepness * (level - target)) / demand;

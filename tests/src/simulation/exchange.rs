@@ -193,7 +193,7 @@ impl World {
                 Answer::Report(StoreReplies { accounts, acquired, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
-                self.store.record_pops(&tick.notes);
+                self.store.record_pops(&tick.rule_sets);
                 Answer::Tick(self.store.hot(tick.listing.items(), now), self.store.rule_set.clone())
             }
             Question::Look(look) => {

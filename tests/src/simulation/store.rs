@@ -12,7 +12,7 @@ use weir_budget::budget::{Account, Budget, BudgetId, SourceId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Escrow, EscrowId};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::PlanEntry;
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_budget::store_clock::StoreTime;
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
@@ -50,7 +50,7 @@ pub struct Store {
     /// The rule set that is current. Losing data does not lose it here.
     pub rule_set: RuleSet,
     /// Each POP's rule set, as last recorded by a weir-sync.
-    pub pop_records: BTreeMap<String, PopNote>,
+    pub pop_records: BTreeMap<String, PopRuleSet>,
     snapshots: BTreeMap<u64, State>,
     swept_us: u64,
     reported: ByHash<BudgetId, Reported>,
@@ -240,7 +240,7 @@ impl Store {
     }
 
     /// Records the POPs' rule sets.
-    pub fn record_pops(&mut self, records: &[PopNote]) {
+    pub fn record_pops(&mut self, records: &[PopRuleSet]) {
         self.pop_records.extend(records.iter().map(|record| (record.pop.clone(), record.clone())));
     }
 

@@ -8,7 +8,7 @@ use weir_budget::budget::{Account, BudgetId};
 use weir_budget::divide::GrantSettings;
 use weir_budget::hot::HotKey;
 use weir_budget::hub::{BanListing, Hub, HubSettings, Look, Pending, ReportResult, StoreReplies, Tick};
-use weir_budget::report_limits::{KnownRule, Refusal, Speaker};
+use weir_budget::report_limits::{KnownRule, Refusal, Reporter};
 use weir_budget::store_clock::{Bounds, StoreClock};
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::SECOND_NS;
@@ -189,7 +189,7 @@ impl Sync {
     /// A report comes in.
     pub fn observe(&mut self, report: &[u8], now: u64) -> Pending {
         let report = Report::decode(report).expect("a good report");
-        self.hub.report(Speaker::Pop, self.clock.at(now), self.wall.at_us(now), report)
+        self.hub.report(Reporter::Pop, self.clock.at(now), self.wall.at_us(now), report)
     }
 
     /// The rule set that POPs fetch, if it knows one.
@@ -293,8 +293,8 @@ impl Link {
 }
 
 fn hub(member: &str, terms: GrantSettings, known_rules: &[KnownRule]) -> Hub {
-    let settings = HubSettings { member: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
+    let settings = HubSettings { replica: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
     let mut hub = Hub::new(settings);
-    hub.know_rules(u64::MAX, known_rules.to_vec());
+    hub.set_rules(u64::MAX, known_rules.to_vec());
     hub
 }

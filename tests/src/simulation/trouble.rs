@@ -1,7 +1,7 @@
 //! The events that are faults, and what each is stated to cost.
 
 use weir_budget::budget::BudgetId;
-use weir_budget::records::SPILL_KEPT_US;
+use weir_budget::records::UNUSED_KEPT_US;
 use weir_budget::store_clock::MARGIN_US;
 
 use super::faults::{self, Fault};
@@ -77,7 +77,7 @@ impl World {
         for (_, _, account) in self.reference.accounts_mut() {
             account.is_forgiven(forward_ns, since);
             // Refill that a full budget seems to have lost pays for late reports.
-            account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
+            account.lend(forward_ns.min(UNUSED_KEPT_US * 1_000));
         }
     }
 

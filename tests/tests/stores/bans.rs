@@ -19,7 +19,7 @@ use crate::{POP_TTL, connected, connected_with, memory, memory_with};
 const HOUR_MS: u32 = 3_600_000;
 
 fn key(rule: &str, value: &[u8], for_ms: u32) -> BannedKey {
-    BannedKey { id: BudgetId::new(rule.into(), value.to_vec()), for_ms, said: BanState::Banned }
+    BannedKey { id: BudgetId::new(rule.into(), value.to_vec()), for_ms, state: BanState::Banned }
 }
 
 /// The list by key.
@@ -57,10 +57,10 @@ async fn a_ban_leaves_when_it_ends(store: &dyn Store) {
 }
 
 async fn an_operators_override_replaces_the_previous_state(store: &dyn Store) {
-    let said = |said: BanState, for_ms: u32| BannedKey { said, ..key("r", b"v", for_ms) };
+    let said = |said: BanState, for_ms: u32| BannedKey { state: said, ..key("r", b"v", for_ms) };
     let all = async |mine: &[BannedKey]| -> Vec<(BanState, bool)> {
         let listed = store.bans(mine).await.unwrap();
-        listed.into_iter().map(|key| (key.said, key.for_ms > FORGOTTEN_MS)).collect()
+        listed.into_iter().map(|key| (key.state, key.for_ms > FORGOTTEN_MS)).collect()
     };
     let (banned, forgotten) = ([(BanState::Banned, true)], [(BanState::Forgotten, false)]);
     assert_eq!(all(&[said(BanState::Banned, HOUR_MS)]).await, banned);
@@ -113,7 +113,7 @@ async fn random_calls_agree_with_the_reference(store: &dyn Store) {
                         BanState::Forgotten,
                     ]);
                     let for_ms = random.pick(if said == BanState::Banned { &lengths } else { &lengths[..2] });
-                    BannedKey { said, ..key(&rule, &[random.pick(b"abcdefgh")], for_ms) }
+                    BannedKey { state: said, ..key(&rule, &[random.pick(b"abcdefgh")], for_ms) }
                 })
                 .collect();
             let before_us = u64::try_from(started.elapsed().as_micros()).unwrap();

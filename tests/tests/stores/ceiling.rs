@@ -26,7 +26,7 @@ fn flood(values: std::ops::Range<u64>) -> Vec<PlanEntry> {
 }
 
 fn batch(entries: &[PlanEntry]) -> ChargeBatch<'_> {
-    ChargeBatch { member: "eu", pop: "fra1", entries }
+    ChargeBatch { replica: "eu", pop: "fra1", entries }
 }
 
 // I2

@@ -102,7 +102,7 @@ type Reported = (u64, Quota, [(&'static str, Vec<Count>, u64); 2]);
 fn charges_of((_, quota, pops): &Reported) -> Vec<Charge<'_>> {
     let charge = |pop: &'static str, counts, milli| {
         let demand = Demand { milli, askers: 1 };
-        Charge { quota: *quota, member: "m", demand, pop, counts }
+        Charge { quota: *quota, replica: "m", demand, pop, counts }
     };
     let joined = if pops.iter().all(|(_, counts, _)| !counts.is_empty()) { 2 } else { 1 };
     pops.iter().take(joined).map(|(pop, counts, milli)| charge(pop, counts, *milli)).collect()

@@ -36,7 +36,7 @@ async fn with_a_store_of(timeout_ms: u32, options: Options) -> (Cluster, RedisSt
 async fn charge_all(store: &RedisStore, admitted: u64) -> Vec<Result<u64, StoreError>> {
     let entries: Vec<PlanEntry> =
         (0..KEYS).map(|key| entry(&[key], slow(), vec![count(1, admitted, admitted)])).collect();
-    let accounts = store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await;
+    let accounts = store.charge(&ChargeBatch { replica: "fra", pop: "fra1", entries: &entries }).await;
     accounts.into_iter().map(|account| account.map(|account| account.charged)).collect()
 }
 

@@ -169,7 +169,7 @@ async fn a_client_certificate_is_presented_to_a_cluster() {
     let store = open_with(&cluster.url(), &files);
     let entries: Vec<_> = (0..60).map(|key| entry(&[key], slow(), vec![count(1, 5, 5)])).collect();
     until("every key to be charged", async || {
-        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &entries };
+        let batch = ChargeBatch { replica: "fra", pop: "fra1", entries: &entries };
         store.charge(&batch).await.iter().all(Result::is_ok).then_some(())
     })
     .await;

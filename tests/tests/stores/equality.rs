@@ -88,11 +88,11 @@ async fn random_calls_agree_with_the_reference(store: &dyn Store, seed: u64) {
     let (mut fan_out_most, mut deepest, mut paid) = (0, 0, 0);
     for report in 0..REPORTS as u64 {
         let entries: Vec<PlanEntry> = (0..=random.below(3)).map(|_| random.entry(report)).collect();
-        let (member, pop) = (random.pick(&["fra", "iad/0", "iad/1"]), random.pick(&["one", "two"]));
-        let accounts = all(store.charge(&ChargeBatch { member, pop, entries: &entries }).await);
+        let (replica, pop) = (random.pick(&["fra", "iad/0", "iad/1"]), random.pick(&["one", "two"]));
+        let accounts = all(store.charge(&ChargeBatch { replica, pop, entries: &entries }).await);
         for (entry, account) in entries.iter().zip(accounts) {
             let budget = reference.entry(entry.id.clone()).or_default();
-            let expected = budget.charge(account.now_us, &entry.charge(member, pop));
+            let expected = budget.charge(account.now_us, &entry.charge(replica, pop));
             assert_eq!(account, expected, "seed {seed}, report {report}, {entry:?}");
             fan_out_most = fan_out_most.max(account.fan_out);
             deepest = deepest.max(account.deficit_ns);

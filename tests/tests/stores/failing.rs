@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redis::AsyncCommands;
-use weir_budget::budget::{GRACE_US, KEPT_US_MAX, MEMBERS_MAX};
+use weir_budget::budget::{GRACE_US, KEPT_US_MAX, REPLICAS_MAX};
 use weir_budget::hot::HotKey;
 use weir_protocol::quota::Period;
 use weir_protocol::sharing::Sharing;
@@ -88,12 +88,12 @@ async fn an_invalid_hot_key_is_left_out() {
 async fn a_budget_is_one_key_with_a_hash_tag() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let mut members = 0;
-    for region in 0..MEMBERS_MAX * 2 {
+    let mut replicas = 0;
+    for region in 0..REPLICAS_MAX * 2 {
         let of = entry(&[10, 0xff], slow(), vec![]);
-        members = charge_as(&store, &format!("region-{region}"), "fra1", of).await.unwrap().members.len();
+        replicas = charge_as(&store, &format!("region-{region}"), "fra1", of).await.unwrap().replicas.len();
     }
-    assert_eq!(members, MEMBERS_MAX);
+    assert_eq!(replicas, REPLICAS_MAX);
     let keys: Vec<String> = connection.keys("*budget*").await.unwrap();
     assert_eq!(keys, ["weir:budget:{per-address:0aff}"]);
 }

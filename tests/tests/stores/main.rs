@@ -145,11 +145,11 @@ async fn charge(store: &dyn Store, entry: PlanEntry) -> Result<Account, StoreErr
 
 async fn charge_as(
     store: &dyn Store,
-    member: &str,
+    replica: &str,
     pop: &str,
     entry: PlanEntry,
 ) -> Result<Account, StoreError> {
-    let batch = ChargeBatch { member, pop, entries: &[entry] };
+    let batch = ChargeBatch { replica, pop, entries: &[entry] };
     let mut accounts = store.charge(&batch).await;
     assert_eq!(accounts.len(), 1);
     accounts.remove(0)

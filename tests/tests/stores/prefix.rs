@@ -3,7 +3,7 @@
 use redis::AsyncCommands as _;
 use weir_budget::ban::{BanState, BannedKey};
 use weir_budget::hot::HotKey;
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_protocol::sharing::Sharing;
 use weir_store::Store;
 use weir_store::redis::{Options, Redis as RedisStore};
@@ -38,10 +38,10 @@ async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     let (sharing, quota) = (Sharing::of(slow()), slow());
     let hot = HotKey { id: id(name.as_bytes()), quota, sharing, rests: false, rank: 1 };
     let hot = store.hot(&[hot]).await.unwrap();
-    let ban = BannedKey { id: id(name.as_bytes()), for_ms: 60_000, said: BanState::Banned };
+    let ban = BannedKey { id: id(name.as_bytes()), for_ms: 60_000, state: BanState::Banned };
     let bans = store.bans(&[ban]).await.unwrap();
-    let note = PopNote { pop: name.into(), version: 0, refused: 0 };
-    store.note_pops("fra/a", &[note]).await.unwrap();
+    let rule_set = PopRuleSet { pop: name.into(), version: 0, refused: 0 };
+    store.store_pop_records("fra/a", &[rule_set]).await.unwrap();
     let pops = (store.register(name).await.unwrap(), store.fleet().await.unwrap().len());
     store.store_top_keys(name, "text").await.unwrap();
     let top_keys = store.top_keys().await.unwrap();

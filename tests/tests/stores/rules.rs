@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_store::Store;
-use weir_store::fleet::NOTES_MAX;
+use weir_store::fleet::POP_RECORDS_MAX;
 use weir_store::rules::{NewVersion, Stored, VERSIONS_KEPT};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -115,8 +115,8 @@ async fn the_largest_document_is_accepted(store: &dyn Store) {
     assert_eq!(store.get_rules(version).await.unwrap(), Some(document));
 }
 
-fn noted(pop: &str, version: u64, refused: u64) -> PopNote {
-    PopNote { pop: pop.into(), version, refused }
+fn noted(pop: &str, version: u64, refused: u64) -> PopRuleSet {
+    PopRuleSet { pop: pop.into(), version, refused }
 }
 
 /// Name, region, replica, version, refused.
@@ -132,20 +132,20 @@ fn row(pop: &str, member: (&str, &str), version: u64, refused: u64) -> (String, 
 async fn silent_pops_leave_the_list(store: &dyn Store) {
     let start = Instant::now();
     assert_eq!(fleet(store).await, []);
-    store.note_pops("fra/a", &[noted("fra1", 5, 0), noted("fra2", 6, 7)]).await.unwrap();
-    store.note_pops("iad/a", &[noted("iad1", 0, 0)]).await.unwrap();
-    store.note_pops("fra/a", &[]).await.unwrap();
+    store.store_pop_records("fra/a", &[noted("fra1", 5, 0), noted("fra2", 6, 7)]).await.unwrap();
+    store.store_pop_records("iad/a", &[noted("iad1", 0, 0)]).await.unwrap();
+    store.store_pop_records("fra/a", &[]).await.unwrap();
     let of_iad = row("iad1", ("iad", "a"), 0, 0);
     let all = [row("fra1", ("fra", "a"), 5, 0), row("fra2", ("fra", "a"), 6, 7), of_iad.clone()];
     assert_eq!(fleet(store).await, all);
-    store.note_pops("fra/a", &[noted("fra1", 8, 0)]).await.unwrap();
-    store.note_pops("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
+    store.store_pop_records("fra/a", &[noted("fra1", 8, 0)]).await.unwrap();
+    store.store_pop_records("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
     let all = [row("fra1", ("fra", "a"), 8, 0), row("fra2", ("fra", "b"), 6, 7), of_iad];
     assert_eq!(fleet(store).await, all, "the later of one replica, the lower of two");
     let age_us = store.fleet().await.unwrap()[0].age_us;
     assert!(u128::from(age_us) <= start.elapsed().as_micros(), "{age_us}");
     until("the silent to be forgotten", async || {
-        store.note_pops("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
+        store.store_pop_records("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
         (fleet(store).await == [row("fra2", ("fra", "b"), 9, 0)]).then_some(())
     })
     .await;
@@ -154,18 +154,18 @@ async fn silent_pops_leave_the_list(store: &dyn Store) {
 
 async fn any_pop_name_and_version_is_accepted(store: &dyn Store) {
     let odd = "a b/c 1 2\r\n\0\u{e9}";
-    store.note_pops("fra/a", &[noted(odd, u64::MAX, u64::MAX)]).await.unwrap();
+    store.store_pop_records("fra/a", &[noted(odd, u64::MAX, u64::MAX)]).await.unwrap();
     assert_eq!(fleet(store).await, [row(odd, ("fra", "a"), u64::MAX, u64::MAX)]);
 }
 
 // I2
 async fn the_pop_records_are_bounded(store: &dyn Store) {
-    let pops: Vec<_> = (0..NOTES_MAX + 50).map(|n| noted(&format!("pop-{n}"), 1, 0)).collect();
+    let pops: Vec<_> = (0..POP_RECORDS_MAX + 50).map(|n| noted(&format!("pop-{n}"), 1, 0)).collect();
     for pops in pops.chunks(1_000) {
-        store.note_pops("fra/a", pops).await.unwrap();
+        store.store_pop_records("fra/a", pops).await.unwrap();
     }
     let seen = fleet(store).await;
     // In Redis one of the notes is the weir-sync's own.
-    assert!((NOTES_MAX - 1..=NOTES_MAX).contains(&seen.len()), "{} notes", seen.len());
-    assert!(seen.iter().any(|pop| pop.0 == format!("pop-{}", NOTES_MAX + 49)), "the newest stay");
+    assert!((POP_RECORDS_MAX - 1..=POP_RECORDS_MAX).contains(&seen.len()), "{} records", seen.len());
+    assert!(seen.iter().any(|pop| pop.0 == format!("pop-{}", POP_RECORDS_MAX + 49)), "the newest stay");
 }

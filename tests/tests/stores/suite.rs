@@ -161,10 +161,10 @@ async fn a_changed_quota_keeps_the_fraction_of_the_burst(store: &dyn Store) {
 async fn a_batch_is_answered_in_order(store: &dyn Store) {
     let entries: Vec<_> =
         (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
-    let accounts = all(store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await);
+    let accounts = all(store.charge(&ChargeBatch { replica: "fra", pop: "fra1", entries: &entries }).await);
     let charged: Vec<u64> = accounts.iter().map(|account| account.charged).collect();
     assert_eq!(charged, (1..=200).collect::<Vec<_>>());
-    let none = ChargeBatch { member: "fra", pop: "fra1", entries: &[] };
+    let none = ChargeBatch { replica: "fra", pop: "fra1", entries: &[] };
     assert!(store.charge(&none).await.is_empty());
 }
 
@@ -178,10 +178,10 @@ async fn every_regions_demand_is_kept(store: &dyn Store) {
     let first = charge_as(store, "iad", "iad1", with(2_000, 2)).await.unwrap();
     let account = charge_as(store, "fra", "fra2", with(3_000, 3)).await.unwrap();
     let demands: Vec<_> =
-        account.members.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
+        account.replicas.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
     assert_eq!(demands, [("fra", 3_000, 3), ("iad", 2_000, 2)]);
-    assert_eq!(account.members[0].age_us, 0);
-    assert_eq!(account.members[1].age_us, account.now_us - first.now_us);
+    assert_eq!(account.replicas[0].age_us, 0);
+    assert_eq!(account.replicas[1].age_us, account.now_us - first.now_us);
 }
 
 async fn live_pops_are_counted(store: &dyn Store) {

@@ -37,14 +37,14 @@ async fn waiting_charges_share_one_call() {
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let (keys, names) = ([b"a", b"b"], (0..POPS).map(|pop| format!("pop{pop}")).collect::<Vec<_>>());
     let look = [entry(b"look", quota(1, Period::Second, 1), vec![])];
-    store.charge(&ChargeBatch { member: "fra", pop: "", entries: &look }).await.remove(0).unwrap();
+    store.charge(&ChargeBatch { replica: "fra", pop: "", entries: &look }).await.remove(0).unwrap();
     let mut references: BTreeMap<&[u8], Budget> = BTreeMap::new();
     for round in 1..=5 {
         let before = scripts(&mut connection).await;
         let reports = names.iter().zip(0..).map(|(name, pop)| {
             let entries = keys.map(|key| reported(key, pop, round));
             let store = &store;
-            async move { store.charge(&ChargeBatch { member: "fra", pop: name, entries: &entries }).await }
+            async move { store.charge(&ChargeBatch { replica: "fra", pop: name, entries: &entries }).await }
         });
         let answers: Vec<Vec<Account>> = join_all(reports)
             .await
@@ -58,7 +58,7 @@ async fn waiting_charges_share_one_call() {
             let reference = references.entry(key.as_slice()).or_default();
             for ((name, pop), accounts) in names.iter().zip(0..).zip(&answers) {
                 let PlanEntry { quota, demand, counts, .. } = reported(*key, pop, round);
-                let charge = Charge { quota, member: "fra", demand, pop: name, counts: &counts };
+                let charge = Charge { quota, replica: "fra", demand, pop: name, counts: &counts };
                 assert_eq!(
                     accounts[at],
                     reference.charge(accounts[at].now_us, &charge),

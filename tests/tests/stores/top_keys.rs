@@ -1,7 +1,7 @@
 //! The top keys that weir-syncs report: the same in every store.
 
 use redis::AsyncCommands;
-use weir_store::{Store, TOP_KEYS_MEMBERS_MAX};
+use weir_store::{Store, TOP_KEYS_REPLICAS_MAX};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -38,12 +38,12 @@ async fn silent_members_are_forgotten(store: &dyn Store) {
 }
 
 async fn the_replicas_are_bounded(store: &dyn Store) {
-    for n in 0..TOP_KEYS_MEMBERS_MAX + 5 {
+    for n in 0..TOP_KEYS_REPLICAS_MAX + 5 {
         store.store_top_keys(&format!("m{n}"), "text").await.unwrap();
     }
     let stored = stored(store).await;
-    assert_eq!(stored.len(), TOP_KEYS_MEMBERS_MAX);
-    assert!(stored.iter().any(|(member, _)| *member == format!("m{}", TOP_KEYS_MEMBERS_MAX + 4)));
+    assert_eq!(stored.len(), TOP_KEYS_REPLICAS_MAX);
+    assert!(stored.iter().any(|(member, _)| *member == format!("m{}", TOP_KEYS_REPLICAS_MAX + 4)));
 }
 
 #[tokio::test]

@@ -37,8 +37,10 @@ pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str
             "is that the port of weir-sync's API (listen)? If it has a certificate, the address begins with \
              https://"
         }
-        ClientError::Http(_) | ClientError::Body(_) if shown_by.is_some() => "weir-sync's log may say why",
-        ClientError::Http(_) | ClientError::Body(_) => "try again; weir-sync's log may say why",
+        ClientError::Http(_) | ClientError::Body(_) if shown_by.is_some() => {
+            "weir-sync's log may have the reason"
+        }
+        ClientError::Http(_) | ClientError::Body(_) => "try again; weir-sync's log may have the reason",
         ClientError::Late(_) => "is the machine, or its store, busy? --timeout-s waits longer",
     };
     // Without a connection, the request was not sent.
@@ -59,9 +61,9 @@ fn with_source(error: &hyper::Error) -> String {
 fn not_connected(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "does weir-sync run, and listen there? --url (or WEIR_URL) says where it is"
+            "does weir-sync run, and listen there? --url (or WEIR_URL) sets its address"
         }
-        _ => "is the address right? --url (or WEIR_URL) says where weir-sync is",
+        _ => "is the address right? --url (or WEIR_URL) sets it",
     }
 }
 

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_rules_of_weir_is_told_apart_from_a_rule_set() {
+    fn a_file_without_rules_of_weir_is_no_rule_set() {
         assert!(of(RULES.as_bytes()).is_none() && of(b"a: [").is_none() && of(b"[]").is_none());
         for text in [
             "kind: HTTPRoute\nspec: {rules: [{matches: []}]}",

@@ -163,7 +163,7 @@ fn sharing(rule: &Rule) -> Vec<String> {
         );
     }
     if !strict && *local_burst < rule.quota.burst() {
-        lines.push(format!("A POP lets {local_burst} through before the fleet has heard of a key."));
+        lines.push(format!("A POP lets {local_burst} through before the fleet knows a key."));
     }
     if !floors.is_empty() {
         let floors: Vec<_> = floors.iter().map(|f| format!("{} {} %", f.region, f.percent)).collect();

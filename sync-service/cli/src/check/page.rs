@@ -124,7 +124,7 @@ fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
     };
     let pops = u64::from(fleet.pops);
     let at_all = u64::from(rule.algorithm.limit()) * pops;
-    let told = match &rule.algorithm {
+    let overshoot = match &rule.algorithm {
         // A single POP counts everything, and no other's counts are late.
         _ if pops == 1 && rule.sharing.refill_policy == RefillPolicy::Continuous => {
             "0, as one POP counts everything.".into()
@@ -146,7 +146,7 @@ fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
         }
         _ => format!("a key gets {at_all} in the same time, as each POP counts for itself."),
     };
-    Some(told + later)
+    Some(overshoot + later)
 }
 
 /// Number of buckets that a slot can distinguish, per entry that it has room for.

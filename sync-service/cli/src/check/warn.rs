@@ -104,7 +104,7 @@ fn of_rule(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warni
         warnings.push(Warning::at(at("match"), NOT_HOLDS));
     }
     if rule.enforcement.mode == Mode::Enforce && rule.enforcement.percent == 0 {
-        warnings.push(Warning::at(at("enforced_percent"), "never limits: mode: shadow says the same"));
+        warnings.push(Warning::at(at("enforced_percent"), "never limits: mode: shadow does the same"));
     }
     warnings.extend(of_spellings(&rule.matches, &at_match));
     warnings.extend(of_key(&rule.key, set.attributes(), at));

@@ -168,11 +168,11 @@ mod tests {
 
     #[test]
     fn names_what_is_given_twice_and_where() {
-        let said = |text: &str| json(text.as_bytes()).unwrap_err().to_string();
-        assert_eq!(said("{\"a\": 1,\n \"a\": 1}"), "the field `a` is given twice at line 2 column 4");
-        assert!(said(r#"{"b": [{"\u0061": 1, "a": null}]}"#).contains("`a` is given twice"));
-        assert!(said("{} {}").contains("trailing"));
-        assert!(said(&"[".repeat(10_000)).contains("recursion"));
+        let error = |text: &str| json(text.as_bytes()).unwrap_err().to_string();
+        assert_eq!(error("{\"a\": 1,\n \"a\": 1}"), "the field `a` is given twice at line 2 column 4");
+        assert!(error(r#"{"b": [{"\u0061": 1, "a": null}]}"#).contains("`a` is given twice"));
+        assert!(error("{} {}").contains("trailing"));
+        assert!(error(&"[".repeat(10_000)).contains("recursion"));
     }
 
     proptest! {

@@ -8,7 +8,7 @@ use serde_saphyr::{Error, MessageFormatter as _, UserMessageFormatter};
 
 /// Error message for the author of the text.
 pub(super) fn of(error: &Error) -> String {
-    let told: Cow<'_, str> = match error {
+    let message: Cow<'_, str> = match error {
         Error::ExternalMessage { source, .. } => match &**source {
             ExternalMessageSource::Parser(error) => of_text(error.kind()),
             _ => None,
@@ -22,7 +22,7 @@ pub(super) fn of(error: &Error) -> String {
         error => of_value(error).map(Into::into),
     }
     .unwrap_or_else(|| UserMessageFormatter.format_message(error));
-    told.into_owned()
+    message.into_owned()
 }
 
 /// Message for valid YAML with invalid values.

@@ -197,15 +197,15 @@ fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) 
         Some(_) => {}
     }
     let mut lost = Vec::new();
-    let mut note = |is: bool, text| lost.extend(is.then_some(text));
+    let mut add_lost = |is: bool, text| lost.extend(is.then_some(text));
     let has_metric = is(written.detailed_metric) || is(written.value_to_metric);
-    note(
+    add_lost(
         has_metric,
         "values are not in Weir's metrics, which are by rule: detailed_metric and value_to_metric are left out",
     );
-    note(written.metadata.is_some(), "metadata is left out: answers carry none");
+    add_lost(written.metadata.is_some(), "metadata is left out: answers carry none");
     let is_in_shadow = is(written.shadow_mode);
-    note(is_in_shadow && written.rate_limit.is_none(), "shadow_mode without a rate_limit says nothing");
+    add_lost(is_in_shadow && written.rate_limit.is_none(), "shadow_mode without a rate_limit has no effect");
     let limit = written.rate_limit.and_then(|limit| {
         let place = format!("{file}:{}", limit.referenced.line());
         read_limit(limit.value, place, is_in_shadow).map_err(|wrong| errors.extend(wrong)).ok()
@@ -234,7 +234,7 @@ fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<I
         (_, Some(unit), Some(count)) => {
             if count > TOKENS_MAX {
                 wrong(&format!(
-                    "requests_per_unit: expected at most {TOKENS_MAX}: say it for a shorter unit"
+                    "requests_per_unit: expected at most {TOKENS_MAX}: write it for a shorter unit"
                 ));
             }
             let known = Unit::NAMES.into_iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));

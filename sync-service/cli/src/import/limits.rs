@@ -59,7 +59,7 @@ pub(super) fn of(domain: &Domain) -> Result<Vec<CountedLimit<'_>>, String> {
             } else {
                 errors.push(format!(
                     "{}: replaces: a sibling with a value of its own takes some of these descriptors, and rules \
-                     cannot say that of another descriptor of the request: write the values that are to replace one \
+                     cannot express that for another descriptor: write the values that are to replace one \
                      by one",
                     by.limit.place
                 ));

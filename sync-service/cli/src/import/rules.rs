@@ -27,7 +27,7 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
     let mut errors = Vec::new();
     for domain in domains {
         let limits = limits::of(domain).map_err(|error| errors.push(error)).unwrap_or_default();
-        note(&domain.nodes, &mut written.text);
+        write_lost(&domain.nodes, &mut written.text);
         for limit in &limits {
             written.rule(domain, limit);
         }
@@ -37,7 +37,7 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
     }
     if errors.is_empty() {
         let read = Document::read(written.text.as_bytes(), Form::Yaml);
-        let told = |error: &ConfigError| {
+        let message = |error: &ConfigError| {
             let ConfigError { place, problem } = error;
             let number =
                 place.strip_prefix("rules[").and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
@@ -46,18 +46,18 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
                 None => format!("the rules cannot be written: {place}: {problem}"),
             }
         };
-        errors.extend(read.err().iter().flatten().map(told));
+        errors.extend(read.err().iter().flatten().map(message));
     }
     if errors.is_empty() { Ok(written.text) } else { Err(errors.join("\n")) }
 }
 
 /// Writes comments for fields that are dropped without harm.
-fn note(nodes: &[DescriptorNode], text: &mut String) {
+fn write_lost(nodes: &[DescriptorNode], text: &mut String) {
     for node in nodes {
         for what in &node.lost {
             let _ = writeln!(text, "# warning: {}: {what}", node.place);
         }
-        note(&node.nodes, text);
+        write_lost(&node.nodes, text);
     }
 }
 
@@ -190,12 +190,12 @@ fn part(node: &DescriptorNode) -> Option<String> {
     is_apart.then(|| format!("{{jwt_claim: [ratelimit, entry, {}]}}", quoted(&node.key)))
 }
 
-fn test(name: &str, says: &str) -> String {
-    format!("{{name: [ratelimit, {name}], {says}}}")
+fn test(name: &str, condition: &str) -> String {
+    format!("{{name: [ratelimit, {name}], {condition}}}")
 }
 
-fn of_entry(key: &str, says: &str) -> String {
-    test(&format!("entry, {}", quoted(key)), says)
+fn of_entry(key: &str, condition: &str) -> String {
+    test(&format!("entry, {}", quoted(key)), condition)
 }
 
 /// A test of a value by a wildcard.

@@ -53,7 +53,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
     require_none(matches, &warnings)?;
     if tried["is_same"] == true {
         let version = Names::known(api).await.of(version);
-        let sentence = format!("version {version} says just that already: no canary begins");
+        let sentence = format!("version {version} is the same already: no canary begins");
         return Err(Failure::refused(sentence));
     }
     let mut answer = file.accepted(api, api.try_ask(ask().comment(matches.get_one("comment"))?).await?)?;
@@ -90,7 +90,7 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     let version = Names::for_people(api, matches).await.of(answer["version"].as_u64().unwrap_or_default());
-    Ok(CommandOutput::new(answer, format!("Version {version} is what canary {id} said, for all POPs.\n")))
+    Ok(CommandOutput::new(answer, format!("Version {version} is the rule set of canary {id}, for all POPs.\n")))
 }
 
 /// Ends the canary.

@@ -40,7 +40,9 @@ pub(super) fn wait() -> Arg {
         .default_missing_value(WAIT_S_DEFAULT)
         .value_parser(seconds)
         .conflicts_with_all(["pops", "region"])
-        .help("Wait until all POPs run it, 30 seconds at most or as said, and end with 1 if one does not")
+        .help(
+            "Wait until all POPs run it, for at most SECONDS (30 by default), and end with 1 if one does not",
+        )
 }
 
 /// Contents of a rules file.
@@ -99,7 +101,7 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     });
     let made = names.of(made);
     let head = match (is_same, current) {
-        (true, _) => format!("Version {made} says just that already: nothing was put.\n"),
+        (true, _) => format!("Version {made} is the same already: nothing was put.\n"),
         (false, 0) => format!("Version {made} is the first.\n"),
         (false, _) => format!("Version {made} replaces {}.\n", names.of(current)),
     };
@@ -136,7 +138,7 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     let is_same = tried.answer["is_same"] == true;
     let (path, current) = (file.path, Names::for_people(api, matches).await.of(tried.current));
     let head = match (is_same, tried.current) {
-        (true, _) => format!("{path} says just what version {current} says.\n"),
+        (true, _) => format!("{path} is the same as version {current}.\n"),
         (false, 0) => format!("{path} would be the first version.\n"),
         (false, _) => format!("{path} differs from version {current}.\n"),
     };

@@ -42,13 +42,13 @@ pub struct BannedKey {
     /// Remaining time in milliseconds; at most [`BAN_MS_MAX`].
     pub for_ms: u32,
     /// State of the key. Keys that a list returns do not distinguish an operator's bans.
-    pub said: BanState,
+    pub state: BanState,
 }
 
 impl BannedKey {
     /// True if it is a reset.
     pub fn is_forgotten(&self) -> bool {
-        self.said == BanState::Forgotten
+        self.state == BanState::Forgotten
     }
 
     /// Returns the end of an entry that is added to the list at `now_us`.
@@ -72,13 +72,13 @@ impl FromStr for BannedKey {
 
     /// Parses a key; its ban has 0 ms.
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let (text, said) = match text.strip_suffix(FORGOTTEN) {
+        let (text, state) = match text.strip_suffix(FORGOTTEN) {
             Some(text) => (text, BanState::Forgotten),
             None => (text, BanState::Banned),
         };
         let parts = text.rsplit_once(' ').filter(|(rule, _)| (1..=RULE_NAME_MAX).contains(&rule.len()));
         let id = parts.and_then(|(rule, value)| Some(BudgetId::new(rule.into(), value_of(value)?)));
-        id.map(|id| Self { id, for_ms: 0, said }).ok_or(TextError("<rule> <value in hex>"))
+        id.map(|id| Self { id, for_ms: 0, state }).ok_or(TextError("<rule> <value in hex>"))
     }
 }
 
@@ -108,7 +108,7 @@ impl BanList {
     pub fn exchange(&mut self, mine: &[BannedKey], now_us: u64) -> Vec<BannedKey> {
         self.expire(now_us);
         for key in mine {
-            match key.said {
+            match key.state {
                 BanState::Banned => drop(self.add(&key.id, key.until_us(now_us), now_us)),
                 BanState::Ordered | BanState::Forgotten => {
                     drop(self.put(&key.id, key.until_us(now_us), key.is_forgotten(), now_us));
@@ -122,8 +122,8 @@ impl BanList {
     pub fn live(&self, now_us: u64) -> Vec<BannedKey> {
         let live = self.stands.iter().filter_map(|(id, stands)| {
             let for_ms = remaining_ms(stands.until_us, now_us);
-            let said = if stands.is_forgotten { BanState::Forgotten } else { BanState::Banned };
-            (for_ms > 0).then(|| BannedKey { id: id.clone(), for_ms, said })
+            let state = if stands.is_forgotten { BanState::Forgotten } else { BanState::Banned };
+            (for_ms > 0).then(|| BannedKey { id: id.clone(), for_ms, state })
         });
         live.collect()
     }

@@ -171,22 +171,22 @@ impl Decisions {
         let Some(rule) = self.rules.get_mut(&counts.name) else { return };
         rule.kept_until = rule.kept_until.max(now + silent_ns(table.every_ms));
         let made_ms = report.made_ms.min(table.latest_ms(now));
-        let said = RuleReport { seen_at: now, made_ms, counts: counts.into() };
+        let reported = RuleReport { seen_at: now, made_ms, counts: counts.into() };
         let Some(before) = table.rules.get_mut(&counts.name) else {
             if self.counts < COUNTS_MAX && table.rules.len() < RULES_MAX {
                 self.counts += 1;
-                table.rules.insert(counts.name.clone(), said);
+                table.rules.insert(counts.name.clone(), reported);
             }
             return;
         };
-        if said.made_ms <= before.made_ms {
+        if reported.made_ms <= before.made_ms {
             return;
         }
-        let passed_ms = said.made_ms - before.made_ms;
+        let passed_ms = reported.made_ms - before.made_ms;
         let most = PER_SECOND_MAX.saturating_mul(passed_ms) / 1_000;
         let new =
-            said.counts.minus(before.counts).with(DecisionCounts::default(), |count, _| count.min(most));
-        *before = said;
+            reported.counts.minus(before.counts).with(DecisionCounts::default(), |count, _| count.min(most));
+        *before = reported;
         rule.add(now, new, passed_ms, table.every_ms);
     }
 
@@ -201,7 +201,7 @@ impl Decisions {
             tables.retain(|table| now.nanos_since(table.seen_at) < SILENT_NS);
             for table in tables.iter_mut() {
                 let kept_ns = silent_ns(table.every_ms);
-                table.rules.retain(|_, said| now.nanos_since(said.seen_at) < kept_ns);
+                table.rules.retain(|_, report| now.nanos_since(report.seen_at) < kept_ns);
             }
         }
         self.pops.retain(|_, tables| !tables.is_empty());
@@ -240,9 +240,10 @@ impl Table {
     /// Rules that it has reported recently.
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
-        let lately =
-            move |said: &RuleReport| now.nanos_since(said.seen_at) <= turns_ns.min(silent_ns(self.every_ms));
-        self.rules.iter().filter(move |(_, said)| lately(said)).map(|(rule, _)| rule.as_str())
+        let lately = move |report: &RuleReport| {
+            now.nanos_since(report.seen_at) <= turns_ns.min(silent_ns(self.every_ms))
+        };
+        self.rules.iter().filter(move |(_, report)| lately(report)).map(|(rule, _)| rule.as_str())
     }
 }
 
@@ -251,15 +252,15 @@ fn silent_ns(every_ms: u32) -> u64 {
     (SILENT_TURNS * u64::from(every_ms) * 1_000_000).clamp(SILENT_NS, SILENT_NS_MAX)
 }
 
-/// Merges the rates from members (`region/replica`).
-pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)>) -> Vec<RuleRates> {
+/// Merges the rates of replicas (`region/replica`).
+pub fn together<'a>(replicas: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)>) -> Vec<RuleRates> {
     let mut rules: BTreeMap<String, (DecisionCounts, BTreeMap<&str, u32>)> = BTreeMap::new();
-    for (member, rates) in said {
+    for (replica, rates) in replicas {
         for RuleRates { rule, milli, pops } in rates {
             let (sum, regions) = rules.entry(rule).or_default();
             *sum = sum.plus(milli);
             // The POPs of a region may report to all its weir-syncs.
-            let there = regions.entry(region_of(member)).or_default();
+            let there = regions.entry(region_of(replica)).or_default();
             *there = (*there).max(pops);
         }
     }

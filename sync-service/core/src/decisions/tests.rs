@@ -4,7 +4,7 @@ use weir_protocol::messages::StatusReport;
 
 use super::*;
 
-/// At `ms`, the POP's clock an hour ahead, `worker` says that the rule `r` has let through so many and limited as many.
+/// A report of `worker` at `ms`, by a clock an hour ahead: the rule `r` allowed and limited these requests.
 fn report(pop: &str, table: u32, ms: u64, allowed: u64, limited: u64) -> Report {
     let rules = vec![RuleCounts { name: "r".into(), decided: [allowed, limited, 0, 0] }];
     let status = Some(StatusReport { every_ms: 1_000, rules, ..StatusReport::default() });
@@ -28,10 +28,10 @@ fn is_near(milli: u64, expected: u64, percent: u64) -> bool {
 }
 
 #[test]
-fn a_steady_rate_shows_as_it_is_from_a_few_seconds_on() {
+fn a_steady_rate_is_right_after_a_few_seconds() {
     let mut decisions = Decisions::default();
     for second in 0..30_u64 {
-        // It speaks up to 250 ms late.
+        // Its reports are up to 250 ms late.
         let ms = second * 1_000 + second % 3 * 125;
         observe(&mut decisions, ms, &report("fra1", 1, ms, ms / 10, ms / 50));
         if second >= 6 {
@@ -59,23 +59,23 @@ fn a_report_that_is_repeated_or_late_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn pops_that_speak_to_many_weir_syncs_are_all_counted() {
-    let mut members = [(); 4].map(|()| Decisions::default());
+fn pops_that_report_to_many_weir_syncs_are_all_counted() {
+    let mut replicas = [(); 4].map(|()| Decisions::default());
     let mut random = 1_u64;
     for second in 0..60_u64 {
         for pop in 0..50 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let (ms, to) = (second * 1_000, usize::try_from(random >> 40 & 3).unwrap());
-            observe(&mut members[to], ms, &report(&alloc::format!("fra{pop}"), 1, ms, ms, 0));
+            observe(&mut replicas[to], ms, &report(&alloc::format!("fra{pop}"), 1, ms, ms, 0));
         }
     }
-    let said = ["fra/a", "fra/b", "fra/c", "fra/d"].into_iter().zip(&members);
-    let of = together(said.map(|(member, here)| (member, here.rates(at(59_900))))).remove(0);
+    let rates = ["fra/a", "fra/b", "fra/c", "fra/d"].into_iter().zip(&replicas);
+    let of = together(rates.map(|(replica, here)| (replica, here.rates(at(59_900))))).remove(0);
     assert!((48..=50).contains(&of.pops), "{of:?}");
 }
 
 #[test]
-fn a_rule_that_is_said_seldom_has_a_steady_rate_too() {
+fn a_rule_that_is_reported_seldom_has_a_steady_rate() {
     let mut decisions = Decisions::default();
     for turn in 0..20_u64 {
         let ms = turn * 16_000;
@@ -90,7 +90,7 @@ fn a_rule_that_is_said_seldom_has_a_steady_rate_too() {
 }
 
 #[test]
-fn what_a_pop_makes_up_takes_bounded_room() {
+fn a_pop_that_invents_rules_takes_bounded_room() {
     let mut decisions = Decisions::default();
     for n in 0..2 * POPS_MAX {
         let rules = (0..30).map(|at| RuleCounts { name: alloc::format!("r{at}"), ..RuleCounts::default() });
@@ -111,7 +111,7 @@ fn what_a_pop_makes_up_takes_bounded_room() {
     observe(&mut decisions, 80_000, &huge(80_000, 0));
     observe(&mut decisions, 81_000, &huge(81_000, u64::MAX));
     assert_eq!(decisions.news()[0].1.allowed, PER_SECOND_MAX);
-    // It says that ages went by in a second, and again and again.
+    // Its clock advances by ages within a second, and again and again.
     let mut made_up = report("fra1", 2, 90_000, 0, 0);
     for n in 0..100_u64 {
         let status = made_up.status.as_mut().unwrap();

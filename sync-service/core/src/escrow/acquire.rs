@@ -138,7 +138,7 @@ impl AcquireRequest {
     }
 
     /// Converts a deficit under the policy to [`AcquireResult::deficit_ns`].
-    pub fn told_ns(&self, deficit_ns: u64) -> u64 {
+    pub fn reply_deficit_ns(&self, deficit_ns: u64) -> u64 {
         if self.refill_policy.is_by_rate() {
             return deficit_ns;
         }

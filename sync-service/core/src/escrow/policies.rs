@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn there_is_room_from_the_time_on_that_it_says_and_not_before(
+        fn there_is_room_at_the_returned_time_and_not_before(
             before in 0..=u64::from(TOKENS_MAX), seconds in 1..=u64::from(LENGTH_S_MAX),
             room in 0..=u64::from(TOKENS_MAX),
         ) {

@@ -103,8 +103,8 @@ impl HotKeys {
         self.dropped
     }
 
-    /// Number of notes of pushed grants; at most [`crate::push::NOTES_MAX`].
-    pub fn notes_len(&self) -> usize {
+    /// Number of grants that POPs were sent and still hold; at most [`crate::push::SENT_MAX`].
+    pub fn sent_len(&self) -> usize {
         self.sent.len()
     }
 

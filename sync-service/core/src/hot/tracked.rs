@@ -36,7 +36,7 @@ pub(super) struct Tracked {
     /// Interval after `at` at which its budget is read, and after `listed_at` at which it is listed again if it
     /// rests.
     look_ns: u64,
-    /// Short name of the key while it is tracked, since each POP that holds it has a note of it. Later keys
+    /// Short name of the key while it is tracked, since it is recorded for each POP that holds the key. Later keys
     /// have higher ones.
     pub(super) serial: u64,
 }

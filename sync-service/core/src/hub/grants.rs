@@ -19,8 +19,8 @@ use crate::plan::PlanEntry;
 #[derive(Debug)]
 pub(super) struct Grants {
     /// `region` or `region/replica`.
-    member: String,
-    /// The region of `member`.
+    replica: String,
+    /// The region of `replica`.
     pub(super) region: String,
     pub(super) terms: GrantSettings,
     pub(super) demands: Demands,
@@ -32,11 +32,11 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// Creates the state of the region that `member` serves. It grants by `terms`.
-    pub(super) fn new(member: &str, terms: GrantSettings) -> Self {
+    /// Creates the state of the region that `replica` serves. It grants by `terms`.
+    pub(super) fn new(replica: &str, terms: GrantSettings) -> Self {
         Self {
-            member: member.into(),
-            region: region_of(member).into(),
+            replica: replica.into(),
+            region: region_of(replica).into(),
             terms,
             demands: Demands::default(),
             hot: HotKeys::default(),
@@ -49,9 +49,9 @@ impl Grants {
     /// Grant at `now` for a charged entry.
     pub(super) fn of_account(&mut self, now: Time, entry: &PlanEntry, account: &Account) -> Allowance {
         self.offline.end(&entry.id);
-        // This member is in the account, too.
-        let is_replica = |name: &str| *name != *self.member && region_of(name) == self.region;
-        if account.members.len() > 1 && account.members.iter().any(|member| is_replica(&member.name)) {
+        // This replica is in the account, too.
+        let is_another = |name: &str| *name != *self.replica && region_of(name) == self.region;
+        if account.replicas.len() > 1 && account.replicas.iter().any(|replica| is_another(&replica.name)) {
             self.demands.observe_others(now);
         }
         self.allow(now, entry, entry, account)
@@ -62,7 +62,7 @@ impl Grants {
     pub(super) fn offline(&mut self, now: Time, pop: &str, whole: &PlanEntry, share: Share) -> Allowance {
         let entry = part(whole, share);
         let last = self.unfilled.last(&entry.id);
-        let account = self.offline.charge(now, &entry, last, &self.member, pop);
+        let account = self.offline.charge(now, &entry, last, &self.replica, pop);
         self.allow(now, whole, &entry, &account)
     }
 
@@ -71,7 +71,7 @@ impl Grants {
     pub(super) fn uncharged(&self, now: Time, pop: &str, whole: &PlanEntry, share: Share) -> Allowance {
         let entry = part(whole, share);
         let last = self.unfilled.last(&entry.id);
-        self.divide(&entry, &OfflineBudgets::evaluate(now, &entry, last, &self.member, pop)).allowance()
+        self.divide(&entry, &OfflineBudgets::evaluate(now, &entry, last, &self.replica, pop)).allowance()
     }
 
     /// Grants of a budget with this account to the POPs here.

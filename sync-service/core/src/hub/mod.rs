@@ -40,8 +40,8 @@ use crate::hot::HotKey;
 use crate::id::Names;
 use crate::offline::{LastState, Share};
 use crate::plan::{Plan, PlanEntry};
-use crate::pops::{FleetSize, PopNote, Pops, Sender, Statuses};
-use crate::report_limits::{KnownRule, Refusal, ReportLimits, Speaker};
+use crate::pops::{FleetSize, PopRuleSet, Pops, Sender, Statuses};
+use crate::report_limits::{KnownRule, Refusal, ReportLimits, Reporter};
 use crate::top_keys::TopKeys;
 use grants::Grants;
 pub use operators::{BudgetQuery, BudgetState};
@@ -50,7 +50,7 @@ pub use operators::{BudgetQuery, BudgetState};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubSettings {
     /// Its name in the store: `region/replica`, or only the region if no other weir-sync serves it.
-    pub member: String,
+    pub replica: String,
     /// Terms of all grants.
     pub terms: GrantSettings,
     /// Time for which a silent POP counts as alive, in nanoseconds.
@@ -146,7 +146,7 @@ pub struct Tick {
     /// Question to the store: the list of hot keys that regions share.
     pub listing: Listing,
     /// Rule sets of the POPs that reported since the last interval, to be stored.
-    pub notes: Vec<PopNote>,
+    pub rule_sets: Vec<PopRuleSet>,
     /// Number of keys that are hot here.
     pub hot_keys: usize,
     /// Number of hot keys since the start that found no room or were replaced by a more important one.
@@ -180,7 +180,7 @@ impl Hub {
             fleet,
             names: Names::default(),
             limits: ReportLimits::default(),
-            grants: Grants::new(&settings.member, settings.terms),
+            grants: Grants::new(&settings.replica, settings.terms),
             bans: Bans::default(),
             rules: LiveRules::default(),
             decisions: Decisions::default(),
@@ -195,12 +195,12 @@ impl Hub {
 
     /// Sets the rules of all rule set versions that are kept, `newest` being the latest. Claims of other rules
     /// are refused from now on, or wait if they are of a newer version.
-    pub fn know_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
-        self.limits.know_rules(newest, rules);
+    pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
+        self.limits.set_rules(newest, rules);
     }
 
-    /// Handles a report of `speaker` that arrives at `now`, which is `unix_us` microseconds since 1970.
-    pub fn report(&mut self, speaker: Speaker, now: Time, unix_us: u64, mut report: Report) -> Pending {
+    /// Handles a report of `reporter` that arrives at `now`, which is `unix_us` microseconds since 1970.
+    pub fn report(&mut self, reporter: Reporter, now: Time, unix_us: u64, mut report: Report) -> Pending {
         let sender = self.pops.observe(now, &report);
         self.fleet.observe(report.pops);
         self.rules.observe(now, &report.rules);
@@ -208,7 +208,7 @@ impl Hub {
         self.decisions.observe(now, &report, |rule| self.limits.may_have(rule));
         self.statuses.observe(now, unix_us, &report);
         let has_bans = self.bans.observe(now, &report);
-        let mut plan = self.plan(speaker, now, &report);
+        let mut plan = self.plan(reporter, now, &report);
         plan.date(unix_us);
         for (key, asked) in report.keys.iter_mut().zip(mem::take(&mut plan.asked)) {
             key.asked_recently = key.asked_recently.min(asked);
@@ -241,7 +241,7 @@ impl Hub {
     }
 
     /// Rule sets of the POPs that report here, each with the time since its last report in nanoseconds.
-    pub fn pops(&mut self, now: Time) -> Vec<(PopNote, u64)> {
+    pub fn pops(&mut self, now: Time) -> Vec<(PopRuleSet, u64)> {
         self.pops.all(now)
     }
 
@@ -306,7 +306,7 @@ impl Hub {
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let is_repeated = self.pops.answer(&report);
         let Grants { hot, demands, .. } = &mut self.grants;
-        let is_asked = |id: &BudgetId| demands.is_asked_of(now, id, &report.pop);
+        let is_asked = |id: &BudgetId| demands.has_demand(now, id, &report.pop);
         let (mut rules, pushed) = hot.pushes(now, &report, is_repeated, plan.asked(), is_asked);
         let bans = self.bans.push(now, &report, is_repeated, &mut rules);
         let reply = Reply {
@@ -328,7 +328,7 @@ impl Hub {
     pub fn tick(&mut self, now: Time) -> Tick {
         let hot = self.grants.hot.to_list(now);
         Tick {
-            notes: self.pops.news(now),
+            rule_sets: self.pops.news(now),
             hot_keys: hot.iter().filter(|key| !key.rests).count(),
             hot_dropped: self.grants.hot.dropped(),
             warm_keys: mem::take(&mut self.warm_keys),

@@ -93,18 +93,18 @@ impl Passed {
 }
 
 impl ClaimMeter {
-    /// Creates a meter that is full at `made_at` and has `unheard_ns` of refill beyond.
-    pub(super) fn new(made_at: Time, unheard_ns: u64, measure: Measure) -> Self {
+    /// Creates a meter that is full at `made_at` and has `unreported_ns` of refill beyond.
+    pub(super) fn new(made_at: Time, unreported_ns: u64, measure: Measure) -> Self {
         let Measure { quota, version } = measure;
         Self {
             quota,
             version,
-            lacks_ns: -nanos(unheard_ns),
+            lacks_ns: -nanos(unreported_ns),
             at: made_at,
             seen_at: made_at,
             epochs: Vec::new(),
             planned: Planned::default(),
-            asked: Asked { epoch: 0, seen: 0, credit_ns: unheard_ns + LATE_NS },
+            asked: Asked { epoch: 0, seen: 0, credit_ns: unreported_ns + LATE_NS },
         }
     }
 
@@ -131,11 +131,11 @@ impl ClaimMeter {
         let seen = if known == epoch { seen.max(key.asked) } else { key.asked };
         let credit_ns = credit_ns.saturating_add(now.nanos_since(self.seen_at)).min(span_ns);
         let most = scaled(most_milli, credit_ns, SECOND_NS) / 1_000;
-        let said = new.max(key.asked_recently.min(key.asked));
-        let asked = said.min(most);
+        let claimed = new.max(key.asked_recently.min(key.asked));
+        let asked = claimed.min(most);
         let spent_ns = scaled(asked, SECOND_NS * 1_000, most_milli);
         self.asked = Asked { epoch, seen, credit_ns: credit_ns.saturating_sub(spent_ns) };
-        (asked, said - asked)
+        (asked, claimed - asked)
     }
 
     /// Refills for a report received at `now` and made at `made_at`. Returns the number of tokens of `measure`
@@ -313,7 +313,7 @@ impl Pop {
     }
 
     /// Age of `key`'s oldest admission at its first report, in nanoseconds, as far as it is accepted.
-    pub(super) fn unheard_ns(&self, key: &Key) -> u64 {
+    pub(super) fn unreported_ns(&self, key: &Key) -> u64 {
         (u64::from(key.span_ms) * MS_NS).min(self.span_ns())
     }
 

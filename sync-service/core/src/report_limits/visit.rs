@@ -7,7 +7,7 @@ use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::time::{SECOND_NS, Time};
 
 use super::meter::{ClaimMeter, LATE_NS, Measure, OF_ONE_POP_MAX, Passed, Pop};
-use super::{EVEN_SHARE, METERS_MAX, Refusal, RefusedClaimReason, Speaker, demand_milli_max, refuse};
+use super::{EVEN_SHARE, METERS_MAX, Refusal, RefusedClaimReason, Reporter, demand_milli_max, refuse};
 use crate::budget::BudgetId;
 use crate::escrow::Claim;
 use crate::id::EntryRef;
@@ -33,7 +33,7 @@ pub(crate) struct Visit<'a> {
     pub(super) doubts: Vec<Option<RefusedClaimReason>>,
     /// Maximum cost of a request, for each rule of the report.
     pub(super) costs: Vec<u32>,
-    pub(super) speaker: Speaker,
+    pub(super) reporter: Reporter,
     pub(super) refusals: &'a mut Vec<Refusal>,
 }
 
@@ -60,10 +60,10 @@ impl Visit<'_> {
     ) -> Option<(usize, Passed, u64)> {
         let (number, now, made_at) = (self.number, self.now, self.made_at);
         let (share, measure) = (self.share(), self.measure(rule));
-        let is_gateway = self.speaker == Speaker::Gateway;
-        let (unheard_ns, span_ns) =
-            self.pop.as_ref().map_or((0, 0), |pop| (pop.unheard_ns(key), pop.span_ns() + LATE_NS));
-        let Some(meter) = self.meter(share, id, unheard_ns, measure) else {
+        let is_gateway = self.reporter == Reporter::Gateway;
+        let (unreported_ns, span_ns) =
+            self.pop.as_ref().map_or((0, 0), |pop| (pop.unreported_ns(key), pop.span_ns() + LATE_NS));
+        let Some(meter) = self.meter(share, id, unreported_ns, measure) else {
             refuse(self.refusals, RefusedClaimReason::Keys, rule, share as u64 + 1, share as u64);
             return None;
         };
@@ -91,12 +91,12 @@ impl Visit<'_> {
     }
 
     /// The meter of `id`. None if it would be new, and the POP has its `share` of meters. A new meter covers
-    /// `unheard_ns` before the report.
+    /// `unreported_ns` before the report.
     fn meter(
         &mut self,
         share: usize,
         id: &BudgetId,
-        unheard_ns: u64,
+        unreported_ns: u64,
         measure: Measure,
     ) -> Option<&mut ClaimMeter> {
         let pop = self.pop.as_deref_mut()?;
@@ -112,7 +112,7 @@ impl Visit<'_> {
             EntryRef::Occupied(known) => Some(known.into_mut()),
             EntryRef::Vacant(room) if has_room => {
                 *self.meters += 1;
-                Some(room.insert(ClaimMeter::new(self.made_at, unheard_ns, measure)))
+                Some(room.insert(ClaimMeter::new(self.made_at, unreported_ns, measure)))
             }
             EntryRef::Vacant(_) => None,
         }
@@ -125,7 +125,7 @@ impl Visit<'_> {
     /// keeps what it holds. The reply shows its POP that the epoch is not over, and the POP reports the cost
     /// again.
     pub(crate) fn cost(&mut self, id: &BudgetId, rule: &BudgetRule, key: &Key, claim: Claim) -> Claim {
-        if !claim.is_settled() || self.speaker == Speaker::Gateway {
+        if !claim.is_settled() || self.reporter == Reporter::Gateway {
             return claim;
         }
         let most = self.costs.get(usize::from(key.rule)).copied().unwrap_or(TOKENS_MAX).into();

@@ -151,15 +151,17 @@ pub(super) fn first(all: Vec<TopKey>, most: usize) -> ReplicaTopKeys {
     ReplicaTopKeys { keys: chosen.into_iter().map(|(key, _)| key).collect(), unseen }
 }
 
-/// Merges the messages from members (`region/replica`): sums the figures for each key, and the upper limits for
+/// Merges the messages of replicas (`region/replica`): sums the figures for each key, and the upper limits for
 /// keys that are not listed.
-pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, ReplicaTopKeys)>) -> (Vec<FleetTopKey>, Unseen) {
+pub fn together<'a>(
+    messages: impl IntoIterator<Item = (&'a str, ReplicaTopKeys)>,
+) -> (Vec<FleetTopKey>, Unseen) {
     let (mut keys, mut unseen) = (BTreeMap::new(), Unseen::default());
-    for (member, ReplicaTopKeys { keys: of_member, unseen: there }) in said {
+    for (replica, ReplicaTopKeys { keys: listed, unseen: there }) in messages {
         unseen.limited_milli = unseen.limited_milli.saturating_add(there.limited_milli);
         unseen.admitted_milli = unseen.admitted_milli.saturating_add(there.admitted_milli);
-        for key in of_member {
-            keys.entry(key.id.clone()).or_insert_with(|| FleetTopKey::new(&key)).add(region_of(member), key);
+        for key in listed {
+            keys.entry(key.id.clone()).or_insert_with(|| FleetTopKey::new(&key)).add(region_of(replica), key);
         }
     }
     (keys.into_values().map(FleetTopKey::whole).collect(), unseen)
@@ -201,21 +203,21 @@ impl FleetTopKey {
     }
 
     /// Adds figures from a weir-sync of `region`.
-    fn add(&mut self, region: &str, said: TopKey) {
-        self.rates.add(said.rates);
-        self.limited_ms = self.limited_ms.max(said.limited_ms);
-        if said.age_ms <= self.age_ms {
-            (self.quota, self.level_milli, self.age_ms) = (said.quota, said.level_milli, said.age_ms);
+    fn add(&mut self, region: &str, key: TopKey) {
+        self.rates.add(key.rates);
+        self.limited_ms = self.limited_ms.max(key.limited_ms);
+        if key.age_ms <= self.age_ms {
+            (self.quota, self.level_milli, self.age_ms) = (key.quota, key.level_milli, key.age_ms);
         }
         let there = self.regions.entry(region.into()).or_default();
-        there.rates.add(said.rates);
-        for (pop, rates) in said.pops {
+        there.rates.add(key.rates);
+        for (pop, rates) in key.pops {
             match there.pops.iter_mut().find(|(known, _)| *known == pop) {
                 Some((_, known)) => known.add(rates),
                 None => there.pops.push((pop, rates)),
             }
         }
         // Workers of one POP report to several weir-syncs of its region.
-        there.askers = there.askers.max(said.askers).max(u32::try_from(there.pops.len()).unwrap_or(u32::MAX));
+        there.askers = there.askers.max(key.askers).max(u32::try_from(there.pops.len()).unwrap_or(u32::MAX));
     }
 }

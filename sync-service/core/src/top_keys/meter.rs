@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_told_within_a_tenth_from_the_first_second_on() {
+    fn a_steady_rate_is_within_a_tenth_after_the_first_second() {
         for (every_ms, first_ms) in [(250, 1_000), (500, 1_000), (2_000, 4_000)] {
             for until_ms in (first_ms..30_000).step_by(130) {
                 let rates = steady(7_130, every_ms, 7_130 + until_ms).rates(at(7_130 + until_ms));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_fades() {
+    fn a_rate_fades_once_reports_end() {
         let meter = steady(1_000, 250, 11_000);
         assert!(meter.rates(at(13_000)).asked_milli > 90_000, "the next report may be late");
         assert!(meter.rates(at(17_000)).asked_milli < 70_000);
@@ -228,7 +228,7 @@ mod tests {
     proptest! {}
 
     #[test]
-    fn what_is_left_has_weight_and_what_is_taken_is_told() {
+    fn parts_taken_are_returned_and_the_rest_keeps_its_weight() {
         let mut worn = Worn::default();
         let weights = || 1..=2 * KEPT as u64;
         assert_eq!(worn.wear(weights().take(KEPT)), 0);

@@ -16,8 +16,8 @@ fn id(value: u64) -> BudgetId {
     BudgetId::new("r".into(), value.to_be_bytes().to_vec())
 }
 
-/// A report at `ms` of so many tokens, of a budget that lacks so many.
-fn said(ms: u64, asked: u64, admitted: u64, lacks: u64) -> Use {
+/// A report at `ms` of these tokens, for a budget that lacks `lacks`.
+fn report(ms: u64, asked: u64, admitted: u64, lacks: u64) -> Use {
     let last = LastState { quota: quota(), deficit_ns: lacks * quota().token_ns(), at: at(ms) };
     Use { counts: TokenCounts { asked, admitted }, last, askers: 1 }
 }
@@ -30,12 +30,12 @@ fn keys_of(top_keys: &TopKeys, ms: u64) -> Vec<(BudgetId, u64, u64)> {
 }
 
 #[test]
-fn the_key_that_is_limited_most_is_first_and_one_that_is_not_limited_says_so() {
+fn the_most_limited_key_is_first() {
     let mut top_keys = TopKeys::default();
     for ms in (1_000..11_000).step_by(250) {
-        top_keys.observe(at(ms), "fra1", &id(1), &said(ms, 25, 3, 30));
-        top_keys.observe(at(ms), "fra2", &id(1), &said(ms, 50, 1, 30));
-        top_keys.observe(at(ms), "fra1", &id(2), &said(ms, 2, 2, 3));
+        top_keys.observe(at(ms), "fra1", &id(1), &report(ms, 25, 3, 30));
+        top_keys.observe(at(ms), "fra2", &id(1), &report(ms, 50, 1, 30));
+        top_keys.observe(at(ms), "fra1", &id(2), &report(ms, 2, 2, 3));
     }
     let rows = keys_of(&top_keys, 11_000);
     assert_eq!(rows.iter().map(|row| row.0.clone()).collect::<Vec<_>>(), [id(1), id(2)]);
@@ -51,47 +51,47 @@ fn the_key_that_is_limited_most_is_first_and_one_that_is_not_limited_says_so() {
 }
 
 #[test]
-fn many_keys_that_come_once_do_not_crowd_out_one_that_comes_often() {
+fn rare_keys_do_not_crowd_out_a_frequent_one() {
     let mut top_keys = TopKeys::default();
     let mut once = 100;
     for ms in (1_000..21_000).step_by(250) {
         // A key of 1,200 a second among 8,000 others a second, of which each is limited once.
         for _ in 0..2_000 {
             once += 1;
-            top_keys.observe(at(ms), "fra1", &id(once), &said(ms, 2, 1, 1));
+            top_keys.observe(at(ms), "fra1", &id(once), &report(ms, 2, 1, 1));
             assert!(top_keys.keys.len() <= KEYS_MAX);
         }
-        top_keys.observe(at(ms), "fra1", &id(7), &said(ms, 300, 3, 1));
+        top_keys.observe(at(ms), "fra1", &id(7), &report(ms, 300, 3, 1));
     }
-    let told = top_keys.message(at(21_000), 100);
-    let key = told.keys.iter().find(|key| key.id == id(7)).expect("it is told of");
+    let message = top_keys.message(at(21_000), 100);
+    let key = message.keys.iter().find(|key| key.id == id(7)).expect("the key is listed");
     assert!((1_150_000..1_250_000).contains(&key.rates.asked_milli), "{key:?}");
     assert_eq!(key.limited_ms, Some(20_000), "it was never forgotten");
     // 8,000 a second, of 20 to a burst: twice the part of 512 at most.
-    let unseen = told.unseen.limited_milli;
+    let unseen = message.unseen.limited_milli;
     assert!(unseen > 0 && unseen <= 2 * 9_200 * 1_000 / 20 / 512 + 1, "{unseen}");
     assert!(key.rates.limited_milli() / 20 > unseen, "so the list need not name others before it");
 }
 
 #[test]
-fn a_few_of_those_that_owe_most_stay_when_nobody_asks_for_them() {
+fn some_of_the_keys_that_owe_most_stay_without_demand() {
     let mut top_keys = TopKeys::default();
-    top_keys.observe(at(1_000), "fra1", &id(1), &said(1_000, 1, 1, 100_000));
+    top_keys.observe(at(1_000), "fra1", &id(1), &report(1_000, 1, 1, 100_000));
     for ms in (2_000..90_000).step_by(1_000) {
         for once in 0..2_000 {
-            top_keys.observe(at(ms), "fra1", &id(ms * 10_000 + once), &said(ms, 9, 9, 3));
+            top_keys.observe(at(ms), "fra1", &id(ms * 10_000 + once), &report(ms, 9, 9, 3));
         }
     }
     assert!(top_keys.get(at(90_000), &id(1)).is_some());
-    let told = top_keys.message(at(90_000), 10);
-    assert!(told.keys.iter().any(|key| key.id == id(1)), "{told:?}");
+    let message = top_keys.message(at(90_000), 10);
+    assert!(message.keys.iter().any(|key| key.id == id(1)), "{message:?}");
     top_keys.look(&id(1), LastState { quota: quota(), deficit_ns: 0, at: at(90_000) });
-    top_keys.observe(at(101_000), "fra1", &id(2), &said(101_000, 1, 1, 1));
+    top_keys.observe(at(101_000), "fra1", &id(2), &report(101_000, 1, 1, 1));
     assert!(top_keys.get(at(101_000), &id(1)).is_none(), "it has paid");
 }
 
 #[test]
-fn what_regions_say_is_put_together() {
+fn messages_of_regions_are_merged() {
     let key = |asked_milli: u64, admitted_milli: u64, age_ms, level_milli, pop: &str| TopKey {
         id: id(1),
         quota: quota(),

@@ -15,10 +15,10 @@ fn at(ms: u64) -> Time {
 }
 
 fn key(n: usize, for_ms: u32) -> BannedKey {
-    BannedKey { id: BudgetId::new("login".into(), n.to_be_bytes().to_vec()), for_ms, said: BanState::Banned }
+    BannedKey { id: BudgetId::new("login".into(), n.to_be_bytes().to_vec()), for_ms, state: BanState::Banned }
 }
 
-/// A report of `pop`, which banned these keys, and has heard every reply.
+/// A report of `pop`, which banned these keys, and has received every reply.
 fn report(pop: &str, banned: &[BannedKey]) -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![BudgetRule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
@@ -28,62 +28,62 @@ fn report(pop: &str, banned: &[BannedKey]) -> Report {
     Report { pop: pop.into(), sequence: 1, table: 1, replies, rules, bans, ..Report::default() }
 }
 
-/// What a POP that reports nothing is told.
-fn told(keys: &mut Bans, ms: u64, pop: &str) -> Vec<BannedKey> {
-    told_as(keys, ms, &report(pop, &[]))
+/// Bans that are pushed to `pop` for a report without content.
+fn pushed(keys: &mut Bans, ms: u64, pop: &str) -> Vec<BannedKey> {
+    pushed_for(keys, ms, &report(pop, &[]))
 }
 
-fn told_as(keys: &mut Bans, ms: u64, report: &Report) -> Vec<BannedKey> {
-    told_perhaps_again(keys, ms, report, false)
+fn pushed_for(keys: &mut Bans, ms: u64, report: &Report) -> Vec<BannedKey> {
+    push(keys, ms, report, false)
 }
 
 /// The same, for a report that was answered before if it `is_repeated`.
-fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bool) -> Vec<BannedKey> {
+fn push(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bool) -> Vec<BannedKey> {
     let mut rules = vec![];
-    let told = keys.push(at(ms), report, is_repeated, &mut rules);
+    let bans = keys.push(at(ms), report, is_repeated, &mut rules);
     let key = |ban: Ban| BannedKey {
         id: BudgetId::new(rules[usize::from(ban.rule)].clone(), ban.value),
         for_ms: ban.for_ms,
-        said: if ban.for_ms == 0 { BanState::Forgotten } else { BanState::Banned },
+        state: if ban.for_ms == 0 { BanState::Forgotten } else { BanState::Banned },
     };
-    told.into_iter().map(key).collect()
+    bans.into_iter().map(key).collect()
 }
 
 // I4
 #[test]
-fn the_other_pops_are_told_once_and_the_one_that_banned_is_not() {
+fn a_ban_is_pushed_once_to_all_other_pops() {
     let mut keys = Bans::default();
     assert!(keys.observe(at(0), &report("fra1", &[key(1, 60_000)])));
-    assert_eq!(told(&mut keys, 0, "fra1"), []);
-    assert_eq!(told(&mut keys, 250, "fra2"), [key(1, 59_750)]);
-    assert_eq!(told(&mut keys, 500, "fra2"), []);
+    assert_eq!(pushed(&mut keys, 0, "fra1"), []);
+    assert_eq!(pushed(&mut keys, 250, "fra2"), [key(1, 59_750)]);
+    assert_eq!(pushed(&mut keys, 500, "fra2"), []);
     assert!(!keys.observe(at(600), &report("fra1", &[key(1, 60_000)])), "half a second longer is no news");
-    assert_eq!(told(&mut keys, 700, "fra2"), []);
+    assert_eq!(pushed(&mut keys, 700, "fra2"), []);
     assert!(keys.observe(at(1_200), &report("fra1", &[key(1, 60_000)])), "by now it is");
-    assert_eq!(told(&mut keys, 1_200, "fra2"), [key(1, 60_000)]);
-    assert_eq!(told(&mut keys, 1_300, "iad1"), [key(1, 59_900)], "a POP that is new hears of it");
-    assert_eq!(told(&mut keys, 61_200, "new1"), [], "its time is over");
+    assert_eq!(pushed(&mut keys, 1_200, "fra2"), [key(1, 60_000)]);
+    assert_eq!(pushed(&mut keys, 1_300, "iad1"), [key(1, 59_900)], "a new POP gets it");
+    assert_eq!(pushed(&mut keys, 61_200, "new1"), [], "its time is over");
     assert_eq!(keys.banned(), 0);
 }
 
 /// The report of a ban that ends first seems to be of the longest.
 // I4
 #[test]
-fn a_pop_whose_ban_comes_late_is_told_of_another_pops() {
+fn a_pop_with_a_late_ban_gets_another_pops_longer_one() {
     let mut keys = Bans::default();
     keys.observe(at(3_000), &report("fra1", &[key(1, 11_000)]));
     assert!(keys.observe(at(4_500), &report("fra2", &[key(1, 11_000)])), "made four seconds ago");
-    assert_eq!(told(&mut keys, 4_500, "fra2"), [key(1, 11_000)]);
+    assert_eq!(pushed(&mut keys, 4_500, "fra2"), [key(1, 11_000)]);
 }
 
 /// The late report comes first, so the other POP's ban seems to end hardly later.
 // I4
 #[test]
-fn a_pop_whose_late_ban_is_known_first_is_told_of_another_pops() {
+fn a_pop_with_a_known_late_ban_gets_another_pops_longer_one() {
     let mut keys = Bans::default();
     keys.observe(at(10_000), &report("fra2", &[key(1, 60_000)]));
     assert!(keys.observe(at(10_500), &report("fra1", &[key(1, 60_000)])), "fra2's was made ten seconds ago");
-    assert_eq!(told(&mut keys, 10_500, "fra2"), [key(1, 60_000)]);
+    assert_eq!(pushed(&mut keys, 10_500, "fra2"), [key(1, 60_000)]);
     assert!(!keys.observe(at(10_600), &report("fra2", &[key(1, 60_000)])), "both have it");
 }
 
@@ -94,34 +94,34 @@ fn numbered(worker: u64, sequence: u64, done: u64, lost: u64) -> Report {
 
 // I4
 #[test]
-fn what_was_in_a_lost_reply_is_told_again_with_the_next() {
+fn a_ban_in_a_lost_reply_is_pushed_again() {
     let mut keys = Bans::default();
     keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
-    assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
-    assert_eq!(told_as(&mut keys, 0, &numbered(7, 2, 0, 0)), [], "it is under way");
+    assert_eq!(pushed_for(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
+    assert_eq!(pushed_for(&mut keys, 0, &numbered(7, 2, 0, 0)), [], "it is under way");
     keys.observe(at(500), &report("fra1", &[key(2, 60_000)]));
-    assert_eq!(told_as(&mut keys, 500, &numbered(8, 1, 0, 0)), [key(2, 60_000)]);
-    assert_eq!(told_as(&mut keys, 600, &numbered(8, 2, 1, 1)), [key(2, 59_900)], "the second was lost");
-    assert_eq!(told_as(&mut keys, 700, &numbered(8, 3, 2, 1)), [], "and now heard");
-    assert_eq!(told_as(&mut keys, 800, &numbered(7, 3, 2, 1)), [key(1, 59_200), key(2, 59_700)]);
-    assert_eq!(told_as(&mut keys, 900, &numbered(7, 4, 3, 1)), []);
-    assert_eq!(told_as(&mut keys, 9_000, &numbered(8, 4, 3, 1)), []);
+    assert_eq!(pushed_for(&mut keys, 500, &numbered(8, 1, 0, 0)), [key(2, 60_000)]);
+    assert_eq!(pushed_for(&mut keys, 600, &numbered(8, 2, 1, 1)), [key(2, 59_900)], "the second was lost");
+    assert_eq!(pushed_for(&mut keys, 700, &numbered(8, 3, 2, 1)), [], "and now confirmed");
+    assert_eq!(pushed_for(&mut keys, 800, &numbered(7, 3, 2, 1)), [key(1, 59_200), key(2, 59_700)]);
+    assert_eq!(pushed_for(&mut keys, 900, &numbered(7, 4, 3, 1)), []);
+    assert_eq!(pushed_for(&mut keys, 9_000, &numbered(8, 4, 3, 1)), []);
 }
 
-/// Only one of the two answers is heard, and nobody knows which.
+/// Only one of the two replies arrives, and it is unknown which.
 #[test]
-fn what_was_told_with_a_report_that_comes_twice_is_told_again_with_the_next() {
+fn a_ban_pushed_for_a_repeated_report_is_pushed_again() {
     let mut keys = Bans::default();
     keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
-    assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
+    assert_eq!(pushed_for(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
     keys.observe(at(0), &report("fra1", &[key(2, 60_000)]));
-    assert_eq!(told_perhaps_again(&mut keys, 0, &numbered(7, 1, 0, 0), true), []);
-    assert_eq!(told_as(&mut keys, 0, &numbered(7, 2, 1, 0)), [key(1, 60_000), key(2, 60_000)]);
-    assert_eq!(told_as(&mut keys, 0, &numbered(7, 3, 2, 0)), []);
+    assert_eq!(push(&mut keys, 0, &numbered(7, 1, 0, 0), true), []);
+    assert_eq!(pushed_for(&mut keys, 0, &numbered(7, 2, 1, 0)), [key(1, 60_000), key(2, 60_000)]);
+    assert_eq!(pushed_for(&mut keys, 0, &numbered(7, 3, 2, 0)), []);
 }
 
 #[test]
-fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be() {
+fn many_bans_take_turns_and_lost_letters_are_bounded() {
     let mut keys = Bans::default();
     let many: Vec<_> = (0..BANS_MAX * 2).map(|n| key(n, BAN_MS_MAX)).collect();
     for some in many.chunks(BANS_MAX) {
@@ -129,28 +129,28 @@ fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be(
     }
     let mut seen = vec![];
     for sequence in 1..4 {
-        let some = told_as(&mut keys, 0, &numbered(7, sequence, 0, 0));
+        let some = pushed_for(&mut keys, 0, &numbered(7, sequence, 0, 0));
         assert!(some.len() <= BANS_MAX);
         seen.extend(some);
     }
     assert_eq!(seen, many, "each once, and not too many at a time");
     // One more ban for each reply. Of none of them it is known whether it arrived.
-    let told = |n: u64| {
+    let pushed_len = |n: u64| {
         keys.observe(at(0), &report("fra1", &[key(9_000 + usize::try_from(n).unwrap(), BAN_MS_MAX)]));
-        told_as(&mut keys, 0, &numbered(7, n, 0, 0)).len()
+        pushed_for(&mut keys, 0, &numbered(7, n, 0, 0)).len()
     };
-    let told: Vec<usize> = (4..100).map(told).collect();
-    let first = told.iter().position(|told| *told == BANS_MAX);
-    assert_eq!(first, Some(62), "the first of 64 counts as lost: {told:?}");
+    let lens: Vec<usize> = (4..100).map(pushed_len).collect();
+    let first = lens.iter().position(|len| *len == BANS_MAX);
+    assert_eq!(first, Some(62), "the first of 64 counts as lost: {lens:?}");
 }
 
 #[test]
-fn what_pops_banned_is_shared_until_the_store_has_taken_it() {
+fn bans_of_pops_are_shared_until_the_store_has_them() {
     let mut keys = Bans::default();
     keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
     let mine = keys.to_share(at(100));
     assert_eq!(mine, [key(1, 8_900)]);
-    assert_eq!(keys.to_share(at(200)), [key(1, 8_800)], "nobody took it");
+    assert_eq!(keys.to_share(at(200)), [key(1, 8_800)], "the store does not have it");
     // While the store was asked, the ban was made longer.
     keys.observe(at(5_000), &report("fra1", &[key(1, 9_000)]));
     keys.merge(at(5_000), &mine[..0], &[key(2, 5_000)]);
@@ -159,7 +159,7 @@ fn what_pops_banned_is_shared_until_the_store_has_taken_it() {
     assert_eq!(mine, [key(1, 9_000)], "and what came from the store does not go back there");
     keys.merge(at(5_000), &mine, &mine);
     assert_eq!(keys.to_share(at(5_000)), []);
-    assert_eq!(told(&mut keys, 5_000, "fra1"), [key(2, 5_000)]);
+    assert_eq!(pushed(&mut keys, 5_000, "fra1"), [key(2, 5_000)]);
 }
 
 // I2
@@ -172,17 +172,20 @@ fn everything_is_bounded() {
     }
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
     assert_eq!(keys.to_share(at(0)).len(), SHARED_MAX);
-    assert_eq!(told(&mut keys, 0, "fra2")[0], all[500], "those that end soonest went");
+    assert_eq!(pushed(&mut keys, 0, "fra2")[0], all[500], "those that end soonest went");
     assert!(!keys.observe(at(0), &report("fra1", &[key(0, 5)])), "one that would end first has no place");
     let mut rules: Vec<String> = (0..RULES_MAX).map(|n| format!("r{n}")).collect();
-    let before = told(&mut keys, 0, "fra2").len();
+    let before = pushed(&mut keys, 0, "fra2").len();
     assert_eq!(keys.push(at(0), &report("fra2", &[]), false, &mut rules), [], "no room for the rule's name");
     assert_eq!(rules.len(), RULES_MAX);
-    assert_eq!((before, told(&mut keys, 0, "fra2")[0].clone()), (BANS_MAX, all[500 + 2 * BANS_MAX].clone()));
+    assert_eq!(
+        (before, pushed(&mut keys, 0, "fra2")[0].clone()),
+        (BANS_MAX, all[500 + 2 * BANS_MAX].clone())
+    );
 }
 
 #[test]
-fn what_an_override_bans_keeps_its_place_on_a_full_list() {
+fn a_ban_by_override_keeps_its_place_on_a_full_list() {
     let mut keys = Bans::default();
     let overrides: Vec<_> = (0..3).map(|n| (key(n, 0).id, 9_000)).collect();
     assert_eq!(keys.stand_by(at(0), 0, &overrides), []);
@@ -204,73 +207,73 @@ fn what_an_override_bans_keeps_its_place_on_a_full_list() {
 }
 
 #[test]
-fn what_an_override_bans_is_told_wherever_it_comes_from_and_until_it_is_taken_back() {
+fn a_ban_by_override_is_pushed_until_it_is_lifted() {
     let mut keys = Bans::default();
     let (first, tier) = (key(1, 0).id, key(2, 0).id);
     keys.stand_by(at(0), 5_000, &[(first.clone(), 65_000)]);
-    assert_eq!(told(&mut keys, 0, "fra1"), [key(1, 60_000)]);
+    assert_eq!(pushed(&mut keys, 0, "fra1"), [key(1, 60_000)]);
     let both = [(first.clone(), 65_000), (tier.clone(), 65_000)];
     for ms in [250, 500] {
         assert_eq!(keys.stand_by(at(ms), 5_000 + ms, &both), []);
     }
-    assert_eq!(told(&mut keys, 500, "fra1"), [key(2, 59_500)], "the rule has got a tier");
+    assert_eq!(pushed(&mut keys, 500, "fra1"), [key(2, 59_500)], "the rule has got a tier");
     keys.reset(at(1_000), first.clone());
     keys.stand_by(at(1_250), 6_250, &both);
-    assert_eq!(told(&mut keys, 1_250, "fra1"), [forgotten(1)], "its override is being lifted");
+    assert_eq!(pushed(&mut keys, 1_250, "fra1"), [forgotten(1)], "its override is being lifted");
     keys.stand_by(at(4_000), 9_000, &both);
-    assert_eq!(told(&mut keys, 4_000, "fra1"), [key(1, 56_000)], "it was not");
+    assert_eq!(pushed(&mut keys, 4_000, "fra1"), [key(1, 56_000)], "it was not");
     assert_eq!(keys.stand_by(at(5_000), 10_000, &both[..1]), std::slice::from_ref(&tier));
-    assert_eq!(told(&mut keys, 5_000, "fra1"), [forgotten(2)]);
+    assert_eq!(pushed(&mut keys, 5_000, "fra1"), [forgotten(2)]);
     assert_eq!(keys.stand_by(at(59_500), 64_500, &[]), [], "it ends by itself");
-    assert_eq!(told(&mut keys, 59_500, "fra1"), []);
+    assert_eq!(pushed(&mut keys, 59_500, "fra1"), []);
     assert_eq!(keys.to_share(at(59_500)), [], "each region knows the overrides");
 }
 
 fn forgotten(n: usize) -> BannedKey {
-    BannedKey { said: BanState::Forgotten, ..key(n, 0) }
+    BannedKey { state: BanState::Forgotten, ..key(n, 0) }
 }
 
 // I4
 #[test]
-fn a_key_that_is_reset_is_told_to_every_pop_once_and_no_longer_banned() {
+fn a_reset_is_pushed_once_to_every_pop_and_ends_the_ban() {
     let mut keys = Bans::default();
     keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
-    assert_eq!(told(&mut keys, 0, "fra2"), [key(1, 60_000)]);
+    assert_eq!(pushed(&mut keys, 0, "fra2"), [key(1, 60_000)]);
     keys.reset(at(100), key(1, 0).id);
     assert_eq!((keys.banned(), keys.banned_ms(at(100), &key(1, 0).id)), (0, None));
     for pop in ["fra1", "fra2"] {
-        assert_eq!(told(&mut keys, 250, pop), [forgotten(1)], "the one that banned it, too");
-        assert_eq!(told(&mut keys, 500, pop), []);
+        assert_eq!(pushed(&mut keys, 250, pop), [forgotten(1)], "the one that banned it, too");
+        assert_eq!(pushed(&mut keys, 500, pop), []);
     }
     assert!(
         keys.is_forgotten_since(&key(1, 0).id, at(100)) && !keys.is_forgotten_since(&key(1, 0).id, at(101))
     );
     keys.reset(at(1_000), key(1, 0).id);
-    assert_eq!(told(&mut keys, 1_250, "fra1"), [forgotten(1)], "again, if the operator says so again");
+    assert_eq!(pushed(&mut keys, 1_250, "fra1"), [forgotten(1)], "again, if the operator resets it again");
     let over = 1_000 + u64::from(FORGOTTEN_MS);
-    assert_eq!(told(&mut keys, over, "late"), [], "a POP that comes later knows nothing of it");
+    assert_eq!(pushed(&mut keys, over, "late"), [], "a POP that comes later knows nothing of it");
 }
 
-/// Reports are under way when a key is reset, and a POP bans it before it hears of that.
+/// Reports are under way when a key is reset, and a POP bans it before it receives that.
 #[test]
-fn a_ban_of_before_does_not_outlive_a_reset_and_an_operators_does() {
+fn only_an_operators_ban_outlives_a_reset() {
     let mut keys = Bans::default();
     keys.reset(at(0), key(1, 0).id);
     assert!(!keys.observe(at(100), &report("fra1", &[key(1, 60_000)])));
-    assert_eq!(told(&mut keys, 200, "fra2"), [forgotten(1)]);
+    assert_eq!(pushed(&mut keys, 200, "fra2"), [forgotten(1)]);
     keys.order(at(300), key(1, 0).id, 9_000);
-    assert_eq!(told(&mut keys, 300, "fra2"), [forgotten(1), key(1, 9_000)], "it may know of a longer one");
+    assert_eq!(pushed(&mut keys, 300, "fra2"), [forgotten(1), key(1, 9_000)], "it may know of a longer one");
     let reset_first = [forgotten(1), forgotten(1), key(1, 9_000)];
-    assert_eq!(told(&mut keys, 300, "fra1"), reset_first, "it was not sent the reset");
+    assert_eq!(pushed(&mut keys, 300, "fra1"), reset_first, "it was not sent the reset");
     keys.reset(at(400), key(1, 0).id);
-    assert_eq!(told(&mut keys, 400, "fra3"), [forgotten(1)], "the last word alone");
+    assert_eq!(pushed(&mut keys, 400, "fra3"), [forgotten(1)], "the last command alone");
     let over = 400 + u64::from(FORGOTTEN_MS);
     assert!(keys.observe(at(over), &report("fra1", &[key(1, 60_000)])), "it earned another ban since");
-    assert_eq!(told(&mut keys, over, "fra2"), [key(1, 60_000)]);
+    assert_eq!(pushed(&mut keys, over, "fra2"), [key(1, 60_000)]);
 }
 
 #[test]
-fn an_operator_makes_a_ban_shorter_at_every_pop_of_every_region() {
+fn an_operator_shortens_a_ban_at_every_pop() {
     let (mut here, mut elsewhere, mut list) = (Bans::default(), Bans::default(), BanList::default());
     let mut share = |keys: &mut Bans, ms: u64| {
         let mine = keys.to_share(at(ms));
@@ -280,8 +283,8 @@ fn an_operator_makes_a_ban_shorter_at_every_pop_of_every_region() {
     here.order(at(0), key(1, 0).id, 60_000);
     share(&mut here, 0);
     share(&mut elsewhere, 250);
-    assert_eq!(told(&mut here, 250, "fra1"), [key(1, 59_750)]);
-    assert_eq!(told(&mut elsewhere, 250, "iad1"), [key(1, 59_750)]);
+    assert_eq!(pushed(&mut here, 250, "fra1"), [key(1, 59_750)]);
+    assert_eq!(pushed(&mut elsewhere, 250, "iad1"), [key(1, 59_750)]);
     here.order(at(300), key(1, 0).id, 5_000);
     share(&mut here, 300);
     share(&mut elsewhere, 500);
@@ -289,31 +292,35 @@ fn an_operator_makes_a_ban_shorter_at_every_pop_of_every_region() {
         share(&mut elsewhere, 500);
     }
     let replaced = [forgotten(1), key(1, 4_800)];
-    assert_eq!(told(&mut here, 500, "fra1"), replaced);
-    assert_eq!(told(&mut elsewhere, 500, "iad1"), replaced);
-    assert_eq!((told(&mut here, 600, "fra1"), told(&mut elsewhere, 600, "iad1")), (vec![], vec![]), "once");
+    assert_eq!(pushed(&mut here, 500, "fra1"), replaced);
+    assert_eq!(pushed(&mut elsewhere, 500, "iad1"), replaced);
+    assert_eq!(
+        (pushed(&mut here, 600, "fra1"), pushed(&mut elsewhere, 600, "iad1")),
+        (vec![], vec![]),
+        "once"
+    );
 }
 
 /// A reset and a ban of the same key, both before a POP's next report: it forgets the key first.
 #[test]
-fn a_ban_does_not_replace_a_reset_that_a_pop_was_not_sent() {
+fn a_ban_does_not_replace_an_unsent_reset() {
     let mut keys = Bans::default();
     keys.order(at(0), key(1, 0).id, 60_000);
-    assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
+    assert_eq!(pushed_for(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
     keys.reset(at(700), key(1, 0).id);
     keys.order(at(701), key(1, 0).id, 3_000);
     let all = [forgotten(1), forgotten(1), key(1, 3_000)];
-    assert_eq!(told_as(&mut keys, 701, &numbered(7, 2, 1, 0)), all);
-    assert_eq!(told_as(&mut keys, 701, &numbered(7, 3, 1, 0)), [], "once");
-    assert_eq!(told_as(&mut keys, 701, &numbered(7, 4, 2, 2)), all, "again, because the reply was lost");
+    assert_eq!(pushed_for(&mut keys, 701, &numbered(7, 2, 1, 0)), all);
+    assert_eq!(pushed_for(&mut keys, 701, &numbered(7, 3, 1, 0)), [], "once");
+    assert_eq!(pushed_for(&mut keys, 701, &numbered(7, 4, 2, 2)), all, "again, because the reply was lost");
     keys.observe(at(800), &report("fra3", &[key(1, 9_000)]));
     let longer = [forgotten(1), forgotten(1), key(1, 9_000)];
-    assert_eq!(told(&mut keys, 800, "fra1"), longer, "a penalty's longer ban does not, either");
-    assert_eq!(told(&mut keys, 3_300, "late"), [key(1, 6_500)], "the reset is over");
+    assert_eq!(pushed(&mut keys, 800, "fra1"), longer, "a penalty's longer ban does not, either");
+    assert_eq!(pushed(&mut keys, 3_300, "late"), [key(1, 6_500)], "the reset is over");
 }
 
 #[test]
-fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answer() {
+fn a_command_during_an_exchange_outlasts_the_stores_answer() {
     for is_order in [false, true] {
         let asked = || {
             let mut keys = Bans::default();
@@ -328,13 +335,13 @@ fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answe
         let (mut keys, mine) = asked();
         keys.reset(at(10), key(1, 0).id);
         assert_eq!(keys.merge(at(20), &mine, &[key(1, 60_000)]), []);
-        assert_eq!(told(&mut keys, 20, "fra2"), [forgotten(1)]);
+        assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1)]);
         assert_eq!(keys.to_share(at(20)), [BannedKey { for_ms: FORGOTTEN_MS - 10, ..forgotten(1) }]);
         let (mut keys, mine) = asked();
         keys.order(at(10), key(1, 0).id, 5_000);
         keys.merge(at(20), &mine, &[key(1, 60_000)]);
-        assert_eq!(told(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
-        assert_eq!(keys.to_share(at(20)), [BannedKey { said: BanState::Ordered, ..key(1, 4_990) }]);
+        assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
+        assert_eq!(keys.to_share(at(20)), [BannedKey { state: BanState::Ordered, ..key(1, 4_990) }]);
     }
 }
 
@@ -360,12 +367,12 @@ proptest! {
     fn reads_what_it_writes(
         rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64), is_ban in any::<bool>(),
     ) {
-        let said = if is_ban { BanState::Banned } else { BanState::Forgotten };
-        let key = BannedKey { id: BudgetId::new(rule, value), for_ms: 0, said };
+        let state = if is_ban { BanState::Banned } else { BanState::Forgotten };
+        let key = BannedKey { id: BudgetId::new(rule, value), for_ms: 0, state };
         prop_assert_eq!(key.to_string().parse::<BannedKey>(), Ok(key));
     }
 
-    /// In whichever order reports, the store's answers and time come: what a POP was told and still holds is what is
+    /// In whichever order reports, the store's answers and time come: what a POP was sent and still holds is what is
     /// banned. Ends may differ by what is too little to be news.
     #[test]
     fn a_pop_knows_what_holds(
@@ -389,15 +396,15 @@ proptest! {
                 let until = holds.entry(n).or_default();
                 *until = (*until).max(now + u64::from(for_ms));
             }
-            for ban in told(&mut keys, now, "fra2") {
+            for ban in pushed(&mut keys, now, "fra2") {
                 let n = usize::from_be_bytes(ban.id.value.as_slice().try_into().unwrap());
                 let until = known.entry(n).or_default();
                 *until = (*until).max(now + u64::from(ban.for_ms));
             }
             for (n, until) in &holds {
-                let told = known.get(n).copied().unwrap_or_default();
-                prop_assert!(told <= *until, "{n} told until {told}, holds until {until}");
-                prop_assert!(*until <= now || told + 1_000 >= *until, "{n} told until {told}, holds until {until}");
+                let pushed = known.get(n).copied().unwrap_or_default();
+                prop_assert!(pushed <= *until, "{n} sent until {pushed}, holds until {until}");
+                prop_assert!(*until <= now || pushed + 1_000 >= *until, "{n} sent until {pushed}, holds until {until}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{
-    Budget, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, MEMBER_IDLE_US, MEMBERS_MAX, STEP_KEPT_US,
+    Budget, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, REPLICA_IDLE_US, REPLICAS_MAX, STEP_KEPT_US,
 };
 use weir_budget::records::FAN_OUT_KEPT_US;
 use weir_protocol::quota::{Period, Quota};
@@ -19,25 +19,32 @@ fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(
         made_ms: 0,
     };
     let counts: Vec<Count> = counts.iter().map(count).collect();
-    let charge = Charge { quota, member: "fra", demand: Demand::default(), pop, counts: &counts };
+    let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop, counts: &counts };
     budget.charge(now_us, &charge).charged
 }
 
 /// A report arrives at `now_ms` that POP a made at `made_ms` by its own clock. Returns the deficit after it.
-fn told(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: u64, made_ms: u64) -> u64 {
+fn deficit_after(
+    budget: &mut Budget,
+    now_ms: u64,
+    quota: Quota,
+    admitted: u64,
+    span_ms: u64,
+    made_ms: u64,
+) -> u64 {
     let count =
         Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_ms * 1_000, missing: 0, made_ms };
-    let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: &[count] };
+    let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop: "a", counts: &[count] };
     budget.charge(now_ms * 1_000, &charge).deficit_ns
 }
 
-/// Tokens that were admitted at the rate leave no debt, even if nobody heard of them meanwhile.
+/// Tokens that were admitted at the rate leave no debt, even if they are reported late.
 // I5
 #[test]
 fn a_report_after_an_outage_is_charged_over_its_span() {
     let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
     let after_s = |budget: &mut Budget, seconds: u64, admitted, span_s: u64| {
-        told(budget, seconds * 1_000, quota, admitted, span_s * 1_000, seconds * 1_000)
+        deficit_after(budget, seconds * 1_000, quota, admitted, span_s * 1_000, seconds * 1_000)
     };
     assert_eq!(after_s(&mut budget, 1, 50, 0), quota.fill_ns(), "a burst, just now");
     assert_eq!(after_s(&mut budget, 601, 50 + 30_000, 600), quota.fill_ns(), "ten minutes at the rate");
@@ -45,32 +52,35 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     after_s(&mut held_up, 621, 50 + 30_001, 0);
     held_up.charge(
         621_030_000,
-        &Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: &[] },
+        &Charge { quota, replica: "fra", demand: Demand::default(), pop: "a", counts: &[] },
     );
     let bunch = after_s(&mut held_up, 622, 50 + 30_000 + 1_000, 21);
-    assert!(bunch <= quota.fill_ns() + 1_000_000_000, "twenty seconds at the rate, told in a bunch: {bunch}");
+    assert!(
+        bunch <= quota.fill_ns() + 1_000_000_000,
+        "twenty seconds at the rate, reported in a bunch: {bunch}"
+    );
     let twice = after_s(&mut budget, 611, 50 + 30_000 + 1_000, 10);
     assert_eq!(twice, quota.fill_ns() + 10_000_000_000, "ten seconds at twice the rate are ten of debt");
     let rested = after_s(&mut budget, 10_000, 50 + 30_000 + 1_050, 1);
     assert_eq!(rested, 0, "a burst within the last second, of which the second gave all back");
 }
 
-/// A replica takes over that has not heard of the last charges. The POPs have: their reports say only what they
+/// A replica takes over that lacks the last charges. The POPs know of them: their reports have only what they
 /// admitted since. A client spends a burst, and then each POP admits five tokens a second, together the rate.
 // I5
 #[test]
-fn what_a_store_forgot_is_charged_over_the_time_that_it_forgot() {
+fn charges_that_a_store_lost_are_spread_over_its_outage() {
     let (pops, outage_ms) = (["a", "b", "c"], 2_400);
     let quota = quota(15, Period::Second, 15);
     let admitted = |made_ms: u64| 5 + made_ms / 200;
-    // What all POPs report at this time, since they heard the last answer.
+    // Reports of all POPs at this time, since their last reply.
     let report = |budget: &mut Budget, made_ms: u64, confirmed_ms: u64| {
         let unconfirmed = admitted(made_ms) - admitted(confirmed_ms);
         let span_us = (made_ms - confirmed_ms) * 1_000;
         let count =
             Count { epoch: 1, admitted: admitted(made_ms), unconfirmed, span_us, missing: 0, made_ms };
         for pop in pops {
-            let charge = Charge { quota, member: "fra", demand: Demand::default(), pop, counts: &[count] };
+            let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop, counts: &[count] };
             budget.charge((1_000 + made_ms) * 1_000, &charge);
         }
     };
@@ -96,18 +106,18 @@ fn what_a_store_forgot_is_charged_over_the_time_that_it_forgot() {
 fn owed_after_a_bunch(quota: Quota, held_up: &[u64], silent_ms: u64) -> u64 {
     let (mut budget, begin_ms, clock_ms) = (Budget::default(), 1_000, 77_000);
     let admitted = |ms: u64| u64::from(quota.burst()) + ms * 1_000_000 / quota.token_ns();
-    told(&mut budget, begin_ms, quota, admitted(0), 0, clock_ms);
+    deficit_after(&mut budget, begin_ms, quota, admitted(0), 0, clock_ms);
     for made_ms in held_up {
         let now_ms = begin_ms + silent_ms;
-        told(&mut budget, now_ms, quota, admitted(*made_ms), *made_ms, clock_ms + made_ms);
+        deficit_after(&mut budget, now_ms, quota, admitted(*made_ms), *made_ms, clock_ms + made_ms);
     }
     let end_ms = silent_ms + 250;
-    told(&mut budget, begin_ms + end_ms, quota, admitted(end_ms), end_ms, clock_ms + end_ms) * 1_000
+    deficit_after(&mut budget, begin_ms + end_ms, quota, admitted(end_ms), end_ms, clock_ms + end_ms) * 1_000
         / quota.token_ns()
 }
 
 #[test]
-fn reports_that_were_held_up_and_arrive_in_a_bunch_cost_no_more_than_one() {
+fn delayed_reports_in_a_bunch_cost_no_more_than_one() {
     let quota = quota(50, Period::Second, 50);
     let alone = owed_after_a_bunch(quota, &[], 4_000);
     assert!((36_000..=51_000).contains(&alone), "{alone}");
@@ -120,40 +130,40 @@ fn reports_that_were_held_up_and_arrive_in_a_bunch_cost_no_more_than_one() {
 /// Replies are lost, so the spans in reports grow. The reports arrive, so the budget still knows when tokens were new.
 // I4
 #[test]
-fn a_burst_after_a_rest_is_not_paid_by_the_rest_however_long_its_span() {
+fn a_rest_does_not_pay_for_the_burst_after_it() {
     let quota = quota(50, Period::Second, 50);
     let (mut budget, mut span_ms) = (Budget::default(), 0);
-    told(&mut budget, 1_000, quota, 1, 0, 1_000);
+    deficit_after(&mut budget, 1_000, quota, 1, 0, 1_000);
     // Reports take up to 90 ms more or less, and the POP's clock is slow by a thousandth.
     for n in 1..240 {
         span_ms += 250;
         let (now_ms, made_ms) = (1_000 + n * 250 + n * 37 % 90, 1_000 + n * 250 - n / 4);
-        assert_eq!(told(&mut budget, now_ms, quota, 1, span_ms, made_ms), 0);
+        assert_eq!(deficit_after(&mut budget, now_ms, quota, 1, span_ms, made_ms), 0);
     }
-    let owed = told(&mut budget, 61_045, quota, 51, span_ms + 250, 60_940);
+    let owed = deficit_after(&mut budget, 61_045, quota, 51, span_ms + 250, 60_940);
     // A quarter of a second, the longest trip, and a quarter of a second more.
     assert!(owed >= 50 * quota.token_ns() - 610_000_000, "{owed}");
 }
 
 // I2
 #[test]
-fn members_are_bounded_and_the_silent_are_forgotten() {
-    let (quota, mut budget, mut members) = (quota(1, Period::Second, 1), Budget::default(), 0);
-    let mut charge_as = |now_us, member: &str| {
-        let charge = Charge { quota, member, demand: Demand::default(), pop: "a", counts: &[] };
+fn replicas_are_bounded_and_the_silent_are_forgotten() {
+    let (quota, mut budget, mut replicas) = (quota(1, Period::Second, 1), Budget::default(), 0);
+    let mut charge_as = |now_us, replica: &str| {
+        let charge = Charge { quota, replica, demand: Demand::default(), pop: "a", counts: &[] };
         let account = budget.charge(now_us, &charge);
-        assert!(account.members.iter().any(|m| *m.name == *member && m.age_us == 0));
-        account.members.len()
+        assert!(account.replicas.iter().any(|m| *m.name == *replica && m.age_us == 0));
+        account.replicas.len()
     };
-    for at_us in 0..2 * MEMBERS_MAX as u64 {
-        members = charge_as(at_us, &format!("region-{at_us:04}"));
+    for at_us in 0..2 * REPLICAS_MAX as u64 {
+        replicas = charge_as(at_us, &format!("region-{at_us:04}"));
     }
-    assert_eq!(members, MEMBERS_MAX);
-    assert_eq!(charge_as(2 * MEMBER_IDLE_US, "late"), 1);
+    assert_eq!(replicas, REPLICAS_MAX);
+    assert_eq!(charge_as(2 * REPLICA_IDLE_US, "late"), 1);
 }
 
 #[test]
-fn a_budget_is_kept_as_long_as_its_fan_out_is_remembered() {
+fn a_budget_is_kept_as_long_as_its_fan_out() {
     let (quota, mut budget) = (quota(10, Period::Second, 20), Budget::default());
     charge(&mut budget, 0, quota, "a", &[(1, 20, 20)]);
     assert_eq!(budget.expires_us(), 2 * SECOND_US + GRACE_US, "one burst is nothing to remember");
@@ -161,7 +171,7 @@ fn a_budget_is_kept_as_long_as_its_fan_out_is_remembered() {
     let forgotten_us = 8 * SECOND_US + FAN_OUT_KEPT_US;
     assert_eq!(budget.expires_us(), forgotten_us + STEP_KEPT_US, "four bursts are owed");
     let fan_out_at = |budget: &mut Budget, now_us| {
-        let charge = Charge { quota, member: "fra", demand: Demand::default(), pop: "a", counts: &[] };
+        let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop: "a", counts: &[] };
         budget.charge(now_us, &charge).fan_out
     };
     (1..=8).for_each(|s| assert_eq!(fan_out_at(&mut budget, s * SECOND_US), 5));
@@ -173,7 +183,7 @@ fn a_budget_is_kept_as_long_as_its_fan_out_is_remembered() {
 /// A report on its way: (pop, epoch, admitted, unconfirmed).
 type Sent = (usize, u64, u64, u64);
 
-/// What happens next in a random run.
+/// Step of a random run.
 #[derive(Clone, Debug)]
 enum Step {
     Admit {
@@ -305,10 +315,10 @@ proptest! {
         let mut budget = Budget::default();
         let mut owed = 0;
         for (at_ms, made_ms) in arrivals {
-            owed = told(&mut budget, 1_000 + at_ms, quota, admitted(made_ms), made_ms, made_ms);
+            owed = deficit_after(&mut budget, 1_000 + at_ms, quota, admitted(made_ms), made_ms, made_ms);
             prop_assert!(owed <= quota.fill_ns() + 3 * quota.token_ns() + at_ms * 20_000, "{} at {}", owed, at_ms);
         }
-        // A bucket that hears of each token at once.
+        // A bucket that counts each token at once.
         let naive_ns = quota.fill_ns().saturating_sub((made_ms + 4_000) * (1_000 - milli) * 1_000);
         prop_assert!(owed <= naive_ns + 3 * quota.token_ns() + (made_ms + 4_000) * 20_000, "{} for {}", owed, naive_ns);
     }
@@ -332,18 +342,18 @@ proptest! {
 /// does not.
 // I4
 #[test]
-fn a_step_of_a_clock_is_not_taken_for_a_delay_for_ever() {
+fn a_clock_step_counts_as_a_delay_for_a_while_only() {
     let quota = quota(50, Period::Second, 50);
     let owed_after = |seconds: u64, jump_ms: u64| {
         let mut budget = Budget::default();
-        told(&mut budget, 1_000, quota, 1, 0, 1_000);
+        deficit_after(&mut budget, 1_000, quota, 1, 0, 1_000);
         for n in 0..4 * seconds {
-            told(&mut budget, jump_ms + n * 250, quota, 1, 250, 1_250 + n * 250);
+            deficit_after(&mut budget, jump_ms + n * 250, quota, 1, 250, 1_250 + n * 250);
         }
-        told(&mut budget, jump_ms + seconds * 1_000, quota, 51, 250, 1_250 + seconds * 1_000)
+        deficit_after(&mut budget, jump_ms + seconds * 1_000, quota, 51, 250, 1_250 + seconds * 1_000)
     };
     let its_span_and_as_much_again = 50 * quota.token_ns() - 500_000_000;
-    assert_eq!(owed_after(1, 9_000), 0, "nine seconds are believed");
+    assert_eq!(owed_after(1, 9_000), 0, "nine seconds are accepted");
     assert_eq!(owed_after(1_001, 9_000), its_span_and_as_much_again);
     assert_eq!(owed_after(1, 3_600_000), its_span_and_as_much_again);
 }
@@ -362,7 +372,7 @@ fn a_clock_that_steps_back_gives_nothing() {
     assert_eq!(before - budget.deficit_ns(), 1_000_000_000, "and goes on from where it stepped to");
 }
 
-/// What the budget has by this quota.
+/// Level of the budget under this quota.
 fn level(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str) -> u64 {
     charge(budget, now_us, quota, pop, &[]);
     quota.fill_ns().saturating_sub(budget.deficit_ns()) / quota.token_ns()
@@ -373,7 +383,7 @@ proptest! {
     /// larger burst and the larger rate x t.
     // I4
     #[test]
-    fn no_more_is_admitted_than_by_the_larger_burst_and_the_larger_rate(
+    fn a_new_quota_admits_at_most_the_larger_burst_and_rate(
         rates in [1_u32..200, 1..200],
         bursts in [1_u32..300, 1..300],
         steps in prop::collection::vec((0_u64..3_000_000, 0_usize..2, 0_u64..400), 1..60),

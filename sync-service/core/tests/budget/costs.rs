@@ -1,10 +1,10 @@
-//! What requests are said to have cost that held tokens of a strict rule: no more than the rule says, and as much
+//! Reported costs of requests that held tokens of a strict rule: no more than the rule allows, and as much
 //! of it at once as an honest POP's requests cost.
 
 use proptest::prelude::*;
 use weir_budget::escrow::{AcquireRequest, Escrow};
 use weir_budget::hub::{Hub, StoreReplies};
-use weir_budget::report_limits::{BURSTS, KnownRule, LATE_NS, RefusedClaimReason, Speaker};
+use weir_budget::report_limits::{BURSTS, KnownRule, LATE_NS, RefusedClaimReason, Reporter};
 use weir_protocol::messages::{Allowance, BudgetRule, HeldEpoch, Key, Leased, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
@@ -13,7 +13,7 @@ use crate::{NOW_US, at, hub};
 
 /// The most that a request may cost, by the rule.
 const COST_MAX: u32 = 300;
-/// For how long a request says that it goes on, in milliseconds.
+/// Time for which a request is reported to go on, in milliseconds.
 const HOLD_MS: u32 = 60_000;
 
 /// 10 a second, of which 100 at once.
@@ -29,25 +29,25 @@ fn rule() -> BudgetRule {
     }
 }
 
-/// What a POP says of an epoch of the client's: what it has cost, how much it wants, and for how long it is held.
+/// Report of an epoch of the client's: its cost, the tokens it wants, and the time for which it holds them.
 #[derive(Clone, Copy)]
-struct Said {
+struct ReportedEpoch {
     epoch: u32,
     cost: u64,
     ahead: u32,
     held_ms: Option<u32>,
 }
 
-fn acquired(epoch: u32, tokens: u32) -> Said {
-    Said { epoch, cost: 0, ahead: tokens, held_ms: None }
+fn acquired(epoch: u32, tokens: u32) -> ReportedEpoch {
+    ReportedEpoch { epoch, cost: 0, ahead: tokens, held_ms: None }
 }
 
-fn held(epoch: u32, tokens: u32) -> Said {
-    Said { held_ms: Some(HOLD_MS), ..acquired(epoch, tokens) }
+fn held(epoch: u32, tokens: u32) -> ReportedEpoch {
+    ReportedEpoch { held_ms: Some(HOLD_MS), ..acquired(epoch, tokens) }
 }
 
-fn settled(epoch: u32, cost: u64) -> Said {
-    Said { epoch, cost, ahead: 0, held_ms: Some(0) }
+fn settled(epoch: u32, cost: u64) -> ReportedEpoch {
+    ReportedEpoch { epoch, cost, ahead: 0, held_ms: Some(0) }
 }
 
 /// A weir-sync, its store, and one client of a strict rule.
@@ -63,40 +63,40 @@ struct Sync {
 impl Sync {
     fn new() -> Self {
         let mut hub = hub("eu", 1);
-        hub.know_rules(1, vec![KnownRule { rule: rule(), ban_ms: 0, cost_max: COST_MAX }]);
+        hub.set_rules(1, vec![KnownRule { rule: rule(), ban_ms: 0, cost_max: COST_MAX }]);
         let (store, refused) = (Escrow::default(), Vec::new());
         Self { hub, store, sequence: 0, silent: None, refused }
     }
 
-    /// The answers to what a POP says at `ms`; none to what is not settled.
-    fn observe(&mut self, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
-        self.observe_from(Speaker::Pop, ms, said)
+    /// Answers to these epochs, reported at `ms`; none to those that are not settled.
+    fn observe(&mut self, ms: u64, epochs: &[ReportedEpoch]) -> Vec<Option<Leased>> {
+        self.observe_from(Reporter::Pop, ms, epochs)
     }
 
-    fn observe_from(&mut self, speaker: Speaker, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
+    fn observe_from(&mut self, reporter: Reporter, ms: u64, epochs: &[ReportedEpoch]) -> Vec<Option<Leased>> {
         self.sequence += 1;
-        let key = |said: &Said| Key {
+        let key = |epoch: &ReportedEpoch| Key {
             value: vec![1],
-            epoch: said.epoch,
-            admitted: said.cost,
-            asked: said.cost,
-            ahead: said.ahead,
+            epoch: epoch.epoch,
+            admitted: epoch.cost,
+            asked: epoch.cost,
+            ahead: epoch.ahead,
             ..Key::default()
         };
         let held =
-            said.iter().zip(0..).filter_map(|(said, key)| Some(HeldEpoch { key, for_ms: said.held_ms? }));
+            epochs.iter().zip(0..).filter_map(|(epoch, key)| Some(HeldEpoch { key, for_ms: epoch.held_ms? }));
         let report = Report {
             pop: "fra1".into(),
             table: 1,
             sequence: self.sequence,
             made_ms: ms,
             rules: vec![rule()],
-            keys: said.iter().map(key).collect(),
+            keys: epochs.iter().map(key).collect(),
             held: held.collect(),
             ..Report::default()
         };
         let now = at(ms);
-        let pending = self.hub.report(speaker, now, NOW_US, report);
+        let pending = self.hub.report(reporter, now, NOW_US, report);
         let silent = self.silent;
         let acquire_on = |acquire: &AcquireRequest| {
             let acquired =
@@ -118,14 +118,14 @@ impl Sync {
             .collect()
     }
 
-    /// How many tokens the budget lacks.
+    /// Number of tokens that the budget lacks.
     fn lacking(&self) -> u64 {
         self.store.deficit_ns().div_ceil(quota().token_ns())
     }
 }
 
 #[test]
-fn a_request_costs_no_more_than_its_rule_says() {
+fn a_request_costs_at_most_its_rules_maximum() {
     let mut sync = Sync::new();
     sync.observe(0, &[acquired(1, 10)]);
     for _ in 0..2 {
@@ -135,9 +135,9 @@ fn a_request_costs_no_more_than_its_rule_says() {
     assert_eq!(sync.refused[0], (RefusedClaimReason::Cost, 1_000_000, COST_MAX.into()));
 }
 
-/// What a POP that lies can leave a client to pay off.
+/// Bound on the debt that a POP that lies can leave to a client.
 #[test]
-fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid() {
+fn costs_charged_at_once_are_bounded_and_the_rest_follows() {
     let mut sync = Sync::new();
     let epochs = 1..=40_u32;
     sync.observe(0, &epochs.clone().map(|epoch| acquired(epoch, 1)).collect::<Vec<_>>());
@@ -170,7 +170,7 @@ fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid(
 }
 
 #[test]
-fn a_cost_that_waits_is_charged_once_though_it_is_said_again() {
+fn a_waiting_cost_that_is_reported_again_is_charged_once() {
     let mut sync = Sync::new();
     sync.observe(0, &[acquired(1, 50), acquired(2, 50)]);
     let mut charged = Vec::new();
@@ -182,9 +182,9 @@ fn a_cost_that_waits_is_charged_once_though_it_is_said_again() {
     assert_eq!(sync.refused, []);
 }
 
-/// An honest POP says again what nobody has charged.
+/// An honest POP reports again what was not charged.
 #[test]
-fn costs_that_the_store_did_not_hear_of_do_not_count_against_those_that_it_hears_of() {
+fn costs_that_did_not_reach_the_store_do_not_count() {
     for acquires in [false, true] {
         let mut sync = Sync::new();
         let epochs = 1..=50_u32;
@@ -206,10 +206,10 @@ fn costs_that_the_store_did_not_hear_of_do_not_count_against_those_that_it_hears
 }
 
 #[test]
-fn what_the_gateway_of_this_process_settles_is_not_doubted() {
+fn costs_that_the_own_gateway_settles_are_not_limited() {
     let mut sync = Sync::new();
-    sync.observe_from(Speaker::Gateway, 0, &[acquired(1, 1), acquired(2, 1)]);
-    sync.observe_from(Speaker::Gateway, 0, &[settled(1, 5_000), settled(2, 5_000)]);
+    sync.observe_from(Reporter::Gateway, 0, &[acquired(1, 1), acquired(2, 1)]);
+    sync.observe_from(Reporter::Gateway, 0, &[settled(1, 5_000), settled(2, 5_000)]);
     assert_eq!((sync.lacking(), sync.refused.len()), (10_000, 0));
 }
 
@@ -248,12 +248,12 @@ proptest! {
             let begins = ms + ask.after_ms;
             while report_at < begins {
                 tries += 1;
-                let said = open.iter().map(|&(ends, epoch, holds, cost)| {
+                let epochs = open.iter().map(|&(ends, epoch, holds, cost)| {
                     if ends <= report_at { settled(epoch, cost) } else { held(epoch, holds) }
                 });
-                let said: Vec<_> = said.collect();
+                let epochs: Vec<_> = epochs.collect();
                 if !losses.contains(&(tries % 60)) {
-                    let answers = sync.observe(report_at, &said);
+                    let answers = sync.observe(report_at, &epochs);
                     if !losses.contains(&((tries + 31) % 60)) {
                         let mut answers = answers.into_iter();
                         open.retain(|_| answers.next() != Some(Some(Leased::NONE)));
@@ -267,7 +267,7 @@ proptest! {
                 open.push((ms + ask.lasts_ms, epoch, ask.reserve, cost));
                 costs += cost;
             } else {
-                sync.observe(ms, &[Said { ahead: 0, ..acquired(epoch, 0) }]);
+                sync.observe(ms, &[ReportedEpoch { ahead: 0, ..acquired(epoch, 0) }]);
             }
         }
         prop_assert_eq!(&sync.refused, &[], "of {} tokens", costs);

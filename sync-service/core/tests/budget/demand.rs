@@ -22,7 +22,7 @@ fn source(pop: &str, epoch: u64) -> SourceId {
     SourceId { epoch, pop: pop.into() }
 }
 
-fn said(asked: u64, recently: u64) -> DemandReport {
+fn reported(asked: u64, recently: u64) -> DemandReport {
     DemandReport { asked, recently, admitted: 0, span_ns: 0, most_milli: u64::MAX }
 }
 
@@ -30,7 +30,7 @@ fn said(asked: u64, recently: u64) -> DemandReport {
 fn a_steady_stream_is_measured_exactly() {
     let mut window = DemandWindow::default();
     for i in 1..=20 {
-        window.observe(at(1_000 + i * 250), &said(i * 25, 25), ALONE);
+        window.observe(at(1_000 + i * 250), &reported(i * 25, 25), ALONE);
         if i >= 2 {
             assert_eq!(window.milli(at(1_000 + i * 250)), 100_000, "report {i}");
         }
@@ -41,7 +41,7 @@ fn a_steady_stream_is_measured_exactly() {
 fn silence_fades_out_within_a_window_and_a_half() {
     let mut window = DemandWindow::default();
     for i in 1..=8 {
-        window.observe(at(i * 250), &said(i * 25, 25), ALONE);
+        window.observe(at(i * 250), &reported(i * 25, 25), ALONE);
     }
     assert!(window.milli(at(2_000 + 400)) > 0);
     assert_eq!(window.milli(at(2_000) + WINDOW_NS), 0);
@@ -51,20 +51,20 @@ fn silence_fades_out_within_a_window_and_a_half() {
 fn a_lost_report_is_made_up_for_by_the_next() {
     let mut window = DemandWindow::default();
     for i in [1, 2, 3, 4, 6, 7, 8] {
-        // The next report says it again, as the lost one was not answered.
+        // The next report repeats it, as the lost one was not answered.
         let recently = if i == 6 { 50 } else { 25 };
-        window.observe(at(i * 250), &said(i * 25, recently), ALONE);
+        window.observe(at(i * 250), &reported(i * 25, recently), ALONE);
     }
     assert_eq!(window.milli(at(2_000)), 100_000);
 }
 
 // I5
 #[test]
-fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_it_to_the_others() {
+fn only_a_pops_single_replica_counts_demand_of_missed_reports() {
     let (mut alone, mut shared) = (DemandWindow::default(), DemandWindow::default());
     for i in [1, 2, 4, 5, 6, 7, 8] {
-        alone.observe(at(i * 250), &said(i * 25, 25), ALONE);
-        shared.observe(at(i * 250), &said(i * 25, 25), SHARED);
+        alone.observe(at(i * 250), &reported(i * 25, 25), ALONE);
+        shared.observe(at(i * 250), &reported(i * 25, 25), SHARED);
     }
     assert_eq!((alone.counted(), shared.counted()), (200, 175));
     assert_eq!(alone.milli(at(2_000)), 100_000);
@@ -73,12 +73,12 @@ fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_i
 #[test]
 fn a_budget_sums_its_buckets_and_counts_its_pops() {
     let mut demands = Demands::default();
-    demands.observe(at(1_000), &id(1), &source("a", 1), &said(50, 50));
-    demands.observe(at(1_000), &id(2), &source("a", 9), &said(500, 500));
-    demands.observe(at(1_000), &id(1), &source("a", 2), &said(50, 50));
-    let demand = demands.observe(at(1_000), &id(1), &source("b", 1), &said(50, 50)).demand;
+    demands.observe(at(1_000), &id(1), &source("a", 1), &reported(50, 50));
+    demands.observe(at(1_000), &id(2), &source("a", 9), &reported(500, 500));
+    demands.observe(at(1_000), &id(1), &source("a", 2), &reported(50, 50));
+    let demand = demands.observe(at(1_000), &id(1), &source("b", 1), &reported(50, 50)).demand;
     assert_eq!(demand, Demand { milli: 300_000, askers: 2 });
-    let idle = demands.observe(at(1_000), &id(1), &source("c", 1), &said(70, 0)).demand;
+    let idle = demands.observe(at(1_000), &id(1), &source("c", 1), &reported(70, 0)).demand;
     assert_eq!(idle, Demand { milli: 300_000, askers: 2 }, "a POP that is not asked is no asker");
 }
 
@@ -88,9 +88,9 @@ fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     let mut demands = Demands::default();
     for n in 0..100_000_u32 {
         let id = BudgetId::new("r".into(), n.to_be_bytes().to_vec());
-        demands.observe(at(1_000), &id, &source("a", 1), &said(50, 50));
+        demands.observe(at(1_000), &id, &source("a", 1), &reported(50, 50));
     }
-    let beyond = demands.observe(at(1_000), &id(2), &source("a", 2), &said(900, 50)).demand;
+    let beyond = demands.observe(at(1_000), &id(2), &source("a", 2), &reported(900, 50)).demand;
     assert_eq!(beyond, Demand { milli: 100_000, askers: 1 });
     assert_eq!(demands.debts(at(1_000)), (100_000, 0));
     assert_eq!(demands.debts(at(9_000)), (0, 0), "the silent are forgotten, and there is room again");
@@ -102,43 +102,43 @@ fn buckets_of_a_budget_are_bounded() {
     let mut demands = Demands::default();
     let mut last = Demand::default();
     for epoch in 0..BUCKETS_MAX as u64 + 100 {
-        last = demands.observe(at(1_000), &id(1), &source("a", epoch), &said(1, 1)).demand;
+        last = demands.observe(at(1_000), &id(1), &source("a", epoch), &reported(1, 1)).demand;
     }
     assert_eq!(last.milli, BUCKETS_MAX as u64 * 2_000);
 }
 
 #[test]
-fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
+fn a_warm_keys_demand_is_spread_over_its_report_interval() {
     let (mut warm, mut hot) = (DemandWindow::default(), DemandWindow::default());
     for i in 1..=5 {
-        warm.observe(at(i * 2_000), &said(i * 40, 40), WARM);
-        hot.observe(at(i * 2_000), &said(i * 40, 40), ALONE);
+        warm.observe(at(i * 2_000), &reported(i * 40, 40), WARM);
+        hot.observe(at(i * 2_000), &reported(i * 40, 40), ALONE);
     }
     assert_eq!(warm.milli(at(10_000)), 20_000, "two seconds' worth");
     assert_eq!(warm.milli(at(12_000)), 20_000, "until the next is due");
     assert_eq!(warm.milli(at(13_000)), 0);
-    assert_eq!(hot.milli(at(10_000)), 80_000, "a hot key would have spoken sooner");
-    warm.observe(at(11_200), &said(240, 40), WARM);
+    assert_eq!(hot.milli(at(10_000)), 80_000, "a hot key would have been reported sooner");
+    warm.observe(at(11_200), &reported(240, 40), WARM);
     assert_eq!(warm.milli(at(11_200)), 80_000, "and so would a warm one that has not grown");
 }
 
-/// What the weir-syncs of one region measure together, if a POP sends each report to one of them.
+/// Demand that the weir-syncs of one region measure together, if a POP sends each report to one of them.
 fn dealt(receivers: &mut [DemandWindow], reports: &[(u64, usize, bool)]) -> Vec<u64> {
     let (mut now_ms, mut asked, mut unanswered) = (10_000, 0, 0);
-    let hearing = if receivers.len() > 1 { SHARED } else { ALONE };
-    let mut told = Vec::new();
+    let kind = if receivers.len() > 1 { SHARED } else { ALONE };
+    let mut sums = Vec::new();
     for &(more, to, answered) in reports {
         now_ms += 250;
         asked += more;
         unanswered += more;
         let to = to % receivers.len();
-        receivers[to].observe(at(now_ms), &said(asked, unanswered), hearing);
-        told.push(receivers.iter().map(|window| window.milli(at(now_ms))).sum());
+        receivers[to].observe(at(now_ms), &reported(asked, unanswered), kind);
+        sums.push(receivers.iter().map(|window| window.milli(at(now_ms))).sum());
         if answered {
             unanswered = 0;
         }
     }
-    told
+    sums
 }
 
 proptest! {
@@ -151,12 +151,12 @@ proptest! {
         let reports: Vec<_> = reports.into_iter().map(|(more, to)| (more, to, true)).collect();
         let mut windows = vec![DemandWindow::default(); receivers];
         dealt(&mut windows, &reports);
-        let told: u64 = windows.iter().map(DemandWindow::counted).sum();
-        prop_assert_eq!(told, reports.iter().map(|(more, ..)| more).sum::<u64>());
+        let counted: u64 = windows.iter().map(DemandWindow::counted).sum();
+        prop_assert_eq!(counted, reports.iter().map(|(more, ..)| more).sum::<u64>());
     }
 
-    /// If answers are lost, a token that is reported again is counted again only by a weir-sync that had not heard
-    /// of it.
+    /// If answers are lost, a token that is reported again is counted again only by a weir-sync that had not received
+    /// it.
     #[test]
     fn lost_answers_count_at_most_once_a_receiver(
         reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60), receivers in 1..4_usize,
@@ -167,9 +167,9 @@ proptest! {
         for window in &windows {
             prop_assert!(window.counted() <= truth);
         }
-        let told: u64 = windows.iter().map(DemandWindow::counted).sum();
-        prop_assert!(told >= truth);
-        if receivers == 1 { prop_assert_eq!(told, truth); }
+        let counted: u64 = windows.iter().map(DemandWindow::counted).sum();
+        prop_assert!(counted >= truth);
+        if receivers == 1 { prop_assert_eq!(counted, truth); }
     }
 
     /// Whatever arrives, in any order: the demand is at most what was asked for within the window, and is bounded.
@@ -179,7 +179,7 @@ proptest! {
         let (mut window, mut now_ms, mut most) = (DemandWindow::default(), 10_000, 0);
         for (span_ms, asked) in reports {
             now_ms += span_ms;
-            window.observe(at(now_ms), &said(asked, asked), ALONE);
+            window.observe(at(now_ms), &reported(asked, asked), ALONE);
             most = most.max(asked);
             prop_assert!(window.milli(at(now_ms)) <= most * 2_000);
         }
@@ -193,9 +193,9 @@ proptest! {
         for (span_ms, more) in reports {
             now_ms += span_ms;
             asked += more;
-            once.observe(at(now_ms), &said(asked, more), ALONE);
-            twice.observe(at(now_ms), &said(asked, more), ALONE);
-            twice.observe(at(now_ms), &said(asked, more), ALONE);
+            once.observe(at(now_ms), &reported(asked, more), ALONE);
+            twice.observe(at(now_ms), &reported(asked, more), ALONE);
+            twice.observe(at(now_ms), &reported(asked, more), ALONE);
             prop_assert_eq!(once.milli(at(now_ms)), twice.milli(at(now_ms)));
         }
     }

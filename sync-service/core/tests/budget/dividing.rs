@@ -10,15 +10,15 @@ use weir_protocol::sharing::Sharing;
 
 use crate::quota;
 
-fn member(name: &str, milli: u64, askers: u32, age_us: u64) -> ReplicaDemand {
+fn replica(name: &str, milli: u64, askers: u32, age_us: u64) -> ReplicaDemand {
     ReplicaDemand { name: name.into(), demand: Demand { milli, askers }, age_us }
 }
 
-fn account(deficit_ns: u64, members: Vec<ReplicaDemand>) -> Account {
-    Account { deficit_ns, fan_out: 0, charged: 0, now_us: 0, members }
+fn account(deficit_ns: u64, replicas: Vec<ReplicaDemand>) -> Account {
+    Account { deficit_ns, fan_out: 0, charged: 0, now_us: 0, replicas }
 }
 
-/// What POPs that are asked for a key may do, under a rule that has nothing but a quota.
+/// Grant for POPs with demand, under a rule that has nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
     let id = BudgetId::new("r".into(), vec![1]);
     let entry = PlanEntry::new(id, quota, Sharing::of(quota));
@@ -29,7 +29,7 @@ fn asking(quota: Quota, account: &Account) -> Grant {
 fn grant(level: i64, demand: u64) -> Grant {
     let quota = quota(100, Period::Second, 100);
     let deficit_ns = u64::try_from(100 - level).unwrap() * quota.token_ns();
-    asking(quota, &account(deficit_ns, vec![member("fra", demand * 1_000, 2, 0)]))
+    asking(quota, &account(deficit_ns, vec![replica("fra", demand * 1_000, 2, 0)]))
 }
 
 #[test]
@@ -46,11 +46,13 @@ fn the_ratio_is_the_effective_rate_over_the_demand() {
 #[test]
 fn a_pop_alone_keeps_its_exact_bucket() {
     let quota = quota(100, Period::Second, 100);
-    let deep = account(150 * quota.token_ns(), vec![member("fra", 9_000_000, 1, 0)]);
+    let deep = account(150 * quota.token_ns(), vec![replica("fra", 9_000_000, 1, 0)]);
     let grant = asking(quota, &deep);
     assert_eq!((grant.ratio, grant.level_milli), (AdmitRatio::ONE, -50_000), "the debt itself, no advance");
-    let shared =
-        account(150 * quota.token_ns(), vec![member("fra", 1_000_000, 1, 0), member("iad", 1_000_000, 1, 0)]);
+    let shared = account(
+        150 * quota.token_ns(),
+        vec![replica("fra", 1_000_000, 1, 0), replica("iad", 1_000_000, 1, 0)],
+    );
     assert_eq!(asking(quota, &shared).ratio, AdmitRatio::of(20, 2_000), "two are not alone");
 }
 
@@ -58,10 +60,10 @@ fn a_pop_alone_keeps_its_exact_bucket() {
 fn the_demand_of_a_region_that_fell_silent_fades() {
     let quota = quota(100, Period::Second, 100);
     let with_age = |age_us| {
-        let members = vec![member("fra", 500_000, 2, 0), member("iad", 500_000, 2, age_us)];
-        asking(quota, &account(70 * quota.token_ns(), members)).ratio
+        let replicas = vec![replica("fra", 500_000, 2, 0), replica("iad", 500_000, 2, age_us)];
+        asking(quota, &account(70 * quota.token_ns(), replicas)).ratio
     };
-    assert_eq!(with_age(350_000), AdmitRatio::of(1, 10), "it speaks again within an interval");
+    assert_eq!(with_age(350_000), AdmitRatio::of(1, 10), "it reports again within an interval");
     assert_eq!(with_age(425_000), AdmitRatio::of(2, 15), "half of it is left");
     assert_eq!(with_age(500_000), AdmitRatio::of(1, 5), "its window is over");
 }
@@ -77,8 +79,8 @@ fn the_lease_lasts_as_long_as_the_debt() {
 fn the_slowest_quota_keeps_its_digits() {
     let quota = quota(1, Period::Day, 10);
     // The level is at its target, and two POPs are asked for 1/s. One token a day is 1/86400 of that.
-    let members = vec![member("fra", 1_000, 2, 0)];
-    let grant = asking(quota, &account(9 * quota.token_ns() - TARGET_NS, members));
+    let replicas = vec![replica("fra", 1_000, 2, 0)];
+    let grant = asking(quota, &account(9 * quota.token_ns() - TARGET_NS, replicas));
     assert_eq!(grant.ratio, AdmitRatio::of(1, 86_400));
 }
 
@@ -95,7 +97,7 @@ proptest! {
     ) {
         let Some(rate) = Rate::new(token_ns, Period::Minute) else { return Ok(()) };
         let Ok(quota) = Quota::new(rate, burst) else { return Ok(()) };
-        let grant = |deficit_ns, milli| asking(quota, &account(deficit_ns, vec![member("fra", milli, 2, 0)]));
+        let grant = |deficit_ns, milli| asking(quota, &account(deficit_ns, vec![replica("fra", milli, 2, 0)]));
         let base = grant(deficit, milli);
         prop_assert!(grant(deficit.saturating_sub(less), milli).ratio >= base.ratio);
         prop_assert!(grant(deficit, milli.saturating_add(more)).ratio <= base.ratio);

@@ -6,8 +6,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotList;
 use weir_budget::hub::{Hub, Pending, ReportResult, StoreReplies};
 use weir_budget::plan::PlanEntry;
-use weir_budget::pops::PopNote;
-use weir_budget::report_limits::Speaker;
+use weir_budget::pops::PopRuleSet;
+use weir_budget::report_limits::Reporter;
 use weir_protocol::messages::{
     Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled,
 };
@@ -34,7 +34,7 @@ fn report(pop: &str, sequence: u64, admitted: u64) -> Report {
     Report { rules, keys: vec![key], ..greeting(pop, sequence) }
 }
 
-/// What a store answers that counts `pops` POPs and charges full budgets.
+/// Replies of a store that counts `pops` POPs and charges full budgets.
 fn answers(pending: &Pending, pops: u32) -> StoreReplies<&'static str> {
     StoreReplies {
         accounts: accounts(pending).into_iter().map(Ok).collect(),
@@ -49,7 +49,7 @@ fn accounts(pending: &Pending) -> Vec<Account> {
 }
 
 fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> ReportResult<&'static str> {
-    let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report);
+    let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report);
     let answers = answers(&pending, pops);
     hub.settle(at(ms), 7, pending, answers)
 }
@@ -70,9 +70,9 @@ fn a_report_is_charged_answered_and_counted() {
 
 /// Overshoots of an outage multiply what is remembered.
 #[test]
-fn a_client_is_never_taken_to_burst_at_more_pops_than_there_are() {
+fn the_fan_out_never_exceeds_the_number_of_pops() {
     let mut hub = hub("eu", 0);
-    let pending = hub.report(Speaker::Pop, at(0), NOW_US, report("fra1", 1, 70));
+    let pending = hub.report(Reporter::Pop, at(0), NOW_US, report("fra1", 1, 70));
     let mut answers = answers(&pending, 2);
     answers.accounts.iter_mut().flatten().for_each(|account| account.fan_out = 195);
     hub.settle(at(0), 7, pending, answers);
@@ -81,10 +81,10 @@ fn a_client_is_never_taken_to_burst_at_more_pops_than_there_are() {
 }
 
 #[test]
-fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confirmed() {
+fn without_the_store_the_regions_share_is_granted_unconfirmed() {
     let mut hub = hub("eu", 0);
     settle(&mut hub, 0, greeting("fra1", 1), 2);
-    let pending = hub.report(Speaker::Pop, at(250), NOW_US, report("fra1", 2, 40));
+    let pending = hub.report(Reporter::Pop, at(250), NOW_US, report("fra1", 2, 40));
     let answers = StoreReplies::failed(&pending, "gone");
     let ReportResult { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
     assert_eq!((error, reply.settled.is_all(), reply.pops), (Some("gone"), false, 2));
@@ -95,17 +95,17 @@ fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confi
 
 /// One node of a cluster is down, and only its keys have no account.
 #[test]
-fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
+fn a_key_without_an_account_uses_a_local_budget() {
     let mut hub = hub("eu", 0);
     settle(&mut hub, 0, greeting("fra1", 1), 2);
     let both = |sequence, admitted| {
-        let mut said = report("fra1", sequence, admitted);
-        said.keys.push(Key { value: vec![2], ..said.keys[0].clone() });
-        said
+        let mut both = report("fra1", sequence, admitted);
+        both.keys.push(Key { value: vec![2], ..both.keys[0].clone() });
+        both
     };
     let mut budget = Budget::default();
     let mut settle = |ms, admitted, is_down: bool| {
-        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, both(ms, admitted));
+        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, both(ms, admitted));
         let [living, other] = pending.entries() else { panic!("two keys") };
         let living = Ok(budget.charge(NOW_US, &living.charge("eu", "fra1")));
         let dead = if is_down {
@@ -130,14 +130,14 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
 #[test]
 fn each_key_is_settled_if_what_it_shares_with_others_is() {
     let mut hub = hub("eu", 0);
-    let mut said = report("fra1", 1, 40);
-    let strict = Sharing { strict: true, ..said.rules[0].sharing.clone() };
-    said.rules.push(BudgetRule { name: "strict".into(), sharing: strict, ..said.rules[0].clone() });
-    let first = said.keys[0].clone();
+    let mut report = report("fra1", 1, 40);
+    let strict = Sharing { strict: true, ..report.rules[0].sharing.clone() };
+    report.rules.push(BudgetRule { name: "strict".into(), sharing: strict, ..report.rules[0].clone() });
+    let first = report.keys[0].clone();
     let key = |rule, value: u8, epoch| Key { rule, value: vec![value], epoch, ..first.clone() };
-    said.keys = vec![key(0, 1, 1), key(1, 1, 1), key(0, 2, 1), key(1, 2, 1), key(0, 1, 2), key(1, 1, 2)];
+    report.keys = vec![key(0, 1, 1), key(1, 1, 1), key(0, 2, 1), key(1, 2, 1), key(0, 1, 2), key(1, 1, 2)];
     let mut settled = |dead: &[u8]| {
-        let pending = hub.report(Speaker::Pop, at(0), NOW_US, said.clone());
+        let pending = hub.report(Reporter::Pop, at(0), NOW_US, report.clone());
         let is_dead = |id: &BudgetId| dead.contains(&id.value[0]);
         let account = |(entry, account): (&PlanEntry, Account)| {
             if is_dead(&entry.id) { Err("down") } else { Ok(account) }
@@ -164,10 +164,10 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
 }
 
 #[test]
-fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
+fn a_guessed_fleet_size_is_returned_once_until_it_is_known() {
     let mut hub = hub("eu", 0);
     let mut guess = |ms, report| {
-        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report);
+        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report);
         let answers = StoreReplies::failed(&pending, ());
         let ReportResult { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
         assert!(!reply.settled.is_all());
@@ -179,12 +179,12 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
 }
 
 #[test]
-fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
+fn an_interval_records_rule_sets_and_lists_hot_keys() {
     let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), HotList::default());
     let running = RunningRules { version: 3, refused: 4 };
     settle(&mut here, 0, Report { running, ..report("fra1", 1, 90) }, 2);
     let tick = here.tick(at(0));
-    assert_eq!(tick.notes, [PopNote { pop: "fra1".into(), version: 3, refused: 4 }]);
+    assert_eq!(tick.rule_sets, [PopRuleSet { pop: "fra1".into(), version: 3, refused: 4 }]);
     assert_eq!((tick.hot_keys, tick.listing.items().len()), (1, 1));
     let fleet = list.exchange(tick.listing.items(), NOW_US);
     assert!(here.listed(at(0), tick.listing, &fleet).is_none(), "it has just seen that account");
@@ -195,23 +195,23 @@ fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
     let mut budget = Budget::default();
     let mut spent = entry.clone();
     spent.counts =
-        hub("eu", 0).report(Speaker::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
+        hub("eu", 0).report(Reporter::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
     elsewhere.looked::<()>(at(0), look, vec![Ok(account)]);
-    let told = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
-    assert_eq!((told.rules.len(), told.pushed.len()), (1, 1));
+    let reply = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
+    assert_eq!((reply.rules.len(), reply.pushed.len()), (1, 1));
 }
 
 #[test]
 fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), BanList::default());
-    let said = report("fra1", 1, 0);
+    let report = report("fra1", 1, 0);
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
-    let pending = here.report(Speaker::Pop, at(0), NOW_US, Report { keys: vec![], bans, ..said });
+    let pending = here.report(Reporter::Pop, at(0), NOW_US, Report { keys: vec![], bans, ..report });
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
-    let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, said: BanState::Banned };
+    let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, state: BanState::Banned };
     assert_eq!(mine.items(), [ban]);
     let fleet = list.exchange(mine.items(), NOW_US);
     here.bans_listed(at(0), mine, &fleet);
@@ -231,11 +231,11 @@ fn account(pending_entry: &PlanEntry, tokens: u64) -> Account {
 
 // I4
 #[test]
-fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
+fn a_reset_key_has_a_new_budget_in_every_region() {
     let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), BanList::default());
     let id = BudgetId::new("r".into(), vec![1]);
     let in_debt = |hub: &mut Hub, ms, pop, sequence| {
-        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(pop, sequence, 70));
+        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(pop, sequence, 70));
         let accounts = vec![Ok(account(&pending.entries()[0], 1_000))];
         (pending, StoreReplies::<&str> { accounts, acquired: vec![], pops: Ok(3) })
     };
@@ -246,7 +246,7 @@ fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
         assert!(hub.figures(at(0)).rules["r"].owed.sum_milli > 0);
         assert_eq!(hub.refill_policies("r"), []);
     }
-    // The store is asked, and forgets the budget before it is heard.
+    // The store is asked, and forgets the budget before its answer arrives.
     let (pending, answers) = in_debt(&mut here, 100, "fra1", 2);
     here.forget(at(110), id.clone());
     let reply = here.settle(at(120), 7, pending, answers).reply;
@@ -264,42 +264,42 @@ fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
         let reply = settle(hub, 200, greeting("new1", 1), 3).reply;
         assert_eq!((reply.pushed.len(), reply.bans.len()), (0, 1));
         assert_eq!(hub.figures(at(200)).rules["r"].owed.sum_milli, 0);
-        assert!(hub.tick(at(200)).listing.items().is_empty(), "no region is told that it is hot");
-        // What the store says from now on is of the new budget.
+        assert!(hub.tick(at(200)).listing.items().is_empty(), "it is not listed as hot for any region");
+        // From now on, the store's answers are of the new budget.
         let reply = settle(hub, 250, report("fra1", 3, 70), 3).reply;
         assert!(reply.grants[0].grant().is_some_and(|grant| grant.level_milli > 0));
     }
 }
 
 #[test]
-fn an_operators_ban_needs_no_penalty_and_is_lifted_by_a_reset() {
+fn an_operators_ban_needs_no_penalty_and_ends_at_a_reset() {
     let mut hub = hub("eu", 0);
     let id = BudgetId::new("r".into(), vec![1]);
     hub.ban(at(0), id.clone(), 60_000);
-    let told = settle(&mut hub, 0, greeting("fra1", 1), 1).reply;
-    assert_eq!((told.bans[0].for_ms, told.rules), (60_000, vec!["r".to_owned()]));
+    let reply = settle(&mut hub, 0, greeting("fra1", 1), 1).reply;
+    assert_eq!((reply.bans[0].for_ms, reply.rules), (60_000, vec!["r".to_owned()]));
     assert_eq!(hub.banned_ms(at(0), &id), Some(60_000));
     hub.forget(at(100), id.clone());
-    let told =
+    let reply =
         settle(&mut hub, 250, Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra1", 2) }, 1)
             .reply;
-    assert_eq!((told.bans[0].for_ms, hub.banned_ms(at(250), &id)), (0, None));
+    assert_eq!((reply.bans[0].for_ms, hub.banned_ms(at(250), &id)), (0, None));
 }
 
-/// Only one of the two answers is heard, and nobody knows which.
+/// Only one of the two replies arrives, and it is unknown which.
 #[test]
-fn what_the_answer_to_a_report_says_that_comes_twice_is_said_again_whichever_is_answered_first() {
+fn a_ban_in_the_reply_to_a_repeated_report_is_pushed_again() {
     let mut hub = hub("eu", 0);
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
     let banning = Report { keys: vec![], bans, ..report("fra1", 1, 0) };
     settle(&mut hub, 0, banning, 2);
-    let copies = [0, 0].map(|ms| hub.report(Speaker::Pop, at(ms), NOW_US, greeting("fra2", 1)));
+    let copies = [0, 0].map(|ms| hub.report(Reporter::Pop, at(ms), NOW_US, greeting("fra2", 1)));
     let [first, second] = copies;
     let mut bans_in = |pending| {
         let answers = answers(&pending, 2);
         hub.settle(at(0), 7, pending, answers).reply.bans.len()
     };
     assert_eq!((bans_in(second), bans_in(first)), (1, 0));
-    let heard_one = Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra2", 2) };
-    assert_eq!(settle(&mut hub, 0, heard_one, 2).reply.bans.len(), 1);
+    let one_received = Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra2", 2) };
+    assert_eq!(settle(&mut hub, 0, one_received, 2).reply.bans.len(), 1);
 }

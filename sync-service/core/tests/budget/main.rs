@@ -31,7 +31,7 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
     Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
 }
 
-fn hub(member: &str, pops_expected: u32) -> Hub {
+fn hub(replica: &str, pops_expected: u32) -> Hub {
     let terms = GrantSettings::default();
-    Hub::new(HubSettings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected })
+    Hub::new(HubSettings { replica: replica.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected })
 }

@@ -1,12 +1,12 @@
-//! What a POP may claim: what an honest one can reach, what is refused one that lies, and that all of it is bounded.
+//! Limits on the claims of a POP: room for an honest one, refusals for one that lies, and bounds on all of it.
 
 use proptest::prelude::*;
 use weir_budget::budget::Budget;
 use weir_budget::hub::{Hub, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::{
-    BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, SPAN_NS,
-    Speaker,
+    BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, Reporter,
+    SPAN_NS,
 };
 use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Report, RunningRules};
 use weir_protocol::quota::{Period, Quota, Rate};
@@ -29,7 +29,7 @@ fn key(epoch: u32, admitted: u64) -> Key {
     Key { value: vec![1], epoch, admitted, unconfirmed, span_ms: 250, asked, ..Key::default() }
 }
 
-/// What a POP reports that was made at `ms` of its clock.
+/// A report of a POP that was made at `ms` of its clock.
 fn report(ms: u64, keys: Vec<Key>) -> Report {
     Report {
         pop: "fra1".into(),
@@ -41,72 +41,72 @@ fn report(ms: u64, keys: Vec<Key>) -> Report {
     }
 }
 
-/// What is sent to the store of a report that arrives at `ms`, and what is refused.
+/// Entries for the store of a report that arrives at `ms`, and refusals.
 fn observe(hub: &mut Hub, ms: u64, report: Report) -> (Vec<PlanEntry>, Vec<(RefusedClaimReason, u64)>) {
-    observe_from(Speaker::Pop, hub, ms, report)
+    observe_from(Reporter::Pop, hub, ms, report)
 }
 
 fn observe_from(
-    speaker: Speaker,
+    reporter: Reporter,
     hub: &mut Hub,
     ms: u64,
     report: Report,
 ) -> (Vec<PlanEntry>, Vec<(RefusedClaimReason, u64)>) {
-    let pending = hub.report(speaker, at(ms), NOW_US, report);
+    let pending = hub.report(reporter, at(ms), NOW_US, report);
     let (entries, answers) = (pending.entries().to_vec(), StoreReplies::failed(&pending, ()));
     let refused = hub.settle(at(ms), 0, pending, answers).facts.refused;
     (entries, refused.iter().map(|refusal| (refusal.reason, refusal.count)).collect())
 }
 
-/// What the store is to hold as admitted of the client's key, of a report that arrives at `ms`.
+/// Tokens of the client's key that are sent to the store as admitted, for a report that arrives at `ms`.
 fn admitted(hub: &mut Hub, ms: u64, report: Report) -> u64 {
     observe(hub, ms, report).0[0].counts[0].admitted
 }
 
-/// What a POP may claim at once of a key that was never reported.
+/// Tokens that a POP may claim at once for a key that was never reported.
 fn at_once(span_ns: u64) -> u64 {
     (BURSTS * quota().fill_ns() + LATE_NS + span_ns) / quota().token_ns()
 }
 
 /// Its callers charge what has happened, and that may be more than any bucket holds.
 #[test]
-fn what_the_gateway_of_this_process_claims_is_charged_at_once() {
-    let said = report(0, vec![key(1, 1 << 30)]);
-    let (entries, refused) = observe_from(Speaker::Gateway, &mut hub("eu", 0), 0, said);
+fn claims_of_the_own_gateway_are_charged_at_once() {
+    let claims = report(0, vec![key(1, 1 << 30)]);
+    let (entries, refused) = observe_from(Reporter::Gateway, &mut hub("eu", 0), 0, claims);
     assert_eq!((entries[0].counts[0].admitted, refused), (1 << 30, vec![]));
 }
 
 #[test]
-fn what_is_claimed_beyond_a_few_bursts_is_charged_as_the_bucket_refills() {
+fn claims_beyond_a_few_bursts_are_charged_as_the_bucket_refills() {
     let mut hub = hub("eu", 0);
     assert_eq!(admitted(&mut hub, 0, report(0, vec![key(1, 100)])), 100);
     let (entries, refused) = observe(&mut hub, 250, report(250, vec![key(1, 1 << 50)]));
-    let (told, all) = (entries[0].counts[0].admitted, at_once(SECOND_NS / 4));
-    assert_eq!(told, all + 3, "and what refilled in a quarter of a second");
+    let (charged, all) = (entries[0].counts[0].admitted, at_once(SECOND_NS / 4));
+    assert_eq!(charged, all + 3, "and what refilled in a quarter of a second");
     assert_eq!(refused, [(RefusedClaimReason::Tokens, 1)]);
     let later = admitted(&mut hub, 10_250, report(10_250, vec![key(1, 1 << 50)]));
-    assert!((told + 100..=told + 103).contains(&later), "{told} {later}");
+    assert!((charged + 100..=charged + 103).contains(&later), "{charged} {later}");
 }
 
 #[test]
 fn new_epochs_tables_and_clocks_bring_no_more() {
-    let (mut hub, mut told) = (hub("eu", 0), 0);
+    let (mut hub, mut charged) = (hub("eu", 0), 0);
     for n in 1..=40 {
         let lie = Report { table: n, made_ms: 1 << 41, ..report(0, vec![key(n, 1 << 50)]) };
         let (entries, _) = observe(&mut hub, 250 * u64::from(n), lie);
-        told += entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
+        charged += entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
     }
     let (all, refilled) = (at_once(SECOND_NS / 4), 100 + 100 / 64);
-    assert!((all..=all + refilled).contains(&told), "{told}, at once {all}");
+    assert!((all..=all + refilled).contains(&charged), "{charged}, at once {all}");
 }
 
-/// Workers take a rule set over one after the other; a POP that lies may say that of each of its reports.
+/// Workers take a rule set over one after the other; a POP that lies may claim that in each of its reports.
 #[test]
 fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
     let slow = Quota::new(Rate::new(10, Period::Minute).unwrap(), 100).unwrap();
-    let (mut hub, mut told) = (hub("eu", 0), 0);
+    let (mut hub, mut charged) = (hub("eu", 0), 0);
     let known = |quota: Quota| KnownRule { rule: rule(quota), ban_ms: 0, cost_max: 1 };
-    hub.know_rules(8, [slow, quota()].map(known).to_vec());
+    hub.set_rules(8, [slow, quota()].map(known).to_vec());
     for n in 1..=100 {
         let (version, quota) = if n % 2 == 0 { (8 + u64::from(n), quota()) } else { (7, slow) };
         let lie = Report {
@@ -115,14 +115,14 @@ fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
             ..report(10 * u64::from(n), vec![key(n, 1 << 50)])
         };
         let (entries, _) = observe(&mut hub, 10 * u64::from(n), lie);
-        told += entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
+        charged += entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
     }
     let once = BURSTS * 100;
-    assert!((once..=2 * once + 40).contains(&told), "{told}");
+    assert!((once..=2 * once + 40).contains(&charged), "{charged}");
 }
 
 #[test]
-fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
+fn a_first_report_covers_half_a_minute_and_the_pops_silence() {
     for silent_s in [0, 60, 3_600] {
         let (mut hub, ms) = (hub("eu", 0), silent_s * 1_000);
         observe(&mut hub, 0, report(0, vec![]));
@@ -133,11 +133,11 @@ fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
 }
 
 #[test]
-fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
+fn charged_tokens_cannot_be_claimed_again_after_a_store_loss() {
     let mut hub = hub("eu", 0);
     let mut unconfirmed = |ms: u64, tokens: u64, is_charged: bool| {
-        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(ms, vec![key(1, tokens)]));
-        let said = pending.entries()[0].counts[0].unconfirmed;
+        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(ms, vec![key(1, tokens)]));
+        let tokens_charged = pending.entries()[0].counts[0].unconfirmed;
         let mut answers = StoreReplies::failed(&pending, ());
         if is_charged {
             let mut budget = Budget::default();
@@ -145,7 +145,7 @@ fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
             answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
         }
         drop(hub.settle(at(ms), 0, pending, answers));
-        said
+        tokens_charged
     };
     assert_eq!(unconfirmed(0, 20, false), 20);
     assert_eq!(unconfirmed(250, 30, true), 30, "the store has none of it yet");
@@ -154,12 +154,12 @@ fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
 
 /// A response cost far more than the bucket had, and the client does not come back.
 #[test]
-fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
+fn a_clipped_report_is_repeated_until_all_is_charged() {
     let (mut hub, mut budget, mut charged) = (hub("eu", 0), Budget::default(), 0);
     let replies = (0..400_u64).take_while(|n| {
         let ms = n * 250;
         let claim = Key { span_ms: 250 * u32::try_from(n + 1).unwrap(), ..key(1, 1_000) };
-        let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(ms, vec![claim]));
+        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(ms, vec![claim]));
         let account = budget.charge((1 << 50) + ms * 1_000, &pending.entries()[0].charge("eu", "fra1"));
         charged += account.charged;
         let answers = StoreReplies::<()> { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -171,18 +171,18 @@ fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
 }
 
 #[test]
-fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
+fn a_key_of_an_unknown_rule_is_refused_unconfirmed() {
     let mut hub = hub("eu", 0);
     assert_eq!(
         observe(&mut hub, 0, report(0, vec![key(1, 1)])).1,
         [],
         "without a pushed rule set no rules are known"
     );
-    hub.know_rules(7, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
+    hub.set_rules(7, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
     let slow = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![rule(slow), rule(quota()), BudgetRule { name: "s".into(), ..rule(quota()) }];
     let keys = [0, 1, 2].map(|rule| Key { rule, ..key(1, 1) });
-    let pending = hub.report(Speaker::Pop, at(250), NOW_US, Report { rules, ..report(250, keys.to_vec()) });
+    let pending = hub.report(Reporter::Pop, at(250), NOW_US, Report { rules, ..report(250, keys.to_vec()) });
     let [entry] = pending.entries() else { panic!("{pending:?}") };
     let account = Budget::default().charge(NOW_US, &entry.charge("eu", "fra1"));
     let answers = StoreReplies::<()> { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -195,9 +195,9 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
 /// It may lie, so nothing is charged; and it may be right, so it has its part of the region.
 // I9
 #[test]
-fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_is_known() {
+fn a_key_of_a_newer_rule_set_gets_a_local_grant() {
     let mut hub = hub("eu", 0);
-    hub.know_rules(7, vec![]);
+    hub.set_rules(7, vec![]);
     let claim = |version: u64| Report {
         running: RunningRules { version, refused: 0 },
         ..report(250, vec![key(1, 1), Key { value: vec![2], ..key(1, 300) }])
@@ -206,21 +206,21 @@ fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_i
         let (entries, refused) = observe(&mut hub, 250, claim(version));
         assert_eq!((entries.len(), refused), (0, vec![(reason, 2)]));
     }
-    hub.know_rules(8, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
+    hub.set_rules(8, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
     assert_eq!(observe(&mut hub, 500, claim(8)).0.len(), 2);
 }
 
 // I2
 #[test]
-fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse_for_it() {
+fn a_pop_claims_at_most_its_share_of_keys() {
     let mut hub = hub("eu", 0);
     let claim = |n: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, 400) };
     let most = OF_ONE_POP_MAX as u64;
     let asked = most.next_multiple_of(1_000) + 2_000;
     let mut refused = 0;
     for n in (0..asked).step_by(1_000) {
-        let said = report(0, (n..n + 1_000).map(claim).collect());
-        refused += observe(&mut hub, 0, said).1.iter().map(|(_, count)| count).sum::<u64>();
+        let claims = report(0, (n..n + 1_000).map(claim).collect());
+        refused += observe(&mut hub, 0, claims).1.iter().map(|(_, count)| count).sum::<u64>();
     }
     assert_eq!(refused, asked - most);
     let other = Report { pop: "iad1".into(), ..report(0, vec![key(1, 100)]) };
@@ -231,12 +231,12 @@ fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse
 
 /// A flood of made-up addresses at an honest POP.
 #[test]
-fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirmed() {
+fn a_key_beyond_the_share_gets_a_local_grant_unconfirmed() {
     let mut hub = hub("eu", 2);
     let claim = |n: u64, tokens: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, tokens) };
     for n in (0..=OF_ONE_POP_MAX as u64).step_by(1_000) {
         drop(hub.report(
-            Speaker::Pop,
+            Reporter::Pop,
             at(0),
             1 << 50,
             report(0, (n..n + 1_000).map(|n| claim(n, 1)).collect()),
@@ -244,7 +244,7 @@ fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirm
     }
     let mut answer = |pop: &str, keys: Vec<Key>| {
         let pending =
-            hub.report(Speaker::Pop, at(250), NOW_US, Report { pop: pop.into(), ..report(250, keys) });
+            hub.report(Reporter::Pop, at(250), NOW_US, Report { pop: pop.into(), ..report(250, keys) });
         let charge = |entry: &PlanEntry| Ok(Budget::default().charge(1 << 50, &entry.charge("eu", pop)));
         let accounts: Vec<_> = pending.entries().iter().map(charge).collect();
         let answers = StoreReplies::<()> { accounts, acquired: vec![], pops: Ok(2) };
@@ -267,12 +267,12 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
         cost_max: 1,
     };
     // The penalty of `r` is another in the version before.
-    hub.know_rules(7, vec![penalty("r", 30_000), penalty("r", 60_000), penalty("s", 0)]);
+    hub.set_rules(7, vec![penalty("r", 30_000), penalty("r", 60_000), penalty("s", 0)]);
     let mut listed = |rule_at: u16, value: u8, for_ms: u32| {
         let rules = ["r", "s", "t"].map(|name| BudgetRule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
         let is_news =
-            hub.report(Speaker::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) }).has_bans();
+            hub.report(Reporter::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) }).has_bans();
         let list = hub.share_bans(at(0));
         let listed = list.items().iter().find(|key| key.id.value == [value]).map(|key| key.for_ms);
         assert_eq!(is_news, listed.is_some());
@@ -284,7 +284,7 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
 }
 
 #[test]
-fn a_pop_is_asked_for_at_most_many_times_what_there_is() {
+fn a_pops_demand_is_at_most_a_multiple_of_the_quota() {
     let mut hub = hub("eu", 0);
     let mut demand = |ms, asked: u64| {
         let claim = Key { asked, asked_recently: asked, ..key(1, 1) };
@@ -294,19 +294,19 @@ fn a_pop_is_asked_for_at_most_many_times_what_there_is() {
     assert_eq!(demand(250, 1 << 50), DEMAND_TIMES * (10_000 + 4 * 100_000));
 }
 
-/// What a POP's bucket admits at most, with lost and late reports, restarts of its Envoy a minute apart, and epochs
-/// that end at any time.
+/// Step of a POP whose bucket admits as much as it can, with lost and late reports, restarts of its Envoy a minute
+/// apart, and epochs that end at any time.
 #[derive(Clone, Debug)]
 struct Step {
     ms: u64,
     asks: u64,
     late_ms: u64,
-    is_heard: bool,
+    arrives: bool,
     is_new_epoch: bool,
 }
 
 #[test]
-fn no_more_is_shown_of_a_key_than_its_pop_is_believed_to_be_asked_for() {
+fn the_shown_demand_of_a_key_is_within_its_pops_limits() {
     let per_s = DEMAND_TIMES * (10 + 4 * 100);
     // Four times a second for a minute: of one epoch, of several in turn, and by an honest POP.
     for (epochs, asked_each) in [(1, u64::MAX / 1_000), (3, u64::MAX / 1_000), (1, 250)] {
@@ -316,7 +316,7 @@ fn no_more_is_shown_of_a_key_than_its_pop_is_believed_to_be_asked_for() {
             let asked = n * asked_each;
             let key = Key { value: vec![1], epoch, asked, asked_recently: asked_each, ..Key::default() };
             let pending =
-                hub.report(Speaker::Pop, at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
+                hub.report(Reporter::Pop, at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
             shown += pending.report().keys[0].asked_recently;
             let account = budget.charge(NOW_US + n * 250_000, &pending.entries()[0].charge("eu", "fra1"));
             let answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -337,7 +337,7 @@ fn step() -> impl Strategy<Value = Step> {
     let ms = prop_oneof![8 => 1..600_u64, 1 => 600..20_000_u64, 1 => 20_000..200_000_u64];
     let asks = prop_oneof![0..10_u64, 0..5_000_u64];
     (ms, asks, 0..1_500_u64, prop::bool::weighted(0.8), prop::bool::weighted(0.1)).prop_map(
-        |(ms, asks, late_ms, is_heard, is_new_epoch)| Step { ms, asks, late_ms, is_heard, is_new_epoch },
+        |(ms, asks, late_ms, arrives, is_new_epoch)| Step { ms, asks, late_ms, arrives, is_new_epoch },
     )
 }
 
@@ -348,7 +348,7 @@ proptest! {
         let (mut now_ms, mut lacks_ms, mut restarted_ms) = (0_u64, 0_u64, 0_u64);
         let (mut epoch, mut table, mut tokens, mut since_ms) = (1, 1, 0, None);
         let mut arrived_ms = 0;
-        for Step { ms, asks, late_ms, is_heard, is_new_epoch } in steps {
+        for Step { ms, asks, late_ms, arrives, is_new_epoch } in steps {
             now_ms += ms;
             lacks_ms = lacks_ms.saturating_sub(ms);
             if now_ms - restarted_ms > 60_000 {
@@ -361,7 +361,7 @@ proptest! {
             lacks_ms += admitted * token_ms;
             tokens += admitted;
             let since = *since_ms.get_or_insert(now_ms - ms);
-            if !is_heard {
+            if !arrives {
                 continue;
             }
             // By our clock, which drifts from the POP's, and in order.

@@ -19,16 +19,22 @@ fn with_floors(floors: &[(&str, u8)]) -> Sharing {
     Sharing { floors: floors.iter().map(floor).collect(), ..Sharing::of(quota()) }
 }
 
-/// A budget of 100/s with a burst of 100, of which `level` tokens are left. Each member is asked for so much a
+/// A budget of 100/s with a burst of 100, of which `level` tokens are left. Each replica has this demand a
 /// second, at two POPs.
-fn account(level: i64, members: &[(&str, u64)]) -> Account {
-    let member = |&(name, demand): &(&str, u64)| ReplicaDemand {
+fn account(level: i64, replicas: &[(&str, u64)]) -> Account {
+    let replica = |&(name, demand): &(&str, u64)| ReplicaDemand {
         name: name.into(),
         demand: Demand { milli: demand * 1_000, askers: 2 * u32::from(demand > 0) },
         age_us: 0,
     };
     let deficit_ns = u64::try_from(100 - level).unwrap() * quota().token_ns();
-    Account { deficit_ns, fan_out: 0, charged: 0, now_us: 0, members: members.iter().map(member).collect() }
+    Account {
+        deficit_ns,
+        fan_out: 0,
+        charged: 0,
+        now_us: 0,
+        replicas: replicas.iter().map(replica).collect(),
+    }
 }
 
 fn entry(quota: Quota, sharing: &Sharing) -> PlanEntry {
@@ -47,14 +53,14 @@ fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
     division(sharing, account, region).asking.ratio
 }
 
-/// Whether it is the quotient, except for rounding.
+/// True if it is the quotient, except for rounding.
 fn is_about(ratio: AdmitRatio, part: u64, whole: u64) -> bool {
     ratio.bits().abs_diff(AdmitRatio::of(part, whole).bits()) <= 2
 }
 
 // I5
 #[test]
-fn a_floor_is_a_regions_own_and_the_rest_is_divided_by_demand() {
+fn floors_are_reserved_and_the_rest_is_divided_by_demand() {
     let sharing = with_floors(&[("eu", 30)]);
     // At the target level 100/s are given out: 30 to eu, 70 by the remaining demands of 170 and 800.
     let account = account(30, &[("eu", 200), ("us", 800)]);
@@ -75,7 +81,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     assert_eq!(level(3 * SECOND_NS), 2_000, "a few at once");
     // One POP of the other region takes each token as soon as it refills.
     let mut empty = Account { deficit_ns: slow.fill_ns(), ..account.clone() };
-    empty.members[0].demand.askers = 1;
+    empty.replicas[0].demand.askers = 1;
     let own = Some(FloorCapacity { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
     assert_eq!(divided(&entry(slow, &sharing), &empty, own, "eu").elsewhere.level_milli, 1_000);
 }
@@ -96,10 +102,10 @@ fn a_floor_holds_in_debt() {
 
 // I5
 #[test]
-fn what_one_pop_of_another_region_owes_is_not_owed_within_a_floor() {
+fn another_regions_debt_does_not_count_within_a_floor() {
     let sharing = with_floors(&[("eu", 30)]);
     let mut account = account(-300, &[("us", 800)]);
-    account.members[0].demand.askers = 1;
+    account.replicas[0].demand.askers = 1;
     let elsewhere = |region| division(&sharing, &account, region).elsewhere;
     assert_eq!((elsewhere("eu").ratio, elsewhere("eu").level_milli), (AdmitRatio::ONE, 0));
     assert_eq!((elsewhere("us").ratio, elsewhere("us").level_milli), (AdmitRatio::ONE, -300_000));
@@ -107,11 +113,11 @@ fn what_one_pop_of_another_region_owes_is_not_owed_within_a_floor() {
 
 // I4
 #[test]
-fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
+fn a_client_at_many_pops_gets_part_of_the_burst_at_each() {
     let sharing = Sharing { local_burst: 60, ..Sharing::of(quota()) };
     let asked = |fan_out, askers: u32, own_milli| {
         let mut account = account(100, &[("eu", 10)]);
-        (account.fan_out, account.members[0].demand.askers) = (fan_out, askers);
+        (account.fan_out, account.replicas[0].demand.askers) = (fan_out, askers);
         let entry = PlanEntry { own_milli, ..entry(quota(), &sharing) };
         let division = divided(&entry, &account, None, "eu");
         (at_once(&division.asking), at_once(&division.elsewhere))
@@ -127,16 +133,16 @@ fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     assert_eq!(bursts(1_000, 2_000), (2, 2), "a few requests at least");
 }
 
-/// How many requests of one token a POP with this grant lets through at once.
+/// Number of requests of one token that a POP with this grant admits at once.
 fn at_once(grant: &Grant) -> u32 {
     (grant.burst - 1) / grant.divisor + 1
 }
 
 #[test]
-fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
+fn a_pop_with_demand_holds_its_demand_until_the_next_grant() {
     let sharing = Sharing::of(quota());
     let mut account = account(100, &[("eu", 90)]);
-    (account.fan_out, account.members[0].demand.askers) = (300, 300);
+    (account.fan_out, account.replicas[0].demand.askers) = (300, 300);
     let asking = |own_milli| {
         let entry = PlanEntry { own_milli, ..entry(quota(), &sharing) };
         divided(&entry, &account, None, "eu").asking
@@ -160,30 +166,30 @@ fn watch_level(level: i64, demand: u64, fan_out: u32) -> WatchLevel {
 
 // I4
 #[test]
-fn a_key_is_hot_when_it_is_asked_for_much_or_has_little_left() {
+fn a_key_with_high_demand_or_low_level_is_hot() {
     assert_eq!(watch_level(100, 50, 0), WatchLevel::Warm);
     assert_eq!(watch_level(100, 51, 0), WatchLevel::Hot);
     assert_eq!(watch_level(50, 0, 0), WatchLevel::Warm);
     assert_eq!(watch_level(49, 1, 0), WatchLevel::Hot);
-    assert_eq!(watch_level(49, 0, 0), WatchLevel::Resting, "nobody asks for it");
+    assert_eq!(watch_level(49, 0, 0), WatchLevel::Resting, "without demand");
     assert_eq!(watch_level(100, 0, 2), WatchLevel::Resting);
     assert_eq!(watch_level(100, 51, 2), WatchLevel::Hot);
 }
 
 // I4
 #[test]
-fn what_seldom_speaks_counts_for_the_watch_level_and_not_for_the_ratio() {
+fn a_seldom_replica_counts_for_the_watch_level_only() {
     let mut account = account(10, &[("eu", 40), ("us", 40)]);
-    account.members[1].age_us = 2_000_000;
+    account.replicas[1].age_us = 2_000_000;
     account.deficit_ns = 0;
     let division = division(&Sharing::of(quota()), &account, "eu");
     assert_eq!((division.watch_level, division.asking.ratio), (WatchLevel::Hot, AdmitRatio::ONE));
-    account.members[1].age_us = 2_600_000;
+    account.replicas[1].age_us = 2_600_000;
     assert_eq!(self::division(&Sharing::of(quota()), &account, "eu").watch_level, WatchLevel::Warm);
 }
 
 #[test]
-fn a_warm_key_gets_no_grant_and_a_resting_one_the_longest_lease() {
+fn warm_keys_get_no_grant_and_resting_ones_the_longest_lease() {
     let sharing = Sharing::of(quota());
     assert_eq!(division(&sharing, &account(100, &[("eu", 10)]), "eu").allowance(), Allowance::Warm);
     let resting = Account { fan_out: 4, ..account(100, &[("eu", 10)]) };
@@ -202,12 +208,12 @@ proptest! {
         percents in prop::collection::vec(0..=20_u8, 6),
     ) {
         let names = ["r0", "r1", "r2", "r3", "r4", "r5"];
-        let members: Vec<_> = names.iter().copied().zip(demands.iter().copied()).collect();
+        let replicas: Vec<_> = names.iter().copied().zip(demands.iter().copied()).collect();
         let floors: Vec<_> = names.iter().copied().zip(percents).filter(|(_, percent)| *percent > 0).collect();
-        let (sharing, account) = (with_floors(&floors), account(level, &members));
+        let (sharing, account) = (with_floors(&floors), account(level, &replicas));
         prop_assume!(demands.iter().filter(|demand| **demand > 0).count() > 0);
         let (mut given, mut own) = (0.0, 0.0);
-        for &(name, demand) in &members {
+        for &(name, demand) in &replicas {
             let ratio = ratio(&sharing, &account, name);
             #[allow(clippy::cast_precision_loss, reason = "to compare with")]
             let (demand, part) = (demand as f64, demand as f64 * f64::from(ratio.bits()) / f64::from(1 << 30));

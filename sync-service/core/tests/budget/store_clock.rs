@@ -10,11 +10,11 @@ use weir_protocol::refill_policy::RefillPolicy;
 use crate::SECOND_US;
 
 const HOUR_US: u64 = 3_600 * SECOND_US;
-/// What right clocks showed when it all began.
+/// Time of right clocks at the beginning.
 const BEGIN_US: u64 = 1 << 50;
 /// Tokens of each budget, one of which refills in a second.
 const BURST: u32 = 100_000;
-/// What budgets owe at first that are charged, in tokens.
+/// Initial debt of charged budgets, in tokens.
 const OWED: u64 = 2 * BURST as u64;
 /// Keys of either kind.
 const KEYS: usize = 3;
@@ -26,7 +26,7 @@ fn quota() -> Quota {
 /// A weir-sync, as far as it knows of its store's clock.
 struct Caller {
     started_us: u64,
-    /// How much quicker its clock is, in millionths.
+    /// Drift of its clock, in millionths.
     drift_ppm: i64,
     clock: StoreClock,
 }
@@ -76,16 +76,16 @@ impl World {
         world
     }
 
-    /// What the store's clock shows, and what the caller knows of it. A call that is refused is sent again.
+    /// Time of the store's clock, as bounded by the caller. A call that is refused is sent again.
     fn time(&mut self, caller: usize) -> StoreTime {
         let shown_us = (BEGIN_US + self.now_us).saturating_add_signed(self.ahead_us);
         let caller = &mut self.callers[caller];
         let own_us = caller.own_us(self.now_us);
         let first = caller.clock.bounds(own_us).at(shown_us);
-        let heard = caller.clock.observe(own_us, own_us, shown_us);
-        assert!(heard.is_none() || self.jumps > 0, "no clock jumped");
-        assert_eq!(first.is_none(), heard.is_some(), "nothing is under way for long");
-        first.or_else(|| caller.clock.bounds(own_us).at(shown_us)).expect("the clock was heard")
+        let jump = caller.clock.observe(own_us, own_us, shown_us);
+        assert!(jump.is_none() || self.jumps > 0, "no clock jumped");
+        assert_eq!(first.is_none(), jump.is_some(), "nothing is under way for long");
+        first.or_else(|| caller.clock.bounds(own_us).at(shown_us)).expect("the clock was observed")
     }
 
     fn jump(&mut self, by_us: i64) {
@@ -93,7 +93,7 @@ impl World {
         self.jumps += u64::from(by_us > 0);
         self.steps += 1;
         if by_us < 0 {
-            // Who does not hear of a step back takes the way forth for time.
+            // A caller that misses a step back takes the step forth for time.
             for caller in 0..self.callers.len() {
                 self.time(caller);
             }
@@ -117,14 +117,14 @@ impl World {
         self.given[key] += given;
     }
 
-    /// A POP that was never heard of has admitted tokens; returns what the budget owes, in whole tokens.
+    /// A POP without a record has admitted tokens; returns what the budget owes, in whole tokens.
     fn charge(&mut self, caller: usize, key: usize, admitted: u64) -> u64 {
         self.calls += 1;
         let time = self.time(caller);
         let count =
             Count { epoch: self.calls, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 };
         let charge =
-            Charge { quota: quota(), member: "m", demand: Demand::default(), pop: "p", counts: &[count] };
+            Charge { quota: quota(), replica: "m", demand: Demand::default(), pop: "p", counts: &[count] };
         self.budgets[key].charge(time, &charge).deficit_ns.div_ceil(quota().token_ns())
     }
 
@@ -145,7 +145,7 @@ impl World {
 }
 
 #[test]
-fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
+fn a_clock_jump_keeps_the_remaining_time_of_leases() {
     let mut escrow = Escrow::default();
     let mut clock = StoreClock::new(BEGIN_US, 0);
     let acquire = |epoch, admitted, ahead| AcquireRequest {
@@ -159,7 +159,7 @@ fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
     let mut at = |own_us, ahead_us| {
         let shown_us = BEGIN_US + own_us + ahead_us;
         clock.observe(own_us, own_us, shown_us);
-        clock.bounds(own_us).at(shown_us).expect("the clock was heard")
+        clock.bounds(own_us).at(shown_us).expect("the clock was observed")
     };
     assert_eq!(escrow.acquire(at(0, 0), "a", &acquire(1, 0, 70_000)).given, 70_000);
     let acquired = escrow.acquire(at(SECOND_US, HOUR_US), "b", &acquire(2, 0, 0));
@@ -193,7 +193,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     // I8
     #[test]
-    fn no_budget_refills_by_more_than_time_and_a_margin_for_each_jump(
+    fn refill_is_bounded_by_time_and_a_margin_per_jump(
         steps in prop::collection::vec(step(), 1..80)
     ) {
         let mut world = World::new();
@@ -201,7 +201,7 @@ proptest! {
             match step {
                 Step::Pass(us) => world.now_us += us,
                 Step::Jump(us) => world.jump(us),
-                // Its wall clock tells it of one jump, and nothing of those before.
+                // Its wall clock shows it one jump, and none before.
                 Step::Start { caller, drift_ppm } if world.steps < 2 && world.ahead_us >= 0 => {
                     world.callers[caller] = Caller::start(world.now_us, drift_ppm);
                     world.look(caller, 0);

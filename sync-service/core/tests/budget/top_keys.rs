@@ -1,9 +1,9 @@
-//! Which keys operators are told are limited, of what reports say and the store answers.
+//! Keys that operators see as limited, from reports and the store's answers.
 
 use weir_budget::budget::{Budget, BudgetId};
 use weir_budget::escrow::AcquireResult;
 use weir_budget::hub::StoreReplies;
-use weir_budget::report_limits::Speaker;
+use weir_budget::report_limits::Reporter;
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
 use weir_protocol::messages::{BudgetRule, Key, Leased, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
@@ -29,7 +29,7 @@ fn id() -> BudgetId {
 /// other, each to a weir-sync of its own if there are `several`; all but `limited` of each interval's tokens are
 /// admitted.
 fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTopKey {
-    let mut hubs = ["fra/a", "fra/b"].map(|member| (member, hub(member, 0)));
+    let mut hubs = ["fra/a", "fra/b"].map(|replica| (replica, hub(replica, 0)));
     let (mut budget, mut asked, mut admitted, mut charged) = (Budget::default(), 0, 0, 0);
     for interval in 1..=120 {
         admitted += 20 - limited(interval);
@@ -39,9 +39,9 @@ fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTop
             let asked = asked.max(admitted);
             let key = Key { admitted, unconfirmed, asked, asked_recently: 10, ..Key::default() };
             let ms = interval * INTERVAL_MS + worker * INTERVAL_MS / 2;
-            let (member, hub) = &mut hubs[if several { usize::try_from(worker).unwrap() } else { 0 }];
-            let pending = hub.report(Speaker::Pop, at(ms), NOW_US, report(worker, interval, false, &key));
-            let entry = pending.entries()[0].charge(member, "fra1");
+            let (replica, hub) = &mut hubs[if several { usize::try_from(worker).unwrap() } else { 0 }];
+            let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(worker, interval, false, &key));
+            let entry = pending.entries()[0].charge(replica, "fra1");
             let account = budget.charge(NOW_US + ms * 1_000, &entry);
             let answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
             let outcome = hub.settle::<&str>(at(ms), 0, pending, answers);
@@ -50,12 +50,12 @@ fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTop
         }
     }
     let now = at(121 * INTERVAL_MS);
-    let (mut keys, _) = together(hubs.iter().map(|(member, hub)| (*member, hub.top_keys(now, 100))));
+    let (mut keys, _) = together(hubs.iter().map(|(replica, hub)| (*replica, hub.top_keys(now, 100))));
     keys.pop().unwrap()
 }
 
 #[test]
-fn a_key_that_gets_all_is_not_limited_whichever_workers_tell_whichever_weir_syncs() {
+fn a_fully_admitted_key_is_not_limited_for_any_reporters() {
     for several in [false, true] {
         for was_limited in [false, true] {
             let key =
@@ -68,15 +68,15 @@ fn a_key_that_gets_all_is_not_limited_whichever_workers_tell_whichever_weir_sync
 }
 
 #[test]
-fn a_strict_key_that_gets_what_it_asks_for_is_not_limited() {
+fn a_strict_key_that_gets_all_is_not_limited() {
     let mut hub = hub("fra", 0);
     for login in 0..20 {
-        // A request acquires a token; a while later the report says that it was spent, and gives back the rest.
+        // A request acquires a token; a later report has it as spent, and returns the rest.
         let (acquired, spent) =
             (Key { ahead: 1, ..Key::default() }, Key { admitted: 1, asked: 1, ..Key::default() });
         for (step, key, given) in [(0, acquired, 1), (1, Key { asked_recently: 1, ..spent }, 0)] {
             let now = at(login * 500 + step * INTERVAL_MS);
-            let pending = hub.report(Speaker::Pop, now, NOW_US, report(1, login * 2 + step + 1, true, &key));
+            let pending = hub.report(Reporter::Pop, now, NOW_US, report(1, login * 2 + step + 1, true, &key));
             let leases = vec![if given > 0 { Leased::of(1, 2_000) } else { Leased::NONE }];
             let acquired = AcquireResult { deficit_ns: 0, outstanding: 0, given, now_us: NOW_US, leases };
             let answers = StoreReplies { accounts: vec![], acquired: vec![Ok(acquired)], pops: Ok(1) };

@@ -17,7 +17,7 @@ pub mod rate_limit_quota_usage_reports {
     pub struct BucketQuotaUsage {
         #[prost(message, optional, tag = "1")]
         pub bucket_id: ::core::option::Option<super::BucketId>,
-        /// How long ago the last report was. Envoy counts in whole seconds, and says 0 first.
+        /// How long ago the last report was. Envoy counts in whole seconds, and reports 0 first.
         #[prost(message, optional, tag = "2")]
         pub time_elapsed: ::core::option::Option<::prost_types::Duration>,
         #[prost(uint64, tag = "3")]
@@ -155,7 +155,7 @@ pub mod rate_limit_quota_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Takes what a client's buckets were asked for, and says what they may do.
+        /// Takes the requests of a client's buckets, and returns what they may do.
         pub async fn stream_rate_limit_quotas(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -208,7 +208,7 @@ pub mod rate_limit_quota_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Takes what a client's buckets were asked for, and says what they may do.
+        /// Takes the requests of a client's buckets, and returns what they may do.
         async fn stream_rate_limit_quotas(
             &self,
             request: tonic::Request<tonic::Streaming<super::RateLimitQuotaUsageReports>>,

@@ -9,7 +9,7 @@ pub struct RateLimitRequest {
     pub descriptors: ::prost::alloc::vec::Vec<
         super::super::super::extensions::common::ratelimit::v3::RateLimitDescriptor,
     >,
-    /// How many hits each descriptor has that says nothing of its own; 0 is 1.
+    /// Number of hits of each descriptor without its own; 0 is 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -240,7 +240,7 @@ pub mod rate_limit_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Counts a request, and says whether it is within its limits.
+        /// Counts a request, and returns whether it is within its limits.
         pub async fn should_rate_limit(
             &mut self,
             request: impl tonic::IntoRequest<super::RateLimitRequest>,
@@ -285,7 +285,7 @@ pub mod rate_limit_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with RateLimitServiceServer.
     #[async_trait]
     pub trait RateLimitService: std::marker::Send + std::marker::Sync + 'static {
-        /// Counts a request, and says whether it is within its limits.
+        /// Counts a request, and returns whether it is within its limits.
         async fn should_rate_limit(
             &self,
             request: tonic::Request<super::RateLimitRequest>,

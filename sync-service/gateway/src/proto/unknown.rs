@@ -131,7 +131,7 @@ mod tests {
 
     const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
 
-    /// A field behind what `bytes` says already, of each type that a reader can skip.
+    /// A field after those in `bytes`, of each type that a reader can skip.
     fn with(mut bytes: Vec<u8>, number: u32, kind: WireType) -> Vec<u8> {
         prost::encoding::encode_key(number, kind, &mut bytes);
         bytes.extend_from_slice(match kind {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_envoys_is_known_and_any_other_is_refused_wherever_it_is() {
+    fn unknown_fields_are_refused_at_every_depth() {
         let entry = Entry { key: "a".into(), value: "b".into() };
         let limit = RateLimitOverride { requests_per_unit: 5, unit: 2, unit_multiplier: Some(10) };
         let descriptor = RateLimitDescriptor {
@@ -179,14 +179,14 @@ mod tests {
             assert_eq!(refused(&within(&request, 2, &deep)), expected("descriptors[1].entries[1]: "));
             let deep = within(&RateLimitDescriptor::default(), 2, &with(limit.encode_to_vec(), 15, kind));
             assert_eq!(refused(&within(&request, 2, &deep)), expected("descriptors[1].limit: "));
-            // Of a wrapper: a number that is not told from none.
+            // In a message that wraps a number.
             let deep = within(&RateLimitDescriptor::default(), 3, &with(vec![8, 7], 15, kind));
             assert_eq!(refused(&within(&request, 2, &deep)), expected("descriptors[1].hits_addend: "));
         }
     }
 
     #[test]
-    fn what_is_no_message_is_left_to_its_decoder() {
+    fn bytes_that_are_no_message_are_left_to_the_decoder() {
         for bytes in [&[0x0a, 200][..], &[0xff; 12], &[0x12, 1, 0x0a]] {
             assert!(RateLimitRequest::decode(bytes).is_err(), "{bytes:?}");
             let _ = refused(bytes);

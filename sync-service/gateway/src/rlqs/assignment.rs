@@ -48,15 +48,15 @@ impl Assignment {
         Self::Refilling { most: whole(burst), refill: whole(rate * f64::from(FILL_S)) }
     }
 
-    /// True if the difference from `told` is negligible.
-    pub(super) fn is_like(&self, told: &Self) -> bool {
+    /// True if the difference from `last` is negligible.
+    pub(super) fn is_like(&self, last: &Self) -> bool {
         let is_near = |a: u32, b: u32| f64::from(a.abs_diff(b)) <= CHANGE * f64::from(b);
-        match (self, told) {
-            (Self::Refilling { most, refill }, Self::Refilling { most: most_told, refill: refill_told }) => {
-                is_near(*most, *most_told) && is_near(*refill, *refill_told)
+        match (self, last) {
+            (Self::Refilling { most, refill }, Self::Refilling { most: last_most, refill: last_refill }) => {
+                is_near(*most, *last_most) && is_near(*refill, *last_refill)
             }
             (Self::Tokens(_), _) => false,
-            _ => self == told,
+            _ => self == last,
         }
     }
 

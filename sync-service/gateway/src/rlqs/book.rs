@@ -57,7 +57,7 @@ struct Stream {
     /// Name of the client's token.
     token: String,
     /// Time of the last report, or of the beginning.
-    heard_at: Duration,
+    reported_at: Duration,
     domain: String,
     buckets: BTreeSet<Arc<BucketName>>,
     /// True once a warning was logged that one of its buckets is not counted.
@@ -100,7 +100,7 @@ impl Book {
         let stream = Stream {
             sender,
             token: token.into(),
-            heard_at: now,
+            reported_at: now,
             domain: String::new(),
             buckets: BTreeSet::new(),
             has_warned: false,
@@ -116,10 +116,10 @@ impl Book {
         let longest = |of: Option<&str>| {
             let streams = self.streams.iter().filter(|(_, stream)| of.is_none_or(|of| stream.token == of));
             streams
-                .min_by_key(|(_, stream)| stream.heard_at)
-                .map(|(number, stream)| (*number, stream.heard_at))
+                .min_by_key(|(_, stream)| stream.reported_at)
+                .map(|(number, stream)| (*number, stream.reported_at))
         };
-        if let Some((idle, _)) = longest(None).filter(|(_, heard_at)| *heard_at + IDLE <= now) {
+        if let Some((idle, _)) = longest(None).filter(|(_, reported_at)| *reported_at + IDLE <= now) {
             return Some((idle, "all places are taken: expected a report within the last minute"));
         }
         let mut counts = BTreeMap::<&str, usize>::new();
@@ -177,7 +177,7 @@ impl Book {
         let mut reported = Reported::default();
         self.look(stream)?;
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(reported) };
-        known.heard_at = now;
+        known.reported_at = now;
         let domain = known.domain_of(domain)?;
         for (index, usage) in bucket_quota_usages.into_iter().enumerate() {
             let usage = asking::usage(index, usage)?;
@@ -256,9 +256,9 @@ impl Book {
     }
 
     /// Applies the result of a check that was due.
-    pub(super) fn said(&mut self, name: &BucketName, due: &Due, said: DueResult) {
+    pub(super) fn apply(&mut self, name: &BucketName, due: &Due, result: DueResult) {
         if let Some(bucket) = self.buckets.get_mut(name) {
-            bucket.said(&due.of, said);
+            bucket.apply(&due.of, result);
         }
     }
 

@@ -119,11 +119,11 @@ impl QuotaBucket {
     }
 
     /// Applies the result of the due checks, divided as in `of`.
-    pub(super) fn said(&mut self, of: &BTreeMap<u64, f64>, said: DueResult) {
+    pub(super) fn apply(&mut self, of: &BTreeMap<u64, f64>, result: DueResult) {
         self.is_asking = false;
         self.has_news = self.holders.values().any(Holder::is_new);
-        self.ruling = Some(said.ruling);
-        if let QuotaDecision::Counted { burst, rate, is_prepaid } = said.ruling {
+        self.ruling = Some(result.ruling);
+        if let QuotaDecision::Counted { burst, rate, is_prepaid } = result.ruling {
             self.terms = HolderTerms { burst, rate, is_prepaid, holders: 1.0 };
         }
         let all: f64 = of.values().sum();
@@ -131,7 +131,7 @@ impl QuotaBucket {
             // The stream may have ended.
             if let Some(holder) = self.holders.get_mut(number) {
                 let part = asked / all;
-                holder.answered(f64::from(said.asked) * part, f64::from(said.given) * part);
+                holder.answered(f64::from(result.asked) * part, f64::from(result.given) * part);
             }
         }
     }
@@ -154,21 +154,21 @@ impl QuotaBucket {
             given += holder.look(if is_time { span } else { Duration::ZERO }, &self.terms);
         }
         let spare = (self.terms.rate - given).max(0.0);
-        let mut told = Vec::new();
+        let mut assignments = Vec::new();
         for (number, holder) in &mut self.holders {
             if !takes(number) || !is_time && !holder.is_new() {
                 continue;
             }
             let assignment = match ruling {
-                QuotaDecision::Free => holder.say(now, Assignment::Everything),
-                QuotaDecision::Refused => holder.say(now, Assignment::Nothing),
+                QuotaDecision::Free => holder.send_if_new(now, Assignment::Everything),
+                QuotaDecision::Refused => holder.send_if_new(now, Assignment::Nothing),
                 QuotaDecision::Counted { .. } => holder.assign(now, &self.terms, spare),
                 // The last assignment then expires, and the client's own settings decide.
                 QuotaDecision::Unchecked => None,
             };
-            told.extend(assignment.map(|assignment| (*number, assignment)));
+            assignments.extend(assignment.map(|assignment| (*number, assignment)));
         }
-        told
+        assignments
     }
 }
 

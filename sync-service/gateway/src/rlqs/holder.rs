@@ -21,7 +21,7 @@ use super::assignment::Assignment;
 pub(super) const PACE: Duration = Duration::from_secs(1);
 /// Interval after which an unchanged assignment is repeated, well before it expires.
 const AGAIN: Duration = Duration::from_secs(8);
-/// Time since its last request after which a client is told to forget the bucket.
+/// Time since its last request after which a client has to forget the bucket.
 const QUIET: Duration = Duration::from_mins(1);
 /// Time since its last report after which a client's demand is unknown: two reporting intervals of Envoy.
 const SILENT: Duration = Duration::from_secs(10);
@@ -87,7 +87,7 @@ pub(super) struct Holder {
     flow: Flow,
     is_prepaid: bool,
     /// Last assignment and its time.
-    told: Option<(Assignment, Duration)>,
+    sent: Option<(Assignment, Duration)>,
 }
 
 /// Requests that were checked, and those that were allowed.
@@ -217,7 +217,7 @@ impl Holder {
         if self.is_prepaid != is_prepaid {
             self.is_prepaid = is_prepaid;
             (self.handed, self.returned) = (self.spent, 0.0);
-            (self.live, self.in_hand, self.told) = (VecDeque::new(), 0.0, None);
+            (self.live, self.in_hand, self.sent) = (VecDeque::new(), 0.0, None);
         }
         self.flow.given
     }
@@ -227,27 +227,27 @@ impl Holder {
     pub(super) fn assign(&mut self, now: Duration, terms: &HolderTerms, spare: f64) -> Option<Assignment> {
         let assignment =
             if self.is_prepaid { self.tokens(now, terms)? } else { self.refilling(terms, spare) };
-        self.say(now, assignment)
+        self.send_if_new(now, assignment)
     }
 
     /// Records an assignment as sent; none if the last one is equivalent and recent.
-    pub(super) fn say(&mut self, now: Duration, assignment: Assignment) -> Option<Assignment> {
-        let is_known = |(told, _): &(Assignment, Duration)| assignment.is_like(told) && !self.is_old(now);
-        if self.told.as_ref().is_some_and(is_known) {
+    pub(super) fn send_if_new(&mut self, now: Duration, assignment: Assignment) -> Option<Assignment> {
+        let is_known = |(sent, _): &(Assignment, Duration)| assignment.is_like(sent) && !self.is_old(now);
+        if self.sent.as_ref().is_some_and(is_known) {
             return None;
         }
-        self.told = Some((assignment, now));
+        self.sent = Some((assignment, now));
         Some(assignment)
     }
 
     /// True if it has no assignment yet.
     pub(super) fn is_new(&self) -> bool {
-        self.told.is_none()
+        self.sent.is_none()
     }
 
     /// True if its assignment expires soon.
     fn is_old(&self, now: Duration) -> bool {
-        self.told.is_none_or(|(_, at)| at + AGAIN <= now)
+        self.sent.is_none_or(|(_, at)| at + AGAIN <= now)
     }
 
     /// True if it has had no requests for a long time.

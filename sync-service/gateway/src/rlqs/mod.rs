@@ -80,8 +80,8 @@ impl Quotas {
             for (name, due) in due {
                 let this = Arc::clone(&self);
                 asking.spawn(async move {
-                    let said = this.ask(&due).await;
-                    this.book().said(&name, &due, said);
+                    let result = this.ask(&due).await;
+                    this.book().apply(&name, &due, result);
                 });
             }
             let counts = {

@@ -76,7 +76,7 @@ impl Streams {
         mut request: Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<Response<Answers>, Status> {
         let asker = request.extensions_mut().remove::<Asker>();
-        let asker = asker.ok_or_else(|| Status::internal("nobody said who asks"))?;
+        let asker = asker.ok_or_else(|| Status::internal("the request has no asker"))?;
         let (sender, receiver) = channel(WAITING_MAX);
         let number = self.quotas.book().open(sender.clone(), &asker.token, self.quotas.now())?;
         let open = Open { quotas: Arc::clone(&self.quotas), number };

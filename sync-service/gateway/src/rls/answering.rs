@@ -30,8 +30,8 @@ pub fn response(mut verdicts: Vec<CheckReply>) -> Result<RateLimitResponse, Stat
     }
     let overall_code = if is_over { Code::OverLimit } else { Code::Ok }.into();
     let policies = policies(&verdicts);
-    let told = told(&verdicts).and_then(|index| verdicts.get_mut(index));
-    let (mut headers, body) = told
+    let shown = shown_to_client(&verdicts).and_then(|index| verdicts.get_mut(index));
+    let (mut headers, body) = shown
         .map(|verdict| (mem::take(&mut verdict.headers), mem::take(&mut verdict.body)))
         .unwrap_or_default();
     headers.retain(|(name, _)| name != POLICY);
@@ -66,7 +66,7 @@ fn is_refused(verdict: &CheckReply) -> bool {
 
 /// Index of the decision that the client sees: the refusal with the longest wait, or else the quota status with
 /// the fewest tokens left.
-fn told(verdicts: &[CheckReply]) -> Option<usize> {
+fn shown_to_client(verdicts: &[CheckReply]) -> Option<usize> {
     let refused = verdicts.iter().enumerate().filter(|(_, verdict)| is_refused(verdict));
     let longest = refused.max_by_key(|(_, verdict)| match verdict.standing {
         Some(standing) => standing.retry_after,
@@ -75,8 +75,8 @@ fn told(verdicts: &[CheckReply]) -> Option<usize> {
     });
     let standing = |(index, verdict): (usize, &CheckReply)| Some((index, verdict.standing?));
     let least = || {
-        let tells = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.headers.is_empty());
-        let standings = tells.filter_map(standing);
+        let with_headers = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.headers.is_empty());
+        let standings = with_headers.filter_map(standing);
         standings.min_by_key(|(_, standing)| standing.remaining)
     };
     longest.map(|(index, _)| index).or_else(|| least().map(|(index, _)| index))

@@ -97,7 +97,8 @@ fn own(
     let RateLimitOverride { requests_per_unit: requests, unit, unit_multiplier } = limit;
     let place = format!("descriptors[{index}].limit");
     if requests > TOKENS_MAX {
-        let expected = format!("expected at most {TOKENS_MAX}, found {requests}: say it for a shorter unit");
+        let expected =
+            format!("expected at most {TOKENS_MAX}, found {requests}: write it for a shorter unit");
         return Err(wrong(format_args!("{place}.requests_per_unit"), &expected));
     }
     let unit_s = unit_s(unit).ok_or_else(|| {

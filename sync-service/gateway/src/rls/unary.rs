@@ -174,7 +174,7 @@ mod tests {
     use http_body_util::{Full, StreamBody};
 
     #[tokio::test]
-    async fn a_body_is_whole_in_one_piece_or_in_several_and_none_is_longer_than_allowed() {
+    async fn bodies_are_joined_from_pieces_and_bounded() {
         let (one, room) = (Bytes::from_static(b"one piece"), |_| Ok(()));
         let read = whole(Full::new(one.clone()), one.len(), room).await.expect("a body");
         assert_eq!((read.as_ptr(), read.len()), (one.as_ptr(), one.len()), "it was copied");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_single_message_is_refused() {
+    fn anything_but_a_single_message_is_refused() {
         let refused = |bytes: &'static [u8]| {
             message(Bytes::from_static(bytes)).expect_err("no message").message().to_owned()
         };

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::episode::Episode;
-use super::probe::{judge, probe, warn_of_eviction};
+use super::probe::{check_error, probe, warn_of_eviction};
 use super::{LinkState, LinkTarget, OpenConnection};
 use crate::StoreError;
 use crate::address::Node;
@@ -99,7 +99,7 @@ impl Keeper {
                     }
                     let opened = Instant::now();
                     self.generation += 1;
-                    self.round_trips.note(round_trip, opened);
+                    self.round_trips.record(round_trip, opened);
                     self.rise(&connection);
                     is_memory_seen = is_memory_seen || warn_of_eviction(&connection, self.limit()).await;
                     let reason = self.watch(connection, named).await;
@@ -165,7 +165,7 @@ impl Keeper {
                 greeting.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
             }
             let greeted = greeting.exec_async(&mut connection).await;
-            greeted.or_else(|error| judge(&self.place, &error, limit))?;
+            greeted.or_else(|error| check_error(&self.place, &error, limit))?;
             Ok(Opened { connection, round_trip: sent_at.elapsed(), named: found.named })
         };
         match timeout(limit, work).await {
@@ -196,11 +196,11 @@ impl Keeper {
             let (sent_at, limit) = (Instant::now(), self.limit());
             let answer =
                 match timeout(limit, probe(&self.place, &self.keys).exec_async(&mut connection)).await {
-                    Ok(answer) => answer.or_else(|error| judge(&self.place, &error, limit)),
+                    Ok(answer) => answer.or_else(|error| check_error(&self.place, &error, limit)),
                     Err(_) => Err(StoreError::Slow(limit.as_millis())),
                 };
             match answer {
-                Ok(()) => self.round_trips.note(sent_at.elapsed(), sent_at),
+                Ok(()) => self.round_trips.record(sent_at.elapsed(), sent_at),
                 Err(reason) => return reason,
             }
             if !is_refused && self.episode.is_over(Instant::now()) {
@@ -223,12 +223,12 @@ const KEPT: Duration = Duration::from_mins(1);
 struct RoundTrips(VecDeque<(Instant, Duration)>);
 
 impl RoundTrips {
-    fn note(&mut self, took: Duration, at: Instant) {
+    fn record(&mut self, took: Duration, at: Instant) {
         while self.0.back().is_some_and(|(_, known)| *known >= took) {
             self.0.pop_back();
         }
         self.0.push_back((at, took));
-        while self.0.front().is_some_and(|(noted, _)| at.duration_since(*noted) > KEPT) {
+        while self.0.front().is_some_and(|(recorded_at, _)| at.duration_since(*recorded_at) > KEPT) {
             self.0.pop_front();
         }
     }
@@ -251,11 +251,11 @@ mod tests {
         for (at_s, took_ms, shortest_ms) in
             [(0, 80, 80), (1, 20, 20), (2, 1_500, 20), (30, 900, 20), (40, 1_500, 20), (61, 1_500, 20)]
         {
-            trips.note(ms(took_ms), begin + Duration::from_secs(at_s));
+            trips.record(ms(took_ms), begin + Duration::from_secs(at_s));
             assert_eq!(trips.shortest(), ms(shortest_ms), "at {at_s} s");
         }
         // A store that has moved away for good is a distant one.
-        trips.note(ms(1_500), begin + KEPT + Duration::from_secs(2));
+        trips.record(ms(1_500), begin + KEPT + Duration::from_secs(2));
         assert_eq!(trips.shortest(), ms(900));
         assert!(trips.0.len() <= 3);
     }

@@ -33,7 +33,7 @@ fn names(place: &LinkTarget, keys: &RedisKeys) -> [String; 2] {
 }
 
 /// Converts an error of a probe. A slot that has just moved to another node is no failure of this one.
-pub(super) fn judge(place: &LinkTarget, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+pub(super) fn check_error(place: &LinkTarget, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
     let has_moved = matches!(
         error.kind(),
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
@@ -103,6 +103,6 @@ mod tests {
         assert_eq!(dropping(&info("1000", "volatile-ttl")), Some("volatile-ttl"));
         assert_eq!(dropping(&info("0", "allkeys-lru")), None, "there is no end to it");
         assert_eq!(dropping(&info("1000", "noeviction")), None);
-        assert_eq!(dropping("# Memory\r\nused_memory:1\r\n"), None, "a Redis that does not say");
+        assert_eq!(dropping("# Memory\r\nused_memory:1\r\n"), None, "no policy in the answer");
     }
 }

@@ -134,7 +134,7 @@ mod tests {
 
     // I2
     #[test]
-    fn a_value_is_dropped_at_its_latest_end_and_the_first_first() {
+    fn values_are_dropped_in_the_order_of_their_ends() {
         let mut values = Expiring::default();
         for (name, end_us) in [('a', 10), ('b', 20), ('c', 30)] {
             values.insert(name, end_us);

@@ -133,7 +133,7 @@ pub fn acquired(acquire: &AcquireRequest, row: &AcquireRow) -> Result<AcquireRes
     let mut leases: Vec<_> = charged.iter().zip(waits).zip(leases).map(lease).collect();
     acquire.record_returns(&mut leases, *outstanding);
     Ok(AcquireResult {
-        deficit_ns: acquire.told_ns(deficit(*deficit_us, *rest_ns)?),
+        deficit_ns: acquire.reply_deficit_ns(deficit(*deficit_us, *rest_ns)?),
         outstanding: *outstanding,
         given: *given,
         now_us: *now_us,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_budget::budget::{
     Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US,
-    KEPT_US_MAX, LENIENCE_US, MEMBER_IDLE_US, MEMBERS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX,
+    KEPT_US_MAX, LENIENCE_US, REPLICA_IDLE_US, REPLICAS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX,
     STEP_KEPT_US, keep_us,
 };
 use weir_budget::id::Hex;
@@ -16,7 +16,7 @@ use weir_budget::records::{
     AGAIN_MIN, FAN_OUT_DEBT_US_MAX, FAN_OUT_KEPT_US, FAN_OUT_MAX, FAN_OUT_MOMENT_US, fill_us,
 };
 use weir_budget::records::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
-use weir_budget::records::{SPILL_KEPT_US, SPILLS_MAX};
+use weir_budget::records::{UNUSED_KEPT_US, UNUSED_SPANS_MAX};
 use weir_protocol::quota::Quota;
 
 use super::exchange::RoutedCommand;
@@ -52,14 +52,14 @@ fn maxima() -> [(&'static str, u64); 22] {
         ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
         ("SOURCES_MAX", SOURCES_MAX as u64),
         ("SOURCES_KEPT", SOURCES_KEPT as u64),
-        ("MEMBERS_MAX", MEMBERS_MAX as u64),
-        ("MEMBER_IDLE_US", MEMBER_IDLE_US),
+        ("REPLICAS_MAX", REPLICAS_MAX as u64),
+        ("REPLICA_IDLE_US", REPLICA_IDLE_US),
         ("GRACE_US", GRACE_US),
         ("KEPT_US_MAX", KEPT_US_MAX),
         ("KEPT_SLACK_US", KEPT_SLACK_US),
         ("STEP_KEPT_US", STEP_KEPT_US),
-        ("SPILL_KEPT_US", SPILL_KEPT_US),
-        ("SPILLS_MAX", SPILLS_MAX as u64),
+        ("UNUSED_KEPT_US", UNUSED_KEPT_US),
+        ("UNUSED_SPANS_MAX", UNUSED_SPANS_MAX as u64),
         ("DELAY_US_MAX", DELAY_US_MAX),
         ("FORGOTTEN_US_MAX", FORGOTTEN_US_MAX),
         ("LENIENCE_US", LENIENCE_US),
@@ -78,29 +78,29 @@ pub struct Charging {
     /// Name of the budget.
     pub(super) key: String,
     quota: Quota,
-    member: Arc<str>,
+    replica: Arc<str>,
     /// Sources of the counts.
     sources: Vec<String>,
     /// Arguments for the budget and its counts, as doubles.
     numbers: Vec<u8>,
-    /// Demand of the member, one for each POP's counts.
+    /// Demand of the replica, one for each POP's counts.
     demands: Vec<Demand>,
 }
 
 /// Parts of the accounts that are not in the answer to a call.
 #[derive(Debug)]
 pub struct ImpliedReply {
-    member: Arc<str>,
-    /// Demand of the member, one for each POP's counts, budget by budget.
+    replica: Arc<str>,
+    /// Demand of the replica, one for each POP's counts, budget by budget.
     demands: Vec<Vec<Demand>>,
 }
 
-/// Arguments of a call that charges several budgets in the name of one member.
+/// Arguments of a call that charges several budgets in the name of one replica.
 #[derive(Debug)]
 pub struct Arguments {
     /// Names of the budgets.
     pub keys: Vec<String>,
-    /// First arguments: the member, and the sources of the counts.
+    /// First arguments: the replica, and the sources of the counts.
     pub texts: Vec<String>,
     /// Last argument, after the bounds of the store's clock.
     pub tail: Vec<u8>,
@@ -109,8 +109,8 @@ pub struct Arguments {
 }
 
 impl Charging {
-    /// Creates the charge of the budget `key`. `member` must be the charge's member.
-    pub fn new(key: String, member: Arc<str>, charge: &Charge<'_>) -> Self {
+    /// Creates the charge of the budget `key`. `replica` must be that of the charge.
+    pub fn new(key: String, replica: Arc<str>, charge: &Charge<'_>) -> Self {
         let Charge { quota, demand, pop, counts, .. } = *charge;
         let (token_ns, milli) = (quota.token_ns(), demand.milli.min(COUNT_MAX));
         let rows = counts.len().max(1);
@@ -135,7 +135,7 @@ impl Charging {
         if counts.is_empty() {
             add_doubles(&mut numbers, &[0; COUNT_DOUBLES]);
         }
-        Self { key, quota, member, sources, numbers, demands: vec![Demand { milli, ..demand }] }
+        Self { key, quota, replica, sources, numbers, demands: vec![Demand { milli, ..demand }] }
     }
 
     /// Number of counts.
@@ -144,15 +144,15 @@ impl Charging {
     }
 
     /// True if `other` may go in the same call.
-    pub(super) fn is_of_member(&self, other: &Self) -> bool {
-        self.member == other.member
+    pub(super) fn is_of_replica(&self, other: &Self) -> bool {
+        self.replica == other.replica
     }
 
     /// True if another POP's counts may be joined with these, for at most `counts_max` in all: they belong to
     /// the same budget with the same quota.
     pub fn takes(&self, other: &Self, counts_max: usize) -> bool {
         let (mine, others) = (self.counts_len(), other.counts_len());
-        let is_same = self.quota == other.quota && self.is_of_member(other) && self.key == other.key;
+        let is_same = self.quota == other.quota && self.is_of_replica(other) && self.key == other.key;
         is_same && mine > 0 && others > 0 && mine + others <= counts_max
     }
 
@@ -168,11 +168,11 @@ impl Charging {
         self.demands.extend(other.demands);
     }
 
-    /// Arguments of a call with these charges, which are of one member.
+    /// Arguments of a call with these charges, which are of one replica.
     pub fn arguments(charges: Vec<Self>) -> Arguments {
-        let member = charges.first().map(|charge| Arc::clone(&charge.member)).unwrap_or_default();
-        let implied = ImpliedReply { member, demands: Vec::with_capacity(charges.len()) };
-        let texts = vec![String::from(&*implied.member)];
+        let replica = charges.first().map(|charge| Arc::clone(&charge.replica)).unwrap_or_default();
+        let implied = ImpliedReply { replica, demands: Vec::with_capacity(charges.len()) };
+        let texts = vec![String::from(&*implied.replica)];
         let mut all = Arguments { keys: Vec::with_capacity(charges.len()), texts, tail: Vec::new(), implied };
         for charge in charges {
             all.keys.push(charge.key);
@@ -183,7 +183,7 @@ impl Charging {
         all
     }
 
-    /// Call of `script` with these charges, which are of one member and, in a cluster, of one slot. Also
+    /// Call of `script` with these charges, which are of one replica and, in a cluster, of one slot. Also
     /// returns the parts of the accounts that are not in the answer.
     pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (RoutedCommand, ImpliedReply) {
         let Arguments { keys, texts, tail, implied } = Self::arguments(charges);
@@ -223,7 +223,7 @@ pub fn accounts(answer: &[u8], implied: ImpliedReply) -> Result<Vec<Vec<Account>
 fn read_accounts(answer: &[u8], implied: ImpliedReply) -> Option<Vec<Vec<Account>>> {
     let (now_us, mut answer) = answer.split_at_checked(DOUBLE)?;
     let now_us = whole(now_us)?;
-    let read = |demands| read_budget(&mut answer, now_us, &implied.member, demands);
+    let read = |demands| read_budget(&mut answer, now_us, &implied.replica, demands);
     implied.demands.into_iter().map(read).collect()
 }
 
@@ -231,31 +231,31 @@ fn read_accounts(answer: &[u8], implied: ImpliedReply) -> Option<Vec<Vec<Account
 fn read_budget(
     answer: &mut &[u8],
     now_us: u64,
-    member: &Arc<str>,
+    replica: &Arc<str>,
     demands: Vec<Demand>,
 ) -> Option<Vec<Account>> {
     let (ahead_us, rest) = answer.split_at_checked(DOUBLE)?;
     let (&[low, mid, high], rest) = rest.split_first_chunk::<3>()?;
-    let members_bytes = u32::from_le_bytes([low, mid, high, 0]);
+    let replicas_bytes = u32::from_le_bytes([low, mid, high, 0]);
     let (rows, rest) = rest.split_at_checked(4 * DOUBLE * demands.len())?;
-    let (members, rest) = rest.split_at_checked(usize::try_from(members_bytes).ok()?)?;
+    let (replicas, rest) = rest.split_at_checked(usize::try_from(replicas_bytes).ok()?)?;
     *answer = rest;
     #[allow(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
     let ahead_us = f64::from_le_bytes(ahead_us.try_into().ok()?) as i64;
-    let mut members = read_members(members, now_us.saturating_add_signed(ahead_us), member)?;
-    members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    let own = members.iter().position(|known| known.name == *member);
+    let mut replicas = read_replicas(replicas, now_us.saturating_add_signed(ahead_us), replica)?;
+    replicas.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    let own = replicas.iter().position(|known| known.name == *replica);
     let last = demands.len().saturating_sub(1);
     let account = |(n, (row, demand)): (usize, (&[u8], Demand))| {
         let mut numbers = row.chunks_exact(DOUBLE).map(whole);
         let (whole_us, rest_ns) = (numbers.next()??, numbers.next()??);
         let (fan_out, charged) = (numbers.next()??, numbers.next()??);
-        let mut members = if n == last { mem::take(&mut members) } else { members.clone() };
-        if let Some(own) = own.and_then(|own| members.get_mut(own)) {
+        let mut replicas = if n == last { mem::take(&mut replicas) } else { replicas.clone() };
+        if let Some(own) = own.and_then(|own| replicas.get_mut(own)) {
             own.demand = demand;
         }
         let deficit_ns = deficit(whole_us, rest_ns).ok()?;
-        Some(Account { deficit_ns, fan_out: u32::try_from(fan_out).ok()?, charged, now_us, members })
+        Some(Account { deficit_ns, fan_out: u32::try_from(fan_out).ok()?, charged, now_us, replicas })
     };
     rows.chunks_exact(4 * DOUBLE).zip(demands).enumerate().map(account).collect()
 }
@@ -267,9 +267,9 @@ pub(super) fn kept(entry: &PlanEntry, account: &Account) -> Duration {
     Duration::from_micros(keep_us(account.deficit_ns).saturating_add(longer_us).min(KEPT_US_MAX))
 }
 
-/// Parses a budget's members; its own clock is at `own_us`. One of them is `known`, whose name is shared.
-fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<ReplicaDemand>> {
-    let mut members = Vec::with_capacity(1);
+/// Parses a budget's replicas; its own clock is at `own_us`. One of them is `known`, whose name is shared.
+fn read_replicas(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<ReplicaDemand>> {
+    let mut replicas = Vec::with_capacity(1);
     while let Some((len, rest)) = bytes.split_first() {
         let (name, rest) = rest.split_at_checked(usize::from(*len))?;
         let (numbers, rest) = rest.split_at_checked(3 * DOUBLE)?;
@@ -278,10 +278,10 @@ fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<R
         let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
         let is_known = name == known.as_bytes();
         let name = if is_known { Arc::clone(known) } else { str::from_utf8(name).ok()?.into() };
-        members.push(ReplicaDemand { name, demand, age_us: own_us.saturating_sub(at_us) });
+        replicas.push(ReplicaDemand { name, demand, age_us: own_us.saturating_sub(at_us) });
         bytes = rest;
     }
-    Some(members)
+    Some(replicas)
 }
 
 /// A deficit in nanoseconds, from whole microseconds and the rest.

@@ -126,12 +126,12 @@ fn same_before(charges: &[Charging]) -> Vec<Option<usize>> {
     charges.iter().enumerate().map(|(n, charging)| last_of.insert(&charging.key, n)).collect()
 }
 
-/// Divides budgets among calls, in order: a call takes budgets of one member while there is room.
+/// Divides budgets among calls, in order: a call takes budgets of one replica while there is room.
 fn in_calls(budgets: Vec<Joined>) -> Vec<Vec<Joined>> {
     let (mut calls, mut call, mut counts) = (Vec::new(), Vec::<Joined>::new(), 0);
     for budget in budgets {
         let more = budget.charging.counts_len();
-        let is_same = |last: &Joined| last.charging.is_of_member(&budget.charging);
+        let is_same = |last: &Joined| last.charging.is_of_replica(&budget.charging);
         if call.len() >= BUDGETS_MAX || counts + more > COUNTS_MAX || !call.last().is_none_or(is_same) {
             calls.push(mem::take(&mut call));
             counts = 0;

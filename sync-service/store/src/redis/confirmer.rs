@@ -61,14 +61,14 @@ impl Confirmer {
     /// Creates the sender of calls of `script` over `link`. Must be called inside a tokio runtime.
     pub(super) fn new(link: Arc<Link>, script: Arc<Lua>, wait: Wait) -> Self {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
-        let (said, master) =
+        let (updates, master) =
             watch::channel(Master { server: link.to_string(), confirms: Err(StoreError::Connecting) });
         let work = Work {
             link,
             script,
             wait,
             asked: asking,
-            said,
+            updates,
             own: None,
             beside: 0,
             episode: Episode::default(),
@@ -107,7 +107,7 @@ struct Work {
     script: Arc<Lua>,
     wait: Wait,
     asked: mpsc::Receiver<Asked>,
-    said: watch::Sender<Master>,
+    updates: watch::Sender<Master>,
     /// The connection that waits.
     own: Option<MultiplexedConnection>,
     /// Number of the link's connection at the time when `own` was opened.
@@ -181,7 +181,7 @@ impl Work {
         match probe.query_async(&mut open.connection.clone()).await {
             Ok(values) => confirmed(values, open, self.wait),
             // A slot that moves is no failure of replicas.
-            Err(error) => self.link.judge(&error, open.limit).map(|()| Vec::new()),
+            Err(error) => self.link.check_error(&error, open.limit).map(|()| Vec::new()),
         }
     }
 
@@ -200,13 +200,13 @@ impl Work {
 
     async fn open_anew(&mut self, beside: &OpenConnection) -> Result<MultiplexedConnection, StoreError> {
         let (server, connection) = self.link.another(beside).await?;
-        self.said.send_modify(|master| master.server = server);
+        self.updates.send_modify(|master| master.server = server);
         Ok(self.own.insert(connection).clone())
     }
 
     /// Records the result of an exchange with a replica; `failed` is its error.
     fn observe(&mut self, failed: Option<&StoreError>) {
-        let server = self.said.borrow().server.clone();
+        let server = self.updates.borrow().server.clone();
         match failed {
             None if self.episode.is_over(Instant::now()) => {
                 tracing::info!(server, "replicas of the store confirm acquired tokens again");
@@ -217,6 +217,7 @@ impl Work {
             }
             _ => {}
         }
-        self.said.send_modify(|master| master.confirms = failed.map_or(Ok(()), |reason| Err(reason.clone())));
+        self.updates
+            .send_modify(|master| master.confirms = failed.map_or(Ok(()), |reason| Err(reason.clone())));
     }
 }

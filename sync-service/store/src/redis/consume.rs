@@ -165,7 +165,7 @@ fn acquired(acquire: &AcquireRequest, row: &ConsumeRow, is_taken: bool) -> Acqui
         ..Leased::of(given, 0)
     };
     AcquireResult {
-        deficit_ns: acquire.told_ns(row.deficit_ns),
+        deficit_ns: acquire.reply_deficit_ns(row.deficit_ns),
         outstanding: row.outstanding,
         given,
         now_us: row.now_us,

@@ -87,10 +87,10 @@ pub(super) async fn exchange(
     script: &Lua,
     wait: Option<Wait>,
 ) -> Result<Vec<Value>, StoreError> {
-    let told = script.way().map(|way| (link.clock.bounds_sent(), way));
-    if let Some((told, way)) = told {
+    let bounds = script.way().map(|way| (link.clock.bounds_sent(), way));
+    if let Some((bounds, way)) = bounds {
         for call in &mut calls {
-            call.add_bounds(told, way);
+            call.add_bounds(bounds, way);
         }
     }
     let mut first = pipeline(None, calls.into_iter().map(|call| (call.command, call.is_asking)));
@@ -103,8 +103,8 @@ pub(super) async fn exchange(
         let again = query(&mut pipeline(Some(script), calls.into_iter()), open, wait).await?;
         places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     }
-    if let Some((told, way)) = told {
-        link.clock.observe(told, &values, way);
+    if let Some((bounds, way)) = bounds {
+        link.clock.observe(bounds, &values, way);
         send_late_again(link, open, &first, (wait, way), &mut values).await?;
     }
     Ok(values)
@@ -122,13 +122,13 @@ async fn send_late_again(
     if late.is_empty() {
         return Ok(());
     }
-    let told = link.clock.bounds_sent();
+    let bounds = link.clock.bounds_sent();
     let (calls, places): (Vec<_>, Vec<_>) = late
         .into_iter()
-        .map(|((call, is_asking), place)| ((told.instead(call, way), is_asking), place))
+        .map(|((call, is_asking), place)| ((bounds.instead(call, way), is_asking), place))
         .unzip();
     let again = query(&mut pipeline(None, calls.into_iter()), open, wait).await?;
-    link.clock.observe(told, &again, way);
+    link.clock.observe(bounds, &again, way);
     places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     Ok(())
 }

@@ -183,8 +183,8 @@ impl Nodes {
             let server = self.reach.dialer.address().to_string();
             tracing::warn!(
                 server,
-                "the store's ACL forbids CLUSTER INFO, so a master that was replaced while it was cut off may be \
-                 believed: at every server, give weir-sync's user +cluster|info (ACL SETUSER weir +cluster|info)"
+                "the store's ACL forbids CLUSTER INFO, so a replaced master that was cut off may still be \
+                 used: at every server, give weir-sync's user +cluster|info (ACL SETUSER weir +cluster|info)"
             );
         }
     }
@@ -289,7 +289,7 @@ mod tests {
     use crate::dial::{Dialer, LoginFiles};
 
     #[tokio::test]
-    async fn a_master_that_was_left_and_connected_to_again_is_left_again() {
+    async fn a_master_can_be_left_a_second_time() {
         // Nobody listens there.
         let dialer = Dialer::new("redis+cluster://127.0.0.1:1", LoginFiles::default(), NodeMap::default());
         let nodes = Nodes::new(Reach {

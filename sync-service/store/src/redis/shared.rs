@@ -10,14 +10,14 @@ use std::sync::{Mutex, PoisonError};
 
 use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
-use weir_budget::pops::PopNote;
+use weir_budget::pops::PopRuleSet;
 use weir_protocol::messages::{BAN_MS_MAX, POPS_MAX};
 
 use super::Redis;
 use super::exchange::RoutedCommand;
 use super::script::script;
-use crate::fleet::{NOTES_MAX, Note, Seen, seen};
-use crate::{StoreError, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
+use crate::fleet::{POP_RECORDS_MAX, Note, Seen, seen};
+use crate::{StoreError, TOP_KEYS_REPLICAS_MAX, TOP_KEYS_MS};
 
 /// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
 /// overtake each other.
@@ -69,8 +69,8 @@ impl<L: Default> ChangedList<L> {
 const CHANGES_KEPT_MS: u64 = 2 * WHOLE_MS;
 /// Name of the sorted set of live POPs.
 const LIVE: &str = "pops";
-/// Name of the sorted set of notes about the rule sets of POPs.
-const NOTES: &str = "fleet";
+/// Name of the sorted set of records of the rule sets of POPs.
+const POP_RECORDS: &str = "fleet";
 
 /// Keys on the list.
 pub(super) type KnownHotKeys = ChangedList<BTreeSet<HotKey>>;
@@ -103,7 +103,7 @@ pub(super) fn seen_script() -> String {
 }
 
 pub(super) fn top_keys_script() -> String {
-    let maxima = [("KEPT_MS", TOP_KEYS_MS), ("MEMBERS_MAX", TOP_KEYS_MEMBERS_MAX as u64)];
+    let maxima = [("KEPT_MS", TOP_KEYS_MS), ("REPLICAS_MAX", TOP_KEYS_REPLICAS_MAX as u64)];
     script(&maxima, include_str!("../top_keys.lua"))
 }
 
@@ -137,7 +137,7 @@ impl Redis {
         let mut call = RoutedCommand::of(script, &names);
         call.arg(since_ms * 1_000);
         for key in mine {
-            let order = if key.said == BanState::Ordered { "!" } else { "" };
+            let order = if key.state == BanState::Ordered { "!" } else { "" };
             let for_us = u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000;
             call.arg(format!("{order}{for_us}")).arg(key.to_string());
         }
@@ -167,28 +167,32 @@ impl Redis {
         Ok(live.max(1))
     }
 
-    /// Stores the rule sets of the POPs that report to `member`.
-    pub(super) async fn record_notes(&self, member: &str, pops: &[PopNote]) -> Result<(), StoreError> {
+    /// Stores the rule sets that the POPs of `replica` reported.
+    pub(super) async fn write_pop_records(
+        &self,
+        replica: &str,
+        pops: &[PopRuleSet],
+    ) -> Result<(), StoreError> {
         if pops.is_empty() {
             return Ok(());
         }
-        let note = |pop: &PopNote| format!("{member} {} {} {}", pop.version, pop.refused, pop.pop);
-        let notes: Vec<String> = pops.iter().map(note).collect();
-        self.record(NOTES, NOTES_MAX, &notes).await.map(|_| ())
+        let record = |pop: &PopRuleSet| format!("{replica} {} {} {}", pop.version, pop.refused, pop.pop);
+        let records: Vec<String> = pops.iter().map(record).collect();
+        self.record(POP_RECORDS, POP_RECORDS_MAX, &records).await.map(|_| ())
     }
 
     /// Reads the rule sets of all POPs.
-    pub(super) async fn read_notes(&self) -> Result<Vec<Seen>, StoreError> {
-        let (script, notes) = (&self.scripts.seen, self.keys.one(NOTES));
-        // Time of the server that has the notes.
-        let (s, us): (u64, u64) = self.send(script, RoutedCommand::new("TIME", &notes)).await?;
-        let mut range = RoutedCommand::new("ZRANGE", &notes);
-        range.arg(&notes).arg(0).arg(-1).arg("WITHSCORES");
+    pub(super) async fn read_pop_records(&self) -> Result<Vec<Seen>, StoreError> {
+        let (script, key) = (&self.scripts.seen, self.keys.one(POP_RECORDS));
+        // Time of the server that has the records.
+        let (s, us): (u64, u64) = self.send(script, RoutedCommand::new("TIME", &key)).await?;
+        let mut range = RoutedCommand::new("ZRANGE", &key);
+        range.arg(&key).arg(0).arg(-1).arg("WITHSCORES");
         let rows: Vec<(String, f64)> = self.send(script, range).await?;
         let now_us = s.saturating_mul(1_000_000).saturating_add(us);
-        // Notes that cannot be parsed are from a newer version or another program.
-        let notes = rows.iter().filter_map(|(text, at_us)| note_of(text, *at_us));
-        Ok(seen(notes.filter(|note| now_us.saturating_sub(note.at_us) <= self.pop_ttl_us), now_us))
+        // Records that cannot be parsed are from a newer version or another program.
+        let records = rows.iter().filter_map(|(text, at_us)| pop_record(text, *at_us));
+        Ok(seen(records.filter(|record| now_us.saturating_sub(record.at_us) <= self.pop_ttl_us), now_us))
     }
 
     fn top_keys_call(&self) -> RoutedCommand {
@@ -196,25 +200,25 @@ impl Redis {
         RoutedCommand::of(&self.scripts.top_keys, &names)
     }
 
-    /// Stores the top keys of `member`.
-    pub(super) async fn write_top_keys(&self, member: &str, text: &str) -> Result<(), StoreError> {
+    /// Stores the top keys of `replica`.
+    pub(super) async fn write_top_keys(&self, replica: &str, text: &str) -> Result<(), StoreError> {
         let mut call = self.top_keys_call();
-        call.arg(member).arg(text);
+        call.arg(replica).arg(text);
         self.send::<Vec<String>>(&self.scripts.top_keys, call).await.map(|_| ())
     }
 
-    /// Reads the top keys of all members.
+    /// Reads the top keys of all replicas.
     pub(super) async fn read_top_keys(&self) -> Result<Vec<(String, String)>, StoreError> {
         self.send(&self.scripts.top_keys, self.top_keys_call()).await
     }
 }
 
-fn note_of(text: &str, at_us: f64) -> Option<Note<'_>> {
+fn pop_record(text: &str, at_us: f64) -> Option<PopRecord<'_>> {
     let mut words = text.splitn(4, ' ');
-    let (member, version, refused, pop) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let (replica, version, refused, pop) = (words.next()?, words.next()?, words.next()?, words.next()?);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
     let at_us = at_us as u64;
-    Some(Note { member, pop, version: version.parse().ok()?, refused: refused.parse().ok()?, at_us })
+    Some(PopRecord { replica, pop, version: version.parse().ok()?, refused: refused.parse().ok()?, at_us })
 }
 
 #[cfg(test)]
@@ -222,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_list_is_asked_for_at_first_now_and_then_and_after_a_step_back() {
+    fn the_whole_list_is_read_first_regularly_and_after_a_step_back() {
         let list = ChangedList::<Vec<u64>>::default();
         let asked = |now_ms: u64| {
             let since_ms = list.since_ms();

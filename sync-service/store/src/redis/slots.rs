@@ -109,8 +109,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_in_the_slot_of_what_stands_in_its_first_braces() {
-        // As `CLUSTER KEYSLOT` says.
+    fn the_slot_of_a_key_is_that_of_its_first_braces() {
+        // From `CLUSTER KEYSLOT`.
         for (key, slot) in
             [("123456789", 12_739), ("foo{}{bar}", 8_363), ("foo{{bar}}zap", 4_015), ("weir:{a1}", 7_785)]
         {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_serves_nothing_or_is_behind_is_not_believed() {
+    fn views_of_idle_or_outdated_nodes_are_ignored() {
         let view = |state: &str, epoch, node| {
             let info = format!(
                 "cluster_state:{state}\r\ncluster_slots_ok:16384\r\ncluster_current_epoch:{epoch}\r\ncluster_my_epoch:1\r\n"

@@ -8,56 +8,54 @@ const LOGIN: &str = "rules:\n- {name: login, key: [client_address], rate: 5/m}\n
 const FASTER: &str = "rules:\n- {name: login, key: [client_address], rate: 10/m}\n";
 
 #[test]
-fn a_rule_set_is_tried_at_one_pop_and_put_for_all() {
+fn a_canary_runs_at_one_pop_and_is_put_for_all() {
     let asked = Asked::start();
     let ((_a, login), (_b, faster)) = (file(LOGIN), file(FASTER));
-    let none = asked.told(&["rules", "put", &faster, "--region", "default"]).wrong(1);
+    let none = asked.run(&["rules", "put", &faster, "--region", "default"]).wrong(1);
     assert!(none.contains("put one for all POPs first"), "{none}");
-    let version = asked.told(&["rules", "put", &login, "--json"]).json(0)["version"].as_u64().unwrap();
-    assert!(asked.told(&["rules", "canary"]).page(0).starts_with("No canary runs"));
+    let version = asked.run(&["rules", "put", &login, "--json"]).json(0)["version"].as_u64().unwrap();
+    assert!(asked.run(&["rules", "canary"]).page(0).starts_with("No canary runs"));
     for command in ["promote", "withdraw"] {
-        let wrong = asked.told(&["rules", command]).wrong(1);
+        let wrong = asked.run(&["rules", command]).wrong(1);
         assert!(wrong.contains("no canary runs"), "{wrong}");
     }
     for (sequence, pop) in [(1, "ams1"), (1, "fra1")] {
         report(&asked, pop, sequence, version, 0);
     }
-    let known = || asked.told(&["fleet", "--json"]).json(0)["pops"].as_array().unwrap().len();
+    let known = || asked.run(&["fleet", "--json"]).json(0)["pops"].as_array().unwrap().len();
     until("both POPs are known", || known() == 2);
-    let unheard = asked.told(&["rules", "put", &faster, "--pops", "fra1,fra2"]).wrong(1);
-    assert!(unheard.contains("these have not: fra2"), "{unheard}");
-    assert!(
-        asked.told(&["rules", "put", &login, "--pops", "fra1"]).wrong(1).contains("says just that already")
-    );
-    assert_eq!(asked.told(&["rules", "put", &login, "--pops", "fra1", "--region", "eu"]).code, Some(2));
+    let unknown = asked.run(&["rules", "put", &faster, "--pops", "fra1,fra2"]).wrong(1);
+    assert!(unknown.contains("these have not: fra2"), "{unknown}");
+    assert!(asked.run(&["rules", "put", &login, "--pops", "fra1"]).wrong(1).contains("is the same already"));
+    assert_eq!(asked.run(&["rules", "put", &login, "--pops", "fra1", "--region", "eu"]).code, Some(2));
 
-    let begun = asked.told(&["rules", "put", &faster, "--pops", "fra1", "--comment", "faster"]).page(0);
-    let id = asked.told(&["rules", "canary", "--json"]).json(0)["id"].as_u64().unwrap();
+    let begun = asked.run(&["rules", "put", &faster, "--pops", "fra1", "--comment", "faster"]).page(0);
+    let id = asked.run(&["rules", "canary", "--json"]).json(0)["id"].as_u64().unwrap();
     assert!(begun.starts_with(&format!("Canary {id} is for fra1, beside version r1: ")), "{begun}");
-    let page = asked.told(&["rules", "canary"]).page(0);
+    let page = asked.run(&["rules", "canary"]).page(0);
     assert!(page.contains(" by alice: faster.\nIt runs at 0 of 1 POPs.\nNot yet at fra1.\n"), "{page}");
     assert!(page.ends_with("~ rule login\n    rate: \"5/m\" -> \"10/m\"\n"), "{page}");
-    let refused = asked.told(&["rules", "put", &login]).page(0);
-    assert!(refused.contains("says just that already"), "{refused}");
-    let refused = asked.told(&["rules", "rollback", &version.to_string()]).wrong(1);
+    let refused = asked.run(&["rules", "put", &login]).page(0);
+    assert!(refused.contains("is the same already"), "{refused}");
+    let refused = asked.run(&["rules", "rollback", &version.to_string()]).wrong(1);
     assert!(refused.contains("a canary runs"), "{refused}");
 
     report(&asked, "fra1", 2, version + 1, 0);
-    until("it runs", || asked.told(&["rules", "canary"]).page(0).contains("It runs at 1 of 1 POPs."));
-    let fleet = asked.told(&["fleet", "--strict"]).page(0);
+    until("it runs", || asked.run(&["rules", "canary"]).page(0).contains("It runs at 1 of 1 POPs."));
+    let fleet = asked.run(&["fleet", "--strict"]).page(0);
     assert!(fleet.starts_with(&format!("Version r1 runs at 1 of 2 POPs. A canary runs: {id};")), "{fleet}");
-    let taken = asked.told(&["rules", "withdraw", "--comment", "too fast"]).page(0);
+    let taken = asked.run(&["rules", "withdraw", "--comment", "too fast"]).page(0);
     assert_eq!(taken, format!("Canary {id} is withdrawn: fra1 runs what all others do.\n"));
 
-    let begun = asked.told(&["rules", "put", &faster, "--region", "default", "--json"]).json(0);
+    let begun = asked.run(&["rules", "put", &faster, "--region", "default", "--json"]).json(0);
     assert_eq!(
         (&begun["region"], &begun["changes"]["changed"][0]["rule"]),
         (&"default".into(), &"login".into())
     );
-    let other = asked.told(&["rules", "promote", "--canary", &id.to_string()]).wrong(1);
+    let other = asked.run(&["rules", "promote", "--canary", &id.to_string()]).wrong(1);
     assert!(other.contains(&format!("the canary that runs is {}", begun["canary"])), "{other}");
-    let promoted = asked.told(&["rules", "promote"]).page(0);
-    let expected = format!("Version r2 is what canary {} said, for all POPs.\n", begun["canary"]);
+    let promoted = asked.run(&["rules", "promote"]).page(0);
+    let expected = format!("Version r2 is the rule set of canary {}, for all POPs.\n", begun["canary"]);
     assert_eq!(promoted, expected);
-    assert_eq!(asked.told(&["rules", "get", "--json"]).json(0)["version"], version + 1);
+    assert_eq!(asked.run(&["rules", "get", "--json"]).json(0)["version"], version + 1);
 }

@@ -6,20 +6,20 @@ use super::Asked;
 use crate::running::{file, until};
 
 #[test]
-fn a_network_is_banned_and_allowed_again_and_a_key_gets_another_rate() {
+fn bans_allows_and_rates_are_put_and_lifted() {
     let asked = Asked::start();
     let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
-    asked.told(&["rules", "put", &rules]).page(0);
-    assert_eq!(asked.told(&["overrides"]).page(0), "There are no overrides.\n");
-    let ban = asked.told(&["ban", "203.0.113.0/24", "--for", "15m", "--reason", "scans for .env"]).page(0);
+    asked.run(&["rules", "put", &rules]).page(0);
+    assert_eq!(asked.run(&["overrides"]).page(0), "There are no overrides.\n");
+    let ban = asked.run(&["ban", "203.0.113.0/24", "--for", "15m", "--reason", "scans for .env"]).page(0);
     assert!(ban.starts_with("203.0.113.0/24 is banned until 20") && ban.ends_with("Z.\n"), "{ban}");
-    let allow = asked.told(&["allow", "192.0.2.1", "--until", "2099-01-31T12:00:00Z"]);
+    let allow = asked.run(&["allow", "192.0.2.1", "--until", "2099-01-31T12:00:00Z"]);
     assert_eq!(allow.code, Some(1), "more than 400 days: {allow:?}");
-    asked.told(&["allow", "192.0.2.1"]).page(0);
-    let rate = asked.told(&["override", "login", "192.0.2.7", "--rate", "100/s", "--burst", "200"]).page(0);
+    asked.run(&["allow", "192.0.2.1"]).page(0);
+    let rate = asked.run(&["override", "login", "192.0.2.7", "--rate", "100/s", "--burst", "200"]).page(0);
     assert!(rate.starts_with("192.0.2.7 of login is given another rate until 20"), "{rate}");
 
-    let page = asked.told(&["overrides"]).page(0);
+    let page = asked.run(&["overrides"]).page(0);
     let row = |whom: &str| {
         let row = page.lines().find(|row| row.contains(whom)).unwrap_or_else(|| panic!("no {whom}: {page}"));
         row.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -28,53 +28,53 @@ fn a_network_is_banned_and_allowed_again_and_a_key_gets_another_rate() {
     assert!(row("203.0.113.0/24").ends_with("Z alice scans for .env"), "{page}");
     assert!(row("192.0.2.1 ").contains(" allow ") && row("192.0.2.7 of login").contains(" rate "), "{page}");
 
-    let lifted = asked.told(&["unban", "203.0.113.0/24"]).page(0);
+    let lifted = asked.run(&["unban", "203.0.113.0/24"]).page(0);
     assert_eq!(lifted, "The ban of 203.0.113.0/24 is lifted.\n");
-    let gone = asked.told(&["unban", "203.0.113.0/24"]).wrong(1);
+    let gone = asked.run(&["unban", "203.0.113.0/24"]).wrong(1);
     assert_eq!(gone, "refused: there is no such override: `weir-sync overrides` lists all\n");
-    asked.told(&["unallow", "192.0.2.1"]).page(0);
-    asked.told(&["override", "login", "192.0.2.7", "--lift"]).page(0);
-    assert_eq!(asked.told(&["overrides", "--json"]).json(0)["overrides"].as_array().map(Vec::len), Some(0));
+    asked.run(&["unallow", "192.0.2.1"]).page(0);
+    asked.run(&["override", "login", "192.0.2.7", "--lift"]).page(0);
+    assert_eq!(asked.run(&["overrides", "--json"]).json(0)["overrides"].as_array().map(Vec::len), Some(0));
     for unusable in [
         &["ban"][..],
         &["override", "login", "192.0.2.7"],
         &["override", "login", "192.0.2.7", "--lift", "--rate", "9/s"],
         &["ban", "192.0.2.1", "--for", "1h", "--until", "x"],
     ] {
-        assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
+        assert_eq!(asked.run(unusable).code, Some(2), "{unusable:?}");
     }
 }
 
 #[test]
-fn a_key_is_told_though_nobody_asks_for_it() {
+fn a_key_without_demand_is_shown() {
     let asked = Asked::start();
     let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
-    asked.told(&["rules", "put", &rules]).page(0);
+    asked.run(&["rules", "put", &rules]).page(0);
     for none in
         [&["keys"][..], &["keys", "--rule", "login", "--sort", "debt"], &["keys", "--prefix", "192.0.2.0/24"]]
     {
-        assert!(asked.told(none).page(0).starts_with("No key is busy"), "{none:?}");
+        assert!(asked.run(none).page(0).starts_with("No key is busy"), "{none:?}");
     }
     assert!(
-        asked.told(&["top", "--rounds", "2", "--interval-s", "1"]).page(0).matches("No key is busy").count()
+        asked.run(&["top", "--rounds", "2", "--interval-s", "1"]).page(0).matches("No key is busy").count()
             == 2
     );
-    assert_eq!(asked.told(&["keys", "--json"]).json(0)["found"], 0);
-    until("its rule is known", || asked.told(&["keys", "login", "192.0.2.7"]).code == Some(0));
-    let page = asked.told(&["keys", "login", "192.0.2.7"]).page(0);
+    assert_eq!(asked.run(&["keys", "--json"]).json(0)["found"], 0);
+    until("its rule is known", || asked.run(&["keys", "login", "192.0.2.7"]).code == Some(0));
+    let page = asked.run(&["keys", "login", "192.0.2.7"]).page(0);
     let has = |name: &str, value: &str| page.lines().any(|line| line.split_whitespace().eq([name, value]));
     assert!(has("rule:", "login") && has("key:", "192.0.2.7"), "{page}");
-    let ban = asked.told(&["ban", "login", "192.0.2.7", "--for", "15m"]).page(0);
+    let ban = asked.run(&["ban", "login", "192.0.2.7", "--for", "15m"]).page(0);
     assert!(ban.starts_with("192.0.2.7 of login is banned until 20"), "{ban}");
     let reset = ["reset", "login", "192.0.2.7", "--comment", "our own load test"];
-    assert_eq!(asked.told(&reset).page(0), "192.0.2.7 of login starts anew, at every POP within a second.\n");
-    let told = asked.told(&["reset", "login", "192.0.2.7", "--json"]).json(0);
-    assert_eq!(told, json!({"rule": "login", "key": "192.0.2.7", "reset": true}));
-    let unknown = asked.told(&["reset", "gone", "192.0.2.7"]).wrong(1);
+    assert_eq!(asked.run(&reset).page(0), "192.0.2.7 of login starts anew, at every POP within a second.\n");
+    let answer = asked.run(&["reset", "login", "192.0.2.7", "--json"]).json(0);
+    assert_eq!(answer, json!({"rule": "login", "key": "192.0.2.7", "reset": true}));
+    let unknown = asked.run(&["reset", "gone", "192.0.2.7"]).wrong(1);
     assert!(unknown.contains("no rule `gone`"), "{unknown}");
     for unusable in
         [&["reset", "login"][..], &["keys", "login"], &["keys", "--sort", "name"], &["keys", "--limit", "0"]]
     {
-        assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
+        assert_eq!(asked.run(unusable).code, Some(2), "{unusable:?}");
     }
 }

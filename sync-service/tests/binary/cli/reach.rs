@@ -1,24 +1,24 @@
-//! Where a weir-sync is, who asks it, and what is said if that is wrong.
+//! The address and the token of a command, and its errors if they are wrong.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
 
-use super::{ALICE, Asked, BOARD, Told};
+use super::{ALICE, Asked, BOARD, CommandOutput};
 use crate::running::{file, weir_sync};
 use crate::tls::Secured;
 
-/// What `weir-sync rules versions` says, with more arguments and variables.
-fn versions(arguments: &[&str], variables: &[(&str, &str)]) -> Told {
+/// Output of `weir-sync rules versions` with more arguments and variables.
+fn versions(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut command = weir_sync(&[&["rules", "versions"], arguments].concat());
     for name in ["WEIR_URL", "WEIR_TOKEN", "WEIR_TOKEN_FILE", "WEIR_CA_FILE"] {
         command.env_remove(name);
     }
-    Told::of(command.envs(variables.iter().copied()).output().unwrap())
+    CommandOutput::of(command.envs(variables.iter().copied()).output().unwrap())
 }
 
 #[test]
-fn the_environment_may_say_where_and_who() {
+fn the_environment_sets_address_and_token() {
     let asked = Asked::start();
     let url = ("WEIR_URL", asked.url.as_str());
     versions(&[], &[url, ("WEIR_TOKEN_FILE", &asked.token)]).page(0);
@@ -34,18 +34,18 @@ fn the_environment_may_say_where_and_who() {
 }
 
 #[test]
-fn a_token_that_will_not_do_is_told_with_what_will() {
+fn a_refused_token_is_reported_with_the_right_kind() {
     let asked = Asked::start();
     let url = ("WEIR_URL", asked.url.as_str());
     let none = versions(&[], &[url]).wrong(1);
     assert!(none.contains("--token-file FILE") && none.contains("admin_token_file"), "{none}");
-    let stranger = versions(&[], &[url, ("WEIR_TOKEN", "a-token-of-nobody")]).wrong(1);
+    let stranger = versions(&[], &[url, ("WEIR_TOKEN", "a-token-of-a-stranger")]).wrong(1);
     assert!(stranger.contains("does not know the token") && !stranger.contains("a-token-of"), "{stranger}");
     let (_rules, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
     let (_board, board) = file(BOARD);
     let put =
         weir_sync(&["rules", "put", &rules, "--url", &asked.url, "--token-file", &board]).output().unwrap();
-    let put = Told::of(put).wrong(1);
+    let put = CommandOutput::of(put).wrong(1);
     assert!(put.contains("the token `board` may only read"), "{put}");
     for (text, expected) in [
         ("short", "expected 16 to 1024"),
@@ -62,11 +62,11 @@ fn a_token_that_will_not_do_is_told_with_what_will() {
 }
 
 #[test]
-fn a_weir_sync_out_of_reach_is_told_from_one_that_refuses() {
+fn out_of_reach_and_refused_have_different_errors() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = versions(&["--url", &format!("http://{free}")], &[]).wrong(3);
-    assert!(gone.contains("Connection refused") && gone.contains("--url (or WEIR_URL) says where"), "{gone}");
-    // It takes the connection, and says nothing.
+    assert!(gone.contains("Connection refused") && gone.contains("--url (or WEIR_URL) sets"), "{gone}");
+    // It takes the connection, and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let late = versions(&["--url", &url, "--timeout-s", "1"], &[]).wrong(3);
@@ -117,9 +117,10 @@ fn of_a_change_whose_answer_is_lost_it_is_said_that_it_may_have_been_made() {
     }
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{free}");
-    let unheard =
-        Told::of(weir_sync(&["reset", "login", "192.0.2.1", "--url", &url]).output().unwrap()).wrong(3);
-    assert!(!unheard.contains("may have been made"), "{unheard}");
+    let unsent =
+        CommandOutput::of(weir_sync(&["reset", "login", "192.0.2.1", "--url", &url]).output().unwrap())
+            .wrong(3);
+    assert!(!unsent.contains("may have been made"), "{unsent}");
 }
 
 #[test]

@@ -190,7 +190,7 @@ mod tests {
     use weir_budget::divide::GrantSettings;
     use weir_budget::hub::{Hub, HubSettings, StoreReplies};
     use weir_budget::plan::PlanEntry;
-    use weir_budget::report_limits::Speaker;
+    use weir_budget::report_limits::Reporter;
     use weir_protocol::time::Time;
 
     use super::*;
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn every_token_it_claims_is_charged() {
         let settings = HubSettings {
-            member: "bench/a".into(),
+            replica: "bench/a".into(),
             terms: GrantSettings::default(),
             pop_ttl_ns: 1 << 40,
             pops_expected: 1,
@@ -213,7 +213,7 @@ mod tests {
                 pop.ask_for_each(now);
                 let now_us = ms * 1_000;
                 let pending =
-                    hub.report(Speaker::Pop, Time::from_nanos(now_us * 1_000), now_us, pop.report.clone());
+                    hub.report(Reporter::Pop, Time::from_nanos(now_us * 1_000), now_us, pop.report.clone());
                 let charge = |entry: &PlanEntry| {
                     let budget = budgets.entry(entry.id.clone()).or_default();
                     Ok::<_, ()>(budget.charge(now_us, &entry.charge("bench/a", "pop-0")))

@@ -47,8 +47,8 @@ pub fn allowance(rule: &Rule) -> String {
         RefillPolicy::InFlight(expires_s) => {
             let expires = article(&span(u64::from(expires_s) * SECOND_NS));
             return format!(
-                "{limit} in flight at once, counted for the whole fleet; after {expires} a request whose end nobody \
-                 saw counts no more"
+                "{limit} in flight at once, counted for the whole fleet; after {expires} a request whose end was not \
+                 seen counts no more"
             );
         }
         RefillPolicy::Log(length_s) => {
@@ -170,9 +170,11 @@ pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
                 let statuses = named(statuses.iter().map(ToString::to_string), "or");
                 format!("one token if its status is {statuses}, else nothing")
             }
-            After::Header { name, default, max } => said(&format!("its header {name}"), *default, *max, rule),
+            After::Header { name, default, max } => {
+                response_cost(&format!("its header {name}"), *default, *max, rule)
+            }
             After::Metadata { path, default, max } => {
-                said(&format!("the metadata {}", path.join(".")), *default, *max, rule)
+                response_cost(&format!("the metadata {}", path.join(".")), *default, *max, rule)
             }
             After::Bytes { per: 1 } => "one token for each byte of it".into(),
             After::Bytes { per } => format!("one token for every {per} bytes of it"),
@@ -196,19 +198,19 @@ fn taken(rule: &Rule, attributes: &Attributes) -> String {
         Cost::Fixed(cost) => format!("{cost} tokens"),
         Cost::Header { attribute, default, max } => {
             let header = source(&Source::Attribute(attribute), attributes);
-            format!("as many tokens as its {header} says, at most {max}, or {default} if it says nothing")
+            format!("as many tokens as its {header} states, at most {max}, or {default} if it states none")
         }
     }
 }
 
 /// Cost of a response whose header or metadata contains it.
-fn said(place: &str, default: Option<u32>, max: u32, rule: &Rule) -> String {
+fn response_cost(place: &str, default: Option<u32>, max: u32, rule: &Rule) -> String {
     let default = match default {
         Some(default) => default.to_string(),
         None if rule.reserves => "what was reserved".into(),
         None => "0".into(),
     };
-    format!("as many tokens as {place} says, at most {max}, or {default} if it says nothing")
+    format!("as many tokens as {place} states, at most {max}, or {default} if it states none")
 }
 
 /// A length of time: `15 minutes`, `2.5 s`.

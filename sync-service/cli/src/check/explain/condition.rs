@@ -66,10 +66,10 @@ fn path(path: &PathMatch) -> String {
         Written::Prefix(_) => "a path that begins with",
         Written::Glob(_) => "a path of the form",
     };
-    let spelled = |says: &str, folding: Folding| {
+    let spelled = |words: &str, folding: Folding| {
         let names = Folding::NAMES.into_iter().filter(|(_, one)| folding.has(*one));
         let names = named(names.map(|(name, _)| name.to_owned()), "and");
-        (!names.is_empty()).then(|| format!("{says} {names}"))
+        (!names.is_empty()).then(|| format!("{words} {names}"))
     };
     let spellings =
         [spelled("whatever its", path.ignores()), spelled("to the letter in", path.distinguishes())];

@@ -5,16 +5,16 @@ fn document(text: &str) -> Document {
 }
 
 /// The sentences about the only written rule, and about those that it makes.
-fn told(rule: &str) -> Vec<String> {
+fn sentences_of(rule: &str) -> Vec<String> {
     let document = document(&format!("rules:\n- {rule}\n"));
     let rules = document.rules();
     rules.rules().iter().flat_map(|rule| super::sentences(rule, rules)).collect()
 }
 
-fn assert_told(rule: &str, sentences: &[&str]) {
-    let all = told(rule);
+fn assert_sentences(rule: &str, sentences: &[&str]) {
+    let all = sentences_of(rule);
     for sentence in sentences {
-        assert!(all.iter().any(|told| told == sentence), "{rule}: no `{sentence}` in {all:#?}");
+        assert!(all.iter().any(|found| found == sentence), "{rule}: no `{sentence}` in {all:#?}");
     }
 }
 
@@ -48,25 +48,25 @@ fn every_algorithm_has_its_words() {
             "9 in each month of the calendar (UTC), counted for the whole fleet",
         ),
     ] {
-        let told = told(&format!("{{name: a, key: [host], {fields}}}"));
-        assert_eq!(told[0], format!("a: counts every request by host; allows each {words}."));
+        let found = sentences_of(&format!("{{name: a, key: [host], {fields}}}"));
+        assert_eq!(found[0], format!("a: counts every request by host; allows each {words}."));
     }
     let queue = "rate: 10/s, algorithm: leaky_bucket, queue: 25, strict: true";
     let of_fleet = "10/s, one after the other over the whole fleet: 25 wait for their turn, the last for 2.5 s, the \
         rest is limited at once";
     assert_eq!(
-        told(&format!("{{name: a, key: [host], {queue}}}"))[0],
+        sentences_of(&format!("{{name: a, key: [host], {queue}}}"))[0],
         format!("a: counts every request by host; allows each {of_fleet}.")
     );
-    assert_told(
+    assert_sentences(
         "{name: a, key: [host], rate: 1/s, algorithm: fixed_window}",
         &["Each POP counts for itself."],
     );
 }
 
 #[test]
-fn what_any_window_sees_is_said_once() {
-    for (fields, said) in [
+fn the_limit_of_any_window_is_shown_once() {
+    for (fields, expected) in [
         ("rate: 5/m, strict: true", Some("In any minute up to 10 requests.")),
         ("rate: 100/15m, burst: 50", Some("In any 15 minutes up to 150 requests.")),
         ("rate: 100/m, cost: 5", Some("In any minute up to 200 tokens.")),
@@ -81,11 +81,12 @@ fn what_any_window_sees_is_said_once() {
         ("rate: 5/m, algorithm: sliding_log, strict: true", None),
         ("limit: 7, algorithm: concurrency", None),
     ] {
-        let told =
-            told(&format!("{{name: a, key: [host], {fields}, tiers: [{{name: t, when: {{}}, times: 2}}]}}"));
+        let sentences = sentences_of(&format!(
+            "{{name: a, key: [host], {fields}, tiers: [{{name: t, when: {{}}, times: 2}}]}}"
+        ));
         let found: Vec<_> =
-            told.iter().filter(|line| line.contains("n any") && line.contains("up to")).collect();
-        assert_eq!(found, said.iter().collect::<Vec<_>>(), "{fields}");
+            sentences.iter().filter(|line| line.contains("n any") && line.contains("up to")).collect();
+        assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{fields}");
     }
 }
 
@@ -96,7 +97,7 @@ fn every_cost_has_its_words() {
         ("5", "A request takes 5 tokens.".to_owned()),
         (
             "{header: X-Cost, default: 2, max: 8}",
-            "A request takes as many tokens as its header x-cost says, at most 8, or 2 if it says nothing."
+            "A request takes as many tokens as its header x-cost states, at most 8, or 2 if it states none."
                 .into(),
         ),
         (
@@ -106,7 +107,7 @@ fn every_cost_has_its_words() {
         (
             "{after: {header: x-tokens, max: 9}}",
             format!(
-                "{after} as many tokens as its header x-tokens says, at most 9, or 0 if it says nothing, even into \
+                "{after} as many tokens as its header x-tokens states, at most 9, or 0 if it states none, even into \
                  debt."
             ),
         ),
@@ -117,24 +118,28 @@ fn every_cost_has_its_words() {
         (
             "{after: {metadata: [llm, total_tokens], max: 9}, reserve: 5}",
             "A request reserves 5 tokens; its response is charged instead: as many tokens as the metadata \
-             llm.total_tokens says, at most 9, or what was reserved if it says nothing, even into debt."
+             llm.total_tokens states, at most 9, or what was reserved if it states none, even into debt."
                 .into(),
         ),
         (
             "{after: {status: [401]}, reserve: {header: x-cost, max: 8}}",
-            "A request reserves as many tokens as its header x-cost says, at most 8, or 1 if it says nothing; its \
+            "A request reserves as many tokens as its header x-cost states, at most 8, or 1 if it states none; its \
              response is charged instead: one token if its status is 401, else nothing, even into debt."
                 .into(),
         ),
     ] {
-        assert_told(&format!("{{name: a, key: [host], rate: 10/s, cost: {cost}}}"), &[&words]);
+        assert_sentences(&format!("{{name: a, key: [host], rate: 10/s, cost: {cost}}}"), &[&words]);
     }
-    assert!(!told("{name: a, key: [host], rate: 10/s, cost: 1}").iter().any(|told| told.contains("takes")));
+    assert!(
+        !sentences_of("{name: a, key: [host], rate: 10/s, cost: 1}")
+            .iter()
+            .any(|found| found.contains("takes"))
+    );
 }
 
 #[test]
 fn tiers_and_wider_prefixes_and_the_rules_they_make() {
-    assert_told(
+    assert_sentences(
         "{name: a, key: [client_address], rate: 10/s, also_by_prefix: [{ipv4: 24, times: 8}], tiers: [\
          {name: gold, when: {headers: [{name: x, equals: y1}]}, times: 3}, {name: vip, when: {routes: [v]}, \
          unlimited: true}, {name: own, when: {routes: [w]}, rate: 5/m, burst: 7}]}",
@@ -153,14 +158,14 @@ fn tiers_and_wider_prefixes_and_the_rules_they_make() {
             "a.own: a for its tier own; allows each 5/m, 7 at once.",
         ],
     );
-    assert_told(
+    assert_sentences(
         "{name: c, key: [host], algorithm: concurrency, limit: 2, tiers: [{name: t, when: {}, limit: 4}]}",
         &[
             "Tier t, for every request: 4 in flight.",
             "c.t: c for its tier t; allows each 4 in flight at once; after 5 minutes a request counts no more.",
         ],
     );
-    assert_told(
+    assert_sentences(
         "{name: d, key: [client_address, {jwt_claim: [payload, sub]}], rate: 10/s, tiers: [\
          {name: big, keys: [acme, big-co], times: 3}, {name: own, when: {addresses: [10.0.0.0/8]}, keys: [us], \
          unlimited: true}]}",

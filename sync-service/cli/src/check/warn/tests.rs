@@ -4,10 +4,10 @@ fn warnings(rules: &[&str]) -> Vec<String> {
     let list: Vec<_> =
         rules.iter().enumerate().map(|(i, rule)| format!("- {{name: r{i}, {rule}}}")).collect();
     let document = Document::read(format!("rules:\n{}\n", list.join("\n")).as_bytes(), Form::Yaml).unwrap();
-    told(&document)
+    warnings_of(&document)
 }
 
-fn told(document: &Document) -> Vec<String> {
+fn warnings_of(document: &Document) -> Vec<String> {
     super::warnings(document.rules()).iter().map(ToString::to_string).collect()
 }
 
@@ -123,7 +123,7 @@ fn the_later_of_two_equal_rules_is_warned_of() {
 /// The warnings about a document, in which `RULE` stands for a plain rule.
 fn of_document(text: &str) -> Vec<String> {
     let text = text.replace("RULE", "name: r, key: [client_address], rate: 5/s");
-    told(&Document::read(text.as_bytes(), Form::Yaml).unwrap())
+    warnings_of(&Document::read(text.as_bytes(), Form::Yaml).unwrap())
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn tiers_that_never_apply_are_warned_of() {
     let never = "rules: [{RULE, enforced_percent: 0}]";
     assert_eq!(
         of_document(never),
-        ["rules[0].enforced_percent (r): never limits: mode: shadow says the same"]
+        ["rules[0].enforced_percent (r): never limits: mode: shadow does the same"]
     );
 }
 

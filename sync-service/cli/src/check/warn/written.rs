@@ -193,7 +193,7 @@ fn exclusion(a: &Test, b: &Test, attributes: &Attributes) -> Option<String> {
         (Test::Routes(a), Test::Routes(b)) => are_apart(a, b).then(|| in_both("routes")),
         (Test::Paths(a), Test::Paths(b)) => {
             let are_apart = a.iter().all(|a| b.iter().all(|b| paths_are_apart(a, b)));
-            are_apart.then(|| "no path meets all that it says of paths".into())
+            are_apart.then(|| "no path meets all of its tests of paths".into())
         }
         (Test::Value(value, a), Test::Value(other, b)) if value.source == other.source => {
             let name = source(&value.source, attributes);

@@ -1,14 +1,14 @@
 use crate::document::source::*;
 
-/// Where it shows that `text` is no YAML, and what is said of it.
+/// Place and text of the error for `text`, which is no YAML.
 fn wrong(text: &str) -> (Option<(u64, u64)>, String) {
     let Misread { at, problem } = yaml(text.as_bytes()).expect_err(text);
     (at, problem.strip_prefix("no YAML: ").expect("what it is not").to_owned())
 }
 
 #[test]
-fn each_error_has_its_place_and_says_what_was_found_and_what_to_write() {
-    for (text, line, column, said) in [
+fn each_error_has_a_place_a_cause_and_a_remedy() {
+    for (text, line, column, expected) in [
         ("a:\n\tb: 1\n", 2, 2, "found a tab: expected spaces before"),
         ("- a: b\n\tc: 1\n", 1, 6, "found a tab after this text: expected spaces"),
         ("a: 1\nb: 2\na: 3\n", 3, 1, "a is given twice: expected it once"),
@@ -45,7 +45,7 @@ fn each_error_has_its_place_and_says_what_was_found_and_what_to_write() {
         ("a: |2x\n  b\n", 1, 4, "expected the text after `|` or `>` on lines of its own"),
     ] {
         let (at, problem) = wrong(text);
-        assert!(problem.starts_with(said), "{text:?}: {problem}");
+        assert!(problem.starts_with(expected), "{text:?}: {problem}");
         assert_eq!(at, Some((line, column)), "{text:?}: {problem}");
     }
     let twice = |n: u32| format!("- &a{} [{}]\n", n + 1, vec![format!("*a{n}"); 9].join(", "));

@@ -1,4 +1,4 @@
-//! What one acquire does: with continuous refill, from a log and from places in flight, and claims that lease nothing.
+//! Effects of one acquire: with continuous refill, from a log and from places in flight, and claims without a lease.
 //!
 //! Tests of I6.
 
@@ -16,7 +16,7 @@ fn twenty() -> Store {
 }
 
 #[test]
-fn what_is_leased_does_not_refill_and_that_is_not_made_up_for() {
+fn leased_tokens_do_not_refill() {
     let token_ns = twenty().quota.token_ns();
     for (leased, at_us, given) in [(15, HELD_US - 1, 5), (20, HELD_US + SECOND_US, 10)] {
         let mut store = twenty();
@@ -61,7 +61,7 @@ fn an_epoch_whose_lease_has_ended_is_over() {
 
 // I8
 #[test]
-fn a_clock_that_steps_back_gives_nothing_and_ends_no_lease_late() {
+fn a_clock_step_back_gives_nothing_and_prolongs_no_lease() {
     let mut store = twenty();
     store.claim(100 * SECOND_US, claim(1, 0, 20));
     for at_us in [99 * SECOND_US, 50 * SECOND_US, 0] {
@@ -80,7 +80,7 @@ fn a_clock_that_steps_back_gives_nothing_and_ends_no_lease_late() {
 }
 
 #[test]
-fn a_claim_that_gets_less_than_it_wants_is_answered_with_the_time_of_the_next_token() {
+fn a_claim_cut_short_gets_the_time_of_the_next_token() {
     let mut store = Store::new(RefillPolicy::Continuous, quota(1, Period::Hour, 2));
     let hour_us = 3_600 * SECOND_US;
     // At that time the POP makes a claim: the wait in milliseconds, and if others may give tokens back.
@@ -121,7 +121,7 @@ fn five_a_minute() -> Store {
 }
 
 #[test]
-fn a_token_of_a_log_counts_for_its_length_from_when_it_may_have_been_spent_at_last() {
+fn a_logged_token_counts_from_its_latest_possible_use() {
     let mut store = five_a_minute();
     assert_eq!(store.claim(0, claim(1, 0, 3)), Leased { left: 2, ..Leased::of(3, 2_000) });
     store.claim(SECOND_US, claim(1, 2, 1));
@@ -138,7 +138,7 @@ fn a_token_of_a_log_counts_for_its_length_from_when_it_may_have_been_spent_at_la
 }
 
 #[test]
-fn a_log_answers_with_the_time_at_which_its_first_token_comes_back() {
+fn a_log_returns_the_time_of_its_first_free_token() {
     let mut store = five_a_minute();
     let unspent_ms = (MINUTE_US + HELD_US).div_ceil(1_000);
     for (at_us, claim, wait_ms) in [
@@ -156,7 +156,7 @@ fn five_places() -> Store {
 }
 
 #[test]
-fn a_place_in_flight_is_free_once_it_is_given_back_and_not_before() {
+fn a_place_in_flight_is_free_only_once_returned() {
     let mut store = five_places();
     // Epoch 1 of each POP: places given back and wanted beside them; given then, and in use.
     for (at_us, pop, back, wanted, given, in_use) in [
@@ -178,7 +178,7 @@ fn a_place_in_flight_is_free_once_it_is_given_back_and_not_before() {
 }
 
 #[test]
-fn the_places_of_a_silent_pop_count_until_its_requests_must_be_over() {
+fn places_of_a_silent_pop_count_until_its_requests_expire() {
     let mut store = five_places();
     let epoch_us = LEASE_US + MINUTE_US;
     let held = epoch_us + epoch_us.div_ceil(64);
@@ -254,7 +254,7 @@ fn a_take_gets_all_or_nothing_from_then_on() {
 }
 
 #[test]
-fn a_charge_is_debited_whatever_there_is_and_a_refund_never_gives_more_than_was_spent() {
+fn charges_may_exceed_the_level_and_refunds_never_the_charges() {
     let at_once = |kind, tokens| (Claim::at_once(kind, tokens), u64::from(tokens));
     for refill_policy in REFUNDED {
         let mut store = ten(refill_policy);

@@ -8,9 +8,9 @@ use weir_protocol::refill_policy::RefillPolicy;
 use super::pop::{Pop, Report};
 use super::{SECOND_US, Store, quota};
 
-/// How often a POP reports, in microseconds.
+/// Report interval of a POP, in microseconds.
 const INTERVAL_US: u64 = 100_000;
-/// How long a message takes, in microseconds.
+/// Time of a message on its way, in microseconds.
 const TRIP_US: u64 = 25_000;
 /// The step of these runs, in microseconds.
 const STEP_US: u64 = 1_000;
@@ -48,7 +48,7 @@ fn admitted(quota: Quota, asked_every_us: u64, ahead: u32, lost_every: u64) -> f
 }
 
 #[test]
-fn a_steady_client_gets_the_full_rate_even_if_answers_are_lost() {
+fn a_steady_client_gets_the_full_rate_despite_lost_answers() {
     for (rate, asked_every_us, ahead, lost_every) in [
         (100, 5_000, 40, u64::MAX),
         (100, 20_000, 20, u64::MAX),

@@ -30,12 +30,12 @@ impl Pop {
         if self.until_us.is_some_and(|until| now_us < until) { self.charged - self.admitted } else { 0 }
     }
 
-    /// What was debited for its epoch, as far as it knows.
+    /// Tokens debited for its epoch, as far as it knows.
     pub(crate) fn acquired(&self) -> u32 {
         u32::try_from(self.charged).unwrap()
     }
 
-    /// Spends up to so many; returns how many.
+    /// Spends up to `tokens`; returns the number spent.
     pub(crate) fn spend(&mut self, now_us: u64, tokens: u64) -> u64 {
         let spent = tokens.min(self.tokens(now_us));
         self.admitted += spent;

@@ -18,7 +18,7 @@ use super::{DAY, SECOND_US, Store, quota};
 const CLOCKS: [(u64, u64); POPS] = [(DRIFT_PART, DRIFT_PART + 1), (1, 1), (3, 2)];
 const POPS: usize = 3;
 const NAMES: [&str; POPS] = ["slow", "true", "fast"];
-/// Time for which a request says that it goes on, in microseconds.
+/// Time for which a request is reported to go on, in microseconds.
 const HOLD_US: u64 = 5 * SECOND_US;
 /// Begin by true time since 1970: an hour before a day ends. The store's clock may step back many times.
 const BEGINS_US: u64 = DAY - 3_600 * SECOND_US;
@@ -375,7 +375,7 @@ fn random_runs_spend_much_of_what_there_is() {
 
 // I6
 #[test]
-fn an_epoch_that_has_ended_is_not_brought_back_by_a_late_answer() {
+fn a_late_answer_does_not_revive_an_ended_epoch() {
     let (wait, report, exchange) = (Step::Wait, Step::Report, |pop, ahead| Step::Exchange(pop, ahead, 0));
     let late = |ahead| [Step::DeliverLast(0), Step::ObserveLast, exchange(2, ahead), Step::SpendAll];
     // The first answer comes when its lease is over, and its epoch has been forgotten and begun again.
@@ -398,7 +398,7 @@ fn an_epoch_that_has_ended_is_not_brought_back_by_a_late_answer() {
 
 /// A window that a refused acquire has entered is the next day's, even if the store's clock steps back before it.
 #[test]
-fn a_window_that_a_refused_acquire_entered_is_no_second_one_of_the_day_before() {
+fn a_refused_acquire_begins_no_second_window_of_the_day_before() {
     let mut world = World::new(POLICIES[3], quota(1, Period::Second, 1));
     let exchange = |pop, ahead| Step::Exchange(pop, ahead, 0);
     for step in [Step::ToMidnight(-1_016), exchange(0, 17), exchange(0, 1), exchange(1, 28), Step::SpendAll] {

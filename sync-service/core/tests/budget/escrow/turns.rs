@@ -1,4 +1,4 @@
-//! What acquires from turns do, and that it is what a queue does which sees all requests of all POPs at once.
+//! Acquires from turns give the same as one queue with all requests of all POPs.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ fn wants(store: &mut Store, at_us: u64, n: u32) -> (u64, u64, u32) {
 }
 
 #[test]
-fn the_first_turn_comes_at_once_and_the_others_one_by_one() {
+fn the_first_turn_is_free_and_others_come_one_by_one() {
     let mut store = turns();
     let first = [0; 5].map(|_| wants(&mut store, 0, 1));
     assert_eq!(first, [(1, 0, 3), (1, 100, 2), (1, 200, 1), (1, 300, 0), (0, 100, 0)]);
@@ -36,7 +36,7 @@ fn the_first_turn_comes_at_once_and_the_others_one_by_one() {
 }
 
 #[test]
-fn a_request_gets_a_turn_as_long_as_it_wants_or_none() {
+fn a_request_gets_a_whole_turn_or_none() {
     let mut store = turns();
     assert_eq!(wants(&mut store, 0, 3), (3, 0, 1));
     assert_eq!(wants(&mut store, 1, 2), (0, 100, 1));
@@ -49,11 +49,11 @@ fn nothing_is_on_record_but_how_long_the_turns_take() {
     let mut store = turns();
     let acquired = store.acquire(0, "a", &[claim(1, 0, 1), claim(1, 0, 1), claim(2, 0, 9)]);
     assert_eq!((acquired.given, acquired.deficit_ns), (2, 200_000_000));
-    // What is said to be spent, given back or held changes nothing.
+    // Tokens reported as spent, returned or held change nothing.
     let held = Claim { held_us: Some(1), ..claim(3, 7, 0) };
     let acquired = store.acquire(0, "a", &[claim(1, 1, 1), held]);
     assert_eq!((acquired.given, acquired.deficit_ns, acquired.leases), (0, 200_000_000, vec![NO_LEASE; 2]));
-    // What wants nothing is told how things stand.
+    // A claim that wants nothing gets the current state.
     let acquired = store.acquire(50_000, "a", &[claim(1, 0, 0)]);
     assert_eq!((acquired.given, acquired.deficit_ns), (0, 150_000_000));
     assert_eq!(acquired.leases[0], Leased { wait_ms: 150, left: 2, ..Leased::of(0, 2_000) });

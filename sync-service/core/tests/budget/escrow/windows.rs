@@ -1,4 +1,4 @@
-//! What one acquire from a window does, fixed or sliding.
+//! Effects of one acquire from a window, fixed or sliding.
 //!
 //! Tests of I6.
 
@@ -79,7 +79,7 @@ fn tokens_that_others_hold_are_asked_for_again_sooner() {
     for (at_us, claim, wait_ms, what) in [
         // Half of the ten minutes less thirty seconds for which a POP keeps it, and a second.
         (NOON, claim(2, 0, 1), 286_000, "another holds them"),
-        (NOON, claim(1, 0, 21), DAY_US / 2 / 1_000, "nobody else has any"),
+        (NOON, claim(1, 0, 21), DAY_US / 2 / 1_000, "no other has any"),
         (DAY_US - SECOND_US, claim(3, 0, 1), 1_000, "the window ends sooner"),
     ] {
         assert_eq!(store.claim(at_us, claim).wait_ms, wait_ms, "{what}");
@@ -96,7 +96,7 @@ fn ask_by(escrow: &mut Escrow, at_us: u64, by_us: u64, claim: Claim) -> AcquireR
 
 /// Two weir-syncs, one of whose clocks is ahead and one behind.
 #[test]
-fn the_stores_clock_determines_the_window_and_other_clocks_may_be_off_by_less_than_one() {
+fn windows_follow_the_stores_clock_within_one_window() {
     for off in [60 * SECOND_US, DAY_US - 1] {
         let (before, mut store) = (DAY - 30 * SECOND_US, Escrow::default());
         for (epoch, at_us, by_us, wanted, given) in [
@@ -146,7 +146,7 @@ fn a_sliding_window_counts_the_fading_part_of_the_previous_one() {
     assert_eq!([fits_us - 4_001, fits_us].map(|us| store.given(us, claim(us, 0, 1))), [0, 1]);
 }
 
-/// What POPs still hold when the clock jumps into the next window is debited there.
+/// Tokens that POPs still hold when the clock jumps into the next window are debited there.
 #[test]
 fn a_jump_of_the_stores_clock_gives_no_second_count() {
     // The caller's clock shows that a second has passed.
@@ -168,7 +168,7 @@ fn a_jump_of_the_stores_clock_gives_no_second_count() {
 
 // I8
 #[test]
-fn a_step_of_many_windows_prolongs_one_by_less_than_its_length_and_begins_none_early() {
+fn a_step_over_many_windows_prolongs_one_and_begins_none_early() {
     for (refill_policy, given, half) in
         [(RefillPolicy::Window(MINUTE), 20, 0), (RefillPolicy::Sliding(MINUTE), 0, 10)]
     {

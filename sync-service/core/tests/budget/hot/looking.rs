@@ -1,11 +1,11 @@
-//! Which keys a region names to the others, and whose budgets it looks at.
+//! Keys that a region lists for the others, and budgets that it reads.
 
 use super::*;
 
 /// If regions that only look at a key named it, a quota that was changed would stay on the list for ever.
 // I4
 #[test]
-fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
+fn a_hot_key_is_listed_with_the_quota_of_local_reports() {
     let (mut asked, mut others) = (region(), region());
     let now = at(BEGIN);
     let raised =
@@ -20,11 +20,11 @@ fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
     assert_eq!(quotas(asked.hot.to_list(now)), [raised.quota]);
     let looked_at = asked.peeks(at(BEGIN + 750), &[listed(1)]);
     assert_eq!(looked_at.iter().map(|entry| entry.quota).collect::<Vec<_>>(), [raised.quota]);
-    assert_eq!(asked.hot.to_list(at(BEGIN + 1_250)), [], "nobody has reported it for a second");
+    assert_eq!(asked.hot.to_list(at(BEGIN + 1_250)), [], "not reported for a second");
 }
 
 #[test]
-fn what_is_hot_is_looked_at_every_interval_and_what_rests_ever_more_seldom() {
+fn hot_keys_are_read_every_interval_and_resting_ones_rarely() {
     let mut region = region();
     let (mut rests, mut hot) = (Vec::new(), 0);
     for ms in (0..120_000).step_by(250) {
@@ -44,7 +44,7 @@ fn what_is_hot_is_looked_at_every_interval_and_what_rests_ever_more_seldom() {
 }
 
 #[test]
-fn a_resting_key_is_kept_without_the_list_and_named_when_nobody_else_does() {
+fn a_resting_key_is_kept_and_listed_if_no_other_region_does() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     let mut named = Vec::new();

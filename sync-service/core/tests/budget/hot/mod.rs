@@ -1,4 +1,4 @@
-//! Which POPs are told of a hot key, how often, and what a region looks at for it.
+//! Pushes of hot keys to POPs, their frequency, and the budgets that a region reads for them.
 
 mod bounds;
 mod looking;
@@ -44,12 +44,12 @@ fn account(level: u64, fan_out: u32) -> Account {
 /// The account of a key that is asked for `milli` thousandths of a token a second.
 fn asked_account(level: u64, fan_out: u32, milli: u64) -> Account {
     let demand = Demand { milli, askers: u32::from(milli > 0) };
-    let member = ReplicaDemand { name: "eu/1".into(), demand, age_us: 0 };
+    let replica = ReplicaDemand { name: "eu/1".into(), demand, age_us: 0 };
     let deficit_ns = (100 - level) * quota().token_ns();
-    Account { deficit_ns, fan_out, charged: 0, now_us: 0, members: vec![member] }
+    Account { deficit_ns, fan_out, charged: 0, now_us: 0, replicas: vec![replica] }
 }
 
-/// A report of a worker that has heard every reply.
+/// A report of a worker that has received every reply.
 fn report(pop: &str, table: u32) -> Report {
     let replies = Replies { done: 1, lost: 0 };
     Report { pop: pop.into(), worker: 1, sequence: 1, table, replies, ..Report::default() }
@@ -87,7 +87,7 @@ fn region() -> Region {
     Region::default()
 }
 
-/// What is pushed to the POP at `ms`.
+/// Grants that are pushed to the POP at `ms`.
 fn pushed(region: &mut Region, ms: u64, pop: &str, table: u32) -> Vec<PushedGrant> {
     region.pushes(at(ms), &report(pop, table)).1
 }
@@ -115,7 +115,7 @@ fn asking(keys: &[(u16, u64)]) -> Report {
 }
 
 #[test]
-fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
+fn keys_in_a_report_are_not_pushed_in_any_order() {
     let mut region = region();
     let hot: Vec<PlanEntry> = (0..10).map(entry).collect();
     let resting: Vec<PlanEntry> = (10..20).map(entry).collect();
@@ -130,37 +130,37 @@ fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
 }
 
 #[test]
-fn a_resting_key_is_told_at_once_and_then_at_half_its_lease() {
+fn a_resting_key_is_pushed_at_once_and_at_half_its_lease() {
     let mut region = region();
-    let mut told_at = Vec::new();
+    let mut pushed_at = Vec::new();
     for ms in (0..100_000).step_by(250) {
         if ms % 2_000 == 0 {
             region.grant(at(BEGIN + ms), &[entry(1)], &[account(100, 4)]);
         }
         let pushed = pushed(&mut region, BEGIN + ms, "pop", 1);
         assert!(pushed.iter().all(|pushed| pushed.grant.burst == 25 && pushed.grant.lease_ms == 60_000));
-        told_at.extend(pushed.iter().map(|_| ms));
+        pushed_at.extend(pushed.iter().map(|_| ms));
     }
-    assert_eq!(told_at, [0, 30_000, 60_000, 90_000]);
+    assert_eq!(pushed_at, [0, 30_000, 60_000, 90_000]);
 }
 
 #[test]
-fn a_key_that_was_in_a_lost_reply_is_told_again_with_the_next() {
+fn a_key_in_a_lost_reply_is_pushed_again() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
-    let told = |region: &mut Region, ms, sequence, done, lost| {
+    let pushed_len = |region: &mut Region, ms, sequence, done, lost| {
         let report = Report { sequence, replies: Replies { done, lost }, ..report("pop", 1) };
         region.pushes(at(BEGIN + ms), &report).1.len()
     };
-    assert_eq!(told(&mut region, 0, 1, 0, 0), 1);
-    assert_eq!(told(&mut region, 250, 2, 0, 0), 0, "it is under way");
-    assert_eq!(told(&mut region, 500, 3, 1, 1), 1, "it was lost");
-    assert_eq!(told(&mut region, 750, 4, 3, 1), 0);
-    assert_eq!(told(&mut region, 5_000, 5, 4, 1), 0, "it was heard");
+    assert_eq!(pushed_len(&mut region, 0, 1, 0, 0), 1);
+    assert_eq!(pushed_len(&mut region, 250, 2, 0, 0), 0, "it is under way");
+    assert_eq!(pushed_len(&mut region, 500, 3, 1, 1), 1, "it was lost");
+    assert_eq!(pushed_len(&mut region, 750, 4, 3, 1), 0);
+    assert_eq!(pushed_len(&mut region, 5_000, 5, 4, 1), 0, "it was confirmed");
 }
 
 #[test]
-fn a_pop_whose_rules_or_a_key_whose_quota_changed_is_told_at_once() {
+fn new_rules_and_changed_quotas_are_pushed_at_once() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     assert_eq!(pushed(&mut region, BEGIN, "pop", 1).len(), 1);
@@ -170,12 +170,12 @@ fn a_pop_whose_rules_or_a_key_whose_quota_changed_is_told_at_once() {
     let raised =
         PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
     region.grant(at(BEGIN + 500), std::slice::from_ref(&raised), &[account(100, 4)]);
-    let told = region.pushes(at(BEGIN + 750), &newer).1;
-    assert_eq!(told.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);
+    let pushed = region.pushes(at(BEGIN + 750), &newer).1;
+    assert_eq!(pushed.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);
 }
 
 #[test]
-fn a_hot_key_that_nobody_names_any_more_rests() {
+fn a_hot_key_that_is_no_longer_listed_rests() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(0, 4)]);
     assert_eq!(pushed(&mut region, BEGIN + 500, "fra1", 1).len(), 1);
@@ -183,5 +183,5 @@ fn a_hot_key_that_nobody_names_any_more_rests() {
     assert_eq!(later.len(), 1, "a client that comes to a new POP finds its part of the burst");
     assert!(later[0].grant.burst < quota().burst());
     let looked_at = region.peeks(at(BEGIN + 2_000), &[]);
-    assert_eq!(looked_at.len(), 1, "its account tells whether it rests or is warm");
+    assert_eq!(looked_at.len(), 1, "its account decides whether it rests or is warm");
 }

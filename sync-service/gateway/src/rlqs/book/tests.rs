@@ -28,16 +28,16 @@ fn reported(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> (Book, u64, R
     (book, stream, receiver)
 }
 
-/// Has the rules let all through that is due, and tells the clients.
+/// Admits every request that is due, and sends the clients their assignments.
 fn go_on(book: &mut Book, now: Duration) {
     for (name, due) in book.due(now) {
         let ruling = QuotaDecision::Counted { burst: 100.0, rate: 10.0, is_prepaid: false };
-        book.said(&name, &due, DueResult { asked: due.count, given: due.count, ruling });
+        book.apply(&name, &due, DueResult { asked: due.count, given: due.count, ruling });
     }
     book.assign(now);
 }
 
-/// What a client is sent next: for each bucket, whether it is to be abandoned.
+/// For each bucket in the next message to a client, true if it is to be abandoned.
 fn abandoned(receiver: &mut Receiver<StreamItem>) -> Vec<bool> {
     let sent = receiver.try_recv().expect("an answer").expect("no error");
     let is_abandoned = |action: &BucketAction| matches!(action.bucket_action, Some(Action::AbandonAction(_)));
@@ -45,7 +45,7 @@ fn abandoned(receiver: &mut Receiver<StreamItem>) -> Vec<bool> {
 }
 
 #[test]
-fn a_bucket_that_is_asked_for_no_more_is_abandoned_and_forgotten() {
+fn a_bucket_without_requests_is_abandoned_and_forgotten() {
     let (mut book, stream, mut receiver) = reported([usage("a", 5), usage("b", 5)]);
     for second in 1..=70 {
         let now = SECOND * second;
@@ -93,7 +93,7 @@ fn streams_and_buckets_have_maxima() {
     book.open(channel(1).0, "edge", Duration::ZERO).expect("there is room again");
 }
 
-/// Clients of a proxy choose what a header says, and may not take away the quotas that it has for others.
+/// Clients of a proxy choose a header's value, and may not take away the quotas that it has for others.
 #[test]
 fn a_bucket_that_cannot_be_counted_leaves_the_others() {
     let (long, address) = ("x".repeat(BUCKET_BYTES_MAX), "remote_address");
@@ -105,7 +105,7 @@ fn a_bucket_that_cannot_be_counted_leaves_the_others() {
     }
     let (mut book, stream, mut receiver) = reported(bad.clone().into_iter().chain([usage("a", 5)]));
     go_on(&mut book, SECOND);
-    assert_eq!(abandoned(&mut receiver), [false], "the good one is told");
+    assert_eq!(abandoned(&mut receiver), [false], "the good one has an assignment");
     let many = (0..BUCKETS_OF_STREAM_MAX as u64 + 5).map(|number| usage(&number.to_string(), 1));
     let all = book.report(stream, reports(bad.into_iter().chain(many)), SECOND).unwrap();
     // There is room for all but the first one.
@@ -115,7 +115,7 @@ fn a_bucket_that_cannot_be_counted_leaves_the_others() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_in_is_not_told_and_gets_it_later() {
+fn a_full_stream_gets_new_assignments_later() {
     let (mut book, _, mut receiver) = reported([usage("a", 5)]);
     let (sender, mut other) = channel(1);
     let second = book.open(sender, "edge", Duration::ZERO).unwrap();
@@ -127,11 +127,11 @@ fn a_client_that_takes_nothing_in_is_not_told_and_gets_it_later() {
     assert_eq!((receiver.len(), other.len()), (1, 1));
     assert_eq!((abandoned(&mut receiver), abandoned(&mut other)), (vec![false], vec![false]));
     go_on(&mut book, SECOND * 3);
-    assert_eq!(receiver.len(), 1, "it is told what is new since");
+    assert_eq!(receiver.len(), 1, "it gets the news since");
 }
 
 #[test]
-fn a_stream_that_reports_nothing_gives_its_place_to_one_that_comes() {
+fn an_idle_stream_gives_its_place_to_a_new_one() {
     let (mut book, _, mut receiver) = reported([usage("a", 5)]);
     let open = |book: &mut Book, now: Duration| {
         let (sender, receiver) = channel(1);
@@ -140,8 +140,8 @@ fn a_stream_that_reports_nothing_gives_its_place_to_one_that_comes() {
     let others: Vec<_> = (1..STREAMS_MAX).map(|_| open(&mut book, SECOND).unwrap()).collect();
     assert_eq!(open(&mut book, SECOND * 59).err(), Some(Code::ResourceExhausted));
     let _new = open(&mut book, SECOND * 60).unwrap();
-    let told = receiver.try_recv().expect("an answer").expect_err("its end");
-    assert!(told.message().contains("expected a report"), "{told}");
+    let end = receiver.try_recv().expect("an answer").expect_err("its end");
+    assert!(end.message().contains("expected a report"), "{end}");
     assert_eq!((book.counts(), book.reported), ((STREAMS_MAX, 0), 0), "what it reported is forgotten");
     assert_eq!(book.counts(), (STREAMS_MAX, 0));
     assert_eq!(
@@ -152,9 +152,9 @@ fn a_stream_that_reports_nothing_gives_its_place_to_one_that_comes() {
     drop(others);
 }
 
-/// Else it would report for ever to nobody, and be given nothing.
+/// Else it would report for ever and be given nothing.
 #[test]
-fn a_client_that_took_nothing_in_when_its_stream_was_ended_hears_of_it_later() {
+fn a_full_stream_that_is_ended_gets_an_error_later() {
     let (mut book, stream, receiver) = reported([usage("a", 5)]);
     go_on(&mut book, SECOND);
     assert_eq!((receiver.capacity(), book.look(stream).is_ok()), (0, true));
@@ -166,7 +166,7 @@ fn a_client_that_took_nothing_in_when_its_stream_was_ended_hears_of_it_later() {
             receiver
         })
         .collect();
-    assert_eq!(receiver.len(), 1, "what it was told before");
+    assert_eq!(receiver.len(), 1, "the assignment from before");
     let refused = [book.look(stream), book.report(stream, reports([usage("a", 5)]), later).map(drop)];
     assert_eq!(refused.map(|refused| refused.unwrap_err().code()), [Code::ResourceExhausted; 2]);
     assert_eq!(book.counts(), (STREAMS_MAX, 0));

@@ -10,7 +10,7 @@ use crate::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy
 use bucket_action::BucketAction as Action;
 
 const TICK: Duration = Duration::from_millis(25);
-/// How often Envoy reports.
+/// Report interval of Envoy.
 const REPORTS: Duration = Duration::from_secs(5);
 
 /// A rule: a token bucket.
@@ -41,7 +41,7 @@ impl Rule {
         true
     }
 
-    fn said(&mut self, due: &Due) -> DueResult {
+    fn take_due(&mut self, due: &Due) -> DueResult {
         let (mut asked, mut given) = (0, 0);
         while asked < due.count {
             let hits = due.at_once.min(due.count - asked);
@@ -59,7 +59,7 @@ impl Rule {
 struct Client {
     demand: f64,
     requests: f64,
-    /// What it was told, until when.
+    /// Its assignment, and the time at which that ends.
     strategy: Option<(Strategy, Duration)>,
     level: f64,
     admitted: u64,
@@ -130,7 +130,7 @@ struct World {
     elsewhere: f64,
     waiting: f64,
     let_through: u64,
-    /// What is on its way to the clients, for so long.
+    /// Assignments on their way to the clients, each for `delay`.
     sent: VecDeque<(Duration, usize, Assignment)>,
     delay: Duration,
 }
@@ -168,8 +168,8 @@ impl World {
             self.ask_elsewhere();
         }
         if let Some(due) = self.bucket.due(self.now) {
-            let said = self.rule.said(&due);
-            self.bucket.said(&due.of, said);
+            let result = self.rule.take_due(&due);
+            self.bucket.apply(&due.of, result);
         }
         self.ask_elsewhere();
         for (number, assignment) in self.bucket.assign(self.now, |_| true) {
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// What a client has spent and what it may spend was let through before, and is in no purse.
+    /// Checks that all tokens of a client, spent or not, were admitted by the rule before.
     fn assert_paid(&self) {
         for (number, client) in (0..).zip(&self.clients) {
             let (paid, purse) = self.bucket.holders[&number].account();
@@ -238,7 +238,7 @@ impl World {
         u32::try_from(all + self.let_through).unwrap()
     }
 
-    /// Admitted in the next so many seconds: by each client, and elsewhere.
+    /// Tokens admitted in the next `seconds`: by each client, and elsewhere.
     fn admitted_in(&mut self, seconds: u64, beyond: f64) -> (Vec<u64>, u64) {
         let before: Vec<_> = self.clients.iter().map(|client| client.total).collect();
         let elsewhere = self.let_through;
@@ -248,14 +248,14 @@ impl World {
     }
 }
 
-/// What clients may admit beyond the rule before their reports count: a burst, and the rate until the next report
-/// and a second.
+/// Tokens that clients may admit beyond the rule before their reports count: a burst, and the rate until the next
+/// report and a second.
 fn late(rate: f64, burst: f64) -> f64 {
     burst + 6.0 * rate
 }
 
 #[test]
-fn a_client_that_asks_for_less_than_the_rate_is_refused_nothing() {
+fn a_client_below_the_rate_is_refused_nothing() {
     for (demand, burst) in [(2.0, 100.0), (50.0, 100.0), (80.0, 100.0), (50.0, 20.0), (0.4, 100.0)] {
         for is_prepaid in [false, true] {
             let mut world = World::new(Rule::new(100.0, burst, is_prepaid), &[demand]);
@@ -271,7 +271,7 @@ fn a_client_that_asks_for_less_than_the_rate_is_refused_nothing() {
 
 // I6
 #[test]
-fn what_is_given_in_advance_never_exceeds_the_rule() {
+fn tokens_given_in_advance_never_exceed_the_rule() {
     for (rate, burst) in [(100.0, 100.0), (100.0, 10.0), (5.0, 20.0), (0.1, 5.0), (1_000.0, 1_000.0)] {
         let mut world = World::new(Rule::new(rate, burst, true), &[3.0 * rate]);
         world.run(15, 0.0);
@@ -284,7 +284,7 @@ fn what_is_given_in_advance_never_exceeds_the_rule() {
 }
 
 #[test]
-fn what_is_reported_afterwards_is_paid_back() {
+fn tokens_reported_afterwards_are_paid_back() {
     for (rate, burst) in [(100.0, 100.0), (100.0, 10.0), (5.0, 20.0), (0.1, 5.0), (1_000.0, 1_000.0)] {
         let mut world = World::new(Rule::new(rate, burst, false), &[3.0 * rate]);
         world.run(30, late(rate, burst));
@@ -308,7 +308,7 @@ fn clients_share_by_what_they_are_asked_for() {
 }
 
 #[test]
-fn who_asks_elsewhere_has_a_part_of_it() {
+fn clients_elsewhere_get_a_part_of_the_rate() {
     for is_prepaid in [false, true] {
         let mut world = World::new(Rule::new(100.0, 100.0, is_prepaid), &[200.0]);
         world.elsewhere = 200.0;
@@ -337,7 +337,7 @@ fn a_client_that_asks_again_after_a_pause_finds_tokens() {
 
 // I6
 #[test]
-fn tokens_that_are_on_their_way_for_long_are_not_given_twice() {
+fn tokens_long_under_way_are_not_given_twice() {
     let mut world = World::new(Rule::new(100.0, 100.0, true), &[20.0, 20.0]);
     world.delay = Duration::from_millis(1_500);
     for turn in 0..40 {
@@ -376,7 +376,7 @@ fn a_client_that_reports_no_more_is_asked_for_no_more() {
             assert!(second < 31 || due.is_none(), "after {second} s: {due:?}");
             if let Some(due) = due {
                 let ruling = QuotaDecision::Counted { burst: 100.0, rate: 100.0, is_prepaid };
-                world.bucket.said(&due.of, DueResult { asked: due.count, given: 0, ruling });
+                world.bucket.apply(&due.of, DueResult { asked: due.count, given: 0, ruling });
             }
         }
     }

@@ -26,7 +26,7 @@ fn header(response: &RateLimitResponse) -> &str {
 }
 
 #[test]
-fn a_limit_is_said_only_if_its_window_is_a_unit() {
+fn a_limit_is_stated_only_if_its_window_is_a_unit() {
     let unit = |window: Option<Duration>| {
         let mut verdict = verdict(CheckDecision::Allow, "a", 1, 1);
         verdict.standing = verdict.standing.map(|standing| RuleQuotaStatus { window, ..standing });
@@ -49,24 +49,24 @@ fn a_limit_is_said_only_if_its_window_is_a_unit() {
 }
 
 #[test]
-fn the_client_is_told_of_the_refusal_that_lasts_longest_or_of_the_least_that_is_left() {
-    let told = |verdicts: &[CheckReply]| header(&response(verdicts.to_vec()).unwrap()).to_owned();
+fn the_client_gets_the_longest_refusal_or_the_lowest_status() {
+    let shown = |verdicts: &[CheckReply]| header(&response(verdicts.to_vec()).unwrap()).to_owned();
     let allow = |rule, remaining| verdict(CheckDecision::Allow, rule, remaining, 1);
-    assert_eq!(told(&[allow("a", 5), allow("b", 2), allow("c", 9)]), "b");
+    assert_eq!(shown(&[allow("a", 5), allow("b", 2), allow("c", 9)]), "b");
     let hidden = CheckReply { headers: vec![], ..allow("a", 0) };
     assert_eq!(
-        told(&[hidden, allow("b", 2), allow("c", 9)]),
+        shown(&[hidden, allow("b", 2), allow("c", 9)]),
         "b",
-        "one that does not tell hides none that does"
+        "one without headers hides none that has them"
     );
     let limit = |rule, wait| verdict(CheckDecision::Limit, rule, wait, 1);
-    assert_eq!(told(&[allow("a", 0), limit("b", 1), limit("c", 3)]), "c");
-    assert_eq!(told(&[limit("c", 3), blocked()]), "", "what is on the list may never come back");
-    assert_eq!(told(&[blocked()]), "");
+    assert_eq!(shown(&[allow("a", 0), limit("b", 1), limit("c", 3)]), "c");
+    assert_eq!(shown(&[limit("c", 3), blocked()]), "", "what is on the list may never come back");
+    assert_eq!(shown(&[blocked()]), "");
 }
 
 #[test]
-fn the_client_is_told_the_policies_of_all_descriptors() {
+fn the_client_gets_the_policies_of_all_descriptors() {
     let with = |policy: &str, decision| {
         let mut verdict = verdict(decision, policy, 1, 1);
         verdict.headers.push((POLICY.into(), policy.into()));
@@ -78,12 +78,12 @@ fn the_client_is_told_the_policies_of_all_descriptors() {
         with("a", CheckDecision::Allow),
     ];
     let headers = response(verdicts).unwrap().response_headers_to_add;
-    let told: Vec<_> = headers.iter().map(|header| (&*header.key, &*header.value)).collect();
-    assert_eq!(told, [("ratelimit", "b"), (POLICY, "a, b")]);
+    let sent: Vec<_> = headers.iter().map(|header| (&*header.key, &*header.value)).collect();
+    assert_eq!(sent, [("ratelimit", "b"), (POLICY, "a, b")]);
 }
 
 #[test]
-fn what_could_not_be_checked_is_unavailable_unless_another_descriptor_refuses_anyway() {
+fn an_unchecked_descriptor_is_unavailable_unless_another_refuses() {
     let denied = || CheckReply { standing: None, ..verdict(CheckDecision::Deny, "login", 0, 1) };
     let error = response(vec![verdict(CheckDecision::Allow, "a", 1, 1), denied()]).unwrap_err();
     assert_eq!(error.code(), Grpc::Unavailable);

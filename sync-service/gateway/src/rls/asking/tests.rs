@@ -26,7 +26,7 @@ fn limited(entries: &[(&str, &str)], requests_per_unit: u32, unit: i32) -> RateL
     RateLimitDescriptor { limit, ..descriptor(entries) }
 }
 
-/// What a rule sees.
+/// Attribute of a request, as a rule reads it.
 fn seen(ask: &CheckRequest, attribute: &Attribute) -> Option<String> {
     ask.clone().attribute(attribute).map(|value| String::from_utf8(value).unwrap())
 }
@@ -41,7 +41,7 @@ fn claims(ask: &CheckRequest, names: &[&str]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn an_entry_is_what_its_key_says() {
+fn an_entry_is_read_by_its_key() {
     let asked = descriptor(&[
         ("remote_address", "203.0.113.7"),
         ("method", "POST"),
@@ -73,7 +73,7 @@ fn an_entry_is_what_its_key_says() {
 }
 
 #[test]
-fn claims_say_a_descriptor_whole() {
+fn claims_contain_a_whole_descriptor() {
     let both = [descriptor(&[("a", "1"), ("b", "x;y=z,%"), ("a", "2")]), descriptor(&[("c", "")])];
     let asks = asks(&request(both)).unwrap();
     let names = [
@@ -98,7 +98,7 @@ fn claims_say_a_descriptor_whole() {
 }
 
 #[test]
-fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
+fn a_descriptors_own_limit_is_for_all_of_it() {
     let own = |descriptor: RateLimitDescriptor| match &checks(request([descriptor])).unwrap()[..] {
         [Check::Own(limit)] => limit.clone(),
         other => panic!("{other:?}"),
@@ -125,11 +125,11 @@ fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
 }
 
 #[test]
-fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
+fn a_bad_request_gets_the_place_and_what_was_expected() {
     let good = || descriptor(&[("a", "1")]);
     let many = |count: usize| vec![good(); count];
     let long = "x".repeat(VALUE_BYTES_MAX + 1);
-    // Of so many days.
+    // A limit for `units` days.
     let times = |units| RateLimitDescriptor {
         limit: Some(RateLimitOverride { requests_per_unit: 5, unit: 4, unit_multiplier: Some(units) }),
         ..good()
@@ -155,7 +155,7 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
             request([good(), descriptor(&[("remote_address", "10.0.0.0/8")])]),
             "descriptors[1].entries[0].value: expected an IP address, as the key is remote_address, found `10.0.0.0/8`",
         ),
-        // What is told travels in a header.
+        // The error travels in a header.
         (
             request([descriptor(&[("remote_address", &"\u{e9}".repeat(4_000))])]),
             "descriptors[0].entries[0].value: expected an IP address, as the key is remote_address, found 8000 bytes",
@@ -176,7 +176,7 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
         (request([times(401)]), "descriptors[0].limit.unit_multiplier: expected 1 to 400, found 401"),
         (
             request([limited(&[("a", "1")], 1_000_001, 1)]),
-            "descriptors[0].limit.requests_per_unit: expected at most 1000000, found 1000001: say it for a shorter \
+            "descriptors[0].limit.requests_per_unit: expected at most 1000000, found 1000001: write it for a shorter \
              unit",
         ),
     ] {
@@ -187,7 +187,7 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
 }
 
 #[test]
-fn what_is_no_text_is_question_marks_and_all_else_is_as_it_was() {
+fn bytes_that_are_no_text_become_question_marks() {
     let entry = |value: &str| Entry { key: "x-user".into(), value: value.into() };
     let limit = Some(RateLimitOverride { requests_per_unit: 3, unit: 1, unit_multiplier: Some(10) });
     let asked = |value| RateLimitRequest {
