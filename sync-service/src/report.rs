@@ -363,7 +363,7 @@ impl ReportHandler {
 
 impl SyncService for ReportHandler {
     fn report(&self, report: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>> {
-        Box::pin(self.answer(Speaker::Gateway, report))
+        Box::pin(self.answer(Reporter::Gateway, report))
     }
 
     fn take<'a>(

@@ -49,10 +49,10 @@ impl Region {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap())
     }
 
-    async fn answer(&self, speaker: Speaker, report: Report) -> Vec<u8> {
+    async fn answer(&self, reporter: Reporter, report: Report) -> Vec<u8> {
         let unix_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
         let unix_us = u64::try_from(unix_us).unwrap();
-        let pending = self.hub.lock().unwrap().report(speaker, self.now(), unix_us, report);
+        let pending = self.hub.lock().unwrap().report(reporter, self.now(), unix_us, report);
         let batch = ChargeBatch { member: MEMBER, pop: pending.pop(), entries: pending.entries() };
         let accounts = self.store.charge(&batch).await;
         let acquired = self.store.acquire(pending.pop(), pending.acquires()).await;
@@ -66,7 +66,7 @@ impl Region {
 
 impl SyncService for Region {
     fn report(&self, report: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>> {
-        Box::pin(self.answer(Speaker::Gateway, report))
+        Box::pin(self.answer(Reporter::Gateway, report))
     }
 
     fn take<'a>(

@@ -5,9 +5,8 @@
 //! the same to the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels
 //! of Redis.
 //!
-//! It leaves out the arithmetic of budgets, which is weir-budget's, and of which `charge.lua`, `acquire.lua` and
-//! `consume.lua` are translations. Rule sets, overrides and top keys are opaque texts to it. When to charge, and what to
-//! do without a store, is up to weir-sync.
+//! It leaves out the arithmetic of budgets: that is weir-budget's, of which the Lua scripts are translations. Rule sets,
+//! overrides and top keys are opaque texts to it. When to charge, and what to do without a store, is up to weir-sync.
 //!
 //! ```
 //! use std::time::Duration;

@@ -6,7 +6,7 @@ use weir_gateway::json;
 use crate::running::file;
 
 /// The lines about a request under these rules, without the first, which repeats the request.
-fn told(document: &str, arguments: &[&str]) -> Vec<String> {
+fn lines_of(document: &str, arguments: &[&str]) -> Vec<String> {
     let (_file, path) = file(document);
     let matches = command().try_get_matches_from([&["explain", &path], arguments].concat());
     let page =

@@ -16,7 +16,7 @@ use weir_protocol::messages::{BAN_MS_MAX, POPS_MAX};
 use super::Redis;
 use super::exchange::RoutedCommand;
 use super::script::script;
-use crate::fleet::{POP_RECORDS_MAX, Note, Seen, seen};
+use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
 use crate::{StoreError, TOP_KEYS_REPLICAS_MAX, TOP_KEYS_MS};
 
 /// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
