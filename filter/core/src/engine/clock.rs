@@ -2,9 +2,11 @@
 //! moved, and where a clock that stepped back returns.
 //!
 //! All stored times (of buckets, windows, bans, leases, refusals) are of this clock. So a step gives no token
-//! and holds none back. Only the time between the last reading and the step is lost, also at a return.
-//! Workers share the offset of the host's clock, as they share the table. Each ticks more often than
-//! [`STEP_NS_MIN`], so each sees a step before the clock returns.
+//! and holds none back. Only the time since the last reading is lost, also at a return.
+//! Workers share the offset of the host's clock, as they share the table. The first to notice a step sets it,
+//! by its own last reading, so at most a tick's refill is lost. To go on from the latest reading of all would
+//! give tokens: a key could be full by the first worker's time, and refill again by the difference.
+//! Each ticks more often than [`STEP_NS_MIN`], so each sees a step before the clock returns.
 
 use super::host::Host;
 use super::shared::SharedValue;

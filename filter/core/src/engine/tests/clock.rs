@@ -53,6 +53,28 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
     }
 }
 
+/// The worker that notices the step first may have been idle since its last tick.
+#[test]
+fn a_step_back_loses_the_refill_since_the_last_reading_of_the_first_to_notice_and_no_more() {
+    let mut host = host();
+    let mut engines = [0, 1].map(|_| configured(r#""rate": "10/s", "burst": 10"#, false, &mut host).0);
+    let passed = |engines: &mut [Engine; 2], host: &mut LocalHost, worker: usize, now| {
+        (0..20).filter(|_| passes(&mut engines[worker], host, now)).count()
+    };
+    assert_eq!(passed(&mut engines, &mut host, 0, read(0, 0)), 10);
+    assert_eq!(passed(&mut engines, &mut host, 0, read(900 * MS, 0)), 9);
+    // The other has not read the clock since, so these 900 ms are lost to both, once.
+    for (worker, ms, expected) in
+        [(1, 900, 0), (0, 900, 0), (0, 1_799, 0), (0, 1_850, 0), (1, 1_900, 1), (0, 2_900, 10)]
+    {
+        assert_eq!(
+            passed(&mut engines, &mut host, worker, read(ms * MS, STEP_NS)),
+            expected,
+            "{worker} at {ms}"
+        );
+    }
+}
+
 #[test]
 fn a_clock_that_is_hardly_behind_has_not_stepped() {
     let mut host = host();
@@ -81,6 +103,8 @@ struct Workers {
     full_at: u64,
     /// Time at which each worker last read the clock.
     read_at: [u64; 3],
+    /// When the clock last stepped.
+    stepped_at: u64,
 }
 
 /// A worker, milliseconds until it acts, seconds by which the clock steps before that (less than 10: it returns), and
@@ -91,7 +115,7 @@ impl Workers {
     fn new() -> Self {
         let mut host = host();
         let engines = [0, 1, 2].map(|_| configured(r#""rate": "10/s", "burst": 5"#, true, &mut host).0);
-        Self { host, engines, ns: 0, behind_ns: 0, full_at: 0, read_at: [0; 3] }
+        Self { host, engines, ns: 0, behind_ns: 0, full_at: 0, read_at: [0; 3], stepped_at: 0 }
     }
 
     fn follow(&mut self, acts: &[Act]) -> Result<(), String> {
@@ -99,11 +123,13 @@ impl Workers {
             // A tick is due once a second, and in between two steps.
             let due = self.ns + ms * MS;
             for resting in 0..self.engines.len() {
-                if back_s.is_some() || due - self.read_at[resting] > SECOND_NS {
+                let has_missed_a_step = back_s.is_some() && self.read_at[resting] <= self.stepped_at;
+                if has_missed_a_step || due - self.read_at[resting] > SECOND_NS {
                     self.tick(resting);
                 }
             }
             self.ns = due;
+            self.stepped_at = if back_s.is_some() { due } else { self.stepped_at };
             self.behind_ns = match back_s {
                 Some(0..10) => 0,
                 Some(back) => (self.behind_ns + back * 5 * SECOND_NS).min(T0.as_nanos() + self.ns),
