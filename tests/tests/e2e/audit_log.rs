@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_tests::client::Ask;
@@ -84,7 +84,10 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     let helpers = (0..HELPERS).map(|n| format!("198.51.100.{}", 20 + n)).collect::<Vec<_>>();
     let helping =
         futures_util::future::join_all(helpers.iter().map(|helper| ask(&edge, helper, HELP, ATTACK_MINUTES)));
+    let attack = Instant::now();
     let (limited, _) = tokio::join!(ask(&edge, ATTACKER, ATTACK, ATTACK_MINUTES), helping);
+    // A busy machine takes longer to send it all.
+    let attack = attack.elapsed();
 
     // The alert's metric is up while it lasts.
     let begun = ["rate", "share", "top_key"];
@@ -142,8 +145,9 @@ async fn an_attack_is_recorded_in_file_and_stream() {
         assert!(event["address"] == event["key"] && event["first"].as_str() <= event["last"].as_str());
     }
     assert!(helpers.iter().all(|helper| decisions.iter().any(|event| event["key"] == **helper)));
-    let intervals = (ATTACK_MINUTES * MINUTE_MS / INTERVAL_MS) as usize + 4;
-    assert!(decisions.iter().filter(|event| event["key"] == ATTACKER).count() <= intervals);
+    let lines = decisions.iter().filter(|event| event["key"] == ATTACKER).count();
+    let intervals = attack.as_millis() / u128::from(INTERVAL_MS) + 4;
+    assert!(lines as u128 <= intervals, "{lines} lines in {attack:?}");
     let streamed = entries(&redis).await;
     let missing = decisions.iter().filter(|event| !streamed.contains(event)).count();
     assert_eq!(missing, 0, "of {} events in the file; the stream has {}", decisions.len(), streamed.len());
