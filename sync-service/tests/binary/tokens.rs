@@ -33,6 +33,12 @@ fn a_bad_token_file_at_sighup_keeps_the_token_and_is_logged() {
     running.send("HUP");
     until("the admin's second token is taken", || running.status("GET /v1/rules", new_admin) == 404);
     assert!(running.takes_reports_with(token) && !running.takes_reports_with("short"));
+    // What every POP holds never comes to change rules.
+    std::fs::write(admins.path(), format!("{new_admin}\n{token}\n")).unwrap();
+    running.send("HUP");
+    until("the tokens are refused", || running.logs().contains("admin_token: expected another one"));
+    assert!([401, 403].contains(&running.status("PUT /v1/rules", token)), "{}", running.logs());
+    assert_eq!(running.status("GET /v1/rules", new_admin), 404, "the previous tokens stay valid");
     let (code, logs) = running.signal("TERM");
     assert_eq!(code, Some(0), "{logs}");
     assert!(logs.contains(&pops_path) && logs.contains("expected 16 to 1024"), "{logs}");
