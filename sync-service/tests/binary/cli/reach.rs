@@ -77,8 +77,8 @@ fn out_of_reach_and_refused_have_different_errors() {
     }
 }
 
-/// What a command says to which this is answered. It makes no other request.
-fn answered(answer: &'static str, arguments: &[&str]) -> Told {
+/// Output of a command whose only request gets this answer.
+fn answered(answer: &'static str, arguments: &[&str]) -> CommandOutput {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", other.local_addr().unwrap());
     let server = thread::spawn(move || {
@@ -87,11 +87,11 @@ fn answered(answer: &'static str, arguments: &[&str]) -> Told {
         stream.write_all(answer.as_bytes()).unwrap();
         other
     });
-    let told = Told::of(weir_sync(&[arguments, &["--url", &url]].concat()).output().unwrap());
+    let output = CommandOutput::of(weir_sync(&[arguments, &["--url", &url]].concat()).output().unwrap());
     let other = server.join().unwrap();
     other.set_nonblocking(true).unwrap();
     assert!(other.accept().is_err(), "a second request of {arguments:?}");
-    told
+    output
 }
 
 #[test]
