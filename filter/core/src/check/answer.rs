@@ -151,14 +151,14 @@ impl Limiter {
         let Some(limits) = self.local_limits(hit.rule).filter(|_| is_reported) else { return };
         let mut loaded = self.load(slots, hit.slot, rooms);
         let mut placement = loaded.slot.find_or_new(hit.tag, now);
-        let has_place = placement.has_place();
+        let (has_place, was_cold) = (placement.has_place(), matches!(placement.entry, Entry::Cold(_)));
         if let Some(terms) = self.rules.terms_of(hit.rule) {
             terms.carry_over(&mut placement, &loaded.slot, now);
         }
         let watched = match placement.entry {
             Entry::Cold(cold) if has_place => Entry::Watched(Watched::begin(&cold, &limits, 0, now)),
             // It goes on under the grant that it had before its rule changed.
-            Entry::Watched(_) if !has_place => placement.entry,
+            Entry::Watched(_) if was_cold => placement.entry,
             _ => return,
         };
         // On a conflict, the next refusal tries again.

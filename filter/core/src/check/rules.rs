@@ -32,7 +32,8 @@ pub(crate) struct CompiledRules {
     /// The terms of each rule, in rule order.
     pub(crate) terms: Vec<RuleTerms>,
     pub(crate) keys: KeyCache,
-    /// State of the quick path; none if the rules are not plain.
+    /// State of the quick path; none if the rules are not plain, or while a bucket may be from before a change of its
+    /// quota and back.
     pub(crate) plain: Option<Box<Plain>>,
     pub(crate) secret: HashSecret,
     /// Secret that hides the parts of keys that leave the POP.
@@ -111,6 +112,9 @@ impl CompiledRules {
                 terms.follow(known);
             }
         }
+        if new.has_returned() {
+            new.plain = None;
+        }
         let generation = self.generation.wrapping_add(1);
         *self = Self { generation, dealt: self.dealt, fleet_secret: self.fleet_secret, ..new };
         moved
@@ -118,7 +122,16 @@ impl CompiledRules {
 
     /// Forgets the changes of quotas from which no bucket lacks anything any more.
     pub(crate) fn forget_changes(&mut self, now: Time) {
+        let had_returned = self.has_returned();
         self.terms.iter_mut().for_each(|terms| terms.forget_changes(now));
+        if had_returned && !self.has_returned() {
+            self.plain = Plain::of(&self.set, &self.terms);
+        }
+    }
+
+    /// True if a rule has a quota that it had before. The quick path would not see what its keys took in between.
+    fn has_returned(&self) -> bool {
+        self.terms.iter().any(RuleTerms::has_returned)
     }
 
     pub(crate) fn get(&self, rule: RuleIndex) -> Option<&Rule> {

@@ -30,6 +30,8 @@ pub(crate) struct Before {
     quota: Quota,
     /// Time of the first request since the change; zero until then. What a bucket lacked then refills at the new rate.
     at: Cell<Time>,
+    /// True once no bucket lacks anything from before the change any more.
+    is_over: bool,
 }
 
 impl Before {
@@ -40,10 +42,14 @@ impl Before {
         self.at.get()
     }
 
-    /// Time that `ns` of refill before the change take under `quota`: the same part of a burst.
+    /// Time that `ns` of refill before the change take under `quota`: the same part of a burst. For a larger burst,
+    /// debt beyond one burst keeps its tokens instead, as in the fleet's budget.
     fn scaled_ns(&self, ns: u64, quota: &Quota) -> u64 {
-        let ns = u128::from(ns) * u128::from(quota.fill_ns()) / u128::from(self.quota.fill_ns().max(1));
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        let scaled = |ns: u64, to: u64, from: u64| u128::from(ns) * u128::from(to) / u128::from(from.max(1));
+        let burst_ns = if quota.burst() > self.quota.burst() { ns.min(self.quota.fill_ns()) } else { ns };
+        let of_burst = scaled(burst_ns, quota.fill_ns(), self.quota.fill_ns());
+        let of_debt = scaled(ns - burst_ns, quota.token_ns(), self.quota.token_ns());
+        u64::try_from(of_burst + of_debt).unwrap_or(u64::MAX)
     }
 
     /// A bucket under `quota` that lacks what `bucket` lacked at the change.
@@ -52,9 +58,9 @@ impl Before {
         Bucket::full_at(at + self.scaled_ns(bucket.fill_ns(at), quota))
     }
 
-    /// True if under `quota` no bucket lacks anything from before the change any more.
-    fn is_over(&self, quota: &Quota, now: Time) -> bool {
-        now.nanos_since(self.since(now)) >= self.scaled_ns(deepest_ns(&self.quota), quota)
+    /// Updates `is_over` for a rule whose quota is `quota` now.
+    fn look(&mut self, quota: &Quota, now: Time) {
+        self.is_over |= now.nanos_since(self.since(now)) >= self.scaled_ns(deepest_ns(&self.quota), quota);
     }
 }
 
@@ -96,6 +102,9 @@ pub(crate) struct RuleTerms {
     pub(crate) retry_after_jitter_s: u32,
     /// The rule before each change of its quota, the latest first.
     pub(crate) before: Vec<Before>,
+    /// Number of these changes since the rule last had this quota; 0 if it had not. A bucket may have a place from that
+    /// time.
+    returned_after: usize,
 }
 
 impl RuleTerms {
@@ -114,25 +123,37 @@ impl RuleTerms {
         if !is_bucket(self) || !is_bucket(other) {
             return;
         }
-        let last = Before { salt: other.salt, quota: other.quota, at: Cell::new(Time::ZERO) };
-        let all = core::iter::once(last).chain(other.before.iter().cloned());
-        self.before = all.filter(|before| before.salt != self.salt).take(CHANGES_MAX).collect();
-    }
-
-    /// Forgets the changes from which no bucket lacks anything any more.
-    pub(crate) fn forget_changes(&mut self, now: Time) {
-        let quota = self.quota;
-        self.before.retain(|before| !before.is_over(&quota, now));
-    }
-
-    /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst. A
-    /// grant that it had holds until the next one, for the same part of the rate.
-    pub(crate) fn carry_over(&self, placement: &mut Placement, slot: &Slot, now: Time) {
-        if placement.has_place() {
+        self.before.clone_from(&other.before);
+        if self.salt == other.salt {
+            self.returned_after = other.returned_after;
             return;
         }
+        let (quota, at) = (other.quota, Cell::new(Time::ZERO));
+        self.before.insert(0, Before { salt: other.salt, quota, at, is_over: false });
+        if let Some(same) = self.before.iter().position(|before| before.salt == self.salt) {
+            self.before.remove(same);
+            self.returned_after = same;
+        }
+        self.before.truncate(CHANGES_MAX);
+    }
+
+    /// Finds the changes from which no bucket lacks anything any more.
+    pub(crate) fn forget_changes(&mut self, now: Time) {
+        let quota = self.quota;
+        self.before.iter_mut().for_each(|before| before.look(&quota, now));
+    }
+
+    /// True if the bucket of a key may be from before a change that is not over yet.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.before.iter().take(self.returned_after).any(|before| !before.is_over)
+    }
+
+    /// Charges a key for what its bucket lacked when the quota changed since: the same part of a burst. A key without a
+    /// grant keeps the one that it had until the next one, for the same part of the rate.
+    pub(crate) fn carry_over(&self, placement: &mut Placement, slot: &Slot, now: Time) {
+        let changes = if placement.has_place() { self.returned_after } else { self.before.len() };
         let mut owed = Bucket::FULL;
-        for before in &self.before {
+        for before in self.before.iter().take(changes).filter(|before| !before.is_over) {
             let known = slot.find_or_new(placement.tag.under(self.salt, before.salt), now);
             if !known.has_place() {
                 owed = owed.max(before.carried(known.owed, &self.quota, now));
@@ -140,6 +161,7 @@ impl RuleTerms {
             }
             placement.owe(before.carried(known.entry.bucket(), &self.quota, now));
             if let Entry::Watched(watched) = known.entry
+                && placement.entry.hold_at(now).is_none()
                 && let Some(going_on) =
                     watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
             {
@@ -201,6 +223,7 @@ impl RuleTerms {
             is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
             before: Vec::new(),
+            returned_after: 0,
         }
     }
 }

@@ -1,14 +1,84 @@
 //! Rule sets that the fleet is to run.
 
 use super::*;
+use weir_protocol::messages::{AdmitRatio, Grant};
 
 /// The fetch that the engine makes after a reply with rule set 7 as the one to run.
 fn fetch_of_7(engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall {
-    let [greeting] = calls(engine.tick(host, now)).try_into().expect("a greeting");
-    let answer = Ok(reply(&greeting, &Allowance::Warm, 7));
-    let [fetch] = calls(engine.answer(greeting.number, answer, host, now)).try_into().expect("a fetch");
-    assert_eq!((fetch.path.as_str(), fetch.body.len()), ("/v1/rules?version=7", 0));
+    fetch_of(7, &Allowance::Warm, engine, host, now)
+}
+
+/// The fetch that the engine makes when it is told to run this rule set; each key that it reports gets `allowance`.
+fn fetch_of(
+    version: u64,
+    allowance: &Allowance,
+    engine: &mut Engine,
+    host: &mut LocalHost,
+    now: Time,
+) -> SyncCall {
+    let [report] = calls(engine.tick(host, now)).try_into().expect("a report");
+    let answer = Ok(reply(&report, allowance, version));
+    let [fetch] = calls(engine.answer(report.number, answer, host, now)).try_into().expect("a fetch");
+    assert_eq!((&fetch.path, fetch.body.len()), (&format!("/v1/rules?version={version}"), 0));
     fetch
+}
+
+/// An engine with a rule of these fields, then of others, then of these again. A client takes `taken` of the first and
+/// `between` of the others, and its grants are `allowance`. The requests of 20 that pass at each of `later_ms`.
+fn changed_and_back(
+    [first, other]: [&str; 2],
+    [taken, between]: [usize; 2],
+    allowance: &Allowance,
+    later_ms: &[u64],
+) -> Vec<usize> {
+    let mut host = host();
+    let (mut engine, _) = configured(first, true, &mut host);
+    let passed = |engine: &mut Engine, host: &mut LocalHost, asked: usize, now| {
+        (0..asked).filter(|_| asked_once(engine, host, now)).count()
+    };
+    let mut now = T0;
+    for (version, fields, asked) in [(1, other, taken), (2, first, between)] {
+        assert_eq!(passed(&mut engine, &mut host, asked, now), asked, "{first} {other}");
+        // Once more, for a bucket that is empty: its key is reported.
+        if asked == 1 {
+            assert!(!asked_once(&mut engine, &mut host, now));
+        }
+        now += INTERVAL_NS;
+        let fetch = fetch_of(version, allowance, &mut engine, &mut host, now);
+        let document = format!(r#"{{"rules": [{}]}}"#, rule(fields));
+        engine.answer(fetch.number, Ok(document.into_bytes()), &mut host, now);
+    }
+    later_ms.iter().map(|ms| passed(&mut engine, &mut host, 20, now + ms * 1_000_000)).collect()
+}
+
+fn asked_once(engine: &mut Engine, host: &mut LocalHost, now: Time) -> bool {
+    asked(engine, &mut OpenRequest::new(1), host, now) == "continue"
+}
+
+/// Rules that are put and withdrawn give nobody back what he used under them, and take no more from him either.
+// I3
+#[test]
+fn a_quota_that_returns_keeps_what_is_left_of_the_one_between() {
+    let bucket = [r#""rate": "10/h", "burst": 10"#, r#""rate": "20/h", "burst": 20"#];
+    // Ten of twenty were left, then one: half a token of ten, and a token takes six minutes.
+    let passed = changed_and_back(bucket, [5, 9], &Allowance::Warm, &[0, 170_000, 190_000, 540_000]);
+    assert_eq!(passed, [0, 0, 1, 1]);
+    // A debt of two tokens is one of two tokens under a wide quota, too.
+    let owing = Allowance::Hot(Grant {
+        ratio: AdmitRatio::ONE,
+        level_milli: -2_000,
+        burst: 1,
+        divisor: 1,
+        lease_ms: 1_000,
+    });
+    let narrow = [r#""rate": "1000/s", "burst": 1000"#, r#""rate": "1/h", "burst": 1"#];
+    assert_eq!(changed_and_back(narrow, [2, 1], &owing, &[0, 100]), [0, 20]);
+    // With another quota these are new; with the same again, as they were.
+    for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
+        let fields = ["10/h", "16/h"].map(|rate| format!(r#""algorithm": "{algorithm}", "rate": "{rate}""#));
+        let passed = changed_and_back([&fields[0], &fields[1]], [5, 9], &Allowance::Warm, &[0]);
+        assert_eq!(passed, [5], "{algorithm}");
+    }
 }
 
 /// Three losses take less than three seconds.

@@ -88,6 +88,27 @@ fn threads_admit_a_burst_once() {
     assert!((9_900..=10_000).contains(&admitted), "{admitted}");
 }
 
+// I3
+#[test]
+fn a_quota_that_returns_is_left_to_the_general_path_until_its_changes_are_over() {
+    let [first, other] = [one_rule("10/h", 10), one_rule("20/h", 20)];
+    let (mut limiter, mut slots) = (limiter(first.clone(), None), Seen::new(1, true));
+    let mut passed =
+        |limiter: &mut Limiter, asked, now| admitted(limiter, &mut slots, "192.0.2.1", asked, now);
+    assert_eq!(passed(&mut limiter, 5, T0), 5);
+    limiter.replace_rules(other);
+    assert_eq!(passed(&mut limiter, 9, T0), 9);
+    limiter.replace_rules(first);
+    assert_eq!(passed(&mut limiter, 1, T0), 0);
+    let later = T0 + 24 * 3_600 * SECOND_NS;
+    limiter.rules.forget_changes(later);
+    assert!(limiter.rules.plain.is_none(), "a bucket may owe for longer than that");
+    let later = later + 24 * 3_600 * SECOND_NS;
+    limiter.rules.forget_changes(later);
+    assert!(limiter.rules.plain.is_some());
+    assert_eq!(passed(&mut limiter, 11, later), 10);
+}
+
 /// One of two worlds in which the same happens.
 struct World {
     limiter: Limiter,
@@ -141,6 +162,7 @@ impl World {
                 }
             }
             Step::Report { ratio, level_milli, burst, pops } => {
+                limiter.rules.forget_changes(now);
                 let report = limiter.report(slots, true, now);
                 result = format!("{report:?}");
                 if let Some((report, ratio)) = report.zip(*ratio) {

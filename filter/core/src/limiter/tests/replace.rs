@@ -106,9 +106,9 @@ fn a_changed_quota_keeps_the_fraction_left_or_owed() {
             (&small, &large, 5, false, [50, 100]),
             // Half of it, though it is slower.
             (&slow, &small, 5, false, [5, 10]),
-            // A burst of debt takes two to fill.
+            // A burst of debt takes two to fill, but under a larger burst it keeps its ten tokens.
             (&large, &small, 5, true, [0, 0]),
-            (&small, &large, 5, true, [0, 0]),
+            (&small, &large, 5, true, [0, 90]),
         ] {
             assert_eq!(carried(before, after, taken, owes), expected, "{before} {after} {taken} {owes}");
         }

@@ -72,12 +72,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Raises the debt of a key without a place to at least that of `bucket`.
+    /// Lowers the bucket to at most `bucket`.
     pub(crate) fn owe(&mut self, bucket: Bucket) {
         if self.at.is_none() {
             self.owed = self.owed.max(bucket);
-            self.entry = Entry::Cold(Cold { bucket: self.entry.bucket().max(bucket), ..Cold::NEW });
         }
+        let lower = self.entry.bucket_mut();
+        *lower = bucket.max(*lower);
     }
 
     /// True if the slot holds an entry of the key.
