@@ -73,7 +73,9 @@ impl<'a> Evaluation<'a> {
                 }
                 None => self.evaluate(hit, terms, &mut loaded.slot, now),
             }
-            self.count_if_watched(hit, &loaded.slot, now);
+            if !loaded.slot.is_plain() {
+                self.count_if_watched(hit, &loaded.slot, now);
+            }
             fits &= matches!(hit.result.decision, HitDecision::Fits(_));
         }
         fits
