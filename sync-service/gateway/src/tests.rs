@@ -22,7 +22,7 @@ use crate::metrics::{Happened, OfRule};
 /// Far above what anything takes here.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// The weir-sync's name in the store.
-const MEMBER: &str = "fra/a";
+const REPLICA: &str = "fra/a";
 
 /// A weir-sync over a store in memory, with one version of the rules.
 struct Region {
@@ -39,7 +39,7 @@ impl Region {
         let store = MemoryStore::new(1_000, Duration::from_mins(1));
         let put = NewVersion { document: &document.to_string(), expected: None, note: "", from_file: false };
         let Stored::New(version) = store.put_rules(&put).await.unwrap() else { panic!("a new version") };
-        let (member, terms) = (MEMBER.into(), GrantSettings::default());
+        let (replica, terms) = (REPLICA.into(), GrantSettings::default());
         let settings = HubSettings { replica, terms, pop_ttl_ns: 60_000_000_000, pops_expected: 0 };
         let (hub, charged) = (Mutex::new(Hub::new(settings)), AtomicU64::new(0));
         Self { store, hub, version, charged, started: Instant::now() }
@@ -53,7 +53,7 @@ impl Region {
         let unix_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
         let unix_us = u64::try_from(unix_us).unwrap();
         let pending = self.hub.lock().unwrap().report(reporter, self.now(), unix_us, report);
-        let batch = ChargeBatch { replica: MEMBER, pop: pending.pop(), entries: pending.entries() };
+        let batch = ChargeBatch { replica: REPLICA, pop: pending.pop(), entries: pending.entries() };
         let accounts = self.store.charge(&batch).await;
         let acquired = self.store.acquire(pending.pop(), pending.acquires()).await;
         let pops = self.store.register(pending.pop()).await;

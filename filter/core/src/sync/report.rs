@@ -150,7 +150,10 @@ impl Limiter {
         });
         let (watched, want) = match (updated, reported.get()) {
             (Updated::Written(_), Some(reported)) => reported,
-            (Updated::Gone, _) => return self.watch.remove(tag),
+            (Updated::Gone, _) => {
+                self.watch.remove(tag);
+                return;
+            }
             // The key stays dirty, and is reported next time.
             _ => return,
         };

@@ -4,7 +4,8 @@
 //! Shared data cannot be enumerated, so each worker keeps its own list. Two workers may both report a key:
 //! counts are cumulative, and weir-sync takes the maximum.
 
-use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::boxed::Box;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -25,7 +26,8 @@ const FORGET_NS: u64 = 60 * SECOND_NS;
 /// The watched keys of one worker.
 #[derive(Default)]
 pub(crate) struct WatchList {
-    keys: BTreeMap<u64, WatchedKey>,
+    /// Sorted by tag.
+    keys: Vec<(u64, Box<WatchedKey>)>,
     /// Credit shared by all keys that found no room on the list.
     shared_credit: u32,
     /// Time of the last search for keys that are due.
@@ -49,7 +51,7 @@ impl WatchList {
 
     /// Offers each key with something to report to `take`, which returns true if it took the key over.
     pub(crate) fn hand_over(&mut self, mut take: impl FnMut(&mut WatchedKey) -> bool) {
-        for key in self.keys.values_mut().filter(|key| key.dirty) {
+        for key in self.all_mut().filter(|key| key.dirty) {
             key.dirty = !take(key);
         }
     }
@@ -63,22 +65,36 @@ impl WatchList {
     /// The key's entry, new if necessary; none if there is no room for it.
     #[inline(never)]
     fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {
-        let bits = key.place.tag.bits();
-        let has_room =
-            self.keys.len() < WATCH_MAX || self.keys.contains_key(&bits) || self.make_room(key.place.tag);
-        has_room.then(|| self.keys.entry(bits).or_insert_with(|| WatchedKey::new(key, now)))
+        let tag = key.place.tag;
+        if !self.knows(tag) {
+            if self.keys.len() >= WATCH_MAX && !self.make_room(tag) {
+                return None;
+            }
+            let at = self.place(tag.bits()).unwrap_or_else(|at| at);
+            self.keys.insert(at, (tag.bits(), Box::new(WatchedKey::new(key, now))));
+        }
+        self.get_mut(tag.bits())
+    }
+
+    /// Index of the key `tag`; if it is not on the list, the index that it would have.
+    fn place(&self, tag: u64) -> Result<usize, usize> {
+        self.keys.binary_search_by_key(&tag, |(known, _)| *known)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut WatchedKey> {
+        self.keys.iter_mut().map(|(_, key)| &mut **key)
     }
 
     /// [`WatchList::touch`] for a key that may be on the list; otherwise nothing is counted.
     pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, unconfirmed: Option<u32>, now: Time) {
-        if let Some(key) = known(&mut self.keys, tag.bits()) {
+        if let Some(key) = self.get_mut(tag.bits()) {
             key.count(cost, unconfirmed, now);
         }
     }
 
     /// True if the key is on the list.
     pub(crate) fn contains(&self, tag: Tag) -> bool {
-        self.keys.contains_key(&tag.bits())
+        self.place(tag.bits()).is_ok()
     }
 
     /// Adds `ratio` to the key's credit, and returns true if the credit is enough for one request.
@@ -93,12 +109,12 @@ impl WatchList {
 
     /// Cost of the key's dearest request; 0 if the key is not on the list.
     pub(crate) fn dearest(&self, tag: Tag) -> u32 {
-        self.keys.get(&tag.bits()).map_or(0, |key| key.dearest)
+        self.place(tag.bits()).ok().and_then(|at| self.keys.get(at)).map_or(0, |(_, key)| key.dearest)
     }
 
     fn credit(&mut self, tag: Tag) -> &mut u32 {
-        match known(&mut self.keys, tag.bits()) {
-            Some(key) => &mut key.credit,
+        match self.place(tag.bits()).ok().and_then(|at| self.keys.get_mut(at)) {
+            Some((_, key)) => &mut key.credit,
             None => &mut self.shared_credit,
         }
     }
@@ -108,7 +124,7 @@ impl WatchList {
     fn make_room(&mut self, tag: Tag) -> bool {
         let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty);
         let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);
-        quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
+        quiet.is_some_and(|tag| self.remove(tag))
     }
 
     /// Drops one of a few keys next to `tag` that is not hot, even if it has something to report, to make
@@ -116,11 +132,12 @@ impl WatchList {
     /// has room. False if all of the few are hot.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
         let light = self.neighbours(tag).find(|(_, key)| !key.is_hot).map(|(tag, _)| *tag);
-        light.is_some_and(|tag| self.keys.remove(&tag).is_some())
+        light.is_some_and(|tag| self.remove(tag))
     }
 
-    fn neighbours(&self, tag: Tag) -> impl Iterator<Item = (&u64, &WatchedKey)> {
-        self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits())).take(NEIGHBOURS_MAX)
+    fn neighbours(&self, tag: Tag) -> impl Iterator<Item = &(u64, Box<WatchedKey>)> {
+        let at = self.place(tag.bits()).unwrap_or_else(|at| at);
+        self.keys.iter().skip(at).chain(self.keys.iter().take(at)).take(NEIGHBOURS_MAX)
     }
 
     /// Settles the key's credit after the decision. An admitted request uses up one; otherwise at most one is
@@ -130,17 +147,21 @@ impl WatchList {
         *credit = if admitted { credit.saturating_sub(one) } else { (*credit).min(one) };
     }
 
+    // Out of line: one copy in the module instead of one per look-up.
+    #[inline(never)]
     pub(crate) fn get_mut(&mut self, tag: u64) -> Option<&mut WatchedKey> {
-        known(&mut self.keys, tag)
+        let at = self.place(tag).ok()?;
+        self.keys.get_mut(at).map(|(_, key)| &mut **key)
     }
 
-    pub(crate) fn remove(&mut self, tag: u64) {
-        self.keys.remove(&tag);
+    /// Drops the key `tag`; false if it is not on the list.
+    pub(crate) fn remove(&mut self, tag: u64) -> bool {
+        self.place(tag).map(|at| self.keys.remove(at)).is_ok()
     }
 
     /// Gives each key's rule the index from `to`, and drops keys of rules without one.
     pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
-        self.keys.retain(|_, key| to(key.name.rule).map(|rule| key.name.rule = rule).is_some());
+        self.keys.retain_mut(|(_, key)| to(key.name.rule).map(|rule| key.name.rule = rule).is_some());
     }
 
     /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with
@@ -156,10 +177,10 @@ impl WatchList {
         weigh: impl Fn(RuleIndex, u64, u64) -> u64,
     ) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
-        self.keys.values_mut().for_each(|key| key.look(since_ns));
+        self.all_mut().for_each(|key| key.look(since_ns));
         let is_crowded = self.is_crowded();
         let due = self.keys.iter().filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
-        let of = |(tag, key): (&u64, &WatchedKey)| {
+        let of = |(tag, key): &(u64, Box<WatchedKey>)| {
             let waits_ns = now.nanos_since(key.reported_at);
             let tokens = key.unreported().max(key.unconfirmed.into());
             let weight = weigh(key.name.rule, tokens, waits_ns).saturating_mul(waits_ns);
@@ -171,7 +192,7 @@ impl WatchList {
             due = Due::first(due, bytes);
         }
         for due in &due {
-            if let Some(key) = self.keys.get_mut(&due.tag) {
+            if let Some(key) = self.get_mut(due.tag) {
                 key.reported_at = now;
             }
         }
@@ -180,12 +201,12 @@ impl WatchList {
 
     /// Makes every key with something to report due.
     pub(crate) fn hurry(&mut self) {
-        self.keys.values_mut().for_each(WatchedKey::hurry);
+        self.all_mut().for_each(WatchedKey::hurry);
     }
 
     /// Keys that have something to report.
     pub(crate) fn unreported(&self) -> impl Iterator<Item = &WatchedKey> {
-        self.keys.values().filter(|key| key.dirty)
+        self.keys.iter().map(|(_, key)| &**key).filter(|key| key.dirty)
     }
 
     /// True if the list is more than half full.
@@ -195,14 +216,8 @@ impl WatchList {
 
     /// Drops keys that were not asked for lately and have nothing to report.
     pub(crate) fn forget_idle(&mut self, now: Time) {
-        self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
+        self.keys.retain(|(_, key)| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
     }
-}
-
-// Out of line: one copy in the module instead of one per look-up.
-#[inline(never)]
-fn known(keys: &mut BTreeMap<u64, WatchedKey>, tag: u64) -> Option<&mut WatchedKey> {
-    keys.get_mut(&tag)
 }
 
 /// A key that is due to be reported. The most urgent sorts first.
