@@ -66,7 +66,7 @@ impl WatchList {
     #[inline(never)]
     fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {
         let tag = key.place.tag;
-        if !self.knows(tag) {
+        if !self.contains(tag) {
             if self.keys.len() >= WATCH_MAX && !self.make_room(tag) {
                 return None;
             }

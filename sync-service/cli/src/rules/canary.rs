@@ -90,7 +90,10 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     let version = Names::for_people(api, matches).await.of(answer["version"].as_u64().unwrap_or_default());
-    Ok(CommandOutput::new(answer, format!("Version {version} is the rule set of canary {id}, for all POPs.\n")))
+    Ok(CommandOutput::new(
+        answer,
+        format!("Version {version} is the rule set of canary {id}, for all POPs.\n"),
+    ))
 }
 
 /// Ends the canary.

@@ -17,7 +17,7 @@ use super::Redis;
 use super::exchange::RoutedCommand;
 use super::script::script;
 use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
-use crate::{StoreError, TOP_KEYS_REPLICAS_MAX, TOP_KEYS_MS};
+use crate::{StoreError, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX};
 
 /// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
 /// overtake each other.
