@@ -24,7 +24,7 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::figures::Figures;
 use weir_budget::hub::{Hub, HubSettings, Listing, Pending, ReportResult, StoreReplies};
 use weir_budget::pops::PopRuleSet;
-use weir_budget::report_limits::Reporter;
+use weir_budget::report_limits::ReporterKind;
 use weir_gateway::SyncService;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
@@ -96,7 +96,7 @@ impl ReportHandler {
     }
 
     /// Encoded reply to a `report` of `reporter`.
-    pub(crate) async fn answer(&self, reporter: Reporter, report: Report) -> Vec<u8> {
+    pub(crate) async fn answer(&self, reporter: ReporterKind, report: Report) -> Vec<u8> {
         self.rules.observe_version(report.running.version).await;
         self.update_known_rules();
         let (known, pending) = {
@@ -363,7 +363,7 @@ impl ReportHandler {
 
 impl SyncService for ReportHandler {
     fn report(&self, report: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>> {
-        Box::pin(self.answer(Reporter::Gateway, report))
+        Box::pin(self.answer(ReporterKind::Gateway, report))
     }
 
     fn take<'a>(

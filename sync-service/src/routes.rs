@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use url::form_urlencoded;
-use weir_budget::report_limits::Reporter;
+use weir_budget::report_limits::ReporterKind;
 use weir_cli::document::{DOCUMENT_BYTES_MAX, source};
 use weir_gateway::{GATEWAY_PREFIX, Gateway, limit};
 use weir_protocol::messages::{self, Message as _, Report, WireError};
@@ -273,7 +273,11 @@ impl Routes {
             Problem::another_pop(first, &report.pop)
         })?;
         self.metrics.count_use(&reporter.name);
-        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(Reporter::Pop, report).await))
+        Ok(text(
+            StatusCode::OK,
+            messages::CONTENT_TYPE,
+            self.exchange.answer(ReporterKind::Pop, report).await,
+        ))
     }
 
     /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is

@@ -10,7 +10,7 @@
 //! use weir_budget::budget::Budget;
 //! use weir_budget::divide::GrantSettings;
 //! use weir_budget::hub::{StoreReplies, Hub, HubSettings};
-//! use weir_budget::report_limits::Reporter;
+//! use weir_budget::report_limits::ReporterKind;
 //! use weir_protocol::quota::Quota;
 //! use weir_protocol::sharing::Sharing;
 //! use weir_protocol::time::Time;
@@ -28,7 +28,7 @@
 //!
 //! // The report comes in, and questions to the store go out. A `Budget` is the store here.
 //! let (now, unix_us) = (Time::from_nanos(1_000_000_000), 1_800_000_000_000_000);
-//! let pending = hub.report(Reporter::Pop, now, unix_us, report);
+//! let pending = hub.report(ReporterKind::Pop, now, unix_us, report);
 //! let mut budget = Budget::default();
 //! let charge = pending.entries()[0].charge("eu", pending.pop());
 //! let account = budget.charge(unix_us, &charge);

@@ -65,7 +65,7 @@ pub enum RefusedClaimReason {
 
 /// Kind of sender of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reporter {
+pub enum ReporterKind {
     /// A POP, identified by its token.
     Pop,
     /// The gateway of this process. Its callers state the costs of their requests; the rule's limits on
@@ -172,7 +172,7 @@ impl ReportLimits {
     }
 
     /// Starts checking the claims of `report`, which arrived at `now`.
-    pub(crate) fn visit(&mut self, now: Time, reporter: Reporter, report: &Report) -> Visit<'_> {
+    pub(crate) fn visit(&mut self, now: Time, reporter: ReporterKind, report: &Report) -> Visit<'_> {
         self.observe(now, report);
         self.visits += 1;
         let reason = if report.running.version > self.newest {

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use weir_budget::divide::GrantSettings;
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
-use weir_budget::report_limits::Reporter;
+use weir_budget::report_limits::ReporterKind;
 use weir_protocol::messages::Message as _;
 use weir_store::memory::MemoryStore;
 use weir_store::rules::{NewVersion, Stored};
@@ -49,7 +49,7 @@ impl Region {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap())
     }
 
-    async fn answer(&self, reporter: Reporter, report: Report) -> Vec<u8> {
+    async fn answer(&self, reporter: ReporterKind, report: Report) -> Vec<u8> {
         let unix_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
         let unix_us = u64::try_from(unix_us).unwrap();
         let pending = self.hub.lock().unwrap().report(reporter, self.now(), unix_us, report);
@@ -66,7 +66,7 @@ impl Region {
 
 impl SyncService for Region {
     fn report(&self, report: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>> {
-        Box::pin(self.answer(Reporter::Gateway, report))
+        Box::pin(self.answer(ReporterKind::Gateway, report))
     }
 
     fn take<'a>(
@@ -109,7 +109,7 @@ impl Tried {
         let region = Arc::new(Region::begun(document).await);
         for pop in ["ams1", "iad1"] {
             let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
-            region.answer(Reporter::Pop, report).await;
+            region.answer(ReporterKind::Pop, report).await;
         }
         let (timeout, metrics) = (Duration::from_secs(1), GatewayMetrics::default());
         let pop = "gateway/fra/a".into();

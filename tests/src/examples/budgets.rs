@@ -7,7 +7,7 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, Escrow, EscrowId};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::plan::PlanEntry;
-use weir_budget::report_limits::Reporter;
+use weir_budget::report_limits::ReporterKind;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -33,7 +33,7 @@ impl Budgets {
     /// The encoded reply to a report.
     pub(super) fn answer(&mut self, report: &Report, now: Time) -> Vec<u8> {
         let now_us = self.unix_us + now.as_nanos() / 1_000;
-        let pending = self.hub.report(Reporter::Pop, now, now_us, report.clone());
+        let pending = self.hub.report(ReporterKind::Pop, now, now_us, report.clone());
         let charge = |entry: &PlanEntry| {
             let budget = self.shared.entry(entry.id.clone()).or_default();
             Ok(budget.charge(now_us, &entry.charge(REGION, pending.pop())))

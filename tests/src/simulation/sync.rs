@@ -8,7 +8,7 @@ use weir_budget::budget::{Account, BudgetId};
 use weir_budget::divide::GrantSettings;
 use weir_budget::hot::HotKey;
 use weir_budget::hub::{BanListing, Hub, HubSettings, Look, Pending, ReportResult, StoreReplies, Tick};
-use weir_budget::report_limits::{KnownRule, Refusal, Reporter};
+use weir_budget::report_limits::{KnownRule, Refusal, ReporterKind};
 use weir_budget::store_clock::{Bounds, StoreClock};
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::SECOND_NS;
@@ -189,7 +189,7 @@ impl Sync {
     /// A report comes in.
     pub fn observe(&mut self, report: &[u8], now: u64) -> Pending {
         let report = Report::decode(report).expect("a good report");
-        self.hub.report(Reporter::Pop, self.clock.at(now), self.wall.at_us(now), report)
+        self.hub.report(ReporterKind::Pop, self.clock.at(now), self.wall.at_us(now), report)
     }
 
     /// The rule set that POPs fetch, if it knows one.

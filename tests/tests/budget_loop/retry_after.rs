@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
-use weir_budget::report_limits::Reporter;
+use weir_budget::report_limits::ReporterKind;
 use weir_limiter::engine::{
     CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestStep,
     SyncCall, UpstreamResponse,
@@ -115,7 +115,7 @@ impl World {
     fn reply(&mut self, call: &SyncCall) -> Vec<u8> {
         let report = Report::decode(&call.body).expect("a report");
         let (now, unix) = (time(self.now_ns), unix_us(self.now_ns));
-        let pending = self.hub.report(Reporter::Pop, now, unix, report);
+        let pending = self.hub.report(ReporterKind::Pop, now, unix, report);
         let acquire = |acquire: &AcquireRequest| Ok(self.budget.acquire(unix, pending.pop(), acquire));
         let acquired: Vec<Result<AcquireResult, ()>> = pending.acquires().iter().map(acquire).collect();
         let answers = StoreReplies { accounts: vec![], acquired, pops: Ok(2) };

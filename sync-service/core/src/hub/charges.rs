@@ -12,11 +12,11 @@ use crate::demand::{DemandReport, TokenCounts};
 use crate::escrow::Claim;
 use crate::id::{Hashed, RuleName};
 use crate::plan::{Plan, PlanEntry};
-use crate::report_limits::{Passed, RefusedClaimReason, Reporter, demand_milli_max};
+use crate::report_limits::{Passed, RefusedClaimReason, ReporterKind, demand_milli_max};
 
 impl Hub {
     /// Records the keys of a report of `reporter` at `now`. Returns the charges and acquires that it asks for.
-    pub(super) fn plan<'a>(&mut self, reporter: Reporter, now: Time, report: &'a Report) -> Plan {
+    pub(super) fn plan<'a>(&mut self, reporter: ReporterKind, now: Time, report: &'a Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
         let mut visit = self.limits.visit(now, reporter, report);
         let mut acquired: Hashed<(&[u8], u16), usize> = Hashed::new();

@@ -41,7 +41,7 @@ use crate::id::Names;
 use crate::offline::{LastState, Share};
 use crate::plan::{Plan, PlanEntry};
 use crate::pops::{FleetSize, PopRuleSet, Pops, Sender, Statuses};
-use crate::report_limits::{KnownRule, Refusal, ReportLimits, Reporter};
+use crate::report_limits::{KnownRule, Refusal, ReportLimits, ReporterKind};
 use crate::top_keys::TopKeys;
 use grants::Grants;
 pub use operators::{BudgetQuery, BudgetState};
@@ -200,7 +200,7 @@ impl Hub {
     }
 
     /// Handles a report of `reporter` that arrives at `now`, which is `unix_us` microseconds since 1970.
-    pub fn report(&mut self, reporter: Reporter, now: Time, unix_us: u64, mut report: Report) -> Pending {
+    pub fn report(&mut self, reporter: ReporterKind, now: Time, unix_us: u64, mut report: Report) -> Pending {
         let sender = self.pops.observe(now, &report);
         self.fleet.observe(report.pops);
         self.rules.observe(now, &report.rules);

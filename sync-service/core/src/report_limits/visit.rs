@@ -7,7 +7,7 @@ use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::time::{SECOND_NS, Time};
 
 use super::meter::{ClaimMeter, LATE_NS, Measure, OF_ONE_POP_MAX, Passed, Pop};
-use super::{EVEN_SHARE, METERS_MAX, Refusal, RefusedClaimReason, Reporter, demand_milli_max, refuse};
+use super::{EVEN_SHARE, METERS_MAX, Refusal, RefusedClaimReason, ReporterKind, demand_milli_max, refuse};
 use crate::budget::BudgetId;
 use crate::escrow::Claim;
 use crate::id::EntryRef;
@@ -33,7 +33,7 @@ pub(crate) struct Visit<'a> {
     pub(super) doubts: Vec<Option<RefusedClaimReason>>,
     /// Maximum cost of a request, for each rule of the report.
     pub(super) costs: Vec<u32>,
-    pub(super) reporter: Reporter,
+    pub(super) reporter: ReporterKind,
     pub(super) refusals: &'a mut Vec<Refusal>,
 }
 
@@ -60,7 +60,7 @@ impl Visit<'_> {
     ) -> Option<(usize, Passed, u64)> {
         let (number, now, made_at) = (self.number, self.now, self.made_at);
         let (share, measure) = (self.share(), self.measure(rule));
-        let is_gateway = self.reporter == Reporter::Gateway;
+        let is_gateway = self.reporter == ReporterKind::Gateway;
         let (unreported_ns, span_ns) =
             self.pop.as_ref().map_or((0, 0), |pop| (pop.unreported_ns(key), pop.span_ns() + LATE_NS));
         let Some(meter) = self.meter(share, id, unreported_ns, measure) else {
@@ -125,7 +125,7 @@ impl Visit<'_> {
     /// keeps what it holds. The reply shows its POP that the epoch is not over, and the POP reports the cost
     /// again.
     pub(crate) fn cost(&mut self, id: &BudgetId, rule: &BudgetRule, key: &Key, claim: Claim) -> Claim {
-        if !claim.is_settled() || self.reporter == Reporter::Gateway {
+        if !claim.is_settled() || self.reporter == ReporterKind::Gateway {
             return claim;
         }
         let most = self.costs.get(usize::from(key.rule)).copied().unwrap_or(TOKENS_MAX).into();

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use weir_budget::escrow::{AcquireRequest, Escrow};
 use weir_budget::hub::{Hub, StoreReplies};
-use weir_budget::report_limits::{BURSTS, KnownRule, LATE_NS, RefusedClaimReason, Reporter};
+use weir_budget::report_limits::{BURSTS, KnownRule, LATE_NS, RefusedClaimReason, ReporterKind};
 use weir_protocol::messages::{Allowance, BudgetRule, HeldEpoch, Key, Leased, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
@@ -70,10 +70,15 @@ impl Sync {
 
     /// Answers to these epochs, reported at `ms`; none to those that are not settled.
     fn observe(&mut self, ms: u64, epochs: &[ReportedEpoch]) -> Vec<Option<Leased>> {
-        self.observe_from(Reporter::Pop, ms, epochs)
+        self.observe_from(ReporterKind::Pop, ms, epochs)
     }
 
-    fn observe_from(&mut self, reporter: Reporter, ms: u64, epochs: &[ReportedEpoch]) -> Vec<Option<Leased>> {
+    fn observe_from(
+        &mut self,
+        reporter: ReporterKind,
+        ms: u64,
+        epochs: &[ReportedEpoch],
+    ) -> Vec<Option<Leased>> {
         self.sequence += 1;
         let key = |epoch: &ReportedEpoch| Key {
             value: vec![1],
@@ -208,8 +213,8 @@ fn costs_that_did_not_reach_the_store_do_not_count() {
 #[test]
 fn costs_that_the_own_gateway_settles_are_not_limited() {
     let mut sync = Sync::new();
-    sync.observe_from(Reporter::Gateway, 0, &[acquired(1, 1), acquired(2, 1)]);
-    sync.observe_from(Reporter::Gateway, 0, &[settled(1, 5_000), settled(2, 5_000)]);
+    sync.observe_from(ReporterKind::Gateway, 0, &[acquired(1, 1), acquired(2, 1)]);
+    sync.observe_from(ReporterKind::Gateway, 0, &[settled(1, 5_000), settled(2, 5_000)]);
     assert_eq!((sync.lacking(), sync.refused.len()), (10_000, 0));
 }
 

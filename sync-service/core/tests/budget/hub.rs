@@ -7,7 +7,7 @@ use weir_budget::hot::HotList;
 use weir_budget::hub::{Hub, Pending, ReportResult, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopRuleSet;
-use weir_budget::report_limits::Reporter;
+use weir_budget::report_limits::ReporterKind;
 use weir_protocol::messages::{
     Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled,
 };
@@ -49,7 +49,7 @@ fn accounts(pending: &Pending) -> Vec<Account> {
 }
 
 fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> ReportResult<&'static str> {
-    let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report);
+    let pending = hub.report(ReporterKind::Pop, at(ms), NOW_US, report);
     let answers = answers(&pending, pops);
     hub.settle(at(ms), 7, pending, answers)
 }
@@ -72,7 +72,7 @@ fn a_report_is_charged_answered_and_counted() {
 #[test]
 fn the_fan_out_never_exceeds_the_number_of_pops() {
     let mut hub = hub("eu", 0);
-    let pending = hub.report(Reporter::Pop, at(0), NOW_US, report("fra1", 1, 70));
+    let pending = hub.report(ReporterKind::Pop, at(0), NOW_US, report("fra1", 1, 70));
     let mut answers = answers(&pending, 2);
     answers.accounts.iter_mut().flatten().for_each(|account| account.fan_out = 195);
     hub.settle(at(0), 7, pending, answers);
@@ -84,7 +84,7 @@ fn the_fan_out_never_exceeds_the_number_of_pops() {
 fn without_the_store_the_regions_share_is_granted_unconfirmed() {
     let mut hub = hub("eu", 0);
     settle(&mut hub, 0, greeting("fra1", 1), 2);
-    let pending = hub.report(Reporter::Pop, at(250), NOW_US, report("fra1", 2, 40));
+    let pending = hub.report(ReporterKind::Pop, at(250), NOW_US, report("fra1", 2, 40));
     let answers = StoreReplies::failed(&pending, "gone");
     let ReportResult { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
     assert_eq!((error, reply.settled.is_all(), reply.pops), (Some("gone"), false, 2));
@@ -105,7 +105,7 @@ fn a_key_without_an_account_uses_a_local_budget() {
     };
     let mut budget = Budget::default();
     let mut settle = |ms, admitted, is_down: bool| {
-        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, both(ms, admitted));
+        let pending = hub.report(ReporterKind::Pop, at(ms), NOW_US, both(ms, admitted));
         let [living, other] = pending.entries() else { panic!("two keys") };
         let living = Ok(budget.charge(NOW_US, &living.charge("eu", "fra1")));
         let dead = if is_down {
@@ -137,7 +137,7 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
     let key = |rule, value: u8, epoch| Key { rule, value: vec![value], epoch, ..first.clone() };
     report.keys = vec![key(0, 1, 1), key(1, 1, 1), key(0, 2, 1), key(1, 2, 1), key(0, 1, 2), key(1, 1, 2)];
     let mut settled = |dead: &[u8]| {
-        let pending = hub.report(Reporter::Pop, at(0), NOW_US, report.clone());
+        let pending = hub.report(ReporterKind::Pop, at(0), NOW_US, report.clone());
         let is_dead = |id: &BudgetId| dead.contains(&id.value[0]);
         let account = |(entry, account): (&PlanEntry, Account)| {
             if is_dead(&entry.id) { Err("down") } else { Ok(account) }
@@ -167,7 +167,7 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
 fn a_guessed_fleet_size_is_returned_once_until_it_is_known() {
     let mut hub = hub("eu", 0);
     let mut guess = |ms, report| {
-        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report);
+        let pending = hub.report(ReporterKind::Pop, at(ms), NOW_US, report);
         let answers = StoreReplies::failed(&pending, ());
         let ReportResult { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
         assert!(!reply.settled.is_all());
@@ -194,8 +194,9 @@ fn an_interval_records_rule_sets_and_lists_hot_keys() {
     assert!(entry.counts.is_empty(), "a look charges nothing");
     let mut budget = Budget::default();
     let mut spent = entry.clone();
-    spent.counts =
-        hub("eu", 0).report(Reporter::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
+    spent.counts = hub("eu", 0).report(ReporterKind::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0]
+        .counts
+        .clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
     elsewhere.looked::<()>(at(0), look, vec![Ok(account)]);
@@ -208,7 +209,7 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), BanList::default());
     let report = report("fra1", 1, 0);
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
-    let pending = here.report(Reporter::Pop, at(0), NOW_US, Report { keys: vec![], bans, ..report });
+    let pending = here.report(ReporterKind::Pop, at(0), NOW_US, Report { keys: vec![], bans, ..report });
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
     let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, state: BanState::Banned };
@@ -235,7 +236,7 @@ fn a_reset_key_has_a_new_budget_in_every_region() {
     let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), BanList::default());
     let id = BudgetId::new("r".into(), vec![1]);
     let in_debt = |hub: &mut Hub, ms, pop, sequence| {
-        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(pop, sequence, 70));
+        let pending = hub.report(ReporterKind::Pop, at(ms), NOW_US, report(pop, sequence, 70));
         let accounts = vec![Ok(account(&pending.entries()[0], 1_000))];
         (pending, StoreReplies::<&str> { accounts, acquired: vec![], pops: Ok(3) })
     };
@@ -293,7 +294,7 @@ fn a_ban_in_the_reply_to_a_repeated_report_is_pushed_again() {
     let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
     let banning = Report { keys: vec![], bans, ..report("fra1", 1, 0) };
     settle(&mut hub, 0, banning, 2);
-    let copies = [0, 0].map(|ms| hub.report(Reporter::Pop, at(ms), NOW_US, greeting("fra2", 1)));
+    let copies = [0, 0].map(|ms| hub.report(ReporterKind::Pop, at(ms), NOW_US, greeting("fra2", 1)));
     let [first, second] = copies;
     let mut bans_in = |pending| {
         let answers = answers(&pending, 2);

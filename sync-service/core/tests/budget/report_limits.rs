@@ -5,7 +5,7 @@ use weir_budget::budget::Budget;
 use weir_budget::hub::{Hub, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::{
-    BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, Reporter,
+    BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, ReporterKind,
     SPAN_NS,
 };
 use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Report, RunningRules};
@@ -43,11 +43,11 @@ fn report(ms: u64, keys: Vec<Key>) -> Report {
 
 /// Entries for the store of a report that arrives at `ms`, and refusals.
 fn observe(hub: &mut Hub, ms: u64, report: Report) -> (Vec<PlanEntry>, Vec<(RefusedClaimReason, u64)>) {
-    observe_from(Reporter::Pop, hub, ms, report)
+    observe_from(ReporterKind::Pop, hub, ms, report)
 }
 
 fn observe_from(
-    reporter: Reporter,
+    reporter: ReporterKind,
     hub: &mut Hub,
     ms: u64,
     report: Report,
@@ -72,7 +72,7 @@ fn at_once(span_ns: u64) -> u64 {
 #[test]
 fn claims_of_the_own_gateway_are_charged_at_once() {
     let claims = report(0, vec![key(1, 1 << 30)]);
-    let (entries, refused) = observe_from(Reporter::Gateway, &mut hub("eu", 0), 0, claims);
+    let (entries, refused) = observe_from(ReporterKind::Gateway, &mut hub("eu", 0), 0, claims);
     assert_eq!((entries[0].counts[0].admitted, refused), (1 << 30, vec![]));
 }
 
@@ -136,7 +136,7 @@ fn a_first_report_covers_half_a_minute_and_the_pops_silence() {
 fn charged_tokens_cannot_be_claimed_again_after_a_store_loss() {
     let mut hub = hub("eu", 0);
     let mut unconfirmed = |ms: u64, tokens: u64, is_charged: bool| {
-        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(ms, vec![key(1, tokens)]));
+        let pending = hub.report(ReporterKind::Pop, at(ms), NOW_US, report(ms, vec![key(1, tokens)]));
         let tokens_charged = pending.entries()[0].counts[0].unconfirmed;
         let mut answers = StoreReplies::failed(&pending, ());
         if is_charged {
@@ -159,7 +159,7 @@ fn a_clipped_report_is_repeated_until_all_is_charged() {
     let replies = (0..400_u64).take_while(|n| {
         let ms = n * 250;
         let claim = Key { span_ms: 250 * u32::try_from(n + 1).unwrap(), ..key(1, 1_000) };
-        let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(ms, vec![claim]));
+        let pending = hub.report(ReporterKind::Pop, at(ms), NOW_US, report(ms, vec![claim]));
         let account = budget.charge((1 << 50) + ms * 1_000, &pending.entries()[0].charge("eu", "fra1"));
         charged += account.charged;
         let answers = StoreReplies::<()> { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -182,7 +182,8 @@ fn a_key_of_an_unknown_rule_is_refused_unconfirmed() {
     let slow = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![rule(slow), rule(quota()), BudgetRule { name: "s".into(), ..rule(quota()) }];
     let keys = [0, 1, 2].map(|rule| Key { rule, ..key(1, 1) });
-    let pending = hub.report(Reporter::Pop, at(250), NOW_US, Report { rules, ..report(250, keys.to_vec()) });
+    let pending =
+        hub.report(ReporterKind::Pop, at(250), NOW_US, Report { rules, ..report(250, keys.to_vec()) });
     let [entry] = pending.entries() else { panic!("{pending:?}") };
     let account = Budget::default().charge(NOW_US, &entry.charge("eu", "fra1"));
     let answers = StoreReplies::<()> { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -236,7 +237,7 @@ fn a_key_beyond_the_share_gets_a_local_grant_unconfirmed() {
     let claim = |n: u64, tokens: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, tokens) };
     for n in (0..=OF_ONE_POP_MAX as u64).step_by(1_000) {
         drop(hub.report(
-            Reporter::Pop,
+            ReporterKind::Pop,
             at(0),
             1 << 50,
             report(0, (n..n + 1_000).map(|n| claim(n, 1)).collect()),
@@ -244,7 +245,7 @@ fn a_key_beyond_the_share_gets_a_local_grant_unconfirmed() {
     }
     let mut answer = |pop: &str, keys: Vec<Key>| {
         let pending =
-            hub.report(Reporter::Pop, at(250), NOW_US, Report { pop: pop.into(), ..report(250, keys) });
+            hub.report(ReporterKind::Pop, at(250), NOW_US, Report { pop: pop.into(), ..report(250, keys) });
         let charge = |entry: &PlanEntry| Ok(Budget::default().charge(1 << 50, &entry.charge("eu", pop)));
         let accounts: Vec<_> = pending.entries().iter().map(charge).collect();
         let answers = StoreReplies::<()> { accounts, acquired: vec![], pops: Ok(2) };
@@ -271,8 +272,9 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
     let mut listed = |rule_at: u16, value: u8, for_ms: u32| {
         let rules = ["r", "s", "t"].map(|name| BudgetRule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
-        let is_news =
-            hub.report(Reporter::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) }).has_bans();
+        let is_news = hub
+            .report(ReporterKind::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) })
+            .has_bans();
         let list = hub.share_bans(at(0));
         let listed = list.items().iter().find(|key| key.id.value == [value]).map(|key| key.for_ms);
         assert_eq!(is_news, listed.is_some());
@@ -316,7 +318,7 @@ fn the_shown_demand_of_a_key_is_within_its_pops_limits() {
             let asked = n * asked_each;
             let key = Key { value: vec![1], epoch, asked, asked_recently: asked_each, ..Key::default() };
             let pending =
-                hub.report(Reporter::Pop, at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
+                hub.report(ReporterKind::Pop, at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
             shown += pending.report().keys[0].asked_recently;
             let account = budget.charge(NOW_US + n * 250_000, &pending.entries()[0].charge("eu", "fra1"));
             let answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };

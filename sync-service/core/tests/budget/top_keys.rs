@@ -3,7 +3,7 @@
 use weir_budget::budget::{Budget, BudgetId};
 use weir_budget::escrow::AcquireResult;
 use weir_budget::hub::StoreReplies;
-use weir_budget::report_limits::Reporter;
+use weir_budget::report_limits::ReporterKind;
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
 use weir_protocol::messages::{BudgetRule, Key, Leased, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
@@ -40,7 +40,8 @@ fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTop
             let key = Key { admitted, unconfirmed, asked, asked_recently: 10, ..Key::default() };
             let ms = interval * INTERVAL_MS + worker * INTERVAL_MS / 2;
             let (replica, hub) = &mut hubs[if several { usize::try_from(worker).unwrap() } else { 0 }];
-            let pending = hub.report(Reporter::Pop, at(ms), NOW_US, report(worker, interval, false, &key));
+            let pending =
+                hub.report(ReporterKind::Pop, at(ms), NOW_US, report(worker, interval, false, &key));
             let entry = pending.entries()[0].charge(replica, "fra1");
             let account = budget.charge(NOW_US + ms * 1_000, &entry);
             let answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -76,7 +77,8 @@ fn a_strict_key_that_gets_all_is_not_limited() {
             (Key { ahead: 1, ..Key::default() }, Key { admitted: 1, asked: 1, ..Key::default() });
         for (step, key, given) in [(0, acquired, 1), (1, Key { asked_recently: 1, ..spent }, 0)] {
             let now = at(login * 500 + step * INTERVAL_MS);
-            let pending = hub.report(Reporter::Pop, now, NOW_US, report(1, login * 2 + step + 1, true, &key));
+            let pending =
+                hub.report(ReporterKind::Pop, now, NOW_US, report(1, login * 2 + step + 1, true, &key));
             let leases = vec![if given > 0 { Leased::of(1, 2_000) } else { Leased::NONE }];
             let acquired = AcquireResult { deficit_ns: 0, outstanding: 0, given, now_us: NOW_US, leases };
             let answers = StoreReplies { accounts: vec![], acquired: vec![Ok(acquired)], pops: Ok(1) };

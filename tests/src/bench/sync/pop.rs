@@ -190,7 +190,7 @@ mod tests {
     use weir_budget::divide::GrantSettings;
     use weir_budget::hub::{Hub, HubSettings, StoreReplies};
     use weir_budget::plan::PlanEntry;
-    use weir_budget::report_limits::Reporter;
+    use weir_budget::report_limits::ReporterKind;
     use weir_protocol::time::Time;
 
     use super::*;
@@ -212,8 +212,12 @@ mod tests {
                 let now = Duration::from_millis(ms);
                 pop.ask_for_each(now);
                 let now_us = ms * 1_000;
-                let pending =
-                    hub.report(Reporter::Pop, Time::from_nanos(now_us * 1_000), now_us, pop.report.clone());
+                let pending = hub.report(
+                    ReporterKind::Pop,
+                    Time::from_nanos(now_us * 1_000),
+                    now_us,
+                    pop.report.clone(),
+                );
                 let charge = |entry: &PlanEntry| {
                     let budget = budgets.entry(entry.id.clone()).or_default();
                     Ok::<_, ()>(budget.charge(now_us, &entry.charge("bench/a", "pop-0")))
