@@ -138,7 +138,7 @@ fn a_hung_weir_sync_is_shown_as_out_of_reach() {
     let (_file, running) = with_operators();
     let browser = page(&running);
     running.send("STOP");
-    browser.until_shown("#gone", "nothing was heard for");
+    browser.until_shown("#gone", "nothing was received for");
     running.send("CONT");
     browser.until_shown("#state", "live");
     assert_eq!(browser.text("#gone"), "");
