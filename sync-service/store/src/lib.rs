@@ -22,7 +22,7 @@
 //! let client = BudgetId::new("per-address".into(), vec![4, 32, 192, 0, 2, 1]);
 //! let mut entry = PlanEntry::new(client, quota, Sharing::of(quota));
 //! entry.counts.push(Count { epoch: 1, admitted: 70, unconfirmed: 70, span_us: 0, missing: 0, made_ms: 1 });
-//! let batch = ChargeBatch { member: "eu/a", pop: "fra1", entries: &[entry] };
+//! let batch = ChargeBatch { replica: "eu/a", pop: "fra1", entries: &[entry] };
 //! // They are charged once, however often they are reported.
 //! for charged in [70, 0] {
 //!     assert_eq!(store.charge(&batch).await.remove(0)?.charged, charged);
