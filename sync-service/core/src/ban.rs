@@ -50,8 +50,6 @@ pub struct Bans {
     by_number: BTreeMap<u64, BudgetId>,
     /// Number of the latest news.
     latest: u64,
-    /// Value of `latest` when the store was last asked. The store cannot have any later news.
-    asked: u64,
     /// Keys from POPs or operators that are not in the store yet; true if an operator sent the key.
     unshared: BTreeMap<BudgetId, bool>,
     /// Keys banned by operators' overrides, with the end of each override in milliseconds since 1970.
@@ -62,6 +60,21 @@ pub struct Bans {
 /// Maximum number of keys that overrides ban at a time; the latest beyond it are banned only as far as the list
 /// has room.
 pub const ORDERED_MAX: usize = 2_000;
+
+/// A question to the store: takes the keys that were banned here, and asks for the fleet's list.
+#[derive(Debug)]
+pub struct BanListing {
+    items: Vec<BannedKey>,
+    /// Number of the latest news when it was asked. The answer may lack any later news.
+    latest: u64,
+}
+
+impl BanListing {
+    /// The keys to add to the list that regions share.
+    pub fn items(&self) -> &[BannedKey] {
+        &self.items
+    }
+}
 
 /// State of a key beside the end of its ban.
 #[derive(Debug)]
@@ -181,10 +194,9 @@ impl Bans {
     }
 
     /// Returns the bans to send to the store. Each is returned again until [`Self::merge`] confirms it.
-    pub fn to_share(&mut self, now: Time) -> Vec<BannedKey> {
+    pub fn to_share(&mut self, now: Time) -> BanListing {
         let now_us = micros(now);
         self.expire(now_us);
-        self.asked = self.latest;
         // Operators' bans come first.
         let of = |is_order: bool| self.unshared.iter().filter(move |(_, known)| **known == is_order);
         let unshared = of(true).chain(of(false)).take(SHARED_MAX);
@@ -197,19 +209,19 @@ impl Bans {
             };
             Some(BannedKey { id: id.clone(), for_ms: remaining_ms(stands.until_us, now_us), state })
         });
-        keys.collect()
+        BanListing { items: keys.collect(), latest: self.latest }
     }
 
-    /// Merges the fleet's list, read when the store took `mine`, the keys it was last asked to add. Returns the
-    /// keys that were reset elsewhere since the last merge.
-    pub fn merge(&mut self, now: Time, mine: &[BannedKey], fleet: &[BannedKey]) -> Vec<BudgetId> {
+    /// Merges the fleet's list, read when the store took the keys of `listing`. Returns the keys that were reset
+    /// elsewhere since the last merge. News that came after the question outlasts its answer: answers may overtake
+    /// each other, and the next list has it.
+    pub fn merge(&mut self, now: Time, listing: &BanListing, fleet: &[BannedKey]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
         let mut forgotten = Vec::new();
         for key in fleet {
-            let is_shared = self.is_asked(&key.id) && mine.iter().any(|mine| mine.id == key.id);
-            if self.unshared.get(&key.id) == Some(&true) && !is_shared {
-                // The store does not have an operator's newer request yet.
+            let is_sent = || listing.items.iter().any(|mine| mine.id == key.id);
+            if self.is_newer(&key.id, listing) || self.unshared.contains_key(&key.id) && !is_sent() {
                 continue;
             }
             let known = self.news.get(&key.id).map(|news| (news.is_forgotten, news.until_us));
@@ -224,17 +236,15 @@ impl Bans {
                 // It was banned after the reset.
                 self.put(&key.id, now_us, key.for_ms, false);
                 self.unshared.remove(&key.id);
-            } else if known.is_some_and(|(_, known_us)| until_us + LONGER_US < known_us)
-                && !self.unshared.contains_key(&key.id)
-            {
+            } else if known.is_some_and(|(_, known_us)| until_us + LONGER_US < known_us) {
                 // Only an operator shortens a ban.
                 self.put(&key.id, now_us, key.for_ms, false);
             } else {
                 self.learn(&key.id, now_us, key.for_ms, None);
             }
         }
-        for key in mine {
-            if self.is_asked(&key.id) {
+        for key in &listing.items {
+            if !self.is_newer(&key.id, listing) {
                 self.unshared.remove(&key.id);
             }
         }
@@ -324,9 +334,9 @@ impl Bans {
         false
     }
 
-    /// True if the store was asked after the latest news of `id`.
-    fn is_asked(&self, id: &BudgetId) -> bool {
-        self.news.get(id).is_none_or(|news| news.number <= self.asked)
+    /// True if the latest news of `id` came after `listing` was asked.
+    fn is_newer(&self, id: &BudgetId, listing: &BanListing) -> bool {
+        self.news.get(id).is_some_and(|news| news.number > listing.latest)
     }
 
     /// Records a ban or a reset that replaces everything known of `id`.

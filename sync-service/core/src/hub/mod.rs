@@ -30,6 +30,7 @@ use core::mem;
 use weir_protocol::messages::{AdmitRatio, Allowance, Reply, Report, Settled};
 use weir_protocol::time::Time;
 
+pub use crate::ban::BanListing;
 use crate::ban::{BannedKey, Bans};
 use crate::budget::{Account, BudgetId};
 use crate::decisions::Decisions;
@@ -167,8 +168,6 @@ pub type Listing = Query<HotKey>;
 /// Budgets to read, because another region lists them or because they rest here. They are charged for no POP,
 /// which takes nothing and returns their accounts.
 pub type Look = Query<PlanEntry>;
-/// The keys that were banned here, to be added to the list that regions share.
-pub type BanListing = Query<BannedKey>;
 
 impl Hub {
     /// Creates a weir-sync that has received no reports yet.
@@ -363,13 +362,13 @@ impl Hub {
 
     /// Returns the bans to send to the other regions. If the store fails, the next call returns them again.
     pub fn share_bans(&mut self, now: Time) -> BanListing {
-        Query { items: self.bans.to_share(now), asked_at: now }
+        self.bans.to_share(now)
     }
 
     /// Applies the store's answer to `listing`: `fleet` is now the list of bans that regions share.
+    #[allow(clippy::needless_pass_by_value, reason = "no question is answered twice")]
     pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[BannedKey]) {
-        let Query { items: mine, .. } = listing;
-        for id in self.bans.merge(now, &mine, fleet) {
+        for id in self.bans.merge(now, &listing, fleet) {
             self.forget_here(&id);
         }
     }

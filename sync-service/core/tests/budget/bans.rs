@@ -148,17 +148,18 @@ fn many_bans_take_turns_and_lost_letters_are_bounded() {
 fn bans_of_pops_are_shared_until_the_store_has_them() {
     let mut keys = Bans::default();
     keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
-    let mine = keys.to_share(at(100));
-    assert_eq!(mine, [key(1, 8_900)]);
-    assert_eq!(keys.to_share(at(200)), [key(1, 8_800)], "the store does not have it");
+    let first = keys.to_share(at(100));
+    assert_eq!(first.items(), [key(1, 8_900)]);
+    let second = keys.to_share(at(200));
+    assert_eq!(second.items(), [key(1, 8_800)], "the store does not have it");
     // While the store was asked, the ban was made longer.
     keys.observe(at(5_000), &report("fra1", &[key(1, 9_000)]));
-    keys.merge(at(5_000), &mine[..0], &[key(2, 5_000)]);
-    keys.merge(at(5_000), &[key(1, 4_000)], &[key(1, 4_000)]);
-    let mine = keys.to_share(at(5_000));
-    assert_eq!(mine, [key(1, 9_000)], "and what came from the store does not go back there");
-    keys.merge(at(5_000), &mine, &mine);
-    assert_eq!(keys.to_share(at(5_000)), []);
+    keys.merge(at(5_000), &first, &[key(2, 5_000)]);
+    keys.merge(at(5_000), &second, &[key(1, 4_000)]);
+    let third = keys.to_share(at(5_000));
+    assert_eq!(third.items(), [key(1, 9_000)], "and bans from the store do not go back there");
+    keys.merge(at(5_000), &third, third.items());
+    assert_eq!(keys.to_share(at(5_000)).items(), []);
     assert_eq!(pushed(&mut keys, 5_000, "fra1"), [key(2, 5_000)]);
 }
 
@@ -171,7 +172,7 @@ fn everything_is_bounded() {
         keys.observe(at(0), &report("fra1", some));
     }
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
-    assert_eq!(keys.to_share(at(0)).len(), SHARED_MAX);
+    assert_eq!(keys.to_share(at(0)).items().len(), SHARED_MAX);
     assert_eq!(pushed(&mut keys, 0, "fra2")[0], all[500], "those that end soonest went");
     assert!(!keys.observe(at(0), &report("fra1", &[key(0, 5)])), "one that would end first has no place");
     let mut rules: Vec<String> = (0..RULES_MAX).map(|n| format!("r{n}")).collect();
@@ -226,7 +227,7 @@ fn a_ban_by_override_is_pushed_until_it_is_lifted() {
     assert_eq!(pushed(&mut keys, 5_000, "fra1"), [forgotten(2)]);
     assert_eq!(keys.stand_by(at(59_500), 64_500, &[]), [], "it ends by itself");
     assert_eq!(pushed(&mut keys, 59_500, "fra1"), []);
-    assert_eq!(keys.to_share(at(59_500)), [], "each region knows the overrides");
+    assert_eq!(keys.to_share(at(59_500)).items(), [], "each region knows the overrides");
 }
 
 fn forgotten(n: usize) -> BannedKey {
@@ -277,7 +278,7 @@ fn an_operator_shortens_a_ban_at_every_pop() {
     let (mut here, mut elsewhere, mut list) = (Bans::default(), Bans::default(), BanList::default());
     let mut share = |keys: &mut Bans, ms: u64| {
         let mine = keys.to_share(at(ms));
-        let fleet = list.exchange(&mine, ms * 1_000);
+        let fleet = list.exchange(mine.items(), ms * 1_000);
         keys.merge(at(ms), &mine, &fleet);
     };
     here.order(at(0), key(1, 0).id, 60_000);
@@ -336,12 +337,29 @@ fn a_command_during_an_exchange_outlasts_the_stores_answer() {
         keys.reset(at(10), key(1, 0).id);
         assert_eq!(keys.merge(at(20), &mine, &[key(1, 60_000)]), []);
         assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1)]);
-        assert_eq!(keys.to_share(at(20)), [BannedKey { for_ms: FORGOTTEN_MS - 10, ..forgotten(1) }]);
+        assert_eq!(keys.to_share(at(20)).items(), [BannedKey { for_ms: FORGOTTEN_MS - 10, ..forgotten(1) }]);
         let (mut keys, mine) = asked();
         keys.order(at(10), key(1, 0).id, 5_000);
         keys.merge(at(20), &mine, &[key(1, 60_000)]);
         assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
-        assert_eq!(keys.to_share(at(20)), [BannedKey { state: BanState::Ordered, ..key(1, 4_990) }]);
+        assert_eq!(keys.to_share(at(20)).items(), [BannedKey { state: BanState::Ordered, ..key(1, 4_990) }]);
+    }
+}
+
+// The store may answer a question after a later one.
+#[test]
+fn an_overtaken_answer_ends_no_ban_and_repeats_no_reset() {
+    for is_reset in [false, true] {
+        let mut keys = Bans::default();
+        let old = if is_reset { forgotten(1) } else { key(1, 60) };
+        let listing = keys.to_share(at(0));
+        keys.merge(at(0), &listing, std::slice::from_ref(&old));
+        let overtaken = keys.to_share(at(10));
+        keys.observe(at(3_500), &report("fra1", &[key(1, 9_000)]));
+        let later = keys.to_share(at(3_500));
+        keys.merge(at(3_550), &later, &[key(1, 8_950)]);
+        assert_eq!(keys.merge(at(3_551), &overtaken, &[old]), []);
+        assert_eq!(pushed(&mut keys, 3_551, "fra2"), [key(1, 8_949)]);
     }
 }
 
@@ -388,7 +406,10 @@ proptest! {
             let for_ms = if kind == 1 { for_ms.max(u32::try_from(left).unwrap()) } else { for_ms };
             match kind {
                 0 => drop(keys.observe(at(now), &report("fra1", &[key(n, for_ms)]))),
-                1 => drop(keys.merge(at(now), &[], &[key(n, for_ms)])),
+                1 => {
+                    let listing = keys.to_share(at(now));
+                    keys.merge(at(now), &listing, &[key(n, for_ms)]);
+                }
                 2 => drop(keys.observe(at(now), &report("fra3", &[key(n, for_ms)]))),
                 _ => {}
             }
