@@ -1,8 +1,7 @@
 # One target per step. `make` alone lists those for every day.
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
-CARGO_TARGET_DIR ?= $(CURDIR)/target
-export CARGO_TARGET_DIR
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
 # Where the tests find what they start.
 export WEIR_WASM := $(CARGO_TARGET_DIR)/weir_filter.wasm
@@ -80,15 +79,17 @@ run run-regions: python3 ## run one edge at 127.0.0.1:10000, or three regions at
 visitors attack: python3 ## ask those regions as visitors, or as an attacker (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-# Two steps at once; each prints its output in one piece when it ends. After the first that fails no more begin. The
-# tests that start programs begin as soon as these are built, and last as long as most of the others together.
-test: tools fmt locks deny ## check everything, as .ci/run does
+# Two steps at once; each prints its output when it ends. After the first that fails no more begin.
+test: python3 ## check everything, as .ci/run does
+	@$(LAB) tools rust packages
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target TOGETHER=yes together
 	@echo "make test: every step passed"
 
-together: linted wasm module started instructions clippy-filters doc-libraries computed sim kubernetes lab
+together: fmt locks tools started deny instructions clippy-filters doc-libraries computed sim kubernetes lab
 ifdef TOGETHER
-# They build in the same folder: at once, they would wait for one another. Both of the last have Envoys to themselves.
+# Tools are installed while the tests are built.
+wasm-opt redis-server valgrind chromedriver $(TOOLS) kubernetes: | tools
+# Builds in one folder would wait for one another. Both of the last have Envoys to themselves.
 started doc-libraries computed: | linted
 started: | wasm module
 lab: | started
@@ -99,9 +100,8 @@ quick: prometheus fmt clippy ## check what a small change breaks most often (bef
 weekly: ## check what takes too long for every change, or needs a network
 	@.ci/weekly
 
-tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
-	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium \
-	  wasm-bindgen cargo-deny
+tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, valgrind and Chromium by apt)
+	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus valgrind chromium cargo-deny
 
 fmt: cargo
 	cargo fmt --all --check
