@@ -1,8 +1,9 @@
 //! The gRPC port: Envoy's rate limit service and its quota service, over the gateway.
 //!
-//! [`service`] authorizes requests. What their messages mean is in [`weir_gateway`].
+//! [`service`] authorizes requests, and [`unary`] frames messages, whose meaning is in [`weir_gateway`].
 
 mod service;
+mod unary;
 
 use std::future::pending;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! weir-sync: receives reports from the points of presence, charges the budgets, and replies with grants.
 //!
-//! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token, and `report`
-//! decodes it and passes it to weir-budget's hub. A store ([`weir_store`]) makes the hub's charges, and the reply is
+//! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token and decodes it, and
+//! `report` passes it to weir-budget's hub. A store ([`weir_store`]) makes the hub's charges, and the reply is
 //! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
 //! The path of a rule set: [`weir_cli::document`] parses it, and [`rules`] puts it into the store. POPs get the new
@@ -11,7 +11,7 @@
 //! Changes and decisions are written to the audit log ([`audit`]).
 //!
 //! A gateway ([`weir_gateway`]) is a point of presence in this process: it decides requests for services, and its
-//! reports are handled here. `routes/check.rs` and `grpc.rs` are its APIs.
+//! reports are handled here. Its APIs are in [`routes`] and `grpc`.
 //!
 //! The arithmetic of budgets is in weir-budget. This crate has the clock and the sockets.
 //!

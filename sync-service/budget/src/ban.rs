@@ -221,7 +221,9 @@ impl Bans {
         let mut forgotten = Vec::new();
         for key in fleet {
             let is_sent = || listing.items.iter().any(|mine| mine.id == key.id);
-            if self.is_newer(&key.id, listing) || self.unshared.contains_key(&key.id) && !is_sent() {
+            // A reset ends a penalty's ban that the store does not have yet.
+            let outlasts = |is_order: &bool| (*is_order || !key.is_forgotten()) && !is_sent();
+            if self.is_newer(&key.id, listing) || self.unshared.get(&key.id).is_some_and(outlasts) {
                 continue;
             }
             let known = self.news.get(&key.id).map(|news| (news.is_forgotten, news.until_us));

@@ -24,8 +24,9 @@ const IDLE_NS: u64 = 60 * SECOND_NS;
 /// Tokens in a report were admitted within this time, in nanoseconds: with two weir-syncs, each receives every
 /// second report of a POP.
 const REPORTED_WITHIN_NS: u64 = SECOND_NS;
-/// If it was longer than this, in nanoseconds, their POP or their region was out of touch.
-const LATE_NS: u64 = 2 * SECOND_NS;
+/// If it was longer than this, in nanoseconds, their POP or their region was out of touch. A warm key is reported within
+/// 2.5 seconds.
+const LATE_NS: u64 = 3 * SECOND_NS;
 
 /// Floors of a region's keys. A key without room gets a new bucket with each charge, which smooths nothing.
 #[derive(Debug, Default)]
@@ -40,16 +41,17 @@ struct Bucket {
     at: Time,
     /// Latest count of admitted tokens from each source, and its time.
     counts: Sorted<SourceId, (u64, Time)>,
-    /// Growth of the counts since it was last debited, and the time from which on its tokens were admitted.
+    /// Growth of the counts since it was last debited.
     grew: u64,
-    grew_since: Time,
+    /// Start of the time in which these tokens were admitted; none if there are none.
+    grew_since: Option<Time>,
     /// True if a source is new here. Only the store has the new part of its count then.
     has_new: bool,
 }
 
 impl Bucket {
     fn new(now: Time) -> Self {
-        Self { deficit_ns: 0, at: now, counts: Sorted::default(), grew: 0, grew_since: now, has_new: true }
+        Self { deficit_ns: 0, at: now, counts: Sorted::default(), grew: 0, grew_since: None, has_new: true }
     }
 
     fn observe(&mut self, now: Time, source: &SourceId, admitted: u64, span_ns: u64) {
@@ -71,7 +73,7 @@ impl Bucket {
                 self.has_new = true;
             }
         }
-        self.grew_since = self.grew_since.min(since);
+        self.grew_since = Some(self.grew_since.map_or(since, |known| known.min(since)));
     }
 }
 
@@ -97,7 +99,7 @@ impl Floors {
         // These tokens were admitted since the last charge, so the refill since then pays for them.
         let unused_ns = refill_ns.saturating_sub(bucket.deficit_ns).min(part(REPORTED_WITHIN_NS));
         let grew = core::mem::take(&mut bucket.grew);
-        let is_late = now.nanos_since(core::mem::replace(&mut bucket.grew_since, now)) > LATE_NS;
+        let is_late = bucket.grew_since.take().is_some_and(|since| now.nanos_since(since) > LATE_NS);
         // Several reports may be waiting for the store at once: the first that is charged debits the counts of
         // all.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
@@ -205,6 +207,7 @@ mod tests {
         // In two seconds 60 of the 70 refill. It then lacks 10, which is 17 less than the 27 that are steered for.
         assert_eq!(rate_after(2_000, 70, 0), 300 + 4 * 170);
     }
+
     // I5
     #[test]
     fn what_was_admitted_out_of_touch_takes_no_floor_away() {
@@ -221,10 +224,13 @@ mod tests {
             // Empty, three tokens below the level that is steered for.
             let back = floors.charge(at(5_000), &entry(quota()), 30, &account(0, in_debt));
             assert_eq!(rate(back), 300 - 30);
-            // What it admits beyond its floor from then on, it owes.
+            // What it admits beyond its floor from then on, it owes, also after a pause.
             floors.observe(at(5_250), &id(), &pop, 330, SECOND_NS / 4);
             let owes = floors.charge(at(5_250), &entry(quota()), 30, &account(0, in_debt));
             assert_eq!(rate(owes), 300 - 30 - 225);
+            floors.observe(at(15_250), &id(), &pop, 530, SECOND_NS / 4);
+            let owes = floors.charge(at(15_250), &entry(quota()), 30, &account(0, in_debt));
+            assert_eq!(rate(owes), 0);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 pub(crate) mod checked_file;
 mod embedded;
-pub mod explain;
+pub(crate) mod explain;
 mod page;
 mod place;
 pub mod warn;

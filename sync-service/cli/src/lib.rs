@@ -4,8 +4,8 @@
 //! nothing except through it. A weir-sync reads the rule sets that it is sent with the same [`document`] and gives the
 //! same warnings and explanations.
 //!
-//! It leaves out the settings and the serving of weir-sync, and all that needs a store. What a request as JSON means is
-//! the gateway's to say: `explain` is given its reader.
+//! It leaves out the settings and the serving of weir-sync, and all that needs a store. weir-gateway parses a request in
+//! JSON; `explain` gets that parser as an argument.
 //!
 //! ```
 //! use weir_cli::check::warn::warnings;
@@ -21,8 +21,10 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! `rules`, `fleet`, `keys` and `overrides` are groups of commands for a running weir-sync. `api` reads the address and
-//! the token, and turns an error of the API into a sentence with its remedy. `output` formats the output of a command.
+//! weir-sync itself uses [`document`] (rule sets, JSON and YAML with places), [`check::warn`], [`explain::others`],
+//! [`moment`] (RFC 3339) and [`credentials`] (tokens, PEM). `rules`, `fleet`, `keys` and `overrides` are groups of
+//! commands for a running weir-sync. `api` reads the address and the token, and turns an error into a sentence with its
+//! remedy. `output` formats results.
 
 mod api;
 pub mod check;
@@ -34,7 +36,7 @@ pub mod import;
 mod keys;
 pub mod moment;
 mod names;
-pub(crate) mod output;
+mod output;
 mod overrides;
 mod rules;
 

@@ -39,17 +39,17 @@ pub struct CheckReply {
     /// Outcome.
     pub decision: CheckDecision,
     /// Rule that made the decision: the strictest that counted the request, or the one that refuses it.
-    pub(crate) rule: Option<String>,
+    pub rule: Option<String>,
     /// Status of the response to the client; 200 if the request is allowed.
-    pub(crate) status: u16,
+    pub status: u16,
     /// Headers for the client, on allowed responses as well.
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     /// Body of the response to a refused client.
-    pub(crate) body: String,
+    pub body: String,
     /// Quota status of the client. None without a rule, or if the rule could not be checked.
     pub(crate) standing: Option<RuleQuotaStatus>,
     /// Name of the reservation, if the check requested one and was allowed.
-    pub(crate) reservation: Option<String>,
+    pub reservation: Option<String>,
     /// Reason why the check is impossible, whatever is left of the quota.
     pub(crate) unsupported: Option<String>,
 }

@@ -26,7 +26,6 @@ use weir_gateway::rlqs::Quotas;
 use weir_gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
 use weir_gateway::rls::answering;
 use weir_gateway::rls::asking::{self, Check, RawRequest};
-use weir_gateway::rls::unary::{self, UnaryBody, bare, compact, shown};
 
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis};
 use crate::access::{AllowedHosts, EXPECTED_HOST, Refused, bearer};
@@ -34,6 +33,8 @@ use crate::connections::{Arriving, FIELDS_MAX, LASTING_MAX, Peer};
 use crate::metrics::Metrics;
 use crate::refusals::printable;
 use crate::secrets::Secrets;
+
+use super::unary::{self, UnaryBody, bare, compact, shown};
 
 /// Path of the rate limit method, which almost all calls use.
 const CHECK_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -61,11 +62,12 @@ const ENCODING: &str = "grpc-encoding";
 /// Value of [`ENCODING`] for uncompressed messages.
 const PLAIN: &str = "identity";
 
+/// Limits on requests at the port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLimits {
-    /// Host names that it may use for this weir-sync.
+    /// Host names that clients may use for this weir-sync.
     pub(crate) hosts: AllowedHosts,
-    /// Time limit for its message.
+    /// Time limit for a message.
     pub(crate) body_timeout: Duration,
     /// Maximum length of a message, in bytes.
     pub(crate) body_bytes_max: usize,

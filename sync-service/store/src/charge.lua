@@ -32,8 +32,8 @@
 
 local HEAD = '<c2ddddddddddddI1I3I3I4'
 local read, write, find, sub, floor = struct.unpack, struct.pack, string.find, string.sub, math.floor
-local region, rows, ROW_BYTES = ARGV[1], ARGV[#ARGV], 48
-local own, own_bytes = string.char(#region) .. region, #region + 1
+local own_name, rows, ROW_BYTES = ARGV[1], ARGV[#ARGV], 48
+local own, own_bytes = string.char(#own_name) .. own_name, #own_name + 1
 local latest, jump_seen, jumped = read('<ddd', rows)
 
 -- Drops the shortest spans, but never the latest; returns the new length of the list.
@@ -391,7 +391,7 @@ for k = 1, #KEYS do
     local others, from = {replicas}, replicas_at
     while from < sources_at do
       local name, _, _, seen_at, next_replica = read('<Bc0ddd', state, from)
-      if name ~= region and now - seen_at <= REPLICA_IDLE_US then
+      if name ~= own_name and now - seen_at <= REPLICA_IDLE_US then
         others[#others + 1] = sub(state, from, next_replica - 1)
       end
       from = next_replica

@@ -19,7 +19,7 @@ pub(super) const LATE: &str = "LATE";
 
 /// Encoding of the bounds in a script's arguments, and of the clock in its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub(crate) enum Route {
     /// The bounds are the last arguments, and the answer is a row with the time at this index.
     Row(usize),
     /// The bounds are doubles at the beginning of the last argument, and the answer begins with the time as a
@@ -29,7 +29,7 @@ pub enum Route {
 
 /// Clocks of all servers.
 #[derive(Debug)]
-pub struct Clocks {
+pub(crate) struct Clocks {
     /// Zero of this process's own time.
     started: Instant,
     jumps: AtomicU64,
@@ -39,7 +39,7 @@ pub struct Clocks {
 
 impl Clocks {
     /// Creates the set without any answer yet: the machine's wall clock is the initial guess.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
         Self {
@@ -50,7 +50,7 @@ impl Clocks {
     }
 
     /// Number of times that a clock was found ahead.
-    pub fn jumps(&self) -> u64 {
+    pub(crate) fn jumps(&self) -> u64 {
         self.jumps.load(Ordering::Relaxed)
     }
 
@@ -61,21 +61,21 @@ impl Clocks {
 
 /// Clock of one server, or of those that take over from each other under one name.
 #[derive(Debug)]
-pub struct ServerClock {
+pub(crate) struct ServerClock {
     all: Arc<Clocks>,
     known: Mutex<StoreClock>,
 }
 
 /// Bounds of a clock at the time when a call was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct SentBounds {
+pub(crate) struct SentBounds {
     sent_us: u64,
     bounds: Bounds,
 }
 
 impl SentBounds {
     /// Adds the bounds to a script's arguments; `tail` is the rest of its last argument.
-    pub fn add_to(&self, command: &mut Cmd, route: Route, tail: &[u8]) {
+    pub(crate) fn add_to(&self, command: &mut Cmd, route: Route, tail: &[u8]) {
         match route {
             Route::Row(_) => drop(command.arg(&self.numbers())),
             Route::Packed => drop(command.arg([&doubles(&self.numbers()), tail].concat())),
@@ -83,7 +83,7 @@ impl SentBounds {
     }
 
     /// Returns the same command with these bounds.
-    pub fn instead(&self, command: &Cmd, route: Route) -> Cmd {
+    pub(crate) fn instead(&self, command: &Cmd, route: Route) -> Cmd {
         let (args, mut again) = (command.args_iter(), Cmd::new());
         let bounds_len = if route == Route::Packed { 1 } else { BOUNDS_LEN };
         let others = args.len().saturating_sub(bounds_len);
@@ -129,19 +129,19 @@ pub(super) fn whole(bytes: &[u8]) -> Option<u64> {
 
 impl ServerClock {
     /// Creates the clock of a server that has not answered yet.
-    pub fn new(all: Arc<Clocks>) -> Self {
+    pub(crate) fn new(all: Arc<Clocks>) -> Self {
         let known = *lock(&all.last);
         Self { all, known: Mutex::new(known) }
     }
 
     /// Returns the bounds for a call that is sent now.
-    pub fn bounds_sent(&self) -> SentBounds {
+    pub(crate) fn bounds_sent(&self) -> SentBounds {
         let sent_us = self.all.own_us();
         SentBounds { sent_us, bounds: lock(&self.known).bounds(sent_us) }
     }
 
     /// Updates the clock from the answers to calls that were sent with these bounds.
-    pub fn observe(&self, sent: SentBounds, rows: &[Value], route: Route) {
+    pub(crate) fn observe(&self, sent: SentBounds, rows: &[Value], route: Route) {
         let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, route)) else { return };
         let (own_us, mut known) = (self.all.own_us(), lock(&self.known));
         let jumped_us = known.observe(sent.sent_us, own_us, shown_us);

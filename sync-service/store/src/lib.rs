@@ -31,9 +31,9 @@
 //! # }
 //! ```
 //!
-//! [`address`] reads the store's address; [`dial`] connects, with TLS, passwords and sentinels; [`link`] keeps a
-//! connection; [`keys`] has the names of Redis's keys. [`rules`] and [`fleet`] are what the trait says of rule sets and
-//! of POPs. [`stream`] appends the audit log's lines to a Redis Stream.
+//! [`address`] reads the store's address; [`dial`] connects, with TLS, passwords and sentinels; `link` keeps a
+//! connection; [`keys`] has the names of Redis's keys. [`rules`] and [`fleet`] have the trait's types for rule sets and
+//! for POPs. [`stream`] appends the audit log's lines to a Redis Stream.
 
 pub mod address;
 mod ceiling;
@@ -41,7 +41,7 @@ mod clock;
 pub mod dial;
 pub mod fleet;
 pub mod keys;
-pub mod link;
+mod link;
 pub mod memory;
 pub mod redis;
 pub mod rules;
@@ -142,11 +142,11 @@ pub trait Store: Send + Sync {
     /// like a POP.
     fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()>;
 
-    /// Returns every POP of the fleet that has a note (see [`fleet::seen`]), by name.
+    /// Returns every POP of which a replica has stored a record (see [`fleet::seen`]), by name.
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>>;
 
-    /// Stores for [`TOP_KEYS_MS`] the top keys of `member` (`region/replica`), a text,
-    /// replacing its previous ones; an empty text removes them.
+    /// Stores the top keys of `replica` (`region/replica`), a text, for [`TOP_KEYS_MS`]. They replace its previous ones;
+    /// an empty text removes them.
     fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 
     /// Returns the name and the top keys of every replica.

@@ -27,13 +27,13 @@ use super::address::Node;
 use super::clock::ServerClock;
 use super::dial::{Dialer, FoundServer, connect};
 use super::keys::RedisKeys;
-pub use episode::Episode;
+pub(crate) use episode::Episode;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
 use probe::{check_error, probe};
 
 /// Target of a link.
 #[derive(Clone, Debug)]
-pub enum LinkTarget {
+pub(crate) enum LinkTarget {
     /// The only server.
     Only(Arc<Dialer>),
     /// A node of a cluster.
@@ -42,16 +42,16 @@ pub enum LinkTarget {
 
 /// Hash tag of a slot that a node of a cluster serves, for the keys that its probes write.
 #[derive(Debug)]
-pub struct HashTag(Mutex<String>);
+pub(crate) struct HashTag(Mutex<String>);
 
 impl HashTag {
     /// Creates it with an initial value.
-    pub fn new(tag: &str) -> Self {
+    pub(crate) fn new(tag: &str) -> Self {
         Self(Mutex::new(tag.to_owned()))
     }
 
     /// Replaces the tag.
-    pub fn set(&self, tag: &str) {
+    pub(crate) fn set(&self, tag: &str) {
         tag.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -101,18 +101,18 @@ impl fmt::Display for LinkTarget {
 
 /// A good connection.
 #[derive(Clone)]
-pub struct OpenConnection {
+pub(crate) struct OpenConnection {
     /// The connection itself.
-    pub connection: MultiplexedConnection,
+    pub(crate) connection: MultiplexedConnection,
     /// Time limit of an answer: the store's time-out and the round trip.
-    pub limit: Duration,
+    pub(crate) limit: Duration,
     /// Number of the connection.
-    pub generation: u64,
+    pub(crate) generation: u64,
 }
 
 impl OpenConnection {
     /// Creates it for a connection that belongs to no link.
-    pub fn new(connection: MultiplexedConnection, limit: Duration) -> Self {
+    pub(crate) fn new(connection: MultiplexedConnection, limit: Duration) -> Self {
         Self { connection, limit, generation: 0 }
     }
 }
@@ -137,9 +137,9 @@ impl fmt::Debug for LinkState {
 
 /// A connection that is reopened when it fails. The background task ends when this is dropped.
 #[derive(Debug)]
-pub struct Link {
+pub(crate) struct Link {
     /// The server's clock.
-    pub clock: ServerClock,
+    pub(crate) clock: ServerClock,
     place: LinkTarget,
     keys: RedisKeys,
     state: Arc<watch::Sender<LinkState>>,
@@ -150,7 +150,7 @@ pub struct Link {
 impl Link {
     /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout`
     /// in addition to the round trip. Must be called inside a tokio runtime.
-    pub fn new(
+    pub(crate) fn new(
         place: LinkTarget,
         keys: RedisKeys,
         response_timeout: Duration,
@@ -165,7 +165,7 @@ impl Link {
     }
 
     /// Returns the connection, or at once the reason why there is none.
-    pub fn connection(&self) -> Result<OpenConnection, StoreError> {
+    pub(crate) fn connection(&self) -> Result<OpenConnection, StoreError> {
         match &*self.state.borrow() {
             LinkState::Up { open, .. } => Ok(open.clone()),
             LinkState::Down(reason) => Err(reason.clone()),
@@ -174,7 +174,7 @@ impl Link {
     }
 
     /// Returns the connection after the first attempt to open one; waits for that at most `until`.
-    pub async fn opened(&self, until: Instant) -> Result<OpenConnection, StoreError> {
+    pub(crate) async fn opened(&self, until: Instant) -> Result<OpenConnection, StoreError> {
         let mut states = self.state.subscribe();
         // On a time-out the link's state has the reason, or it is still opening.
         let _ = timeout_at(until, states.wait_for(|state| !matches!(state, LinkState::Opening))).await;
@@ -182,12 +182,12 @@ impl Link {
     }
 
     /// True if there is known to be no connection.
-    pub fn is_down(&self) -> bool {
+    pub(crate) fn is_down(&self) -> bool {
         matches!(&*self.state.borrow(), LinkState::Down(_))
     }
 
     /// Waits for a connection that was opened later than that of this number.
-    pub async fn is_newer_than(&self, generation: u64) {
+    pub(crate) async fn is_newer_than(&self, generation: u64) {
         let mut states = self.state.subscribe();
         let is_newer =
             |state: &LinkState| matches!(state, LinkState::Up { open, .. } if open.generation > generation);
@@ -196,7 +196,7 @@ impl Link {
     }
 
     /// Opens another connection to the link's server, and returns that server's address, too.
-    pub async fn another(
+    pub(crate) async fn another(
         &self,
         open: &OpenConnection,
     ) -> Result<(String, MultiplexedConnection), StoreError> {
@@ -210,17 +210,17 @@ impl Link {
     }
 
     /// Commands of a probe; their answers are not needed.
-    pub fn probe(&self) -> Pipeline {
+    pub(crate) fn probe(&self) -> Pipeline {
         probe(&self.place, &self.keys)
     }
 
     /// Converts an error of a probe. A slot that has just moved is no failure of the server.
-    pub fn check_error(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+    pub(crate) fn check_error(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
         check_error(&self.place, error, limit)
     }
 
     /// Requests a probe of the connection.
-    pub fn probe_soon(&self) {
+    pub(crate) fn probe_soon(&self) {
         self.failed.notify_one();
     }
 
@@ -228,7 +228,7 @@ impl Link {
     /// connection is down until it has answered a probe, and is replaced if it does not. So only one report
     /// waits for the time-out, and the others fail at once. A refusal may concern one exchange only; a refusal
     /// of all is found by the probe.
-    pub fn failed(&self, used: &OpenConnection, reason: StoreError) {
+    pub(crate) fn failed(&self, used: &OpenConnection, reason: StoreError) {
         let is_gone = matches!(reason, StoreError::Unreachable(_) | StoreError::Slow(_));
         let is_down = self.state.send_if_modified(|state| match state {
             LinkState::Up { open, refused } if open.generation == used.generation => {

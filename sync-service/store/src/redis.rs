@@ -60,7 +60,10 @@ use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 
+// For the tests that compare the scripts with weir-budget.
+#[doc(hidden)]
 pub use self::acquire::{AcquireArguments, AcquireRow, acquired, script as acquire_script};
+#[doc(hidden)]
 pub use self::charge::{
     Arguments, Charging, ImpliedReply, accounts as charge_accounts, script as charge_script,
 };

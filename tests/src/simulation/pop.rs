@@ -380,7 +380,7 @@ impl Pop {
         meter
     }
 
-    /// Tokens that `key` has used of its part of `quota`, one of so many, if it is cold at `since` nanoseconds from the
+    /// Tokens that `key` has used of its part of `quota`, one of `parts`, if it is cold at `since` nanoseconds from the
     /// begin of the traffic.
     pub fn cold(&mut self, rule: usize, key: u32, (quota, parts): (Quota, u64), since: u64) -> u64 {
         let Some(Worker { edge, .. }) = self.workers.first() else { return 0 };

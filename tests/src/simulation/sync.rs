@@ -262,7 +262,7 @@ impl Sync {
     }
 }
 
-/// The connection to the store, as weir-sync keeps it (`store/link.rs`).
+/// The connection to the store, as weir-sync keeps it (`sync-service/store/src/link.rs`).
 #[derive(Debug, Default)]
 struct Link {
     /// While the store is out of reach: the pause before the next probe.

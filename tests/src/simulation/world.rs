@@ -423,7 +423,8 @@ impl World {
             let rules = self.rules_of[usize::from(path)].iter();
             let costs: Vec<_> = rules.map(|&rule| (rule, self.reference.cost(rule, cost))).collect();
             let reported_at = self.pops[pop].news_at.saturating_sub(WARM_UP_NS);
-            let is_crowded = decision == Decision::Refused && self.pops[pop].is_crowded(worker);
+            let has_strict = costs.iter().any(|(rule, _)| self.reference.account(*rule, key).sharing.strict);
+            let is_crowded = decision == Decision::Refused && has_strict && self.pops[pop].is_crowded(worker);
             self.reference.offer(key, &costs, At { pop, now: at, reported_at, is_crowded });
             self.offer_apart(arrival);
         }

@@ -36,8 +36,9 @@ fn the_default_table_fits_a_store_of_4096_keys() {
     let allowed: usize = workers.iter_mut().map(|worker| worker.allowed_of(9, &client(1))).sum();
     assert_eq!(allowed, 3, "one bucket for both");
     assert_eq!(workers[0].host().logged("does not hold the table"), 0);
-    // With all that is ever put beside the slots.
-    for key in ["heard", "greeted", "parted5", "rules", "rules.version", "rules.fetch"] {
+    // With all values that are ever stored beside the slots.
+    let rules = ["rules.fetch", "rules.version", "rules.refusal", "rules"];
+    for key in ["contact", "missed", "behind", "greeted", "handover"].into_iter().chain(rules) {
         assert!(shared.put(format!("weir.{key}").as_bytes(), &[0; 8]), "{key}");
     }
 }

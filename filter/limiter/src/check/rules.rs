@@ -120,10 +120,10 @@ impl CompiledRules {
         moved
     }
 
-    /// Forgets the changes of quotas from which no bucket lacks anything any more.
-    pub(crate) fn forget_changes(&mut self, now: Time) {
+    /// Ends the changes of quotas from which no bucket lacks anything any more.
+    pub(crate) fn end_changes(&mut self, now: Time) {
         let had_returned = self.has_returned();
-        self.terms.iter_mut().for_each(|terms| terms.forget_changes(now));
+        self.terms.iter_mut().for_each(|terms| terms.end_changes(now));
         if had_returned && !self.has_returned() {
             self.plain = Plain::of(&self.set, &self.terms);
         }

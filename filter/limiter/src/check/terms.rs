@@ -32,6 +32,9 @@ pub(crate) struct Before {
     at: Cell<Time>,
     /// True once no bucket lacks anything from before the change any more.
     is_over: bool,
+    /// Number of changes between this time and the last one with the same quota; 0 if there was none. A bucket may
+    /// have a place from that time.
+    returned_after: usize,
 }
 
 impl Before {
@@ -43,13 +46,13 @@ impl Before {
     }
 
     /// Time that `ns` of refill before the change take under `quota`: the same part of a burst. For a larger burst,
-    /// debt beyond one burst keeps its tokens instead, as in the fleet's budget.
+    /// debt beyond one burst keeps its tokens instead, as in the fleet's budget. Never more than a bucket may lack.
     fn scaled_ns(&self, ns: u64, quota: &Quota) -> u64 {
         let scaled = |ns: u64, to: u64, from: u64| u128::from(ns) * u128::from(to) / u128::from(from.max(1));
         let burst_ns = if quota.burst() > self.quota.burst() { ns.min(self.quota.fill_ns()) } else { ns };
         let of_burst = scaled(burst_ns, quota.fill_ns(), self.quota.fill_ns());
         let of_debt = scaled(ns - burst_ns, quota.token_ns(), self.quota.token_ns());
-        u64::try_from(of_burst + of_debt).unwrap_or(u64::MAX)
+        u64::try_from(of_burst + of_debt).unwrap_or(u64::MAX).min(deepest_ns(quota))
     }
 
     /// A bucket under `quota` that lacks what `bucket` lacked at the change.
@@ -129,16 +132,20 @@ impl RuleTerms {
             return;
         }
         let (quota, at) = (other.quota, Cell::new(Time::ZERO));
-        self.before.insert(0, Before { salt: other.salt, quota, at, is_over: false });
+        let returned_after = other.returned_after;
+        self.before.insert(0, Before { salt: other.salt, quota, at, is_over: false, returned_after });
         if let Some(same) = self.before.iter().position(|before| before.salt == self.salt) {
             self.before.remove(same);
             self.returned_after = same;
+            for (at, before) in self.before.iter_mut().enumerate().take(same) {
+                before.returned_after -= usize::from(at + before.returned_after >= same);
+            }
         }
         self.before.truncate(CHANGES_MAX);
     }
 
-    /// Finds the changes from which no bucket lacks anything any more.
-    pub(crate) fn forget_changes(&mut self, now: Time) {
+    /// Marks the changes from which no bucket lacks anything any more as over.
+    pub(crate) fn end_changes(&mut self, now: Time) {
         let quota = self.quota;
         self.before.iter_mut().for_each(|before| before.look(&quota, now));
     }
@@ -151,25 +158,29 @@ impl RuleTerms {
     /// Charges a key for what its bucket lacked when the quota changed since: the same part of a burst. A key without a
     /// grant keeps the one that it had until the next one, for the same part of the rate.
     pub(crate) fn carry_over(&self, placement: &mut Placement, slot: &Slot, now: Time) {
-        let changes = if placement.has_place() { self.returned_after } else { self.before.len() };
-        let mut owed = Bucket::FULL;
-        for before in self.before.iter().take(changes).filter(|before| !before.is_over) {
+        let mut changes = if placement.has_place() { self.returned_after } else { self.before.len() };
+        let mut is_found = placement.has_place();
+        for (at, before) in self.before.iter().enumerate().filter(|(_, before)| !before.is_over) {
+            if at >= changes {
+                break;
+            }
             let known = slot.find_or_new(placement.tag.under(self.salt, before.salt), now);
+            let bucket = if known.has_place() { known.entry.bucket() } else { known.owed };
+            placement.owe(before.carried(bucket, &self.quota, now));
             if !known.has_place() {
-                owed = owed.max(before.carried(known.owed, &self.quota, now));
                 continue;
             }
-            placement.owe(before.carried(known.entry.bucket(), &self.quota, now));
-            if let Entry::Watched(watched) = known.entry
-                && placement.entry.hold_at(now).is_none()
+            // A place is not changed under other quotas, so it may be older than the quotas between.
+            changes = changes.min(at + 1 + before.returned_after);
+            // The counts of an entry stay its own.
+            if let (false, Entry::Watched(watched)) = (is_found, known.entry)
                 && let Some(going_on) =
                     watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
             {
                 placement.entry = Entry::Watched(going_on);
             }
-            return;
+            is_found = true;
         }
-        placement.owe(owed);
     }
 
     /// The POP's limits for a key without a grant, at the rate divisor `divisor`.

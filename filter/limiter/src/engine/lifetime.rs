@@ -127,7 +127,7 @@ impl Engine {
         self.pace.ticks = self.pace.ticks.wrapping_add(1);
         if self.pace.ticks.is_multiple_of(self.pace.ticks_per_interval.max(1)) {
             self.follow_rules(&mut turn);
-            self.limiter.rules.forget_changes(now);
+            self.limiter.rules.end_changes(now);
             self.keep_pace(&mut turn);
             self.report(&mut turn);
             turn.effects.push(Effect::Flush);

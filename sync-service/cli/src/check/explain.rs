@@ -1,7 +1,7 @@
 //! Explanations of rules in sentences.
 
-pub mod amount;
-pub mod condition;
+pub(crate) mod amount;
+pub(crate) mod condition;
 
 use weir_protocol::sharing::{OnSyncLoss, Sharing};
 use weir_rules::address::Prefixes;
@@ -20,7 +20,7 @@ use condition::named;
 const BODY_CHARS_MAX: usize = 60;
 
 /// Effects of a rule set's fields before any rule applies; a line each.
-pub fn lists(rules: &RuleSet) -> Vec<String> {
+pub(crate) fn lists(rules: &RuleSet) -> Vec<String> {
     let requests = |condition| condition::requests(condition, rules.attributes());
     let mut lines = Vec::new();
     if !rules.is_enforced() {
@@ -36,7 +36,7 @@ pub fn lists(rules: &RuleSet) -> Vec<String> {
 }
 
 /// Explains `rule`, one of `rules`, a sentence each; the first contains its name.
-pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
+pub(crate) fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     if !rule.is_written() {
         return made(rule, rules);
     }

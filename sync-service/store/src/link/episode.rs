@@ -15,14 +15,14 @@ const REASONS_MAX: usize = 8;
 
 /// An episode of failures, or none.
 #[derive(Debug, Default)]
-pub struct Episode {
+pub(crate) struct Episode {
     logged: Vec<StoreError>,
     good_since: Option<Instant>,
 }
 
 impl Episode {
     /// Records a failure. Returns true if its reason is to be logged.
-    pub fn is_news(&mut self, reason: &StoreError) -> bool {
+    pub(crate) fn is_news(&mut self, reason: &StoreError) -> bool {
         self.good_since = None;
         let is_news =
             self.logged.len() < REASONS_MAX && !self.logged.iter().any(|logged| is_same(logged, reason));
@@ -33,13 +33,13 @@ impl Episode {
     }
 
     /// Records at `now` that everything works. Returns true if the end of an episode is to be logged.
-    pub fn is_over(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_over(&mut self, now: Instant) -> bool {
         let since = *self.good_since.get_or_insert(now);
         now.duration_since(since) >= CALM && !take(&mut self.logged).is_empty()
     }
 
     /// True during an episode.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         !self.logged.is_empty()
     }
 }

@@ -31,16 +31,21 @@ fn changed_and_back(
     allowance: &Allowance,
     later_ms: &[u64],
 ) -> Vec<usize> {
+    changed(first, &[(taken, other), (between, first)], allowance, later_ms)
+}
+
+/// Numbers of requests of 20 that pass at each of `later_ms`, after these numbers have passed before each change.
+fn changed(first: &str, changes: &[(usize, &str)], allowance: &Allowance, later_ms: &[u64]) -> Vec<usize> {
     let mut host = host();
     let (mut engine, _) = configured(first, true, &mut host);
     let passed = |engine: &mut Engine, host: &mut LocalHost, asked: usize, now| {
         (0..asked).filter(|_| asked_once(engine, host, now)).count()
     };
     let mut now = T0;
-    for (version, fields, asked) in [(1, other, taken), (2, first, between)] {
-        assert_eq!(passed(&mut engine, &mut host, asked, now), asked, "{first} {other}");
+    for (version, (asked, fields)) in (1..).zip(changes) {
+        assert_eq!(passed(&mut engine, &mut host, *asked, now), *asked, "{changes:?}");
         // Once more, for a bucket that is empty: its key is reported.
-        if asked == 1 {
+        if *asked == 1 {
             assert!(!asked_once(&mut engine, &mut host, now));
         }
         now += INTERVAL_NS;
@@ -63,6 +68,10 @@ fn a_quota_that_returns_keeps_what_is_left_of_the_one_between() {
     // Ten of twenty were left, then one: half a token of ten, and a token takes six minutes.
     let passed = changed_and_back(bucket, [5, 9], &Allowance::Warm, &[0, 170_000, 190_000, 540_000]);
     assert_eq!(passed, [0, 0, 1, 1]);
+    // A third quota follows the one between, too, though nothing passed since.
+    let third = r#""rate": "40/h", "burst": 40"#;
+    let changes = [(5, bucket[1]), (9, bucket[0]), (0, third)];
+    assert_eq!(changed(bucket[0], &changes, &Allowance::Warm, &[0]), [2]);
     // A debt of two tokens is one of two tokens under a wide quota, too.
     let owing = Allowance::Hot(Grant {
         ratio: AdmitRatio::ONE,

@@ -101,10 +101,10 @@ fn a_quota_that_returns_is_left_to_the_general_path_until_its_changes_are_over()
     limiter.replace_rules(first);
     assert_eq!(passed(&mut limiter, 1, T0), 0);
     let later = T0 + 24 * 3_600 * SECOND_NS;
-    limiter.rules.forget_changes(later);
+    limiter.rules.end_changes(later);
     assert!(limiter.rules.plain.is_none(), "a bucket may owe for longer than that");
     let later = later + 24 * 3_600 * SECOND_NS;
-    limiter.rules.forget_changes(later);
+    limiter.rules.end_changes(later);
     assert!(limiter.rules.plain.is_some());
     assert_eq!(passed(&mut limiter, 11, later), 10);
 }
@@ -162,7 +162,7 @@ impl World {
                 }
             }
             Step::Report { ratio, level_milli, burst, pops } => {
-                limiter.rules.forget_changes(now);
+                limiter.rules.end_changes(now);
                 let report = limiter.report(slots, true, now);
                 result = format!("{report:?}");
                 if let Some((report, ratio)) = report.zip(*ratio) {

@@ -16,7 +16,7 @@ use super::condition::{named, source};
 const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
 
 /// Description of the change that the tier of `rule` makes to its rule's quota.
-pub fn of_tier(tier: &Tier, rule: &Rule) -> String {
+pub(crate) fn of_tier(tier: &Tier, rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
     match (&tier.change, rule.sharing.refill_policy.windows(), rule.rate) {
         (TierQuota::Unlimited, ..) => "not limited".into(),
@@ -33,7 +33,7 @@ pub fn of_tier(tier: &Tier, rule: &Rule) -> String {
 }
 
 /// Description of each key's quota.
-pub fn allowance(rule: &Rule) -> String {
+pub(crate) fn allowance(rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
     let rate = || match rule.rate {
         Some(rate) => rate.to_string(),
@@ -91,7 +91,7 @@ pub fn allowance(rule: &Rule) -> String {
 }
 
 /// Maximum in any window as long as the rule's, if that exceeds the rule's number.
-pub fn in_any_window(rule: &Rule) -> Option<String> {
+pub(crate) fn in_any_window(rule: &Rule) -> Option<String> {
     let limit = u64::from(rule.algorithm.limit());
     let rate = rule.rate.map(|rate| (u64::from(rate.count()), span(rate.span().nanos())));
     let (most, length) = match (rule.sharing.refill_policy, &rule.algorithm) {
@@ -163,7 +163,7 @@ fn begins(calendar: Calendar) -> String {
 }
 
 /// Description of a request's cost; none if it is one token.
-pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
+pub(crate) fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
     if let Some(after) = rule.after.as_deref() {
         let charged = match after {
             After::Status(statuses) => {
@@ -214,7 +214,7 @@ fn response_cost(place: &str, default: Option<u32>, max: u32, rule: &Rule) -> St
 }
 
 /// A length of time: `15 minutes`, `2.5 s`.
-pub fn span(ns: u64) -> String {
+pub(crate) fn span(ns: u64) -> String {
     let seconds = ns / SECOND_NS;
     let unit = UNITS.into_iter().find(|(unit, _)| ns.is_multiple_of(unit * SECOND_NS) && ns > 0);
     match unit {
@@ -231,7 +231,7 @@ pub fn span(ns: u64) -> String {
 }
 
 /// A length of time with an article or a number: `a minute`, `15 minutes`.
-pub fn article(span: &str) -> String {
+pub(crate) fn article(span: &str) -> String {
     let article = if span == "hour" { "an" } else { "a" };
     if span.contains(' ') { span.into() } else { format!("{article} {span}") }
 }

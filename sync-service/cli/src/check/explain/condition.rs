@@ -11,7 +11,7 @@ use crate::moment;
 const NAMED_MAX: usize = 5;
 
 /// `requests ...` that meet the condition; `every request` if it is empty.
-pub fn requests(condition: &Condition, attributes: &Attributes) -> String {
+pub(crate) fn requests(condition: &Condition, attributes: &Attributes) -> String {
     let phrases = phrases(condition, attributes);
     if phrases.is_empty() { "every request".into() } else { format!("requests {}", phrases.join(" and ")) }
 }
@@ -79,7 +79,7 @@ fn path(path: &PathMatch) -> String {
 }
 
 /// A value's kind and name: `header x-key`, `last cookie sid`.
-pub fn value_of(value: &ValueOf, attributes: &Attributes) -> String {
+pub(crate) fn value_of(value: &ValueOf, attributes: &Attributes) -> String {
     let which = match value.duplicates {
         Duplicates::Unset => "",
         Duplicates::First => "first ",
@@ -90,7 +90,7 @@ pub fn value_of(value: &ValueOf, attributes: &Attributes) -> String {
 }
 
 /// Kind and name of a value's source: `header x-key`.
-pub fn source(source: &Source, attributes: &Attributes) -> String {
+pub(crate) fn source(source: &Source, attributes: &Attributes) -> String {
     match source {
         Source::Cookie(_, name) => format!("cookie {name}"),
         Source::Query(name) => format!("query parameter {name}"),
@@ -104,12 +104,12 @@ pub fn source(source: &Source, attributes: &Attributes) -> String {
 }
 
 /// `"a", "b" or "c"`.
-pub fn quoted<'a>(values: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn quoted<'a>(values: impl Iterator<Item = &'a str>) -> String {
     named(values.map(|value| format!("{value:?}")), "or")
 }
 
 /// `a, b or c`; a long list ends with the number of further items.
-pub fn named(items: impl Iterator<Item = String>, or: &str) -> String {
+pub(crate) fn named(items: impl Iterator<Item = String>, or: &str) -> String {
     let mut items: Vec<_> = items.collect();
     if items.len() > NAMED_MAX + 1 {
         let more = items.len() - NAMED_MAX;
@@ -123,7 +123,7 @@ pub fn named(items: impl Iterator<Item = String>, or: &str) -> String {
 }
 
 /// Description of a rule's key.
-pub fn key(key: &KeySpec, attributes: &Attributes) -> String {
+pub(crate) fn key(key: &KeySpec, attributes: &Attributes) -> String {
     if key.is_all() {
         return "in one bucket".into();
     }
@@ -133,7 +133,7 @@ pub fn key(key: &KeySpec, attributes: &Attributes) -> String {
 }
 
 /// Effect of a request that lacks a part of the key.
-pub fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
+pub(crate) fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
     let of = if key.parts().count() == 1 { "without it" } else { "without one of these" };
     let does = match missing {
         Missing::Skip => format!("A request {of} is not counted."),
@@ -144,7 +144,7 @@ pub fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
 }
 
 /// Description of a part.
-pub fn part(part: KeyPart<'_>, attributes: &Attributes) -> String {
+pub(crate) fn part(part: KeyPart<'_>, attributes: &Attributes) -> String {
     match part {
         KeyPart::ClientAddress(Prefixes { ipv4, ipv6 }) => {
             format!("client address (IPv4 /{ipv4}, IPv6 /{ipv6})")

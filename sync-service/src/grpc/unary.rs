@@ -22,7 +22,7 @@ const PREFIX_BYTES: usize = 5;
 
 /// Reads all of `body`, of at most `bytes_max` bytes. A body that arrives in one piece is not copied. Before
 /// waiting for more, `take_room` is called with the number of bytes read.
-pub async fn whole<B>(
+pub(super) async fn whole<B>(
     mut body: B,
     bytes_max: usize,
     mut take_room: impl FnMut(usize) -> Result<(), Status>,
@@ -60,7 +60,7 @@ where
 }
 
 /// Bytes of the only message of a call.
-pub fn message(mut body: Bytes) -> Result<Bytes, Status> {
+pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     let wrong = || Status::internal("expected one message, behind its length");
     if body.len() < PREFIX_BYTES {
         return Err(wrong());
@@ -75,7 +75,7 @@ pub fn message(mut body: Bytes) -> Result<Bytes, Status> {
 }
 
 /// Response with a single message and the status OK. The length is part of the message's prefix.
-pub fn answer(message: &impl Message) -> Response<UnaryBody> {
+pub(super) fn answer(message: &impl Message) -> Response<UnaryBody> {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     bytes.put_u8(0);
@@ -89,7 +89,7 @@ pub fn answer(message: &impl Message) -> Response<UnaryBody> {
 }
 
 /// Body of a response.
-pub enum UnaryBody {
+pub(super) enum UnaryBody {
     /// Response to a rate limit check.
     One(MessageWithTrailers),
     /// Response of a tonic service.
@@ -123,7 +123,7 @@ impl HttpBody for UnaryBody {
 }
 
 /// A message followed by trailers.
-pub struct MessageWithTrailers {
+pub(super) struct MessageWithTrailers {
     message: Option<Bytes>,
     is_over: bool,
 }
@@ -144,13 +144,13 @@ impl MessageWithTrailers {
 }
 
 /// Headers with only the token of a request.
-pub fn shown(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn shown(headers: &HeaderMap) -> HeaderMap {
     headers.get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()
 }
 
 /// Response whose message uses only as much memory as it needs until its client reads it. A buffer of tonic has
 /// eight kilobytes.
-pub async fn compact(response: Response<Body>) -> Response<Body> {
+pub(super) async fn compact(response: Response<Body>) -> Response<Body> {
     let (head, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
         return Status::internal("the answer broke off").into_http();
@@ -161,7 +161,7 @@ pub async fn compact(response: Response<Body>) -> Response<Body> {
 }
 
 /// Request without its headers, for methods that need none.
-pub fn bare<B>(request: Request<B>) -> Request<B> {
+pub(super) fn bare<B>(request: Request<B>) -> Request<B> {
     let (mut head, body) = request.into_parts();
     head.headers = HeaderMap::new();
     Request::from_parts(head, body)
