@@ -77,7 +77,7 @@ fn key_of(value: SharedValue) -> &'static [u8] {
         SharedValue::Behind => b"weir.behind",
         SharedValue::Greeted => b"weir.greeted",
         SharedValue::Fetch => b"weir.rules.fetch",
-        SharedValue::RulesMessage => b"weir.rules.version",
+        SharedValue::PushedVersions => b"weir.rules.version",
         SharedValue::Refusal => b"weir.rules.refusal",
         SharedValue::Rules => b"weir.rules",
         SharedValue::Handover => b"weir.handover",

@@ -60,7 +60,7 @@ fn herd(jitter_s: u32, burst: u32, requests: u32) -> (u64, u64) {
             Decision::Allow { .. } => through += 1,
             Decision::Refuse { status, jitter_s, .. } if tries > 1 => {
                 let rule = &limiter.rules().rules()[usize::from(status.rule)];
-                let after_s = numbers(rule, &status.standing, 0, jitter_s).retry_after_s;
+                let after_s = numbers(rule, &status.bucket, 0, jitter_s).retry_after_s;
                 herd.push(Reverse((now + after_s * SECOND_NS + way_ns, requests, tries - 1)));
                 continue;
             }

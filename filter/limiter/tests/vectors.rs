@@ -166,12 +166,12 @@ fn a_long_run_of_decisions() {
         let request = format!("10.0.{}.{}:1", rnd.below(3), rnd.below(30));
         let decision = worker.decide(&mut From(request), &mut slots, now);
         limited += u32::from(decision.outcome() == DecisionKind::Limit);
-        let (rule, standing) = decision.strictest().unwrap();
+        let (rule, status) = decision.strictest().unwrap();
         for part in [
             u64::try_from(usize::from(rule)).unwrap(),
-            u64::from(standing.remaining),
-            standing.more_ns,
-            standing.full_ns,
+            u64::from(status.remaining),
+            status.more_ns,
+            status.full_ns,
         ] {
             digest = digest.rotate_left(5) ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }

@@ -71,7 +71,7 @@ use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
-use weir_limiter::engine::{OpenRequest, RulesMessage, SharedState as _, SyncCall};
+use weir_limiter::engine::{OpenRequest, PushedVersions, SharedState as _, SyncCall};
 use weir_protocol::messages::Report;
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::RuleSet;
@@ -395,7 +395,7 @@ impl Gateway {
                     if let Ok(Some(document)) = self.sync.rules(version).await {
                         let mut host = WorkerHost::new(&self.memory);
                         host.set_rules(version, &document);
-                        host.set_rules_message(RulesMessage { version, refused: 0 });
+                        host.set_pushed_versions(PushedVersions { version, refused: 0 });
                         return;
                     }
                 }

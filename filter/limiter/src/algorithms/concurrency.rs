@@ -52,7 +52,7 @@ pub fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n: u32, 
 
 /// The quota status at `now`. The time of the next free place is unknown: both times are [`RETRY_NS`] while
 /// anything is in flight.
-pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
+pub fn status(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
     let in_flight = in_flight(concurrency, cell, now);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
     BucketStatus {
@@ -117,7 +117,7 @@ mod tests {
                     }
                 }
                 let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
-                prop_assert_eq!(standing(&concurrency, cell, at).remaining, limit.saturating_sub(busy));
+                prop_assert_eq!(status(&concurrency, cell, at).remaining, limit.saturating_sub(busy));
                 prop_assert_eq!(cell.is_spent(at), busy == 0);
                 for &(began, ..) in &flight {
                     let age = now - began;
@@ -138,10 +138,10 @@ mod tests {
             let (mut cell, mut now) = (Cell::NEW, Time::from_nanos(1_000_000));
             let mut flight = Vec::<(u32, Time)>::new();
             for (step, n, begins, which) in steps {
-                let before = standing(&concurrency, cell, now).remaining;
+                let before = status(&concurrency, cell, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(standing(&concurrency, cell, now).remaining <= before);
+                    prop_assert!(status(&concurrency, cell, now).remaining <= before);
                 }
                 if begins {
                     if let Admission::Taken(after) = acquire(&concurrency, cell, hash, n, now) {
@@ -153,7 +153,7 @@ mod tests {
                     cell = release(&concurrency, cell, generation, n, now);
                 }
                 let busy: u32 = flight.iter().map(|f| f.0).sum();
-                prop_assert_eq!(standing(&concurrency, cell, now).remaining, limit - busy);
+                prop_assert_eq!(status(&concurrency, cell, now).remaining, limit - busy);
             }
         }
     }

@@ -88,16 +88,16 @@ pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
 }
 
 /// The quota status at `now`.
-pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> BucketStatus {
+pub fn status(algorithm: &Algorithm, cells: &[Cell], now: Time) -> BucketStatus {
     let cell = cells.first().copied().unwrap_or(Cell::NEW);
     let bucket = Bucket::full_at(cell.until);
     match algorithm {
         Algorithm::TokenBucket(quota) => BucketStatus::allowed(bucket, quota, now),
-        Algorithm::FixedWindow(window) => fixed_window::standing(window, cell, now),
-        Algorithm::SlidingWindow(window) => sliding_window::standing(window, cell, now),
-        Algorithm::SlidingLog(log) => sliding_log::standing(log, cells, now),
-        Algorithm::LeakyBucket(leaky) => leaky_bucket::standing(leaky, bucket, now),
-        Algorithm::Concurrency(concurrency) => concurrency::standing(concurrency, cell, now),
+        Algorithm::FixedWindow(window) => fixed_window::status(window, cell, now),
+        Algorithm::SlidingWindow(window) => sliding_window::status(window, cell, now),
+        Algorithm::SlidingLog(log) => sliding_log::status(log, cells, now),
+        Algorithm::LeakyBucket(leaky) => leaky_bucket::status(leaky, bucket, now),
+        Algorithm::Concurrency(concurrency) => concurrency::status(concurrency, cell, now),
     }
 }
 
@@ -153,10 +153,10 @@ mod tests {
             for _ in 0..3 {
                 charge(&algorithm, &mut cells, 7, u32::MAX, T0);
             }
-            assert_eq!(standing(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
+            assert_eq!(status(&algorithm, &cells, T0).remaining, 0, "{algorithm:?}");
             let later = T0 + 86_400 * SECOND_NS + SECOND_NS;
             assert!(cells.iter().all(|cell| cell.is_spent(later)), "{algorithm:?}");
-            assert_eq!(standing(&algorithm, &cells, later).remaining, LIMIT, "{algorithm:?}");
+            assert_eq!(status(&algorithm, &cells, later).remaining, LIMIT, "{algorithm:?}");
         }
     }
 

@@ -35,7 +35,7 @@ pub fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
 }
 
 /// The quota status at `now`.
-pub fn standing(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
+pub fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
     let used = if cell.is_spent(now) { 0 } else { cell.word };
     let used = u32::try_from(used).unwrap_or(u32::MAX);
     let back_ns = if used == 0 { 0 } else { cell.until.nanos_since(now) };
@@ -95,9 +95,9 @@ mod tests {
                         }
                     }
                 }
-                let standing = standing(&window, cell, at);
-                prop_assert_eq!(u64::from(standing.remaining), u64::from(limit).saturating_sub(*count));
-                prop_assert_eq!(standing.full_ns, if *count == 0 { 0 } else { left_ns });
+                let status = status(&window, cell, at);
+                prop_assert_eq!(u64::from(status.remaining), u64::from(limit).saturating_sub(*count));
+                prop_assert_eq!(status.full_ns, if *count == 0 { 0 } else { left_ns });
             }
         }
 
@@ -112,10 +112,10 @@ mod tests {
             let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
             let (mut earliest, mut latest) = (now, now);
             for (step, n, gives_back) in steps {
-                let before = standing(&window, cell, now).remaining;
+                let before = status(&window, cell, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(standing(&window, cell, now).remaining <= before);
+                    prop_assert!(status(&window, cell, now).remaining <= before);
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
                 if let Admission::Taken(after) = take(&window, cell, hash, n, now) {

@@ -45,7 +45,7 @@ pub fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> 
 }
 
 /// The quota status at `now`: the places left.
-pub fn standing(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> BucketStatus {
+pub fn status(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> BucketStatus {
     BucketStatus::allowed(bucket, leaky.quota(), now)
 }
 
@@ -106,10 +106,10 @@ mod tests {
                 ends.retain(|end| *end > now);
                 // A place is free unless a token that is not done takes it.
                 let places = usize::try_from(queue + 1).unwrap();
-                let standing = standing(&leaky, bucket, now);
-                prop_assert_eq!(usize::try_from(standing.remaining).unwrap(), places - ends.len());
-                prop_assert_eq!(standing.more_ns, ends.front().map_or(0, |end| end.nanos_since(now)));
-                prop_assert_eq!(standing.full_ns, ends.back().map_or(0, |end| end.nanos_since(now)));
+                let status = status(&leaky, bucket, now);
+                prop_assert_eq!(usize::try_from(status.remaining).unwrap(), places - ends.len());
+                prop_assert_eq!(status.more_ns, ends.front().map_or(0, |end| end.nanos_since(now)));
+                prop_assert_eq!(status.full_ns, ends.back().map_or(0, |end| end.nanos_since(now)));
             }
         }
 
@@ -122,10 +122,10 @@ mod tests {
             let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();
             let (mut bucket, mut now, mut over) = (Bucket::FULL, T0 + 1_000_000, Time::ZERO);
             for (step, n) in steps {
-                let before = standing(&leaky, bucket, now).remaining;
+                let before = status(&leaky, bucket, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(standing(&leaky, bucket, now).remaining <= before);
+                    prop_assert!(status(&leaky, bucket, now).remaining <= before);
                 }
                 if let Admission::Taken(turn) = take(&leaky, bucket, n, now) {
                     let leaves = now + turn.hold_ns;

@@ -2,7 +2,7 @@
 //!
 //! All are pure: a rule's parameters, state and time in, state out. A key's state is a [`Cell`] (several for
 //! a [sliding log](sliding_log), a [`Bucket`] for a [leaky bucket](leaky_bucket)). [`take`], [`charge`],
-//! [`give_back`] and [`standing`] are the same for every algorithm, over cells.
+//! [`give_back`] and [`status`] are the same for every algorithm, over cells.
 //!
 //! A window is identified by its end, which the cell holds in full, so no window number ever wraps. A cell
 //! that is not empty continues its own windows; only a new one computes the start of its key's windows. So
@@ -22,7 +22,7 @@ pub mod sliding_window;
 mod token_bucket;
 
 pub use cell::{Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
-pub use dispatch::{Admitted, charge, give_back, refund, standing, take};
+pub use dispatch::{Admitted, charge, give_back, refund, status, take};
 pub use fair_share::FairShare;
 pub use token_bucket::{Bucket, BucketStatus};
 pub(crate) use token_bucket::{Portion, deepest_ns, missing_ns};

@@ -55,7 +55,7 @@ pub fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u3
 }
 
 /// The quota status at `now`.
-pub fn standing(settings: &SlidingLog, cells: &[Cell], now: Time) -> BucketStatus {
+pub fn status(settings: &SlidingLog, cells: &[Cell], now: Time) -> BucketStatus {
     let log = read(settings, cells);
     let free = log.places().iter().filter(|place| **place <= now).count();
     let remaining = u32::try_from(free).unwrap_or(u32::MAX);
@@ -155,7 +155,7 @@ mod tests {
     fn fewer_cells_lower_the_limit_and_more_stay_unused() {
         let log = SlidingLog::new(5, 100).unwrap();
         assert_eq!(take(&log, &mut [], 1, T0), Admission::Short { wait_ns: NEVER_NS });
-        assert_eq!(standing(&log, &[Cell::NEW; 2], T0).remaining, 4);
+        assert_eq!(status(&log, &[Cell::NEW; 2], T0).remaining, 4);
         let other = Cell { until: T0 + 7, word: 3 };
         let mut cells = [Cell::NEW, Cell::NEW, Cell::NEW, other];
         charge(&log, &mut cells, u32::MAX, T0);
@@ -167,7 +167,7 @@ mod tests {
         let (log, time) = (SlidingLog::new(6, 100).unwrap(), |ns| T0 + ns);
         let cell = |word, until| Cell { until: time(until), word: time(word).as_nanos() };
         let cells = [cell(40, 50), Cell::NEW, cell(80, 90)];
-        assert_eq!(standing(&log, &cells, time(45)), BucketStatus { remaining: 3, more_ns: 5, full_ns: 45 });
+        assert_eq!(status(&log, &cells, time(45)), BucketStatus { remaining: 3, more_ns: 5, full_ns: 45 });
     }
 
     proptest! {
@@ -204,7 +204,7 @@ mod tests {
                             prop_assert!(fits(&all, count, now));
                             if act == 1 {
                                 give_back(&log, &mut cells, back_at, n);
-                                prop_assert_eq!(standing(&log, &cells, at), standing(&log, &before, at));
+                                prop_assert_eq!(status(&log, &cells, at), status(&log, &before, at));
                             } else {
                                 all.extend(core::iter::repeat_n(now, count));
                             }
@@ -219,7 +219,7 @@ mod tests {
                 let more_ns = if remaining < limit { wait(&all, remaining + 1) } else { 0 };
                 let remaining = u32::try_from(remaining).unwrap();
                 let expected = BucketStatus { remaining, more_ns, full_ns: wait(&all, limit) };
-                prop_assert_eq!(standing(&log, &cells, at), expected);
+                prop_assert_eq!(status(&log, &cells, at), expected);
             }
         }
 
@@ -234,10 +234,10 @@ mod tests {
             let (mut cells, mut now, mut admitted) = ([Cell::NEW; CELLS_MAX], T0 + 10_000, 0u64);
             let (mut earliest, mut latest, mut used) = (now, now, Time::ZERO);
             for (step, n) in steps {
-                let before = standing(&log, &cells, now).remaining;
+                let before = status(&log, &cells, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(standing(&log, &cells, now).remaining <= before);
+                    prop_assert!(status(&log, &cells, now).remaining <= before);
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
                 if let Admission::Taken(back_at) = take(&log, &mut cells, n, now) {

@@ -34,7 +34,7 @@ pub fn give_back(window: &WindowLimit, cell: Cell, taken: Cell, n: u32) -> Cell 
 }
 
 /// The quota status at `now`.
-pub fn standing(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
+pub fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
     let Some(pair) = Pair::live(cell, window.length_ns(), now) else {
         return BucketStatus { remaining: window.limit(), more_ns: 0, full_ns: 0 };
     };
@@ -159,7 +159,7 @@ mod tests {
                 let remaining = (1..=limit).rev().find(|&n| model.fits(n, now)).unwrap_or(0);
                 let more_ns = if remaining < limit { model.wait(remaining + 1, now) } else { 0 };
                 let expected = BucketStatus { remaining, more_ns, full_ns: model.wait(limit, now) };
-                prop_assert_eq!(standing(&window, cell, at), expected);
+                prop_assert_eq!(status(&window, cell, at), expected);
             }
         }
 
@@ -196,10 +196,10 @@ mod tests {
             let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
             let (mut earliest, mut latest) = (now, now);
             for (step, n, gives_back) in steps {
-                let before = standing(&window, cell, now).remaining;
+                let before = status(&window, cell, now).remaining;
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 if step < 0 {
-                    prop_assert!(standing(&window, cell, now).remaining <= before);
+                    prop_assert!(status(&window, cell, now).remaining <= before);
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
                 match take(&window, cell, hash, n, now) {

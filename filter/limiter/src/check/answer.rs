@@ -36,9 +36,9 @@ impl Limiter {
             self.counters.add(CountedEvent::Overflowed, u32::from(hit.result.is_shared));
             self.record_end_action(hit, written, now);
             hold_ns = hit.result.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
-            let HitDecision::Fits(standing) = hit.result.decision else { continue };
-            if strictest.is_none_or(|(other, s)| self.rules.is_stricter((hit.rule, standing), (other, s))) {
-                strictest = Some((hit.rule, standing));
+            let HitDecision::Fits(bucket) = hit.result.decision else { continue };
+            if strictest.is_none_or(|(other, s)| self.rules.is_stricter((hit.rule, bucket), (other, s))) {
+                strictest = Some((hit.rule, bucket));
             }
         }
         PendingDecision { hold_ns, ..PendingDecision::of(DecisionKind::Allow, strictest) }
@@ -94,9 +94,9 @@ impl Limiter {
             longest = longer(longest, hit.rule, wait_ns);
         }
         match (longest, unpaid) {
-            (Some((rule, standing)), _) => {
+            (Some((rule, bucket)), _) => {
                 let is_banned = banned_by.is_some_and(|(by, _)| by == rule);
-                PendingDecision { is_banned, ..self.refused(rule, standing) }
+                PendingDecision { is_banned, ..self.refused(rule, bucket) }
             }
             (None, Some(rule)) => {
                 PendingDecision::refused(DecisionKind::Wait, rule, BucketStatus::refused(0))
@@ -122,9 +122,9 @@ impl Limiter {
         PendingDecision::refused(DecisionKind::Deny, rule, BucketStatus::refused(DENIED_WAIT_NS))
     }
 
-    pub(crate) fn refused(&mut self, rule: RuleIndex, standing: BucketStatus) -> PendingDecision {
+    pub(crate) fn refused(&mut self, rule: RuleIndex, bucket: BucketStatus) -> PendingDecision {
         self.counters.count(rule, |counts| &mut counts.limited);
-        PendingDecision::refused(DecisionKind::Limit, rule, standing)
+        PendingDecision::refused(DecisionKind::Limit, rule, bucket)
     }
 }
 
@@ -211,7 +211,7 @@ impl Limiter {
             else {
                 return None;
             };
-            let is_over = fixed_window::standing(&penalty.strikes, after, now).remaining == 0;
+            let is_over = fixed_window::status(&penalty.strikes, after, now).remaining == 0;
             // After the ban the count starts again at zero.
             let after = if is_over { Cell::NEW } else { after };
             slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
@@ -260,9 +260,8 @@ impl CompiledRules {
             let is_stricter = self.is_stricter((other.0.0, other.1), (known.0.0, known.1));
             if is_stricter { other } else { known }
         });
-        strictest.map(|((rule, _), standing)| {
-            Box::new(self.status(rule, standing, sent.map(|(counted, _)| counted)))
-        })
+        strictest
+            .map(|((rule, _), bucket)| Box::new(self.status(rule, bucket, sent.map(|(counted, _)| counted))))
     }
 
     /// The status of `rule`, with the policies of the other rules that counted the request.
@@ -270,11 +269,11 @@ impl CompiledRules {
     pub(crate) fn status(
         &self,
         rule: RuleIndex,
-        standing: BucketStatus,
+        bucket: BucketStatus,
         counted: impl Iterator<Item = CountedKey> + Clone,
     ) -> QuotaStatus {
         let beside = if self.sends_more { self.beside(rule, counted) } else { None };
-        QuotaStatus { rule, standing, beside }
+        QuotaStatus { rule, bucket, beside }
     }
 
     #[inline(never)]
@@ -304,7 +303,7 @@ impl CompiledRules {
 /// The rules of hits that fit, each with its quota status.
 pub(crate) fn allowed(hits: &[Hit]) -> impl Iterator<Item = (CountedKey, BucketStatus)> + Clone {
     hits.iter().filter_map(|hit| match hit.result.decision {
-        HitDecision::Fits(standing) => Some(((hit.rule, hit.key), standing)),
+        HitDecision::Fits(bucket) => Some(((hit.rule, hit.key), bucket)),
         _ => None,
     })
 }

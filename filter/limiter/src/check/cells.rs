@@ -130,17 +130,17 @@ pub(crate) fn take_cells(
 ) -> Option<HitResult> {
     let algorithm = &algorithm_at(cells.tag, algorithm);
     let taken = algorithms::take(algorithm, cells.all_mut(), hit.tag.bits(), hit.cost, now);
-    let standing = algorithms::standing(algorithm, cells.all(), now);
+    let status = algorithms::status(algorithm, cells.all(), now);
     let is_shared = cells.tag.is_overflow();
     let result = |decision| HitResult { is_shared, ..HitResult::refused(decision, cells.tag) };
     match taken {
         Admission::Taken(taken) => {
             let evicted = cells.store(slot, now)?;
-            Some(HitResult { evicted, taken: Some(taken), ..result(HitDecision::Fits(standing)) })
+            Some(HitResult { evicted, taken: Some(taken), ..result(HitDecision::Fits(status)) })
         }
         Admission::Short { wait_ns } => {
             // The same wait as for a bucket: until all of it is there.
-            let wait_ns = if wait_ns == NEVER_NS { standing.full_ns } else { wait_ns };
+            let wait_ns = if wait_ns == NEVER_NS { status.full_ns } else { wait_ns };
             Some(result(HitDecision::Short { wait_ns }))
         }
     }

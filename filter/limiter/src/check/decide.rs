@@ -81,7 +81,7 @@ impl Limiter {
                 };
                 Decision::Allow { strictest, status, shadow, hold_ns, afterwards }
             }
-            (DecisionKind::Limit | DecisionKind::Deny, Some((rule, standing))) => {
+            (DecisionKind::Limit | DecisionKind::Deny, Some((rule, bucket))) => {
                 let reason = match outcome {
                     DecisionKind::Deny => LimitReason::Deny,
                     _ if is_banned => LimitReason::Ban,
@@ -91,7 +91,7 @@ impl Limiter {
                 let tag = || hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
                 let jitter_s = self.rules.jitter_s(rule, tag);
                 let counted = hits.iter().map(|hit| (hit.rule, hit.key));
-                Decision::Refuse { reason, status: self.rules.status(rule, standing, counted), jitter_s }
+                Decision::Refuse { reason, status: self.rules.status(rule, bucket, counted), jitter_s }
             }
             // A request that has waited must not wait again: its decisions are final then, and this makes sure of it.
             (DecisionKind::Wait, Some(_)) if self.current.connectivity.may_acquire() => {

@@ -69,8 +69,8 @@ pub enum Decision {
 pub struct QuotaStatus {
     /// The strictest rule.
     pub rule: RuleIndex,
-    /// The client's quota status under that rule.
-    pub standing: BucketStatus,
+    /// The status of the client's bucket under that rule.
+    pub bucket: BucketStatus,
     /// Contents besides that rule's own policy; none in most cases.
     pub beside: Option<Box<Beside>>,
 }
@@ -134,7 +134,7 @@ impl Decision {
     pub fn strictest(&self) -> Option<(RuleIndex, BucketStatus)> {
         match self {
             Self::Allow { strictest, .. } => *strictest,
-            Self::Refuse { status, .. } => Some((status.rule, status.standing)),
+            Self::Refuse { status, .. } => Some((status.rule, status.bucket)),
             Self::Block | Self::Wait(_) | Self::Take(_) => None,
         }
     }
@@ -164,8 +164,8 @@ impl PendingDecision {
     }
 
     /// A refusal by `rule`.
-    pub(crate) fn refused(outcome: DecisionKind, rule: RuleIndex, standing: BucketStatus) -> Self {
-        Self::of(outcome, Some((rule, standing)))
+    pub(crate) fn refused(outcome: DecisionKind, rule: RuleIndex, bucket: BucketStatus) -> Self {
+        Self::of(outcome, Some((rule, bucket)))
     }
 }
 

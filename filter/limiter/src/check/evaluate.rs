@@ -223,8 +223,8 @@ impl<'a> Evaluation<'a> {
                 Ok(evicted) => evicted,
                 Err(wait_ns) => return result(hit, HitDecision::Short { wait_ns }),
             };
-        let standing = BucketStatus::allowed(after, quota, now);
-        result(hit, HitDecision::Fits(standing));
+        let status = BucketStatus::allowed(after, quota, now);
+        result(hit, HitDecision::Fits(status));
         hit.result.evicted = evicted;
     }
 

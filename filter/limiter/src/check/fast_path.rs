@@ -174,24 +174,24 @@ pub(crate) fn refused_quickly(limiter: &mut Limiter, rule: RuleIndex, denial: De
         tag = plain.found.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
     }
     limiter.counters.add(CountedEvent::LocalCacheHits, 1);
-    let standing = BucketStatus::refused(denial.until.nanos_since(now));
-    limiter.refused(rule, standing);
+    let bucket = BucketStatus::refused(denial.until.nanos_since(now));
+    limiter.refused(rule, bucket);
     let reason = if denial.is_ban { LimitReason::Ban } else { LimitReason::Limit };
     let jitter_s = limiter.rules.jitter_s(rule, || tag);
     let counted = (0..).map(RuleIndex::new).zip(limiter.rules.terms.iter().map(|terms| terms.key));
-    Decision::Refuse { reason, status: limiter.rules.status(rule, standing, counted), jitter_s }
+    Decision::Refuse { reason, status: limiter.rules.status(rule, bucket, counted), jitter_s }
 }
 
 /// The decision for [`FastPath::Passed`].
 pub(crate) fn passed(limiter: &Limiter, now: Time) -> Decision {
     let all = limiter.rules.plain.iter().flat_map(|plain| plain.rules.iter().zip(&plain.found.changes));
     let counted = all.zip(&limiter.rules.terms).zip(0..).map(|(((rule, change), terms), i)| {
-        let standing = BucketStatus::allowed(change.entry.bucket(), &rule.quota, now);
-        ((RuleIndex::new(i), terms.key), standing)
+        let bucket = BucketStatus::allowed(change.entry.bucket(), &rule.quota, now);
+        ((RuleIndex::new(i), terms.key), bucket)
     });
-    let standings = counted.clone().map(|((rule, _), standing)| (rule, standing));
+    let buckets = counted.clone().map(|((rule, _), bucket)| (rule, bucket));
     let strictest =
-        standings.reduce(|known, other| if limiter.rules.is_stricter(other, known) { other } else { known });
+        buckets.reduce(|known, other| if limiter.rules.is_stricter(other, known) { other } else { known });
     let status = if limiter.rules.sends_status { limiter.rules.status_of_allowed(counted) } else { None };
     Decision::Allow { strictest, status, shadow: Box::default(), hold_ns: 0, afterwards: Vec::new() }
 }

@@ -59,10 +59,10 @@ impl Limiter {
         let is_shared = !place.tag.is_cell();
         let released = self.change_slot(place.slot, slots, |slot| {
             let mut cells = Cells::at(slot, if is_shared { cell_of(place.tag) } else { place.tag }, 1);
-            let free_before = algorithms::standing(algorithm, cells.all(), now).remaining;
+            let free_before = algorithms::status(algorithm, cells.all(), now).remaining;
             algorithms::give_back(algorithm, cells.all_mut(), receipt, cost, now);
             if is_shared {
-                let free_now = algorithms::standing(algorithm, cells.all(), now).remaining;
+                let free_now = algorithms::status(algorithm, cells.all(), now).remaining;
                 free(slot, place.tag, free_now.saturating_sub(free_before), now);
             }
             cells.store(slot, now)

@@ -214,8 +214,8 @@ fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time
     let no_room = HitDecision::Short { wait_ns: RETRY_NS };
     let mut result = begun.unwrap_or(HitResult::refused(no_room, hit.tag));
     result.tag = hit.tag;
-    if let HitDecision::Fits(standing) = &mut result.decision {
-        *standing = BucketStatus { remaining: left.min(standing.remaining), ..*standing };
+    if let HitDecision::Fits(status) = &mut result.decision {
+        *status = BucketStatus { remaining: left.min(status.remaining), ..*status };
     }
     result
 }

@@ -88,7 +88,7 @@ impl RuleReplies {
     ) -> Option<LocalReply<'a>> {
         let LimitedClient { status, jitter_s, is_banned, is_grpc } = client;
         let place = usize::from(status.rule);
-        let numbers = numbers(rule, &status.standing, unix_ns_for(rule, host), jitter_s);
+        let numbers = numbers(rule, &status.bucket, unix_ns_for(rule, host), jitter_s);
         let is_same = |kept: &LastReply| {
             (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.beside == status.beside
         };
@@ -115,12 +115,12 @@ impl RuleReplies {
     /// Makes the response to a denied request.
     pub(super) fn denied(
         &mut self,
-        standing: &BucketStatus,
+        bucket: &BucketStatus,
         jitter_s: u32,
         is_grpc: bool,
         host: &dyn Host,
     ) -> LocalReply<'_> {
-        self.denied = host.pack(&self.answers.denied(standing, jitter_s, is_grpc));
+        self.denied = host.pack(&self.answers.denied(bucket, jitter_s, is_grpc));
         let (status, body) =
             if is_grpc { (GRPC_HTTP_STATUS, "") } else { (DENIED_STATUS, self.answers.denial.as_str()) };
         LocalReply { status, details: &self.answers.denied_details, headers: &self.denied, body }

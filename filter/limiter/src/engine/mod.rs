@@ -65,5 +65,5 @@ pub use effects::{
 pub use host::{Host, HostRules, LocalHost, reported_in_turn};
 pub use requests::OpenRequest;
 pub use responses::UpstreamResponse;
-pub use shared::{RulesMessage, SharedState, SharedValue, SharedValues, SyncContact};
+pub use shared::{PushedVersions, SharedState, SharedValue, SharedValues, SyncContact};
 pub use state::Engine;

@@ -14,7 +14,7 @@ use super::answers::RuleReplies;
 use super::effects::{ANSWER_BYTES_MAX, CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
 use super::host::Host;
 use super::reports::too_large;
-use super::shared::RulesMessage;
+use super::shared::PushedVersions;
 use super::state::{Engine, texts};
 use crate::counters::Counters;
 use crate::sync::CallPurpose;
@@ -73,26 +73,26 @@ impl Engine {
         if self.sync.is_none() {
             return;
         }
-        let message = turn.host.rules_message();
-        if message == mem::replace(&mut self.pushed.seen, message) {
+        let versions = turn.host.pushed_versions();
+        if versions == mem::replace(&mut self.pushed.seen, versions) {
             return;
         }
         let RunningRules { version, refused } = self.pushed.running;
-        if message.refused > 0 && message.refused != refused {
-            self.record_running(RunningRules { version, refused: message.refused }, turn);
+        if versions.refused > 0 && versions.refused != refused {
+            self.record_running(RunningRules { version, refused: versions.refused }, turn);
         }
-        if message.version == 0 || message.version == version {
+        if versions.version == 0 || versions.version == version {
             return;
         }
-        if let Some(rules) = turn.host.parsed(message.version) {
-            return self.take(message.version, rules, turn);
+        if let Some(rules) = turn.host.parsed(versions.version) {
+            return self.take(versions.version, rules, turn);
         }
-        let Some(bytes) = turn.host.rules(message.version) else { return };
+        let Some(bytes) = turn.host.rules(versions.version) else { return };
         if let Ok(rules) = document::parse(&bytes) {
-            self.take(message.version, rules.into(), turn);
+            self.take(versions.version, rules.into(), turn);
         } else {
             // The worker that stored it could read it. If it is still wanted, it is fetched again.
-            turn.log(LogLevel::Warn, format!("rule set {} in shared data is unreadable", message.version));
+            turn.log(LogLevel::Warn, format!("rule set {} in shared data is unreadable", versions.version));
         }
     }
 
@@ -145,10 +145,10 @@ impl Engine {
     }
 
     fn share(&mut self, version: u64, document: &[u8], host: &mut dyn Host) {
-        let message = RulesMessage { version, refused: self.pushed.running.refused };
+        let versions = PushedVersions { version, refused: self.pushed.running.refused };
         if host.set_rules(version, document) {
-            host.set_rules_message(message);
-            self.pushed.seen = message;
+            host.set_pushed_versions(versions);
+            self.pushed.seen = versions;
         }
     }
 
@@ -173,8 +173,8 @@ impl Engine {
         turn.log(LogLevel::Error, format!("rule set {version} {then}"));
         self.record_running(RunningRules { version: self.pushed.running.version, refused: version }, turn);
         turn.host.set_refusal(version, &reason(errors));
-        let message = RulesMessage { refused: version, ..turn.host.rules_message() };
-        turn.host.set_rules_message(message);
+        let versions = PushedVersions { refused: version, ..turn.host.pushed_versions() };
+        turn.host.set_pushed_versions(versions);
     }
 
     fn try_again(&mut self, trouble: String, turn: &mut EngineCall<'_>) {

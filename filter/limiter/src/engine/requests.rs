@@ -333,7 +333,7 @@ impl Engine {
         let Some(rule) = self.limiter.rules().rules().get(place) else { return RequestDecision::CONTINUE };
         let (decision, answer) = if reason == LimitReason::Deny {
             let answers = all.get_mut(place);
-            ("deny", answers.map(|answers| answers.denied(&status.standing, jitter_s, is_grpc, asking.host)))
+            ("deny", answers.map(|answers| answers.denied(&status.bucket, jitter_s, is_grpc, asking.host)))
         } else {
             let client = LimitedClient { status, jitter_s, is_banned: reason == LimitReason::Ban, is_grpc };
             ("limit", RuleReplies::limited(all, rule, client, asking.host))

@@ -125,7 +125,7 @@ impl Engine {
         let lines = response.lines(&STATED);
         let unix_ns = if lines.is_empty() { unix_ns_for(rule, host) } else { host.unix_ns() };
         let policies = policies(&self.answers, rule.response.headers.ratelimit, &status);
-        let headers = answers.quota(rule, (&status.standing, status.partition(), policies), &lines, unix_ns);
+        let headers = answers.quota(rule, (&status.bucket, status.partition(), policies), &lines, unix_ns);
         // These replace the upstream's, so that the response has one set.
         for name in lines.iter().filter_map(|(place, _)| STATED.get(*place)) {
             response.remove(name);

@@ -28,9 +28,9 @@ pub struct SyncContact {
     pub at: Time,
 }
 
-/// The workers' shared state of pushed rule sets.
+/// Versions of pushed rule sets that workers share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RulesMessage {
+pub struct PushedVersions {
     /// Version of the shared document; 0 if there is none.
     pub version: u64,
     /// The latest version that could not be used; 0 if there is none.
@@ -56,7 +56,7 @@ pub enum SharedValue {
     Fetch,
     /// Announces changes of [`SharedValue::Rules`]: eight bytes of its version, and eight of the latest
     /// refused version.
-    RulesMessage,
+    PushedVersions,
     /// The reason why a rule set was refused: eight bytes of its version, then text.
     Refusal,
     /// The pushed rule set: eight bytes of version, then the document.
@@ -183,19 +183,21 @@ pub trait SharedState {
         self.set_time(SharedValue::Fetch, at);
     }
 
-    /// The shared state of pushed rule sets.
-    fn rules_message(&mut self) -> RulesMessage {
-        let (bytes, _) = self.get(SharedValue::RulesMessage).unwrap_or((Vec::new(), Version::NONE));
-        bytes.split_first_chunk::<8>().map_or(RulesMessage::default(), |(version, refused)| RulesMessage {
-            version: u64::from_le_bytes(*version),
-            refused: refused.try_into().map_or(0, u64::from_le_bytes),
+    /// The shared versions of pushed rule sets.
+    fn pushed_versions(&mut self) -> PushedVersions {
+        let (bytes, _) = self.get(SharedValue::PushedVersions).unwrap_or((Vec::new(), Version::NONE));
+        bytes.split_first_chunk::<8>().map_or(PushedVersions::default(), |(version, refused)| {
+            PushedVersions {
+                version: u64::from_le_bytes(*version),
+                refused: refused.try_into().map_or(0, u64::from_le_bytes),
+            }
         })
     }
 
-    /// Sets the shared state of pushed rule sets.
-    fn set_rules_message(&mut self, message: RulesMessage) {
-        let bytes = [message.version.to_le_bytes(), message.refused.to_le_bytes()];
-        let _ = self.replace(SharedValue::RulesMessage, bytes.as_flattened());
+    /// Sets the shared versions of pushed rule sets.
+    fn set_pushed_versions(&mut self, versions: PushedVersions) {
+        let bytes = [versions.version.to_le_bytes(), versions.refused.to_le_bytes()];
+        let _ = self.replace(SharedValue::PushedVersions, bytes.as_flattened());
     }
 
     /// The shared reason why the rule set of this version was refused; none if there is none.

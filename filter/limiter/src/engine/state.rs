@@ -9,7 +9,7 @@ use crate::counters::Counters;
 use crate::engine::answers::{Blocked, GrpcSigns, RuleReplies};
 use crate::engine::clock::WorkerClock;
 use crate::engine::host::HostRules;
-use crate::engine::shared::RulesMessage;
+use crate::engine::shared::PushedVersions;
 use crate::limiter::Limiter;
 use crate::sync::connectivity::Connectivity;
 use weir_protocol::messages::RunningRules;
@@ -58,7 +58,7 @@ pub(super) struct Pace {
 pub(super) struct PushedRules {
     pub(super) running: RunningRules,
     /// The last announcement of other workers that was acted upon.
-    pub(super) seen: RulesMessage,
+    pub(super) seen: PushedVersions,
     /// End of the first condition of the rules in force that ends, in milliseconds since 1970.
     pub(super) next_end_ms: Option<u64>,
     /// The reason why the last fetch failed. It is logged when it changes, not at every attempt.

@@ -117,8 +117,8 @@ impl PreparedResponses {
 
     /// The headers of a denied response. They state no quota, because no bucket was read. `jitter_s` raises
     /// `Retry-After`.
-    pub fn denied(&self, standing: &BucketStatus, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
-        let after_s = retry_after_s(standing, jitter_s);
+    pub fn denied(&self, bucket: &BucketStatus, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
+        let after_s = retry_after_s(bucket, jitter_s);
         let mut headers =
             alloc::vec![("retry-after", after_s.to_string().into()), ("cache-control", "no-store".into())];
         if is_grpc {
@@ -136,9 +136,9 @@ impl PreparedResponses {
 
     /// The quota status of an allowed client. A calendar quota is whole again when its window ends, by the
     /// wall clock `unix_ns`.
-    pub fn allowed(rule: &Rule, standing: &BucketStatus, unix_ns: u64) -> BucketStatus {
-        let whole_again = |left_ns| BucketStatus { more_ns: left_ns, full_ns: left_ns, ..*standing };
-        window_left_ns(rule, unix_ns).map_or(*standing, whole_again)
+    pub fn allowed(rule: &Rule, bucket: &BucketStatus, unix_ns: u64) -> BucketStatus {
+        let whole_again = |left_ns| BucketStatus { more_ns: left_ns, full_ns: left_ns, ..*bucket };
+        window_left_ns(rule, unix_ns).map_or(*bucket, whole_again)
     }
 
     /// The rule's policy, with the part of the client's key that may be disclosed.
@@ -183,14 +183,14 @@ impl PreparedResponses {
     pub fn quota(
         &self,
         rule: &Rule,
-        (standing, partition, policies): (&BucketStatus, &[u8], String),
+        (bucket, partition, policies): (&BucketStatus, &[u8], String),
         lines: &[HeaderLine],
         unix_ns: u64,
     ) -> Vec<Header<'_>> {
         let families = rule.response.headers;
         let forms = Forms { ratelimit: families.ratelimit, triples: [families.x_ratelimit, false] };
-        let standing = Self::allowed(rule, standing, unix_ns);
-        let own = self.stated(&numbers(rule, &standing, unix_ns, 0), partition);
+        let bucket = Self::allowed(rule, bucket, unix_ns);
+        let own = self.stated(&numbers(rule, &bucket, unix_ns, 0), partition);
         if lines.is_empty() {
             return own.headers(policies, forms);
         }
@@ -297,13 +297,13 @@ fn content_type(response: &Response) -> String {
     response.content_type.as_deref().unwrap_or(default).into()
 }
 
-/// The numbers in a response, for `standing`. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
-pub fn numbers(rule: &Rule, standing: &BucketStatus, unix_ns: u64, jitter_s: u32) -> Numbers {
+/// The numbers in a response, for `bucket`. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
+pub fn numbers(rule: &Rule, bucket: &BucketStatus, unix_ns: u64, jitter_s: u32) -> Numbers {
     Numbers {
-        more_s: seconds_up(standing.more_ns),
-        retry_after_s: retry_after_s(standing, jitter_s),
-        remaining: standing.remaining,
-        reset_s: reset_s(rule, standing, unix_ns),
+        more_s: seconds_up(bucket.more_ns),
+        retry_after_s: retry_after_s(bucket, jitter_s),
+        remaining: bucket.remaining,
+        reset_s: reset_s(rule, bucket, unix_ns),
     }
 }
 
@@ -314,14 +314,14 @@ fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
     Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
 }
 
-fn retry_after_s(standing: &BucketStatus, jitter_s: u32) -> u64 {
-    seconds_up(standing.more_ns).max(1).saturating_add(jitter_s.into())
+fn retry_after_s(bucket: &BucketStatus, jitter_s: u32) -> u64 {
+    seconds_up(bucket.more_ns).max(1).saturating_add(jitter_s.into())
 }
 
-fn reset_s(rule: &Rule, standing: &BucketStatus, unix_ns: u64) -> u64 {
+fn reset_s(rule: &Rule, bucket: &BucketStatus, unix_ns: u64) -> u64 {
     match rule.response.reset {
-        Reset::Delta => seconds_up(standing.reset_ns()),
-        Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.reset_ns())),
+        Reset::Delta => seconds_up(bucket.reset_ns()),
+        Reset::Epoch => seconds_up(unix_ns.saturating_add(bucket.reset_ns())),
     }
 }
 

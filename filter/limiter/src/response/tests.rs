@@ -19,11 +19,11 @@ fn rule(response: &serde_json::Value) -> Rule {
 fn limited<'a>(
     answers: &'a PreparedResponses,
     rule: &Rule,
-    standing: &BucketStatus,
+    bucket: &BucketStatus,
     unix_ns: u64,
     jitter_s: u32,
 ) -> LimitedResponse<'a> {
-    let numbers = numbers(rule, standing, unix_ns, jitter_s);
+    let numbers = numbers(rule, bucket, unix_ns, jitter_s);
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
     let status =
         LimitedStatus { numbers, partition: &[], policies: &policies, is_grpc: false, is_banned: false };
@@ -34,11 +34,11 @@ fn limited<'a>(
 fn quota<'a>(
     answers: &'a PreparedResponses,
     rule: &Rule,
-    standing: &BucketStatus,
+    bucket: &BucketStatus,
     unix_ns: u64,
 ) -> Vec<Header<'a>> {
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
-    answers.quota(rule, (standing, &[], policies), &[], unix_ns)
+    answers.quota(rule, (bucket, &[], policies), &[], unix_ns)
 }
 
 fn value(headers: &[Header<'_>], name: &str) -> Option<String> {
@@ -48,9 +48,9 @@ fn value(headers: &[Header<'_>], name: &str) -> Option<String> {
 #[test]
 fn a_limited_response_states_when_to_retry() {
     let rule = rule(&json!({}));
-    let standing = BucketStatus { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
+    let bucket = BucketStatus { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
     let answers = PreparedResponses::of(&rule);
-    let headers = limited(&answers, &rule, &standing, 0, 0).headers;
+    let headers = limited(&answers, &rule, &bucket, 0, 0).headers;
     for (name, expected) in [
         ("retry-after", "1"),
         ("ratelimit-policy", "\"r-1\";q=10;w=4"),
@@ -84,32 +84,32 @@ fn retry_after_is_never_earlier_than_the_token() {
     let rule = rule(&json!({}));
     let answers = PreparedResponses::of(&rule);
     for more_ns in [0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, 86_400 * SECOND_NS] {
-        let standing = BucketStatus { remaining: 0, more_ns, full_ns: more_ns };
-        let exact = limited(&answers, &rule, &standing, 0, 0).headers;
+        let bucket = BucketStatus { remaining: 0, more_ns, full_ns: more_ns };
+        let exact = limited(&answers, &rule, &bucket, 0, 0).headers;
         let after: u64 = value(&exact, "retry-after").unwrap().parse().unwrap();
         assert!(after >= 1 && after * SECOND_NS >= more_ns && after * SECOND_NS <= more_ns + SECOND_NS);
-        let late = limited(&answers, &rule, &standing, 0, 7).headers;
+        let late = limited(&answers, &rule, &bucket, 0, 7).headers;
         assert_eq!(value(&late, "retry-after"), Some((after + 7).to_string()));
         let others = |headers: &[Header<'_>]| {
             let others = headers.iter().filter(|(name, _)| *name != "retry-after");
             others.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
         };
         assert_eq!(others(&exact), others(&late), "the quota headers stay exact");
-        let denied = answers.denied(&standing, 7, false);
+        let denied = answers.denied(&bucket, 7, false);
         assert_eq!(value(&denied, "retry-after"), Some((after + 7).to_string()));
     }
 }
 
 #[test]
 fn families_and_the_form_of_reset_are_the_rules_choice() {
-    let standing = BucketStatus { remaining: 4, more_ns: 5, full_ns: 2 * SECOND_NS };
+    let bucket = BucketStatus { remaining: 4, more_ns: 5, full_ns: 2 * SECOND_NS };
     let epoch = rule(&json!({"headers": ["x_ratelimit"], "reset": "epoch"}));
     let answers = PreparedResponses::of(&epoch);
-    let headers = quota(&answers, &epoch, &standing, 1_700_000_000 * SECOND_NS);
+    let headers = quota(&answers, &epoch, &bucket, 1_700_000_000 * SECOND_NS);
     assert_eq!(value(&headers, "x-ratelimit-reset").as_deref(), Some("1700000002"));
     assert_eq!(headers.len(), 3);
     let none = rule(&json!({"headers": []}));
-    assert!(quota(&PreparedResponses::of(&none), &none, &standing, 0).is_empty());
+    assert!(quota(&PreparedResponses::of(&none), &none, &bucket, 0).is_empty());
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn a_policy_states_its_unit_unless_it_is_requests() {
         let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         let rules = errors.into_result(rules).unwrap();
         let rule = &rules.rules()[0];
-        let standing = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
+        let bucket = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
         let answers = PreparedResponses::of(rule);
-        let headers = quota(&answers, rule, &standing, 0);
+        let headers = quota(&answers, rule, &bucket, 0);
         (value_of(&headers, "ratelimit-policy"), value_of(&headers, "ratelimit"))
     };
     for (fields, policy, left) in [
@@ -182,8 +182,8 @@ fn value_of(headers: &[Header<'_>], name: &str) -> String {
 fn the_body_is_a_problem() {
     let rule = rule(&json!({"status": 430, "content_type": "application/json"}));
     let answers = PreparedResponses::of(&rule);
-    let standing = BucketStatus { remaining: 0, more_ns: 1, full_ns: 1 };
-    let limited = limited(&answers, &rule, &standing, 0, 0);
+    let bucket = BucketStatus { remaining: 0, more_ns: 1, full_ns: 1 };
+    let limited = limited(&answers, &rule, &bucket, 0, 0);
     let body: serde_json::Value = serde_json::from_str(&limited.body).unwrap();
     assert_eq!(body["status"], 430);
     assert_eq!(body["violated-policies"], json!(["r-1"]));
@@ -197,8 +197,8 @@ fn body_and_headers_are_the_rules_choice() {
         "set_headers": {"X-Why": "{{rule}} {{retry_after}}", "cache-control": "private", "x-ratelimit-limit": "few"},
     }));
     let answers = PreparedResponses::of(&rule);
-    let standing = BucketStatus { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
-    let limited = limited(&answers, &rule, &standing, 1_700_000_000 * SECOND_NS, 3);
+    let bucket = BucketStatus { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
+    let limited = limited(&answers, &rule, &bucket, 1_700_000_000 * SECOND_NS, 3);
     assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, again at 1700000002");
     for (name, expected) in [
         ("x-why", "r-1 5"),
@@ -214,7 +214,7 @@ fn body_and_headers_are_the_rules_choice() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), limited.headers.len(), "each name once");
-    assert!(quota(&answers, &rule, &standing, 0).iter().all(|(name, _)| *name != "x-why"));
+    assert!(quota(&answers, &rule, &bucket, 0).iter().all(|(name, _)| *name != "x-why"));
 }
 
 #[test]
@@ -238,10 +238,10 @@ fn a_reset_is_the_next_token_or_the_full_bucket() {
 fn a_clear_part_of_the_key_is_the_partition_key() {
     let rule = rule(&json!({}));
     let answers = PreparedResponses::of(&rule);
-    let standing = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
+    let bucket = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
     for (part, encoded) in [("abc", "YWJj"), ("abcd", "YWJjZA=="), ("\u{e9}\"", "w6ki")] {
         let headers =
-            answers.quota(&rule, (&standing, part.as_bytes(), answers.policy(part.as_bytes())), &[], 0);
+            answers.quota(&rule, (&bucket, part.as_bytes(), answers.policy(part.as_bytes())), &[], 0);
         assert_eq!(value_of(&headers, "ratelimit-policy"), format!("\"r-1\";q=10;w=4;pk=:{encoded}:"));
         assert_eq!(value_of(&headers, "ratelimit"), format!("\"r-1\";r=7;t=1;pk=:{encoded}:"));
     }
@@ -254,8 +254,8 @@ fn merged(theirs: &[(&'static str, &str)]) -> [String; 8] {
     let answers = PreparedResponses::of(&rule);
     let lines: Vec<HeaderLine> =
         theirs.iter().map(|(name, value)| (place_of(name), value.as_bytes().to_vec())).collect();
-    let standing = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: 2 * SECOND_NS };
-    let own = (&standing, &[][..], answers.policy(&[]));
+    let bucket = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: 2 * SECOND_NS };
+    let own = (&bucket, &[][..], answers.policy(&[]));
     let headers = answers.quota(&rule, own, &lines, 1_700_000_000 * SECOND_NS);
     let mut names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();

@@ -341,7 +341,7 @@ fn take_back(watch: &mut WatchList, keys: &[ReportedKey]) {
     unreport(watch, keys);
     for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
         if let Some(key) = watch.get_mut(reported.place.tag.bits()) {
-            key.unreport_asked(reported.asked.wrapping_sub(reported.asked_recently));
+            key.restore_unreported(reported.asked.wrapping_sub(reported.asked_recently));
         }
     }
 }

@@ -160,7 +160,7 @@ impl Limiter {
         let Some(key) = self.watch.get_mut(tag) else { return };
         (key.asked_unadded, key.dirty) = (0, false);
         let (dirty_since, is_warm) = (key.dirty_since, key.is_warm());
-        let asked_recently = key.report_asked();
+        let asked_recently = key.take_unreported();
         let ahead = match want {
             None => 0,
             Some(Want::Ahead(ahead)) => ahead,

@@ -315,7 +315,7 @@ mod tests {
                 assert!(list.touch(&key(n), if n == 7 { 50 } else { 1 }, None, now));
             }
             for tag in list.due(bytes_for(4), now, |_, tokens, _| tokens) {
-                list.get_mut(tag).unwrap().report_asked();
+                list.get_mut(tag).unwrap().take_unreported();
                 named[usize::try_from(tag).unwrap()] += 1;
             }
         }

@@ -132,7 +132,7 @@ impl WatchedKey {
     }
 
     /// Returns the demand that no report contains, and counts it as reported from now on.
-    pub(crate) fn report_asked(&mut self) -> u64 {
+    pub(crate) fn take_unreported(&mut self) -> u64 {
         self.unconfirmed = 0;
         self.asked.wrapping_sub(core::mem::replace(&mut self.sent, self.asked))
     }
@@ -142,8 +142,8 @@ impl WatchedKey {
         bytes_of(self.name.value.as_bytes())
     }
 
-    /// Undoes a failed report, which was the first to contain the demand after `from`.
-    pub(crate) fn unreport_asked(&mut self, from: u64) {
+    /// Restores the unreported demand after a failed report, which was the first to contain what came after `from`.
+    pub(crate) fn restore_unreported(&mut self, from: u64) {
         let (unsent, known) = (self.asked.wrapping_sub(from), self.asked.wrapping_sub(self.sent));
         // Not if even more is unreported already, or if the key was dropped and added again.
         if (known..u64::MAX / 2).contains(&unsent) {
@@ -208,7 +208,7 @@ impl WatchedKey {
     pub(super) fn take_over(&mut self, other: &mut Self) {
         let unadded = core::mem::take(&mut other.asked_unadded);
         self.asked_unadded = self.asked_unadded.saturating_add(unadded);
-        self.asked = self.asked.wrapping_add(other.report_asked());
+        self.asked = self.asked.wrapping_add(other.take_unreported());
         (other.answered, other.reported) = (other.asked, other.asked);
         (self.cost, self.dearest) = (other.cost, other.dearest.max(self.dearest));
         self.touched_at = self.touched_at.max(other.touched_at);

@@ -57,9 +57,9 @@ impl Key {
                 algorithms::give_back(&self.algorithm, &mut self.cells, self.receipt, n, now);
                 self.took(self.receipt)
             }
-            "standing" => {
+            "status" => {
                 let BucketStatus { remaining, more_ns, full_ns } =
-                    algorithms::standing(&self.algorithm, &self.cells, now);
+                    algorithms::status(&self.algorithm, &self.cells, now);
                 format!("{remaining} {more_ns} {full_ns}")
             }
             other => panic!("{other}"),
@@ -81,7 +81,7 @@ impl Key {
             let what = ["take", "take", "take", "take", "take", "take", "charge", "give_back"];
             let what = what[usize::try_from(rnd.below(8)).unwrap()];
             let time = Time::from_nanos(now);
-            let found = self.does(what, time, n) + &self.does("standing", time, 0);
+            let found = self.does(what, time, n) + &self.does("status", time, 0);
             taken += u32::from(found.starts_with("taken") || found.starts_with("held"));
             for byte in found.bytes() {
                 digest = (digest.rotate_left(5) ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -106,7 +106,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         None => Some(Response::default()),
     };
     if after.is_some() {
-        record_cost_after_response(kind, &fields);
+        refuse_cost_after_response(kind, &fields);
     }
     let object = fields.object();
     fields.finish_with(&|name, value| meant::of_rule(object, name, value));
@@ -146,9 +146,9 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     Some(rules)
 }
 
-/// Records an error for a rule that gives out turns or counts requests in flight: it cannot charge a cost that
-/// is known only with the response.
-fn record_cost_after_response(kind: AlgorithmName, fields: &Fields<'_>) {
+/// Refuses a cost that is known only with the response, if the rule gives out turns or counts requests in
+/// flight: it cannot charge it.
+fn refuse_cost_after_response(kind: AlgorithmName, fields: &Fields<'_>) {
     if matches!(kind, AlgorithmName::LeakyBucket | AlgorithmName::Concurrency) {
         fields.record_at(
             "cost",

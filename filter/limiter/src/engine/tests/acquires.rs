@@ -52,7 +52,7 @@ fn an_epoch_that_expires_twice_is_not_acquired_again() {
 /// A weir-sync without its store asks no budget, so the rule's `on_sync_loss` decides.
 // I6
 #[test]
-fn an_answer_without_the_store_is_no_answer() {
+fn a_reply_without_the_store_leaves_the_rule_to_decide() {
     for (on_sync_loss, expected) in [("deny", "503"), ("local", "continue")] {
         let (mut host, mut open) = (host(), OpenRequest::new(5));
         let rule = format!(r#"{STRICT}, "on_sync_loss": "{on_sync_loss}""#);

@@ -8,7 +8,7 @@ fn fetch_of_7(engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall 
     fetch_of(7, &Allowance::Warm, engine, host, now)
 }
 
-/// The fetch that the engine makes when it is told to run this rule set; each key that it reports gets `allowance`.
+/// The engine's fetch of a rule set that weir-sync announced; each key that it reports gets `allowance`.
 fn fetch_of(
     version: u64,
     allowance: &Allowance,
@@ -119,9 +119,9 @@ fn a_failed_fetch_is_repeated_at_doubling_intervals() {
     }
 }
 
-/// A ban of which weir-sync has lost all knowledge ends all the same, and so does a tier.
+/// A ban or a tier ends at its time, also if weir-sync has lost it since.
 #[test]
-fn conditions_end_by_themselves_at_every_worker() {
+fn bans_and_tiers_end_by_themselves_at_every_worker() {
     const END_MS: u64 = 1_795_435_200_000;
     let mut host = host();
     let [mut engine, mut other] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut host).0);

@@ -83,8 +83,8 @@ fn missing_limit_refuses_incomplete_requests_at_once() {
     assert_eq!((lacks.counters().take_rule(0).limited, lacks.counters().take_rule(0).limited), (6, 0));
     let (mut limiter, mut slots) = (limiter(rules(&by_both("limit")), None), LocalSlots::new(64));
     let refused = limiter.decide(&mut Asks::default(), &mut slots, T0);
-    let standing = BucketStatus { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
-    assert_eq!(refused.strictest(), Some((RuleIndex::new(0), standing)));
+    let status = BucketStatus { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
+    assert_eq!(refused.strictest(), Some((RuleIndex::new(0), status)));
     // It took nothing from any rule.
     assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome(), DecisionKind::Allow);
 }

@@ -41,7 +41,7 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
     limiter.replace_rules(rules(&json!([rule("new", "1/h", 9), rule("a", "1/h", 5)])));
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
     assert_eq!(
-        decision.strictest().map(|(rule, standing)| (rule, standing.remaining)),
+        decision.strictest().map(|(rule, status)| (rule, status.remaining)),
         Some((RuleIndex::new(1), 1))
     );
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 1);

@@ -30,9 +30,9 @@ fn every_algorithm_gives_its_limit_once_per_period() {
         assert_eq!(through(&mut limiter, &mut slots, 25, T0), limit, "{algorithm}");
         assert_eq!(through(&mut limiter, &mut slots, 25, T0 + 2 * SECOND_NS), limit, "{algorithm}");
         let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2 * SECOND_NS);
-        let (_, standing) = refused.strictest().unwrap();
-        assert!((1..=2 * SECOND_NS).contains(&standing.more_ns), "{algorithm}: {standing:?}");
-        let back = T0 + 2 * SECOND_NS + standing.more_ns;
+        let (_, status) = refused.strictest().unwrap();
+        assert!((1..=2 * SECOND_NS).contains(&status.more_ns), "{algorithm}: {status:?}");
+        let back = T0 + 2 * SECOND_NS + status.more_ns;
         assert!(
             !allows(&mut limiter, &mut slots, "192.0.2.1", Time::from_nanos(back.as_nanos() - 1)),
             "{algorithm}"
@@ -165,8 +165,8 @@ fn penalized() -> Value {
 fn a_client_limited_again_and_again_is_banned() {
     let (mut limiter, mut slots) = (limiter(rules(&json!([penalized()])), Some(1)), LocalSlots::new(4));
     assert_eq!(through(&mut limiter, &mut slots, 4, T0), 1);
-    let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 5 * SECOND_NS).strictest().unwrap().1;
-    assert_eq!(standing.more_ns, 595 * SECOND_NS, "banned, although the bucket is full again");
+    let status = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 5 * SECOND_NS).strictest().unwrap().1;
+    assert_eq!(status.more_ns, 595 * SECOND_NS, "banned, although the bucket is full again");
     assert!(allows(&mut limiter, &mut slots, "192.0.2.2", T0), "another key is not");
     // It is reported until a report is answered.
     let first = limiter.report(&mut slots, true, T0 + 5 * SECOND_NS).unwrap();

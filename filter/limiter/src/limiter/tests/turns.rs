@@ -60,8 +60,8 @@ fn each_request_acquires_its_turn_and_is_held_until_then() {
         let key = &report.keys[0];
         assert_eq!((key.admitted, key.ahead), (0, 1));
         epochs.push(key.epoch);
-        let (hold_ms, standing) = held(&decision);
-        assert_eq!((hold_ms, standing.remaining), (Some(wait_ms), left));
+        let (hold_ms, status) = held(&decision);
+        assert_eq!((hold_ms, status.remaining), (Some(wait_ms), left));
         assert!(afterwards(decision).is_empty());
     }
     epochs.sort_unstable();
@@ -77,8 +77,8 @@ fn an_expensive_request_acquires_several_turns_or_none() {
     let (report, decision) = acquires(&mut limiter, &mut slots, (3, 100, 0), T0);
     assert_eq!((report.keys[0].ahead, held(&decision).0), (3, Some(100)));
     let (_, decision) = acquires(&mut limiter, &mut slots, (0, 300, 0), T0);
-    let standing = held(&decision).1;
-    assert_eq!(standing.more_ns, 300 * MS);
+    let status = held(&decision).1;
+    assert_eq!(status.more_ns, 300 * MS);
     let two = limiter.decide(&mut Two, &mut slots, T0 + 500 * MS);
     assert_eq!(two.outcome(), DecisionKind::Limit, "two of three have no place in a queue of four");
 }
@@ -104,9 +104,9 @@ fn a_peek_acquires_no_turn_and_states_the_next() {
         limiter.current.only_asks = true;
         let (report, decision) = acquires(&mut limiter, &mut slots, (0, wait_ms, left), T0);
         assert_eq!(report.keys[0].ahead, 0);
-        let (hold, standing) = held(&decision);
-        assert_eq!((hold, standing.remaining), (hold_ms, remaining));
-        assert!(hold.is_some() || standing.more_ns == 50 * MS, "{standing:?}");
+        let (hold, status) = held(&decision);
+        assert_eq!((hold, status.remaining), (hold_ms, remaining));
+        assert!(hold.is_some() || status.more_ns == 50 * MS, "{status:?}");
     }
 }
 
