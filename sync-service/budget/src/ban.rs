@@ -61,7 +61,7 @@ pub struct Bans {
 /// has room.
 pub const ORDERED_MAX: usize = 2_000;
 
-/// A question to the store: takes the keys that were banned here, and asks for the fleet's list.
+/// A question to the store: adds the keys that were banned or reset here, and asks for the fleet's list.
 #[derive(Debug)]
 pub struct BanListing {
     items: Vec<BannedKey>,
@@ -198,13 +198,14 @@ impl Bans {
         let now_us = micros(now);
         self.expire(now_us);
         // Operators' bans come first.
-        let of = |is_order: bool| self.unshared.iter().filter(move |(_, known)| **known == is_order);
+        let of =
+            |is_by_operator: bool| self.unshared.iter().filter(move |(_, known)| **known == is_by_operator);
         let unshared = of(true).chain(of(false)).take(SHARED_MAX);
-        let keys = unshared.filter_map(|(id, is_order)| {
+        let keys = unshared.filter_map(|(id, is_by_operator)| {
             let stands = self.list.stands(id)?;
             let state = match stands.is_forgotten {
                 true => BanState::Forgotten,
-                false if *is_order => BanState::Ordered,
+                false if *is_by_operator => BanState::BannedByOperator,
                 false => BanState::Banned,
             };
             Some(BannedKey { id: id.clone(), for_ms: remaining_ms(stands.until_us, now_us), state })

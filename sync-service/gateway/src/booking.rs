@@ -12,12 +12,12 @@ use super::worker::Worker;
 impl Gateway {
     /// Charges what has happened. The decision is to limit if it did not fit; the excess becomes debt.
     pub(super) async fn charge(&self, ask: &mut CheckRequest, patience: &mut Patience) -> CheckReply {
-        let verdict = self.decide(ask, patience).await.0;
-        if verdict.decision != CheckDecision::Limit {
-            return verdict;
+        let reply = self.decide(ask, patience).await.0;
+        if reply.decision != CheckDecision::Limit {
+            return reply;
         }
         match self.book(Booking::Charge, ask, patience).await {
-            Ok(()) => self.with_figures(verdict, ask, patience).await,
+            Ok(()) => self.with_figures(reply, ask, patience).await,
             Err(failed) => *failed,
         }
     }
@@ -25,9 +25,9 @@ impl Gateway {
     /// Refunds tokens. The decision is to allow, unless the request is on the `deny` list or the refund fails.
     pub(super) async fn refund(&self, ask: &mut CheckRequest, patience: &mut Patience) -> CheckReply {
         let mut peek = CheckRequest { hits: 0, purpose: CheckPurpose::Peek, ..ask.clone() };
-        let verdict = self.decide(&mut peek, patience).await.0;
-        if matches!(verdict.decision, CheckDecision::Block | CheckDecision::Deny) {
-            return verdict;
+        let reply = self.decide(&mut peek, patience).await.0;
+        if matches!(reply.decision, CheckDecision::Block | CheckDecision::Deny) {
+            return reply;
         }
         if let Err(failed) = self.book(Booking::Refund, ask, patience).await {
             return *failed;
@@ -43,7 +43,7 @@ impl Gateway {
     /// too much would state 0.
     pub(super) async fn with_figures(
         &self,
-        mut verdict: CheckReply,
+        mut reply: CheckReply,
         ask: &CheckRequest,
         patience: &mut Patience,
     ) -> CheckReply {
@@ -53,17 +53,17 @@ impl Gateway {
             })
         };
         // The tokens that a strict rule has here are not those that its budget has.
-        if verdict.rule.as_deref().and_then(is_strict) != Some(false) {
-            return verdict;
+        if reply.rule.as_deref().and_then(is_strict) != Some(false) {
+            return reply;
         }
         let mut peek = CheckRequest { hits: 0, purpose: CheckPurpose::Peek, reserve_s: None, ..ask.clone() };
         let seen = self.decide(&mut peek, patience).await.0;
-        if let (Some(standing), Some(seen)) =
-            (&mut verdict.standing, seen.standing.filter(|_| seen.rule == verdict.rule))
+        if let (Some(status), Some(seen)) =
+            (&mut reply.quota_status, seen.quota_status.filter(|_| seen.rule == reply.rule))
         {
-            (standing.remaining, standing.reset_after) = (seen.remaining, seen.reset_after);
+            (status.remaining, status.reset_after) = (seen.remaining, seen.reset_after);
         }
-        verdict
+        reply
     }
 
     /// Settles a reservation at the cost of `cost` requests.

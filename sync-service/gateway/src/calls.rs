@@ -75,7 +75,7 @@ impl Gateway {
             Some(check) => self.answer_per_unit(asked, check).await,
             None => Ok(asked.never()),
         };
-        asked.verdict(&answer)
+        asked.reply(&answer)
     }
 
     async fn answer_per_unit(&self, asked: &PerUnit, check: LimitCheck) -> Result<LimitAnswer, StoreError> {

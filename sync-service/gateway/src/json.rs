@@ -30,13 +30,13 @@ const RESERVATION_BYTES_MAX: usize = 256;
 const HITS_MAX: u32 = 1_000_000;
 
 /// Parses one check or a list of checks. Each error has its place.
-pub fn asks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
+pub fn checks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
     all(value, ask)
 }
 
 /// Parses the request of one check.
 pub fn request(value: &Value) -> Result<Box<dyn Request>, Vec<ConfigError>> {
-    Ok(Box::new(asks(value)?.pop().unwrap_or_default()))
+    Ok(Box::new(checks(value)?.pop().unwrap_or_default()))
 }
 
 /// Parses one settlement or a list of settlements.
@@ -245,31 +245,31 @@ pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Val
 }
 
 /// JSON of a decision.
-pub fn verdict(verdict: &CheckReply) -> Value {
+pub fn reply(reply: &CheckReply) -> Value {
     let headers: Map<String, Value> =
-        verdict.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+        reply.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let mut answer = json!({
-        "decision": verdict.decision.as_str(),
-        "status": verdict.status,
+        "decision": reply.decision.as_str(),
+        "status": reply.status,
         "headers": headers,
     });
     let mut add = |name: &str, value: Value| answer[name] = value;
-    if let Some(rule) = &verdict.rule {
+    if let Some(rule) = &reply.rule {
         add("rule", rule.as_str().into());
     }
-    if verdict.decision != CheckDecision::Allow {
-        add("body", verdict.body.as_str().into());
+    if reply.decision != CheckDecision::Allow {
+        add("body", reply.body.as_str().into());
     }
-    if let Some(seconds) = verdict.retry_after_s() {
+    if let Some(seconds) = reply.retry_after_s() {
         add("retry_after_s", seconds.into());
     }
-    if let Some(reservation) = &verdict.reservation {
+    if let Some(reservation) = &reply.reservation {
         add("reservation", reservation.as_str().into());
     }
-    if let Some(standing) = &verdict.standing {
-        add("limit", standing.limit.into());
-        add("remaining", standing.remaining.into());
-        add("reset_s", seconds_up(standing.reset_after).into());
+    if let Some(quota_status) = &reply.quota_status {
+        add("limit", quota_status.limit.into());
+        add("remaining", quota_status.remaining.into());
+        add("reset_s", seconds_up(quota_status.reset_after).into());
     }
     answer
 }
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn claims_are_bounded_in_their_number_and_their_names() {
-        let asked = |claims: Value| asks(&json!({"claims": claims}));
+        let asked = |claims: Value| checks(&json!({"claims": claims}));
         let good = asked(nested(&[(4, "a"), (25, "b")])).unwrap();
         assert_eq!(good[0].claims.len(), PAIRS_MAX);
         let many = asked(nested(&[(101, "a"), (100, "b")])).unwrap_err();

@@ -228,11 +228,11 @@ impl Gateway {
     /// time limit of one request. Reservations count for `asker`, if several callers share them.
     pub async fn check_all(&self, asks: Vec<CheckRequest>, asker: Option<&str>) -> Vec<CheckReply> {
         let mut patience = Patience::of(2 * self.timeout);
-        let mut verdicts = Vec::with_capacity(asks.len());
+        let mut replies = Vec::with_capacity(asks.len());
         for ask in asks {
-            verdicts.push(self.check_with(ask, asker, &mut patience).await);
+            replies.push(self.check_with(ask, asker, &mut patience).await);
         }
-        verdicts
+        replies
     }
 
     async fn check_with(
@@ -246,11 +246,11 @@ impl Gateway {
             CheckPurpose::Refund => return Box::pin(self.refund(&mut ask, patience)).await,
             CheckPurpose::Take | CheckPurpose::Peek => {}
         }
-        let verdict = self.check_as_is(&mut ask, asker, patience).await;
-        if verdict.decision == CheckDecision::Limit && ask.hits > 1 {
-            return Box::pin(self.with_figures(verdict, &ask, patience)).await;
+        let reply = self.check_as_is(&mut ask, asker, patience).await;
+        if reply.decision == CheckDecision::Limit && ask.hits > 1 {
+            return Box::pin(self.with_figures(reply, &ask, patience)).await;
         }
-        verdict
+        reply
     }
 
     async fn check_as_is(
@@ -264,13 +264,13 @@ impl Gateway {
             Ok(room) => room,
             Err(full) => return CheckReply::without_room(&full),
         };
-        let (mut verdict, worker, open) = self.decide(ask, patience).await;
-        if verdict.decision == CheckDecision::Allow {
+        let (mut reply, worker, open) = self.decide(ask, patience).await;
+        if reply.decision == CheckDecision::Allow {
             let expires_at = self.now() + u64::from(reserve_s) * SECOND_NS;
             let reserved = Reservation { worker, open, hits: ask.hits, asker: None };
-            verdict.reservation = Some(self.reservations.keep(room, reserved, expires_at));
+            reply.reservation = Some(self.reservations.keep(room, reserved, expires_at));
         }
-        verdict
+        reply
     }
 
     /// Charges the actual cost of a request whose check reserved an estimate, and refunds the rest. Any excess
@@ -293,15 +293,15 @@ impl Gateway {
         let (mut waiting, mut next) = self.begin(ask);
         loop {
             match next {
-                CheckStep::Answer(verdict) => {
+                CheckStep::Answer(reply) => {
                     waiting.is_over = true;
                     let open = std::mem::replace(&mut waiting.open, OpenRequest::new(0));
-                    return (verdict, waiting.number, open);
+                    return (reply, waiting.number, open);
                 }
-                CheckStep::Hold(verdict, turn) => {
+                CheckStep::Hold(reply, turn) => {
                     // An error would mean that its worker has ended.
                     let _ = turn.await;
-                    next = CheckStep::Answer(verdict);
+                    next = CheckStep::Answer(reply);
                 }
                 CheckStep::Take(acquire) => {
                     let taken = self.take(&acquire, patience).await;

@@ -173,24 +173,24 @@ impl PerUnit {
     }
 
     /// Decision for the store's answer, or for its failure.
-    pub(super) fn verdict(&self, answer: &Result<LimitAnswer, StoreError>) -> CheckReply {
+    pub(super) fn reply(&self, answer: &Result<LimitAnswer, StoreError>) -> CheckReply {
         let Ok(answer) = answer else {
             return CheckReply { rule: Some(PER_UNIT.into()), ..CheckReply::without_rules() };
         };
-        let standing = RuleQuotaStatus {
+        let quota_status = RuleQuotaStatus {
             limit: self.requests.into(),
             remaining: answer.remaining.into(),
             reset_after: answer.reset_after,
             retry_after: answer.retry_after,
             window: Some(Duration::from_secs(self.window_s.into())),
         };
-        let verdict = CheckReply { standing: Some(standing), ..CheckReply::allowed() };
+        let reply = CheckReply { quota_status: Some(quota_status), ..CheckReply::allowed() };
         if answer.is_allowed {
-            return verdict;
+            return reply;
         }
         let retry_after = seconds_up(answer.retry_after).max(1).to_string();
         let headers = vec![("retry-after".to_owned(), retry_after)];
-        CheckReply { decision: CheckDecision::Limit, status: 429, headers, ..verdict }
+        CheckReply { decision: CheckDecision::Limit, status: 429, headers, ..reply }
     }
 }
 

@@ -47,7 +47,7 @@ pub struct CheckReply {
     /// Body of the response to a refused client.
     pub body: String,
     /// Quota status of the client. None without a rule, or if the rule could not be checked.
-    pub(crate) standing: Option<RuleQuotaStatus>,
+    pub(crate) quota_status: Option<RuleQuotaStatus>,
     /// Name of the reservation, if the check requested one and was allowed.
     pub reservation: Option<String>,
     /// Reason why the check is impossible, whatever is left of the quota.
@@ -79,8 +79,8 @@ impl CheckReply {
             let header = self.headers.iter().find(|(name, _)| name == "retry-after");
             header.and_then(|(_, seconds)| seconds.parse().ok())
         };
-        let standing = self.standing.map(|standing| seconds_up(standing.retry_after).max(1));
-        standing.or_else(of_headers)
+        let of_quota = self.quota_status.map(|status| seconds_up(status.retry_after).max(1));
+        of_quota.or_else(of_headers)
     }
 
     /// Refusal because the rules are not known yet.
@@ -110,7 +110,7 @@ impl CheckReply {
             status: 200,
             headers: Vec::new(),
             body: String::new(),
-            standing: None,
+            quota_status: None,
             reservation: None,
             unsupported: None,
         }
@@ -151,18 +151,18 @@ impl DecisionDetails {
     }
 
     /// Decision and quota status, without the response.
-    pub(super) fn verdict(&self, rules: &RuleSet, unix_ns: u64) -> CheckReply {
-        let mut verdict = CheckReply { decision: self.decision, ..CheckReply::allowed() };
-        let Some((index, figures)) = self.strictest else { return verdict };
-        let Some(rule) = rules.rules().get(index) else { return verdict };
-        verdict.rule = Some(rule.name.clone());
+    pub(super) fn reply(&self, rules: &RuleSet, unix_ns: u64) -> CheckReply {
+        let mut reply = CheckReply { decision: self.decision, ..CheckReply::allowed() };
+        let Some((index, figures)) = self.strictest else { return reply };
+        let Some(rule) = rules.rules().get(index) else { return reply };
+        reply.rule = Some(rule.name.clone());
         if self.decision != CheckDecision::Deny {
-            verdict.standing = Some(self.standing(rule, &figures, unix_ns));
+            reply.quota_status = Some(self.quota_status(rule, &figures, unix_ns));
         }
-        verdict
+        reply
     }
 
-    fn standing(&self, rule: &Rule, figures: &Figures, unix_ns: u64) -> RuleQuotaStatus {
+    fn quota_status(&self, rule: &Rule, figures: &Figures, unix_ns: u64) -> RuleQuotaStatus {
         let shown = match self.decision {
             CheckDecision::Allow => PreparedResponses::allowed(rule, figures, unix_ns),
             _ => *figures,

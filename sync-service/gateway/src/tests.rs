@@ -177,11 +177,11 @@ async fn its_first_answer_knows_the_fleet() {
     let tried = Tried::begun(&json!({"rules": [rule("orders", &deny)]})).await;
     let first = async {
         loop {
-            let verdict = tried.check("/orders", false).await;
-            if verdict.rule.is_some() {
-                return verdict.decision;
+            let reply = tried.check("/orders", false).await;
+            if reply.rule.is_some() {
+                return reply.decision;
             }
-            assert_eq!(verdict.decision, CheckDecision::Deny, "before it knows its rules");
+            assert_eq!(reply.decision, CheckDecision::Deny, "before it knows its rules");
             sleep(Duration::from_millis(1)).await;
         }
     };
@@ -193,8 +193,8 @@ async fn rules_that_it_cannot_read_let_nothing_through() {
     let tried =
         Tried::begun(&json!({"rules": [rule("orders", &json!({"rate": "1/s", "of": "tomorrow"}))]})).await;
     tried.until(|gateway| gateway.has_reported.load(Ordering::Acquire)).await;
-    let verdict = tried.check("/orders", false).await;
-    assert_eq!((verdict.decision, verdict.rule), (CheckDecision::Deny, None));
+    let reply = tried.check("/orders", false).await;
+    assert_eq!((reply.decision, reply.rule), (CheckDecision::Deny, None));
     assert!(!tried.gateway.is_ready());
 }
 
@@ -209,7 +209,7 @@ async fn a_peek_is_not_held_against_its_client() {
         assert_eq!(tried.check("/login", true).await.decision, CheckDecision::Limit);
         assert_eq!(tried.check("/shadow", true).await.decision, CheckDecision::Allow);
     }
-    let wait = tried.check("/login", false).await.standing.unwrap().retry_after;
+    let wait = tried.check("/login", false).await.quota_status.unwrap().retry_after;
     assert!(wait < Duration::from_mins(2), "{wait:?}");
     for _ in 0..3 {
         tried.check("/shadow", false).await;
@@ -225,8 +225,8 @@ async fn the_status_of_a_strict_quota_is_its_budgets_level() {
     let strict = json!({"rate": "5/h", "burst": 5, "strict": true});
     let tried = Tried::ready(json!([rule("login", &strict)])).await;
     let status = async |is_peek| {
-        let standing = tried.check("/login", is_peek).await.standing.expect("a standing");
-        (standing.remaining, standing.reset_after.as_secs().div_ceil(60))
+        let quota_status = tried.check("/login", is_peek).await.quota_status.expect("a quota status");
+        (quota_status.remaining, quota_status.reset_after.as_secs().div_ceil(60))
     };
     for _ in 0..3 {
         assert_eq!(status(true).await, (4, 12), "a peek at a fresh key");

@@ -291,8 +291,8 @@ impl WorkerState {
             // Nobody will settle the actual cost.
             self.engine.keep_estimates(open, &mut self.host, now);
         }
-        let verdict = ruled.map(|ruled| ruled.verdict(self.engine.rules(), unix_ns()));
-        let mut verdict = verdict.unwrap_or_else(CheckReply::allowed);
+        let reply = ruled.map(|ruled| ruled.reply(self.engine.rules(), unix_ns()));
+        let mut reply = reply.unwrap_or_else(CheckReply::allowed);
         let is_held = match step {
             Owned::Call(call) => return CheckStep::Call(call),
             Owned::Take(take) => {
@@ -303,18 +303,18 @@ impl WorkerState {
                 );
             }
             Owned::Answer { status, headers, body } => {
-                return CheckStep::Answer(CheckReply { status, headers, body, ..verdict });
+                return CheckStep::Answer(CheckReply { status, headers, body, ..reply });
             }
             Owned::Hold => true,
             Owned::Continue => false,
         };
-        self.engine.add_headers(open, &mut ReplyHeaders(&mut verdict.headers), &mut self.host);
+        self.engine.add_headers(open, &mut ReplyHeaders(&mut reply.headers), &mut self.host);
         if !is_held {
-            return CheckStep::Answer(verdict);
+            return CheckStep::Answer(reply);
         }
         let (resume, turn) = oneshot::channel();
         self.held.insert(open.id(), resume);
-        CheckStep::Hold(verdict, turn)
+        CheckStep::Hold(reply, turn)
     }
 }
 

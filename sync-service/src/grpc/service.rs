@@ -255,21 +255,21 @@ impl Service {
         if let Some(index) = checks.iter().position(|check| matches!(check, Check::Own(_))) {
             self.let_name_limits(headers, caller, index)?;
         }
-        let verdict = |check| async move {
+        let reply = |check| async move {
             match check {
                 Check::Rules(ask) => self.gateway.check(*ask).await,
                 Check::Own(limit) => Box::pin(self.gateway.check_per_unit(&limit)).await,
             }
         };
-        let verdicts = match <[Check; 1]>::try_from(checks) {
+        let replies = match <[Check; 1]>::try_from(checks) {
             // Most requests have one descriptor.
-            Ok([check]) => vec![verdict(check).await],
-            Err(checks) => join_all(checks.into_iter().map(verdict)).await,
+            Ok([check]) => vec![reply(check).await],
+            Err(checks) => join_all(checks.into_iter().map(reply)).await,
         };
-        for verdict in &verdicts {
-            self.metrics.count_checks("grpc", verdict.decision.as_str(), 1);
+        for reply in &replies {
+            self.metrics.count_checks("grpc", reply.decision.as_str(), 1);
         }
-        answering::response(verdicts)
+        answering::response(replies)
     }
 
     /// Authorizes a limit of the caller's own, as in the descriptor at `index`.

@@ -30,7 +30,7 @@ pub(crate) struct TopKeysPage {
 pub(crate) struct KeyState {
     pub(crate) id: BudgetId,
     /// State of its budget, or the error that kept it from being read.
-    pub(crate) standing: Result<BudgetState, StoreError>,
+    pub(crate) budget: Result<BudgetState, StoreError>,
     /// Demand by weir-sync, as the store has it.
     pub(crate) replicas: Vec<ReplicaDemand>,
     /// Rates of the key, if it is one of the top keys.
@@ -50,19 +50,19 @@ pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
     let mut add = |name: &str, value: Value| json[name] = value;
     add("is_reported", one.is_reported.into());
     add("asked_in", one.replicas.iter().map(replica).collect::<Vec<_>>().into());
-    match &one.standing {
+    match &one.budget {
         Err(error) => add("store_error", error.to_string().into()),
-        Ok(standing) => {
-            let BudgetState { quota, level_milli, .. } = standing;
+        Ok(budget) => {
+            let BudgetState { quota, level_milli, .. } = budget;
             add("rate_per_s", per_second(quota.token_ns()).into());
             add("burst", quota.burst().into());
             add("level", signed_parts(*level_milli).into());
             add("debt", signed_parts(level_milli.saturating_neg().max(0)).into());
-            add("fan_out", standing.fan_out.into());
-            add("leased", standing.outstanding.into());
-            add("grant", standing.division.as_ref().map(grant).into());
-            add("full_in_s", full_in_s(standing).into());
-            add("free_in_s", free_in_s(standing, one.banned_ms).into());
+            add("fan_out", budget.fan_out.into());
+            add("leased", budget.outstanding.into());
+            add("grant", budget.division.as_ref().map(grant).into());
+            add("full_in_s", full_in_s(budget).into());
+            add("free_in_s", free_in_s(budget, one.banned_ms).into());
         }
     }
     json
@@ -110,18 +110,18 @@ fn grant(division: &Division) -> Value {
 }
 
 /// Seconds until the budget is full; none if its refill policy has no rate.
-fn full_in_s(standing: &BudgetState) -> Option<f64> {
-    standing.refill_policy.is_by_rate().then(|| parts(standing.deficit_ns / 1_000_000))
+fn full_in_s(budget: &BudgetState) -> Option<f64> {
+    budget.refill_policy.is_by_rate().then(|| parts(budget.deficit_ns / 1_000_000))
 }
 
 /// Seconds until a request of one token is allowed; none if that does not follow from the rate.
-fn free_in_s(standing: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
+fn free_in_s(budget: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
     let banned_ms = u64::from(banned_ms.unwrap_or(0));
-    if !standing.refill_policy.is_by_rate() && standing.level_milli < 1_000 {
+    if !budget.refill_policy.is_by_rate() && budget.level_milli < 1_000 {
         return None;
     }
-    let lacks = u128::try_from(1_000_i64.saturating_sub(standing.level_milli)).unwrap_or(0);
-    let wait_ns = lacks * u128::from(standing.quota.token_ns()) / 1_000;
+    let lacks = u128::try_from(1_000_i64.saturating_sub(budget.level_milli)).unwrap_or(0);
+    let wait_ns = lacks * u128::from(budget.quota.token_ns()) / 1_000;
     let refill_ms = u64::try_from(wait_ns / 1_000_000).unwrap_or(u64::MAX);
     Some(parts(refill_ms.max(banned_ms)))
 }

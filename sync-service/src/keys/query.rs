@@ -111,12 +111,12 @@ pub(crate) fn of_key(overrides: &[OverrideState], id: &BudgetId) -> Vec<Value> {
 /// Remaining time of a ban of the address in key `id`, in milliseconds. None if it is not banned.
 pub(crate) fn banned_ms(overrides: &[OverrideState], id: &BudgetId) -> Option<u32> {
     let now_ms = moment::now_ms();
-    let until = |standing: &OverrideState| {
-        let Override { settings, until_ms, .. } = &standing.order;
+    let until = |state: &OverrideState| {
+        let Override { settings, until_ms, .. } = &state.order;
         let address = settings
             .subject
             .address()
-            .filter(|_| settings.kind == OverrideKind::Ban && standing.without_effect.is_none());
+            .filter(|_| settings.kind == OverrideKind::Ban && state.without_effect.is_none());
         let is_banned = name::is_within(&id.value, &network(&address?));
         is_banned.then(|| u32::try_from(until_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX))
     };
@@ -144,7 +144,7 @@ fn network(network: &Network) -> Vec<u8> {
 fn json_of(overrides: &[OverrideState], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {
     overrides
         .iter()
-        .filter(|standing| is_about(&standing.order.settings.subject))
+        .filter(|state| is_about(&state.order.settings.subject))
         .map(OverrideState::json)
         .collect()
 }

@@ -85,9 +85,10 @@ impl ReportHandler {
     /// Remaining time of each key's ban in milliseconds, whether the key or its address is banned. None for a
     /// key that is not banned.
     pub(crate) fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
-        let standings = self.rules.standings();
+        let override_states = self.rules.override_states();
         let (hub, now) = (self.hub(), self.now());
-        let of = |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(query::banned_ms(&standings, &key.id));
+        let of =
+            |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(query::banned_ms(&override_states, &key.id));
         keys.iter().map(of).collect()
     }
 
@@ -106,13 +107,13 @@ impl ReportHandler {
 
     async fn key(&self, id: &BudgetId, top_keys: &[FleetTopKey]) -> Option<KeyState> {
         let question = self.hub().question(self.now(), unix_us(), id)?;
-        let (standing, replicas) = match &question {
+        let (budget, replicas) = match &question {
             BudgetQuery::Shared(entry) => {
                 let batch = ChargeBatch { replica: &self.replica, pop: "", entries: slice::from_ref(entry) };
                 let account = self.store.charge(&batch).await.pop().unwrap_or(Err(NO_ANSWER));
-                let standing = account.as_ref().map(|account| self.hub().shared_standing(entry, account));
-                let standing = standing.map_err(Clone::clone);
-                (standing, account.map(|Account { replicas, .. }| replicas).unwrap_or_default())
+                let budget = account.as_ref().map(|account| self.hub().shared_budget_state(entry, account));
+                let budget = budget.map_err(Clone::clone);
+                (budget, account.map(|Account { replicas, .. }| replicas).unwrap_or_default())
             }
             BudgetQuery::Strict(acquire) => {
                 let acquired =
@@ -121,7 +122,7 @@ impl ReportHandler {
             }
         };
         let top_keys = top_keys.iter().find(|key| key.id == *id).cloned();
-        let as_address = query::banned_ms(&self.rules.standings(), id);
+        let as_address = query::banned_ms(&self.rules.override_states(), id);
         let (hub, now) = (self.hub(), self.now());
         let top_keys = top_keys.or_else(|| {
             let mine = hub.top_key(now, id)?;
@@ -129,7 +130,7 @@ impl ReportHandler {
         });
         Some(KeyState {
             id: id.clone(),
-            standing,
+            budget,
             replicas,
             top_keys,
             banned_ms: hub.banned_ms(now, id).max(as_address),

@@ -38,12 +38,12 @@ impl Routes {
         let gateway = self.open_gateway()?;
         let asker = Some(call.caller.as_str()).filter(|_| self.secrets.access.has_askers());
         let body = self.json(call.request, self.body_bytes_max).await?;
-        let asks = json::asks(&body).map_err(|errors| invalid(&errors))?;
-        let verdicts = gateway.check_all(asks, asker).await;
-        for verdict in &verdicts {
-            self.metrics.count_checks("http", verdict.decision.as_str(), 1);
+        let checks = json::checks(&body).map_err(|errors| invalid(&errors))?;
+        let replies = gateway.check_all(checks, asker).await;
+        for reply in &replies {
+            self.metrics.count_checks("http", reply.decision.as_str(), 1);
         }
-        let answers: Vec<_> = verdicts.iter().map(json::verdict).collect();
+        let answers: Vec<_> = replies.iter().map(json::reply).collect();
         Ok(answered(&body, answers))
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_budget::budget::BudgetId;
 use weir_cli::moment;
 use weir_gateway::CheckRequest;
-use weir_gateway::json::asks;
+use weir_gateway::json::checks;
 use weir_rules::fleet_secret::FleetSecret;
 
 use super::{Answered, Call, JSON, Routes};
@@ -39,11 +39,11 @@ impl Routes {
     /// Returns the state of a request's keys. The body has the same form as for a check.
     pub(super) async fn keys_of(&self, call: Call<'_>) -> Answered {
         let body = self.json(call.request, self.body_bytes_max).await?;
-        let asks = asks(&body).map_err(|errors| {
+        let checks = checks(&body).map_err(|errors| {
             Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
         })?;
         let [mut ask] =
-            <[CheckRequest; 1]>::try_from(asks).map_err(|_| Problem::malformed("expected one request"))?;
+            <[CheckRequest; 1]>::try_from(checks).map_err(|_| Problem::malformed("expected one request"))?;
         let address = ask.address;
         let rule_sets = self.exchange.rules.in_force().await?;
         if rule_sets.is_empty() {

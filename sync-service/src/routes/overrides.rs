@@ -37,8 +37,7 @@ impl Routes {
     pub(super) async fn list_overrides(&self, call: Call<'_>) -> Answered {
         let kind = call.kind();
         let all = self.exchange.rules.overrides().await?;
-        let is_asked =
-            |standing: &&OverrideState| kind.is_none_or(|kind| standing.order.settings.kind == kind);
+        let is_asked = |state: &&OverrideState| kind.is_none_or(|kind| state.order.settings.kind == kind);
         let overrides: Vec<Value> = all.iter().filter(is_asked).map(OverrideState::json).collect();
         let answer = json!({"overrides": overrides, "lost": self.exchange.lost_revision()});
         Ok(response(StatusCode::OK, JSON, &answer))
@@ -70,15 +69,15 @@ impl Routes {
             _ => Vec::new(),
         };
         let put = self.exchange.rules.put_override(kind, &asked, &change).await;
-        let (standing, offline) = put.map_err(|error| self.not_ordered(error))?;
+        let (state, offline) = put.map_err(|error| self.not_ordered(error))?;
         if !banned.is_empty() {
-            let Override { at_ms, until_ms, .. } = standing.order;
+            let Override { at_ms, until_ms, .. } = state.order;
             let for_ms = u32::try_from(until_ms.saturating_sub(at_ms)).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX);
             // The POPs that report here are notified even if the store is out of reach.
             let shared = self.exchange.ban_keys(&banned, for_ms).await;
             shared.or_else(|error| if error.is_out_of_reach() { Ok(()) } else { Err(error) })?;
         }
-        let mut answer = standing.json();
+        let mut answer = state.json();
         self.add_note(&mut answer, offline.as_ref());
         Ok(response(StatusCode::OK, JSON, &answer))
     }
@@ -92,8 +91,8 @@ impl Routes {
             _ => which_of(&call.parts.concat())?,
         };
         let rules = &self.exchange.rules;
-        let standing = rules.order(kind, &which).await.map_err(|error| self.not_ordered(error))?;
-        if let (OverrideKind::Ban, Subject::Key { rule, key }) = (kind, standing.order.settings.subject) {
+        let state = rules.order(kind, &which).await.map_err(|error| self.not_ordered(error))?;
+        if let (OverrideKind::Ban, Subject::Key { rule, key }) = (kind, state.order.settings.subject) {
             // Before the override is dropped: if this fails, it can be lifted again.
             let banned = match self.ids(&rule, &key).await {
                 // Its rule is gone, and may come back.
@@ -102,8 +101,8 @@ impl Routes {
             };
             self.exchange.unban_keys(&banned).await?;
         }
-        let (standing, offline) = rules.lift_override(kind, &which, &change).await?;
-        let mut answer = standing.json();
+        let (state, offline) = rules.lift_override(kind, &which, &change).await?;
+        let mut answer = state.json();
         self.add_note(&mut answer, offline.as_ref());
         Ok(response(StatusCode::OK, JSON, &answer))
     }

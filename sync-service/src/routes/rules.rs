@@ -187,12 +187,12 @@ async fn checked(
 
 /// Warnings about overrides that a rule set leaves without effect.
 fn lost_overrides(lost: &[OverrideState]) -> Vec<Warning> {
-    let warning = |standing: &OverrideState| {
-        let rule = match &standing.order.settings.subject {
+    let warning = |state: &OverrideState| {
+        let rule = match &state.order.settings.subject {
             Subject::Key { rule, .. } => Some(rule.clone()),
             Subject::Address { .. } => None,
         };
-        let (order, why) = (standing.order.settings.summary(), standing.without_effect.as_deref());
+        let (order, why) = (state.order.settings.summary(), state.without_effect.as_deref());
         let problem = format!(
             "an override that is in force would be without effect ({order}): {}",
             why.unwrap_or_default()

@@ -118,14 +118,10 @@ impl RuleSets {
         let mut recent = self.recent();
         let before = recent.current().cloned();
         let is_known =
-            |standing: &OverrideState| before.iter().any(|before| before.standings.contains(standing));
-        for standing in revision.standings.iter().filter(|standing| !is_known(standing)) {
-            if let Some(why) = &standing.without_effect {
-                tracing::warn!(
-                    about = standing.order.settings.summary(),
-                    why,
-                    "an override is without effect"
-                );
+            |state: &OverrideState| before.iter().any(|before| before.override_states.contains(state));
+        for state in revision.override_states.iter().filter(|state| !is_known(state)) {
+            if let Some(why) = &state.without_effect {
+                tracing::warn!(about = state.order.settings.summary(), why, "an override is without effect");
             }
         }
         recent.publish(revision, canary);

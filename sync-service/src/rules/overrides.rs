@@ -23,25 +23,29 @@ impl RuleSets {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
         let recent = self.recent().current().cloned();
-        let standings = recent.map(|revision| revision.standings.clone()).unwrap_or_default();
+        let override_states = recent.map(|revision| revision.override_states.clone()).unwrap_or_default();
         // Without a rule set, overrides have nothing to change.
         let lost =
             |order: &Override| OverrideState { order: order.clone(), without_effect: Some(NO_RULES.into()) };
-        Ok(if standings.is_empty() { followed.all_overrides().iter().map(lost).collect() } else { standings })
+        Ok(if override_states.is_empty() {
+            followed.all_overrides().iter().map(lost).collect()
+        } else {
+            override_states
+        })
     }
 
     /// Overrides of the current revision, without reading the store.
-    pub fn standings(&self) -> Vec<OverrideState> {
-        self.recent().current().map(|revision| revision.standings.clone()).unwrap_or_default()
+    pub fn override_states(&self) -> Vec<OverrideState> {
+        self.recent().current().map(|revision| revision.override_states.clone()).unwrap_or_default()
     }
 
     /// Overrides in force that would have no effect with this rule set, with the reason.
     pub async fn lost_overrides(&self, document: &Document) -> Vec<OverrideState> {
-        let in_force = |standing: &OverrideState| standing.without_effect.is_none();
+        let in_force = |state: &OverrideState| state.without_effect.is_none();
         // Without the store, no rule set can be put either.
-        let standings = self.overrides().await.unwrap_or_default();
+        let override_states = self.overrides().await.unwrap_or_default();
         let overrides: Vec<Override> =
-            standings.into_iter().filter(in_force).map(|standing| standing.order).collect();
+            override_states.into_iter().filter(in_force).map(|state| state.order).collect();
         // If all rules are switched off, the operator intends that.
         if overrides.is_empty() || !document.is_enforced() {
             return Vec::new();
@@ -53,7 +57,7 @@ impl RuleSets {
                 order,
                 without_effect: effect.why_none(),
             };
-            overrides.into_iter().zip(effects).map(stand).filter(|standing| !in_force(standing)).collect()
+            overrides.into_iter().zip(effects).map(stand).filter(|state| !in_force(state)).collect()
         };
         spawn_blocking(try_it).await.unwrap_or_default()
     }
@@ -126,8 +130,7 @@ impl RuleSets {
                 subjects.contains(&Some(order.settings.subject.clone()))
             }
         };
-        let found =
-            all.into_iter().find(|standing| standing.order.settings.kind == kind && is_it(&standing.order));
+        let found = all.into_iter().find(|state| state.order.settings.kind == kind && is_it(&state.order));
         found.ok_or(ChangeError::NoOverride)
     }
 
@@ -138,21 +141,21 @@ impl RuleSets {
         which: &OverrideSelector,
         change: &ChangeOrigin,
     ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
-        let standing = self.order(kind, which).await?;
-        let name = standing.order.settings.name();
+        let state = self.order(kind, which).await?;
+        let name = state.order.settings.name();
         let offline = match self.change(&store::OverrideChange::Drop(&name)).await {
             Ok(dropped) if dropped.outcome == OverrideResult::Missing => return Err(ChangeError::NoOverride),
             Ok(_) => None,
             Err(error) => {
-                let lift = OfflineChange::Lift(standing.order.clone());
+                let lift = OfflineChange::Lift(state.order.clone());
                 self.change_offline(lift, &error).await.inspect_err(|_| {
-                    let lost = event("lift", kind.as_str(), &standing.order, change);
+                    let lost = event("lift", kind.as_str(), &state.order, change);
                     self.audit_log.change_failed(&error, lost);
                 })?;
                 Some(error)
             }
         };
-        let (id, what) = (standing.order.id, standing.order.settings.summary());
+        let (id, what) = (state.order.id, state.order.settings.summary());
         tracing::info!(
             id,
             about = what,
@@ -161,8 +164,8 @@ impl RuleSets {
             is_offline = offline.is_some(),
             "an override is lifted"
         );
-        self.audit_log.change(event("lift", kind.as_str(), &standing.order, change));
-        Ok((standing, offline))
+        self.audit_log.change(event("lift", kind.as_str(), &state.order, change));
+        Ok((state, offline))
     }
 
     /// Keys that overrides ban, each with the end of its ban, and the time now, both in milliseconds since

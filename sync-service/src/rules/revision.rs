@@ -60,7 +60,7 @@ pub(super) struct Revision {
     pub(super) version: u64,
     pub(super) document: Bytes,
     /// The overrides, with the effect of each.
-    pub(super) standings: Vec<OverrideState>,
+    pub(super) override_states: Vec<OverrideState>,
     pub(super) rules: Vec<KnownRule>,
     /// Keys that overrides ban, with their ends; none if the rule set cannot be parsed.
     pub(super) banned: Option<Vec<(BudgetId, u64)>>,
@@ -83,7 +83,7 @@ impl Revision {
             number,
             version: base.version,
             document: document.text().into(),
-            standings: overrides.iter().zip(&effects).map(stand).collect(),
+            override_states: overrides.iter().zip(&effects).map(stand).collect(),
             rules: known_rules(document.rules()).collect(),
             banned: Some(tier::banned_keys(document.rules(), overrides)),
             rule_set: Some(Arc::new(document.into_rules())),
@@ -98,7 +98,7 @@ impl Revision {
             number,
             version: base.version,
             document: base.text.clone(),
-            standings: overrides.iter().map(stand).collect(),
+            override_states: overrides.iter().map(stand).collect(),
             rules: base.document.iter().flat_map(|document| known_rules(document.rules())).collect(),
             banned: base.document.is_some().then(Vec::new),
             rule_set: base.document.as_ref().map(|document| Arc::new(document.rules().clone())),
@@ -209,8 +209,8 @@ impl Followed {
 impl Followed {
     /// Overrides last read from the store, with the changes that it does not have yet.
     pub(super) fn all_overrides(&self) -> Arc<[Override]> {
-        let is_order = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
-        if !self.offline.iter().any(is_order) {
+        let is_override = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
+        if !self.offline.iter().any(is_override) {
             return Arc::clone(&self.overrides);
         }
         let now_ms = self.clock.map_or_else(moment::now_ms, ClockReading::now_ms);

@@ -34,12 +34,12 @@ end
 
 drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now)))
 for i = 2, #ARGV, 2 do
-  local is_order = string.sub(ARGV[i], 1, 1) == '!'
-  local member, until_us = ARGV[i + 1], now + tonumber(string.sub(ARGV[i], is_order and 2 or 1))
+  local is_by_operator = string.sub(ARGV[i], 1, 1) == '!'
+  local member, until_us = ARGV[i + 1], now + tonumber(string.sub(ARGV[i], is_by_operator and 2 or 1))
   if is_forgotten(member) then
     drop({string.sub(member, 1, -#FORGOTTEN - 1)})
     put(member, until_us)
-  elseif is_order then
+  elseif is_by_operator then
     drop({member .. FORGOTTEN})
     put(member, until_us)
   elseif not score(member .. FORGOTTEN) then

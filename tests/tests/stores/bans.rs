@@ -67,8 +67,8 @@ async fn an_operators_override_replaces_the_previous_state(store: &dyn Store) {
     let reset = said(BanState::Forgotten, FORGOTTEN_MS);
     assert_eq!(all(slice::from_ref(&reset)).await, forgotten);
     assert_eq!(all(&[said(BanState::Banned, HOUR_MS)]).await, forgotten, "a penalty of before");
-    assert_eq!(all(&[said(BanState::Ordered, HOUR_MS)]).await, banned);
-    assert_eq!(all(&[said(BanState::Ordered, 60_000)]).await, banned);
+    assert_eq!(all(&[said(BanState::BannedByOperator, HOUR_MS)]).await, banned);
+    assert_eq!(all(&[said(BanState::BannedByOperator, 60_000)]).await, banned);
     let listed = store.bans(&[]).await.unwrap();
     assert!(listed[0].for_ms <= 60_000, "an operator's may be shorter: {listed:?}");
     assert_eq!(all(&[reset]).await, forgotten);
@@ -109,7 +109,7 @@ async fn random_calls_agree_with_the_reference(store: &dyn Store) {
                     let said = random.pick(&[
                         BanState::Banned,
                         BanState::Banned,
-                        BanState::Ordered,
+                        BanState::BannedByOperator,
                         BanState::Forgotten,
                     ]);
                     let for_ms = random.pick(if said == BanState::Banned { &lengths } else { &lengths[..2] });

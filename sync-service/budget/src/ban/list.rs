@@ -28,7 +28,7 @@ pub enum BanState {
     #[default]
     Banned,
     /// Banned by an operator; replaces the earlier state.
-    Ordered,
+    BannedByOperator,
     /// Reset by an operator: the key is not banned any more, and POPs forget it.
     Forgotten,
 }
@@ -110,7 +110,7 @@ impl BanList {
         for key in mine {
             match key.state {
                 BanState::Banned => drop(self.add(&key.id, key.until_us(now_us), now_us)),
-                BanState::Ordered | BanState::Forgotten => {
+                BanState::BannedByOperator | BanState::Forgotten => {
                     drop(self.put(&key.id, key.until_us(now_us), key.is_forgotten(), now_us));
                 }
             }

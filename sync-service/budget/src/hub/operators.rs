@@ -159,7 +159,7 @@ impl Hub {
     }
 
     /// State of a shared budget, from the store's answer to `entry`.
-    pub fn shared_standing(&self, entry: &PlanEntry, account: &Account) -> BudgetState {
+    pub fn shared_budget_state(&self, entry: &PlanEntry, account: &Account) -> BudgetState {
         BudgetState {
             quota: entry.quota,
             refill_policy: RefillPolicy::Continuous,

@@ -322,10 +322,10 @@ fn a_ban_does_not_replace_an_unsent_reset() {
 
 #[test]
 fn a_command_during_an_exchange_outlasts_the_stores_answer() {
-    for is_order in [false, true] {
+    for is_by_operator in [false, true] {
         let asked = || {
             let mut keys = Bans::default();
-            if is_order {
+            if is_by_operator {
                 keys.order(at(0), key(1, 0).id, 60_000);
             } else {
                 keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
@@ -342,7 +342,10 @@ fn a_command_during_an_exchange_outlasts_the_stores_answer() {
         keys.order(at(10), key(1, 0).id, 5_000);
         keys.merge(at(20), &mine, &[key(1, 60_000)]);
         assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
-        assert_eq!(keys.to_share(at(20)).items(), [BannedKey { state: BanState::Ordered, ..key(1, 4_990) }]);
+        assert_eq!(
+            keys.to_share(at(20)).items(),
+            [BannedKey { state: BanState::BannedByOperator, ..key(1, 4_990) }]
+        );
     }
 }
 

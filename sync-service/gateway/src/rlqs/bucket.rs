@@ -55,7 +55,7 @@ pub(super) struct DueResult {
     /// Requests checked, and requests allowed.
     pub(super) asked: u32,
     pub(super) given: u32,
-    pub(super) ruling: QuotaDecision,
+    pub(super) decision: QuotaDecision,
 }
 
 /// Bucket with its holders.
@@ -65,7 +65,7 @@ pub(super) struct QuotaBucket {
     ask: CheckRequest,
     /// Clients by the number of their stream.
     pub(super) holders: BTreeMap<u64, Holder>,
-    ruling: Option<QuotaDecision>,
+    decision: Option<QuotaDecision>,
     terms: HolderTerms,
     /// True while checks are in progress.
     is_asking: bool,
@@ -83,7 +83,7 @@ impl QuotaBucket {
             id,
             ask,
             holders,
-            ruling: None,
+            decision: None,
             terms: UNKNOWN,
             is_asking: false,
             has_news: false,
@@ -122,8 +122,8 @@ impl QuotaBucket {
     pub(super) fn apply(&mut self, of: &BTreeMap<u64, f64>, result: DueResult) {
         self.is_asking = false;
         self.has_news = self.holders.values().any(Holder::is_new);
-        self.ruling = Some(result.ruling);
-        if let QuotaDecision::Counted { burst, rate, is_prepaid } = result.ruling {
+        self.decision = Some(result.decision);
+        if let QuotaDecision::Counted { burst, rate, is_prepaid } = result.decision {
             self.terms = HolderTerms { burst, rate, is_prepaid, holders: 1.0 };
         }
         let all: f64 = of.values().sum();
@@ -139,7 +139,7 @@ impl QuotaBucket {
     /// Assignments to send now, to the clients for which `takes` is true: at once for clients without an
     /// assignment, and once per [`PACE`] for the others.
     pub(super) fn assign(&mut self, now: Duration, takes: impl Fn(&u64) -> bool) -> Vec<(u64, Assignment)> {
-        let Some(ruling) = self.ruling else { return Vec::new() };
+        let Some(decision) = self.decision else { return Vec::new() };
         let span = now.saturating_sub(self.looked);
         let is_time = span >= PACE;
         if is_time {
@@ -159,7 +159,7 @@ impl QuotaBucket {
             if !takes(number) || !is_time && !holder.is_new() {
                 continue;
             }
-            let assignment = match ruling {
+            let assignment = match decision {
                 QuotaDecision::Free => holder.send_if_new(now, Assignment::Everything),
                 QuotaDecision::Refused => holder.send_if_new(now, Assignment::Nothing),
                 QuotaDecision::Counted { .. } => holder.assign(now, &self.terms, spare),

@@ -126,19 +126,19 @@ impl Quotas {
                 // The pauses give other callers the same chance.
                 sleep(pause).await;
             }
-            let verdict = self.gateway.check_alone(CheckRequest { hits, ..due.ask.clone() }).await;
+            let reply = self.gateway.check_alone(CheckRequest { hits, ..due.ask.clone() }).await;
             asked += hits;
-            if verdict.decision == CheckDecision::Allow {
+            if reply.decision == CheckDecision::Allow {
                 given += hits;
             }
-            last = Some(verdict);
+            last = Some(reply);
         }
-        let ruling = last.map_or(QuotaDecision::Unchecked, |verdict| self.ruling(&verdict, due.ask.clone()));
-        DueResult { asked, given, ruling }
+        let decision = last.map_or(QuotaDecision::Unchecked, |reply| self.decision(&reply, due.ask.clone()));
+        DueResult { asked, given, decision }
     }
 
-    fn ruling(&self, verdict: &CheckReply, ask: CheckRequest) -> QuotaDecision {
-        match (verdict.decision, &verdict.standing) {
+    fn decision(&self, reply: &CheckReply, ask: CheckRequest) -> QuotaDecision {
+        match (reply.decision, &reply.quota_status) {
             (CheckDecision::Deny, _) => QuotaDecision::Unchecked,
             (CheckDecision::Allow, None) => QuotaDecision::Free,
             (CheckDecision::Block | CheckDecision::Limit, None) => QuotaDecision::Refused,
@@ -167,7 +167,7 @@ fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
         rules.filter(|rule| rule.enforcement.mode == Mode::Enforce && !rule.variant.is_unlimited());
     // Only the presence of a key matters here, not its value.
     let secret = FleetSecret::derive(&[]);
-    let ruling = enforced.filter_map(|rule| {
+    let terms = enforced.filter_map(|rule| {
         if rule.missing == Missing::Skip && rule.key.value(&mut request, &secret).is_err() {
             return None;
         }
@@ -180,6 +180,6 @@ fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
     let both = |one: (f64, f64, bool), other: (f64, f64, bool)| {
         (one.0.min(other.0), one.1.min(other.1), one.2 || other.2)
     };
-    let (burst, rate, is_prepaid) = ruling.reduce(both)?;
+    let (burst, rate, is_prepaid) = terms.reduce(both)?;
     Some(QuotaDecision::Counted { burst, rate, is_prepaid })
 }

@@ -15,11 +15,11 @@ const POLICY: &str = "ratelimit-policy";
 
 /// Response to a request, from the decisions on its descriptors in their order. Fails if no descriptor is
 /// refused and one could not be checked; the caller then decides (Envoy's `failure_mode_deny`).
-pub fn response(mut verdicts: Vec<CheckReply>) -> Result<RateLimitResponse, Status> {
-    let is_over = verdicts.iter().any(is_refused);
-    let unchecked = verdicts.iter().find(|verdict| verdict.decision == CheckDecision::Deny);
-    let unsupported = |(index, verdict): (usize, &CheckReply)| Some((index, verdict.unsupported.clone()?));
-    if let Some((index, unsupported)) = verdicts.iter().enumerate().find_map(unsupported) {
+pub fn response(mut replies: Vec<CheckReply>) -> Result<RateLimitResponse, Status> {
+    let is_over = replies.iter().any(is_refused);
+    let unchecked = replies.iter().find(|reply| reply.decision == CheckDecision::Deny);
+    let unsupported = |(index, reply): (usize, &CheckReply)| Some((index, reply.unsupported.clone()?));
+    if let Some((index, unsupported)) = replies.iter().enumerate().find_map(unsupported) {
         return Err(Status::failed_precondition(format!("descriptors[{index}].{unsupported}")));
     }
     if let Some(unchecked) = unchecked.filter(|_| !is_over) {
@@ -29,14 +29,13 @@ pub fn response(mut verdicts: Vec<CheckReply>) -> Result<RateLimitResponse, Stat
         }));
     }
     let overall_code = if is_over { Code::OverLimit } else { Code::Ok }.into();
-    let policies = policies(&verdicts);
-    let shown = shown_to_client(&verdicts).and_then(|index| verdicts.get_mut(index));
-    let (mut headers, body) = shown
-        .map(|verdict| (mem::take(&mut verdict.headers), mem::take(&mut verdict.body)))
-        .unwrap_or_default();
+    let policies = policies(&replies);
+    let shown = shown_to_client(&replies).and_then(|index| replies.get_mut(index));
+    let (mut headers, body) =
+        shown.map(|reply| (mem::take(&mut reply.headers), mem::take(&mut reply.body))).unwrap_or_default();
     headers.retain(|(name, _)| name != POLICY);
     headers.extend((!policies.is_empty()).then(|| (POLICY.to_owned(), policies)));
-    let statuses = verdicts.into_iter().map(status).collect();
+    let statuses = replies.into_iter().map(status).collect();
     let header = |(key, value)| HeaderValue { key, value, raw_value: Vec::new() };
     Ok(RateLimitResponse {
         overall_code,
@@ -49,8 +48,8 @@ pub fn response(mut verdicts: Vec<CheckReply>) -> Result<RateLimitResponse, Stat
 }
 
 /// All distinct policies of the decisions.
-fn policies(verdicts: &[CheckReply]) -> String {
-    let of_all = verdicts.iter().flat_map(|verdict| &verdict.headers).filter(|(name, _)| name == POLICY);
+fn policies(replies: &[CheckReply]) -> String {
+    let of_all = replies.iter().flat_map(|reply| &reply.headers).filter(|(name, _)| name == POLICY);
     let mut policies: Vec<&str> = Vec::new();
     for (_, policy) in of_all {
         if !policies.contains(&policy.as_str()) {
@@ -60,42 +59,42 @@ fn policies(verdicts: &[CheckReply]) -> String {
     policies.join(", ")
 }
 
-fn is_refused(verdict: &CheckReply) -> bool {
-    matches!(verdict.decision, CheckDecision::Limit | CheckDecision::Block)
+fn is_refused(reply: &CheckReply) -> bool {
+    matches!(reply.decision, CheckDecision::Limit | CheckDecision::Block)
 }
 
 /// Index of the decision that the client sees: the refusal with the longest wait, or else the quota status with
 /// the fewest tokens left.
-fn shown_to_client(verdicts: &[CheckReply]) -> Option<usize> {
-    let refused = verdicts.iter().enumerate().filter(|(_, verdict)| is_refused(verdict));
-    let longest = refused.max_by_key(|(_, verdict)| match verdict.standing {
-        Some(standing) => standing.retry_after,
+fn shown_to_client(replies: &[CheckReply]) -> Option<usize> {
+    let refused = replies.iter().enumerate().filter(|(_, reply)| is_refused(reply));
+    let longest = refused.max_by_key(|(_, reply)| match reply.quota_status {
+        Some(quota_status) => quota_status.retry_after,
         // It is on the `deny` list, which no wait helps against.
         None => Duration::MAX,
     });
-    let standing = |(index, verdict): (usize, &CheckReply)| Some((index, verdict.standing?));
+    let quota_status = |(index, reply): (usize, &CheckReply)| Some((index, reply.quota_status?));
     let least = || {
-        let with_headers = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.headers.is_empty());
-        let standings = with_headers.filter_map(standing);
-        standings.min_by_key(|(_, standing)| standing.remaining)
+        let with_headers = replies.iter().enumerate().filter(|(_, reply)| !reply.headers.is_empty());
+        let quota_statuses = with_headers.filter_map(quota_status);
+        quota_statuses.min_by_key(|(_, quota_status)| quota_status.remaining)
     };
     longest.map(|(index, _)| index).or_else(|| least().map(|(index, _)| index))
 }
 
-fn status(verdict: CheckReply) -> DescriptorStatus {
-    let code = match verdict.decision {
+fn status(reply: CheckReply) -> DescriptorStatus {
+    let code = match reply.decision {
         CheckDecision::Allow => Code::Ok,
         CheckDecision::Limit | CheckDecision::Block => Code::OverLimit,
         CheckDecision::Deny => Code::Unknown,
     };
-    let Some(standing) = verdict.standing else {
+    let Some(quota_status) = reply.quota_status else {
         return DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
     };
     DescriptorStatus {
         code: code.into(),
-        current_limit: limit(verdict.rule, &standing),
-        limit_remaining: small(standing.remaining),
-        duration_until_reset: prost_types::Duration::try_from(standing.reset_after).ok(),
+        current_limit: limit(reply.rule, &quota_status),
+        limit_remaining: small(quota_status.remaining),
+        duration_until_reset: prost_types::Duration::try_from(quota_status.reset_after).ok(),
     }
 }
 
@@ -112,12 +111,12 @@ const UNITS: [(u64, Unit); 7] = [
 
 /// Limit of a rule whose window is exactly one unit; an Envoy before 1.40 understands no other. A caller that
 /// supplied the limit itself also understands multiples of a unit.
-fn limit(rule: Option<String>, standing: &RuleQuotaStatus) -> Option<RateLimit> {
-    let window_s = standing.window.filter(|window| window.subsec_nanos() == 0)?.as_secs();
+fn limit(rule: Option<String>, quota_status: &RuleQuotaStatus) -> Option<RateLimit> {
+    let window_s = quota_status.window.filter(|window| window.subsec_nanos() == 0)?.as_secs();
     let (unit_s, unit) = UNITS.into_iter().find(|(unit_s, _)| window_s.is_multiple_of(*unit_s))?;
     let times = u32::try_from(window_s / unit_s).ok().filter(|times| *times == 1 || rule.is_none())?;
     Some(RateLimit {
-        requests_per_unit: u32::try_from(standing.limit).ok()?,
+        requests_per_unit: u32::try_from(quota_status.limit).ok()?,
         unit: unit.into(),
         name: rule.unwrap_or_default(),
         unit_multiplier: (times != 1).then_some(times),

@@ -137,9 +137,9 @@ impl Redis {
         let mut call = RoutedCommand::of(script, &names);
         call.arg(since_ms * 1_000);
         for key in mine {
-            let order = if key.state == BanState::Ordered { "!" } else { "" };
+            let prefix = if key.state == BanState::BannedByOperator { "!" } else { "" };
             let for_us = u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000;
-            call.arg(format!("{order}{for_us}")).arg(key.to_string());
+            call.arg(format!("{prefix}{for_us}")).arg(key.to_string());
         }
         let (now_us, rows): BanRow = self.send(script, call).await?;
         let list = self.known_bans.apply(since_ms, now_us / 1_000, |list| {

@@ -31,8 +31,8 @@ fn reported(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> (Book, u64, R
 /// Admits every request that is due, and sends the clients their assignments.
 fn go_on(book: &mut Book, now: Duration) {
     for (name, due) in book.due(now) {
-        let ruling = QuotaDecision::Counted { burst: 100.0, rate: 10.0, is_prepaid: false };
-        book.apply(&name, &due, DueResult { asked: due.count, given: due.count, ruling });
+        let decision = QuotaDecision::Counted { burst: 100.0, rate: 10.0, is_prepaid: false };
+        book.apply(&name, &due, DueResult { asked: due.count, given: due.count, decision });
     }
     book.assign(now);
 }

@@ -48,9 +48,9 @@ impl Rule {
             asked += hits;
             given += if self.takes(hits) { hits } else { 0 };
         }
-        let ruling =
+        let decision =
             QuotaDecision::Counted { burst: self.burst, rate: self.rate, is_prepaid: self.is_prepaid };
-        DueResult { asked, given, ruling }
+        DueResult { asked, given, decision }
     }
 }
 
@@ -375,8 +375,8 @@ fn a_client_that_reports_no_more_is_asked_for_no_more() {
             let due = world.bucket.due(world.now);
             assert!(second < 31 || due.is_none(), "after {second} s: {due:?}");
             if let Some(due) = due {
-                let ruling = QuotaDecision::Counted { burst: 100.0, rate: 100.0, is_prepaid };
-                world.bucket.apply(&due.of, DueResult { asked: due.count, given: 0, ruling });
+                let decision = QuotaDecision::Counted { burst: 100.0, rate: 100.0, is_prepaid };
+                world.bucket.apply(&due.of, DueResult { asked: due.count, given: 0, decision });
             }
         }
     }
