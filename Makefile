@@ -179,7 +179,7 @@ model: cargo cc
 	  --config profile.release.package.weir-limiter.,opt-level=0 codegen-units=16) -- table::shared::tests::model
 stores: cargo cc redis-server python3 ## run the store suite (in memory and in a real Redis)
 	$(call suite,stores)
-# The package's Valkey has no TLS; and one that is told to forget a node tells the others, so one test cannot be set up.
+# The package's Valkey has no TLS, and a node that forgets another makes others forget it, so one test cannot be set up.
 stores-valkey: export WEIR_REDIS := $(CURDIR)/.tools/valkey/valkey-server
 stores-valkey: cargo cc redis-server valkey python3
 	$(call suite,stores) -- --skip tls --skip certificate --skip replaced_unawares

@@ -210,7 +210,7 @@ mod tests {
 
     // I5
     #[test]
-    fn what_was_admitted_out_of_touch_takes_no_floor_away() {
+    fn a_region_back_in_touch_keeps_its_floor() {
         let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
         // 300 tokens in five seconds, of which the floor is 150: by reports without the store, or in a late one.
         let without_the_store: Vec<_> = (1..=20).map(|k| (k * 250, k * 15, SECOND_NS / 4)).collect();

@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_what_wide_numbers_give(bits in prop::array::uniform3((any::<u64>(), 0..64_u32))) {
+        fn scaled_agrees_with_wide_numbers(bits in prop::array::uniform3((any::<u64>(), 0..64_u32))) {
             let [number, times, over] = bits.map(|(bits, less)| bits >> less);
             let wide = u128::from(number) * u128::from(times) / u128::from(over.max(1));
             prop_assert_eq!(u128::from(scaled(number, times, over)), wide.min(u128::from(u64::MAX)));

@@ -78,7 +78,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holds_what_a_tree_holds_in_its_order(steps in prop::collection::vec((0..20_u8, 0..100_u8, any::<bool>()), 0..80)) {
+        fn a_sorted_list_agrees_with_a_tree(
+            steps in prop::collection::vec((0..20_u8, 0..100_u8, any::<bool>()), 0..80)
+        ) {
             let (mut sorted, mut tree) = (Sorted::default(), BTreeMap::new());
             for (key, value, is_put) in steps {
                 if is_put {

@@ -214,7 +214,7 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     let browser = Browser::start();
     browser.open(&format!("http://{}/", running.address));
 
-    // Without a token it shows nothing; a wrong one is told so; the token goes to no storage that lasts.
+    // Without a token it shows nothing; a wrong one is refused; no storage that lasts holds the token.
     browser.until_shown("#enter", "Who asks?");
     browser.keys(&format!("the-token-of-nobody{ENTER}"));
     browser.until_shown("#entered", "with a token for this path");

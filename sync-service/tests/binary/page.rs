@@ -490,7 +490,7 @@ fn a_gateway_answers_as_on_the_page() {
     assert_eq!(names(&refused), names(&shown));
     assert_eq!(refused["headers"]["retry-after"], refused["retry_after_s"].to_string(), "{refused}");
 
-    // Of the same weir-sync, the other door.
+    // The other API of the same weir-sync.
     let heading = "## HTTP: a limit in the request";
     let answer =
         checked(&running, "/ratelimit/check", "a-limit-token-of-the-tests", block(heading, "\"key\""));

@@ -59,7 +59,7 @@ impl Client {
         let _ = timeout(DEADLINE, self.0.write_all(bytes)).await.expect("not read");
     }
 
-    /// Says that nothing more comes.
+    /// Closes the sending side.
     pub(crate) async fn finish(&mut self) {
         let _ = self.0.shutdown().await;
     }

@@ -121,7 +121,7 @@ async fn connections_are_kept_for_the_next_report() {
 }
 
 #[tokio::test]
-async fn the_pages_show_its_state() {
+async fn the_pages_of_a_weir_sync_show_its_state() {
     let server = Server::start(Config::default()).await;
     assert_eq!(get(server.address, "/healthz").await.status, 200);
     let ready = get(server.address, "/readyz").await;

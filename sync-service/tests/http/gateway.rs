@@ -23,7 +23,7 @@ pub(crate) fn gateway() -> Config {
     Config { gateway: true, region: "fra".into(), replica: Some("a".into()), ..guarded() }
 }
 
-/// Sends JSON to a door.
+/// Posts JSON to an API of the gateway.
 pub(crate) async fn send(server: &Server, path: &str, headers: &str, body: &Value) -> Answer {
     let headers = format!("content-type: application/json\r\n{headers}");
     ask(server.address, &post(path, &headers, body.to_string().as_bytes())).await
@@ -279,7 +279,7 @@ async fn a_caller_names_a_limit_with_a_token_for_that() {
     let allowed: Vec<_> =
         list.as_array().unwrap().iter().map(|one| one["allowed"].as_bool().unwrap()).collect();
     assert_eq!(allowed, [true, false, true], "{list}");
-    // Each door has its tokens.
+    // Each API has its tokens.
     for (path, token, status) in [
         ("/ratelimit/check", "a-check-token-of-the-tests", 403),
         ("/ratelimit/check", "a-token-of-a-stranger", 401),

@@ -81,7 +81,7 @@ impl Server {
         Self { address, ops, stop, task }
     }
 
-    /// Tells it to stop. The handle returns once it has stopped, with the result.
+    /// Stops it. The handle returns the result once it has stopped.
     pub(crate) fn stop(self) -> JoinHandle<Result<(), RunError>> {
         let _ = self.stop.send(());
         self.task

@@ -1,7 +1,7 @@
 //! Cases that are timed (`make bench-native`) and counted (`make instructions`): the core's own work, without a host.
 //!
 //! A case sets something up, and is then one operation, repeated. The slots are in this program's memory, so a
-//! decision is: the rules, the address, hashing, reading a slot, judging, sealing and writing it. A proxy adds
+//! decision is: the rules, the address, hashing, reading a slot, deciding, sealing and writing it. A proxy adds
 //! its host calls. In a case of "own memory", the slots are those of a host whose workers are threads of one
 //! program, as the dynamic module has them: most entries are changed where they are.
 

@@ -176,7 +176,7 @@ impl World {
     }
 
     fn answer(&mut self, now: u64, asker: Asker, question: &Question) -> Answer {
-        let member = self.syncs[asker.sync].member.clone();
+        let replica = self.syncs[asker.sync].replica.clone();
         let now_us = self.store.clock.at_us(now);
         let time = asker.bounds.at(now_us);
         match question {
@@ -184,7 +184,7 @@ impl World {
                 let Some(time) = time else { return Answer::Late(now_us) };
                 let pop = pending.pop();
                 let accounts =
-                    self.charge(now, time, &member, pop, pending.entries()).into_iter().map(Ok).collect();
+                    self.charge(now, time, &replica, pop, pending.entries()).into_iter().map(Ok).collect();
                 let acquired = self.store.acquire(pop, pending.acquires(), time);
                 if let Some(what) = self.store.ends_early(pending.acquires(), &acquired) {
                     self.label.violated("I6", now.saturating_sub(WARM_UP_NS), &what);
@@ -198,7 +198,7 @@ impl World {
             }
             Question::Look(look) => {
                 let Some(time) = time else { return Answer::Late(now_us) };
-                Answer::Look(self.charge(now, time, &member, "", look.items()).into_iter().map(Ok).collect())
+                Answer::Look(self.charge(now, time, &replica, "", look.items()).into_iter().map(Ok).collect())
             }
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
             Question::Forget(id) => {
@@ -214,12 +214,12 @@ impl World {
         &mut self,
         now: u64,
         time: StoreTime,
-        member: &str,
+        replica: &str,
         pop: &str,
         entries: &[PlanEntry],
     ) -> Vec<StoreAccount> {
         let since = now.saturating_sub(WARM_UP_NS);
-        let accounts = match self.store.charge(member, pop, entries, now, time) {
+        let accounts = match self.store.charge(replica, pop, entries, now, time) {
             Ok(accounts) => accounts,
             Err(Wrong::Time(what)) => self.label.violated("I8", since, &what),
             Err(Wrong::Charge(what)) => self.label.violated("I7", since, &what),

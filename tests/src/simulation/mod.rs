@@ -24,7 +24,7 @@
 //!               settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
-//!               which clients ask meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs:
+//!               which clients ask meanwhile, with drawing.rs; expected.rs: what they must admit; exact.rs:
 //!               trials that one figure decides
 //! features.rs   what some worlds try beside quotas: bans.rs, calendars.rs (midnights), pushes.rs (rule sets that
 //!               operators put; they have rows of the table, too), strict_windows.rs; windows.rs: windows of strict
@@ -55,13 +55,13 @@ pub mod crowds;
 mod drawing;
 pub mod exact;
 mod exchange;
+pub mod expected;
 pub mod faults;
 pub mod features;
 pub mod flights;
 pub mod floors;
 pub mod ideal;
 pub mod invariants;
-pub mod judge;
 pub mod ledger;
 pub mod lies;
 pub mod log;

@@ -1,5 +1,5 @@
 //! Worlds drawn from a seed: any size, any rules, any traffic, any faults. They must keep the invariants, and admit
-//! what an ideal limiter would, as far as [`super::judge`] can predict that.
+//! what an ideal limiter would, as far as [`super::expected`] can predict that.
 
 use std::fmt::Write as _;
 
@@ -8,9 +8,9 @@ use weir_budget::divide::GrantSettings;
 use weir_protocol::time::SECOND_NS;
 
 use super::exact;
+use super::expected;
 use super::faults;
 use super::features::{Feature, For};
-use super::judge;
 use super::network::Link;
 use super::pushes;
 use super::scenario::{self, Plan};
@@ -234,8 +234,8 @@ pub fn check(seed: u64) -> Result<(), String> {
         let Drawn { plan, clients, trial, feature } = drawn(seed);
         let (faults, end) = (plan.faults.clone(), plan.seconds * SECOND_NS);
         let world = scenario::run(plan)?;
-        judge::check(&world, &clients);
-        judge::check_apart(&world, &clients);
+        expected::check(&world, &clients);
+        expected::check_apart(&world, &clients);
         if let Some(trial) = trial {
             exact::check(&world, trial, &faults, &clients);
         }

@@ -327,7 +327,7 @@ pub const SCENARIOS: &[Scenario] = &[
         more::strict_burst_at_one_pop(s, 4)
     }),
     plain("strict under loss, crash, partition", STRICT, more::strict_faults),
-    plain("strict, a lease ends unheard", STRICT, mechanisms::strict_lease_ends),
+    plain("strict, a lease ends unreported", STRICT, mechanisms::strict_lease_ends),
     in_fleets(SMALLEST, "more keys than places in a slot", CROWDED, mechanisms::crowded_slot),
     plain("reports overtake each other", OVERTAKEN, mechanisms::overtaking),
     plain("store loses its last second", HEALS, |s| more::store_loses(s, Fault::StoreLoses(SECOND_NS))),

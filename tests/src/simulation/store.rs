@@ -122,22 +122,22 @@ impl Store {
         Self { clock: WallClock::beginning(begins_us), is_up: true, keeps_ledger, ..Self::default() }
     }
 
-    /// Charges every entry, in the name of `member`, for `pop`: at `now`, which is `time` by its clock. The error is
+    /// Charges every entry, in the name of `replica`, for `pop`: at `now`, which is `time` by its clock. The error is
     /// the violation.
     pub fn charge(
         &mut self,
-        member: &str,
+        replica: &str,
         pop: &str,
         entries: &[PlanEntry],
         now: u64,
         time: StoreTime,
     ) -> Result<Vec<Account>, Wrong> {
-        entries.iter().map(|entry| self.charge_one(member, pop, entry, now, time)).collect()
+        entries.iter().map(|entry| self.charge_one(replica, pop, entry, now, time)).collect()
     }
 
     fn charge_one(
         &mut self,
-        member: &str,
+        replica: &str,
         pop: &str,
         entry: &PlanEntry,
         now: u64,
@@ -159,7 +159,7 @@ impl Store {
             }
         }
         let before_ns = kept.budget.missing_ns();
-        let account = kept.budget.charge(time, &entry.charge(member, pop));
+        let account = kept.budget.charge(time, &entry.charge(replica, pop));
         let (last, unseen_us) = kept.charged_at;
         // Rounded to the microsecond at both ends.
         let most_ns = (now - last) + (self.unseen_us - unseen_us) * 1_000 + 1_000;

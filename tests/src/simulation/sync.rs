@@ -83,7 +83,7 @@ pub struct Sync {
     /// Its region.
     pub region: usize,
     /// The name it charges budgets by.
-    pub member: String,
+    pub replica: String,
     /// True if it runs.
     pub is_up: bool,
     /// Counts its starts: an answer to a question of an earlier life is dropped.
@@ -106,22 +106,22 @@ pub struct Sync {
 }
 
 impl Sync {
-    /// The `replica`th of a region's weir-syncs.
+    /// Weir-sync `number` of a region.
     pub fn new(
         region: usize,
-        replica: usize,
+        number: usize,
         clock: Clock,
         setup: &Setup,
         known_rules: Vec<KnownRule>,
     ) -> Self {
         let (replicas, terms) = (setup.syncs_per_region, setup.terms);
         let wall = WallClock::beginning(setup.begins_us);
-        let member =
-            if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{replica}") };
-        let (hub, link) = (hub(&member, terms, &known_rules), Link::default());
+        let replica =
+            if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{number}") };
+        let (hub, link) = (hub(&replica, terms, &known_rules), Link::default());
         Self {
             region,
-            member,
+            replica,
             is_up: true,
             life: 0,
             clock,
@@ -257,7 +257,7 @@ impl Sync {
     pub fn crash(&mut self) {
         self.is_up = false;
         self.life += 1;
-        (self.hub, self.link) = (hub(&self.member, self.terms, &self.known_rules), Link::default());
+        (self.hub, self.link) = (hub(&self.replica, self.terms, &self.known_rules), Link::default());
         (self.rule_set, self.store_clock) = (RuleSet::default(), None);
     }
 }
@@ -292,8 +292,8 @@ impl Link {
     }
 }
 
-fn hub(member: &str, terms: GrantSettings, known_rules: &[KnownRule]) -> Hub {
-    let settings = HubSettings { replica: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
+fn hub(replica: &str, terms: GrantSettings, known_rules: &[KnownRule]) -> Hub {
+    let settings = HubSettings { replica: replica.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
     let mut hub = Hub::new(settings);
     hub.set_rules(u64::MAX, known_rules.to_vec());
     hub

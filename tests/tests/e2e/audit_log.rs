@@ -143,7 +143,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     for event in decisions.iter().filter(|event| event["rule"] != "named") {
         assert_eq!((&event["rule"], &event["pop"]), (&"per-address".into(), &"fra1".into()), "{event:#}");
         assert_eq!(event["address"], event["key"], "{event:#}");
-        // A whole second is told without a fraction.
+        // A whole second is written without a fraction.
         let [first, last] =
             ["first", "last"].map(|time| event[time].as_str().map(|time| time.trim_end_matches('Z')));
         assert!(first.is_some() && first <= last, "{event:#}");

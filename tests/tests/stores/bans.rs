@@ -57,23 +57,23 @@ async fn a_ban_leaves_when_it_ends(store: &dyn Store) {
 }
 
 async fn an_operators_override_replaces_the_previous_state(store: &dyn Store) {
-    let said = |said: BanState, for_ms: u32| BannedKey { state: said, ..key("r", b"v", for_ms) };
+    let banned_key = |state: BanState, for_ms: u32| BannedKey { state, ..key("r", b"v", for_ms) };
     let all = async |mine: &[BannedKey]| -> Vec<(BanState, bool)> {
         let listed = store.bans(mine).await.unwrap();
         listed.into_iter().map(|key| (key.state, key.for_ms > FORGOTTEN_MS)).collect()
     };
     let (banned, forgotten) = ([(BanState::Banned, true)], [(BanState::Forgotten, false)]);
-    assert_eq!(all(&[said(BanState::Banned, HOUR_MS)]).await, banned);
-    let reset = said(BanState::Forgotten, FORGOTTEN_MS);
+    assert_eq!(all(&[banned_key(BanState::Banned, HOUR_MS)]).await, banned);
+    let reset = banned_key(BanState::Forgotten, FORGOTTEN_MS);
     assert_eq!(all(slice::from_ref(&reset)).await, forgotten);
-    assert_eq!(all(&[said(BanState::Banned, HOUR_MS)]).await, forgotten, "a penalty of before");
-    assert_eq!(all(&[said(BanState::BannedByOperator, HOUR_MS)]).await, banned);
-    assert_eq!(all(&[said(BanState::BannedByOperator, 60_000)]).await, banned);
+    assert_eq!(all(&[banned_key(BanState::Banned, HOUR_MS)]).await, forgotten, "a penalty of before");
+    assert_eq!(all(&[banned_key(BanState::BannedByOperator, HOUR_MS)]).await, banned);
+    assert_eq!(all(&[banned_key(BanState::BannedByOperator, 60_000)]).await, banned);
     let listed = store.bans(&[]).await.unwrap();
     assert!(listed[0].for_ms <= 60_000, "an operator's may be shorter: {listed:?}");
     assert_eq!(all(&[reset]).await, forgotten);
     until("its time to be over", async || {
-        (all(&[said(BanState::Banned, HOUR_MS)]).await == banned).then_some(())
+        (all(&[banned_key(BanState::Banned, HOUR_MS)]).await == banned).then_some(())
     })
     .await;
 }
@@ -106,14 +106,15 @@ async fn random_calls_agree_with_the_reference(store: &dyn Store) {
                 .map(|_| {
                     // An override lasts long enough to be exchanged.
                     let lengths = [HOUR_MS, BAN_MS_MAX, 0, 1];
-                    let said = random.pick(&[
+                    let state = random.pick(&[
                         BanState::Banned,
                         BanState::Banned,
                         BanState::BannedByOperator,
                         BanState::Forgotten,
                     ]);
-                    let for_ms = random.pick(if said == BanState::Banned { &lengths } else { &lengths[..2] });
-                    BannedKey { state: said, ..key(&rule, &[random.pick(b"abcdefgh")], for_ms) }
+                    let for_ms =
+                        random.pick(if state == BanState::Banned { &lengths } else { &lengths[..2] });
+                    BannedKey { state, ..key(&rule, &[random.pick(b"abcdefgh")], for_ms) }
                 })
                 .collect();
             let before_us = u64::try_from(started.elapsed().as_micros()).unwrap();

@@ -76,9 +76,9 @@ async fn a_clock_jump_pays_no_debt() {
     let late = open(&redis.url());
     in_reach(&late).await;
     for (store, value) in [(&store, b"a"), (&late, b"a"), (&late, b"b"), (&store, b"b")] {
-        let member = if std::ptr::eq(store, &raw const late) { "syd" } else { "iad" };
+        let region = if std::ptr::eq(store, &raw const late) { "syd" } else { "iad" };
         let of = entry(value, quota, vec![count(1, 1, 1)]);
-        let account = charge_as(store, member, &format!("{member}1"), of).await.unwrap();
+        let account = charge_as(store, region, &format!("{region}1"), of).await.unwrap();
         assert!(account.deficit_ns > 490 * quota.token_ns(), "{account:?}");
     }
 }

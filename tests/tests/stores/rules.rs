@@ -115,7 +115,7 @@ async fn the_largest_document_is_accepted(store: &dyn Store) {
     assert_eq!(store.get_rules(version).await.unwrap(), Some(document));
 }
 
-fn noted(pop: &str, version: u64, refused: u64) -> PopRuleSet {
+fn rule_set(pop: &str, version: u64, refused: u64) -> PopRuleSet {
     PopRuleSet { pop: pop.into(), version, refused }
 }
 
@@ -125,27 +125,27 @@ async fn fleet(store: &dyn Store) -> Vec<(String, String, String, u64, u64)> {
     seen.into_iter().map(|pop| (pop.pop, pop.region, pop.replica, pop.version, pop.refused)).collect()
 }
 
-fn row(pop: &str, member: (&str, &str), version: u64, refused: u64) -> (String, String, String, u64, u64) {
-    (pop.into(), member.0.into(), member.1.into(), version, refused)
+fn row(pop: &str, replica: (&str, &str), version: u64, refused: u64) -> (String, String, String, u64, u64) {
+    (pop.into(), replica.0.into(), replica.1.into(), version, refused)
 }
 
 async fn silent_pops_leave_the_list(store: &dyn Store) {
     let start = Instant::now();
     assert_eq!(fleet(store).await, []);
-    store.store_pop_records("fra/a", &[noted("fra1", 5, 0), noted("fra2", 6, 7)]).await.unwrap();
-    store.store_pop_records("iad/a", &[noted("iad1", 0, 0)]).await.unwrap();
+    store.store_pop_records("fra/a", &[rule_set("fra1", 5, 0), rule_set("fra2", 6, 7)]).await.unwrap();
+    store.store_pop_records("iad/a", &[rule_set("iad1", 0, 0)]).await.unwrap();
     store.store_pop_records("fra/a", &[]).await.unwrap();
     let of_iad = row("iad1", ("iad", "a"), 0, 0);
     let all = [row("fra1", ("fra", "a"), 5, 0), row("fra2", ("fra", "a"), 6, 7), of_iad.clone()];
     assert_eq!(fleet(store).await, all);
-    store.store_pop_records("fra/a", &[noted("fra1", 8, 0)]).await.unwrap();
-    store.store_pop_records("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
+    store.store_pop_records("fra/a", &[rule_set("fra1", 8, 0)]).await.unwrap();
+    store.store_pop_records("fra/b", &[rule_set("fra2", 9, 0)]).await.unwrap();
     let all = [row("fra1", ("fra", "a"), 8, 0), row("fra2", ("fra", "b"), 6, 7), of_iad];
     assert_eq!(fleet(store).await, all, "the later of one replica, the lower of two");
     let age_us = store.fleet().await.unwrap()[0].age_us;
     assert!(u128::from(age_us) <= start.elapsed().as_micros(), "{age_us}");
     until("the silent to be forgotten", async || {
-        store.store_pop_records("fra/b", &[noted("fra2", 9, 0)]).await.unwrap();
+        store.store_pop_records("fra/b", &[rule_set("fra2", 9, 0)]).await.unwrap();
         (fleet(store).await == [row("fra2", ("fra", "b"), 9, 0)]).then_some(())
     })
     .await;
@@ -154,18 +154,18 @@ async fn silent_pops_leave_the_list(store: &dyn Store) {
 
 async fn any_pop_name_and_version_is_accepted(store: &dyn Store) {
     let odd = "a b/c 1 2\r\n\0\u{e9}";
-    store.store_pop_records("fra/a", &[noted(odd, u64::MAX, u64::MAX)]).await.unwrap();
+    store.store_pop_records("fra/a", &[rule_set(odd, u64::MAX, u64::MAX)]).await.unwrap();
     assert_eq!(fleet(store).await, [row(odd, ("fra", "a"), u64::MAX, u64::MAX)]);
 }
 
 // I2
 async fn the_pop_records_are_bounded(store: &dyn Store) {
-    let pops: Vec<_> = (0..POP_RECORDS_MAX + 50).map(|n| noted(&format!("pop-{n}"), 1, 0)).collect();
+    let pops: Vec<_> = (0..POP_RECORDS_MAX + 50).map(|n| rule_set(&format!("pop-{n}"), 1, 0)).collect();
     for pops in pops.chunks(1_000) {
         store.store_pop_records("fra/a", pops).await.unwrap();
     }
     let seen = fleet(store).await;
-    // In Redis one of the notes is the weir-sync's own.
+    // In Redis one of the records is the weir-sync's own.
     assert!((POP_RECORDS_MAX - 1..=POP_RECORDS_MAX).contains(&seen.len()), "{} records", seen.len());
     assert!(seen.iter().any(|pop| pop.0 == format!("pop-{}", POP_RECORDS_MAX + 49)), "the newest stay");
 }

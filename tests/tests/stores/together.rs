@@ -23,7 +23,7 @@ pub(crate) async fn scripts(connection: &mut MultiplexedConnection) -> u64 {
     row.and_then(|row| row.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Each POP's entry for `key` in a round: its counts, and by then the member's demand.
+/// Each POP's entry for `key` in a round: its counts, and by then the replica's demand.
 fn reported(key: &[u8], pop: u32, round: u64) -> PlanEntry {
     let admitted = u64::from(pop) + 5 * round;
     let demand = Demand { milli: 1_000 * u64::from(pop), askers: pop };

@@ -7,9 +7,9 @@ use weir_tests::wait::until;
 
 use crate::{POP_TTL, connected, connected_with, memory_with};
 
-for_every_store!(the_last_report_of_each_is_kept, silent_members_are_forgotten, the_replicas_are_bounded);
+for_every_store!(the_last_report_of_each_is_kept, silent_replicas_are_forgotten, the_replicas_are_bounded);
 
-/// Member and text, by member.
+/// Replica and text, by replica.
 async fn stored(store: &dyn Store) -> Vec<(String, String)> {
     let mut top_keys = store.top_keys().await.unwrap();
     top_keys.sort_unstable();
@@ -19,16 +19,16 @@ async fn stored(store: &dyn Store) -> Vec<(String, String)> {
 async fn the_last_report_of_each_is_kept(store: &dyn Store) {
     assert_eq!(stored(store).await, []);
     let texts = [("fra/a", "{\"a\": [1]}"), ("fra/\u{e9} b", "\0\r\n"), ("fra/a", "new")];
-    for (member, text) in texts {
-        store.store_top_keys(member, text).await.unwrap();
+    for (replica, text) in texts {
+        store.store_top_keys(replica, text).await.unwrap();
     }
-    let pair = |(member, text): (&str, &str)| (member.to_owned(), text.to_owned());
+    let pair = |(replica, text): (&str, &str)| (replica.to_owned(), text.to_owned());
     assert_eq!(stored(store).await, [pair(texts[2]), pair(texts[1])]);
     store.store_top_keys("fra/a", "").await.unwrap();
     assert_eq!(stored(store).await, [pair(texts[1])]);
 }
 
-async fn silent_members_are_forgotten(store: &dyn Store) {
+async fn silent_replicas_are_forgotten(store: &dyn Store) {
     store.store_top_keys("gone", "text").await.unwrap();
     until("a silent one to be forgotten", async || {
         store.store_top_keys("there", "text").await.unwrap();
@@ -43,7 +43,7 @@ async fn the_replicas_are_bounded(store: &dyn Store) {
     }
     let stored = stored(store).await;
     assert_eq!(stored.len(), TOP_KEYS_REPLICAS_MAX);
-    assert!(stored.iter().any(|(member, _)| *member == format!("m{}", TOP_KEYS_REPLICAS_MAX + 4)));
+    assert!(stored.iter().any(|(replica, _)| *replica == format!("m{}", TOP_KEYS_REPLICAS_MAX + 4)));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use weir_protocol::messages::{self, Message as _, Report, RunningRules as Runnin
 use super::{ALICE, Asked};
 use crate::running::{file, until};
 
-/// Says that `pop` runs `version`, and refused `refused`.
+/// Reports that `pop` runs `version`, and refused `refused`.
 pub(super) fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refused: u64) {
     report_status(asked, pop, sequence, RunningVersion { version, refused }, "");
 }

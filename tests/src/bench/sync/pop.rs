@@ -195,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    /// weir-sync believes a POP no more than its bucket can have admitted, and charges nothing of a key that claims
-    /// more: a flood of such reports measures nothing.
+    /// weir-sync accepts of a POP at most what its bucket can have admitted, and charges nothing of a key that
+    /// claims more: a flood of such reports measures nothing.
     #[test]
     fn every_token_it_claims_is_charged() {
         let settings = HubSettings {
