@@ -223,7 +223,7 @@ impl Bans {
         for key in fleet {
             let is_sent = || listing.items.iter().any(|mine| mine.id == key.id);
             // A reset ends a penalty's ban that the store does not have yet.
-            let outlasts = |is_order: &bool| (*is_order || !key.is_forgotten()) && !is_sent();
+            let outlasts = |is_by_operator: &bool| (*is_by_operator || !key.is_forgotten()) && !is_sent();
             if self.is_newer(&key.id, listing) || self.unshared.get(&key.id).is_some_and(outlasts) {
                 continue;
             }
