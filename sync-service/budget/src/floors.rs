@@ -24,8 +24,8 @@ const IDLE_NS: u64 = 60 * SECOND_NS;
 /// Tokens in a report were admitted within this time, in nanoseconds: with two weir-syncs, each receives every
 /// second report of a POP.
 const REPORTED_WITHIN_NS: u64 = SECOND_NS;
-/// If it was longer than this, in nanoseconds, their POP or their region was out of touch. A warm key is reported within
-/// 2.5 seconds.
+/// If it was longer than this, in nanoseconds, their POP or their region was out of touch. A warm key is reported
+/// within 2.5 seconds.
 const LATE_NS: u64 = 3 * SECOND_NS;
 
 /// Floors of a region's keys. A key without room gets a new bucket with each charge, which smooths nothing.

@@ -4,8 +4,8 @@
 //! nothing except through it. A weir-sync reads the rule sets that it is sent with the same [`document`] and gives the
 //! same warnings and explanations.
 //!
-//! It leaves out the settings and the serving of weir-sync, and all that needs a store. weir-gateway parses a request in
-//! JSON; `explain` gets that parser as an argument.
+//! It leaves out the settings and the serving of weir-sync, and all that needs a store. weir-gateway parses a request
+//! in JSON; `explain` gets that parser as an argument.
 //!
 //! ```
 //! use weir_cli::check::warn::warnings;

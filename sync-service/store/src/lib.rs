@@ -5,8 +5,9 @@
 //! the same to the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels
 //! of Redis.
 //!
-//! It leaves out the arithmetic of budgets: that is weir-budget's, of which the Lua scripts are translations. Rule sets,
-//! overrides and top keys are opaque texts to it. When to charge, and what to do without a store, is up to weir-sync.
+//! It leaves out the arithmetic of budgets: that is weir-budget's, of which the Lua scripts are translations. Rule
+//! sets, overrides and top keys are opaque texts to it. When to charge, and what to do without a store, is up to
+//! weir-sync.
 //!
 //! ```
 //! use std::time::Duration;
@@ -95,8 +96,8 @@ pub trait Store: Send + Sync {
     /// entry that fails may have been charged; charging it again is harmless.
     fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account>;
 
-    /// Acquires tokens of strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::acquire`]) and returns
-    /// the results. An acquire that fails may have debited tokens; the next acquire's result includes them.
+    /// Acquires tokens of strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::acquire`]) and
+    /// returns the results. An acquire that fails may have debited tokens; the next acquire's result includes them.
     fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
 
     /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or acquire
@@ -145,8 +146,8 @@ pub trait Store: Send + Sync {
     /// Returns every POP of which a replica has stored a record (see [`fleet::seen`]), by name.
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>>;
 
-    /// Stores the top keys of `replica` (`region/replica`), a text, for [`TOP_KEYS_MS`]. They replace its previous ones;
-    /// an empty text removes them.
+    /// Stores the top keys of `replica` (`region/replica`), a text, for [`TOP_KEYS_MS`]. They replace its previous
+    /// ones; an empty text removes them.
     fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 
     /// Returns the name and the top keys of every replica.

@@ -299,7 +299,8 @@ impl World {
         }
         let deficit_ns = self.store.escrow.deficit_ns();
         assert!(acquired.outstanding * request.token_ns() <= deficit_ns);
-        // Where the record that an epoch is over was lost, a late report holds it again, with fewer tokens than were spent.
+        // If the record that an epoch is over was lost, a late report holds it again, with fewer tokens than were
+        // spent.
         assert!(deficit_ns <= most_ns || claim.is_settled());
         assert!(self.store.escrow.log_len() <= 40, "each entry is a token at least");
         acquired.leases[0]
