@@ -66,14 +66,21 @@ impl WatchList {
     #[inline(never)]
     fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {
         let tag = key.place.tag;
-        if !self.contains(tag) {
-            if self.keys.len() >= WATCH_MAX && !self.make_room(tag) {
-                return None;
+        let at = match self.place(tag.bits()) {
+            Ok(at) => at,
+            Err(mut at) => {
+                if self.keys.len() >= WATCH_MAX {
+                    if !self.make_room(tag) {
+                        return None;
+                    }
+                    // The dropped key may have been before it.
+                    at = self.place(tag.bits()).unwrap_or_else(|at| at);
+                }
+                self.keys.insert(at, (tag.bits(), Box::new(WatchedKey::new(key, now))));
+                at
             }
-            let at = self.place(tag.bits()).unwrap_or_else(|at| at);
-            self.keys.insert(at, (tag.bits(), Box::new(WatchedKey::new(key, now))));
-        }
-        self.get_mut(tag.bits())
+        };
+        self.keys.get_mut(at).map(|(_, key)| &mut **key)
     }
 
     /// Index of the key `tag`; if it is not on the list, the index that it would have.
