@@ -51,8 +51,7 @@ pub(crate) fn read_answer(headers: usize, body_size: usize) -> CallResult {
         return Err(engine::no_answer());
     }
     engine::answered(http::status(Headers::CallResponse), body_size, || {
-        host::buffer(HostBuffer::CallResponseBody, body_size).map_err(|status| {
-            Unread::Failed(format!("the host kept weir-sync's answer: status {}", status.0))
-        })
+        host::buffer(HostBuffer::CallResponseBody, body_size)
+            .map_err(|status| Unread::Failed(format!("the host kept weir-sync's answer: status {}", status.0)))
     })
 }

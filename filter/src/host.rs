@@ -73,13 +73,8 @@ unsafe extern "C" {
     fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
     fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
     fn proxy_get_buffer_bytes(kind: u32, start: usize, max: usize, data: BytesOut, size: *mut usize) -> u32;
-    fn proxy_get_header_map_value(
-        map: u32,
-        name: *const u8,
-        name_size: usize,
-        data: BytesOut,
-        size: *mut usize,
-    ) -> u32;
+    fn proxy_get_header_map_value(map: u32, name: *const u8, name_size: usize, data: BytesOut, size: *mut usize)
+    -> u32;
     fn proxy_get_header_map_pairs(map: u32, data: BytesOut, size: *mut usize) -> u32;
     fn proxy_remove_header_map_value(map: u32, name: *const u8, name_size: usize) -> u32;
     fn proxy_add_header_map_value(
@@ -91,13 +86,7 @@ unsafe extern "C" {
     ) -> u32;
     fn proxy_get_property(path: *const u8, path_size: usize, data: BytesOut, size: *mut usize) -> u32;
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
-    fn proxy_get_shared_data(
-        key: *const u8,
-        key_size: usize,
-        data: BytesOut,
-        size: *mut usize,
-        cas: *mut u32,
-    ) -> u32;
+    fn proxy_get_shared_data(key: *const u8, key_size: usize, data: BytesOut, size: *mut usize, cas: *mut u32) -> u32;
     fn proxy_set_shared_data(key: *const u8, key_size: usize, data: *const u8, size: usize, cas: u32) -> u32;
     fn proxy_send_local_response(
         status: u32,
@@ -231,9 +220,7 @@ pub(crate) fn remove_header(map: Headers, name: &str) -> Result<(), HostStatus> 
 
 pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), HostStatus> {
     // SAFETY: the host reads name and value during the call.
-    done(unsafe {
-        proxy_add_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len())
-    })
+    done(unsafe { proxy_add_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len()) })
 }
 
 /// A property. NUL separates the parts of its path.
@@ -265,12 +252,7 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
 }
 
 /// Answers the request in place of the upstream. The headers are in the form of [`serialized`].
-pub(crate) fn send_response(
-    status: u16,
-    details: &str,
-    headers: &[u8],
-    body: &str,
-) -> Result<(), HostStatus> {
+pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), HostStatus> {
     // Hosts use it only for gRPC requests.
     let grpc_status = weir_limiter::response::grpc_status(status).into();
     // SAFETY: the host reads everything during the call.

@@ -116,8 +116,7 @@ impl Plugin {
             }
             Effect::SetTimer(period_ms) => {
                 if let Err(status) = host::set_tick_period_ms(period_ms) {
-                    let text =
-                        format!("the host has no timer (status {}): no metrics, sync and queues", status.0);
+                    let text = format!("the host has no timer (status {}): no metrics, sync and queues", status.0);
                     host::log(LogLevel::Warn, &text);
                     self.with_worker(|worker| worker.engine.has_no_timer());
                 }

@@ -138,9 +138,7 @@ impl Keys {
     fn of_plugin() -> Self {
         // A host that does not reveal the ids of its VMs is treated as one that assigns them.
         let has_no_id = host::property("plugin_vm_id").is_ok_and(|id| id.is_empty());
-        Self {
-            mark: if has_no_id { name_hash(&host::property("plugin_name").unwrap_or_default()) } else { 0 },
-        }
+        Self { mark: if has_no_id { name_hash(&host::property("plugin_name").unwrap_or_default()) } else { 0 } }
     }
 
     /// The value under this name, and its compare-and-swap number.

@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, HostRules, LocalReply, LogLevel, OpenRequest, Progress, Proxy,
-    SyncCall,
+    CallResult, Caller, Effect, Engine, HostRules, LocalReply, LogLevel, OpenRequest, Progress, Proxy, SyncCall,
 };
 use weir_limiter::table::Sample;
 use weir_protocol::time::Time;
@@ -99,10 +98,7 @@ impl Proxy for Undecided<'_> {
     fn answer(&mut self, answer: &LocalReply<'_>) -> bool {
         let sent = host::send_response(answer.status, answer.details, answer.headers, answer.body);
         if let Err(status) = sent {
-            host::log(
-                LogLevel::Warn,
-                &format!("the host did not take a local response: status {}", status.0),
-            );
+            host::log(LogLevel::Warn, &format!("the host did not take a local response: status {}", status.0));
         }
         sent.is_ok()
     }

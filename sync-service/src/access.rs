@@ -95,11 +95,7 @@ impl Access {
             return Err(Refused::Closed);
         }
         let operator = given.and_then(|given| held.admins.find(given)).ok_or(Refused::Unknown)?;
-        if operator.scope >= needed {
-            Ok(Arc::clone(operator))
-        } else {
-            Err(Refused::ReadOnly(operator.name.clone()))
-        }
+        if operator.scope >= needed { Ok(Arc::clone(operator)) } else { Err(Refused::ReadOnly(operator.name.clone())) }
     }
 
     /// Credential whose token a request carries, if it may use this endpoint of the gateway. Without any
@@ -115,11 +111,7 @@ impl Access {
             return if api == GatewayApi::Check { Ok(None) } else { Err(Refused::NoTokens(api)) };
         }
         let asker = given.and_then(|given| held.checks.find(given)).ok_or(Refused::Unknown)?;
-        if asker.scope.opens(api) {
-            Ok(Some(Arc::clone(asker)))
-        } else {
-            Err(Refused::Api(asker.name.clone(), api))
-        }
+        if asker.scope.opens(api) { Ok(Some(Arc::clone(asker))) } else { Err(Refused::Api(asker.name.clone(), api)) }
     }
 
     /// True if checks at the gateway need a token.
@@ -240,38 +232,20 @@ mod tests {
 
     #[test]
     fn a_loopback_listener_without_a_token_needs_its_own_name() {
-        for own in [
-            "127.0.0.1:7878",
-            "127.0.0.2",
-            "[::1]:7878",
-            "localhost",
-            "LOCALHOST:80",
-            "a.localhost.",
-            "weir_sync",
-        ] {
+        for own in
+            ["127.0.0.1:7878", "127.0.0.2", "[::1]:7878", "localhost", "LOCALHOST:80", "a.localhost.", "weir_sync"]
+        {
             assert!(asks("/", &[own]), "{own}");
         }
-        for other in [
-            "evil.example",
-            "evil.example:7878",
-            "10.0.0.1",
-            "[2001:db8::1]",
-            "localhost.evil.example",
-            "a.b",
-        ] {
+        for other in ["evil.example", "evil.example:7878", "10.0.0.1", "[2001:db8::1]", "localhost.evil.example", "a.b"]
+        {
             assert!(!asks("/", &[other]), "{other}");
-            assert!(
-                !asks("/", &["localhost", other]) && !asks(&format!("http://{other}/"), &["localhost"]),
-                "{other}"
-            );
+            assert!(!asks("/", &["localhost", other]) && !asks(&format!("http://{other}/"), &["localhost"]), "{other}");
         }
         assert!(asks("/", &[]), "as no browser asks");
         for (address, needs_token) in [([127, 0, 0, 1], true), ([10, 0, 0, 1], false)] {
             let headers = [(HOST, "evil.example".parse().unwrap())].into_iter().collect();
-            assert!(
-                AllowedHosts::of((address, 7878).into(), needs_token)
-                    .are_own(&Uri::from_static("/"), &headers)
-            );
+            assert!(AllowedHosts::of((address, 7878).into(), needs_token).are_own(&Uri::from_static("/"), &headers));
         }
     }
 }

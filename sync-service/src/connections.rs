@@ -173,12 +173,7 @@ pub struct Connections {
 
 impl Connections {
     /// Creates the set without connections, secured by `secrets`; `open` counts them.
-    pub fn new(
-        limits: ConnectionLimits,
-        secrets: Option<Arc<Secrets>>,
-        open: Gauge,
-        protocol: Protocol,
-    ) -> Self {
+    pub fn new(limits: ConnectionLimits, secrets: Option<Arc<Secrets>>, open: Gauge, protocol: Protocol) -> Self {
         let free = Arc::new(Semaphore::new(limits.connections_max as usize));
         let seats = Arc::new(Seats::new(limits.connections_max as usize));
         Self { limits, protocol, secrets, free, seats, ending: watch::Sender::new(()), open }
@@ -310,8 +305,7 @@ impl Connections {
 
 /// Logs the reason for closing a connection without a token.
 fn refused_too_many(secrets: Option<&Secrets>, peer: SocketAddr) {
-    let reason =
-        "a connection without a token, with too many requests at a time or answers that it does not take";
+    let reason = "a connection without a token, with too many requests at a time or answers that it does not take";
     if let Some(secrets) = secrets {
         secrets.refusals.log(peer.ip(), reason);
     }
@@ -362,8 +356,7 @@ async fn begun(
             let certificates = stream.get_ref().1.peer_certificates();
             let bearer = certificates.and_then(|chain| tls::bearer(chain.first()?));
             if certificates.is_some() && bearer.is_none() {
-                let reason =
-                    "a certificate without a DNS name (subjectAltName), expected the name of its POP";
+                let reason = "a certificate without a DNS name (subjectAltName), expected the name of its POP";
                 secrets.refusals.log(address.ip(), reason);
             }
             Some((timely(Box::pin(stream)), bearer.map(Arc::new)))

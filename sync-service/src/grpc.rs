@@ -110,8 +110,5 @@ impl Port {
 }
 
 /// Names that clients may query: the whole server, and each service.
-const NAMES: [&str; 3] = [
-    "",
-    "envoy.service.ratelimit.v3.RateLimitService",
-    "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
-];
+const NAMES: [&str; 3] =
+    ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];

@@ -261,9 +261,7 @@ impl Metrics {
         for of_sink in [&metrics.audit_log_written, &metrics.audit_log_lost, &metrics.audit_log_errors] {
             let _ = of_sink.get_or_create(&OfSink { sink: "file" });
         }
-        let _ = metrics
-            .report_limits_exceeded
-            .get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
+        let _ = metrics.report_limits_exceeded.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
         for by_rule in metrics.by_rule() {
             let _ = by_rule.get_or_create(&of_rule);
         }
@@ -287,12 +285,8 @@ impl Metrics {
 
     /// Those of the gateway.
     pub fn of_gateway(&self) -> GatewayMetrics {
-        let decisions = [
-            &self.gateway_allowed,
-            &self.gateway_limited,
-            &self.gateway_denied,
-            &self.gateway_shadow_limited,
-        ];
+        let decisions =
+            [&self.gateway_allowed, &self.gateway_limited, &self.gateway_denied, &self.gateway_shadow_limited];
         GatewayMetrics {
             checks: self.gateway_checks.clone(),
             decisions: decisions.map(Family::clone),
@@ -315,10 +309,9 @@ mod tests {
     #[test]
     fn errors_of_reports_and_the_store_are_counted_from_zero() {
         let page = page::write(&Metrics::new("eu").1);
-        for row in [
-            r#"store_errors_total{region="eu",kind="full"} 0"#,
-            r#"reports_total{region="eu",outcome="malformed"} 0"#,
-        ] {
+        for row in
+            [r#"store_errors_total{region="eu",kind="full"} 0"#, r#"reports_total{region="eu",outcome="malformed"} 0"#]
+        {
             assert!(page.contains(&format!("weir_sync_{row}\n")), "no {row} in {page}");
         }
     }

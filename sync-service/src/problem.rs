@@ -4,9 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE,
-};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json as object};
 use weir_rules::reading::ConfigError;
@@ -146,7 +144,8 @@ impl From<Refused> for Problem {
             Refused::Unknown => return Self::unauthorized(),
             Refused::Closed => {
                 "there are no tokens for operators here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this \
-                 weir-sync".into()
+                 weir-sync"
+                    .into()
             }
             Refused::NoTokens(api) => format!(
                 "there are no tokens for this API here: expected one with the role `{}` in check_token_file",
@@ -157,9 +156,7 @@ impl From<Refused> for Problem {
                 api.as_str()
             ),
             Refused::ReadOnly(name) => {
-                format!(
-                    "the token `{name}` may only read: expected one with the role `write` in admin_token_file"
-                )
+                format!("the token `{name}` may only read: expected one with the role `write` in admin_token_file")
             }
         };
         Self::new(StatusCode::FORBIDDEN, detail)
@@ -202,11 +199,7 @@ pub(crate) fn json(status: StatusCode, content_type: &'static str, value: &Value
 }
 
 /// Text response that must not be cached.
-pub(crate) fn text(
-    status: StatusCode,
-    content_type: &'static str,
-    body: impl Into<Bytes>,
-) -> Response<Full<Bytes>> {
+pub(crate) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -170,9 +170,8 @@ mod tests {
     fn a_flood_of_refusals_is_logged_once_a_minute_and_bounded() {
         let (refusals, start) = (Refusals::default(), Instant::now());
         let peer = |n: u32| IpAddr::from(Ipv4Addr::from(n));
-        let logged = |at_s: u64, n: u32| {
-            refusals.log_at(start + Duration::from_secs(at_s), peer(n), "401 Unauthorized".into())
-        };
+        let logged =
+            |at_s: u64, n: u32| refusals.log_at(start + Duration::from_secs(at_s), peer(n), "401 Unauthorized".into());
         assert!(logged(0, 1));
         assert!(!(0..1_000).any(|_| logged(59, 1)), "the same again");
         assert!(logged(60, 1) && !logged(61, 1), "a minute later");

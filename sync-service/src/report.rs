@@ -73,10 +73,8 @@ impl ReportHandler {
         settings: HubSettings,
         audit_log: Arc<AuditLog>,
     ) -> Self {
-        let shown = RuleSetMetrics {
-            revision: metrics.rule_set_version.clone(),
-            canary: metrics.canary_revision.clone(),
-        };
+        let shown =
+            RuleSetMetrics { revision: metrics.rule_set_version.clone(), canary: metrics.canary_revision.clone() };
         let region = settings.replica.split('/').next().unwrap_or_default();
         Self {
             rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&audit_log))),

@@ -117,9 +117,7 @@ impl Routes {
             match self.live(&request) {
                 Ok(stream) => return stream.map(Either::Right),
                 // The console polls this before anybody has logged in. It is not counted as a refused token.
-                Err(problem)
-                    if problem.status == StatusCode::UNAUTHORIZED && bearer(request.headers()).is_none() =>
-                {
+                Err(problem) if problem.status == StatusCode::UNAUTHORIZED && bearer(request.headers()).is_none() => {
                     return self.sent(problem.response()).map(Either::Left);
                 }
                 Err(problem) => Err(problem),
@@ -141,18 +139,12 @@ impl Routes {
     }
 
     /// Responds to `request` at the operations address, which serves only the operations pages.
-    pub(crate) async fn respond_to_operator(
-        self: Arc<Self>,
-        request: HttpRequest,
-        peer: Arc<Peer>,
-    ) -> HttpResponse {
+    pub(crate) async fn respond_to_operator(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> HttpResponse {
         let answered = match own_host(self.ops_hosts, &request) {
             Ok(()) => self.page(&request).await,
             Err(problem) => Err(problem),
         };
-        self.sent(
-            answered.unwrap_or_else(|problem| self.refuse(request.method(), request.uri(), &peer, &problem)),
-        )
+        self.sent(answered.unwrap_or_else(|problem| self.refuse(request.method(), request.uri(), &peer, &problem)))
     }
 
     /// Completes a response. While weir-sync drains, each response asks its caller to go elsewhere.
@@ -273,11 +265,7 @@ impl Routes {
             Problem::another_pop(first, &report.pop)
         })?;
         self.metrics.count_use(&reporter.name);
-        Ok(text(
-            StatusCode::OK,
-            messages::CONTENT_TYPE,
-            self.exchange.answer(ReporterKind::Pop, report).await,
-        ))
+        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(ReporterKind::Pop, report).await))
     }
 
     /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is
@@ -289,11 +277,8 @@ impl Routes {
     }
 
     fn health(&self) -> HttpResponse {
-        let (status, body) = if self.is_draining() {
-            (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-        } else {
-            (StatusCode::OK, "ok\n")
-        };
+        let (status, body) =
+            if self.is_draining() { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "ok\n") };
         text(status, "text/plain; charset=utf-8", body)
     }
 

@@ -307,8 +307,7 @@ impl RuleSets {
     /// while a canary runs.
     pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, ChangeError> {
         let text = document.text();
-        let change =
-            ChangeOrigin { note: "file".into(), author: "rules_file".into(), ..ChangeOrigin::default() };
+        let change = ChangeOrigin { note: "file".into(), author: "rules_file".into(), ..ChangeOrigin::default() };
         let put = NewVersion { document: &text, expected: None, note: &change.text(), from_file: true };
         let stored = self.store.put_rules(&put).await;
         // The file is put again and again until the store answers; one event is enough.
@@ -330,12 +329,7 @@ impl RuleSets {
     }
 
     /// Puts the document of the kept version `to` as a new version.
-    pub async fn roll_back(
-        &self,
-        to: u64,
-        expected: Option<u64>,
-        change: &ChangeOrigin,
-    ) -> Result<u64, ChangeError> {
+    pub async fn roll_back(&self, to: u64, expected: Option<u64>, change: &ChangeOrigin) -> Result<u64, ChangeError> {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         let note = format!("rollback to {}", self.name(to).await);
         self.put(&read(&old)?, expected, &change.with_note(note)).await

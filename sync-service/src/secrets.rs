@@ -42,16 +42,11 @@ impl fmt::Debug for Secrets {
 impl Secrets {
     /// Reads the files that `config` names. Fails with all errors, each with its setting.
     pub fn read(config: &Config) -> Result<Self, Vec<String>> {
-        let secret = [
-            config.token.path(),
-            config.admin_token.path(),
-            config.check_token.path(),
-            config.tls_key_file.as_deref(),
-        ];
+        let secret =
+            [config.token.path(), config.admin_token.path(), config.check_token.path(), config.tls_key_file.as_deref()];
         let public = [config.tls_cert_file.as_deref(), config.tls_client_ca_file.as_deref()];
-        let all = |paths: &[Option<&str>]| -> Vec<String> {
-            paths.iter().flatten().map(|path| (*path).to_owned()).collect()
-        };
+        let all =
+            |paths: &[Option<&str>]| -> Vec<String> { paths.iter().flatten().map(|path| (*path).to_owned()).collect() };
         let read_once = [
             config.gateway_key_secret_file.as_deref(),
             config.store_password_file.as_deref(),
@@ -141,8 +136,7 @@ fn key_secret(path: &str) -> Result<Secret, String> {
     let place = "gateway_key_secret_file";
     let text = fs::read_to_string(path).map_err(|error| format!("{place}: cannot read {path}: {error}"))?;
     let (text, length) = (text.trim(), KEY_SECRET_BYTES_MIN..=KEY_SECRET_BYTES_MAX);
-    let expected =
-        || format!("{place}: {path}: expected a text of {} to {} bytes", length.start(), length.end());
+    let expected = || format!("{place}: {path}: expected a text of {} to {} bytes", length.start(), length.end());
     if length.contains(&text.len()) { Ok(Secret::new(text)) } else { Err(expected()) }
 }
 

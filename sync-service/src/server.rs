@@ -152,13 +152,13 @@ pub fn serve(
         let mut deciding = JoinSet::new();
         let gateway = routes.gateway.clone();
         gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
-        work.spawn(repeat(Arc::clone(&routes), LISTEN_INTERVAL, |exchange| async move {
-            exchange.listen().await
-        }));
+        work.spawn(repeat(Arc::clone(&routes), LISTEN_INTERVAL, |exchange| async move { exchange.listen().await }));
         work.spawn(share_bans(Arc::clone(&routes)));
-        work.spawn(repeat(Arc::clone(&routes), BUSY_INTERVAL, |exchange| async move {
-            exchange.share_top_keys().await
-        }));
+        work.spawn(repeat(
+            Arc::clone(&routes),
+            BUSY_INTERVAL,
+            |exchange| async move { exchange.share_top_keys().await },
+        ));
         work.spawn(Arc::clone(&routes.exchange.observer).watch());
         work.spawn(Arc::clone(&routes.exchange.observer).run(config.audit_log_interval));
         work.spawn(Arc::clone(&secrets).watch());
@@ -262,10 +262,7 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, 
 
 /// Asks callers to go elsewhere and waits for `delay`.
 async fn send_away(routes: &Routes, grpc: Option<&Port>, delay: Duration) {
-    tracing::info!(
-        delay_ms = delay.as_millis(),
-        "draining: /readyz returns 503; a second signal ends it at once"
-    );
+    tracing::info!(delay_ms = delay.as_millis(), "draining: /readyz returns 503; a second signal ends it at once");
     routes.is_draining.store(true, Ordering::Relaxed);
     if let Some(grpc) = grpc {
         grpc.send_away().await;
@@ -313,8 +310,7 @@ async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
     let open = metrics.connections.clone();
     let connections = Connections::new(limits(config), Some(Arc::clone(&secrets)), open, Protocol::Http2);
     let hosts = AllowedHosts::of(config.grpc_listen?, secrets.access.has_checks());
-    let limits =
-        RequestLimits { hosts, body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
+    let limits = RequestLimits { hosts, body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
     Some(Arc::new(Port::new(gateway, connections, secrets, metrics, limits).await))
 }
 
@@ -347,12 +343,11 @@ fn routes(
         has_rules_file: config.rules_file.is_some(),
     });
     let of_audit_log = audit_settings(config);
-    let (audit_log, writers) = AuditLog::new(of_audit_log, &settings.replica, &metrics, &secrets.rereads())
-        .map_err(RunError::Stream)?;
+    let (audit_log, writers) =
+        AuditLog::new(of_audit_log, &settings.replica, &metrics, &secrets.rereads()).map_err(RunError::Stream)?;
     let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(audit_log)));
-    let gateway = of_gateway
-        .map(|settings| Gateway::new(&settings, exchange.clone(), metrics.of_gateway()))
-        .transpose();
+    let gateway =
+        of_gateway.map(|settings| Gateway::new(&settings, exchange.clone(), metrics.of_gateway())).transpose();
     let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);
     let routes = Routes {
         gateway,
@@ -404,10 +399,7 @@ fn audit_settings(config: &Config) -> audit::AuditSettings {
         stream: config.audit_log_redis.as_ref().and_then(stream),
         queue_max: config.audit_log_queue_max,
         keys_max: config.audit_log_keys_max,
-        anomalies: Thresholds {
-            share_max: share(config.anomaly_limited_percent),
-            learn: config.anomaly_learn_minutes,
-        },
+        anomalies: Thresholds { share_max: share(config.anomaly_limited_percent), learn: config.anomaly_learn_minutes },
         minute: config.anomaly_minute,
     }
 }
@@ -436,9 +428,7 @@ pub async fn try_store(config: &Config) -> Result<(), RunError> {
     let tried = async {
         loop {
             match try_once(&*store).await {
-                Err(
-                    RunError::Unusable(StoreError::Connecting) | RunError::Alone(_, StoreError::Connecting),
-                ) => {
+                Err(RunError::Unusable(StoreError::Connecting) | RunError::Alone(_, StoreError::Connecting)) => {
                     sleep(TRY_PAUSE).await;
                 }
                 answer => return answer,

@@ -83,12 +83,10 @@ fn read(files: &TlsFiles) -> Result<ServerConfig, String> {
             }
             // A client without a certificate needs a token.
             let verifier = WebPkiClientVerifier::builder(roots.into()).allow_unauthenticated().build();
-            builder.with_client_cert_verifier(
-                verifier.map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?,
-            )
+            builder.with_client_cert_verifier(verifier.map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?)
         }
     };
-    builder.with_single_cert(chain, key).map_err(|error| {
-        format!("tls_key_file: expected the key of the certificate in {}: {error}", files.cert)
-    })
+    builder
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("tls_key_file: expected the key of the certificate in {}: {error}", files.cert))
 }

@@ -7,8 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use weir_sync::access::{Access, Refused, credentials::Role};
 use weir_sync::config::settings::SETTINGS;
 use weir_sync::config::{
-    AuditFile, AuditStream, Config, ConfigErrors, LoadedConfig, LogFormat, Secret, StoreAddress, command,
-    load,
+    AuditFile, AuditStream, Config, ConfigErrors, LoadedConfig, LogFormat, Secret, StoreAddress, command, load,
 };
 
 fn loaded(flags: &[&str], variables: &[(&str, &str)]) -> Result<LoadedConfig, ConfigErrors> {
@@ -48,11 +47,7 @@ fn the_example_explains_every_setting() {
     for setting in SETTINGS {
         let line = format!("\n{}:", setting.key);
         let commented = format!("\n# {}:", setting.key);
-        assert!(
-            example.contains(&line) || example.contains(&commented),
-            "{} is not in the example",
-            setting.key
-        );
+        assert!(example.contains(&line) || example.contains(&commented), "{} is not in the example", setting.key);
     }
     let known = |key: &str| SETTINGS.iter().any(|setting| setting.key == key);
     for line in example.lines().filter(|line| !line.starts_with('#')) {
@@ -86,10 +81,7 @@ fn replicas_of_a_region_share_its_name_and_have_one_each() {
     let config = read(&["--region", "fra", "--replica", "a"], &[]).unwrap();
     assert_eq!(config.hub().replica, "fra/a");
     for name in ["", "a/b", "A"] {
-        assert!(
-            errors(&["--replica", name], &[]).starts_with("--replica: expected 1 to 64 of a-z"),
-            "{name}"
-        );
+        assert!(errors(&["--replica", name], &[]).starts_with("--replica: expected 1 to 64 of a-z"), "{name}");
         assert!(errors(&["--region", name], &[]).starts_with("--region: expected 1 to 64 of a-z"), "{name}");
     }
     let help = command().render_long_help().to_string();
@@ -150,10 +142,7 @@ fn kubernetes_variables_are_ignored() {
     // So no setting of weir-sync may look like one of these.
     for setting in SETTINGS {
         let name = setting.variable();
-        assert!(
-            !name.ends_with("_PORT") && !name.contains("_PORT_") && !name.contains("_SERVICE_"),
-            "{name}"
-        );
+        assert!(!name.ends_with("_PORT") && !name.contains("_PORT_") && !name.contains("_SERVICE_"), "{name}");
     }
 }
 
@@ -205,8 +194,7 @@ fn the_token_files_of_the_page_for_operators_are_good() {
     let examples: Vec<_> =
         page.split("```").skip(1).step_by(2).filter(|block| block.starts_with("\n# name ")).collect();
     let [(_pops, pops), (_admins, admins)] = [0, 1].map(|index: usize| file(examples[index]));
-    let LoadedConfig { secrets, .. } =
-        loaded(&["--token-file", &pops, "--admin-token-file", &admins], &[]).unwrap();
+    let LoadedConfig { secrets, .. } = loaded(&["--token-file", &pops, "--admin-token-file", &admins], &[]).unwrap();
     let token = |example: &str, name: &str| -> String {
         let line = example.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().last().unwrap().into()
@@ -235,18 +223,12 @@ fn an_error_in_a_token_file_has_a_line_and_no_secret() {
     ] {
         let (_file, path) = file(&format!("# a comment\n{TOKEN}\n{wrong}\n"));
         let errors = errors(&["--token-file", &path], &[]);
-        assert!(
-            errors.starts_with(&format!("token_file: {path}:3: ")) && errors.contains(expected),
-            "{errors}"
-        );
+        assert!(errors.starts_with(&format!("token_file: {path}:3: ")) && errors.contains(expected), "{errors}");
         assert!(!errors.contains("s3cret"), "{errors}");
     }
     let (_file, path) = file("alice write an-admin-token-of-alice\nbob root an-admin-token-of-bob\n");
     let errors = errors(&["--admin-token-file", &path], &[]);
-    assert_eq!(
-        errors,
-        format!("admin_token_file: {path}:2: expected the role `read` or `write`, found `root`")
-    );
+    assert_eq!(errors, format!("admin_token_file: {path}:2: expected the role `read` or `write`, found `root`"));
 }
 
 #[test]
@@ -277,22 +259,16 @@ fn secrets_are_never_printed() {
 
 #[test]
 fn the_admin_token_is_read_as_the_other_and_is_another() {
-    let (_token, path) =
-        file("adm1n-adm1n-adm1n\nalice write adm1n-of-alice-adm1n\nboard read adm1n-of-board-adm1n\n");
-    let LoadedConfig { config, secrets, .. } =
-        loaded(&["--admin-token-file", &path, "--token", TOKEN], &[]).unwrap();
-    let role = |token: &str, needed| {
-        secrets.access.operator(Some(token.as_bytes()), needed).map(|of| of.name.clone())
-    };
+    let (_token, path) = file("adm1n-adm1n-adm1n\nalice write adm1n-of-alice-adm1n\nboard read adm1n-of-board-adm1n\n");
+    let LoadedConfig { config, secrets, .. } = loaded(&["--admin-token-file", &path, "--token", TOKEN], &[]).unwrap();
+    let role = |token: &str, needed| secrets.access.operator(Some(token.as_bytes()), needed).map(|of| of.name.clone());
     assert_eq!(role("adm1n-adm1n-adm1n", Role::Write), Ok("admin".into()));
     assert_eq!(role("adm1n-of-alice-adm1n", Role::Write), Ok("alice".into()));
     assert_eq!(role("adm1n-of-board-adm1n", Role::Read), Ok("board".into()));
     assert_eq!(role("adm1n-of-board-adm1n", Role::Write), Err(Refused::ReadOnly("board".into())));
     assert_eq!(role(TOKEN, Role::Read), Err(Refused::Unknown));
     assert!(errors(&["--admin-token-file", &path, "--admin-token", TOKEN], &[]).contains("found both"));
-    assert!(
-        errors(&["--admin-token-file", "/nowhere/token"], &[]).starts_with("admin_token_file: cannot read")
-    );
+    assert!(errors(&["--admin-token-file", "/nowhere/token"], &[]).starts_with("admin_token_file: cannot read"));
     let same = "admin_token: expected another one than any token of the reports, which POPs hold";
     for token in ["adm1n-adm1n-adm1n", "adm1n-of-board-adm1n"] {
         assert_eq!(errors(&["--admin-token-file", &path, "--token", token], &[]), same);
@@ -331,34 +307,19 @@ fn settings_of_an_unused_store_or_audit_log_are_refused() {
             "store_ca_file: expected a store that is reached over TLS, as rediss://",
         ),
         ("--store-ca-file /c --store memory", "found memory"),
-        (
-            "--store-client-cert-file /c --store rediss://a",
-            "expected both a certificate and store_client_key_file",
-        ),
-        (
-            "--store-client-key-file /c --store rediss://a",
-            "expected both a certificate and store_client_key_file",
-        ),
+        ("--store-client-cert-file /c --store rediss://a", "expected both a certificate and store_client_key_file"),
+        ("--store-client-key-file /c --store rediss://a", "expected both a certificate and store_client_key_file"),
         (
             "--store-sentinel-password-file /s --store redis://a",
             "store_sentinel_password_file: expected redis+sentinel://",
         ),
-        (
-            "--store-sentinel-password-file /s --store redis+cluster://a,b",
-            "store_sentinel_password_file: expected",
-        ),
-        (
-            "--store-sentinel-user weir --store redis+sentinel://a,b/main",
-            "expected store_sentinel_password_file too",
-        ),
+        ("--store-sentinel-password-file /s --store redis+cluster://a,b", "store_sentinel_password_file: expected"),
+        ("--store-sentinel-user weir --store redis+sentinel://a,b/main", "expected store_sentinel_password_file too"),
         ("--store-password-file /p --store redis://weir:pa55@a", "store_password_file: expected either"),
         ("--store-password-file /p --store memory", "store_password_file: expected a Redis"),
         ("--audit-log-redis store", "audit_log_redis: expected a Redis in `store`, found memory"),
         ("--audit-log-redis memory", "--audit-log-redis: expected `store` (where the budgets live) or"),
-        (
-            "--audit-log-redis http://a",
-            "--audit-log-redis: expected `store` (where the budgets live), redis://",
-        ),
+        ("--audit-log-redis http://a", "--audit-log-redis: expected `store` (where the budgets live), redis://"),
         (
             "--audit-log-redis redis://:p@a --audit-log-redis-password-file /a",
             "audit_log_redis_password_file: expected either a password in `audit_log_redis`",
@@ -385,9 +346,7 @@ fn settings_of_an_unused_store_or_audit_log_are_refused() {
     ] {
         assert!(read(&words(flags), &[]).is_ok(), "{flags}");
     }
-    let set = |flags| {
-        read(&words(flags), &[]).map(|config| (config.audit_log_file, config.audit_log_redis)).unwrap()
-    };
+    let set = |flags| read(&words(flags), &[]).map(|config| (config.audit_log_file, config.audit_log_redis)).unwrap();
     assert_eq!(set("--audit-log-file stdout").0, Some(AuditFile::Stdout));
     assert_eq!(set("--audit-log-file /a/b").0, Some(AuditFile::File("/a/b".into())));
     assert_eq!(set("--store redis://a --audit-log-redis store").1, Some(AuditStream::Store));

@@ -115,8 +115,7 @@ fn collect(command: &Command, words: &str, found: &mut Vec<(String, Command)>) {
 
 /// Option or argument as on the command line.
 fn written(arg: &Arg) -> String {
-    let value =
-        arg.get_value_names().map(|names| names.join(" ")).filter(|_| arg.get_action().takes_values());
+    let value = arg.get_value_names().map(|names| names.join(" ")).filter(|_| arg.get_action().takes_values());
     match (arg.get_long(), value) {
         (Some(long), Some(value)) => format!("--{long} {value}"),
         (Some(long), None) => format!("--{long}"),
@@ -134,8 +133,7 @@ fn the_page_of_commands_is_current() {
         let places: Vec<_> = command.get_positionals().map(written).collect();
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         commands.push(vec![code(format!("{words} {}", places.join(" ")).trim()), prose(&about)]);
-        for arg in command.get_arguments().filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()))
-        {
+        for arg in command.get_arguments().filter(|arg| !["help", "version"].contains(&arg.get_id().as_str())) {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             let defaults: Vec<_> = arg.get_default_values().iter().map(|it| it.to_string_lossy()).collect();
             let default = match defaults.join(" ") {

@@ -148,26 +148,20 @@ impl Browser {
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.command("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": media}));
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
-        self.command(
-            "goog/cdp/execute",
-            &json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": size}),
-        );
+        self.command("goog/cdp/execute", &json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": size}));
     }
 
     /// A picture of the window, as PNG.
     pub fn picture(&self) -> Vec<u8> {
-        let shot = self.command(
-            "goog/cdp/execute",
-            &json!({"cmd": "Page.captureScreenshot", "params": {"format": "png"}}),
-        );
+        let shot =
+            self.command("goog/cdp/execute", &json!({"cmd": "Page.captureScreenshot", "params": {"format": "png"}}));
         from_base64(shot["data"].as_str().unwrap())
     }
 
     /// Messages on the browser's console since the last call, except those about refused requests.
     pub fn complaints(&self) -> Vec<String> {
         let logged = self.command("se/log", &json!({"type": "browser"}));
-        let messages =
-            logged.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned());
+        let messages = logged.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned());
         messages.filter(|message| !message.contains("Failed to load resource")).collect()
     }
 }

@@ -219,8 +219,7 @@ async fn connect(target: &Target, local: Option<IpAddr>, http2: bool) -> Result<
     let fail = |e: std::io::Error| format!("cannot connect to {target:?}: {e}");
     match target {
         Target::Tcp(address) => {
-            let socket =
-                if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(fail)?;
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(fail)?;
             if let Some(local) = local {
                 socket.bind((local, 0).into()).map_err(fail)?;
             }
@@ -239,8 +238,7 @@ where
     let io = TokioIo::new(stream);
     // A connection's end shows at the next request; its task reports it to nobody.
     if http2 {
-        let (sender, connection) =
-            http2::handshake(TokioExecutor::new(), io).await.map_err(|e| e.to_string())?;
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.map_err(|e| e.to_string())?;
         drop(tokio::spawn(connection));
         Ok(Sender::Http2(sender))
     } else {

@@ -90,8 +90,7 @@ impl Link {
         self.state.send_modify(|state| state.passes = true);
         if self.carrier.is_none() {
             // A program that another test starts just now holds a copy of the last listener until it runs.
-            let listener =
-                until("the link's port", async || TcpListener::bind(self.address).await.ok()).await;
+            let listener = until("the link's port", async || TcpListener::bind(self.address).await.ok()).await;
             let (stop, stopped) = oneshot::channel();
             let task = tokio::spawn(accept(listener, self.target, self.state.subscribe(), stopped));
             self.carrier = Some(Carrier { stop, task });
@@ -181,11 +180,7 @@ async fn pump(from: ReadHalf<'_>, to: WriteHalf<'_>, state: watch::Receiver<Stat
     tokio::try_join!(take(from, sender, state.clone()), give(receiver, to, state)).map(drop)
 }
 
-async fn take(
-    from: ReadHalf<'_>,
-    sender: mpsc::Sender<Chunk>,
-    state: watch::Receiver<State>,
-) -> io::Result<()> {
+async fn take(from: ReadHalf<'_>, sender: mpsc::Sender<Chunk>, state: watch::Receiver<State>) -> io::Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     loop {
         from.readable().await?;

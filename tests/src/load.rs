@@ -165,12 +165,7 @@ pub async fn open_loop(client: &mut Client, ask: &Ask, per_second: u32, span: Du
 }
 
 /// The same until `stop` is true (or its sender is gone).
-pub async fn open_loop_until(
-    client: &mut Client,
-    ask: &Ask,
-    per_second: u32,
-    stop: watch::Receiver<bool>,
-) -> Run {
+pub async fn open_loop_until(client: &mut Client, ask: &Ask, per_second: u32, stop: watch::Receiver<bool>) -> Run {
     let go_on = |_| !*stop.borrow() && stop.has_changed().is_ok();
     paced(client, ask, Duration::from_secs(1) / per_second, go_on).await
 }

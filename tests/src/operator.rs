@@ -70,8 +70,7 @@ impl Operator {
 
     /// Puts `document` for the POPs that `query` names, as a canary.
     pub async fn begin_canary(&mut self, query: &str, document: &Value) {
-        let ask =
-            Ask::new(Method::PUT, &format!("/v1/rules?{query}")).header("content-type", "application/json");
+        let ask = Ask::new(Method::PUT, &format!("/v1/rules?{query}")).header("content-type", "application/json");
         let answer = self.send(ask.header("if-match", "*").body(document.to_string())).await;
         assert_eq!(answer.status, 201, "it did not begin: {answer:?}");
     }

@@ -24,9 +24,8 @@ pub fn free() -> u16 {
         .map(|_| start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % u32::from(COUNT))
         .filter_map(|offset| u16::try_from(offset).ok())
         .map(|offset| FIRST + offset);
-    let (port, socket) = ports
-        .find_map(|port| Some((port, hold(port)?)))
-        .unwrap_or_else(|| panic!("no free port from {FIRST} on"));
+    let (port, socket) =
+        ports.find_map(|port| Some((port, hold(port)?))).unwrap_or_else(|| panic!("no free port from {FIRST} on"));
     HELD.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
     port
 }

@@ -103,8 +103,7 @@ impl Redis {
     pub fn url(&self) -> String {
         let scheme = if self.setup.tls.is_some() { "rediss" } else { "redis" };
         let name = self.setup.user.as_deref().unwrap_or_default();
-        let user =
-            self.setup.password.as_ref().map(|password| format!("{name}:{password}@")).unwrap_or_default();
+        let user = self.setup.password.as_ref().map(|password| format!("{name}:{password}@")).unwrap_or_default();
         format!("{scheme}://{user}127.0.0.1:{}", self.port)
     }
 
@@ -124,8 +123,7 @@ impl Redis {
     /// Sets its clock this many seconds ahead of this machine's.
     pub fn set_ahead(&self, seconds: u64) {
         let file = self.folder.path().join(AHEAD);
-        std::fs::write(&file, seconds.to_string())
-            .unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
+        std::fs::write(&file, seconds.to_string()).unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
     }
 
     /// Its port.
@@ -162,8 +160,7 @@ impl Redis {
     /// The value behind `row` in a section of `INFO`, up to a comma.
     pub async fn info<T: FromStr>(&self, section: &str, row: &str) -> T {
         let info = self.section(section).await;
-        let value =
-            info.lines().find_map(|line| line.strip_prefix(row)?.split(',').next()?.trim().parse().ok());
+        let value = info.lines().find_map(|line| line.strip_prefix(row)?.split(',').next()?.trim().parse().ok());
         value.unwrap_or_else(|| panic!("no `{row}` in: {info}"))
     }
 
@@ -276,30 +273,20 @@ fn own_clock(folder: &Path) -> PathBuf {
     std::fs::write(&source, OWN_CLOCK).unwrap_or_else(|e| panic!("cannot write {}: {e}", source.display()));
     let mut command = Command::new("cc");
     let status = command.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-    assert!(
-        status.is_ok_and(|status| status.success()),
-        "cannot compile with cc (Debian: apt-get install gcc)"
-    );
+    assert!(status.is_ok_and(|status| status.success()), "cannot compile with cc (Debian: apt-get install gcc)");
     library
 }
 
 /// A server under an ACL as in docs/redis.md that may be one of a group: a user of their own lets servers, sentinels
 /// and tests do everything.
 pub fn in_a_group(settings: &[&str]) -> Setup {
-    let operator =
-        ["--user", OPERATOR, "on", &format!(">{OPERATOR}"), "~*", "&*", "+@all"].map(str::to_owned);
+    let operator = ["--user", OPERATOR, "on", &format!(">{OPERATOR}"), "~*", "&*", "+@all"].map(str::to_owned);
     let mut all = operator.to_vec();
     all.extend(
-        ["--masteruser", OPERATOR, "--masterauth", OPERATOR, "--repl-diskless-sync-delay", "0"]
-            .map(str::to_owned),
+        ["--masteruser", OPERATOR, "--masterauth", OPERATOR, "--repl-diskless-sync-delay", "0"].map(str::to_owned),
     );
     all.extend(settings.iter().map(|text| (*text).to_owned()));
-    Setup {
-        user: Some("weir-user".into()),
-        password: Some("correct-horse".into()),
-        settings: all,
-        ..Setup::default()
-    }
+    Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), settings: all, ..Setup::default() }
 }
 
 /// The name and the password of the user that may do everything (see [`in_a_group`]).
@@ -312,9 +299,6 @@ pub(crate) fn binary() -> PathBuf {
         return named.into();
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file());
-    found.unwrap_or_else(|| {
-        panic!("there is no redis-server: install it (Debian: apt-get install redis-server)")
-    })
+    let found = std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file());
+    found.unwrap_or_else(|| panic!("there is no redis-server: install it (Debian: apt-get install redis-server)"))
 }

@@ -85,8 +85,7 @@ impl Cluster {
         for server in &self.servers {
             let mut connection = server.operator().await;
             until("the cluster to be up", async || {
-                let info: String =
-                    redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.ok()?;
+                let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.ok()?;
                 (info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")).then_some(())
             })
             .await;
@@ -99,8 +98,7 @@ impl Cluster {
         for server in self.masters() {
             let mut connection = server.operator().await;
             until("a replica to be in step", async || {
-                let replicas: u32 =
-                    redis::cmd("WAIT").arg(1).arg(100).query_async(&mut connection).await.ok()?;
+                let replicas: u32 = redis::cmd("WAIT").arg(1).arg(100).query_async(&mut connection).await.ok()?;
                 (replicas >= 1).then_some(())
             })
             .await;
@@ -153,8 +151,7 @@ impl Cluster {
     /// Moves the slot of `key` from one master to another, with all that is in it. For `half` the slot is announced to
     /// move and its keys have not, and for as long again they have and the slot is not the other's yet.
     pub async fn move_slot_of(&self, key: &str, from: usize, to: usize, half: Duration) {
-        let [mut source, mut target] =
-            [self.servers[from].operator().await, self.servers[to].operator().await];
+        let [mut source, mut target] = [self.servers[from].operator().await, self.servers[to].operator().await];
         let slot: u16 = run(&mut source, &["CLUSTER", "KEYSLOT", key]).await;
         let [source_id, target_id]: [String; 2] =
             [run(&mut source, &["CLUSTER", "MYID"]).await, run(&mut target, &["CLUSTER", "MYID"]).await];
@@ -165,8 +162,7 @@ impl Cluster {
         sleep(half).await;
         let keys: Vec<String> = run(&mut source, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
         let port = self.servers[to].port().to_string();
-        let mut words =
-            vec!["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "AUTH2", OPERATOR, OPERATOR, "KEYS"];
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "AUTH2", OPERATOR, OPERATOR, "KEYS"];
         words.extend(keys.iter().map(String::as_str));
         let reply: String = run(&mut source, &words).await;
         assert_eq!(reply, "OK", "{keys:?}");

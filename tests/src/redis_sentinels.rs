@@ -138,9 +138,7 @@ impl Sentinels {
 
     async fn connect(&self, port: u16) -> redis::RedisResult<MultiplexedConnection> {
         let user = if self.is_guarded { format!("{OPERATOR}:{OPERATOR}@") } else { String::new() };
-        redis::Client::open(format!("redis://{user}127.0.0.1:{port}"))?
-            .get_multiplexed_async_connection()
-            .await
+        redis::Client::open(format!("redis://{user}127.0.0.1:{port}"))?.get_multiplexed_async_connection().await
     }
 
     async fn knows_all(&self, port: u16) -> bool {

@@ -52,7 +52,6 @@ pub async fn run(regions: &[Region], version: u64) {
     let expected = (version, regions.iter().map(|region| (region.name.clone(), version)).collect::<Vec<_>>());
     for region in regions {
         let mut operator = region.operator();
-        until("every POP to run the version", async || (operator.fleet().await == expected).then_some(()))
-            .await;
+        until("every POP to run the version", async || (operator.fleet().await == expected).then_some(())).await;
     }
 }

@@ -46,8 +46,7 @@ pub struct Server {
 impl Server {
     /// Answers every request with the result of `answer`.
     pub async fn start(answer: impl FnMut(&Asked) -> Respond + Send + 'static) -> Self {
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap_or_else(|e| panic!("no port: {e}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap_or_else(|e| panic!("no port: {e}"));
         let address = listener.local_addr().unwrap_or_else(|e| panic!("no port: {e}"));
         let answerer: Arc<Mutex<Box<Answerer>>> = Arc::new(Mutex::new(Box::new(answer)));
         let asked = Arc::new(Mutex::new(Vec::new()));

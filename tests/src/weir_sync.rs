@@ -59,8 +59,7 @@ impl WeirSync {
 
     /// Starts it again where it was, and waits until it is up.
     pub async fn restart(&mut self) {
-        self.process =
-            spawn(&self.binary, self.port, &self.region, &self.store, &self.arguments, &self.folder);
+        self.process = spawn(&self.binary, self.port, &self.region, &self.store, &self.arguments, &self.folder);
         self.up().await;
     }
 
@@ -89,8 +88,7 @@ impl WeirSync {
         let page = Client::of_port(self.port).try_send(&Ask::get("/metrics")).await.ok()?.text();
         let rows = page.lines().filter_map(|line| line.strip_prefix(name));
         // Whatever its labels.
-        let row =
-            rows.filter(|rest| rest.starts_with([' ', '{'])).find_map(|rest| rest.split(' ').next_back());
+        let row = rows.filter(|rest| rest.starts_with([' ', '{'])).find_map(|rest| rest.split(' ').next_back());
         row?.parse().ok()
     }
 
@@ -108,14 +106,7 @@ impl WeirSync {
     }
 }
 
-fn spawn(
-    binary: &Path,
-    port: u16,
-    region: &str,
-    store: &str,
-    arguments: &[String],
-    folder: &TempDir,
-) -> Process {
+fn spawn(binary: &Path, port: u16, region: &str, store: &str, arguments: &[String], folder: &TempDir) -> Process {
     let mut command = Command::new(binary);
     command.arg("--listen").arg(format!("127.0.0.1:{port}"));
     command.args(["--region", region, "--store", store]).args(arguments);

@@ -47,9 +47,7 @@ fn target(files: &BTreeMap<String, String>, module: &str, path: &str) -> Option<
         (at, rest) = (at.rsplit_once("::")?.0.to_owned(), path);
     }
     let mut parts = rest.split("::");
-    while let Some(inside) =
-        parts.next().map(|part| format!("{at}::{part}")).filter(|path| files.contains_key(path))
-    {
+    while let Some(inside) = parts.next().map(|part| format!("{at}::{part}")).filter(|path| files.contains_key(path)) {
         at = inside;
     }
     Some(at)
@@ -57,8 +55,7 @@ fn target(files: &BTreeMap<String, String>, module: &str, path: &str) -> Option<
 
 fn imports(files: &BTreeMap<String, String>) -> Imports {
     let of = |(module, text): (&String, &String)| {
-        let mut code: Vec<&str> =
-            text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+        let mut code: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
         code.retain(|line| !line.contains("pub use") && !line.contains(") use"));
         let code = code.join("\n");
         let words = code.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');

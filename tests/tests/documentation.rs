@@ -86,8 +86,7 @@ fn every_rule_set_in_the_pages_is_accepted() {
     let mut seen = 0;
     for name in PAGES {
         for yaml in rule_sets(&page(name)) {
-            let value: Value =
-                serde_saphyr::from_str(&yaml).unwrap_or_else(|e| panic!("{name}: {e}\n{yaml}"));
+            let value: Value = serde_saphyr::from_str(&yaml).unwrap_or_else(|e| panic!("{name}: {e}\n{yaml}"));
             let config = PluginConfig::parse(value.to_string().as_bytes());
             let errors = config.err().unwrap_or_default();
             assert!(errors.is_empty(), "{name}: {errors:?}\n{yaml}");
@@ -215,10 +214,8 @@ fn a_tag_counts_only_above_a_test() {
 
 #[test]
 fn every_ablation_names_an_existing_test() {
-    let labels: BTreeSet<_> = SCENARIOS
-        .iter()
-        .flat_map(|scenario| scenario.fleets.iter().map(|size| scenario.label(*size)))
-        .collect();
+    let labels: BTreeSet<_> =
+        SCENARIOS.iter().flat_map(|scenario| scenario.fleets.iter().map(|size| scenario.label(*size))).collect();
     let sources = sources();
     let is_test = |name: &str| sources.iter().any(|(_, text)| text.contains(&format!("fn {name}(")));
     let text = page(ABLATIONS);
@@ -295,8 +292,7 @@ fn the_page_about_envoy_and_the_bootstraps_agree() {
     let (clusters, stats) = (examples(&text, "- name: weir-sync"), examples(&text, "stats_config:"));
     let of = |bootstrap: &Value| {
         let clusters = bootstrap["static_resources"]["clusters"].as_array().cloned().unwrap_or_default();
-        let mut cluster =
-            clusters.into_iter().find(|cluster| cluster["name"] == "weir-sync").unwrap_or_default();
+        let mut cluster = clusters.into_iter().find(|cluster| cluster["name"] == "weir-sync").unwrap_or_default();
         cluster["load_assignment"] = Value::Null;
         cluster
     };
@@ -311,8 +307,7 @@ fn the_page_about_envoy_and_the_bootstraps_agree() {
         assert_eq!(bootstrap["stats_config"], stats[0]["stats_config"], "{name}");
     }
     let filter = &examples(&page("docs/quickstart.md"), "- name: weir")[0][0]["typed_config"]["config"];
-    PluginConfig::parse(filter["configuration"]["value"].to_string().as_bytes())
-        .unwrap_or_else(|e| panic!("{e:?}"));
+    PluginConfig::parse(filter["configuration"]["value"].to_string().as_bytes()).unwrap_or_else(|e| panic!("{e:?}"));
     let configuration = &examples(&text, "configuration:")[0]["configuration"];
     assert_eq!(configuration["@type"], "type.googleapis.com/google.protobuf.StringValue");
     let value = configuration["value"].as_str().unwrap_or_default();

@@ -30,9 +30,7 @@ fn add_fields(schema: &Value, fields: &mut BTreeSet<String>) {
     match schema {
         Value::Object(object) => {
             if schema["additionalProperties"] == false {
-                fields.extend(
-                    schema["properties"].as_object().into_iter().flat_map(|fields| fields.keys().cloned()),
-                );
+                fields.extend(schema["properties"].as_object().into_iter().flat_map(|fields| fields.keys().cloned()));
             }
             object.values().for_each(|value| add_fields(value, fields));
         }

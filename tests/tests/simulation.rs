@@ -115,15 +115,11 @@ fn unwatched_keys_overshoot_by_half_a_quota_at_most() {
 
 #[test]
 fn a_rule_counts_only_its_paths() {
-    let (all, a) =
-        (RuleText::default(), RuleText { name: "r1".into(), path: Some("/a"), ..RuleText::default() });
+    let (all, a) = (RuleText::default(), RuleText { name: "r1".into(), path: Some("/a"), ..RuleText::default() });
     let mut plan = Plan::of(
         SMALL,
         5,
-        traffic::merged(vec![
-            traffic::of(0, 0, traffic::even(20.0, 3)),
-            traffic::of(0, 1, traffic::even(20.0, 3)),
-        ]),
+        traffic::merged(vec![traffic::of(0, 0, traffic::even(20.0, 3)), traffic::of(0, 1, traffic::even(20.0, 3))]),
     );
     plan.setup.rules = vec![all, a];
     let world = scenario::run(plan).unwrap();
@@ -201,8 +197,7 @@ fn a_lying_pop_takes_no_more_than_stated() {
         let world = scenario::run(plan).unwrap();
         let account = world.reference.account(0, 0);
         let quota = account.quota;
-        let at_once_ns =
-            report_limits::BURSTS * quota.fill_ns() + report_limits::LATE_NS + report_limits::SPAN_NS;
+        let at_once_ns = report_limits::BURSTS * quota.fill_ns() + report_limits::LATE_NS + report_limits::SPAN_NS;
         // It takes a while to take effect, and to be forgotten.
         let stated = (at_once_ns + lies[1] - lies[0] + 5 * SECOND_NS) / quota.token_ns();
         let (offered, admitted) = (account.tally.offered, account.tally.admitted);

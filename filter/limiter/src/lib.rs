@@ -21,10 +21,7 @@
 //! # Ok::<(), weir_protocol::quota::QuotaError>(())
 //! ```
 #![no_std]
-#![cfg_attr(
-    not(test),
-    deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
-)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 extern crate alloc;
 #[cfg(test)]

@@ -101,8 +101,7 @@ fn rules_that_wider_and_tiers_make_are_counted_too() {
     for fields in [wider, tiers] {
         let twice = |count: usize| json!({"rules": (0..count).map(|n| rule(n, &fields)).collect::<Vec<_>>()});
         assert_eq!(parse(&twice(RULES_MAX / 2)).unwrap().rules().len(), RULES_MAX);
-        let expected =
-            "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 1002";
+        let expected = "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 1002";
         assert_eq!(parse(&twice(RULES_MAX / 2 + 1)).unwrap_err(), [expected]);
     }
 }
@@ -121,8 +120,7 @@ fn rules_beyond_the_maximum_are_not_made() {
         rule
     };
     let found = parse(&json!({"rules": (0..500).map(of).collect::<Vec<_>>()})).unwrap_err();
-    let expected =
-        "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 52500";
+    let expected = "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 52500";
     assert_eq!(found, [expected]);
 }
 
@@ -173,9 +171,8 @@ fn other_lists_have_a_hundred_items() {
         assert_eq!(matching(&list(101)).unwrap_err(), [expected]);
     }
     for name in ["allow", "deny"] {
-        let list = |n: usize| {
-            parse(&json!({"rules": [rule(0, &json!({}))], name: vec![json!({"methods": ["GET"]}); n]}))
-        };
+        let list =
+            |n: usize| parse(&json!({"rules": [rule(0, &json!({}))], name: vec![json!({"methods": ["GET"]}); n]}));
         assert!(list(100).is_ok(), "{name}");
         assert_eq!(list(101).unwrap_err(), [format!("{name}: expected a list of 1 to 100 items, found 101")]);
     }
@@ -254,13 +251,11 @@ fn globs_and_paths_are_bounded() {
 #[test]
 fn different_headers_are_bounded() {
     let many = |count: usize| {
-        let header =
-            |n: usize| rule(n, &json!({"match": {"headers": [{"name": format!("x-{n}"), "present": true}]}}));
+        let header = |n: usize| rule(n, &json!({"match": {"headers": [{"name": format!("x-{n}"), "present": true}]}}));
         parse(&json!({"rules": (0..count).map(header).collect::<Vec<_>>()}))
     };
     assert!(many(995).is_ok());
-    let expected =
-        "rules[995].match.headers[0].name: expected at most 1000 headers and claims in all rules together";
+    let expected = "rules[995].match.headers[0].name: expected at most 1000 headers and claims in all rules together";
     assert_eq!(many(996).unwrap_err(), [expected]);
 }
 
@@ -271,10 +266,7 @@ fn templates_are_bounded() {
     assert!(response(json!({"body": "x".repeat(8_192)})).is_ok());
     assert!(response(json!({"set_headers": {"x-a": "x".repeat(1_024)}})).is_ok());
     for (wrong, expected) in [
-        (
-            json!({"body": "x".repeat(8_193)}),
-            "rules[0].response.body: expected text of 1 to 8192 bytes, found \"x",
-        ),
+        (json!({"body": "x".repeat(8_193)}), "rules[0].response.body: expected text of 1 to 8192 bytes, found \"x"),
         (
             json!({"set_headers": {"x-a": "x".repeat(1_025)}}),
             "rules[0].response.set_headers.x-a: expected text of 1 to 1024 bytes, found \"x",

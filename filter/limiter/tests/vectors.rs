@@ -122,8 +122,7 @@ fn messages() {
         "01046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d4030000"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
-    let grant =
-        Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, divisor: 1, lease_ms: 2_000 };
+    let grant = Grant { ratio: AdmitRatio::of(1, 3), level_milli: -1_500, burst: 9, divisor: 1, lease_ms: 2_000 };
     let reply = Reply {
         sequence: 300,
         pops: 3,
@@ -167,12 +166,9 @@ fn a_long_run_of_decisions() {
         let decision = worker.decide(&mut From(request), &mut slots, now);
         limited += u32::from(decision.outcome() == DecisionKind::Limit);
         let (rule, status) = decision.strictest().unwrap();
-        for part in [
-            u64::try_from(usize::from(rule)).unwrap(),
-            u64::from(status.remaining),
-            status.more_ns,
-            status.full_ns,
-        ] {
+        for part in
+            [u64::try_from(usize::from(rule)).unwrap(), u64::from(status.remaining), status.more_ns, status.full_ns]
+        {
             digest = digest.rotate_left(5) ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         if i % 50 == 0 {

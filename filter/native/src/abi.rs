@@ -4,10 +4,7 @@
 //! This is the only file with `unsafe` blocks. Envoy and the module rely on two rules about each other's
 //! pointers: a pointer that Envoy passes to a hook is valid until the hook returns, and a pointer that a hook
 //! hands to Envoy is passed back unchanged, until the hook for its end has run.
-#![allow(
-    unsafe_code,
-    reason = "calls into Envoy, and pointers that it keeps; each block states why it is sound"
-)]
+#![allow(unsafe_code, reason = "calls into Envoy, and pointers that it keeps; each block states why it is sound")]
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{NonNull, null};
@@ -135,11 +132,8 @@ unsafe extern "C" {
         key: Bytes,
         value: *mut bool,
     ) -> bool;
-    fn envoy_dynamic_module_callback_http_set_filter_state_bytes(
-        filter: *mut c_void,
-        key: Bytes,
-        value: Bytes,
-    ) -> bool;
+    fn envoy_dynamic_module_callback_http_set_filter_state_bytes(filter: *mut c_void, key: Bytes, value: Bytes)
+    -> bool;
     fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
         filter: *mut c_void,
         attribute: EnvoyAttribute,
@@ -447,9 +441,8 @@ impl StreamHandle {
     pub(crate) fn attribute<T>(self, id: EnvoyAttribute, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let mut value = Bytes::default();
         // SAFETY: Envoy writes a pointer and a size during the call.
-        let is_there = unsafe {
-            envoy_dynamic_module_callback_http_filter_get_attribute_string(self.0, id, &raw mut value)
-        };
+        let is_there =
+            unsafe { envoy_dynamic_module_callback_http_filter_get_attribute_string(self.0, id, &raw mut value) };
         is_there.then(|| read(value.get()))
     }
 
@@ -457,9 +450,8 @@ impl StreamHandle {
     pub(crate) fn number(self, id: EnvoyAttribute) -> Option<u64> {
         let mut value = 0;
         // SAFETY: Envoy writes eight bytes during the call.
-        let is_there = unsafe {
-            envoy_dynamic_module_callback_http_filter_get_attribute_int(self.0, id, &raw mut value)
-        };
+        let is_there =
+            unsafe { envoy_dynamic_module_callback_http_filter_get_attribute_int(self.0, id, &raw mut value) };
         is_there.then_some(value)
     }
 
@@ -538,9 +530,8 @@ impl Callout<'_> {
         let (cluster, body) = (Bytes::of(self.cluster.as_bytes()), Bytes::of(self.body));
         let mut id = 0;
         // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
-        let result = unsafe {
-            make(of, &raw mut id, cluster, headers.as_ptr(), headers.len(), body, self.timeout_ms.into())
-        };
+        let result =
+            unsafe { make(of, &raw mut id, cluster, headers.as_ptr(), headers.len(), body, self.timeout_ms.into()) };
         if result == 0 { Ok(id) } else { Err(result) }
     }
 }

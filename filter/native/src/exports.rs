@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use weir_limiter::engine::LogLevel;
 
 use crate::abi::{
-    self, Bytes, CalloutResponse, ConfigHandle, DataStatus, EnvoyHeader, HeadersStatus, KeptConfig,
-    KeptRequest, Many, StreamHandle,
+    self, Bytes, CalloutResponse, ConfigHandle, DataStatus, EnvoyHeader, HeadersStatus, KeptConfig, KeptRequest, Many,
+    StreamHandle,
 };
 use crate::http::read_answer;
 use crate::plugin::Plugin;
@@ -54,8 +54,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
         for error in errors {
             abi::log(LogLevel::Error, &error);
         }
-        let then =
-            "the configuration is refused: correct the places above; keeping the previous configuration";
+        let then = "the configuration is refused: correct the places above; keeping the previous configuration";
         abi::log(LogLevel::Error, then);
         KeptConfig::NONE
     })
@@ -105,10 +104,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
 
 /// Called when a request begins. A null result would make Envoy close the stream.
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_new(
-    plugin: KeptConfig<Plugin>,
-    stream: StreamHandle,
-) -> Request {
+extern "C" fn envoy_dynamic_module_on_http_filter_new(plugin: KeptConfig<Plugin>, stream: StreamHandle) -> Request {
     KeptRequest::new(RequestContext::new(plugin, stream))
 }
 
@@ -173,36 +169,22 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: StreamHandle, req
 // The hooks below have no effect, but Envoy requires them.
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
-    _: StreamHandle,
-    _: Request,
-    _: bool,
-) -> DataStatus {
+extern "C" fn envoy_dynamic_module_on_http_filter_request_body(_: StreamHandle, _: Request, _: bool) -> DataStatus {
     DataStatus::Continue
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
-    _: StreamHandle,
-    _: Request,
-) -> DataStatus {
+extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: StreamHandle, _: Request) -> DataStatus {
     DataStatus::Continue
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
-    _: StreamHandle,
-    _: Request,
-    _: bool,
-) -> DataStatus {
+extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: StreamHandle, _: Request, _: bool) -> DataStatus {
     DataStatus::Continue
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
-    _: StreamHandle,
-    _: Request,
-) -> DataStatus {
+extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: StreamHandle, _: Request) -> DataStatus {
     DataStatus::Continue
 }
 
@@ -242,13 +224,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_trailers(
 extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_complete(_: StreamHandle, _: Request, _: u64) {}
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_reset(
-    _: StreamHandle,
-    _: Request,
-    _: u64,
-    _: u32,
-) {
-}
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_reset(_: StreamHandle, _: Request, _: u64, _: u32) {}
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(

@@ -60,12 +60,7 @@ impl Request for HostRequest {
         self.read(attribute, |bytes| room.extend_from_slice(bytes)).is_some()
     }
 
-    fn read_attribute(
-        &mut self,
-        attribute: &Attribute,
-        _room: &mut Vec<u8>,
-        read: &mut dyn FnMut(&[u8]),
-    ) -> bool {
+    fn read_attribute(&mut self, attribute: &Attribute, _room: &mut Vec<u8>, read: &mut dyn FnMut(&[u8])) -> bool {
         self.read(attribute, read).is_some()
     }
 }

@@ -18,10 +18,7 @@
 //! engines of all workers. Each engine is behind a lock that only its worker and that tick take, so workers never
 //! wait for one another. The tick holds the lock only briefly: an engine of its own gathers the workers' counts
 //! and makes the reports.
-#![cfg_attr(
-    not(test),
-    deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
-)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod abi;
 mod exports;

@@ -44,9 +44,7 @@ impl Metrics {
         }
         let of_rule = |name| config.define_counter(&format!("weir.rule.{name}"), &[RULE]);
         Self {
-            events: CountedEvent::METRICS
-                .map(|(event, name)| (event, config.define_counter(name, &[])))
-                .into(),
+            events: CountedEvent::METRICS.map(|(event, name)| (event, config.define_counter(name, &[]))).into(),
             rules: OF_RULE.map(of_rule),
             gauges,
         }
@@ -130,10 +128,8 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     let defined = locked(&DEFINED);
     let all: Vec<_> = defined.iter().collect();
     let due = reported_in_turn(turn, all.len()).filter_map(|at| all.get(at));
-    let of = |(name, decided): &(&String, &[u64; OF_RULE.len()])| RuleCounts {
-        name: (*name).clone(),
-        decided: **decided,
-    };
+    let of =
+        |(name, decided): &(&String, &[u64; OF_RULE.len()])| RuleCounts { name: (*name).clone(), decided: **decided };
     (due.map(of).collect(), all.len())
 }
 

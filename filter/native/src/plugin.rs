@@ -131,11 +131,7 @@ impl Plugin {
 
     /// Runs `act` on an engine. Then drops the local cache entries of the workers that the reporter found
     /// outdated.
-    fn act(
-        &self,
-        number: usize,
-        act: impl FnOnce(&mut Engine, &mut WorkerHandle) -> Vec<Effect>,
-    ) -> Vec<Effect> {
+    fn act(&self, number: usize, act: impl FnOnce(&mut Engine, &mut WorkerHandle) -> Vec<Effect>) -> Vec<Effect> {
         let Some(worker) = self.workers.get(number) else { return Vec::new() };
         let (effects, forgotten) = {
             let Worker { engine, seat, .. } = &mut *locked(worker);

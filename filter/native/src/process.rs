@@ -8,9 +8,7 @@ use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValue, SharedValue
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{
-    ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
-};
+use weir_limiter::table::{ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
 use weir_protocol::messages::RuleCounts;
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
@@ -81,12 +79,7 @@ impl Slots for WorkerHandle {
     }
 
     #[inline]
-    fn change_in_place(
-        &mut self,
-        indices: &[u32],
-        changes: &mut [EntryChange],
-        evaluate: ChangeFn<'_>,
-    ) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], evaluate: ChangeFn<'_>) -> bool {
         self.slots.as_mut().is_some_and(|slots| slots.change_in_place(indices, changes, evaluate))
     }
 }

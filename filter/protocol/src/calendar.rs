@@ -131,12 +131,7 @@ impl Calendar {
         let east_us = if let Self::MonthAt(minutes) = self { i64::from(minutes) * 60_000_000 } else { 0 };
         let month = month_of_day(unix_us.saturating_add_signed(east_us) / DAY_US);
         let begins = |month| first_day(month).saturating_mul(DAY_US).saturating_add_signed(-east_us);
-        Window {
-            calendar: self,
-            start_us: begins(month),
-            end_us: begins(month + 1),
-            next_end_us: begins(month + 2),
-        }
+        Window { calendar: self, start_us: begins(month), end_us: begins(month + 1), next_end_us: begins(month + 2) }
     }
 }
 
@@ -221,8 +216,7 @@ mod tests {
 
     /// Days, weeks, hours and other windows of one length.
     fn even() -> impl Strategy<Value = Calendar> {
-        (1..=LENGTH_S_MAX, any::<u32>())
-            .prop_map(|(length_s, phase_s)| Calendar::every(length_s, phase_s % length_s))
+        (1..=LENGTH_S_MAX, any::<u32>()).prop_map(|(length_s, phase_s)| Calendar::every(length_s, phase_s % length_s))
     }
 
     fn any_calendar() -> impl Strategy<Value = Calendar> {

@@ -20,10 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![no_std]
-#![cfg_attr(
-    not(test),
-    deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
-)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 extern crate alloc;
 #[cfg(test)]

@@ -25,9 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::reply::{AdmitRatio, Allowance, Grant, Leased, PushedGrant, Reply, Settled};
-pub use self::report::{
-    Ban, BudgetRule, HeldEpoch, Key, Replies, Report, RuleCounts, RunningRules, StatusReport,
-};
+pub use self::report::{Ban, BudgetRule, HeldEpoch, Key, Replies, Report, RuleCounts, RunningRules, StatusReport};
 
 /// Media type of both messages.
 pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";

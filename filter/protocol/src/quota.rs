@@ -166,10 +166,7 @@ pub struct RateError;
 
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "expected a whole number from 1 to {TOKENS_MAX}, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\""
-        )
+        write!(f, "expected a whole number from 1 to {TOKENS_MAX}, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\"")
     }
 }
 
@@ -251,9 +248,7 @@ impl fmt::Display for QuotaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Burst => write!(f, "expected a whole number from 1 to {TOKENS_MAX}"),
-            Self::Fill => {
-                f.write_str("an empty bucket must fill within 400 days: lower the burst or raise the rate")
-            }
+            Self::Fill => f.write_str("an empty bucket must fill within 400 days: lower the burst or raise the rate"),
         }
     }
 }

@@ -52,21 +52,14 @@ pub enum OnSyncLoss {
 impl Sharing {
     /// The default for a rule with `quota`: not strict, no floors, and the whole burst at every POP.
     pub const fn of(quota: Quota) -> Self {
-        Self {
-            strict: false,
-            local_burst: quota.burst(),
-            floors: Vec::new(),
-            refill_policy: RefillPolicy::Continuous,
-        }
+        Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), refill_policy: RefillPolicy::Continuous }
     }
 
     /// True if every field is valid with `quota`, and the floors add up to at most 100 %.
     pub fn fits(&self, quota: Quota) -> bool {
-        let named =
-            |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
+        let named = |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
         (1..=quota.burst()).contains(&self.local_burst)
-            && (self.refill_policy == RefillPolicy::Continuous
-                || self.is_plain(quota) && self.refill_policy.is_valid())
+            && (self.refill_policy == RefillPolicy::Continuous || self.is_plain(quota) && self.refill_policy.is_valid())
             && quota.burst() <= self.refill_policy.tokens_max()
             && self.floors.len() <= FLOORS_MAX
             && self.floors.iter().all(named)
@@ -100,8 +93,7 @@ mod tests {
     fn a_sharing_out_of_bounds_is_refused() {
         let quota = |burst| Quota::new(Rate::new(burst, Period::Day).unwrap(), burst).unwrap();
         let floors = |floors: &[(&str, u8)]| {
-            let floors =
-                floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
+            let floors = floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
             Sharing { floors, ..Sharing::of(quota(10)) }
         };
         let strict = |refill_policy| Sharing { strict: true, refill_policy, ..Sharing::of(quota(10)) };

@@ -1,8 +1,8 @@
 //! The version of the messages, and the limits of a report.
 
 use weir_protocol::messages::{
-    Allowance, BudgetRule, COUNTED_MAX, HELD_MS_MAX, HeldEpoch, Key, MODULE_MAX, Message, Reply, Report,
-    RuleCounts, Settled, StatusReport, VERSION, WireError,
+    Allowance, BudgetRule, COUNTED_MAX, HELD_MS_MAX, HeldEpoch, Key, MODULE_MAX, Message, Reply, Report, RuleCounts,
+    Settled, StatusReport, VERSION, WireError,
 };
 use weir_protocol::quota::Quota;
 use weir_protocol::sharing::Sharing;
@@ -10,8 +10,7 @@ use weir_protocol::sharing::Sharing;
 fn report() -> Report {
     let quota = Quota::from_token_ns(100_000_000, 100).unwrap();
     let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
-    let key =
-        Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 7, unconfirmed: 7, asked: 7, ..Key::default() };
+    let key = Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 7, unconfirmed: 7, asked: 7, ..Key::default() };
     Report { pop: "fra1".into(), sequence: 1, rules, keys: vec![key; 3], ..Report::default() }
 }
 
@@ -56,10 +55,7 @@ fn a_report_lists_held_epochs_and_their_times() {
     };
     let two = holding(&[held(0, 60_000), held(2, 0)], true);
     let read = Report::decode(&two.encode()).unwrap();
-    assert_eq!(
-        (&read, [0, 1, 2, 3].map(|place| read.held_ms(place))),
-        (&two, [Some(60_000), None, Some(0), None])
-    );
+    assert_eq!((&read, [0, 1, 2, 3].map(|place| read.held_ms(place))), (&two, [Some(60_000), None, Some(0), None]));
     for (field, wrong) in [
         ("held[].key", holding(&[held(0, 1)], false)),
         ("held[].key", holding(&[held(3, 1)], true)),

@@ -63,10 +63,7 @@ impl PluginConfig {
         let errors = ErrorCollector::default();
         if bytes.len() > CONFIG_BYTES_MAX {
             let found = bytes.len();
-            errors.record(
-                "",
-                format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"),
-            );
+            errors.record("", format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"));
             return errors.into_result(None);
         }
         let json = serde_json::from_slice::<Value>(bytes);
@@ -84,8 +81,7 @@ impl PluginConfig {
     /// True if key parts leave the POP under a hash that anyone can compute.
     pub fn keys_are_unkeyed(&self) -> bool {
         let is_unkeyed = |sync: &SyncConfig| sync.key_secret == FleetSecret::UNKEYED;
-        self.sync.as_ref().is_some_and(is_unkeyed)
-            && self.rules.rules().iter().any(|rule| rule.key.is_hashed())
+        self.sync.as_ref().is_some_and(is_unkeyed) && self.rules.rules().iter().any(|rule| rule.key.is_hashed())
     }
 }
 
@@ -102,12 +98,7 @@ fn read(item: &Item<'_>) -> Option<PluginConfig> {
         record_fields_that_need_sync(rules, &fields);
     }
     fields.finish();
-    Some(PluginConfig {
-        rules: Arc::new(rules?),
-        addresses: addresses?,
-        sync: sync.unwrap_or_default(),
-        filter_state,
-    })
+    Some(PluginConfig { rules: Arc::new(rules?), addresses: addresses?, sync: sync.unwrap_or_default(), filter_state })
 }
 
 /// Records an error for each field that concerns the fleet: without a `sync` section these fields have no
@@ -155,8 +146,7 @@ fn sync(item: &Item<'_>) -> Option<SyncConfig> {
 fn key_secret(fields: &mut Fields<'_>, token: Option<&str>) -> FleetSecret {
     let text = fields.text("key_secret", KEY_SECRET_BYTES_MAX);
     if text.is_some_and(|text| text.len() < KEY_SECRET_BYTES_MIN) {
-        let expected =
-            format_args!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
+        let expected = format_args!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
         fields.record_at("key_secret", expected);
     }
     text.or(token).map_or(FleetSecret::UNKEYED, |text| FleetSecret::derive(text.as_bytes()))
@@ -184,8 +174,7 @@ mod tests {
             {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true},
         ]);
         let fields = ["[0].local_burst", "[0].min_share", "[0].on_sync_loss", "[1].strict"];
-        let expected =
-            fields.map(|field| format!("rules{field}: expected a sync section beside it: there is none"));
+        let expected = fields.map(|field| format!("rules{field}: expected a sync section beside it: there is none"));
         assert_eq!(parse(&rules, None).unwrap_err(), expected);
         let config = parse(&rules, Some(json!({"cluster": "c"}))).unwrap();
         assert_eq!((config.addresses, config.rules.rules().len()), (65_000, 3));

@@ -18,8 +18,7 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
     if bytes.len() > DOCUMENT_BYTES_MAX {
         let found = bytes.len();
-        errors
-            .record("", format!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
+        errors.record("", format!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
         return errors.into_result(None);
     }
     let rules = match serde_json::from_slice::<Value>(bytes) {
@@ -52,10 +51,7 @@ mod tests {
         for (bytes, expected) in [
             (b"\xff".to_vec(), "expected a rule set as JSON: "),
             (vec![b'['; DOCUMENT_BYTES_MAX], "expected a rule set as JSON: "),
-            (
-                vec![b' '; DOCUMENT_BYTES_MAX + 1],
-                "expected a rule set of at most 1048576 bytes, found 1048577",
-            ),
+            (vec![b' '; DOCUMENT_BYTES_MAX + 1], "expected a rule set of at most 1048576 bytes, found 1048577"),
         ] {
             let errors = parse(&bytes).unwrap_err();
             assert!(errors.len() == 1 && errors[0].to_string().starts_with(expected), "{errors:?}");

@@ -16,10 +16,7 @@
 //! assert!(errors[0].to_string().starts_with("rules[0].rate: expected"));
 //! ```
 #![no_std]
-#![cfg_attr(
-    not(test),
-    deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
-)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 extern crate alloc;
 #[cfg(test)]

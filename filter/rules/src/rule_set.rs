@@ -76,8 +76,7 @@ impl RuleSet {
         let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
         let cheap = cheap(&rules);
         let has_unlimited = rules.iter().any(|rule| rule.variant.is_unlimited());
-        let mut set =
-            Self { rules, index, cheap, always: None, allow, deny, is_enforced, has_unlimited, attributes };
+        let mut set = Self { rules, index, cheap, always: None, allow, deny, is_enforced, has_unlimited, attributes };
         let is_open = |rule: &Rule| rule.matches.is_open() && rule.variant.is_alone();
         if set.rules.iter().all(is_open) {
             set.always = Some((0..set.rules.len()).filter_map(|place| u16::try_from(place).ok()).collect());
@@ -141,12 +140,7 @@ impl RuleSet {
 
     /// Places of the rules that count the request, and of the unlimited tiers that it belongs to, in the
     /// order they were written. `room` and `out` are scratch space.
-    pub fn find_matches<'a>(
-        &'a self,
-        request: &mut Fetched<'_>,
-        room: &mut Bits,
-        out: &'a mut Vec<u16>,
-    ) -> &'a [u16] {
+    pub fn find_matches<'a>(&'a self, request: &mut Fetched<'_>, room: &mut Bits, out: &'a mut Vec<u16>) -> &'a [u16] {
         if let Some(always) = &self.always {
             return always;
         }
@@ -192,8 +186,8 @@ impl RuleSet {
                     matched = Some((rule.variant.group, rule.matches.holds(request)));
                 }
                 let holds = rule.is_for(matched.map_or(Holds::No, |(_, holds)| holds), request);
-                let (is_less, begin) = before
-                    .map_or((true, out.len()), |(other, begin, _)| (rule.allows_less_than(other), begin));
+                let (is_less, begin) =
+                    before.map_or((true, out.len()), |(other, begin, _)| (rule.allows_less_than(other), begin));
                 match before {
                     _ if !holds.may() => continue,
                     Some((other, ..)) if !is_less => {
@@ -250,8 +244,7 @@ impl Conditions {
     #[inline(never)]
     fn finds_one(&self, request: &mut Fetched<'_>, room: &mut Bits, least: Holds) -> bool {
         self.index.candidates(request, room);
-        room.iter()
-            .any(|place| self.list.get(place).is_some_and(|condition| condition.holds(request) >= least))
+        room.iter().any(|place| self.list.get(place).is_some_and(|condition| condition.holds(request) >= least))
     }
 }
 

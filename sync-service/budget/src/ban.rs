@@ -154,12 +154,8 @@ impl Bans {
         let all: BTreeMap<_, _> = overrides.iter().cloned().collect();
         // Keys that are banned already keep their place.
         let (known, new): (Vec<_>, Vec<_>) = all.iter().partition(|(id, _)| self.ordered.contains_key(*id));
-        let wanted: BTreeMap<_, _> = known
-            .into_iter()
-            .chain(new)
-            .take(ORDERED_MAX)
-            .map(|(id, until_ms)| (id.clone(), *until_ms))
-            .collect();
+        let wanted: BTreeMap<_, _> =
+            known.into_iter().chain(new).take(ORDERED_MAX).map(|(id, until_ms)| (id.clone(), *until_ms)).collect();
         let before = core::mem::replace(&mut self.ordered, wanted.clone());
         if !before.keys().eq(wanted.keys()) {
             self.list.keep(wanted.keys().cloned().collect());
@@ -198,8 +194,7 @@ impl Bans {
         let now_us = micros(now);
         self.expire(now_us);
         // Operators' bans come first.
-        let of =
-            |is_by_operator: bool| self.unshared.iter().filter(move |(_, known)| **known == is_by_operator);
+        let of = |is_by_operator: bool| self.unshared.iter().filter(move |(_, known)| **known == is_by_operator);
         let unshared = of(true).chain(of(false)).take(SHARED_MAX);
         let keys = unshared.filter_map(|(id, is_by_operator)| {
             let stands = self.list.stands(id)?;
@@ -256,13 +251,7 @@ impl Bans {
 
     /// Returns the bans that the sender of `report` was not sent yet, at most [`BANS_MAX`] keys. Adds the names
     /// of their rules to `rules`, as far as there is room.
-    pub fn push(
-        &mut self,
-        now: Time,
-        report: &Report,
-        is_repeated: bool,
-        rules: &mut Vec<String>,
-    ) -> Vec<Ban> {
+    pub fn push(&mut self, now: Time, report: &Report, is_repeated: bool, rules: &mut Vec<String>) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);
         let Self { pushed, by_number, news, list, latest, .. } = self;
@@ -271,8 +260,7 @@ impl Bans {
             up_to.0 = *latest;
             for (number, id) in by_number.range(before + 1..) {
                 let from = news.get(id).and_then(|news| news.from.as_ref());
-                let is_its_own =
-                    from.is_some_and(|(pop, table)| *pop == report.pop && *table == report.table);
+                let is_its_own = from.is_some_and(|(pop, table)| *pop == report.pop && *table == report.table);
                 let Some(BanEntry { until_us, is_forgotten }) = list.stands(id) else { continue };
                 let for_ms = remaining_ms(until_us, now_us);
                 if is_its_own || for_ms == 0 {
@@ -312,8 +300,7 @@ impl Bans {
         let (until_us, known) = (until_us(now_us, for_ms), self.news.get(id));
         // Of two POPs that made the ban, one whose report was late made a shorter ban than it seems. So both are sent
         // the longer one. A ban that is known from the store has no POP, or each echo of it would be news.
-        let is_anothers =
-            known.is_some_and(|known| known.from.is_some() && from.is_some() && known.from != from);
+        let is_anothers = known.is_some_and(|known| known.from.is_some() && from.is_some() && known.from != from);
         let is_news = match known {
             Some(known) => {
                 let is_longer = until_us > known.until_us.saturating_add(LONGER_US);
@@ -348,13 +335,13 @@ impl Bans {
         let until_us = until_us(now_us, for_ms);
         // A longer ban withdraws nothing, so POPs need no reset before it.
         let is_longer = |known: &News| known.until_us > until_us.saturating_add(LONGER_US);
-        let is_anew =
-            self.news.get(id).is_some_and(|known| known.is_anew || known.is_forgotten || is_longer(known));
-        let reset = self.news.get(id).filter(|_| !is_forgotten).and_then(|known| {
-            if known.is_forgotten { Some((known.number, known.until_us)) } else { known.reset }
-        });
-        let news =
-            News { number: 0, received_us: now_us, until_us, is_forgotten, is_anew, reset, from: None };
+        let is_anew = self.news.get(id).is_some_and(|known| known.is_anew || known.is_forgotten || is_longer(known));
+        let reset = self
+            .news
+            .get(id)
+            .filter(|_| !is_forgotten)
+            .and_then(|known| if known.is_forgotten { Some((known.number, known.until_us)) } else { known.reset });
+        let news = News { number: 0, received_us: now_us, until_us, is_forgotten, is_anew, reset, from: None };
         self.record_news(id, news);
         for dropped in self.list.put(id, until_us, is_forgotten, now_us) {
             self.forget(&dropped);

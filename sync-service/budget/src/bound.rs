@@ -135,13 +135,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     /// Three POPs with an interval of 250 ms and a round trip of 100 ms.
-    const FLEET: FleetParameters = FleetParameters {
-        pops: 3,
-        interval_ns: 250 * MS,
-        trip_ns: 100 * MS,
-        timeout_ns: SECOND_NS,
-        failures: 0,
-    };
+    const FLEET: FleetParameters =
+        FleetParameters { pops: 3, interval_ns: 250 * MS, trip_ns: 100 * MS, timeout_ns: SECOND_NS, failures: 0 };
 
     fn quota(count: u32, burst: u32) -> Quota {
         Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()

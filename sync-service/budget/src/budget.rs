@@ -218,12 +218,8 @@ impl Budget {
         }
         // In doubles and in this order, as in Redis, where Lua has doubles only.
         let (was, token) = (token_us(old_token_ns), token_us(quota.token_ns()));
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "microseconds of a deficit and of a fill are below 2^53"
-        )]
-        let [deficit_us, before_us, fill_us] =
-            [self.deficit_ns / 1_000, before_us, self.fill_us].map(|us| us as f64);
+        #[allow(clippy::cast_precision_loss, reason = "microseconds of a deficit and of a fill are below 2^53")]
+        let [deficit_us, before_us, fill_us] = [self.deficit_ns / 1_000, before_us, self.fill_us].map(|us| us as f64);
         #[allow(clippy::cast_precision_loss, reason = "below 2^53, as a deficit")]
         let missing_us = (deficit_us + self.forgiven_us as f64) / was * token;
         let part_us = if fill_us / token > before_us / was {
@@ -290,8 +286,7 @@ impl Budget {
         }
         let mut by_age: Vec<_> = self.sources.iter().map(|(id, r)| (r.seen_us, id)).collect();
         by_age.sort_unstable();
-        let oldest_kept =
-            by_age.get(self.sources.len() - SOURCES_KEPT).map(|&(at_us, id)| (at_us, id.clone()));
+        let oldest_kept = by_age.get(self.sources.len() - SOURCES_KEPT).map(|&(at_us, id)| (at_us, id.clone()));
         let Some((at_us, id)) = oldest_kept else { return };
         self.sources.retain(|known, record| (record.seen_us, known) >= (at_us, &id));
     }

@@ -134,13 +134,7 @@ impl Demands {
     ///
     /// Other workers of the POP may report their demand to other weir-syncs. So of the newly admitted tokens,
     /// the same fraction counts as new here as of the demand.
-    pub fn observe(
-        &mut self,
-        now: Time,
-        id: &BudgetId,
-        source: &SourceId,
-        report: &DemandReport,
-    ) -> DemandUpdate {
+    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, report: &DemandReport) -> DemandUpdate {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_reported(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
@@ -177,8 +171,7 @@ impl Demands {
     pub fn debts(&self, now: Time) -> (usize, usize) {
         let is_shared = self.is_shared(now);
         let reported = self.budgets.iter().filter(|(_, budget)| budget.is_reported(now, is_shared));
-        reported
-            .fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
+        reported.fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
     }
 
     /// True if other weir-syncs receive some of the POPs' reports.
@@ -330,10 +323,7 @@ impl DemandWindow {
             (apart_ns > GAP_NS, *WARM_GAP_NS.end())
         };
         if is_seldom && now.nanos_since(last.at) <= lasts_ns {
-            return per_second_milli(
-                last.counted.saturating_sub(first.counted),
-                last.at.nanos_since(first.at),
-            );
+            return per_second_milli(last.counted.saturating_sub(first.counted), last.at.nanos_since(first.at));
         }
         // Samples outside the window come first, and usually there is one.
         let outside = self.samples.iter().take_while(|sample| now.nanos_since(sample.at) >= WINDOW_NS);

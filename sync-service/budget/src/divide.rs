@@ -155,11 +155,8 @@ pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) ->
     };
     // If neither this POP nor two others have demand, the client may appear anywhere next.
     let pops = if is_single_pop && entry.own_milli == 0 { fan_out } else { fan_out.min(asked.askers) };
-    let (burst, divisor) = if is_single_pop && pops <= 1 {
-        (quota.burst(), 1)
-    } else {
-        hold(entry, pops, entry.own_milli, terms)
-    };
+    let (burst, divisor) =
+        if is_single_pop && pops <= 1 { (quota.burst(), 1) } else { hold(entry, pops, entry.own_milli, terms) };
     let weight = Weight::of(quota, account);
     Division { watch_level, weight, asking: Grant { burst, divisor, ..elsewhere }, elsewhere, is_single_pop }
 }
@@ -178,13 +175,7 @@ fn hold(entry: &PlanEntry, pops: u64, asked_milli: u64, terms: &GrantSettings) -
 }
 
 /// Rate divisor for a POP that must be able to hold `tokens`.
-fn rate_divisor_of(
-    entry: &PlanEntry,
-    pops: u64,
-    asked_milli: u64,
-    tokens: u64,
-    terms: &GrantSettings,
-) -> u64 {
+fn rate_divisor_of(entry: &PlanEntry, pops: u64, asked_milli: u64, tokens: u64, terms: &GrantSettings) -> u64 {
     let PlanEntry { quota, sharing, .. } = entry;
     let divisor = pops / UNEVEN;
     if divisor <= 1 {
@@ -273,8 +264,7 @@ fn ratio(shared: &SharedBudget<'_>, level_ns: i128, asked: &FleetDemand<'_>, reg
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
     // L_eff, less the regions' own floors.
     let beyond_ns = level_ns - target_ns(*quota);
-    let rest_ns =
-        i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
+    let rest_ns = i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
     let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
     let of_rest = quotient(rest, price * asked.milli - own_sum);
     if sharing.floor(region) == 0 {
@@ -331,9 +321,8 @@ fn level_milli(quota: Quota, level_ns: i128, own: Option<FloorCapacity>) -> i64 
 
 fn lease_ms(level_ns: i128, terms: &GrantSettings) -> u32 {
     let debt_ns = u64::try_from(-level_ns).unwrap_or(0);
-    let lease_ns = SECOND_NS
-        .saturating_add(debt_ns)
-        .clamp(terms.lease_min_ns, terms.lease_max_ns.max(terms.lease_min_ns));
+    let lease_ns =
+        SECOND_NS.saturating_add(debt_ns).clamp(terms.lease_min_ns, terms.lease_max_ns.max(terms.lease_min_ns));
     millis(lease_ns)
 }
 

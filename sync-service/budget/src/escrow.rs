@@ -101,8 +101,8 @@ use weir_protocol::refill_policy::RefillPolicy;
 
 use self::acquire::price_ns;
 pub use self::acquire::{
-    ASK_AGAIN_US, AcquireRequest, AcquireResult, CALENDAR_LEASE_US_MAX, Claim, ClaimKind, DRIFT_PART,
-    EscrowId, HELD_US_MAX, LEASE_US_MAX, LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
+    ASK_AGAIN_US, AcquireRequest, AcquireResult, CALENDAR_LEASE_US_MAX, Claim, ClaimKind, DRIFT_PART, EscrowId,
+    HELD_US_MAX, LEASE_US_MAX, LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
 };
 pub use self::policies::STEP_US;
 use self::policies::{Log, room_at_us, weighed};
@@ -164,12 +164,7 @@ impl Escrow {
     /// or forgotten, and the POP must begin a new epoch. If the end of the store's window is unknown, or too
     /// soon to leave any lease, tokens are leased only to epochs that requests hold already. A take needs a
     /// known window, but no lease.
-    pub fn acquire(
-        &mut self,
-        time: impl Into<StoreTime>,
-        pop: &str,
-        acquire: &AcquireRequest,
-    ) -> AcquireResult {
+    pub fn acquire(&mut self, time: impl Into<StoreTime>, pop: &str, acquire: &AcquireRequest) -> AcquireResult {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
         self.step(time, acquire);
@@ -275,9 +270,7 @@ impl Escrow {
     fn enter(&mut self, now_us: u64, end_us: u64, acquire: &AcquireRequest) {
         let is_next = |length_us| self.end_us > 0 && self.end_us.checked_add(length_us) == Some(end_us);
         self.before = match sliding_us(acquire) {
-            Some(length_us) if is_next(length_us) => {
-                (self.deficit_ns / WINDOW_TOKEN_NS).min(TOKENS_MAX.into())
-            }
+            Some(length_us) if is_next(length_us) => (self.deficit_ns / WINDOW_TOKEN_NS).min(TOKENS_MAX.into()),
             // The previous window had no acquires, but tokens held by requests may have been spent in it.
             Some(length_us) => self.held_after(end_us.saturating_sub(2 * length_us)).min(TOKENS_MAX.into()),
             None => 0,
@@ -374,9 +367,7 @@ impl Escrow {
                 return (Leased { wait_ms: (lease.until_us - now_us).div_ceil(1_000), ..NO_LEASE }, 0);
             }
             Some(known) if known.until_us > now_us && claim.spent() <= known.charged => known,
-            None if claim.spent() == 0 && claim.ahead > 0 && lease.ms > 0 && self.has_room(now_us) => {
-                Holder::NEW
-            }
+            None if claim.spent() == 0 && claim.ahead > 0 && lease.ms > 0 && self.has_room(now_us) => Holder::NEW,
             _ => return (NO_LEASE, 0),
         };
         let more = claim.spent().saturating_sub(holder.spent);
@@ -572,9 +563,5 @@ fn full_ns(acquire: &AcquireRequest) -> u64 {
 
 /// Length of the windows in microseconds, if they slide; none otherwise.
 fn sliding_us(acquire: &AcquireRequest) -> Option<u64> {
-    if let RefillPolicy::Sliding(calendar) = acquire.refill_policy {
-        Some(calendar.longest_us())
-    } else {
-        None
-    }
+    if let RefillPolicy::Sliding(calendar) = acquire.refill_policy { Some(calendar.longest_us()) } else { None }
 }

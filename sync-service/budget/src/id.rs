@@ -110,8 +110,7 @@ impl fmt::Debug for BudgetId {
 impl PartialEq for BudgetId {
     fn eq(&self, other: &Self) -> bool {
         let (one, other) = (&self.0, &other.0);
-        Arc::ptr_eq(one, other)
-            || one.hash == other.hash && one.value == other.value && one.rule == other.rule
+        Arc::ptr_eq(one, other) || one.hash == other.hash && one.value == other.value && one.rule == other.rule
     }
 }
 

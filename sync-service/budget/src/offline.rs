@@ -88,12 +88,7 @@ impl Share {
     /// Sharing of the region's share of `quota`. While the region is offline, no region has a floor.
     pub fn of_sharing(self, sharing: &Sharing, quota: Quota) -> Sharing {
         let local_burst = sharing.local_burst.min(self.of(quota).burst());
-        Sharing {
-            strict: sharing.strict,
-            local_burst,
-            floors: Vec::new(),
-            refill_policy: sharing.refill_policy,
-        }
+        Sharing { strict: sharing.strict, local_burst, floors: Vec::new(), refill_policy: sharing.refill_policy }
     }
 }
 
@@ -124,13 +119,7 @@ impl OfflineBudgets {
     }
 
     /// Returns the account of `entry` of `pop` computed from `last` alone.
-    pub(crate) fn evaluate(
-        now: Time,
-        entry: &PlanEntry,
-        last: Option<LastState>,
-        replica: &str,
-        pop: &str,
-    ) -> Account {
+    pub(crate) fn evaluate(now: Time, entry: &PlanEntry, last: Option<LastState>, replica: &str, pop: &str) -> Account {
         Local::after(last, entry, replica).charge(now, entry, replica, pop)
     }
 
@@ -172,8 +161,7 @@ impl Local {
         let tokens = last.deficit_ns.div_ceil(token_ns);
         let shown_us = (token_ns.saturating_mul(tokens) - last.deficit_ns) / 1_000;
         let mut local = Self { at: last.at, since: Some(last.at), shown_us, ..Self::default() };
-        let owed =
-            Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0, made_ms: 0 };
+        let owed = Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0, made_ms: 0 };
         let opening = Charge { demand: Demand::default(), counts: &[owed], ..entry.charge(replica, NOBODY) };
         local.budget.charge(0, &opening);
         local
@@ -358,11 +346,7 @@ mod tests {
         let account = alone.charge(at(12_000), &entry(part, 2, 70, 3), Some(last), "eu/a", "fra1");
         assert_eq!(account.deficit_ns, 10_345_678_000 + 3 * part.token_ns());
         let account = alone.charge(at(12_000), &entry(part, 3, 70, 5), None, "eu/a", "fra1");
-        assert_eq!(
-            account.deficit_ns,
-            5 * part.token_ns(),
-            "a budget that nothing is known of counts as full"
-        );
+        assert_eq!(account.deficit_ns, 5 * part.token_ns(), "a budget that nothing is known of counts as full");
     }
 
     // I5
@@ -445,11 +429,7 @@ mod tests {
         }
         assert_eq!((unfilled.budgets.len(), unfilled.last(&id("a", 3))), (2, None));
         unfilled.record(&id("a", 3), lacking(100, 2));
-        assert_eq!(
-            (unfilled.budgets.len(), unfilled.last(&id("a", 1))),
-            (2, None),
-            "refilled after a second"
-        );
+        assert_eq!((unfilled.budgets.len(), unfilled.last(&id("a", 1))), (2, None), "refilled after a second");
         assert!(unfilled.last(&id("a", 2)).is_some() && unfilled.last(&id("a", 3)).is_some());
         for rule in 0..2 * RULES_MAX {
             unfilled.record(&id(&alloc::format!("{rule}"), 1), lacking(200, 0));

@@ -171,11 +171,7 @@ impl Plan {
     }
 
     /// Keys of the report that are charged in full: those whose entry has an account, or whose acquire succeeded.
-    pub fn settled<E>(
-        &self,
-        accounts: &[Result<Account, E>],
-        acquired: &[Result<AcquireResult, E>],
-    ) -> Settled {
+    pub fn settled<E>(&self, accounts: &[Result<Account, E>], acquired: &[Result<AcquireResult, E>]) -> Settled {
         let is_charged = |answer: &Answer| match *answer {
             Answer::Entry { at, is_clipped } => !is_clipped && accounts.get(at).is_some_and(Result::is_ok),
             Answer::Claim { acquire, .. } => acquired.get(acquire).is_some_and(Result::is_ok),

@@ -392,8 +392,7 @@ mod tests {
     fn counts_the_workers_of_a_pop_that_report_keys() {
         let mut pops = Pops::new(10 * SECOND_NS);
         let keys = vec![key()];
-        let reports =
-            [(0, "a", 1), (1, "a", 2), (2, "b", 3), (250, "a", 1), (2_400, "a", 1), (2_600, "a", 1)];
+        let reports = [(0, "a", 1), (1, "a", 2), (2, "b", 3), (250, "a", 1), (2_400, "a", 1), (2_600, "a", 1)];
         let counted = reports.map(|(ms, pop, worker)| {
             let report = Report { keys: keys.clone(), ..greeting(pop, worker, ms + 1) };
             let now = Time::from_nanos(SECOND_NS + ms * 1_000_000);

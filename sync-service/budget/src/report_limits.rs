@@ -108,13 +108,7 @@ pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     (rate_milli + surplus_milli).max(1_000) * DEMAND_TIMES
 }
 
-fn refuse(
-    refusals: &mut Vec<Refusal>,
-    reason: RefusedClaimReason,
-    rule: &BudgetRule,
-    claimed: u64,
-    expected: u64,
-) {
+fn refuse(refusals: &mut Vec<Refusal>, reason: RefusedClaimReason, rule: &BudgetRule, claimed: u64, expected: u64) {
     match refusals.iter_mut().find(|known| known.reason == reason) {
         Some(known) => known.count += 1,
         None => refusals.push(Refusal { reason, count: 1, rule: rule.name.clone(), claimed, expected }),
@@ -175,11 +169,8 @@ impl ReportLimits {
     pub(crate) fn visit(&mut self, now: Time, reporter: ReporterKind, report: &Report) -> Visit<'_> {
         self.observe(now, report);
         self.visits += 1;
-        let reason = if report.running.version > self.newest {
-            RefusedClaimReason::Newer
-        } else {
-            RefusedClaimReason::Rule
-        };
+        let reason =
+            if report.running.version > self.newest { RefusedClaimReason::Newer } else { RefusedClaimReason::Rule };
         let doubt = |rule| ban_ms(self.rules.as_ref(), rule).is_none().then_some(reason);
         let doubts = report.rules.iter().map(doubt).collect();
         let costs = report.rules.iter().map(|rule| cost_max(self.rules.as_ref(), rule)).collect();
@@ -254,10 +245,7 @@ impl ReportLimits {
     /// Refill policies of the strict rules with this name in the kept versions.
     pub(crate) fn refill_policies(&self, rule: &str) -> impl Iterator<Item = RefillPolicy> {
         let known = self.rules.as_ref().and_then(|rules| rules.get(rule)).into_iter().flatten();
-        known
-            .map(|known| &known.rule.sharing)
-            .filter(|sharing| sharing.strict)
-            .map(|sharing| sharing.refill_policy)
+        known.map(|known| &known.rule.sharing).filter(|sharing| sharing.strict).map(|sharing| sharing.refill_policy)
     }
 
     /// Records that the POP of `report` exists.

@@ -116,8 +116,7 @@ impl StoreClock {
             return None;
         }
         let expected_us = self.expected_us(sent_us);
-        let (back_us, jumped_us) =
-            (expected_us.saturating_sub(shown_us), shown_us.saturating_sub(expected_us));
+        let (back_us, jumped_us) = (expected_us.saturating_sub(shown_us), shown_us.saturating_sub(expected_us));
         let has_jumped = shown_us > self.latest_us(own_us);
         if has_jumped {
             // If the previous time was a guess, the jump may be long ago; records made since then must not lose
@@ -186,10 +185,6 @@ mod tests {
         let mut clock = jumped();
         assert_eq!(clock.observe(15 * S, 21 * S, BEGIN + 15 * S), None);
         assert_eq!(clock, jumped());
-        assert_eq!(
-            clock.observe(30 * S, 60 * S, BEGIN + HOUR + 59 * S),
-            None,
-            "it was on its way for half a minute"
-        );
+        assert_eq!(clock.observe(30 * S, 60 * S, BEGIN + HOUR + 59 * S), None, "it was on its way for half a minute");
     }
 }

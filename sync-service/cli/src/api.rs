@@ -38,8 +38,7 @@ const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// Adds the options of all commands that use the API.
 pub(super) fn asking(command: Command) -> Command {
-    let option =
-        |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value).global(true);
+    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value).global(true);
     let timeout = RangedU64ValueParser::<u64>::new().range(1..=TIMEOUT_S_MAX);
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).global(true);
     command
@@ -159,9 +158,7 @@ impl Api {
         for (name, value) in ask.headers {
             request = request.header(name, value);
         }
-        request
-            .body(Full::new(ask.body))
-            .map_err(|error| Failure::unusable(format!("cannot be asked: {error}")))
+        request.body(Full::new(ask.body)).map_err(|error| Failure::unusable(format!("cannot be asked: {error}")))
     }
 
     /// Classifies an answer. `shown_by` is the command that shows whether a change was made.
@@ -224,9 +221,7 @@ fn host(url: &Url) -> String {
 
 fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
     let name = ServerName::try_from(host(url));
-    name.map_err(|_| {
-        Failure::unusable(format!("--url: expected a host that a certificate can name, found {url}"))
-    })
+    name.map_err(|_| Failure::unusable(format!("--url: expected a host that a certificate can name, found {url}")))
 }
 
 /// Header with the token from the file at `path`, or from the environment. A name and a role before it, as in
@@ -253,8 +248,7 @@ fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
 
 fn token_file(path: &str) -> Result<String, Failure> {
     let bytes = source::read_file(path, TOKEN_FILE_BYTES_MAX);
-    let bytes =
-        bytes.map_err(|error| Failure::unusable(format!("--token-file: cannot read {path}: {error}")))?;
+    let bytes = bytes.map_err(|error| Failure::unusable(format!("--token-file: cannot read {path}: {error}")))?;
     if bytes.len() > TOKEN_FILE_BYTES_MAX {
         let sentence =
             format!("--token-file: {path}: expected one token, found more than {TOKEN_FILE_BYTES_MAX} bytes");

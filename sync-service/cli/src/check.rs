@@ -63,24 +63,21 @@ pub fn command() -> Command {
         .arg(number("rtt-ms", "MS", "100", 60_000).help("From a POP to weir-sync, to Redis, and back"))
         .arg(number("timeout-ms", "MS", "1000", 60_000).help("After which a POP gives up a report"))
         .arg(
-            number("new-keys", "PER_SECOND", "1000", NEWCOMERS_MAX)
-                .help("New keys a second that the table is to take"),
+            number("new-keys", "PER_SECOND", "1000", NEWCOMERS_MAX).help("New keys a second that the table is to take"),
         )
 }
 
 /// Checks the files. Fails if the command line is wrong.
 pub(crate) fn run(matches: &ArgMatches) -> CommandResult {
     let parameters = parameters(matches).map_err(Failure::unusable)?;
-    let files: Vec<&str> =
-        matches.get_many::<String>("file").into_iter().flatten().map(String::as_str).collect();
+    let files: Vec<&str> = matches.get_many::<String>("file").into_iter().flatten().map(String::as_str).collect();
     if files.iter().filter(|file| **file == STDIN).count() > 1 {
         let sentence = "expected - once: the standard input can be read only once";
         return Err(Failure::unusable(sentence));
     }
     let files: Vec<CheckedFile<'_>> = files.into_iter().flat_map(CheckedFile::all).collect();
-    let count = |severity| {
-        files.iter().flat_map(CheckedFile::findings).filter(|finding| finding.severity == severity).count()
-    };
+    let count =
+        |severity| files.iter().flat_map(CheckedFile::findings).filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let forbidden = if matches.get_flag("strict") { warnings } else { 0 };
     let end = match files.iter().all(CheckedFile::is_read) {
@@ -105,8 +102,7 @@ fn parameters(matches: &ArgMatches) -> Result<ExplainParameters, String> {
     let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(1);
     let (each, regions) = (number("pops"), number("regions"));
     let pops = u32::try_from(each * regions).ok().filter(|pops| *pops <= POPS_MAX);
-    let pops =
-        pops.ok_or(format!("--pops, --regions: expected at most {POPS_MAX} POPs, found {}", each * regions))?;
+    let pops = pops.ok_or(format!("--pops, --regions: expected at most {POPS_MAX} POPs, found {}", each * regions))?;
     let fleet = FleetParameters {
         pops,
         interval_ns: number("interval-ms") * MS_NS,

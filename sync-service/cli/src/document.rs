@@ -164,8 +164,7 @@ impl Whole {
         let json = Value::Object(fields.clone()).to_string();
         if json.len() > CONFIG_BYTES_MAX {
             let found = json.len();
-            let problem =
-                format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration as JSON, found {found}");
+            let problem = format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration as JSON, found {found}");
             return Err(DocumentError::Fields(nowhere(problem)));
         }
         let plugin = PluginConfig::parse(json.as_bytes()).map_err(DocumentError::Fields)?;
@@ -178,9 +177,8 @@ pub(crate) fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
     let json = || source::json(bytes).map_err(|error| of_json(&error, bytes));
     match form {
         Form::Json => json(),
-        Form::Either if bytes.trim_ascii_start().starts_with(b"{") => json().or_else(|error| {
-            source::yaml(bytes).map_err(|other| if is_json_meant(bytes) { error } else { other })
-        }),
+        Form::Either if bytes.trim_ascii_start().starts_with(b"{") => json()
+            .or_else(|error| source::yaml(bytes).map_err(|other| if is_json_meant(bytes) { error } else { other })),
         Form::Yaml | Form::Either => source::yaml(bytes),
     }
 }
@@ -196,8 +194,7 @@ fn of_json(error: &serde_json::Error, bytes: &[u8]) -> Misread {
     // The library's text ends with the position.
     let problem = text.rsplit_once(" at line ").map_or(&*text, |(problem, _)| problem);
     // The library counts bytes. For a line that breaks off, its column is the line's end.
-    let lines: usize =
-        bytes.split_inclusive(|byte| *byte == b'\n').take(error.line() - 1).map(<[u8]>::len).sum();
+    let lines: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(error.line() - 1).map(<[u8]>::len).sum();
     let end = (lines + error.column().saturating_sub(1)).min(bytes.len());
     let at = Some(position(bytes.get(..end).unwrap_or_default()));
     Misread { at, problem: format!("no JSON: {problem}") }
@@ -298,10 +295,7 @@ mod tests {
                 "response": {"headers": ["retry_after"]},
             }],
         });
-        let read = Document::read(
-            short.replace("rules: {", "rules: [{").replace("}}}", "}}]}").as_bytes(),
-            Form::Yaml,
-        );
+        let read = Document::read(short.replace("rules: {", "rules: [{").replace("}}}", "}}]}").as_bytes(), Form::Yaml);
         let read = read.unwrap();
         assert_eq!(read.value(), &full);
         assert!(!read.short_forms().is_empty());
@@ -312,8 +306,7 @@ mod tests {
     #[test]
     fn only_true_and_false_are_truth_values() {
         let rule = "{name: a, key: [all], rate: 5/s, mode: off, match: {routes: [y, no, on]}}";
-        let document =
-            Document::read(format!("enforce: false\nrules: [{rule}]").as_bytes(), Form::Yaml).unwrap();
+        let document = Document::read(format!("enforce: false\nrules: [{rule}]").as_bytes(), Form::Yaml).unwrap();
         assert_eq!(document.rules().rules()[0].enforcement.mode, weir_rules::mode::Mode::Off);
         assert!(!document.is_enforced());
         assert_eq!(errors(&format!("enforce: off\n{YAML}"), Form::Yaml).len(), 1);
@@ -324,11 +317,7 @@ mod tests {
         let found = errors("rules:\n- {name: A, rate: fast}\ntable: {addresses: 1}\n", Form::Yaml);
         let places: Vec<_> = found.iter().filter_map(|line| line.split(": ").next()).collect();
         assert_eq!(places, ["rules[0].name", "rules[0].key", "rules[0].rate", "table"], "{found:?}");
-        assert!(
-            errors("rules: [\n", Form::Either)[0].contains("line"),
-            "{:?}",
-            errors("rules: [\n", Form::Either)
-        );
+        assert!(errors("rules: [\n", Form::Either)[0].contains("line"), "{:?}", errors("rules: [\n", Form::Either));
         let twice = errors("a: 1\na: 2\n", Form::Yaml);
         assert_eq!(twice, ["no YAML: a is given twice: expected it once (line 2, column 1)"]);
         let braces = |text| errors(text, Form::Either)[0].clone();

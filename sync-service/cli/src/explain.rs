@@ -49,12 +49,8 @@ pub fn command() -> Command {
         .arg(one("address", "ADDRESS", "The client's address"))
         .arg(one("route", "NAME", "The proxy's name of its route"))
         .arg(
-            one(
-                "claim",
-                "A.B=VALUE",
-                "A claim of its JWT, under these names of Envoy's metadata; may be given again",
-            )
-            .action(ArgAction::Append),
+            one("claim", "A.B=VALUE", "A claim of its JWT, under these names of Envoy's metadata; may be given again")
+                .action(ArgAction::Append),
         )
         .arg(one("key-secret-file", "FILE", "The file of the POPs' sync.key_secret, for their keys' bytes"))
 }
@@ -110,8 +106,7 @@ pub fn described(matches: &ArgMatches, read: ReadRequest) -> Result<Value, Strin
 /// The described request. An error has a line per problem.
 fn request_of(request: &Value, read: ReadRequest) -> Result<Box<dyn Request>, String> {
     read(request).map_err(|errors| {
-        let lines =
-            errors.iter().map(|error| format!("--{}: {}", error.place.replacen("s.", " ", 1), error.problem));
+        let lines = errors.iter().map(|error| format!("--{}: {}", error.place.replacen("s.", " ", 1), error.problem));
         lines.collect::<Vec<_>>().join("\n")
     })
 }
@@ -135,8 +130,7 @@ impl Request for Routed {
 fn in_one_line(request: &Value, route: Option<&str>) -> String {
     let text = |field: &str| request[field].as_str().unwrap_or_default();
     let mut line = format!("{} {}", text("method"), text("path"));
-    let places = [("to", text("host")), ("from", text("address")), ("on route", route.unwrap_or_default())]
-        .into_iter();
+    let places = [("to", text("host")), ("from", text("address")), ("on route", route.unwrap_or_default())].into_iter();
     line.extend(places.filter(|(_, what)| !what.is_empty()).map(|(label, what)| format!(" {label} {what}")));
     for (name, lines) in request["headers"].as_object().into_iter().flatten() {
         let lines = lines.as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -172,9 +166,7 @@ pub fn run(matches: &ArgMatches, read: ReadRequest) -> Result<String, String> {
     lines.extend(outcome(document.rules(), &mut request, &secret));
     let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());
     if is_hashed && secret == FleetSecret::UNKEYED {
-        lines.push(
-            "(The bytes of keys with other parts than addresses are those of POPs without a secret.)".into(),
-        );
+        lines.push("(The bytes of keys with other parts than addresses are those of POPs without a secret.)".into());
     }
     Ok(lines.join("\n") + "\n")
 }
@@ -207,9 +199,7 @@ fn outcome(rules: &RuleSet, request: &mut dyn Request, secret: &FleetSecret) -> 
             let sure = meets(rules.deny(), Holds::Yes, &mut fetched);
             let place = sure.or_else(|| meets(rules.deny(), Holds::Unsure, &mut fetched)).unwrap_or_default();
             let meets = if sure.is_some() { "meets" } else { "may meet" };
-            return vec![format!(
-                "It {meets} deny[{place}], and meets nothing in allow: it gets status 403."
-            )];
+            return vec![format!("It {meets} deny[{place}], and meets nothing in allow: it gets status 403.")];
         }
         Listed::No => {}
     }
@@ -255,10 +245,7 @@ fn explained<'a>(
 /// Names of the rules that do not count a request, each with the reason.
 pub fn others(rules: &RuleSet, met: &[u16], request: &mut Fetched<'_>) -> Vec<(String, String)> {
     let explained = explained(rules, met, request, &FleetSecret::UNKEYED);
-    explained
-        .into_iter()
-        .filter_map(|(rule, explained)| Some((rule.name.clone(), explained.err()?)))
-        .collect()
+    explained.into_iter().filter_map(|(rule, explained)| Some((rule.name.clone(), explained.err()?))).collect()
 }
 
 /// Explanation of a rule that matches a request; an error is the reason why it does not count it.
@@ -287,18 +274,15 @@ fn counted(
             let lacks = lacks(&rule.key, attributes, lacking, request);
             match rule.missing {
                 _ if lacking == MissingPart::Repeated => {
-                    return Ok(format!(
-                        "has {lacks} more than once (duplicates: limit): limited at once; {mode}"
-                    ));
+                    return Ok(format!("has {lacks} more than once (duplicates: limit): limited at once; {mode}"));
                 }
                 Missing::Skip => return Err(format!("lacks {lacks} (missing: skip)")),
                 Missing::Limit => {
                     return Ok(format!("lacks {lacks} (missing: limit): limited at once; {mode}"));
                 }
-                Missing::Share => (
-                    KeyValue::LACKING,
-                    format!("of all requests that lack a part: lacks {lacks} (missing: share)"),
-                ),
+                Missing::Share => {
+                    (KeyValue::LACKING, format!("of all requests that lack a part: lacks {lacks} (missing: share)"))
+                }
             }
         }
     };
@@ -341,12 +325,7 @@ fn lacks(key: &KeySpec, attributes: &Attributes, lacking: MissingPart, request: 
 }
 
 /// Reason why a rule does not count the request; `chosen` is the variant of it that does.
-fn uncounted(
-    rule: &Rule,
-    chosen: Option<&Rule>,
-    attributes: &Attributes,
-    request: &mut Fetched<'_>,
-) -> String {
+fn uncounted(rule: &Rule, chosen: Option<&Rule>, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
     if let Some(reason) = not(&rule.matches, attributes, request) {
         return format!("match: {reason}");
     }
@@ -372,11 +351,7 @@ fn uncounted(
 
 /// Describes the part of `condition` that the request certainly fails, with the value it has instead. None if
 /// the request may meet the condition.
-pub(super) fn not(
-    condition: &Condition,
-    attributes: &Attributes,
-    request: &mut Fetched<'_>,
-) -> Option<String> {
+pub(super) fn not(condition: &Condition, attributes: &Attributes, request: &mut Fetched<'_>) -> Option<String> {
     let Condition { all, any, not, end: _ } = condition;
     if let Some(test) = all.tests().find(|test| !test.holds(request).may()) {
         return Some(failed(test, attributes, request));

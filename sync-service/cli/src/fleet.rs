@@ -65,8 +65,7 @@ fn is_current(fleet: &Value) -> bool {
 
 /// Number of POPs that run the rule set, number of all POPs, and a line for each other POP with the reason.
 pub(super) fn runs(fleet: &Value, names: Names) -> (usize, usize, Vec<String>) {
-    let (current, others): (Vec<&Value>, Vec<&Value>) =
-        pops(fleet).iter().partition(|pop| pop["is_current"] == true);
+    let (current, others): (Vec<&Value>, Vec<&Value>) = pops(fleet).iter().partition(|pop| pop["is_current"] == true);
     let why = |pop: &&Value| {
         let name = pop["name"].as_str().map(shown).unwrap_or_default();
         format!("{name}: {}{}", state(pop, fleet, names), refusal(pop))
@@ -114,9 +113,7 @@ fn page(fleet: &Value, names: Names) -> String {
             // A revision.
             version => version.to_string(),
         };
-        let clock = pop["clock_s"]
-            .as_f64()
-            .map(|s| if s.abs() < 0.05 { "0.0 s".into() } else { format!("{s:+.1} s") });
+        let clock = pop["clock_s"].as_f64().map(|s| if s.abs() < 0.05 { "0.0 s".into() } else { format!("{s:+.1} s") });
         let known = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         vec![
             text("name"),

@@ -21,8 +21,7 @@ pub(super) const RESET: &str = "reset";
 const KEYS_MAX: u64 = 1_000;
 
 /// Note on a list that lacks the keys of other weir-syncs.
-const PARTIAL: &str =
-    "\nThese are not all keys: the store is out of reach, or a weir-sync is of another version.\n";
+const PARTIAL: &str = "\nThese are not all keys: the store is out of reach, or a weir-sync is of another version.\n";
 
 /// Definition of the command line of `keys`.
 pub(super) fn command() -> Command {
@@ -131,18 +130,7 @@ pub(super) fn list(answer: &Value) -> String {
             cell("banned_until"),
         ]
     };
-    let head = [
-        "RULE",
-        "KEY",
-        "ASKED/S",
-        "ADMITTED/S",
-        "LIMITED/S",
-        "LEVEL",
-        "DEBT",
-        "POPS",
-        "SINCE",
-        "BANNED UNTIL",
-    ];
+    let head = ["RULE", "KEY", "ASKED/S", "ADMITTED/S", "LIMITED/S", "LEVEL", "DEBT", "POPS", "SINCE", "BANNED UNTIL"];
     table(&head, &keys.iter().map(row).collect::<Vec<_>>()) + &notes
 }
 
@@ -182,10 +170,8 @@ pub(super) fn of_list(items: &[Value]) -> String {
         return items.iter().map(|item| shown(&cell(item)) + "\n").collect();
     };
     let names: Vec<&str> = first.keys().map(String::as_str).collect();
-    let titles: Vec<String> = names
-        .iter()
-        .map(|name| shown(&name.replace("_per_s", "/s").replace('_', " ").to_uppercase()))
-        .collect();
+    let titles: Vec<String> =
+        names.iter().map(|name| shown(&name.replace("_per_s", "/s").replace('_', " ").to_uppercase())).collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     let rows: Vec<Vec<String>> =
         items.iter().map(|item| names.iter().map(|name| cell(&item[*name])).collect()).collect();

@@ -84,11 +84,7 @@ impl Names {
 }
 
 /// Number of the version that the argument `argument` names, if it is given.
-pub(super) async fn given_version(
-    api: &Api,
-    matches: &ArgMatches,
-    argument: &str,
-) -> Result<Option<u64>, Failure> {
+pub(super) async fn given_version(api: &Api, matches: &ArgMatches, argument: &str) -> Result<Option<u64>, Failure> {
     match matches.get_one::<Named>(argument) {
         Some(named) => named.number(api).await.map(Some),
         None => Ok(None),

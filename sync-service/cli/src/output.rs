@@ -127,8 +127,7 @@ pub(crate) fn pretty(value: &impl Serialize) -> String {
 /// Renders a table. Columns are as wide as their widest cell, and numbers are right-aligned. Each row must have
 /// a cell per column.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
     let head: Vec<String> = head.iter().map(|title| (*title).to_owned()).collect();
     let column = |place: usize| {
         let cells = || rows.iter().filter_map(|row| row.get(place));
@@ -137,19 +136,19 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         (width.unwrap_or_default(), is_number)
     };
     let columns: Vec<(usize, bool)> = (0..head.len()).map(column).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&columns).map(|(cell, &(width, is_number))| {
-            if is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
+    let line =
+        |row: &Vec<String>| {
+            let cells = row.iter().zip(&columns).map(|(cell, &(width, is_number))| {
+                if is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+        };
     [&head].into_iter().chain(&rows).map(line).collect()
 }
 
 /// Makes foreign text safe for a terminal: control and bidirectional formatting characters become visible.
 pub(super) fn shown(text: &str) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if c.is_control() || turns(c) { HIDDEN } else { c }).collect()
 }
 

@@ -37,10 +37,7 @@ pub(super) fn commands() -> [Command; 6] {
     [
         until(asking(Command::new(BAN)))
             .about("Refuses an address, a network, or a key of a rule, until a time")
-            .arg(
-                whom("An address or a network, as 203.0.113.0/24; or a rule and one of its keys")
-                    .num_args(1..=2),
-            ),
+            .arg(whom("An address or a network, as 203.0.113.0/24; or a rule and one of its keys").num_args(1..=2)),
         asking(Command::new(UNBAN)).about("Lifts a ban").arg(gone()).arg(comment()),
         until(asking(Command::new(ALLOW)))
             .about("Lets an address or a network through, past all rules, until a time")
@@ -56,11 +53,7 @@ fn until(command: Command) -> Command {
     let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     command
         .arg(option("for", "TIME").default_value("1h").help("For how long, as in 30s, 15m, 1h or 7d"))
-        .arg(
-            option("until", "TIME")
-                .conflicts_with("for")
-                .help("Until when, instead, as in 2026-11-23T12:00:00Z"),
-        )
+        .arg(option("until", "TIME").conflicts_with("for").help("Until when, instead, as in 2026-11-23T12:00:00Z"))
         .arg(option("reason", "TEXT").help("Why, for those who look at the overrides"))
 }
 
@@ -125,8 +118,7 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> CommandResult {
 fn put(order: Value, what: &str) -> CommandOutput {
     let until = order["until"].as_str().map(shown).unwrap_or_default();
     let page = format!("{} is {what} until {until}.\n", about(&order));
-    let without =
-        order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
+    let without = order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
     let notes = output::lines([without.unwrap_or_default(), output::note(&order)]);
     changed(order, page).with_note(notes)
 }

@@ -35,8 +35,10 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("put")
-                .about("Puts a file as the rule set, and shows what that changes; one with the same content is not \
-                    put again")
+                .about(
+                    "Puts a file as the rule set, and shows what that changes; one with the same content is not \
+                    put again",
+                )
                 .arg(file().required(true).help("The rules, as YAML or JSON; - is the standard input"))
                 .arg(comment())
                 .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
@@ -44,24 +46,24 @@ pub(super) fn command() -> Command {
                 .arg(put::wait())
                 .args(canary::audience()),
         )
-        .subcommand(Command::new("canary").about("Shows the rule set that a part of the POPs runs: which of them, and \
-            what it changes"))
+        .subcommand(Command::new("canary").about(
+            "Shows the rule set that a part of the POPs runs: which of them, and \
+            what it changes",
+        ))
         .subcommand(
             Command::new("promote")
                 .about("Makes the canary the rule set of all POPs, as a new version")
                 .arg(id.help("Only if this is the canary, by the number that `rules canary` shows"))
                 .arg(comment()),
         )
-        .subcommand(
-            Command::new("withdraw")
-                .about("Ends the canary: its POPs run what the others do")
-                .arg(comment()),
-        )
+        .subcommand(Command::new("withdraw").about("Ends the canary: its POPs run what the others do").arg(comment()))
         .subcommand(
             Command::new("diff")
                 .about("Says what a file would change if it were put; ends with 1 if it would change anything")
-                .arg(file().required_unless_present("version").help("The rules, as YAML or JSON; - is the standard \
-                    input"))
+                .arg(file().required_unless_present("version").help(
+                    "The rules, as YAML or JSON; - is the standard \
+                    input",
+                ))
                 .arg(
                     version("version")
                         .long("version")
@@ -69,8 +71,10 @@ pub(super) fn command() -> Command {
                         .help("What a rollback to this version would change, instead"),
                 ),
         )
-        .subcommand(Command::new("versions").about("Lists the versions that are kept: when they were made, by whom \
-            and why"))
+        .subcommand(Command::new("versions").about(
+            "Lists the versions that are kept: when they were made, by whom \
+            and why",
+        ))
         .subcommand(
             Command::new("rollback")
                 .about("Puts a version that is kept as a new one")
@@ -156,15 +160,12 @@ async fn roll_back(api: &Api, matches: &ArgMatches) -> CommandResult {
     let to = given_version(api, matches, "version").await?.unwrap_or_default();
     let differences = differences(api, to).await?;
     let current = differences["from"].as_u64().unwrap_or_default();
-    let ask = ApiRequest::new(Method::POST, &["rules", "rollback"])
-        .replacing(current)
-        .json(&json!({"version": to}));
+    let ask = ApiRequest::new(Method::POST, &["rules", "rollback"]).replacing(current).json(&json!({"version": to}));
     let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
     let changes = &differences["changes"];
     let answer = json!({"version": made, "previous": current, "to": to, "changes": changes});
     let names = Names::for_people(api, matches).await;
-    let [made, to, current] =
-        [made.as_u64().unwrap_or_default(), to, current].map(|version| names.of(version));
+    let [made, to, current] = [made.as_u64().unwrap_or_default(), to, current].map(|version| names.of(version));
     let head = format!("Version {made} is the same as {to}; it replaces {current}.\n");
     Ok(CommandOutput::new(answer, head + &lines(&differences)))
 }

@@ -48,9 +48,7 @@ impl Gateway {
         patience: &mut Patience,
     ) -> CheckReply {
         let is_strict = |name: &str| {
-            self.with_rules(|rules| {
-                rules.rules().iter().find(|rule| rule.name == name).map(|rule| rule.sharing.strict)
-            })
+            self.with_rules(|rules| rules.rules().iter().find(|rule| rule.name == name).map(|rule| rule.sharing.strict))
         };
         // The tokens that a strict rule has here are not those that its budget has.
         if reply.rule.as_deref().and_then(is_strict) != Some(false) {

@@ -27,11 +27,7 @@ impl Gateway {
     }
 
     /// Consumes the tokens of `acquire` from the store within the time limit. None if the store is out of reach.
-    pub(super) async fn take(
-        &self,
-        acquire: &AcquireRequest,
-        patience: &mut Patience,
-    ) -> Option<ConsumeReply> {
+    pub(super) async fn take(&self, acquire: &AcquireRequest, patience: &mut Patience) -> Option<ConsumeReply> {
         let limit = patience.limit(self.timeout);
         let acquired = self.sync.take(&self.pop, acquire, limit).await;
         if let Err(StoreError::Slow(_)) = acquired {
@@ -62,11 +58,7 @@ impl Gateway {
     pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
         let acquires: Vec<_> = checks.iter().map(|check| limit::acquire(&self.keys, check)).collect();
         let answers = self.sync.acquire(&self.pop, &acquires).await;
-        answers
-            .into_iter()
-            .zip(checks)
-            .map(|(acquired, check)| Ok(limit::answer(check, &acquired?)))
-            .collect()
+        answers.into_iter().zip(checks).map(|(acquired, check)| Ok(limit::answer(check, &acquired?))).collect()
     }
 
     /// Decides by the limit that the request carries.

@@ -65,10 +65,8 @@ impl CounterSums {
 
     /// Number of requests that the `deny` list refused.
     pub(super) fn blocked(&self) -> u64 {
-        let name = CountedEvent::METRICS
-            .iter()
-            .find(|(event, _)| *event == CountedEvent::ListBlocked)
-            .map(|(_, name)| *name);
+        let name =
+            CountedEvent::METRICS.iter().find(|(event, _)| *event == CountedEvent::ListBlocked).map(|(_, name)| *name);
         let event = name.unwrap_or_default().trim_start_matches(PREFIX);
         self.metrics.events.get(&Happened { event }).map_or(0, |counter| counter.get())
     }

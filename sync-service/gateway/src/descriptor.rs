@@ -105,8 +105,7 @@ impl Descriptor {
     /// because no rule sees them.
     fn beside(&self) -> Option<String> {
         let all = self.request.descriptors.iter().enumerate();
-        let mut others =
-            all.filter(|(index, other)| *index != self.index && other.limit.is_none()).peekable();
+        let mut others = all.filter(|(index, other)| *index != self.index && other.limit.is_none()).peekable();
         others.peek()?;
         Some(others.map(|(_, other)| part(other)).collect())
     }

@@ -97,13 +97,7 @@ fn limit_check(item: &Item<'_>) -> Option<LimitCheck> {
         quota
     });
     fields.finish();
-    Some(LimitCheck {
-        key: key?.to_owned(),
-        quota: quota?,
-        refill_policy: RefillPolicy::Continuous,
-        weight,
-        purpose,
-    })
+    Some(LimitCheck { key: key?.to_owned(), quota: quota?, refill_policy: RefillPolicy::Continuous, weight, purpose })
 }
 
 fn ask(item: &Item<'_>) -> Option<CheckRequest> {
@@ -171,9 +165,7 @@ fn headers(item: &Item<'_>) -> Vec<(String, String)> {
                 Some(text) if headers.len() < PAIRS_MAX => headers.push((name.to_string(), text.to_owned())),
                 Some(_) => item.record(format!("expected at most {PAIRS_MAX} lines")),
                 None => {
-                    line.record_unexpected(format!(
-                        "text of at most {TEXT_BYTES_MAX} bytes without line breaks"
-                    ));
+                    line.record_unexpected(format!("text of at most {TEXT_BYTES_MAX} bytes without line breaks"));
                 }
             }
         }
@@ -186,10 +178,7 @@ fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec
     for (name, value) in object(item) {
         // The length is checked first, because each claim and each error contains a copy of its path.
         if name.len() > NAME_BYTES_MAX {
-            item.record(format!(
-                "expected names of at most {NAME_BYTES_MAX} bytes, found one of {}",
-                name.len()
-            ));
+            item.record(format!("expected names of at most {NAME_BYTES_MAX} bytes, found one of {}", name.len()));
             continue;
         }
         let value = item.within(name, value);
@@ -293,10 +282,7 @@ mod tests {
         let many = asked(nested(&[(101, "a"), (100, "b")])).unwrap_err();
         assert!(many[0].problem.starts_with("expected an object of at most 100 fields"), "{many:?}");
         let many = asked(nested(&[(100, "a"), (100, "b")])).unwrap_err();
-        assert_eq!(
-            (many[0].place.as_str(), many[0].problem.as_str()),
-            ("claims.a1.b0", "expected at most 100 claims")
-        );
+        assert_eq!((many[0].place.as_str(), many[0].problem.as_str()), ("claims.a1.b0", "expected at most 100 claims"));
         // A body of 200 KB would make claims of 20 MB, and with more names in each other of gigabytes.
         let long = asked(nested(&[(1, &"x".repeat(100_000)), (100, "b")])).unwrap_err();
         assert_eq!(long[0].problem, "expected names of at most 128 bytes, found one of 100001");

@@ -235,12 +235,7 @@ impl Gateway {
         replies
     }
 
-    async fn check_with(
-        &self,
-        mut ask: CheckRequest,
-        asker: Option<&str>,
-        patience: &mut Patience,
-    ) -> CheckReply {
+    async fn check_with(&self, mut ask: CheckRequest, asker: Option<&str>, patience: &mut Patience) -> CheckReply {
         match ask.purpose {
             CheckPurpose::Charge => return Box::pin(self.charge(&mut ask, patience)).await,
             CheckPurpose::Refund => return Box::pin(self.refund(&mut ask, patience)).await,
@@ -253,12 +248,7 @@ impl Gateway {
         reply
     }
 
-    async fn check_as_is(
-        &self,
-        ask: &mut CheckRequest,
-        asker: Option<&str>,
-        patience: &mut Patience,
-    ) -> CheckReply {
+    async fn check_as_is(&self, ask: &mut CheckRequest, asker: Option<&str>, patience: &mut Patience) -> CheckReply {
         let Some(reserve_s) = ask.reserve_s else { return self.decide(ask, patience).await.0 };
         let room = match self.reservations.room(asker) {
             Ok(room) => room,
@@ -285,11 +275,7 @@ impl Gateway {
 
     /// Decides a request. Also returns the number of the worker that decided it, and the state needed to finish
     /// it.
-    async fn decide(
-        &self,
-        ask: &mut CheckRequest,
-        patience: &mut Patience,
-    ) -> (CheckReply, usize, OpenRequest) {
+    async fn decide(&self, ask: &mut CheckRequest, patience: &mut Patience) -> (CheckReply, usize, OpenRequest) {
         let (mut waiting, mut next) = self.begin(ask);
         loop {
             match next {
@@ -324,8 +310,7 @@ impl Gateway {
         let (count, first) = (self.workers.len(), self.turn.fetch_add(1, Ordering::Relaxed));
         let mut in_turn = (0..count).map(|n| first.wrapping_add(n) % count);
         let free = in_turn.find_map(|number| Some((number, self.workers[number].free()?)));
-        let (number, mut state) =
-            free.unwrap_or_else(|| (first % count, self.workers[first % count].state()));
+        let (number, mut state) = free.unwrap_or_else(|| (first % count, self.workers[first % count].state()));
         let worker = &self.workers[number];
         let mut open = state.open();
         let next = if self.is_ready_at(worker) {

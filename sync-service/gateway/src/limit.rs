@@ -111,8 +111,7 @@ fn left_of_window(check: &LimitCheck, acquired: &AcquireResult) -> Option<Durati
 pub(super) fn answer(check: &LimitCheck, acquired: &AcquireResult) -> LimitAnswer {
     let (quota, weight) = (check.quota, check.weight);
     let remaining = acquired.left(quota);
-    let is_allowed =
-        acquired.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
+    let is_allowed = acquired.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
     let weighs_ns = u64::from(weight).saturating_mul(quota.token_ns());
     let short_ns = acquired.deficit_ns.saturating_add(weighs_ns).saturating_sub(quota.fill_ns());
     let in_window = left_of_window(check, acquired);
@@ -144,8 +143,7 @@ impl PerUnit {
     /// limit only peeks.
     pub(super) fn check(&self) -> Option<LimitCheck> {
         let token_ns = u64::from(self.window_s) * 1_000_000_000;
-        let quota =
-            Quota::from_token_ns(token_ns.div_ceil(self.requests.max(1).into()), self.requests).ok()?;
+        let quota = Quota::from_token_ns(token_ns.div_ceil(self.requests.max(1).into()), self.requests).ok()?;
         let purpose = match self.purpose {
             CheckPurpose::Refund => CheckPurpose::Refund,
             _ if self.hits > self.requests => CheckPurpose::Peek,

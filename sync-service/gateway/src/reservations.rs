@@ -195,8 +195,7 @@ impl Reservations {
     pub(super) fn expired(&self, now: Time) -> Vec<Reservation> {
         let mut known = self.known();
         let mut expired = Vec::new();
-        while let Some((_, number)) = known.ends.first().copied().filter(|(expires_at, _)| *expires_at <= now)
-        {
+        while let Some((_, number)) = known.ends.first().copied().filter(|(expires_at, _)| *expires_at <= now) {
             expired.extend(known.forget(number));
         }
         expired

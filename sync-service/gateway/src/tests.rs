@@ -190,8 +190,7 @@ async fn its_first_answer_knows_the_fleet() {
 
 #[tokio::test]
 async fn rules_that_it_cannot_read_let_nothing_through() {
-    let tried =
-        Tried::begun(&json!({"rules": [rule("orders", &json!({"rate": "1/s", "of": "tomorrow"}))]})).await;
+    let tried = Tried::begun(&json!({"rules": [rule("orders", &json!({"rate": "1/s", "of": "tomorrow"}))]})).await;
     tried.until(|gateway| gateway.has_reported.load(Ordering::Acquire)).await;
     let reply = tried.check("/orders", false).await;
     assert_eq!((reply.decision, reply.rule), (CheckDecision::Deny, None));
@@ -200,8 +199,7 @@ async fn rules_that_it_cannot_read_let_nothing_through() {
 
 #[tokio::test]
 async fn a_peek_is_not_held_against_its_client() {
-    let penalty =
-        json!({"rate": "1/m", "burst": 1, "penalty": {"after": 3, "within": "1h", "deny_for": "5h"}});
+    let penalty = json!({"rate": "1/m", "burst": 1, "penalty": {"after": 3, "within": "1h", "deny_for": "5h"}});
     let shadow = json!({"rate": "2/d", "burst": 2, "mode": "shadow"});
     let tried = Tried::ready(json!([rule("login", &penalty), rule("shadow", &shadow)])).await;
     assert_eq!(tried.check("/login", false).await.decision, CheckDecision::Allow);

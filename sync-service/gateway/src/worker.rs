@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use weir_budget::escrow::{AcquireRequest, ClaimKind};
 use weir_limiter::engine::{
-    Booking, CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LogLevel, OpenRequest,
-    RequestDecision, RequestStep, SyncCall, UpstreamResponse,
+    Booking, CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LogLevel, OpenRequest, RequestDecision,
+    RequestStep, SyncCall, UpstreamResponse,
 };
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
@@ -246,9 +246,8 @@ impl WorkerState {
     /// `settle` expects.
     pub(super) fn beyond(&self, open: &OpenRequest, costs: (u32, u32)) -> Vec<(usize, AcquireRequest)> {
         let rules = self.engine.rules();
-        let acquire = |(number, take): (usize, Consume)| {
-            Some((number, limit::rule_acquire(ClaimKind::Charge, &take, rules)?))
-        };
+        let acquire =
+            |(number, take): (usize, Consume)| Some((number, limit::rule_acquire(ClaimKind::Charge, &take, rules)?));
         self.engine.beyond(open, costs.0, costs.1).into_iter().filter_map(acquire).collect()
     }
 
@@ -351,11 +350,9 @@ impl Owned {
             RequestStep::Hold => Self::Hold,
             RequestStep::Call(call) => Self::Call(call),
             RequestStep::Take(take) => Self::Take(take),
-            RequestStep::Answer(answer) => Self::Answer {
-                status: answer.status,
-                headers: unpack(answer.headers),
-                body: answer.body.into(),
-            },
+            RequestStep::Answer(answer) => {
+                Self::Answer { status: answer.status, headers: unpack(answer.headers), body: answer.body.into() }
+            }
         }
     }
 }

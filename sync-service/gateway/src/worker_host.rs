@@ -9,9 +9,7 @@ use weir_limiter::engine::{Host, SharedState, SharedValue, SharedValues};
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{Slot, slots_for};
-use weir_limiter::table::{
-    ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
-};
+use weir_limiter::table::{ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
 use weir_protocol::messages::RuleCounts;
 use weir_rules::RuleSet;
 
@@ -84,12 +82,7 @@ impl Slots for WorkerHost {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(
-        &mut self,
-        indices: &[u32],
-        changes: &mut [EntryChange],
-        change: ChangeFn<'_>,
-    ) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], change: ChangeFn<'_>) -> bool {
         self.slots.change_in_place(indices, changes, change)
     }
 }

@@ -60,9 +60,7 @@ impl Scope for PopPatterns {
     }
 
     fn read(text: &str) -> Result<Self, String> {
-        let fits = |pattern: &str| {
-            !pattern.is_empty() && !pattern.strip_suffix('*').unwrap_or(pattern).contains('*')
-        };
+        let fits = |pattern: &str| !pattern.is_empty() && !pattern.strip_suffix('*').unwrap_or(pattern).contains('*');
         let fits = text.split(',').all(fits);
         let expected = "expected names of POPs, separated by commas, each of which may end in one `*`, found";
         fits.then(|| Self(text.into())).ok_or_else(|| format!("{expected} `{text}`"))
@@ -90,8 +88,7 @@ impl Role {
 
 impl Scope for Role {
     const NAME: &'static str = "admin";
-    const LINE: &'static str =
-        "`TOKEN`, or `NAME ROLE TOKEN` as in `alice write TOKEN` or `dashboard read TOKEN`";
+    const LINE: &'static str = "`TOKEN`, or `NAME ROLE TOKEN` as in `alice write TOKEN` or `dashboard read TOKEN`";
 
     fn whole() -> Self {
         Self::Write
@@ -189,8 +186,7 @@ impl<S: Scope> Credentials<S> {
                 tokens.add(secret.clone(), Credential { name: S::NAME.into(), scope: S::whole() });
             }
             TokenSource::File(path) => {
-                let text =
-                    fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+                let text = fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
                 for (index, line) in text.lines().map(str::trim).enumerate() {
                     let is_comment = line.is_empty() || line.starts_with('#');
                     let read = if is_comment { Ok(()) } else { tokens.read_line(line) };
@@ -252,8 +248,7 @@ fn read_name(text: &str) -> Result<String, String> {
     let fits = text.len() <= NAME_BYTES_MAX
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'@'));
     // The error does not quote the text: if the words are in the wrong order, it is the secret.
-    let expected =
-        format!("expected a name first, at most {NAME_BYTES_MAX} of a-z, A-Z, 0-9, `.`, `_`, `-` and `@`");
+    let expected = format!("expected a name first, at most {NAME_BYTES_MAX} of a-z, A-Z, 0-9, `.`, `_`, `-` and `@`");
     fits.then(|| text.to_owned()).ok_or(expected)
 }
 

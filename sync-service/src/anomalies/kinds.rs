@@ -77,11 +77,7 @@ impl OfPops {
 
     /// Applies the tokens that each POP limited in a minute. POPs that are absent limited nothing.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn minute(
-        &mut self,
-        minute: u64,
-        limited: &BTreeMap<String, u64>,
-    ) -> Vec<(String, AlarmState)> {
+    pub(crate) fn minute(&mut self, minute: u64, limited: &BTreeMap<String, u64>) -> Vec<(String, AlarmState)> {
         let found_at = |pop: &str| limited.get(pop).map_or(0.0, |limited| *limited as f64);
         // Subtracts the trend that all POPs share.
         let names = self.pops.keys().chain(limited.keys().filter(|pop| !self.pops.contains_key(*pop)));
@@ -104,9 +100,7 @@ impl OfPops {
             let is_learned = is_known && of.usual.minutes >= self.learn;
             let is_strange = is_learned && now > expected + width && found >= FLOOR;
             let is_over = now < expected + width / 2.0 || found < FLOOR / 2.0;
-            turns.extend(
-                of.alarm.minute(minute, reading, is_strange, is_over).map(|turn| (pop.clone(), turn)),
-            );
+            turns.extend(of.alarm.minute(minute, reading, is_strange, is_over).map(|turn| (pop.clone(), turn)));
             if of.alarm.learns(is_strange) {
                 of.usual.observe(now - of_all);
             }

@@ -131,11 +131,8 @@ impl Season {
         let (mut all, calm) = (std::mem::take(&mut self.all), std::mem::take(&mut self.calm));
         self.before = self.hours[at];
         // An hour full of anomalies does not change the usual level.
-        let median = if calm.len() >= HOUR_MIN {
-            median(calm.into_iter())
-        } else {
-            self.before.map(|before| before.median)
-        };
+        let median =
+            if calm.len() >= HOUR_MIN { median(calm.into_iter()) } else { self.before.map(|before| before.median) };
         all.sort_by(f64::total_cmp);
         let high = all.len().checked_sub(2).map(|second| all[second]);
         self.hours[at] = median.zip(high).map(|(median, high)| Hour { median, peak: high - median });

@@ -70,11 +70,8 @@ struct Rule {
     base: f64,
 }
 
-const RULES: [Rule; 3] = [
-    Rule { name: "busy", base: 1_200.0 },
-    Rule { name: "quiet", base: 240.0 },
-    Rule { name: "rare", base: 3.0 },
-];
+const RULES: [Rule; 3] =
+    [Rule { name: "busy", base: 1_200.0 }, Rule { name: "quiet", base: 240.0 }, Rule { name: "rare", base: 3.0 }];
 const POPS: usize = 8;
 
 /// Traffic of some rules.
@@ -90,13 +87,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        Self {
-            random: Random(seed),
-            of_day: 0.0,
-            of_today: 0.0,
-            slow: [0.0; RULES.len()],
-            slow_pops: [0.0; POPS],
-        }
+        Self { random: Random(seed), of_day: 0.0, of_today: 0.0, slow: [0.0; RULES.len()], slow_pops: [0.0; POPS] }
     }
 
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -121,9 +112,7 @@ impl World {
             // A quarter of an hour, at ten past three.
             let job = if has_job && (190..205).contains(&(minute % DAY)) { 6.0 } else { 1.0 };
             let usual = job * rule.base * (season + self.of_day + noise).exp();
-            let now = |kind| {
-                attacks.iter().filter(move |it| it.kind == kind && (it.from..it.until).contains(&minute))
-            };
+            let now = |kind| attacks.iter().filter(move |it| it.kind == kind && (it.from..it.until).contains(&minute));
             let of_all: f64 = now(AnomalyKind::Rate).map(|it| it.factor).product();
             let mut pops = BTreeMap::new();
             for (pop, slow) in self.slow_pops.iter().enumerate() {
@@ -163,9 +152,7 @@ fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, A
     for minute in 20_000 * DAY..(20_000 + days) * DAY {
         let at = minute - 20_000 * DAY;
         let changes = detector.minute(minute, world.minute(at, attacks, has_job));
-        begun.extend(
-            changes.into_iter().filter(|change| change.phase == Phase::Begins).map(|change| (at, change)),
-        );
+        begun.extend(changes.into_iter().filter(|change| change.phase == Phase::Begins).map(|change| (at, change)));
     }
     begun
 }
@@ -207,16 +194,10 @@ fn found_after(kind: AnomalyKind, rules: &[&str]) -> Vec<(u64, f64, Option<u64>)
 }
 
 fn all_within(found: &[(u64, f64, Option<u64>)], most: u64) {
-    let missed: Vec<_> =
-        found.iter().filter(|(_, _, after)| after.is_none_or(|after| after > most)).collect();
+    let missed: Vec<_> = found.iter().filter(|(_, _, after)| after.is_none_or(|after| after > most)).collect();
     let soon = found.iter().filter(|(_, _, after)| after.is_some_and(|after| after <= SOON)).count();
     assert!(soon * 20 >= found.len() * 19, "{soon} of {} within {SOON} minutes", found.len());
-    assert!(
-        found.len() > 30 && missed.is_empty(),
-        "{} of {} missed or late: {missed:?}",
-        missed.len(),
-        found.len()
-    );
+    assert!(found.len() > 30 && missed.is_empty(), "{} of {} missed or late: {missed:?}", missed.len(), found.len());
 }
 
 #[test]
@@ -238,8 +219,7 @@ fn a_new_top_key_of_five_times_the_usual_is_found_in_minutes() {
 fn a_daily_job_is_usual_after_three_days() {
     for seed in 0..SEEDS.min(5) {
         let begun = begun(seed, DAYS, &[], true);
-        let mut days: Vec<_> =
-            begun.iter().filter(|(_, it)| it.rule == "busy").map(|(at, _)| at / DAY).collect();
+        let mut days: Vec<_> = begun.iter().filter(|(_, it)| it.rule == "busy").map(|(at, _)| at / DAY).collect();
         days.dedup();
         assert!(days.starts_with(&[0, 1, 2]), "{days:?}");
         assert!(days.iter().all(|day| *day < 3), "{days:?}");
@@ -302,8 +282,7 @@ fn a_level_that_lasts_for_days_begins_and_ends_once() {
 #[test]
 fn rules_without_reports_are_forgotten_and_bounded() {
     let mut detector = Detector::new(Thresholds::default());
-    let many =
-        (0..2 * RULES_MAX).map(|n| (n.to_string(), RuleMinute { limited: 1, ..RuleMinute::default() }));
+    let many = (0..2 * RULES_MAX).map(|n| (n.to_string(), RuleMinute { limited: 1, ..RuleMinute::default() }));
     detector.minute(0, many.collect());
     assert_eq!(detector.rules.len(), RULES_MAX);
     detector.minute(KEPT_MINUTES, BTreeMap::new());

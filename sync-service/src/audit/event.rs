@@ -274,8 +274,7 @@ mod tests {
             let Value::Object(fields) = serde_json::to_value(&event).unwrap() else { panic!("{event:?}") };
             for field in fields.keys().filter(|field| *field != "count") {
                 let is_named = PAGE.lines().any(|line| {
-                    let names =
-                        line.strip_prefix("| ").and_then(|line| line.split(" | ").next()).unwrap_or_default();
+                    let names = line.strip_prefix("| ").and_then(|line| line.split(" | ").next()).unwrap_or_default();
                     names.contains(&format!("`{field}`"))
                 });
                 assert!(is_named, "docs/reference/audit-log.md has no row of {field}");

@@ -95,9 +95,7 @@ fn write_lines(to: &mut impl Write, is_torn: &mut bool, lines: &[EventLine]) -> 
         // Set until the whole line is known to be written.
         *is_torn = true;
         let whole = format!("{begin}{}\n", line.json);
-        to.write_all(whole.as_bytes())
-            .and_then(|()| to.flush())
-            .map_err(|error| SinkError::new(written, &error))?;
+        to.write_all(whole.as_bytes()).and_then(|()| to.flush()).map_err(|error| SinkError::new(written, &error))?;
         *is_torn = false;
     }
     Ok(())

@@ -135,10 +135,7 @@ fn check(config: &Config, errors: &mut ConfigErrors) {
         errors.add("store_wait_ms", sentence);
     }
     if config.store_wait.is_zero() && config.store_wait_replicas > 1 {
-        errors.add(
-            "store_wait_replicas",
-            "expected store_wait_ms too: without it no acquire waits for a replica",
-        );
+        errors.add("store_wait_replicas", "expected store_wait_ms too: without it no acquire waits for a replica");
     }
     check_store(config, errors);
     check_audit_log(config, errors);
@@ -197,10 +194,7 @@ fn check_gateway(config: &Config, errors: &mut ConfigErrors) {
 fn check_audit_log(config: &Config, errors: &mut ConfigErrors) {
     let (redis, password) = (&config.audit_log_redis, &config.audit_log_redis_password_file);
     if *redis == Some(AuditStream::Store) && config.store.redis().is_none() {
-        errors.add(
-            "audit_log_redis",
-            "expected a Redis in `store`, found memory: name the stream's Redis by its URL",
-        );
+        errors.add("audit_log_redis", "expected a Redis in `store`, found memory: name the stream's Redis by its URL");
     }
     let Some(_) = password else { return };
     match redis.as_ref().map(AuditStream::address) {
@@ -219,11 +213,9 @@ fn check_store(config: &Config, errors: &mut ConfigErrors) {
     let of_audit_log = config.audit_log_redis.as_ref().and_then(AuditStream::address);
     let is_tls = address.iter().chain(&of_audit_log).any(Address::is_tls);
     let (cert, key) = (&config.store_client_cert_file, &config.store_client_key_file);
-    for (name, file) in [
-        ("store_ca_file", &config.store_ca_file),
-        ("store_client_cert_file", cert),
-        ("store_client_key_file", key),
-    ] {
+    for (name, file) in
+        [("store_ca_file", &config.store_ca_file), ("store_client_cert_file", cert), ("store_client_key_file", key)]
+    {
         if file.is_some() && !is_tls {
             let sentence = format!(
                 "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be \
@@ -234,10 +226,7 @@ fn check_store(config: &Config, errors: &mut ConfigErrors) {
         }
     }
     if cert.is_some() != key.is_some() {
-        errors.add(
-            "store_client_cert_file",
-            "expected both a certificate and store_client_key_file, or neither",
-        );
+        errors.add("store_client_cert_file", "expected both a certificate and store_client_key_file, or neither");
     }
     let (password, user) = (&config.store_sentinel_password_file, &config.store_sentinel_user);
     if password.is_some() && !address.as_ref().is_some_and(Address::has_sentinels) {
@@ -250,10 +239,7 @@ fn check_store(config: &Config, errors: &mut ConfigErrors) {
     match address {
         None => errors.add("store_password_file", "expected a Redis in `store`, found memory"),
         Some(address) if address.has_password() => {
-            errors.add(
-                "store_password_file",
-                "expected either a password in `store` or a password file, found both",
-            );
+            errors.add("store_password_file", "expected either a password in `store` or a password file, found both");
         }
         Some(_) => {}
     }
@@ -304,13 +290,11 @@ fn file_layer(path: &str, errors: &mut ConfigErrors) -> Vec<Found> {
         }
     };
     // A file that contains only comments sets nothing.
-    let read =
-        source::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text, Options::default());
+    let read = source::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text, Options::default());
     let values = match read {
         Ok(values) => values.unwrap_or_default(),
         Err(Misread { at, problem }) => {
-            let place =
-                at.map_or_else(|| path.to_owned(), |(line, column)| format!("{path}:{line}:{column}"));
+            let place = at.map_or_else(|| path.to_owned(), |(line, column)| format!("{path}:{line}:{column}"));
             errors.add(place, problem);
             return Vec::new();
         }

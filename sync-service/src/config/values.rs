@@ -156,10 +156,9 @@ pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {
 
 /// Parses a name that is valid in metrics and in the store: `[a-z0-9_-]{1,64}`.
 pub(super) fn name(text: &str) -> Result<String, String> {
-    let fits = (1..=64).contains(&text.len())
-        && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
-    fits.then(|| text.to_owned())
-        .ok_or_else(|| format!("expected 1 to 64 of a-z, 0-9, _ and -, found `{text}`"))
+    let fits =
+        (1..=64).contains(&text.len()) && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
+    fits.then(|| text.to_owned()).ok_or_else(|| format!("expected 1 to 64 of a-z, 0-9, _ and -, found `{text}`"))
 }
 
 /// Random name of 16 hexadecimal digits.

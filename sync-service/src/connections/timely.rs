@@ -79,11 +79,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timely<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Timely<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some(left) = self.on_the_way.left() else {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         };

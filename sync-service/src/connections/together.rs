@@ -130,8 +130,7 @@ mod tests {
             executor.execute(async move { first.send(7).unwrap() });
             is_done.await.unwrap()
         };
-        let answered =
-            timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
+        let answered = timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
         assert_eq!(answered, Ok(7));
     }
 
@@ -153,8 +152,7 @@ mod tests {
             });
             is_done.await.unwrap()
         };
-        let answered =
-            timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
+        let answered = timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
         assert_eq!(answered, 7);
     }
 

@@ -101,20 +101,15 @@ impl Service {
     }
 
     /// Responds to `request` of `peer`. Errors become gRPC statuses.
-    pub(super) async fn respond(
-        self: Arc<Self>,
-        request: Request<Arriving>,
-        peer: Arc<Peer>,
-    ) -> Response<UnaryBody> {
+    pub(super) async fn respond(self: Arc<Self>, request: Request<Arriving>, peer: Arc<Peer>) -> Response<UnaryBody> {
         if !self.limits.hosts.are_own(request.uri(), request.headers()) {
             let mut response = Status::failed_precondition(EXPECTED_HOST).into_http();
             *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
             return response.map(UnaryBody::Any);
         }
         if request.headers().len() > FIELDS_MAX || request.uri().path().len() > PATH_BYTES_MAX {
-            let expected = format!(
-                "expected at most {FIELDS_MAX} header fields, and a path of at most {PATH_BYTES_MAX} bytes"
-            );
+            let expected =
+                format!("expected at most {FIELDS_MAX} header fields, and a path of at most {PATH_BYTES_MAX} bytes");
             return Status::resource_exhausted(expected).into_http().map(UnaryBody::Any);
         }
         if let Some(found) = request.headers().get(ENCODING).filter(|encoding| *encoding != PLAIN) {
@@ -141,14 +136,11 @@ impl Service {
             return Ok(self.streams.serve(request).await);
         }
         if !path.starts_with(HEALTH) {
-            let expected =
-                format!("expected {CHECK_PATH}, {QUOTAS_PATH} or a method of {HEALTH}, found {path}");
+            let expected = format!("expected {CHECK_PATH}, {QUOTAS_PATH} or a method of {HEALTH}, found {path}");
             return Err(Status::unimplemented(expected));
         }
         let lasting = (path == WATCH_PATH).then(|| peer.lasting()).transpose().map_err(|_| {
-            Status::resource_exhausted(format!(
-                "expected at most {LASTING_MAX} streams of health on a connection"
-            ))
+            Status::resource_exhausted(format!("expected at most {LASTING_MAX} streams of health on a connection"))
         })?;
         let (head, body) = bare(request).into_parts();
         let message = self.whole(body, TOKENLESS_BYTES_MAX, peer).await?;

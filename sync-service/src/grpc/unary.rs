@@ -181,8 +181,7 @@ mod tests {
         let too_long = whole(Full::new(one.clone()), one.len() - 1, room).await.expect_err("too long");
         assert_eq!(too_long.message(), "expected a message of at most 8 bytes");
         let pieces = |texts: &'static [&'static str]| {
-            let frame =
-                |text: &&'static str| Ok::<_, Status>(Frame::data(Bytes::from_static(text.as_bytes())));
+            let frame = |text: &&'static str| Ok::<_, Status>(Frame::data(Bytes::from_static(text.as_bytes())));
             StreamBody::new(iter(texts.iter().map(frame)))
         };
         let several: &[&str] = &["", "a", "bc", "", "d"];
@@ -193,9 +192,8 @@ mod tests {
 
     #[test]
     fn anything_but_a_single_message_is_refused() {
-        let refused = |bytes: &'static [u8]| {
-            message(Bytes::from_static(bytes)).expect_err("no message").message().to_owned()
-        };
+        let refused =
+            |bytes: &'static [u8]| message(Bytes::from_static(bytes)).expect_err("no message").message().to_owned();
         for bytes in [&[][..], &[0, 0, 0, 0], &[0, 0, 0, 0, 2, 8], &[0, 0, 0, 0, 2, 8, 7, 0]] {
             assert!(refused(bytes).contains("one message"), "{bytes:?}");
         }

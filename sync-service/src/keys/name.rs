@@ -212,9 +212,7 @@ mod tests {
         same("[fe80::7%1]", "fe80::/64");
         same("hex:0420C0000207", "192.0.2.7");
         let long = format!("hex:{}", "00".repeat(KEY_BYTES_MAX + 1));
-        for bad in
-            ["", "192.0.2", "192.0.2.0/33", "192.0.2.0/0", "192.0.2.0/+8", "::1/129", "::ffff:1.2.3.0/120"]
-        {
+        for bad in ["", "192.0.2", "192.0.2.0/33", "192.0.2.0/0", "192.0.2.0/+8", "::1/129", "::ffff:1.2.3.0/120"] {
             assert_eq!(read(bad), Err(NameError), "{bad:?}");
         }
         for bad in ["192.0.2.7text:a", "x text:a", &format!("text:{}", "a".repeat(KEY_BYTES_MAX))] {

@@ -113,10 +113,8 @@ pub(crate) fn banned_ms(overrides: &[OverrideState], id: &BudgetId) -> Option<u3
     let now_ms = moment::now_ms();
     let until = |state: &OverrideState| {
         let Override { settings, until_ms, .. } = &state.order;
-        let address = settings
-            .subject
-            .address()
-            .filter(|_| settings.kind == OverrideKind::Ban && state.without_effect.is_none());
+        let address =
+            settings.subject.address().filter(|_| settings.kind == OverrideKind::Ban && state.without_effect.is_none());
         let is_banned = name::is_within(&id.value, &network(&address?));
         is_banned.then(|| u32::try_from(until_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX))
     };
@@ -142,9 +140,5 @@ fn network(network: &Network) -> Vec<u8> {
 }
 
 fn json_of(overrides: &[OverrideState], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {
-    overrides
-        .iter()
-        .filter(|state| is_about(&state.order.settings.subject))
-        .map(OverrideState::json)
-        .collect()
+    overrides.iter().filter(|state| is_about(&state.order.settings.subject)).map(OverrideState::json).collect()
 }

@@ -65,11 +65,7 @@ fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> 
         Some(RequestKey { rule: rule.name.clone(), value, why, lacks_key, enforced_percent })
     };
     let value = match rule.key.value(request, secret.unwrap_or(&FleetSecret::UNKEYED)) {
-        Ok(value)
-            if rule.key.is_hashed()
-                && secret.is_none()
-                && KeyValue::clear_part(value.as_bytes()).is_none() =>
-        {
+        Ok(value) if rule.key.is_hashed() && secret.is_none() && KeyValue::clear_part(value.as_bytes()).is_none() => {
             return found(None, Some(UNKEYED));
         }
         Ok(value) => value,
@@ -122,32 +118,24 @@ fn of_keys(keys: &[Value]) -> (&'static str, String) {
         let kind = if percent >= 50.0 { "bad" } else { "warn" };
         return (
             kind,
-            format!(
-                "It is limited at times: {} refuses {percent:.0} % of its key\u{2019}s requests now.",
-                rule(key)
-            ),
+            format!("It is limited at times: {} refuses {percent:.0} % of its key\u{2019}s requests now.", rule(key)),
         );
     }
     let ratio = |key: &Value| key["grant"]["admit_ratio"].as_f64().unwrap_or(1.0);
     if let Some(key) = find(&|key| ratio(key) < 1.0) {
         let percent = 100.0 * ratio(key);
-        let text = format!(
-            "It may be limited: {} lets {percent:.0} % of its key\u{2019}s requests through now.",
-            rule(key)
-        );
+        let text =
+            format!("It may be limited: {} lets {percent:.0} % of its key\u{2019}s requests through now.", rule(key));
         return ("warn", text);
     }
     if let Some(key) = find(&|key| number(key, "free_in_s") > 0.0) {
         let (rule, percent) = (rule(key), enforced(key));
         return (
             "warn",
-            format!(
-                "It may be limited: {rule} has no token for its key, and limits {percent} % of its keys."
-            ),
+            format!("It may be limited: {rule} has no token for its key, and limits {percent} % of its keys."),
         );
     }
-    let unknown: Vec<_> =
-        keys.iter().filter(|key| enforced(key) > 0 && key["why"].is_string()).map(rule).collect();
+    let unknown: Vec<_> = keys.iter().filter(|key| enforced(key) > 0 && key["why"].is_string()).map(rule).collect();
     if !unknown.is_empty() {
         let rules = unknown.join(", ");
         return ("warn", format!("It may go through: how its key stands under {rules} is not known here."));
@@ -172,11 +160,7 @@ mod tests {
             key
         };
         for (fields, kind, text) in [
-            (
-                json!({"banned_until": "2026-11-23T12:00:00Z"}),
-                "bad",
-                "It is refused: api has banned its key.",
-            ),
+            (json!({"banned_until": "2026-11-23T12:00:00Z"}), "bad", "It is refused: api has banned its key."),
             (json!({"lacks_key": true}), "bad", "It is limited: it lacks a part of the key of api."),
             (json!({"free_in_s": 0.2}), "bad", "It is limited: api has no token for its key."),
             (
@@ -189,11 +173,7 @@ mod tests {
                 "warn",
                 "It may be limited: api lets 25 % of its key\u{2019}s requests through now.",
             ),
-            (
-                json!({"why": "unknown"}),
-                "warn",
-                "It may go through: how its key stands under api is not known here.",
-            ),
+            (json!({"why": "unknown"}), "warn", "It may go through: how its key stands under api is not known here."),
             (json!({"asked_per_s": 9.0, "limited_per_s": 0.0}), "good", "It goes through: counted by api."),
             (json!({"enforced_percent": 0, "free_in_s": 3.0}), "good", "It goes through: counted by api."),
         ] {

@@ -86,10 +86,8 @@ pub(crate) fn write(SharedKeys { top_keys, rates, statuses }: &SharedKeys) -> St
 /// Parses a text. None if it has another version or was not written by [`write()`]. A single invalid key, rule
 /// or POP is skipped: a POP that makes them up must not hide all others.
 pub(crate) fn read(text: &str) -> Option<SharedKeys> {
-    let Text { v, unseen: (limited_milli, admitted_milli), keys, rules, pops } =
-        serde_json::from_str(text).ok()?;
-    let fits =
-        v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX && pops.len() <= STATUSES_MAX;
+    let Text { v, unseen: (limited_milli, admitted_milli), keys, rules, pops } = serde_json::from_str(text).ok()?;
+    let fits = v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX && pops.len() <= STATUSES_MAX;
     let keys = keys.into_iter().filter_map(key).collect();
     let shared = SharedKeys {
         top_keys: ReplicaTopKeys { keys, unseen: Unseen { limited_milli, admitted_milli } },
@@ -163,8 +161,7 @@ mod tests {
             pops: vec![("fra1 \"a\"".into(), KeyRates { asked_milli: 12_345, admitted_milli: 345 })],
         };
         let free = TopKey { limited_ms: None, id: BudgetId::new("r".into(), vec![1, 2]), ..key.clone() };
-        let top_keys =
-            ReplicaTopKeys { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
+        let top_keys = ReplicaTopKeys { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
         let milli = DecisionCounts { allowed: 1, limited: 2, shadow: 3, denied: 4 };
         let status = PopStatus {
             pop: "fra1".into(),

@@ -42,9 +42,8 @@ pub(crate) fn keys(rules: &RuleSet, rule: &str, text: &str) -> Result<Vec<Budget
     let named = rules.rules().iter().find(|known| known.name == rule);
     let named = named.ok_or_else(|| WhichError::Rule(rule.into()))?;
     let value = value(named, text)?;
-    let is_tier = |other: &Rule| {
-        named.is_written() && other.place() == named.place() && other.variant.wider_times.is_none()
-    };
+    let is_tier =
+        |other: &Rule| named.is_written() && other.place() == named.place() && other.variant.wider_times.is_none();
     let meant = rules.rules().iter().filter(|other| other.name == named.name || is_tier(other));
     Ok(meant.map(|rule| BudgetId::new(rule.name.clone(), value.clone())).collect())
 }

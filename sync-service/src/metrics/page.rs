@@ -27,8 +27,7 @@ fn of_prometheus(page: &str) -> Result<String, fmt::Error> {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             // Written with the next `# TYPE` line, which determines the name.
             help = rest.split_once(' ').map_or("", |(_, help)| help);
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
-        {
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", kind),
                 "info" => ("_info", "gauge"),

@@ -169,8 +169,7 @@ pub fn try_beside(base: &Document, others: Vec<Override>, tried: Override) -> Ov
 
 fn with(base: &Document, overrides: &[&Override]) -> Result<Document, Vec<ConfigError>> {
     let of_kind = |kind| overrides.iter().filter(move |order| order.settings.kind == kind);
-    let address =
-        |order: &&Override| order.settings.subject.address().map(|address| (order.until_ms, address));
+    let address = |order: &&Override| order.settings.subject.address().map(|address| (order.until_ms, address));
     let addresses = |kind| of_kind(kind).filter_map(&address).collect::<Vec<_>>();
     let (bans, allows) = (addresses(OverrideKind::Ban), addresses(OverrideKind::Allow));
     // Each with the latest end of its keys.
@@ -209,8 +208,7 @@ fn by_end(networks: &[(u64, Network)]) -> Vec<(u64, Vec<Network>)> {
     }
     let ends: Vec<_> = ends.into_iter().collect();
     let last = |group: &[(u64, Vec<Network>)]| group.last().map_or(0, |(until_ms, _)| *until_ms);
-    let all =
-        |group: &[(u64, Vec<Network>)]| group.iter().flat_map(|(_, networks)| networks.clone()).collect();
+    let all = |group: &[(u64, Vec<Network>)]| group.iter().flat_map(|(_, networks)| networks.clone()).collect();
     ends.chunks(ends.len().div_ceil(ENDS_MAX).max(1)).map(|group| (last(group), all(group))).collect()
 }
 
@@ -236,8 +234,7 @@ fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
 fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
     let list = fields.entry(list).or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };
-    let is_plain =
-        |known: &&mut Value| ["any", "not", "until_ms"].iter().all(|name| known.get(name).is_none());
+    let is_plain = |known: &&mut Value| ["any", "not", "until_ms"].iter().all(|name| known.get(name).is_none());
     if list.len() >= CONDITIONS_MAX
         && let Some(known) = list.iter_mut().rev().find(is_plain)
     {
@@ -251,8 +248,7 @@ fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
 /// Networks that the document allows without any other condition.
 fn allowed_by(document: &Value) -> Vec<Range> {
     let conditions = document["allow"].as_array().into_iter().flatten().filter_map(Value::as_object);
-    let by_address =
-        conditions.filter(|fields| fields.len() == 1).filter_map(|fields| fields.get("addresses"));
+    let by_address = conditions.filter(|fields| fields.len() == 1).filter_map(|fields| fields.get("addresses"));
     let texts = by_address.filter_map(Value::as_array).flatten().filter_map(Value::as_str);
     texts.filter_map(|text| text.parse().ok()).collect()
 }
@@ -277,8 +273,7 @@ mod tests {
     }
 
     fn about(kind: OverrideKind, subject: Subject, terms: Option<OverrideQuota>) -> Override {
-        let settings =
-            OverrideSettings { kind, subject, terms, reason: String::new(), author: String::new() };
+        let settings = OverrideSettings { kind, subject, terms, reason: String::new(), author: String::new() };
         Override { settings, id: 1, at_ms: 1, until_ms: 2 }
     }
 
@@ -294,8 +289,7 @@ mod tests {
     #[test]
     fn each_order_carries_its_end_as_far_as_there_is_room() {
         let ending = |order: Override, until_ms| Override { until_ms, ..order };
-        let overrides =
-            [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
+        let overrides = [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
         let denied = compose(&document(&json!({})), &overrides).document.value()["deny"].clone();
         let expected = json!([
             {"addresses": ["192.0.2.2"], "until_ms": 5}, {"addresses": ["192.0.2.1", "192.0.2.3"], "until_ms": 7},
@@ -330,11 +324,7 @@ mod tests {
         let full = json!({"deny": vec![json!({"not": {"methods": ["PUT"]}}); CONDITIONS_MAX]});
         let composed = compose(&document(&full), &[ban("192.0.2.1"), allow("192.0.2.2")]);
         assert!(matches!(composed.effects[0], OverrideEffect::Invalid(_)));
-        assert!(
-            composed.effects[0].why_none().unwrap().contains("deny: expected a list"),
-            "{:?}",
-            composed.effects
-        );
+        assert!(composed.effects[0].why_none().unwrap().contains("deny: expected a list"), "{:?}", composed.effects);
         assert_eq!(composed.effects[1], OverrideEffect::InForce);
         assert_eq!(composed.document.value()["deny"], full["deny"]);
         assert_eq!(composed.document.value()["allow"], json!([{"addresses": ["192.0.2.2"], "until_ms": 2}]));
@@ -371,8 +361,7 @@ mod tests {
         let both = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": addresses});
         assert_eq!((&tiers(0)[0], &tiers(0)[1]["name"]), (&both, &json!("own")));
         let end = json!({"until_ms": 2});
-        let of_text =
-            json!([{"name": "o-7-5m-9", "rate": "7/5m", "burst": 9, "keys": ["acme"], "when": end}]);
+        let of_text = json!([{"name": "o-7-5m-9", "rate": "7/5m", "burst": 9, "keys": ["acme"], "when": end}]);
         assert_eq!((tiers(1), &tiers(2)[0]["when"]), (of_text, &end));
         let names: Vec<_> = composed.document.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
         assert!(names.contains(&"a.o-100-s-200"), "{names:?}");

@@ -49,16 +49,10 @@ fn reason(fields: &mut Fields<'_>) -> String {
     fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned()
 }
 
-fn asked(
-    kind: OverrideKind,
-    item: &Item<'_>,
-    now_ms: u64,
-    keyed: Option<Subject>,
-) -> Option<OverrideRequest> {
+fn asked(kind: OverrideKind, item: &Item<'_>, now_ms: u64, keyed: Option<Subject>) -> Option<OverrideRequest> {
     let mut fields = item.fields()?;
     let is_of_rate = keyed.is_some();
-    let is_of_key =
-        kind == OverrideKind::Ban && (fields.take("rule").is_some() || fields.take("key").is_some());
+    let is_of_key = kind == OverrideKind::Ban && (fields.take("rule").is_some() || fields.take("key").is_some());
     let terms = if is_of_rate { quota(&mut fields) } else { None };
     let (subject, most) = match keyed {
         Some(subject) => (Some(subject), LONGEST),
@@ -109,18 +103,12 @@ fn until(fields: &mut Fields<'_>, now_ms: u64, (most_ms, most): (u64, &str)) -> 
             let is_good = |until_ms: &u64| (now_ms + 1..=now_ms + most_ms).contains(until_ms);
             let until_ms = until_ms.filter(is_good);
             if until_ms.is_none() {
-                item.record_unexpected(format_args!(
-                    "a time of the next {most}, as in \"{}\"",
-                    tomorrow(now_ms)
-                ));
+                item.record_unexpected(format_args!("a time of the next {most}, as in \"{}\"", tomorrow(now_ms)));
             }
             until_ms.map(Until::At)
         }
         _ => {
-            fields.record(format_args!(
-                "expected either for, as in \"1h\", or until, as in \"{}\"",
-                tomorrow(now_ms)
-            ));
+            fields.record(format_args!("expected either for, as in \"1h\", or until, as in \"{}\"", tomorrow(now_ms)));
             None
         }
     }
@@ -161,9 +149,7 @@ mod tests {
         for (text, seconds) in [("90s", 90), ("15m", 900), ("1h", 3_600), ("7d", 604_800)] {
             assert_eq!(span(text), Some(seconds * SECOND_MS), "{text}");
         }
-        for text in
-            ["", "s", "0s", "1", "1w", "+1h", "-1h", "1.5h", " 1h", "1h ", "99999999999999999999d", "1\u{e9}"]
-        {
+        for text in ["", "s", "0s", "1", "1w", "+1h", "-1h", "1.5h", " 1h", "1h ", "99999999999999999999d", "1\u{e9}"] {
             assert_eq!(span(text), None, "{text}");
         }
     }

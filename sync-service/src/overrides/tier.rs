@@ -58,9 +58,8 @@ pub(crate) fn listed(rules: &RuleSet, rule: &str, key: &str) -> Option<String> {
 
 /// Key of a rule, found by the name in the rule set as written.
 fn key_spec<'a>(rules: &'a RuleSet, rule: &str) -> Option<&'a KeySpec> {
-    let is_written = |known: &&Rule| {
-        known.name == rule && known.variant.tier.is_none() && known.variant.wider_times.is_none()
-    };
+    let is_written =
+        |known: &&Rule| known.name == rule && known.variant.tier.is_none() && known.variant.wider_times.is_none();
     rules.rules().iter().find(is_written).map(|rule| &rule.key)
 }
 

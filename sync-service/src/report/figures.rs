@@ -94,9 +94,7 @@ impl RateMetrics {
             if shown.len() >= RULES_SHOWN_MAX && !shown.contains(&rule) {
                 continue;
             }
-            for (decision, count) in
-                [("allow", allowed), ("limit", limited), ("shadow", shadow), ("deny", denied)]
-            {
+            for (decision, count) in [("allow", allowed), ("limit", limited), ("shadow", shadow), ("deny", denied)] {
                 metrics.decisions.get_or_create(&OfDecision { rule: rule.clone(), decision }).inc_by(count);
             }
             shown.insert(rule);
@@ -118,9 +116,8 @@ mod tests {
         }
         shown.add(vec![("r1".into(), one)], &metrics);
         assert_eq!(shown.0.lock().unwrap().len(), RULES_SHOWN_MAX);
-        let of = |rule: &str, decision| {
-            metrics.decisions.get_or_create(&OfDecision { rule: rule.into(), decision }).get()
-        };
+        let of =
+            |rule: &str, decision| metrics.decisions.get_or_create(&OfDecision { rule: rule.into(), decision }).get();
         assert_eq!((of("r1", "allow"), of("r1", "limit"), of("r1", "deny")), (4, 2, 0));
         assert_eq!(of(&format!("r{RULES_SHOWN_MAX}"), "allow"), 0);
     }

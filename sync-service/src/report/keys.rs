@@ -46,9 +46,7 @@ impl ReportHandler {
         let texts = self.store.top_keys().await;
         let mut is_partial = texts.is_err();
         let mut all = vec![(self.replica.clone(), self.shared_keys(LISTED_MAX))];
-        for (replica, text) in
-            texts.unwrap_or_default().into_iter().filter(|(replica, _)| *replica != self.replica)
-        {
+        for (replica, text) in texts.unwrap_or_default().into_iter().filter(|(replica, _)| *replica != self.replica) {
             match shared::read(&text) {
                 Some(shared) => all.push((replica, shared)),
                 // It has another version.
@@ -62,8 +60,7 @@ impl ReportHandler {
     pub(crate) async fn top_keys(&self) -> TopKeysPage {
         let (all, is_partial) = self.shared_by_all().await;
         let weir_syncs = all.len();
-        let (keys, unseen) =
-            together(all.iter().map(|(replica, shared)| (replica.as_str(), shared.top_keys.clone())));
+        let (keys, unseen) = together(all.iter().map(|(replica, shared)| (replica.as_str(), shared.top_keys.clone())));
         TopKeysPage { keys, unseen, weir_syncs, is_partial }
     }
 
@@ -72,11 +69,9 @@ impl ReportHandler {
     pub(crate) async fn rates_and_statuses(&self) -> (DecisionRates, BTreeMap<String, PopStatus>) {
         let (all, is_partial) = self.shared_by_all().await;
         let weir_syncs = all.len();
-        let rules =
-            decisions::together(all.iter().map(|(replica, shared)| (replica.as_str(), shared.rates.clone())));
+        let rules = decisions::together(all.iter().map(|(replica, shared)| (replica.as_str(), shared.rates.clone())));
         // POPs keep reporting a removed rule until their process ends.
-        let is_shown =
-            |of: &RuleRates| of.milli != DecisionCounts::default() || self.rules.has_rule(&of.rule);
+        let is_shown = |of: &RuleRates| of.milli != DecisionCounts::default() || self.rules.has_rule(&of.rule);
         let rules = rules.into_iter().filter(is_shown).collect();
         let statuses = all.into_iter().flat_map(|(_, shared)| shared.statuses);
         (DecisionRates { rules, weir_syncs, is_partial }, pops::newest_statuses(statuses))
@@ -87,8 +82,7 @@ impl ReportHandler {
     pub(crate) fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
         let override_states = self.rules.override_states();
         let (hub, now) = (self.hub(), self.now());
-        let of =
-            |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(query::banned_ms(&override_states, &key.id));
+        let of = |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(query::banned_ms(&override_states, &key.id));
         keys.iter().map(of).collect()
     }
 
@@ -116,8 +110,7 @@ impl ReportHandler {
                 (budget, account.map(|Account { replicas, .. }| replicas).unwrap_or_default())
             }
             BudgetQuery::Strict(acquire) => {
-                let acquired =
-                    self.store.acquire("", slice::from_ref(acquire)).await.pop().unwrap_or(Err(NO_ANSWER));
+                let acquired = self.store.acquire("", slice::from_ref(acquire)).await.pop().unwrap_or(Err(NO_ANSWER));
                 (acquired.map(|acquired| BudgetState::from((acquire, &acquired))), Vec::new())
             }
         };

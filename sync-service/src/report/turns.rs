@@ -42,11 +42,7 @@ fn nothing(acquire: &AcquireRequest) -> AcquireResult {
 /// True if a request asked and got nothing.
 fn gives_nothing(acquire: &AcquireRequest, given: &AcquireResult) -> bool {
     let asks = |claim: &Claim| claim.ahead > 0 && claim.held_us.is_none();
-    acquire
-        .claims
-        .iter()
-        .zip(&given.leases)
-        .any(|(claim, lease)| asks(claim) && lease.charged <= claim.spent())
+    acquire.claims.iter().zip(&given.leases).any(|(claim, lease)| asks(claim) && lease.charged <= claim.spent())
 }
 
 #[cfg(test)]

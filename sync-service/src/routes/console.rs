@@ -12,8 +12,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -121,10 +121,7 @@ impl Routes {
     }
 
     /// Streams the state for as long as the token is valid and this weir-sync does not drain.
-    pub(super) fn live(
-        self: &Arc<Self>,
-        request: &HttpRequest,
-    ) -> Result<hyper::Response<EventStream>, Problem> {
+    pub(super) fn live(self: &Arc<Self>, request: &HttpRequest) -> Result<hyper::Response<EventStream>, Problem> {
         if request.method() != Method::GET {
             return Err(Problem::method_not_allowed("GET"));
         }
@@ -135,8 +132,7 @@ impl Routes {
         })?;
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let listener =
-            Listener { routes: Arc::clone(self), headers: request.headers().clone(), ticks, _place: place };
+        let listener = Listener { routes: Arc::clone(self), headers: request.headers().clone(), ticks, _place: place };
         let you = event("you", &json!({"name": operator.name, "role": operator.scope.as_str()}));
         let status = stream::unfold(listener, |mut listener| async move {
             let event = listener.next().await?;
@@ -170,13 +166,12 @@ impl Routes {
         let trouble = fleet.as_ref().map_or_else(Some, |fleet| fleet.offline.as_ref());
         let (rates, pops) = exchange.rates_and_statuses().await;
         let figures = exchange.figures();
-        let rules =
-            figures.rules.iter().filter(|(rule, _)| exchange.rules.has_rule(rule)).map(|(rule, of)| {
-                json!({
-                    "rule": rule, "debt": parts(of.owed.sum_milli), "overshoot": parts(of.owed.deepest_milli),
-                    "overshoot_max": parts(of.owed.most_milli), "bound": of.bound,
-                })
-            });
+        let rules = figures.rules.iter().filter(|(rule, _)| exchange.rules.has_rule(rule)).map(|(rule, of)| {
+            json!({
+                "rule": rule, "debt": parts(of.owed.sum_milli), "overshoot": parts(of.owed.deepest_milli),
+                "overshoot_max": parts(of.owed.most_milli), "bound": of.bound,
+            })
+        });
         let mut found = json!({
             "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             "weir_sync": env!("CARGO_PKG_VERSION"),

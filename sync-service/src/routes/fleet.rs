@@ -49,16 +49,14 @@ pub(super) fn pop(seen: &Seen, fleet: &FleetState) -> Value {
 pub(super) fn add_statuses(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
     for pop in pops.as_array_mut().into_iter().flatten() {
         let status = pop["name"].as_str().and_then(|name| statuses.get(name));
-        let step =
-            connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
+        let step = connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let clock_s = status.and_then(|status| status.clock_ms).map(|ms| ms as f64 / 1_000.0);
         pop["connectivity"] = step.map(name).into();
         pop["clock_s"] = clock_s.into();
         pop["module"] = json!(status.map(|status| &status.module));
         // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
-        let refusal =
-            status.map(|status| &status.refusal).filter(|why| !why.is_empty() && pop["refused"] != 0);
+        let refusal = status.map(|status| &status.refusal).filter(|why| !why.is_empty() && pop["refused"] != 0);
         pop["refusal"] = json!(refusal);
     }
 }

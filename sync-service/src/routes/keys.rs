@@ -47,12 +47,10 @@ impl Routes {
         let address = ask.address;
         let rule_sets = self.exchange.rules.in_force().await?;
         if rule_sets.is_empty() {
-            let detail =
-                "there is no rule set: POPs run their own configuration's, of which nothing is known here";
+            let detail = "there is no rule set: POPs run their own configuration's, of which nothing is known here";
             return Err(Problem::new(StatusCode::NOT_FOUND, detail));
         }
-        let secret =
-            self.secrets.gateway_key.as_ref().map(|key| FleetSecret::derive(key.expose().as_bytes()));
+        let secret = self.secrets.gateway_key.as_ref().map(|key| FleetSecret::derive(key.expose().as_bytes()));
         let mut found = RequestKeys::default();
         for (at, rule_set) in rule_sets.iter().enumerate() {
             let of_one = request::keys(rule_set, &mut ask, secret.as_ref());
@@ -66,8 +64,7 @@ impl Routes {
             found.keys.extend(more);
         }
         let RequestKeys { list, keys, others } = found;
-        let others: Vec<_> =
-            others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
+        let others: Vec<_> = others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
         let id = |key: &RequestKey| {
             let value = key.value.clone().filter(|_| key.why.is_none())?;
             Some(BudgetId::new(key.rule.clone(), value))
@@ -90,8 +87,7 @@ impl Routes {
         let rows: Vec<_> = keys.into_iter().map(row).collect();
         let about = address.map(|address| query::of_address(&overrides, address)).unwrap_or_default();
         let becomes = summary(list, &rows);
-        let answer =
-            json!({"summary": becomes, "list": list, "keys": rows, "others": others, "overrides": about});
+        let answer = json!({"summary": becomes, "list": list, "keys": rows, "others": others, "overrides": about});
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
@@ -186,8 +182,7 @@ impl Call<'_> {
         let fits = |text: &String| (1..=KEY_TEXT_BYTES_MAX).contains(&text.len());
         let text = |at: usize| self.parts.get(at).and_then(|part| name::from_path(part)).filter(fits);
         text(0).zip(text(1)).ok_or_else(|| {
-            let detail =
-                "expected a rule and one of its keys, each percent-encoded, as in per-address/192.0.2.0%2F24";
+            let detail = "expected a rule and one of its keys, each percent-encoded, as in per-address/192.0.2.0%2F24";
             Problem::malformed(detail)
         })
     }

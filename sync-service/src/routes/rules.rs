@@ -45,8 +45,7 @@ impl Routes {
     }
 
     pub(super) async fn put_rules(&self, call: Call<'_>) -> Answered {
-        let is_trial =
-            call.query.read_as("dry_run", "true or false", |text| text.parse().ok())? == Some(true);
+        let is_trial = call.query.read_as("dry_run", "true or false", |text| text.parse().ok())? == Some(true);
         let audience = audience(&call.query)?;
         let change = call.change("put")?;
         let change = (!is_trial).then_some(change);
@@ -179,9 +178,8 @@ async fn checked(
         let warnings = warn::warnings(document.rules());
         Ok((document, warnings))
     };
-    let unchecked = |_| {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set was not checked; nothing was changed")
-    };
+    let unchecked =
+        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set was not checked; nothing was changed");
     spawn_blocking(check).await.map_err(unchecked)?
 }
 
@@ -193,10 +191,8 @@ fn lost_overrides(lost: &[OverrideState]) -> Vec<Warning> {
             Subject::Address { .. } => None,
         };
         let (order, why) = (state.order.settings.summary(), state.without_effect.as_deref());
-        let problem = format!(
-            "an override that is in force would be without effect ({order}): {}",
-            why.unwrap_or_default()
-        );
+        let problem =
+            format!("an override that is in force would be without effect ({order}): {}", why.unwrap_or_default());
         Warning { place: "overrides".into(), rule, problem }
     };
     lost.iter().take(LOST_OVERRIDES_MAX).map(warning).collect()
@@ -260,8 +256,7 @@ impl Routes {
             let lines = changes.lines(&old, &new);
             json!({"from": from.version, "to": to.version, "is_same": old == new, "changes": changes, "lines": lines})
         };
-        let unread =
-            |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the versions could not be compared");
+        let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the versions could not be compared");
         Ok(response(StatusCode::OK, JSON, &spawn_blocking(compare).await.map_err(unread)?))
     }
 
@@ -325,8 +320,7 @@ impl Routes {
     pub(super) async fn promote(&self, call: Call<'_>) -> Answered {
         let change = call.change("")?;
         let id = of_header(call.request.headers())?.ok_or_else(|| {
-            let detail =
-                "expected `If-Match: \"ID\"` with the number of the canary, or `If-Match: *` to promote any";
+            let detail = "expected `If-Match: \"ID\"` with the number of the canary, or `If-Match: *` to promote any";
             Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
         })?;
         let version = self.exchange.rules.promote(id, &change).await?;

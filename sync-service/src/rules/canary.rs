@@ -61,11 +61,7 @@ impl RuleSets {
         // Texts can always be serialised.
         let (text, kept) = (document.text(), serde_json::to_string(&stored).unwrap_or_default());
         let begin = store::CanaryChange::Begin { document: &text, text: &kept, expected: Some(version) };
-        let lost = ChangeEvent {
-            note: "begin".into(),
-            target: Some(json!(stored.audience)),
-            ..change.event("canary")
-        };
+        let lost = ChangeEvent { note: "begin".into(), target: Some(json!(stored.audience)), ..change.event("canary") };
         let outcome = self.change_canary(&begin, || lost).await?;
         let CanaryResult::Begun(id) = outcome else { return Err(refusal(outcome)) };
         self.listen_now().await;
@@ -141,10 +137,7 @@ impl RuleSets {
         change: &store::CanaryChange<'_>,
         event: impl FnOnce() -> ChangeEvent,
     ) -> Result<CanaryResult, StoreError> {
-        self.store
-            .change_canary(change)
-            .await
-            .inspect_err(|error| self.audit_log.change_failed(error, event()))
+        self.store.change_canary(change).await.inspect_err(|error| self.audit_log.change_failed(error, event()))
     }
 }
 
@@ -193,8 +186,7 @@ mod tests {
     use super::*;
 
     fn rules(text: &str) -> Document {
-        let rule =
-            |body: &str| format!(r#"{{"rules": [{{"name": "a", "key": ["client_address"], {body}}}]}}"#);
+        let rule = |body: &str| format!(r#"{{"rules": [{{"name": "a", "key": ["client_address"], {body}}}]}}"#);
         Document::read(rule(text).as_bytes(), Form::Json).unwrap()
     }
 
@@ -202,8 +194,7 @@ mod tests {
     #[test]
     fn a_strict_rule_keeps_its_key_in_a_canary() {
         let [old, new] = [r#"["client_address"]"#, r#"[{"header": "x-api-key"}]"#].map(|key| {
-            let text =
-                format!(r#"{{"rules": [{{"name": "a", "key": {key}, "rate": "5/s", "strict": true}}]}}"#);
+            let text = format!(r#"{{"rules": [{{"name": "a", "key": {key}, "rate": "5/s", "strict": true}}]}}"#);
             Document::read(text.as_bytes(), Form::Json).unwrap()
         });
         let [same, other] = [&old, &new].map(|new| strict_errors(old.rules(), new.rules()).len());
@@ -226,10 +217,7 @@ mod tests {
         for (old, new) in [(&strict, &faster), (&strict, &longer), (&strict, &loose), (&loose, &strict)] {
             let errors = errors(old, new);
             assert_eq!(errors.len(), 1);
-            assert!(
-                errors[0].place == "rules[0]" && errors[0].problem.contains("`a` is strict"),
-                "{errors:?}"
-            );
+            assert!(errors[0].place == "rules[0]" && errors[0].problem.contains("`a` is strict"), "{errors:?}");
         }
     }
 }

@@ -79,8 +79,7 @@ pub enum ChangeError {
 
 fn conflict(current: u64) -> String {
     match current {
-        0 => "there is no rule set yet: `weir-sync rules put FILE` (or `If-None-Match: *`) makes the first"
-            .into(),
+        0 => "there is no rule set yet: `weir-sync rules put FILE` (or `If-None-Match: *`) makes the first".into(),
         current => format!("the current version is {current}"),
     }
 }
@@ -190,9 +189,7 @@ impl Audience {
                 let unknown: BTreeSet<_> = names.iter().filter(is_unknown).cloned().collect();
                 (!unknown.is_empty()).then_some(Self::Pops(unknown))
             }
-            Self::Region(name) => {
-                (!seen.iter().any(|seen| seen.region == *name)).then(|| Self::Region(name.clone()))
-            }
+            Self::Region(name) => (!seen.iter().any(|seen| seen.region == *name)).then(|| Self::Region(name.clone())),
         }
     }
 }

@@ -67,12 +67,7 @@ impl RuleSets {
 
     /// Reads the canary `id` that runs beside `version`; 0 is none. Returns false if it has ended since; the
     /// next interval reads that.
-    async fn follow_canary(
-        &self,
-        followed: &mut Followed,
-        id: u64,
-        version: u64,
-    ) -> Result<bool, StoreError> {
+    async fn follow_canary(&self, followed: &mut Followed, id: u64, version: u64) -> Result<bool, StoreError> {
         let known = followed.canary.as_ref().map_or(0, |(canary, _)| canary.id);
         if id == known {
             return Ok(true);
@@ -85,10 +80,7 @@ impl RuleSets {
         let text = kept.document.clone();
         let canary = Canary::read(kept);
         if canary.is_none() {
-            tracing::warn!(
-                id,
-                "a canary of a newer weir-sync cannot be read: POPs that report here do not run it"
-            );
+            tracing::warn!(id, "a canary of a newer weir-sync cannot be read: POPs that report here do not run it");
         }
         followed.canary = canary.map(|canary| (Arc::new(canary), Arc::new(Base::read(version, text))));
         Ok(true)
@@ -117,8 +109,7 @@ impl RuleSets {
         }
         let mut recent = self.recent();
         let before = recent.current().cloned();
-        let is_known =
-            |state: &OverrideState| before.iter().any(|before| before.override_states.contains(state));
+        let is_known = |state: &OverrideState| before.iter().any(|before| before.override_states.contains(state));
         for state in revision.override_states.iter().filter(|state| !is_known(state)) {
             if let Some(why) = &state.without_effect {
                 tracing::warn!(about = state.order.settings.summary(), why, "an override is without effect");
@@ -173,8 +164,7 @@ impl RuleSets {
     pub(crate) fn fleet_offline(&self, pops: Vec<Seen>, error: StoreError) -> FleetState {
         let recent = self.recent();
         let canary = recent.canary().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
-        let (version, revision) =
-            recent.current().map_or((0, 0), |revision| (revision.version, revision.number));
+        let (version, revision) = recent.current().map_or((0, 0), |revision| (revision.version, revision.number));
         FleetState { version, revision, canary, pops, offline: Some(error) }
     }
 }

@@ -22,8 +22,7 @@ pub use super::revision::OFFLINE_NUMBER_MIN;
 /// Maximum number of changes that wait for the store.
 const CHANGES_MAX: usize = OVERRIDES_MAX;
 /// Rule set without limits, for the kill switch if no rule set is known.
-const OFF: &str =
-    r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
+const OFF: &str = r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
 
 /// The rule set without limits.
 pub(super) fn off() -> Result<Document, ChangeError> {
@@ -33,11 +32,7 @@ pub(super) fn off() -> Result<Document, ChangeError> {
 impl RuleSets {
     /// Keeps `change`, which the store failed to make with this `error`, and notifies the POPs that report
     /// here. Fails with `error` if the store is in reach, or if there is no known rule set to change.
-    pub(super) async fn change_offline(
-        &self,
-        change: OfflineChange,
-        error: &StoreError,
-    ) -> Result<(), ChangeError> {
+    pub(super) async fn change_offline(&self, change: OfflineChange, error: &StoreError) -> Result<(), ChangeError> {
         let mut followed = self.followed.lock().await;
         let is_off_switch = matches!(change, OfflineChange::Enforce(false, _));
         let has_base = followed.base.is_some() || followed.enforced() == Some(false);
@@ -111,8 +106,7 @@ impl RuleSets {
             OfflineChange::Put(order) if order.until_ms <= moment::now_ms() => {}
             OfflineChange::Put(order) => {
                 let (name, text) = (order.settings.name(), order.settings.text());
-                let put =
-                    store::OverrideChange::Put { name: &name, text: &text, until: Until::At(order.until_ms) };
+                let put = store::OverrideChange::Put { name: &name, text: &text, until: Until::At(order.until_ms) };
                 if self.store.overrides(Some(&put)).await?.outcome == OverrideResult::Full {
                     return Err(ChangeError::Full);
                 }
@@ -176,11 +170,7 @@ impl RuleSets {
 
     /// The same in the store, without notifying POPs. If there is no rule set, rules are switched off by
     /// storing one without limits: POPs may run one that the store has lost.
-    pub(super) async fn enforce_in_store(
-        &self,
-        enforce: bool,
-        change: &ChangeOrigin,
-    ) -> Result<Enforced, ChangeError> {
+    pub(super) async fn enforce_in_store(&self, enforce: bool, change: &ChangeOrigin) -> Result<Enforced, ChangeError> {
         let mut tries = 0;
         loop {
             let Some(current) = self.current().await? else {

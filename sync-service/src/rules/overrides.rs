@@ -25,8 +25,7 @@ impl RuleSets {
         let recent = self.recent().current().cloned();
         let override_states = recent.map(|revision| revision.override_states.clone()).unwrap_or_default();
         // Without a rule set, overrides have nothing to change.
-        let lost =
-            |order: &Override| OverrideState { order: order.clone(), without_effect: Some(NO_RULES.into()) };
+        let lost = |order: &Override| OverrideState { order: order.clone(), without_effect: Some(NO_RULES.into()) };
         Ok(if override_states.is_empty() {
             followed.all_overrides().iter().map(lost).collect()
         } else {
@@ -44,8 +43,7 @@ impl RuleSets {
         let in_force = |state: &OverrideState| state.without_effect.is_none();
         // Without the store, no rule set can be put either.
         let override_states = self.overrides().await.unwrap_or_default();
-        let overrides: Vec<Override> =
-            override_states.into_iter().filter(in_force).map(|state| state.order).collect();
+        let overrides: Vec<Override> = override_states.into_iter().filter(in_force).map(|state| state.order).collect();
         // If all rules are switched off, the operator intends that.
         if overrides.is_empty() || !document.is_enforced() {
             return Vec::new();
@@ -115,18 +113,13 @@ impl RuleSets {
     }
 
     /// Returns an override of this kind.
-    pub async fn order(
-        &self,
-        kind: OverrideKind,
-        which: &OverrideSelector,
-    ) -> Result<OverrideState, ChangeError> {
+    pub async fn order(&self, kind: OverrideKind, which: &OverrideSelector) -> Result<OverrideState, ChangeError> {
         let all = self.overrides().await?;
         let (base, _) = self.last_known().await?;
         let is_it = |order: &Override| match which {
             OverrideSelector::Id(id) => order.id == *id,
             OverrideSelector::About(subject) => {
-                let subjects =
-                    [Some(subject.clone()), base.as_ref().map(|base| as_listed(base, kind, subject))];
+                let subjects = [Some(subject.clone()), base.as_ref().map(|base| as_listed(base, kind, subject))];
                 subjects.contains(&Some(order.settings.subject.clone()))
             }
         };

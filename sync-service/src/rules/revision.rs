@@ -289,8 +289,7 @@ impl NumberedRules {
         if !self.is_complete || std::mem::replace(&mut self.is_returned, true) {
             return None;
         }
-        let last =
-            |known: &BTreeMap<u64, Vec<KnownRule>>| known.keys().next_back().copied().unwrap_or_default();
+        let last = |known: &BTreeMap<u64, Vec<KnownRule>>| known.keys().next_back().copied().unwrap_or_default();
         let newest = last(&self.versions).max(last(&self.revisions));
         let rules = self.versions.values().chain(self.revisions.values()).chain([&self.offline]);
         Some((newest, rules.flatten().cloned().collect()))

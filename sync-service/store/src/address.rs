@@ -81,10 +81,7 @@ impl NodeMap {
     /// Parses `announced=reached` pairs, separated by commas; each is a host and a port.
     pub fn read(text: &str) -> Result<Self, String> {
         let expected = |pair: &str| {
-            format!(
-                "expected pairs of `announced:port=reached:port`, separated by commas, found `{}`",
-                pair.trim()
-            )
+            format!("expected pairs of `announced:port=reached:port`, separated by commas, found `{}`", pair.trim())
         };
         let pair = |pair: &str| {
             let (announced, reached) = pair.split_once('=').ok_or_else(|| expected(pair))?;
@@ -249,10 +246,7 @@ mod tests {
             ("redis://[::1]:7000/", "redis://[::1]:7000"),
             ("unix:///run/redis.sock?user=weir&pass=pa55&db=3", "unix:///run/redis.sock/3"),
             ("redis+cluster://weir:pa55@a,b:7000/", "redis+cluster://a:6379,b:7000"),
-            (
-                "rediss+sentinel://weir:p,a@55@a,b:7,[::1]/main/4",
-                "rediss+sentinel://a:26379,b:7,[::1]:26379/main/4",
-            ),
+            ("rediss+sentinel://weir:p,a@55@a,b:7,[::1]/main/4", "rediss+sentinel://a:26379,b:7,[::1]:26379/main/4"),
         ] {
             assert_eq!(Address::read(text).map(|address| address.to_string()).as_deref(), Ok(shown));
         }
@@ -278,8 +272,7 @@ mod tests {
 
     #[test]
     fn announced_addresses_lead_to_others() {
-        let map = NodeMap::read("10.0.0.1:6379=redis-1.internal:7001, [fe80::1]:6379=redis-2.internal:7002")
-            .unwrap();
+        let map = NodeMap::read("10.0.0.1:6379=redis-1.internal:7001, [fe80::1]:6379=redis-2.internal:7002").unwrap();
         assert_eq!(map.get(&Node::new("10.0.0.1", 6379)), Some(&Node::new("redis-1.internal", 7001)));
         assert_eq!(map.get(&Node::new("fe80::1", 6379)), Some(&Node::new("redis-2.internal", 7002)));
         assert_eq!(map.get(&Node::new("10.0.0.2", 6379)), None);

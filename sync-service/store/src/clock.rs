@@ -42,11 +42,7 @@ impl Clocks {
     pub(crate) fn new() -> Self {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
-        Self {
-            started: Instant::now(),
-            jumps: AtomicU64::new(0),
-            last: Mutex::new(StoreClock::new(unix_us, 0)),
-        }
+        Self { started: Instant::now(), jumps: AtomicU64::new(0), last: Mutex::new(StoreClock::new(unix_us, 0)) }
     }
 
     /// Number of times that a clock was found ahead.

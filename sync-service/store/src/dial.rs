@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionInfo, ErrorKind, RedisConnectionInfo,
-    RedisError, RedisResult, TlsCertificates,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError,
+    RedisResult, TlsCertificates,
 };
 use thiserror::Error;
 use tokio::sync::Semaphore;
@@ -144,9 +144,7 @@ impl Dialer {
             sleep(ASK_INTERVAL).await;
             match self.ask_sentinels(master, limit).await {
                 Ok((node, true)) if node != *named => {
-                    return StoreError::Unreachable(format!(
-                        "the sentinels' master is {node}, and no longer {named}"
-                    ));
+                    return StoreError::Unreachable(format!("the sentinels' master is {node}, and no longer {named}"));
                 }
                 // A minority of sentinels may be cut off themselves.
                 _ => {}
@@ -193,10 +191,8 @@ impl Dialer {
     fn secured(&self, info: ConnectionInfo) -> Result<Client, DialError> {
         let LoginFiles { ca, client_cert, client_key, .. } = &self.files;
         let certificates = "certificates (PEM)";
-        let root_cert = ca
-            .as_ref()
-            .map(|path| read_pem("store_ca_file", path, "CERTIFICATE", certificates))
-            .transpose()?;
+        let root_cert =
+            ca.as_ref().map(|path| read_pem("store_ca_file", path, "CERTIFICATE", certificates)).transpose()?;
         let client_tls = match (client_cert, client_key) {
             (Some(cert), Some(key)) => Some(ClientTlsConfig {
                 client_cert: read_pem("store_client_cert_file", cert, "CERTIFICATE", certificates)?,
@@ -212,11 +208,7 @@ impl Dialer {
 
     /// Returns the master that most sentinels name within `limit`, and true if they are a majority of all. All
     /// are asked at once, since one that is cut off may name a former master.
-    async fn ask_sentinels(
-        self: &Arc<Self>,
-        master: &str,
-        limit: Duration,
-    ) -> Result<(Node, bool), StoreError> {
+    async fn ask_sentinels(self: &Arc<Self>, master: &str, limit: Duration) -> Result<(Node, bool), StoreError> {
         let sentinels = self.address.nodes();
         let mut asked = JoinSet::new();
         for (at, sentinel) in sentinels.iter().cloned().enumerate() {
@@ -264,17 +256,13 @@ impl Dialer {
         };
         match answer {
             Ok(Some((host, port))) => Ok(Node::new(host, port)),
-            Ok(None) => {
-                Err(StoreError::Unreachable(format!("the sentinel {sentinel} knows no master `{master}`")))
-            }
+            Ok(None) => Err(StoreError::Unreachable(format!("the sentinel {sentinel} knows no master `{master}`"))),
             Err(error) => Err(match explain(&error, Duration::ZERO) {
                 StoreError::Refused(text) => StoreError::Refused(format!(
                     "the sentinel {sentinel}: {text}; store_sentinel_password_file is for sentinels with a password of \
                      their own"
                 )),
-                StoreError::Unreachable(text) => {
-                    StoreError::Unreachable(format!("the sentinel {sentinel}: {text}"))
-                }
+                StoreError::Unreachable(text) => StoreError::Unreachable(format!("the sentinel {sentinel}: {text}")),
                 other => other,
             }),
         }
@@ -324,12 +312,7 @@ fn read_password(setting: &'static str, path: &str) -> Result<String, DialError>
 
 /// Reads a file that must contain `label`. The client library would accept one without it as an empty list of
 /// certificates.
-fn read_pem(
-    setting: &'static str,
-    path: &str,
-    label: &str,
-    expected: &'static str,
-) -> Result<Vec<u8>, DialError> {
+fn read_pem(setting: &'static str, path: &str, label: &str, expected: &'static str) -> Result<Vec<u8>, DialError> {
     let text = read(setting, path)?;
     let has_label = text.windows(label.len()).any(|part| part == label.as_bytes());
     has_label.then_some(text).ok_or_else(|| DialError::Content(setting, path.to_owned(), expected))

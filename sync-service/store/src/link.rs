@@ -66,11 +66,9 @@ impl LinkTarget {
     async fn find(&self, limit: Duration) -> Result<FoundServer, StoreError> {
         match self {
             Self::Only(dialer) => dialer.find(limit).await,
-            Self::Node(dialer, node, _) => Ok(FoundServer {
-                client: dialer.client_of(node).await?,
-                server: node.to_string(),
-                named: None,
-            }),
+            Self::Node(dialer, node, _) => {
+                Ok(FoundServer { client: dialer.client_of(node).await?, server: node.to_string(), named: None })
+            }
         }
     }
 
@@ -189,17 +187,13 @@ impl Link {
     /// Waits for a connection that was opened later than that of this number.
     pub(crate) async fn is_newer_than(&self, generation: u64) {
         let mut states = self.state.subscribe();
-        let is_newer =
-            |state: &LinkState| matches!(state, LinkState::Up { open, .. } if open.generation > generation);
+        let is_newer = |state: &LinkState| matches!(state, LinkState::Up { open, .. } if open.generation > generation);
         // Fails if the link is gone, and then there is nothing to wait for.
         let _ = states.wait_for(is_newer).await;
     }
 
     /// Opens another connection to the link's server, and returns that server's address, too.
-    pub(crate) async fn another(
-        &self,
-        open: &OpenConnection,
-    ) -> Result<(String, MultiplexedConnection), StoreError> {
+    pub(crate) async fn another(&self, open: &OpenConnection) -> Result<(String, MultiplexedConnection), StoreError> {
         let limit = open.limit * OPEN_TIMEOUT_FACTOR;
         let opening = async {
             let found = self.place.find(limit / FIND_PART).await?;

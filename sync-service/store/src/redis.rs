@@ -64,9 +64,7 @@ use weir_protocol::refill_policy::RefillPolicy;
 #[doc(hidden)]
 pub use self::acquire::{AcquireArguments, AcquireRow, acquired, script as acquire_script};
 #[doc(hidden)]
-pub use self::charge::{
-    Arguments, Charging, ImpliedReply, accounts as charge_accounts, script as charge_script,
-};
+pub use self::charge::{Arguments, Charging, ImpliedReply, accounts as charge_accounts, script as charge_script};
 use self::charger::Charger;
 use self::consume::Taker;
 use self::exchange::RoutedCommand;
@@ -184,29 +182,20 @@ impl Redis {
         work: impl FnOnce(Vec<&'a I>) -> F,
     ) -> Vec<Result<T, StoreError>> {
         let has_room = self.ceiling.admit(items.iter().map(&id));
-        let admitted: Vec<&'a I> = items
-            .iter()
-            .zip(&has_room)
-            .filter(|(_, has_room)| has_room.is_ok())
-            .map(|(item, _)| item)
-            .collect();
+        let admitted: Vec<&'a I> =
+            items.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok()).map(|(item, _)| item).collect();
         // Redis refuses a call without keys, and the link would count that as a failure.
         let done = if admitted.is_empty() { Vec::new() } else { work(admitted).await };
         let mut done = done.into_iter();
         let result = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut done));
         let results: Vec<_> = has_room.into_iter().map(result).collect();
-        let kept =
-            |(item, result): (_, &Result<T, StoreError>)| Some((id(item), kept(item, result.as_ref().ok()?)));
+        let kept = |(item, result): (_, &Result<T, StoreError>)| Some((id(item), kept(item, result.as_ref().ok()?)));
         self.ceiling.keep(items.iter().zip(&results).filter_map(kept));
         results
     }
 
     /// Charges `entries`; returns their accounts in order.
-    async fn charge_each(
-        &self,
-        batch: &ChargeBatch<'_>,
-        entries: Vec<&PlanEntry>,
-    ) -> Vec<Result<Account, StoreError>> {
+    async fn charge_each(&self, batch: &ChargeBatch<'_>, entries: Vec<&PlanEntry>) -> Vec<Result<Account, StoreError>> {
         let replica: Arc<str> = batch.replica.into();
         let charging = |entry: &PlanEntry| {
             let charge = entry.charge(batch.replica, batch.pop);
@@ -218,8 +207,7 @@ impl Redis {
         }
         // In a cluster all keys of a call must be in one slot, so each call has one key.
         let script = &self.scripts.charge;
-        let (calls, implied): (Vec<_>, Vec<_>) =
-            charges.map(|charging| Charging::call(script, vec![charging])).unzip();
+        let (calls, implied): (Vec<_>, Vec<_>) = charges.map(|charging| Charging::call(script, vec![charging])).unzip();
         let answers = self.servers.send::<Vec<u8>>(calls, script).await;
         let account = |(answer, implied): (Result<Vec<u8>, StoreError>, ImpliedReply)| {
             next(&mut charge::accounts(&answer?, implied)?.into_iter().flatten().map(Ok))
@@ -229,30 +217,22 @@ impl Redis {
 
     /// Acquires tokens of strict budgets; returns the results in order. If all acquires are takes, they are combined
     /// with those of other reports.
-    async fn acquire_each(
-        &self,
-        pop: &str,
-        acquires: Vec<&AcquireRequest>,
-    ) -> Vec<Result<AcquireResult, StoreError>> {
+    async fn acquire_each(&self, pop: &str, acquires: Vec<&AcquireRequest>) -> Vec<Result<AcquireResult, StoreError>> {
         let taken = match &self.taker {
-            Some(taker) if acquires.iter().all(|acquire| consume::is_known(acquire)) => {
-                taker.take(&acquires).await
-            }
+            Some(taker) if acquires.iter().all(|acquire| consume::is_known(acquire)) => taker.take(&acquires).await,
             _ => acquires.iter().map(|_| Ok(None)).collect(),
         };
         let script = &self.scripts.acquire;
         let others = acquires.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
-        let calls: Vec<_> =
-            others.map(|(acquire, _)| acquire::call(script, &self.keys, pop, acquire)).collect();
+        let calls: Vec<_> = others.map(|(acquire, _)| acquire::call(script, &self.keys, pop, acquire)).collect();
         if calls.is_empty() {
             return taken.into_iter().filter_map(Result::transpose).collect();
         }
         let mut rows = self.servers.send(calls, script).await.into_iter();
-        let answer =
-            |(acquire, taken): (&&AcquireRequest, Result<Option<AcquireResult>, StoreError>)| match taken? {
-                Some(given) => Ok(given),
-                None => acquired(acquire, &next(&mut rows)?),
-            };
+        let answer = |(acquire, taken): (&&AcquireRequest, Result<Option<AcquireResult>, StoreError>)| match taken? {
+            Some(given) => Ok(given),
+            None => acquired(acquire, &next(&mut rows)?),
+        };
         acquires.iter().zip(taken).map(answer).collect()
     }
 

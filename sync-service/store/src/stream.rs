@@ -92,8 +92,7 @@ impl StreamWriter {
         let Some(connection) = &mut self.connection else { return Err(StoreError::Connecting) };
         let mut pipeline = redis::pipe();
         for line in lines {
-            let command =
-                pipeline.cmd("XADD").arg(&self.key).arg("MAXLEN").arg("~").arg(self.entries_max).arg("*");
+            let command = pipeline.cmd("XADD").arg(&self.key).arg("MAXLEN").arg("~").arg(self.entries_max).arg("*");
             command.arg("event").arg(line.kind).arg("json").arg(&*line.json).ignore();
         }
         let answer = timeout(limit, pipeline.query_async::<()>(connection)).await;

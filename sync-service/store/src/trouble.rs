@@ -16,10 +16,7 @@ const FORBIDDEN: [&str; 3] = ["NOPERM", "ACL failure", "user executing the scrip
 const TLS: [(&str, &str); 5] = [
     ("UnknownIssuer", "set store_ca_file to the certificate that signed the store's"),
     ("CaUsedAsEndEntity", "set store_ca_file to the certificate that signed the store's"),
-    (
-        "CertificateRequired",
-        "the store asks for a certificate: set store_client_cert_file and store_client_key_file",
-    ),
+    ("CertificateRequired", "the store asks for a certificate: set store_client_cert_file and store_client_key_file"),
     ("UnknownCA", "the store does not trust who signed the certificate in store_client_cert_file"),
     ("InvalidContentType", "the store has no TLS there: name another port, or redis:// instead of rediss://"),
 ];

@@ -30,16 +30,14 @@ fn every_change_has_an_author_a_comment_and_a_time() {
         body(&answer)["version"].as_u64().unwrap()
     };
     let rules = str::from_utf8(RULES).unwrap();
-    let first =
-        change("PUT /v1/rules", ALICE, "if-none-match: *\r\nweir-comment: the first r\u{fc}les\r\n", rules);
+    let first = change("PUT /v1/rules", ALICE, "if-none-match: *\r\nweir-comment: the first r\u{fc}les\r\n", rules);
     change("PUT /v1/enforcement", BOB, "weir-comment: too many false alarms\r\n", r#"{"enforce": false}"#);
     change("POST /v1/rules/rollback", ALICE, "if-match: *\r\n", &format!(r#"{{"version": {first}}}"#));
 
     let (status, answer) = running.ask("GET /v1/rules/versions", BOARD, "", b"");
     assert_eq!(status, 200, "it may read");
     let kept = body(&answer)["versions"].as_array().unwrap().clone();
-    let row =
-        |kept: &Value| ["author", "note", "comment"].map(|field| kept[field].as_str().unwrap().to_owned());
+    let row = |kept: &Value| ["author", "note", "comment"].map(|field| kept[field].as_str().unwrap().to_owned());
     let rows: Vec<_> = kept.iter().map(row).collect();
     let expected = [
         ["alice", "rollback to r1", ""],
@@ -71,17 +69,11 @@ fn a_refused_try_is_logged_with_its_address() {
     let (_, logs) = running.signal("TERM");
     assert!(logs.contains("... (30011 bytes): 401"), "{logs}");
     assert!(logs.lines().all(|line| line.len() < 1_000), "what a client chose is cut");
-    for line in [
-        "refused: PUT /v1/rules: 403",
-        "refused: PUT /v1/enforcement: 401",
-        "refused: GET /v1/rules/versions: 401",
-    ] {
-        let warnings =
-            logs.lines().filter(|logged| logged.contains("WARN") && logged.contains("peer=127.0.0.1"));
+    for line in
+        ["refused: PUT /v1/rules: 403", "refused: PUT /v1/enforcement: 401", "refused: GET /v1/rules/versions: 401"]
+    {
+        let warnings = logs.lines().filter(|logged| logged.contains("WARN") && logged.contains("peer=127.0.0.1"));
         assert_eq!(warnings.filter(|logged| logged.contains(line)).count(), 1, "{line}: {logs}");
     }
-    assert!(
-        [ALICE, BOB, BOARD, "the-token-of-a-stranger"].iter().all(|token| !logs.contains(token)),
-        "{logs}"
-    );
+    assert!([ALICE, BOB, BOARD, "the-token-of-a-stranger"].iter().all(|token| !logs.contains(token)), "{logs}");
 }

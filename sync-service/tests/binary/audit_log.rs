@@ -67,8 +67,7 @@ fn the_standard_output_has_it_after_where_it_listens() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_at_the_start() {
-    let output =
-        run(&["--listen", "127.0.0.1:0", "--log-level", "error", "--audit-log-file", "/nowhere/audit.jsonl"]);
+    let output = run(&["--listen", "127.0.0.1:0", "--log-level", "error", "--audit-log-file", "/nowhere/audit.jsonl"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("audit_log_file: cannot open /nowhere/audit.jsonl"), "{errors}");
@@ -116,10 +115,7 @@ fn a_pop_that_stands_out_is_an_anomaly_which_ends() {
         report(1_000);
     }
     let event = of_pop("begin").unwrap();
-    assert_eq!(
-        (&event["rule"], &event["pop"], &event["key"]),
-        (&"login".into(), &"pop4".into(), &Value::Null)
-    );
+    assert_eq!((&event["rule"], &event["pop"], &event["key"]), (&"login".into(), &"pop4".into(), &Value::Null));
     let row = r#"weir_sync_anomalies{region="default",rule="login",anomaly="pop"}"#;
     assert_eq!(running.metric(row), 1);
     while of_pop("end").is_none() {

@@ -117,9 +117,7 @@ fn a_watched_file_that_is_a_bomb_changes_nothing() {
 #[test]
 fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
     let ten_megabytes = ("10 MB", format!("{GOOD}#{}", "x".repeat(10_000_000)), false);
-    for (command, count, expected) in
-        [(&["check"][..], 10, 1), (&["explain", "--address", "192.0.2.1"], 2, 2)]
-    {
+    for (command, count, expected) in [(&["check"][..], 10, 1), (&["explain", "--address", "192.0.2.1"], 2, 2)] {
         for (name, text, _) in [ten_megabytes.clone()].into_iter().chain(bombs()).take(count) {
             let (_file, path) = file(&text);
             let (code, errors) = outcome_of(command, &path);

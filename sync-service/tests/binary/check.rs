@@ -11,8 +11,7 @@ use super::running::{file, run, weir_sync};
 
 const GOOD: &str = "rules:\n- {name: api, key: [client_address], rate: 5/s}\n";
 const BAD: &str = "rules:\n- name: login\n  key: [client_address]\n  rate: fast\n";
-const WARNED: &str =
-    "rules:\n- name: typo\n  match: {methods: [post]}\n  key: [client_address]\n  rate: 5/m\n";
+const WARNED: &str = "rules:\n- name: typo\n  match: {methods: [post]}\n  key: [client_address]\n  rate: 5/m\n";
 
 /// Output of `weir-sync check --json`.
 #[derive(Debug, Deserialize)]
@@ -68,10 +67,7 @@ fn each_of_several_files_is_checked_and_one_bad_fails_all() {
         ),
         "{page}"
     );
-    assert!(
-        wrong.starts_with(&format!("{bad}:4:9: rules[0].rate (login): expected a whole number")),
-        "{wrong}"
-    );
+    assert!(wrong.starts_with(&format!("{bad}:4:9: rules[0].rate (login): expected a whole number")), "{wrong}");
     assert_eq!(wrong.lines().count(), 1, "{wrong}");
     let (code, page, wrong) = check(&[&good, "-"], GOOD);
     assert_eq!((code, wrong.as_str()), (Some(0), ""), "{page}");
@@ -112,21 +108,13 @@ fn programs_get_one_document_with_the_place_of_each_finding() {
     let checked: Checked = serde_json::from_str(&page).unwrap_or_else(|e| panic!("{e}: {page}"));
     assert_eq!((checked.is_good, checked.errors, checked.warnings), (false, 3, 1), "{page}");
     let files: Vec<_> = checked.files.iter().map(|file| (file.name.as_str(), file.is_good)).collect();
-    let expected =
-        [(good.as_str(), true), (&bad, false), ("-", false), (&warned, true), ("/nowhere/rules", false)];
+    let expected = [(good.as_str(), true), (&bad, false), ("-", false), (&warned, true), ("/nowhere/rules", false)];
     assert_eq!(files, expected);
     let findings: Vec<_> = checked.files.iter().flat_map(|file| &file.findings).collect();
     for (finding, severity, at, place, rule, problem) in [
         (findings[0], "error", Some((4, 9)), "rules[0].rate", Some("login"), "expected a whole number"),
         (findings[1], "error", Some((1, 8)), "", None, "no YAML: found no `]`"),
-        (
-            findings[2],
-            "warning",
-            Some((3, 20)),
-            "rules[0].match.methods",
-            Some("typo"),
-            "\"post\" never matches",
-        ),
+        (findings[2], "warning", Some((3, 20)), "rules[0].match.methods", Some("typo"), "\"post\" never matches"),
         (findings[3], "error", None, "", None, "cannot be read: "),
     ] {
         assert_eq!((&*finding.severity, finding.line.zip(finding.column)), (severity, at), "{finding:?}");
@@ -169,16 +157,8 @@ fn a_plugin_configuration_is_checked_as_by_the_filter() {
             r#""table": {}"#,
             &["-:1:70: rules[0].strict (api): expected a sync section beside it: there is none"],
         ),
-        (
-            r#""key": ["host"]"#,
-            "\"filter_state\": 1",
-            &["-:2:19: filter_state: expected true or false, found 1"],
-        ),
-        (
-            r#""key": ["host"]"#,
-            r#""table": {}, "tabel": {}"#,
-            &["-:2:25: tabel: unknown field: did you mean table?"],
-        ),
+        (r#""key": ["host"]"#, "\"filter_state\": 1", &["-:2:19: filter_state: expected true or false, found 1"]),
+        (r#""key": ["host"]"#, r#""table": {}, "tabel": {}"#, &["-:2:25: tabel: unknown field: did you mean table?"]),
     ] {
         let (code, _, wrong) = check(&["-"], &plugin(rule, fields));
         assert_eq!((code, wrong.lines().collect::<Vec<_>>().as_slice()), (Some(1), expected));
@@ -209,8 +189,8 @@ fn examples(folder: &Path, found: &mut Vec<String>) {
         if path.is_dir() {
             examples(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "yaml") {
-            let has_rules = fs::read_to_string(&path)
-                .is_ok_and(|text| text.contains("rules:") && text.contains("rate: "));
+            let has_rules =
+                fs::read_to_string(&path).is_ok_and(|text| text.contains("rules:") && text.contains("rate: "));
             found.extend(has_rules.then(|| path.display().to_string()));
         }
     }
@@ -244,10 +224,7 @@ fn short_forms_are_shown_in_full() {
 #[test]
 fn the_usual_overshoot_stands_beside_the_worst() {
     let (_, page, _) = check(&["--pops", "3", "-"], "rules:\n- {name: a, key: [all], rate: 50/s}\n");
-    assert!(
-        page.contains("While no exchange fails it is about 153 for a client that asks all POPs at once"),
-        "{page}"
-    );
+    assert!(page.contains("While no exchange fails it is about 153 for a client that asks all POPs at once"), "{page}");
     for fields in ["", ", algorithm: fixed_window", ", algorithm: sliding_log", ", burst: 5"] {
         let rule = format!("rules:\n- {{name: a, key: [all], rate: 5/m{fields}}}\n");
         let (_, page, _) = check(&["--pops", "1", "-"], &rule);

@@ -83,14 +83,10 @@ impl Asked {
 
 #[test]
 fn shells_can_complete_the_commands() {
-    for (shell, expected) in
-        [("bash", "complete -F"), ("zsh", "#compdef weir-sync"), ("fish", "complete -c weir-sync")]
+    for (shell, expected) in [("bash", "complete -F"), ("zsh", "#compdef weir-sync"), ("fish", "complete -c weir-sync")]
     {
         let page = CommandOutput::of(weir_sync(&["completions", shell]).output().unwrap()).page(0);
-        assert!(
-            page.contains(expected) && page.contains("rollback") && page.contains("token-file"),
-            "{page}"
-        );
+        assert!(page.contains(expected) && page.contains("rollback") && page.contains("token-file"), "{page}");
     }
     let wrong = CommandOutput::of(weir_sync(&["completions", "cmd"]).output().unwrap()).wrong(2);
     assert!(wrong.contains("bash"), "{wrong}");

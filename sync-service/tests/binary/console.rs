@@ -59,8 +59,7 @@ fn next_event(stream: &mut BufReader<TcpStream>) -> Option<Value> {
 fn the_page_runs_nothing_but_its_own_files() {
     let (_file, running) = with_operators();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/console");
-    let names =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let modules = names
         .filter(|name| name.rsplit_once('.').is_some_and(|(_, extension)| extension == "js"))
         .chain(["uplot.js".into()]);
@@ -94,10 +93,7 @@ fn the_stream_shows_the_state_to_readers() {
         }
     };
     assert_eq!(seen["fleet"]["version"], version);
-    assert_eq!(
-        (&seen["fleet"]["current"], &seen["fleet"]["pops"][0]["name"]),
-        (&Value::from(0), &Value::from("fra1"))
-    );
+    assert_eq!((&seen["fleet"]["current"], &seen["fleet"]["pops"][0]["name"]), (&Value::from(0), &Value::from("fra1")));
     assert_eq!((&seen["store"]["is_up"], &seen["anomalies"]), (&json!(true), &json!([])));
     assert!(seen["store"]["rtt_ms"].as_f64().unwrap() < 1_000.0 && seen["at_s"].as_f64().unwrap() > 1.7e9);
     // A token that is taken away ends its streams.
@@ -229,9 +225,7 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     browser.until_shown("#pops-summary", "runs at 0 of 1 POPs");
     browser.until_shown("#store", "ms");
     browser.until_shown("#you", "alice");
-    until("the plot is drawn", || {
-        browser.script("return document.querySelectorAll('#trips canvas').length") == 1
-    });
+    until("the plot is drawn", || browser.script("return document.querySelectorAll('#trips canvas').length") == 1);
 
     // What changes shows without a reload.
     let second = put(&running, "9/m");
@@ -248,11 +242,7 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     assert_eq!(browser.script("return document.activeElement.value"), "no");
     browser.keys(ESCAPE);
     until("the question is gone", || browser.text("#ask").is_empty());
-    assert_eq!(
-        running.status(&format!("GET /v1/rules?version={}", second + 1), ALICE),
-        404,
-        "nothing was changed"
-    );
+    assert_eq!(running.status(&format!("GET /v1/rules?version={}", second + 1), ALICE), 404, "nothing was changed");
     browser.script(&focus);
     browser.keys(ENTER);
     browser.until_shown("#ask", "rate: \"9/m\" -> \"5/m\"");
@@ -297,12 +287,8 @@ fn the_page_before_somebody_logs_in_is_no_refused_token() {
     let mut answer = String::new();
     page.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
-    let refused = || {
-        running
-            .ask("GET /metrics", "", "", b"")
-            .1
-            .contains("http_errors_total{region=\"default\",status=\"401\"}")
-    };
+    let refused =
+        || running.ask("GET /metrics", "", "", b"").1.contains("http_errors_total{region=\"default\",status=\"401\"}");
     assert!(!refused(), "no token was refused");
     assert_eq!(running.status("GET /v1/live", "the-token-of-a-stranger"), 401);
     until("a token was refused", refused);

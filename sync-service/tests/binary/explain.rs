@@ -9,8 +9,7 @@ use crate::running::file;
 fn lines_of(document: &str, arguments: &[&str]) -> Vec<String> {
     let (_file, path) = file(document);
     let matches = command().try_get_matches_from([&["explain", &path], arguments].concat());
-    let page =
-        run(&matches.unwrap_or_else(|e| panic!("{e}")), json::request).unwrap_or_else(|e| panic!("{e}"));
+    let page = run(&matches.unwrap_or_else(|e| panic!("{e}")), json::request).unwrap_or_else(|e| panic!("{e}"));
     page.lines().skip(1).filter(|line| !line.starts_with("(The bytes")).map(str::to_owned).collect()
 }
 
@@ -90,20 +89,13 @@ fn the_first_test_that_fails_is_named() {
         ("{cookies: [{name: c, equals: d}]}", "cookie c does not hold"),
         ("{query: [{name: c, equals: '2'}]}", "query parameter c does not hold"),
         ("{claims: [{name: [p, plan], equals: gold}]}", "JWT claim p.plan does not hold: it is \"free\""),
-        (
-            "{claims: [{name: [p, sub], present: true}]}",
-            "JWT claim p.sub does not hold: the request has none",
-        ),
+        ("{claims: [{name: [p, sub], present: true}]}", "JWT claim p.sub does not hold: the request has none"),
         ("{any: [{methods: [PUT]}, {path: {exact: /}}]}", "none of any holds"),
         ("{not: {methods: [GET]}}", "not does not hold: the request meets it"),
     ] {
-        let arguments =
-            ["--path", "/b?c=1", "--header", "x-a: b", "--address", "192.0.2.1", "--claim", "p.plan=free"];
+        let arguments = ["--path", "/b?c=1", "--header", "x-a: b", "--address", "192.0.2.1", "--claim", "p.plan=free"];
         let found = of_rule(&format!("key: [all], match: {condition}"), &arguments);
-        assert_eq!(
-            found,
-            ["Counted by no rule.".into(), "Not counted by:".into(), format!("  r: match: {reason}")]
-        );
+        assert_eq!(found, ["Counted by no rule.".into(), "Not counted by:".into(), format!("  r: match: {reason}")]);
     }
 }
 
@@ -134,9 +126,7 @@ fn a_tiers_keys_are_looked_up() {
     let big = of("big-co");
     assert!(big.starts_with("Counted by:\n  r.big: key header x-account \"big-co\""), "{big}");
     assert!(
-        big.contains(
-            "r.own: keys: the request's key is none of them\n  r: the request is for the tier r.big"
-        ),
+        big.contains("r.own: keys: the request's key is none of them\n  r: the request is for the tier r.big"),
         "{big}"
     );
     let us = of("us");

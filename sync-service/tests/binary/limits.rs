@@ -62,14 +62,7 @@ impl Server {
     /// One of each kind, with short times and these `arguments`.
     fn both(arguments: &[&str]) -> [Self; 2] {
         let [first_byte, head, body] = [FIRST_BYTE, HEAD, BODY].map(|time| time.as_millis().to_string());
-        let times = [
-            "--first-byte-timeout-ms",
-            &first_byte,
-            "--header-timeout-ms",
-            &head,
-            "--body-timeout-ms",
-            &body,
-        ];
+        let times = ["--first-byte-timeout-ms", &first_byte, "--header-timeout-ms", &head, "--body-timeout-ms", &body];
         Self::both_patient(&[&times, arguments].concat())
     }
 
@@ -299,8 +292,7 @@ async fn http_2_is_off_so_its_floods_end_at_once() {
                 let name = ServerName::try_from("localhost").unwrap();
                 let raw = server.raw().await;
                 let stream = TlsConnector::from(Arc::new(config.clone())).connect(name, raw).await.ok();
-                let selected =
-                    stream.and_then(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
+                let selected = stream.and_then(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
                 assert_eq!(selected.as_deref(), chosen.map(str::as_bytes), "{offered:?}");
             }
         }
@@ -345,10 +337,7 @@ async fn few_file_descriptors_mean_fewer_connections() {
     }
     server.serves().await;
     let logs = server.running().logs();
-    assert!(
-        logs.contains("fewer connections at a time than connections_max") && logs.contains("now=72"),
-        "{logs}"
-    );
+    assert!(logs.contains("fewer connections at a time than connections_max") && logs.contains("now=72"), "{logs}");
     assert!(!logs.contains("cannot accept"), "{logs}");
 }
 

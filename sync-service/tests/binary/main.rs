@@ -44,10 +44,7 @@ fn logs_json_without_secrets() {
     assert!(!logs.contains("pa55word") && !logs.contains("s3cret"), "{logs}");
     for line in logs.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        assert!(
-            line["level"].is_string() && line["message"].is_string() && line["timestamp"].is_string(),
-            "{line}"
-        );
+        assert!(line["level"].is_string() && line["message"].is_string() && line["timestamp"].is_string(), "{line}");
     }
     assert!(logs.contains("127.0.0.1:1\""), "the store's address is logged: {logs}");
 }
@@ -59,10 +56,7 @@ fn a_port_in_use_is_an_error_of_one_sentence() {
     assert_eq!(second.status.code(), Some(1));
     let errors = String::from_utf8(second.stderr).unwrap();
     assert_eq!(errors.lines().count(), 1, "{errors}");
-    assert!(
-        errors.contains(&first.address) && errors.contains("is in use") && errors.contains("--listen"),
-        "{errors}"
-    );
+    assert!(errors.contains(&first.address) && errors.contains("is in use") && errors.contains("--listen"), "{errors}");
 }
 
 #[test]
@@ -75,10 +69,7 @@ fn a_configuration_can_be_checked_alone() {
     let unreachable = run(&["--check", "--store", "redis://weir:pa55word@127.0.0.1:1"]);
     assert_eq!(unreachable.status.code(), Some(1));
     let errors = String::from_utf8(unreachable.stderr).unwrap();
-    assert!(
-        errors.starts_with("weir-sync: the store is out of reach") && !errors.contains("pa55"),
-        "{errors}"
-    );
+    assert!(errors.starts_with("weir-sync: the store is out of reach") && !errors.contains("pa55"), "{errors}");
 }
 
 #[test]
@@ -93,8 +84,7 @@ fn a_good_file_of_rules_is_explained() {
     let page = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{page}");
     // As `weir_budget::bound` has it: 2 bursts, 2 x 3 POPs x 1.6 s, and 1 s of known debt, at 100/s.
-    let worst =
-        "Worst case in a fleet of 3 POPs: a key gets 1260 above its quota for a while, and pays it back.";
+    let worst = "Worst case in a fleet of 3 POPs: a key gets 1260 above its quota for a while, and pays it back.";
     for line in [
         "3 rules, good",
         "api: counts every request by client address (IPv4 /32, IPv6 /64); allows each 100/s, 100 at once.",
@@ -176,10 +166,7 @@ fn the_worst_case_depends_on_the_algorithm() {
         assert_eq!(worst(name).as_deref(), Some(expected), "{page}");
     }
     let failed = worst("failed").unwrap();
-    assert!(
-        failed.starts_with("a key gets 17 above its quota for a while, and pays it back. While"),
-        "{page}"
-    );
+    assert!(failed.starts_with("a key gets 17 above its quota for a while, and pays it back. While"), "{page}");
     assert!(failed.ends_with("for one that asks one POP. What responses cost comes on top."), "{page}");
     assert_eq!(worst("shadow"), None);
 }
@@ -190,8 +177,7 @@ fn a_request_is_explained() {
         "rules:\n- {name: api, key: [client_address, {header: x-api-key}], rate: 100/s}\n\
          - {name: login, match: {path: {exact: /login}}, key: [client_address], rate: 5/m}\n",
     );
-    let request =
-        ["--method", "POST", "--path", "/login?x=1", "--host", "a.example", "--address", "192.0.2.1"];
+    let request = ["--method", "POST", "--path", "/login?x=1", "--host", "a.example", "--address", "192.0.2.1"];
     let output = run(&[&["explain", &path][..], &request].concat());
     let page = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{page}");
@@ -208,14 +194,10 @@ fn a_request_is_explained() {
     };
     let (_secret, secret) = file("a secret of 16 and more bytes\n");
     let (unkeyed, keyed) = (with(&[]), with(&["--key-secret-file", &secret]));
-    assert!(
-        unkeyed.contains("POPs without a secret") && !keyed.contains("without a secret"),
-        "{unkeyed}{keyed}"
-    );
+    assert!(unkeyed.contains("POPs without a secret") && !keyed.contains("without a secret"), "{unkeyed}{keyed}");
     assert_ne!(unkeyed.lines().nth(2), keyed.lines().nth(2));
     let (_bad, bad) = file("rules: [{name: A, key: [all], rate: 1/s}]");
-    for wrong in
-        [&["explain"][..], &["explain", &bad], &["explain", &path, "--header", "x"], &["explain", "/nowhere"]]
+    for wrong in [&["explain"][..], &["explain", &bad], &["explain", &path, "--header", "x"], &["explain", "/nowhere"]]
     {
         assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
     }

@@ -22,9 +22,8 @@ const PAGES: [&str; 6] = [
 /// The blocks of code below a heading of the pages.
 fn blocks(heading: &str) -> Vec<&'static str> {
     let line = format!("{heading}\n");
-    let below = |page: &'static str| {
-        page.strip_prefix(&line).or_else(|| Some(page.split_once(&format!("\n{line}"))?.1))
-    };
+    let below =
+        |page: &'static str| page.strip_prefix(&line).or_else(|| Some(page.split_once(&format!("\n{line}"))?.1));
     let start = PAGES.into_iter().find_map(below).unwrap_or_else(|| panic!("no heading `{heading}`"));
     let mut section = start.split("\n```");
     let mut blocks = Vec::new();
@@ -124,12 +123,10 @@ impl Place {
         let port = port.to_string();
         // On one machine a server's messages would come from 127.0.0.1, where other nodes of a cluster would answer
         // them.
-        let own =
-            ["--bind", address, "--bind-source-addr", address, "--dir", self.path(&name).to_str().unwrap()]
-                .map(str::to_owned);
+        let own = ["--bind", address, "--bind-source-addr", address, "--dir", self.path(&name).to_str().unwrap()]
+            .map(str::to_owned);
         self.write(&format!("{name}/redis.conf"), &self.here(settings));
-        let mut command =
-            self.command("redis-server", &[self.path(&name).join("redis.conf").to_str().unwrap()]);
+        let mut command = self.command("redis-server", &[self.path(&name).join("redis.conf").to_str().unwrap()]);
         command.args(more).args(own).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("redis-server (Debian: apt-get install redis-server)");
         until("Redis to listen", || TcpStream::connect(format!("{address}:{port}")).is_ok());
@@ -201,8 +198,7 @@ fn sentinels_work_as_on_the_page() {
 #[test]
 fn acquires_that_wait_for_a_replica_need_one() {
     let place = Place::new();
-    let _master =
-        place.redis("10.0.0.1", 6_379, "repl-diskless-sync-delay 0\nprotected-mode no", &["--save", ""]);
+    let _master = place.redis("10.0.0.1", 6_379, "repl-diskless-sync-delay 0\nprotected-mode no", &["--save", ""]);
     let line = place.here("weir-sync --store redis://10.0.0.1 --store-wait-ms 200 --check");
     let output = place.command("sh", &["-c", &line]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -348,19 +344,13 @@ fn rules_are_changed_by_commands_as_on_the_page() {
         }
         // It ends with 1, as there is no rule set yet.
         let line = line.replace("rules.yaml                       # what", "rules.yaml || true # what");
-        let output =
-            place.run(&format!("{export}\n{}", line.replace("rollback N", &format!("rollback {first}"))));
-        if let Some((version, _)) =
-            output.strip_prefix("Version ").and_then(|rest| rest.split_once(" is the first"))
-        {
+        let output = place.run(&format!("{export}\n{}", line.replace("rollback N", &format!("rollback {first}"))));
+        if let Some((version, _)) = output.strip_prefix("Version ").and_then(|rest| rest.split_once(" is the first")) {
             version.clone_into(&mut first);
         }
     }
     let kept = running.ask("GET /v1/rules/versions", "the-token-of-operators", "", b"").1;
-    assert!(
-        ["for the sale", "too many false alarms", "rollback"].iter().all(|part| kept.contains(part)),
-        "{kept}"
-    );
+    assert!(["for the sale", "too many false alarms", "rollback"].iter().all(|part| kept.contains(part)), "{kept}");
 }
 
 #[test]
@@ -371,8 +361,7 @@ fn rules_are_changed_over_http_as_on_the_page() {
     let mut version = String::new();
     for line in rest.lines().filter(|line| !line.is_empty()) {
         let line = line.replace("\"N\"", &format!("\"{version}\"")).replace("=N", &format!("={version}"));
-        let line =
-            line.replace(": N", &format!(": {version}")).replace("curl ", "curl -sS --fail-with-body ");
+        let line = line.replace(": N", &format!(": {version}")).replace("curl ", "curl -sS --fail-with-body ");
         let output = place.run(&format!("{shorthands}\n{line}"));
         let is_change = !["fleet", "versions", "dry_run"].iter().any(|other| line.contains(other));
         if let Some((_, number)) = output.rsplit_once("\"version\":").filter(|_| is_change) {
@@ -410,10 +399,7 @@ fn overrides_and_keys_work_as_on_the_page() {
     assert!(left.contains("their load test") && !left.contains("scans"), "{left}");
     let lines = block("## Keys", "curl").replace("\\\n", " ");
     let outputs: Vec<String> = lines.lines().map(run).collect();
-    assert!(
-        outputs[3].contains("\"rule\":\"per-address\"") && outputs[4].contains("\"list\":null"),
-        "{outputs:?}"
-    );
+    assert!(outputs[3].contains("\"rule\":\"per-address\"") && outputs[4].contains("\"list\":null"), "{outputs:?}");
     let reset = "## Resets";
     let value = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
     assert_eq!(value(&run(block(reset, "curl"))), value(block(reset, "\"reset\"")));
@@ -449,10 +435,7 @@ fn gateway(place: &mut Place, settings: &str, rules: &str) -> Running {
     place.write("settings.yaml", &place.here(settings));
     place.write("rules.yaml", rules);
     place.write("weir-key-secret", "a-key-secret-of-the-tests\n");
-    place.write(
-        "weir-check-token",
-        "orders check a-check-token-of-the-tests\njobs limit a-limit-token-of-the-tests\n",
-    );
+    place.write("weir-check-token", "orders check a-check-token-of-the-tests\njobs limit a-limit-token-of-the-tests\n");
     let running = place.start("weir-sync --config settings.yaml --rules-file rules.yaml");
     until("the rules are in force", || {
         running.metric(r#"weir_sync_rules_file_applied{region="default"}"#) == 1
@@ -492,8 +475,7 @@ fn a_gateway_answers_as_on_the_page() {
 
     // The other API of the same weir-sync.
     let heading = "## HTTP: a limit in the request";
-    let answer =
-        checked(&running, "/ratelimit/check", "a-limit-token-of-the-tests", block(heading, "\"key\""));
+    let answer = checked(&running, "/ratelimit/check", "a-limit-token-of-the-tests", block(heading, "\"key\""));
     let shown: serde_json::Value = serde_json::from_str(block(heading, "\"allowed\"")).unwrap();
     assert_eq!(answer, shown);
 }

@@ -98,9 +98,8 @@ impl Client {
 
     /// Sends as much as the other end takes; false if it has closed the connection.
     async fn send(&mut self, bytes: &[u8]) -> bool {
-        let sent = timeout(WRITING, async {
-            self.stream.write_all(bytes).await.is_ok() && self.stream.flush().await.is_ok()
-        });
+        let sent =
+            timeout(WRITING, async { self.stream.write_all(bytes).await.is_ok() && self.stream.flush().await.is_ok() });
         sent.await.unwrap_or(true)
     }
 
@@ -117,11 +116,8 @@ impl Client {
     async fn check(&mut self) -> bool {
         let entry = Entry { key: "x-user".into(), value: "ada".into() };
         let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-        let asked = RateLimitRequest {
-            domain: "shop".into(),
-            descriptors: vec![descriptor],
-            ..RateLimitRequest::default()
-        };
+        let asked =
+            RateLimitRequest { domain: "shop".into(), descriptors: vec![descriptor], ..RateLimitRequest::default() };
         let mut message = NOTHING.to_vec();
         message[4] = u8::try_from(asked.encoded_len()).unwrap();
         asked.encode(&mut message).unwrap();
@@ -248,8 +244,7 @@ impl Wrong {
     fn sends(self, client: &mut Client, is_open: bool) -> Vec<u8> {
         let path = if is_open { CHECK } else { HEALTH };
         let mut sent = Vec::new();
-        let mut request =
-            |head: &[u8], message: &[u8], is_whole| sent.extend(client.request(head, message, is_whole));
+        let mut request = |head: &[u8], message: &[u8], is_whole| sent.extend(client.request(head, message, is_whole));
         match self {
             Self::RepeatedFields => {
                 let first = [head(path, &[]), vec![0x40], text("x"), text("y")].concat();
@@ -295,14 +290,8 @@ const PEAK_KIB: u64 = 64 * 1_024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_without_tokens_use_little_memory_at_the_grpc_port() {
-    let all = [
-        Wrong::RepeatedFields,
-        Wrong::LargeHeads,
-        Wrong::SlowMessages,
-        Wrong::Unread,
-        Wrong::NoWindow,
-        Wrong::Watches,
-    ];
+    let all =
+        [Wrong::RepeatedFields, Wrong::LargeHeads, Wrong::SlowMessages, Wrong::Unread, Wrong::NoWindow, Wrong::Watches];
     let with_token = ["--connections-max", "256", "--check-token", CHECKS];
     for (arguments, is_secured, all) in [
         (&with_token[..], false, &all[..]),
@@ -323,12 +312,9 @@ async fn clients_without_tokens_use_little_memory_at_the_grpc_port() {
                     Some(client)
                 });
             }
-            let held =
-                timeout(6 * DEADLINE, clients.join_all()).await.expect("it takes what they send, or closes");
+            let held = timeout(6 * DEADLINE, clients.join_all()).await.expect("it takes what they send, or closes");
             let peak = gateway.running.memory_kib("VmHWM");
-            println!(
-                "{wrong:?}, TLS {is_secured}, open {is_open}: {at_start} KiB at the start, at most {peak}"
-            );
+            println!("{wrong:?}, TLS {is_secured}, open {is_open}: {at_start} KiB at the start, at most {peak}");
             assert!(
                 peak < at_start + PEAK_KIB,
                 "{wrong:?}, TLS {is_secured}, open {is_open}: {at_start} KiB, then {peak}"

@@ -63,11 +63,8 @@ impl Running {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let address = line
-            .trim()
-            .strip_prefix("listening on ")
-            .unwrap_or_else(|| panic!("its first line: `{line}`"))
-            .to_owned();
+        let address =
+            line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("its first line: `{line}`")).to_owned();
         let logs = Arc::<Mutex<String>>::default();
         let (stderr, into) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&logs));
         let reader = thread::spawn(move || {
@@ -94,8 +91,7 @@ impl Running {
     pub(crate) fn memory_kib(&self, row: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let rest = status.lines().find_map(|line| line.strip_prefix(row)?.strip_prefix(':'));
-        rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or_else(|| panic!("{status}"))
+        rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_else(|| panic!("{status}"))
     }
 
     /// Sends a signal.
@@ -125,8 +121,7 @@ impl Running {
     /// Reports that `pop` runs this version of the rule set.
     pub(crate) fn runs(&self, pop: &str, token: &str, version: u64) {
         let running = messages::RunningRules { version, refused: 0 };
-        let greeting =
-            Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, running, ..Report::default() };
+        let greeting = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, running, ..Report::default() };
         let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
         assert_eq!(self.ask("POST /v1/report", token, &headers, &greeting.encode()).0, 200);
     }
@@ -173,9 +168,8 @@ pub(crate) fn try_answer(
     body: &[u8],
 ) -> io::Result<(u16, String)> {
     let length = body.len();
-    let head = format!(
-        "{line} HTTP/1.1\r\nhost: weir\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n"
-    );
+    let head =
+        format!("{line} HTTP/1.1\r\nhost: weir\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
     stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

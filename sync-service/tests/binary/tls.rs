@@ -84,10 +84,7 @@ impl Secured {
     }
 
     /// A connection, as soon as it is secured; or the error.
-    fn connect(
-        &self,
-        config: &Arc<ClientConfig>,
-    ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    fn connect(&self, config: &Arc<ClientConfig>) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         Self::connect_to(&self.running.address, config)
     }
 
@@ -150,8 +147,7 @@ fn the_name_in_a_clients_certificate_is_its_pops() {
     let (code, logs) = secured.running.signal("TERM");
     assert_eq!(code, Some(0));
     for reason in ["found a report of iad1", "without a DNS name", "BadSignature", "certificate expired"] {
-        let warned =
-            |line: &&str| line.contains("WARN") && line.contains("peer=127.0.0.1") && line.contains(reason);
+        let warned = |line: &&str| line.contains("WARN") && line.contains("peer=127.0.0.1") && line.contains(reason);
         assert_eq!(logs.lines().filter(warned).count(), 1, "{reason}: {logs}");
     }
 }
@@ -245,14 +241,8 @@ fn wrong_files_are_refused_by_name() {
     let [cert, key, empty, other] =
         ["cert.pem", "key.pem", "empty.pem", "other.pem"].map(|name| path(name).to_str().unwrap().to_owned());
     for (arguments, expected) in [
-        (
-            vec!["--tls-cert-file", &cert],
-            "tls_cert_file: expected both a certificate and tls_key_file".to_owned(),
-        ),
-        (
-            vec!["--tls-client-ca-file", &cert],
-            "tls_client_ca_file: expected tls_cert_file and tls_key_file".into(),
-        ),
+        (vec!["--tls-cert-file", &cert], "tls_cert_file: expected both a certificate and tls_key_file".to_owned()),
+        (vec!["--tls-client-ca-file", &cert], "tls_client_ca_file: expected tls_cert_file and tls_key_file".into()),
         (
             vec!["--tls-cert-file", "/nowhere/cert.pem", "--tls-key-file", &key],
             "tls_cert_file: cannot read /nowhere/cert.pem".into(),

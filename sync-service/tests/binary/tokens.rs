@@ -23,8 +23,7 @@ fn a_hangup_reads_the_token_files_again_and_ends_nothing() {
 
 #[test]
 fn a_bad_token_file_at_sighup_keeps_the_token_and_is_logged() {
-    let (token, admin, new_admin) =
-        ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
+    let (token, admin, new_admin) = ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
     let (pops, pops_path) = file(token);
     let (admins, admins_path) = file(admin);
     let running = Running::start(&["--token-file", &pops_path, "--admin-token-file", &admins_path]);
@@ -112,10 +111,7 @@ fn a_pop_reports_only_under_its_own_name() {
     }
     for _ in 0..5 {
         let (status, answer) = running.report("iad1", frankfurt);
-        assert!(
-            status == 403 && answer.contains("`fra` is for reports of fra*, found a report of iad1"),
-            "{answer}"
-        );
+        assert!(status == 403 && answer.contains("`fra` is for reports of fra*, found a report of iad1"), "{answer}");
     }
     assert_eq!(running.status("GET /v1/rules", frankfurt), 404, "each may read the rule set");
     assert_eq!(running.metric(r#"weir_sync_reports_total{region="default",outcome="forbidden"}"#), 8);

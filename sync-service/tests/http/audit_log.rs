@@ -78,10 +78,7 @@ async fn every_rule_set_change_is_written_with_author_and_changes() {
     let ids: Vec<_> = events.iter_mut().map(|event| taken(event, "id")).collect();
     assert!(ids.windows(2).all(|two| two[0] != two[1]) && ids[0].as_str().unwrap().starts_with("fra/a/"));
     let at = taken(&mut events[0], "at");
-    assert!(
-        at.as_str().is_some_and(|at| at.starts_with("20") && at.len() >= 20 && at.ends_with('Z')),
-        "{at}"
-    );
+    assert!(at.as_str().is_some_and(|at| at.starts_with("20") && at.len() >= 20 && at.ends_with('Z')), "{at}");
     events[1..].iter_mut().for_each(|event| drop(taken(event, "at")));
     let changes = |added: Value, changed: Value, fields: Value| {
         let (removed, is_reordered) = (json!([]), false);
@@ -107,12 +104,7 @@ async fn every_rule_set_change_is_written_with_author_and_changes() {
     assert_eq!(
         events,
         [
-            event(
-                second - 1,
-                "rules_file",
-                "file".into(),
-                changes(json!(["per-address"]), none.clone(), none.clone())
-            ),
+            event(second - 1, "rules_file", "file".into(), changes(json!(["per-address"]), none.clone(), none.clone())),
             of_admin(
                 event(second, author, "put".into(), changes(none.clone(), rate.clone(), none.clone())),
                 &json!({"comment": "a\u{2003}comment"})
@@ -223,8 +215,7 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
     assert_eq!(admin(&server, "PUT", "/v1/rules", "if-match: \"1\"\r\n", &rules("7/s")).await.status, 412);
     put(&server, "if-match: *\r\n", &rules("8/s")).await;
     let events = events(folder.path(), 6).await;
-    let row =
-        |event: &Value| json!(["what", "outcome", "comment", "author"].map(|field| event[field].clone()));
+    let row = |event: &Value| json!(["what", "outcome", "comment", "author"].map(|field| event[field].clone()));
     let expected = [
         json!(["rules", null, null, "admin"]),
         json!(["rules", "unknown", "a comment", "admin"]),
@@ -303,10 +294,7 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     }
     let rate = json!([{"rule": "per-address", "fields": ["rate"]}]);
     assert_eq!([&events[1]["changes"]["changed"], &events[4]["changes"]["changed"]], [&rate, &rate]);
-    assert_eq!(
-        (&events[7]["note"], &events[6]["changes"]["fields"]),
-        (&json!("withdraw"), &json!(["enforce"]))
-    );
+    assert_eq!((&events[7]["note"], &events[6]["changes"]["fields"]), (&json!("withdraw"), &json!(["enforce"])));
 }
 
 /// Median time of a reply.
@@ -328,10 +316,8 @@ async fn a_blocked_sink_delays_no_reply_and_counts_lost_lines() {
     let fifo = folder.path().join("audit.jsonl");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let quick = usual_reply(&Server::start(guarded()).await).await;
-    let server =
-        Server::start(Config { audit_log_queue_max: 3, drain_timeout: Duration::ZERO, ..config }).await;
-    let lost =
-        async || metric(&server, r#"weir_sync_audit_log_lost_total{region="default",sink="file"}"#).await;
+    let server = Server::start(Config { audit_log_queue_max: 3, drain_timeout: Duration::ZERO, ..config }).await;
+    let lost = async || metric(&server, r#"weir_sync_audit_log_lost_total{region="default",sink="file"}"#).await;
     put(&server, "if-none-match: *\r\n", &rules("1/s")).await;
     for n in 2..300 {
         put(&server, "if-match: *\r\n", &rules(&format!("{n}/s"))).await;
@@ -355,11 +341,7 @@ async fn a_blocked_sink_delays_no_reply_and_counts_lost_lines() {
         }
         count
     });
-    assert_eq!(
-        tokio::time::timeout(DEADLINE, read).await.unwrap().unwrap(),
-        299,
-        "all are written or counted as lost"
-    );
+    assert_eq!(tokio::time::timeout(DEADLINE, read).await.unwrap().unwrap(), 299, "all are written or counted as lost");
     server.stop().await.unwrap().unwrap();
 }
 
@@ -405,11 +387,7 @@ async fn a_limited_key_is_written_once_an_interval() {
     send(with_key(5, 6, 225, &address)).await;
     server.stop().await.unwrap().unwrap();
     let last = crate::audit_log::events(folder.path(), 3).await.pop().unwrap();
-    assert_eq!(
-        (&last["admitted"], &last["limited"]),
-        (&json!(1), &json!(99)),
-        "written before the end: {last}"
-    );
+    assert_eq!((&last["admitted"], &last["limited"]), (&json!(1), &json!(99)), "written before the end: {last}");
 }
 
 #[tokio::test]

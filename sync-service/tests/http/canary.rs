@@ -82,8 +82,7 @@ async fn withdraw(server: &Server) -> Answer {
 
 /// Document of a revision, as a POP fetches it.
 async fn revision(server: &Server, number: u64) -> Value {
-    let answer =
-        ask(server.address, &request("GET", &format!("/v1/rules?version={number}"), REPORTER, b"")).await;
+    let answer = ask(server.address, &request("GET", &format!("/v1/rules?version={number}"), REPORTER, b"")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     json_of(&answer)
 }
@@ -107,11 +106,7 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
         assert_eq!(canary["changes"]["changed"], json!([{"rule": "per-address", "fields": ["rate"]}]));
     }
     for (headers, status) in [("", 428), ("if-match: \"7\"\r\n", 412), ("if-match: 7\r\n", 400)] {
-        assert_eq!(
-            admin(&fleet.us, "POST", PROMOTE, headers, &json!(null)).await.status,
-            status,
-            "{headers}"
-        );
+        assert_eq!(admin(&fleet.us, "POST", PROMOTE, headers, &json!(null)).await.status, status, "{headers}");
     }
     let headers = format!("if-match: \"{id}\"\r\nweir-comment: it is good\r\n");
     let promoted = admin(&fleet.us, "POST", PROMOTE, &headers, &json!(null)).await;
@@ -119,10 +114,7 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
     fleet.runs(version + 1, version + 1).await;
     assert_eq!(current(&fleet.eu).await, (version + 1, rules("9/s")));
     let made = json_of(&page(&fleet.eu, "/v1/rules/versions").await)["versions"][0].clone();
-    assert_eq!(
-        (&made["note"], &made["comment"]),
-        (&json!(format!("promote canary {id}")), &json!("it is good"))
-    );
+    assert_eq!((&made["note"], &made["comment"]), (&json!(format!("promote canary {id}")), &json!("it is good")));
     assert_eq!(page(&fleet.eu, CANARY).await.status, 404);
     assert_eq!(metric(&fleet.us, "weir_sync_canary_revision").await.to_string(), "0");
     put(&fleet.eu, ANY, &rules("7/s")).await;
@@ -205,8 +197,7 @@ async fn a_canary_blocks_puts_but_not_the_kill_switch() {
 async fn the_fleet_shows_who_runs_it_and_who_refused_it() {
     let (fleet, version) = Fleet::start().await;
     begin(&fleet.eu, "pops=fra1,nyc1", &rules("9/s")).await;
-    let running =
-        |pop: &str, version, refused| Report { running: RunningRules { version, refused }, ..greeting(pop) };
+    let running = |pop: &str, version, refused| Report { running: RunningRules { version, refused }, ..greeting(pop) };
     report(fleet.eu.address, REPORTER, &running("fra1", version + 1, 0)).await;
     report(fleet.us.address, REPORTER, &running("nyc1", version, version + 1)).await;
     report(fleet.us.address, REPORTER, &running("nyc2", version, 0)).await;

@@ -116,8 +116,7 @@ pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 
 /// A request's bytes; `headers` each with their line end.
 pub(crate) fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nhost: weir\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: weir\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 

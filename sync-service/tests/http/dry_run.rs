@@ -56,20 +56,12 @@ async fn a_dry_run_shows_the_effect_and_stores_nothing() {
             "is_reordered": false, "fields": ["enforce"],
         });
         assert_eq!(answer["changes"], expected, "{answer}");
-        assert_eq!(
-            (&answer["current"], &answer["version"]),
-            (&json!(version), &json!(version + 1)),
-            "{answer}"
-        );
+        assert_eq!((&answer["current"], &answer["version"]), (&json!(version), &json!(version + 1)), "{answer}");
         assert_eq!(answer["is_same"], false);
     }
     let same = json_of(&tried(&server, ANY, &rules("5/s")).await);
     assert_eq!((&same["is_same"], &same["changes"]["changed"]), (&json!(true), &json!([])), "{same}");
-    assert_eq!(
-        (current(&server).await, kept(&server).await),
-        ((version, rules("5/s")), 1),
-        "nothing was put"
-    );
+    assert_eq!((current(&server).await, kept(&server).await), ((version, rules("5/s")), 1), "nothing was put");
     let written = put(&server, &condition, &more).await;
     assert_eq!(written, version + 1, "the version that it had announced");
 }
@@ -111,8 +103,7 @@ async fn the_warnings_of_check_are_in_both_answers() {
         let answer = put_as(&server, path, &format!("{WRITER}{FIRST}"), yaml).await;
         assert_eq!((answer.status, &json_of(&answer)["warnings"]), (status, &expected), "{path}");
     }
-    let good =
-        put_as(&server, "/v1/rules", &format!("{WRITER}{ANY}"), rules("5/s").to_string().as_bytes()).await;
+    let good = put_as(&server, "/v1/rules", &format!("{WRITER}{ANY}"), rules("5/s").to_string().as_bytes()).await;
     assert_eq!(json_of(&good)["warnings"], json!([]));
 }
 

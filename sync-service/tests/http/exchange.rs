@@ -47,16 +47,8 @@ async fn a_report_is_charged_and_answered_with_a_grant() {
     assert_eq!(first.grants[0].grant().unwrap().lease_ms, 2_000);
     let second = reply(&report(server.address, "", &one_key("iad1", 1, 80, 80, 90)).await);
     assert_eq!(second.pops, 2);
-    assert_eq!(
-        second.grants[0].grant().unwrap().ratio,
-        AdmitRatio::ZERO,
-        "20 tokens of debt, and two POPs ask"
-    );
-    assert_eq!(
-        second.grants[0].grant().unwrap().lease_ms,
-        60_000,
-        "a debt of 20 days, cut to the longest lease"
-    );
+    assert_eq!(second.grants[0].grant().unwrap().ratio, AdmitRatio::ZERO, "20 tokens of debt, and two POPs ask");
+    assert_eq!(second.grants[0].grant().unwrap().lease_ms, 60_000, "a debt of 20 days, cut to the longest lease");
 }
 
 // I7
@@ -183,11 +175,8 @@ async fn stopping_answers_what_is_in_flight_and_takes_no_more() {
 
 #[tokio::test]
 async fn stopping_does_not_wait_longer_than_the_drain() {
-    let config = Config {
-        body_timeout: Duration::from_mins(1),
-        drain_timeout: Duration::from_millis(100),
-        ..Config::default()
-    };
+    let config =
+        Config { body_timeout: Duration::from_mins(1), drain_timeout: Duration::from_millis(100), ..Config::default() };
     let server = Server::start(config).await;
     let mut stuck = Client::connect(server.address).await;
     stuck

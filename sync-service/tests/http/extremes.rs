@@ -64,16 +64,10 @@ fn keys() -> impl Strategy<Value = Key> {
 
 /// Reports of some POPs with any counts of rules.
 fn reports() -> impl Strategy<Value = Vec<Report>> {
-    let parts = (
-        0..POPS,
-        prop::collection::vec(keys(), 1..6),
-        [numbers(), numbers(), numbers(), numbers()],
-        numbers(),
-    );
+    let parts = (0..POPS, prop::collection::vec(keys(), 1..6), [numbers(), numbers(), numbers(), numbers()], numbers());
     let report = |(pop, keys, decided, made_ms): (u64, Vec<Key>, [u64; 4], u64)| {
         let counts = vec![RuleCounts { name: RULE.into(), decided }];
-        let status =
-            StatusReport { unix_ms: made_ms, every_ms: 1_000, rules: counts, ..StatusReport::default() };
+        let status = StatusReport { unix_ms: made_ms, every_ms: 1_000, rules: counts, ..StatusReport::default() };
         Report { rules: rules(), keys, made_ms, status: Some(status), ..greeting(&format!("fra{pop}")) }
     };
     prop::collection::vec(parts.prop_map(report), 1..8)
@@ -157,10 +151,7 @@ async fn no_view_breaks_or_exceeds_the_report_limits() {
             }
             if view.starts_with("/v1/keys") {
                 let most = ACCEPTED_PER_S * 2.0;
-                assert!(
-                    rates.iter().all(|rate| *rate <= most),
-                    "{view}: {rates:?}, at most {most}: {shown:#}"
-                );
+                assert!(rates.iter().all(|rate| *rate <= most), "{view}: {rates:?}, at most {most}: {shown:#}");
             }
         }
         assert_eq!(get(server.address, "/metrics").await.status, 200);

@@ -50,15 +50,13 @@ async fn any_weir_sync_answers_for_every_region() {
     let a = Server::start_over(replica("fra", "a"), store.clone()).await;
     let b = Server::start_over(replica("fra", "b"), store.clone()).await;
     let iad = Server::start_over(replica("iad", "a"), store.clone()).await;
-    let none =
-        json!({"version": 0, "rule_set": 0, "lost": null, "canary": null, "offline": null, "pops": []});
+    let none = json!({"version": 0, "rule_set": 0, "lost": null, "canary": null, "offline": null, "pops": []});
     assert_eq!(fleet(&a).await, none);
     let version = put(&iad, "if-none-match: *\r\n", &rules("5/s")).await;
     runs(&a, "fra1", 1, version, 0).await;
     runs(&iad, "iad1", 1, 0, version).await;
     runs(&iad, "iad 2", 1, version, 0).await;
-    let of_iad =
-        [json!(["iad 2", "iad", "a", version, 0, true]), json!(["iad1", "iad", "a", 0, version, false])];
+    let of_iad = [json!(["iad 2", "iad", "a", version, 0, true]), json!(["iad1", "iad", "a", 0, version, false])];
     for server in [&a, &b, &iad] {
         is(server, &[&[json!(["fra1", "fra", "a", version, 0, true])], &of_iad[..]].concat()).await;
         assert_eq!(fleet(server).await["version"], version);

@@ -155,9 +155,8 @@ async fn an_invalid_check_gets_the_place_of_its_error() {
         answer.detail();
         let problem: Value = serde_json::from_slice(&answer.body).unwrap();
         let errors = problem["errors"].as_array().cloned().unwrap_or_default();
-        let error = |error: &Value| {
-            format!("{}: {}", error["place"].as_str().unwrap(), error["problem"].as_str().unwrap())
-        };
+        let error =
+            |error: &Value| format!("{}: {}", error["place"].as_str().unwrap(), error["problem"].as_str().unwrap());
         errors.iter().map(error).collect::<Vec<_>>()
     };
     let found = refused(
@@ -176,14 +175,8 @@ async fn an_invalid_check_gets_the_place_of_its_error() {
     ] {
         assert!(found.iter().any(|line| line == expected), "{expected}\n{found:#?}");
     }
-    assert!(
-        found.iter().any(|line| line.starts_with("[1].claims.a: expected a text, a number")),
-        "{found:#?}"
-    );
-    assert!(
-        found.iter().any(|line| line.starts_with("[1].pth: unknown field: did you mean path?")),
-        "{found:#?}"
-    );
+    assert!(found.iter().any(|line| line.starts_with("[1].claims.a: expected a text, a number")), "{found:#?}");
+    assert!(found.iter().any(|line| line.starts_with("[1].pth: unknown field: did you mean path?")), "{found:#?}");
     assert_eq!(refused(json!([]), 422).await, [": expected a list of 1 to 100 checks, found 0"]);
     assert_eq!(refused(json!(3), 422).await, [": expected an object, found 3"]);
     let answer = send(&Server::start(guarded()).await, "/v1/check", "", &json!({})).await;
@@ -240,8 +233,7 @@ async fn a_list_waits_for_a_silent_store_as_long_as_two_checks() {
     };
     let decisions = async |count: usize| {
         let answer = check(&server, &list(count)).await;
-        let decisions =
-            answer.as_array().unwrap().iter().map(|one| one["decision"].as_str().unwrap().to_owned());
+        let decisions = answer.as_array().unwrap().iter().map(|one| one["decision"].as_str().unwrap().to_owned());
         decisions.collect::<Vec<_>>()
     };
     assert_eq!(decisions(2).await, ["allow"; 3]);
@@ -257,8 +249,7 @@ async fn a_list_waits_for_a_silent_store_as_long_as_two_checks() {
 
 #[tokio::test]
 async fn a_caller_names_a_limit_with_a_token_for_that() {
-    let (_file, path) =
-        tokens("orders check a-check-token-of-the-tests\njobs limit a-limit-token-of-the-tests\n");
+    let (_file, path) = tokens("orders check a-check-token-of-the-tests\njobs limit a-limit-token-of-the-tests\n");
     let check_token = TokenSource::File(path);
     let server = Server::start(Config { check_token, ..gateway() }).await;
     let with = |token: &str| format!("authorization: Bearer {token}\r\n");
@@ -276,8 +267,7 @@ async fn a_caller_names_a_limit_with_a_token_for_that() {
     assert_eq!((&second["allowed"], &second["remaining"]), (&json!(false), &json!(1)), "{second}");
     assert!((990..=1_000).contains(&second["retry_after_s"].as_u64().unwrap()), "{second}");
     let list = asked(json!([of(1), of(1), {"key": "job:8", "limit": 5, "window_ms": 5_000_000}])).await;
-    let allowed: Vec<_> =
-        list.as_array().unwrap().iter().map(|one| one["allowed"].as_bool().unwrap()).collect();
+    let allowed: Vec<_> = list.as_array().unwrap().iter().map(|one| one["allowed"].as_bool().unwrap()).collect();
     assert_eq!(allowed, [true, false, true], "{list}");
     // Each API has its tokens.
     for (path, token, status) in [
@@ -320,8 +310,7 @@ async fn an_address_may_have_a_zone_or_a_port() {
 
 #[tokio::test]
 async fn a_caller_that_reserves_all_it_can_leaves_reservations_for_others() {
-    let (_file, path) =
-        tokens("greedy check a-greedy-token-of-the-tests\nother check another-token-of-the-tests\n");
+    let (_file, path) = tokens("greedy check a-greedy-token-of-the-tests\nother check another-token-of-the-tests\n");
     let server = Server::start(Config { check_token: TokenSource::File(path), ..gateway() }).await;
     let rule = json!({"name": "all", "key": ["all"], "rate": "1000000/d"});
     in_force(&server, &json!({"rules": [rule]})).await;

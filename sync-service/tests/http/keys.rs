@@ -149,17 +149,11 @@ async fn one_key_is_looked_up_busy_or_not() {
     assert!((number("full_in_s") - (10.0 - number("level")) / 10.0).abs() < 0.01, "{one:#}");
     assert!((number("free_in_s") - (1.0 - number("level")) / 10.0).abs() < 0.01, "{one:#}");
     assert_eq!((&one["grant"]["watch_level"], &one["is_reported"]), (&json!("hot"), &json!(true)));
-    let asked: Vec<_> =
-        one["asked_in"].as_array().unwrap().iter().map(|it| it["weir_sync"].clone()).collect();
+    let asked: Vec<_> = one["asked_in"].as_array().unwrap().iter().map(|it| it["weir_sync"].clone()).collect();
     assert_eq!(asked, ["fra/a", "iad/a"]);
     let idle = page(&fra, "/v1/keys/per-address/192.0.2.99").await;
-    assert_eq!(
-        (&idle["level"], &idle["free_in_s"], &idle["asked_per_s"]),
-        (&json!(10.0), &json!(0.0), &json!(0.0))
-    );
-    for bad in
-        ["/v1/keys/per-address/", "/v1/keys/per-address", "/v1/keys//192.0.2.1", "/v1/keys/per-address/x"]
-    {
+    assert_eq!((&idle["level"], &idle["free_in_s"], &idle["asked_per_s"]), (&json!(10.0), &json!(0.0), &json!(0.0)));
+    for bad in ["/v1/keys/per-address/", "/v1/keys/per-address", "/v1/keys//192.0.2.1", "/v1/keys/per-address/x"] {
         assert_eq!(rules::page(&fra, bad).await.status, 400, "{bad}");
     }
 }
@@ -230,10 +224,7 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert!(other.status == 400 && other.detail().contains("counts by /16, found /24"), "{}", other.detail());
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
     let summary = json!({"kind": "bad", "text": "It meets the list deny: it gets 403."});
-    assert_eq!(
-        denied,
-        json!({"summary": summary, "list": "deny", "keys": [], "others": [], "overrides": []})
-    );
+    assert_eq!(denied, json!({"summary": summary, "list": "deny", "keys": [], "others": [], "overrides": []}));
     // As overrides have it.
     let ordered = async |path: &str, body: Value| {
         assert_eq!(rules::admin(&fra, "PUT", path, "", &body).await.status, 200, "{path}");

@@ -69,11 +69,7 @@ async fn a_weir_sync_started_offline_uses_its_pops_count() {
     let store = Shared::new(Config::default().pop_ttl);
     store.set_gone(true);
     let fra = Server::start_over(region("fra"), store.clone()).await;
-    assert_eq!(
-        granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await,
-        (100, 1, true),
-        "the number of POPs is unknown"
-    );
+    assert_eq!(granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await, (100, 1, true), "the number of POPs is unknown");
     assert!(metric(&fra, known).await < 0.5);
     let knowing = |sequence, pops| Report { pops, ..one_key("fra1", sequence, 40, 40, 40) };
     assert_eq!(granted(&fra, &knowing(2, 2)).await, (50, 2, false));

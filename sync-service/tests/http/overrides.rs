@@ -80,8 +80,7 @@ async fn a_ban_makes_a_revision_at_every_replica_and_no_version() {
     let body = json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"});
     let put_at = Instant::now();
     let banned = order(&a, BAN, body).await;
-    for (field, expected) in
-        [("kind", "ban"), ("address", "203.0.113.0/24"), ("reason", "scans"), ("author", "admin")]
+    for (field, expected) in [("kind", "ban"), ("address", "203.0.113.0/24"), ("reason", "scans"), ("author", "admin")]
     {
         assert_eq!(banned[field], expected, "{banned}");
     }
@@ -176,13 +175,11 @@ async fn an_invalid_override_is_refused_and_changes_nothing() {
     let none = admin(&server, "PUT", BAN, "", &good).await;
     assert_eq!(none.status, 409);
     assert!(none.detail().contains("`weir-sync rules put FILE` puts the first"), "{}", none.detail());
-    let full =
-        json!({"rules": rules("5/s")["rules"], "allow": vec![json!({"not": {"methods": ["PUT"]}}); 100]});
+    let full = json!({"rules": rules("5/s")["rules"], "allow": vec![json!({"not": {"methods": ["PUT"]}}); 100]});
     let version = put(&server, FIRST, &full).await;
     let bad = admin(&server, "PUT", BAN, "", &json!({"address": "192.0.2.1/24", "fro": "1h"})).await;
     assert_eq!(bad.status, 422);
-    let places: Vec<_> =
-        json_of(&bad)["errors"].as_array().unwrap().iter().map(|e| e["place"].clone()).collect();
+    let places: Vec<_> = json_of(&bad)["errors"].as_array().unwrap().iter().map(|e| e["place"].clone()).collect();
     assert_eq!(places, ["address", "", "fro"], "{}", bad.text());
     let invalid = admin(&server, "PUT", "/v1/allows", "", &good).await;
     assert_eq!(invalid.status, 422, "the rule set's list is full: {}", invalid.text());
@@ -222,10 +219,7 @@ async fn overrides_are_bounded() {
     put(&server, FIRST, &rules("5/s")).await;
     for n in 0..OVERRIDES_MAX {
         let (name, text) = (format!("address 10.0.{}.{}", n / 250, n % 250), "{}");
-        store
-            .overrides(Some(&OverrideChange::Put { name: &name, text, until: Until::In(60_000) }))
-            .await
-            .unwrap();
+        store.overrides(Some(&OverrideChange::Put { name: &name, text, until: Until::In(60_000) })).await.unwrap();
     }
     let answer = admin(&server, "PUT", BAN, "", &json!({"address": "192.0.2.1", "for": "1h"})).await;
     assert_eq!(answer.status, 409);
@@ -255,19 +249,11 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     for (path, body, place) in [
         ("/v1/keys/nobody/192.0.2.1/override", &body, "rule"),
         ("/v1/keys/per-address/acme/override", &body, "key"),
-        (
-            "/v1/keys/per-address/192.0.2.1/override",
-            &json!({"rate": "fast", "for": "1h"}),
-            "rules[0].tiers[0].rate",
-        ),
+        ("/v1/keys/per-address/192.0.2.1/override", &json!({"rate": "fast", "for": "1h"}), "rules[0].tiers[0].rate"),
         ("/v1/keys/per-address/192.0.2.1/override", &json!({"for": "1h"}), "rate"),
     ] {
         let refused = admin(&server, "PUT", path, "", body).await;
-        assert_eq!(
-            (refused.status, &json_of(&refused)["errors"][0]["place"]),
-            (422, &json!(place)),
-            "{path}"
-        );
+        assert_eq!((refused.status, &json_of(&refused)["errors"][0]["place"]), (422, &json!(place)), "{path}");
     }
     // A rule set without the rule: the override waits for it.
     let other = json!({"rules": [{"name": "other", "key": ["all"], "rate": "5/s"}]});
@@ -275,10 +261,7 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     assert_eq!(revision(&server, revision_of(&server).await).await, other);
     let why = listed(&server, "/v1/overrides").await[0]["without_effect"].as_str().unwrap().to_owned();
     assert!(why.contains("found \"per-address\""), "{why}");
-    assert_eq!(
-        admin(&server, "POST", "/v1/rules/rollback", ANY, &json!({"version": version})).await.status,
-        200
-    );
+    assert_eq!(admin(&server, "POST", "/v1/rules/rollback", ANY, &json!({"version": version})).await.status, 200);
     assert_eq!(tiers().await, json!([tier]));
     assert_eq!(lift(&server, path).await.status, 200);
     assert_eq!(revision(&server, revision_of(&server).await).await, rules("5/s"));
@@ -290,8 +273,7 @@ async fn a_ban_of_a_key_is_pushed_until_it_is_lifted() {
     let store = Shared::new(Config::default().pop_ttl);
     let server = Server::start_over(guarded(), store.clone()).await;
     put(&server, FIRST, &rules("5/s")).await;
-    let body =
-        |span: &str| json!({"rule": "per-address", "key": "192.0.2.1/32", "for": span, "reason": "scans"});
+    let body = |span: &str| json!({"rule": "per-address", "key": "192.0.2.1/32", "for": span, "reason": "scans"});
     let banned = order(&server, BAN, body("1h")).await;
     assert_eq!((&banned["rule"], &banned["key"]), (&json!("per-address"), &json!("192.0.2.1")), "{banned}");
     let bans = async || reply(&report(server.address, REPORTER, &greeting("fra1")).await).bans;
@@ -355,10 +337,7 @@ async fn an_override_left_without_effect_is_a_warning() {
     for path in ["/v1/rules?dry_run=true", "/v1/rules"] {
         let warnings = warned(path, &other).await;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert_eq!(
-            (&warnings[0]["place"], &warnings[0]["rule"]),
-            (&json!("overrides"), &json!("per-address"))
-        );
+        assert_eq!((&warnings[0]["place"], &warnings[0]["rule"]), (&json!("overrides"), &json!("per-address")));
         let problem = warnings[0]["problem"].as_str().unwrap();
         assert!(problem.contains("192.0.2.1") && problem.contains("without effect"), "{problem}");
     }
@@ -401,11 +380,7 @@ async fn overrides_and_the_kill_switch_work_offline_for_local_pops() {
     offline("PUT", BAN, key).await;
     let bans = async || reply(&report(a.address, REPORTER, &greeting("fra1")).await).bans;
     assert_eq!(bans().await.len(), 1, "a ban of a key, too");
-    assert_eq!(
-        (revision_of(&b).await, listed(&b, BAN).await.len()),
-        (version, 0),
-        "the others do not have it"
-    );
+    assert_eq!((revision_of(&b).await, listed(&b, BAN).await.len()), (version, 0), "the others do not have it");
 
     cut.set_gone(false);
     let both = Instant::now();
@@ -455,11 +430,7 @@ async fn a_rule_set_that_the_store_lost_is_shown_and_replaced() {
     let body = json!({"address": "192.0.2.1", "for": "1h"});
     for answer in [lift(&server, "/v1/bans/192.0.2.1").await, admin(&server, "PUT", BAN, "", &body).await] {
         assert_eq!(answer.status, 409, "{}", answer.text());
-        assert!(
-            answer.detail().contains("lost the rule set and the overrides of revision 7"),
-            "{}",
-            answer.text()
-        );
+        assert!(answer.detail().contains("lost the rule set and the overrides of revision 7"), "{}", answer.text());
     }
     let off = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": false})).await;
     assert_eq!(off.status, 200, "{}", off.text());

@@ -26,16 +26,14 @@ async fn every_sample_has_its_family_and_its_region() {
     for line in page.lines() {
         if let Some((name, _)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
             helped.push(name);
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
-        {
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             assert_eq!(helped.last(), Some(&name), "its help comes first");
             assert!(kinds.insert(name, kind).is_none(), "{name} twice");
         } else {
             let (sample, labels) = line.split_once('{').unwrap_or_else(|| panic!("no labels: {line}"));
             assert!(labels.contains(r#"region="fra""#), "{line}");
             let family = *helped.last().unwrap();
-            let suffixes: &[&str] =
-                if kinds[family] == "histogram" { &["_sum", "_count", "_bucket"] } else { &[""] };
+            let suffixes: &[&str] = if kinds[family] == "histogram" { &["_sum", "_count", "_bucket"] } else { &[""] };
             assert!(suffixes.contains(&sample.strip_prefix(family).unwrap()), "{line} of {family}");
         }
     }
@@ -69,9 +67,7 @@ async fn the_page_is_cached_for_a_while() {
     let first = get(server.address, "/metrics").await.text();
     report(server.address, "", &one_key("fra1", 1, 130, 130, 150)).await;
     assert_eq!(get(server.address, "/metrics").await.text(), first);
-    let soon =
-        Server::start_as_set(Config { metrics_interval: Duration::from_millis(1), ..Config::default() })
-            .await;
+    let soon = Server::start_as_set(Config { metrics_interval: Duration::from_millis(1), ..Config::default() }).await;
     let first = get(soon.address, "/metrics").await.text();
     tokio::time::sleep(Duration::from_millis(2)).await;
     report(soon.address, "", &one_key("fra1", 1, 130, 130, 150)).await;

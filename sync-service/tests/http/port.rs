@@ -72,8 +72,7 @@ async fn a_client_with_a_token_is_not_closed_for_those_without() {
     let token = TokenSource::Given(Secret::new("a-token-of-pops-for-the-tests"));
     let server = Server::start(Config { token, ..few_places() }).await;
     let mut known = Client::connect(server.address).await;
-    let asked =
-        "GET /v1/rules HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer a-token-of-pops-for-the-tests\r\n\r\n";
+    let asked = "GET /v1/rules HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer a-token-of-pops-for-the-tests\r\n\r\n";
     known.send(asked.as_bytes()).await;
     assert_ne!(known.receive().await.unwrap().status, 401);
     for bytes in [&b""[..], HALF_A_HEAD, HEALTH] {
@@ -100,8 +99,7 @@ async fn operators_have_an_address_of_their_own() {
 
 #[tokio::test]
 async fn an_answer_that_is_not_read_ends_its_connection() {
-    let config =
-        Config { write_timeout: Duration::from_millis(300), header_timeout: LONG, ..Config::default() };
+    let config = Config { write_timeout: Duration::from_millis(300), header_timeout: LONG, ..Config::default() };
     let server = Server::start(config).await;
     let mut greedy = Client::connect(server.address).await;
     let page = b"GET /metrics HTTP/1.1\r\nhost: weir\r\n\r\n";
@@ -121,13 +119,9 @@ const DRIP: Duration = Duration::from_millis(50);
 #[tokio::test]
 async fn an_answer_that_is_taken_drop_by_drop_has_a_time() {
     let response_timeout = Duration::from_millis(500);
-    let server = Server::start(Config {
-        response_timeout,
-        write_timeout: LONG,
-        header_timeout: LONG,
-        ..Config::default()
-    })
-    .await;
+    let server =
+        Server::start(Config { response_timeout, write_timeout: LONG, header_timeout: LONG, ..Config::default() })
+            .await;
     // Tens of megabytes of answers, which take minutes at this pace. They never stand still for long: the kernel
     // asks for more once a third of its buffer is free.
     let pages = b"GET /metrics HTTP/1.1\r\nhost: weir\r\n\r\n".repeat(20_000);

@@ -74,9 +74,8 @@ async fn any_weir_sync_shows_the_decision_rates_of_the_fleet() {
         assert!(started.elapsed() < DEADLINE, "{page:#}");
     }
     let metrics = String::from_utf8(crate::client::get(servers[2].address, "/metrics").await.body).unwrap();
-    let shown = metrics
-        .lines()
-        .find(|line| line.contains(r#"decisions_total{region="syd",rule="login",decision="limit"}"#));
+    let shown =
+        metrics.lines().find(|line| line.contains(r#"decisions_total{region="syd",rule="login",decision="limit"}"#));
     let limited: u64 = shown.expect("a row").rsplit(' ').next().unwrap().parse().unwrap();
     assert!(limited >= 160, "{limited}");
     store.set_gone(true);
@@ -96,11 +95,9 @@ async fn rates_have_the_deny_list_and_no_removed_rule() {
         let made_ms = u64::try_from(started.elapsed().as_millis()).unwrap();
         let of = |name: &str, decided| RuleCounts { name: name.into(), decided };
         let counts = vec![of("gone", [7, 0, 0, 0]), of("per-address", [made_ms / 100, 0, 0, 0])];
-        let status =
-            StatusReport { every_ms: 1_000, rules: counts, blocked: made_ms / 20, ..StatusReport::default() };
+        let status = StatusReport { every_ms: 1_000, rules: counts, blocked: made_ms / 20, ..StatusReport::default() };
         let running = RunningRules { version, refused: 0 };
-        let sent =
-            Report { made_ms, sequence: made_ms + 1, status: Some(status), running, ..greeting("fra1") };
+        let sent = Report { made_ms, sequence: made_ms + 1, status: Some(status), running, ..greeting("fra1") };
         report(server.address, REPORTER, &sent).await;
         let page = read(&server, "/v1/rates").await;
         let rows: Vec<_> = page["rules"].as_array().unwrap().iter().map(|row| row["rule"].clone()).collect();

@@ -71,8 +71,7 @@ async fn other_paths_methods_and_media_types_are_refused() {
     let wrong = ask(server.address, &post("/metrics", "", b"")).await;
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("get, head")));
     let body = one_key("fra1", 1, 1, 1, 1).encode();
-    for headers in ["", "content-type: application/json\r\n", "content-type: application/vnd.weir.sync2\r\n"]
-    {
+    for headers in ["", "content-type: application/json\r\n", "content-type: application/vnd.weir.sync2\r\n"] {
         let answer = ask(server.address, &post("/v1/report", headers, &body)).await;
         assert_eq!(answer.status, 415, "{headers}");
         assert!(answer.detail().contains("application/vnd.weir.sync"));

@@ -13,10 +13,7 @@ fn replica(name: &str) -> Config {
 
 /// Two servers of one region over one store.
 async fn pair(store: &std::sync::Arc<Shared>) -> [Server; 2] {
-    [
-        Server::start_over(replica("a"), store.clone()).await,
-        Server::start_over(replica("b"), store.clone()).await,
-    ]
+    [Server::start_over(replica("a"), store.clone()).await, Server::start_over(replica("b"), store.clone()).await]
 }
 
 // I7

@@ -98,9 +98,5 @@ async fn a_reset_needs_the_role_write_and_a_key_in_its_path() {
     assert_eq!((unknown.status, unknown.detail().contains("no rule `per-address`")), (404, true));
     assert_eq!(delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status, 200);
     store.set_gone(true);
-    assert_eq!(
-        delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status,
-        503,
-        "and that is the answer"
-    );
+    assert_eq!(delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status, 503, "and that is the answer");
 }

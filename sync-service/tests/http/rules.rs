@@ -75,8 +75,7 @@ fn refused_for(answer: &Answer) -> u64 {
     json_of(answer)["version"].as_u64().unwrap()
 }
 
-const CHANGES: [(&str, &str); 3] =
-    [("PUT", "/v1/rules"), ("POST", "/v1/rules/rollback"), ("PUT", "/v1/enforcement")];
+const CHANGES: [(&str, &str); 3] = [("PUT", "/v1/rules"), ("POST", "/v1/rules/rollback"), ("PUT", "/v1/enforcement")];
 
 #[tokio::test]
 async fn without_an_admin_token_nothing_can_be_changed() {
@@ -126,9 +125,7 @@ async fn a_change_names_the_version_it_replaces() {
     assert_eq!((second.status, json_of(&second)["version"].as_u64()), (200, Some(first + 1)));
     assert_eq!(refused_for(&put_with(of(first)).await), first + 1);
     assert_eq!(put_with(ANY.into()).await.status, 200);
-    for wrong in
-        ["if-match: W/\"1\"\r\n", "if-match: 1\r\n", "if-match: \"+1\"\r\n", "if-none-match: \"1\"\r\n"]
-    {
+    for wrong in ["if-match: W/\"1\"\r\n", "if-match: 1\r\n", "if-match: \"+1\"\r\n", "if-none-match: \"1\"\r\n"] {
         let answer = put_with(wrong.into()).await;
         assert_eq!(answer.status, 400, "{wrong}");
         assert!(answer.detail().contains("If-Match"), "{}", answer.detail());
@@ -149,10 +146,7 @@ async fn a_field_that_is_given_twice_is_refused_by_its_name() {
     for (body, name) in [
         (format!(r#"{{"rules": [], "rules": [{{{rule}}}]}}"#), "rules"),
         (format!(r#"{{"rules": [{{{rule}, "rate": "500/s"}}]}}"#), "rate"),
-        (
-            format!(r#"{{"rules": [{{{rule}, "match": {{"methods": ["GET"], "methods": ["PUT"]}}}}]}}"#),
-            "methods",
-        ),
+        (format!(r#"{{"rules": [{{{rule}, "match": {{"methods": ["GET"], "methods": ["PUT"]}}}}]}}"#), "methods"),
     ] {
         let answer = put_json(&body).await;
         assert_eq!(answer.status, 422, "{body}");
@@ -205,8 +199,7 @@ async fn of_two_writers_one_gets_a_conflict() {
             admin(&b, "PUT", "/v1/rules", &headers, &theirs)
         );
         version += 1;
-        let (winner, loser, won) =
-            if at_a.status == 200 { (&at_a, &at_b, &mine) } else { (&at_b, &at_a, &theirs) };
+        let (winner, loser, won) = if at_a.status == 200 { (&at_a, &at_b, &mine) } else { (&at_b, &at_a, &theirs) };
         assert_eq!(winner.status, 200);
         assert_eq!(refused_for(loser), version);
         assert_eq!(current(&a).await, (version, won.clone()));
@@ -217,8 +210,7 @@ async fn of_two_writers_one_gets_a_conflict() {
 #[tokio::test]
 async fn a_kept_version_is_fetched_and_gone_back_to() {
     let server = Server::start(guarded()).await;
-    let back =
-        async |headers: &str, body: Value| admin(&server, "POST", "/v1/rules/rollback", headers, &body).await;
+    let back = async |headers: &str, body: Value| admin(&server, "POST", "/v1/rules/rollback", headers, &body).await;
     let first = put(&server, FIRST, &rules("5/s")).await;
     let second = put(&server, &of(first), &rules("6/s")).await;
     let old = page(&server, &format!("/v1/rules?version={first}")).await;
@@ -263,10 +255,7 @@ async fn the_kill_switch_is_a_version_like_any_other() {
         assert_eq!((off.status, &json_of(&off)["version"]), (200, &json!(first + 1)), "once");
     }
     let (version, document) = current(&server).await;
-    assert_eq!(
-        (version, &document["enforce"], &document["rules"]),
-        (first + 1, &json!(false), &rules("5/s")["rules"])
-    );
+    assert_eq!((version, &document["enforce"], &document["rules"]), (first + 1, &json!(false), &rules("5/s")["rules"]));
     assert_eq!(json_of(&enforce(json!({"enforce": true})).await)["version"], first + 2);
     assert_eq!(current(&server).await.1["enforce"], true);
     for wrong in [json!({"enforce": "no"}), json!({"enforced": true}), json!(false)] {
@@ -330,9 +319,7 @@ async fn a_claim_of_no_kept_rule_set_is_refused() {
     let burst = |rate: u32| Quota::new(Rate::new(rate, Period::Second).unwrap(), rate).unwrap();
     assert!(!is_refused(claim(burst(100), 3).await), "the version before");
     assert!(!is_refused(claim(burst(200), 4).await), "the current one");
-    assert!(
-        metric(&server, r#"weir_sync_report_limits_exceeded_total{pop="fra1",reason="rule"}"#).await >= 1.0
-    );
+    assert!(metric(&server, r#"weir_sync_report_limits_exceeded_total{pop="fra1",reason="rule"}"#).await >= 1.0);
 }
 
 /// A report of the rule that [`rules`] makes of `rate` a second, by a POP that runs `version`.
@@ -373,11 +360,7 @@ async fn an_offline_replica_grants_keys_of_an_unknown_version() {
     let second = put(&a, ANY, &rules("50/s")).await;
     let alone = reply(&report(b.address, REPORTER, &of_version(second, 50, 1)).await);
     assert_eq!(alone.settled, Settled::None);
-    assert!(
-        alone.grants[0].grant().is_some_and(|grant| grant.level_milli <= 10_000),
-        "{:?}",
-        alone.grants[0]
-    );
+    assert!(alone.grants[0].grant().is_some_and(|grant| grant.level_milli <= 10_000), "{:?}", alone.grants[0]);
     cut.set_gone(false);
     let ends = Instant::now() + Duration::from_secs(10);
     for sequence in 2.. {

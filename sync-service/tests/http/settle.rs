@@ -55,10 +55,7 @@ async fn unspent_tokens_are_returned_once() {
     assert!(!is_allowed(&server, "alice", 30).await, "80 of 100 are reserved");
     for _ in 0..3 {
         let answer = settle(&server, &reservation, 20).await;
-        assert_eq!(
-            (answer.status, answer.text()),
-            (200, json!({"cost": 20, "reservation": reservation}).to_string())
-        );
+        assert_eq!((answer.status, answer.text()), (200, json!({"cost": 20, "reservation": reservation}).to_string()));
     }
     until(async || is_allowed(&server, "alice", 80).await).await;
     assert!(!is_allowed(&server, "alice", 81).await, "20 of 100 are spent");
@@ -88,9 +85,7 @@ async fn tokens_returned_under_other_rules_are_free_again() {
         rule("places", json!({"limit": 80, "algorithm": "concurrency"})),
     ];
     in_force(&server, &json!({"rules": rules})).await;
-    for (path, cost, left) in
-        [("/bucket", 80, 80), ("/window", 80, 80), ("/after", 1, 0), ("/places", 80, 80)]
-    {
+    for (path, cost, left) in [("/bucket", 80, 80), ("/window", 80, 80), ("/after", 1, 0), ("/places", 80, 80)] {
         let asked = |cost: u32| of("alice", cost, json!({"path": path, "reserve_s": 60}));
         let answer = check(&server, &asked(cost)).await;
         let reservation = answer["reservation"].as_str().unwrap();
@@ -196,17 +191,9 @@ async fn a_refused_check_reserves_nothing() {
     for (path, body, expected) in [
         ("/v1/check", json!({"reserve_s": 601}), "expected a whole number from 1 to 600, found 601"),
         ("/v1/check", json!({"reserve_s": 1, "peek": true}), "expected none beside peek"),
-        (
-            "/v1/settle",
-            json!({"cost": 1}),
-            "missing: expected what the check was answered as its reservation",
-        ),
+        ("/v1/settle", json!({"cost": 1}), "missing: expected what the check was answered as its reservation"),
         ("/v1/settle", json!({"reservation": "a"}), "missing: expected what the request cost"),
-        (
-            "/v1/settle",
-            json!({"reservation": "a", "cost": 1_000_001}),
-            "expected a whole number from 0 to 1000000",
-        ),
+        ("/v1/settle", json!({"reservation": "a", "cost": 1_000_001}), "expected a whole number from 0 to 1000000"),
     ] {
         let answer = send(&server, path, "", &body).await;
         assert_eq!(answer.status, 422, "{}", answer.text());

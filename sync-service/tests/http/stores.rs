@@ -78,9 +78,11 @@ impl Shared {
     }
 
     fn or_lost<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        answer.and_then(|answer| {
-            if self.loses_answers.load(Ordering::SeqCst) { Err(StoreError::Slow(500)) } else { Ok(answer) }
-        })
+        answer.and_then(
+            |answer| {
+                if self.loses_answers.load(Ordering::SeqCst) { Err(StoreError::Slow(500)) } else { Ok(answer) }
+            },
+        )
     }
 
     /// From now on it answers no acquire.

@@ -13,8 +13,7 @@ pub const NAMES: [&str; 3] = ["x-a", "x-b", "q"];
 const VALUES: [&str; 4] = ["a", "ab", "gold", "7"];
 const PATTERNS: [&str; 4] = ["^a", "(a|b)+$", "[0-9]{1,3}", "^$"];
 const NETWORKS: [&str; 6] = ["10.0.0.0/8", "10.1.0.0/16", "192.0.2.7", "2001:db8::/32", "::/0", "0.0.0.0/0"];
-const ADDRESSES: [&str; 5] =
-    ["10.1.2.3:80", "192.0.2.7", "[2001:db8::1]:443", "/run/socket", "::ffff:10.0.0.1"];
+const ADDRESSES: [&str; 5] = ["10.1.2.3:80", "192.0.2.7", "[2001:db8::1]:443", "/run/socket", "::ffff:10.0.0.1"];
 const ROUTES: [&str; 2] = ["main", "other"];
 /// The most rules of a set, and the most conditions of a list.
 const CONDITIONS_MAX: usize = 40;
@@ -198,8 +197,7 @@ impl Request for Asked {
             Attribute::Route => self.one(4, || pick(&ROUTES, self.route).to_owned()),
             Attribute::Header(name) if name == "cookie" => self.one(8, || {
                 let pairs = NAMES.iter().zip(self.cookies).filter(|(_, by)| by % 2 == 0);
-                let pairs: Vec<_> =
-                    pairs.map(|(name, by)| format!("{name}={}", pick(&VALUES, by / 2))).collect();
+                let pairs: Vec<_> = pairs.map(|(name, by)| format!("{name}={}", pick(&VALUES, by / 2))).collect();
                 pairs.join("; ")
             }),
             Attribute::Header(name) => {

@@ -25,8 +25,7 @@ pub struct Input {
 pub fn run(input: &Input) {
     let written = input.rules.document();
     let document = written.to_string();
-    let rules =
-        document::parse(document.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}\n{document}"));
+    let rules = document::parse(document.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}\n{document}"));
     let identity = TableIdentity { secret: HashSecret::new([1; 16]), table_id: 1 };
     let mut limiter = Limiter::new(rules.clone(), identity, None);
     let (mut slots, mut values, mut room) = (LocalSlots::new(1), Values::default(), Bits::default());
@@ -47,15 +46,13 @@ pub fn run(input: &Input) {
                 tiers[usize::from(tier == "b")]["keys"].as_array().expect("a list").clone()
             });
             let has_key = keys.is_none_or(|keys| {
-                key.as_ref().is_some_and(|key| {
-                    keys.iter().any(|one| one.as_str().is_some_and(|one| one.as_bytes() == key))
-                })
+                key.as_ref()
+                    .is_some_and(|key| keys.iter().any(|one| one.as_str().is_some_and(|one| one.as_bytes() == key)))
             });
             let when = rule.variant.tier.as_ref().map_or(Holds::Yes, |tier| tier.when.holds(&mut fetched));
             // If the tier is unsure, the limiter's own tests have the expected result.
             is_unsure |= when == Holds::Unsure;
-            if chosen != Some(rule.place()) && rule.matches.holds(&mut fetched).may() && when.may() && has_key
-            {
+            if chosen != Some(rule.place()) && rule.matches.holds(&mut fetched).may() && when.may() && has_key {
                 chosen = Some(rule.place());
                 plain.push(place);
             }
@@ -63,9 +60,8 @@ pub fn run(input: &Input) {
         if !is_unsure {
             assert_eq!(met, plain, "{request:?}\n{document}");
         }
-        let mut any = |list: &[Condition], least: Holds| {
-            list.iter().any(|condition| condition.holds(&mut fetched) >= least)
-        };
+        let mut any =
+            |list: &[Condition], least: Holds| list.iter().any(|condition| condition.holds(&mut fetched) >= least);
         let listed = match (any(rules.allow(), Holds::Yes), any(rules.deny(), Holds::Unsure)) {
             (true, _) => Listed::Allowed,
             (_, true) => Listed::Blocked,

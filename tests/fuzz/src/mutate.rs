@@ -121,8 +121,7 @@ impl Mutated {
             if count > VALUES_MAX {
                 break;
             }
-            let other =
-                |at: u16| nth(&document, &mut (usize::from(at) % count)).cloned().unwrap_or(Value::Null);
+            let other = |at: u16| nth(&document, &mut (usize::from(at) % count)).cloned().unwrap_or(Value::Null);
             let place = usize::from(change.at) % count;
             let value = change.to.made(&other(change.at), other);
             if let Some(known) = nth_mut(&mut document, &mut { place }) {

@@ -18,8 +18,7 @@ impl Cpus {
     /// Two of the CPUs that this process may use. An error where there is only one: a generator beside the
     /// worker would measure itself.
     pub fn choose() -> Result<Self, String> {
-        let status =
-            fs::read_to_string("/proc/self/status").map_err(|e| format!("/proc/self/status: {e}"))?;
+        let status = fs::read_to_string("/proc/self/status").map_err(|e| format!("/proc/self/status: {e}"))?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         match listed(list.unwrap_or_default().trim()).as_slice() {
             [worker, load, ..] => Ok(Self { worker: *worker, load: *load }),

@@ -148,12 +148,7 @@ impl Generator {
         Ok(())
     }
 
-    async fn load_over(
-        &mut self,
-        busy: usize,
-        requests: usize,
-        callers: &Arc<Callers>,
-    ) -> Result<Answers, String> {
+    async fn load_over(&mut self, busy: usize, requests: usize, callers: &Arc<Callers>) -> Result<Answers, String> {
         let left = Arc::new(AtomicU32::new(u32::try_from(requests).unwrap_or(u32::MAX)));
         let idle = self.connections.split_off(busy.min(self.connections.len()));
         let mut tasks = JoinSet::new();

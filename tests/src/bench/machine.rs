@@ -29,9 +29,7 @@ fn sentence(also: &str) -> String {
 fn processor() -> String {
     let info = read("/proc/cpuinfo");
     let line = info.lines().find_map(|line| line.strip_prefix("model name"));
-    line.and_then(|rest| rest.split_once(": "))
-        .map_or("unknown processor", |(_, name)| name.trim())
-        .to_owned()
+    line.and_then(|rest| rest.split_once(": ")).map_or("unknown processor", |(_, name)| name.trim()).to_owned()
 }
 
 /// `envoy --version` prints `…/1.40.0/Clean/RELEASE/BoringSSL`, with a revision before it.

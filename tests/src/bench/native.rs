@@ -21,11 +21,7 @@ const GOVERNOR: &str = "governor";
 /// reached: a table hit, of many addresses in turn and of one.
 const SAME: [Same; 5] = [
     Same::new("own memory: hit, 10000 addresses in turn", "hit, 10000 addresses in turn, given clock", None),
-    Same::new(
-        "own memory: allowed, 1 rule",
-        "allowed, 1 limiters, given clock",
-        Some("allowed, 1 limiter, own clock"),
-    ),
+    Same::new("own memory: allowed, 1 rule", "allowed, 1 limiters, given clock", Some("allowed, 1 limiter, own clock")),
     Same::new("own memory: allowed, 4 rules", "allowed, 4 limiters, given clock", None),
     Same::new("decide: allowed, 16 rules", "allowed, 16 limiters, given clock", None),
     Same::new("decide: limited, deny cache", "limited, given clock", None),
@@ -68,8 +64,7 @@ pub fn read(criterion: &Path) -> Result<Part, String> {
     };
     let estimate = |group: &str, name: &str| {
         let file = criterion.join(group).join(name).join("new/estimates.json");
-        let described =
-            |e: &dyn fmt::Display| format!("{}: {e}; `make bench-native` measures it", file.display());
+        let described = |e: &dyn fmt::Display| format!("{}: {e}; `make bench-native` measures it", file.display());
         let text = fs::read_to_string(&file).map_err(|e| described(&e))?;
         parse(&text).ok_or_else(|| described(&"no median with its confidence interval"))
     };
@@ -144,8 +139,7 @@ mod tests {
         let mut part = Part { reached: vec![], figures: String::new() };
         table(&mut part, estimate, &counts).expect("a table");
         let both = "80.0 (79.0 to 81.0)";
-        let line =
-            format!("| own memory: allowed, 1 rule | 50.0 (49.0 to 51.0) | {both} | {both} | 1,693 |\n");
+        let line = format!("| own memory: allowed, 1 rule | 50.0 (49.0 to 51.0) | {both} | {both} | 1,693 |\n");
         assert!(part.figures.contains(&line), "{}", part.figures);
         let beside = part.figures.lines().filter(|line| line.contains(both)).count();
         assert_eq!(beside, SAME.len(), "a case that is no case: {}", part.figures);

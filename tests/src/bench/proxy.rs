@@ -53,8 +53,7 @@ impl<K: Copy + Display + Ord> Proxy<K> {
             "static_resources": {"listeners": shown, "clusters": clusters},
         });
         let file = folder.path().join("bootstrap.json");
-        fs::write(&file, bootstrap.to_string())
-            .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        fs::write(&file, bootstrap.to_string()).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
         let mut command = Command::new(artefact::envoy());
         command.arg("--config-path").arg(file).args(["--concurrency", &workers.to_string()]);
         command.args(["--disable-hot-restart", "--log-level", "warning"]);

@@ -97,10 +97,8 @@ async fn answer(
     let key = key_of(&frame).ok_or("not a RateLimitRequest")?;
     let count = count(key, counters).await.map_err(|e| e.to_string())?;
     let message = if count > limit { OVER_LIMIT } else { OK };
-    let trailers = HeaderMap::from_iter([(
-        hyper::header::HeaderName::from_static("grpc-status"),
-        HeaderValue::from_static("0"),
-    )]);
+    let trailers =
+        HeaderMap::from_iter([(hyper::header::HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
     let body = Full::new(Bytes::from_static(message)).with_trailers(std::future::ready(Some(Ok(trailers))));
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

@@ -51,30 +51,22 @@ pub const CENTRAL_BUSY: Target = at_least(
 /// The same if no other request shares the way.
 pub const CENTRAL_ALONE: Target = at_least("the same, one request at a time", ["60", "100"], [60.0, 100.0]);
 /// The wasm module beside Envoy's own filter.
-pub const WASM_FLEET: Target =
-    at_most("wasm : local_ratelimit, allowed, in a fleet", ["3.5", "3.0"], [3.5, 3.0]);
+pub const WASM_FLEET: Target = at_most("wasm : local_ratelimit, allowed, in a fleet", ["3.5", "3.0"], [3.5, 3.0]);
 /// Beside a filter that does nothing.
-pub const ABOVE_EMPTY: Target =
-    at_most("wasm above the empty wasm filter, in a fleet", ["0.3", "0.1"], [0.3, 0.1]);
+pub const ABOVE_EMPTY: Target = at_most("wasm above the empty wasm filter, in a fleet", ["0.3", "0.1"], [0.3, 0.1]);
 /// Beside Envoy's own filter, in a flood.
 pub const WASM_LIMITED: Target = at_most("wasm 429 in all : native's", ["1.25", "1.18"], [1.25, 1.18]);
 /// The core alone. Its number is nanoseconds; the aim is measured with it.
-pub const NATIVE: Target = at_most(
-    "native decision, 10,000 addresses in turn, no host",
-    ["60 ns", "governor's of the same run"],
-    [60.0, 0.0],
-);
+pub const NATIVE: Target =
+    at_most("native decision, 10,000 addresses in turn, no host", ["60 ns", "governor's of the same run"], [60.0, 0.0]);
 /// More rules.
 pub const FOUR_RULES: Target = at_most("four rules : one (native module)", ["1.5", "1.3"], [1.5, 1.3]);
 /// More workers.
 pub const TWO_WORKERS: Target =
     at_most("two workers on one hot key : one (native module)", ["1.15", "1.0"], [1.15, 1.0]);
 /// weir-sync alone. Its number is keys a second.
-pub const SYNC_MEMORY: Target = at_least(
-    "weir-sync, memory store, keys/s per core",
-    ["1,000,000", "2,000,000"],
-    [1_000_000.0, 2_000_000.0],
-);
+pub const SYNC_MEMORY: Target =
+    at_least("weir-sync, memory store, keys/s per core", ["1,000,000", "2,000,000"], [1_000_000.0, 2_000_000.0]);
 /// Its store. Its number is microseconds.
 pub const REDIS_KEY: Target = at_most("Redis CPU per charged key", ["12 us", "7 us"], [12.0, 7.0]);
 /// The same where many POPs are asked for one key.

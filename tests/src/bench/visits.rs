@@ -95,9 +95,8 @@ impl<K: Copy + Display + Ord> Site<K> {
         let alone = self.generator.alone(length.alone, &callers).await?.all(status)?;
         let end = self.read_after(SETTLES).await?;
         self.admitted += u64::from(warm.admitted + busy.admitted + alone.admitted);
-        let each = |after: u64, before: u64, requests: u32| {
-            micros(after.saturating_sub(before)) / f64::from(requests.max(1))
-        };
+        let each =
+            |after: u64, before: u64, requests: u32| micros(after.saturating_sub(before)) / f64::from(requests.max(1));
         let used = |n: usize| each(end[n], between[n], alone.counted);
         Ok(Visit {
             cpu_us: [0, 1].map(|n| each(between[n], start[n], busy.counted)),

@@ -54,8 +54,7 @@ fn count_all() -> Result<Counts, String> {
     let (next, counted) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let count =
-                callgrind::count(&valgrind, case).map_err(|error| format!("{}: {error}", case.title()));
+            let count = callgrind::count(&valgrind, case).map_err(|error| format!("{}: {error}", case.title()));
             counted.lock().expect("nobody panics").push((Case::title(case), count));
         }
     };
@@ -88,9 +87,7 @@ fn check(counts: &Counts) -> Result<(), String> {
     let old = parse(&text).map_err(|error| format!("{}: {error}", name()))?;
     let compared = compare(&old, counts);
     print(&compared);
-    let of = |change| {
-        compared.iter().filter(|case| case.change() == change).map(Compared::line).collect::<Vec<_>>()
-    };
+    let of = |change| compared.iter().filter(|case| case.change() == change).map(Compared::line).collect::<Vec<_>>();
     let fell = of(Change::Fell);
     if !fell.is_empty() {
         println!(
@@ -103,8 +100,7 @@ fn check(counts: &Counts) -> Result<(), String> {
         (Change::New, "not in the baseline".into()),
         (Change::Gone, "in the baseline, and no case any more".into()),
     ];
-    let problems =
-        wrong.into_iter().map(|(change, about)| (about, of(change))).filter(|(_, cases)| !cases.is_empty());
+    let problems = wrong.into_iter().map(|(change, about)| (about, of(change))).filter(|(_, cases)| !cases.is_empty());
     let problems: Vec<_> = problems.map(|(about, cases)| format!("{about}:\n{}", cases.join("\n"))).collect();
     if problems.is_empty() {
         println!("\nNo case is dearer by more than {CHANGE_PERCENT_MAX} % than in {}.", name());

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use weir_tests::fleet::run::{HEAD, Run};
 use weir_tests::fleet::scenario::{
-    AT_BROKEN, Arrival, BELOW, BELOW_MOVING, BURST as BURST_AT_ALL, EVEN, MOVING, MOVING_FAST, ONE_POP,
-    Scenario, ZIPF,
+    AT_BROKEN, Arrival, BELOW, BELOW_MOVING, BURST as BURST_AT_ALL, EVEN, MOVING, MOVING_FAST, ONE_POP, Scenario, ZIPF,
 };
 use weir_tests::fleet::{FAR, Fault, Fleet, INTERVAL, NEAR, Outage};
 

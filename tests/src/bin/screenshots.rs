@@ -81,8 +81,7 @@ impl Album {
 
     /// Moves the element to the top of the window.
     fn to(&self, selector: &str) {
-        self.browser
-            .script(&format!("document.querySelector('{selector}').closest('section').scrollIntoView()"));
+        self.browser.script(&format!("document.querySelector('{selector}').closest('section').scrollIntoView()"));
     }
 }
 

@@ -62,8 +62,7 @@ pub(super) struct Alone {
 impl Alone {
     pub(super) fn new(rules: &[String], slots: u32) -> Self {
         let mut site = LocalHost::new([7; 16], 1);
-        let configured =
-            Engine::configure(&configuration(rules, slots), HostRules::default(), &mut site, BEGIN);
+        let configured = Engine::configure(&configuration(rules, slots), HostRules::default(), &mut site, BEGIN);
         let (edge, _) = configured.expect("a good configuration");
         Self { edge, site }
     }
@@ -71,8 +70,7 @@ impl Alone {
     /// The decision on a request, which leaves nothing to be done.
     pub(super) fn decide(&mut self, request: &mut Post<'_>, now: Time) -> DecisionKind {
         let mut open = OpenRequest::new(1);
-        let RequestDecision { step, .. } =
-            self.edge.request(&mut open, black_box(request), &mut self.site, now);
+        let RequestDecision { step, .. } = self.edge.request(&mut open, black_box(request), &mut self.site, now);
         match black_box(step) {
             RequestStep::Continue => DecisionKind::Allow,
             RequestStep::Answer(_) => DecisionKind::Limit,

@@ -43,12 +43,7 @@ impl Request for Post<'_> {
         true
     }
 
-    fn read_attribute(
-        &mut self,
-        attribute: &Attribute,
-        _room: &mut Vec<u8>,
-        read: &mut dyn FnMut(&[u8]),
-    ) -> bool {
+    fn read_attribute(&mut self, attribute: &Attribute, _room: &mut Vec<u8>, read: &mut dyn FnMut(&[u8])) -> bool {
         self.has(attribute).map(read).is_some()
     }
 }

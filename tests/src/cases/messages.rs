@@ -75,13 +75,7 @@ fn report() -> Report {
 fn reply() -> Reply {
     let grant = |n: u32| {
         let level_milli = i64::from(n) * 100 - 5_000;
-        Allowance::Hot(Grant {
-            ratio: AdmitRatio::of(1, 3),
-            level_milli,
-            burst: 200,
-            divisor: 2,
-            lease_ms: 2_000,
-        })
+        Allowance::Hot(Grant { ratio: AdmitRatio::of(1, 3), level_milli, burst: 200, divisor: 2, lease_ms: 2_000 })
     };
     Reply {
         sequence: 4_321,

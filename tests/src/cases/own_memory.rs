@@ -4,15 +4,12 @@ use std::hint::black_box;
 
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
-    Effect, Engine, Host, HostRules, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValue,
-    SharedValues,
+    Effect, Engine, Host, HostRules, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValue, SharedValues,
 };
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{
-    ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
-};
+use weir_limiter::table::{ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
 use weir_protocol::messages::{Message as _, Reply};
 use weir_protocol::time::Time;
 
@@ -28,11 +25,7 @@ pub(super) const CASES: &[Case] = &[
     Case { group: "own memory", name: "allowed, 4 rules", start: || hit(4, 1) },
     Case { group: "own memory", name: "allowed, 4 rules of 2 keys", start: hit_of_two_keys },
     Case { group: "own memory", name: "allowed, 1 rule, in a fleet", start: || hit_in_a_fleet(1, 2) },
-    Case {
-        group: "own memory",
-        name: "allowed, 1 rule, watched",
-        start: || hit_in_a_fleet(POPS, PAST_SHARE),
-    },
+    Case { group: "own memory", name: "allowed, 1 rule, watched", start: || hit_in_a_fleet(POPS, PAST_SHARE) },
     Case { group: "own memory", name: "miss, a slot full of debt", start: full_of_debt },
 ];
 
@@ -87,10 +80,9 @@ struct Worker {
 
 impl Worker {
     fn new(configuration: &[u8]) -> Self {
-        let mut seat =
-            Seat { slots: SlotsHandle::new(SharedSlots::new(1, 1)), values: SharedValues::default() };
-        let (edge, _) = Engine::configure(configuration, HostRules::default(), &mut seat, BEGIN)
-            .expect("a good configuration");
+        let mut seat = Seat { slots: SlotsHandle::new(SharedSlots::new(1, 1)), values: SharedValues::default() };
+        let (edge, _) =
+            Engine::configure(configuration, HostRules::default(), &mut seat, BEGIN).expect("a good configuration");
         Self { edge, seat }
     }
 
@@ -105,8 +97,7 @@ impl Worker {
 
     fn decide(&mut self, request: &mut Post<'_>, now: Time) -> DecisionKind {
         let mut open = OpenRequest::new(1);
-        let RequestDecision { step, .. } =
-            self.edge.request(&mut open, black_box(request), &mut self.seat, now);
+        let RequestDecision { step, .. } = self.edge.request(&mut open, black_box(request), &mut self.seat, now);
         match black_box(step) {
             RequestStep::Continue => DecisionKind::Allow,
             RequestStep::Answer(_) => DecisionKind::Limit,
@@ -138,12 +129,7 @@ impl Slots for Seat {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(
-        &mut self,
-        indices: &[u32],
-        changes: &mut [EntryChange],
-        change: ChangeFn<'_>,
-    ) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], change: ChangeFn<'_>) -> bool {
         self.slots.change_in_place(indices, changes, change)
     }
 }

@@ -161,5 +161,4 @@ const WITHOUT_HEADERS: [Outcome; 11] =
     [Passed, Passed, LIMITED, LIMITED, Passed, Passed, Passed, Passed, Passed, Passed, Passed];
 const WITHOUT_LIMITS: [Outcome; 11] = [Passed; 11];
 /// Whatever would be answered waits for that.
-const WITHOUT_ANSWERS: [Outcome; 11] =
-    [Passed, Passed, Held, Held, Passed, Held, Passed, Held, Passed, Passed, Passed];
+const WITHOUT_ANSWERS: [Outcome; 11] = [Passed, Passed, Held, Held, Passed, Held, Passed, Held, Passed, Passed, Passed];

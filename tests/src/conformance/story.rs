@@ -59,8 +59,7 @@ pub(super) fn run(host: Host) -> Result<Run, Trap> {
 
 /// Two of a client's requests pass; a login waits for weir-sync.
 fn configuration() -> Value {
-    let mut per_address =
-        json!({"name": "per-address", "key": ["client_address"], "rate": "1/h", "burst": 2});
+    let mut per_address = json!({"name": "per-address", "key": ["client_address"], "rate": "1/h", "burst": 2});
     per_address["response"] = json!({"on_allowed": true, "reset": "epoch"});
     let login = json!({
         "name": "login",

@@ -47,9 +47,7 @@ impl Envoy {
             process.assert_alive();
             match setup.listen {
                 Listen::Tcp => admin.listener().await.map(Target::Tcp),
-                Listen::Pipe => {
-                    admin.listening().await.then(|| Target::Pipe(setup::pipe_file(folder.path())))
-                }
+                Listen::Pipe => admin.listening().await.then(|| Target::Pipe(setup::pipe_file(folder.path()))),
             }
         })
         .await;
@@ -166,10 +164,8 @@ impl Envoy {
 
     /// Waits until a stat of Envoy's is at least `least`.
     pub async fn stat_reaches(&self, name: &str, least: u64) {
-        until(&format!("{name} to reach {least}"), async || {
-            self.stat(name).await.filter(|count| *count >= least)
-        })
-        .await;
+        until(&format!("{name} to reach {least}"), async || self.stat(name).await.filter(|count| *count >= least))
+            .await;
     }
 
     /// The connections that each worker has accepted on the listener, ever.
@@ -233,8 +229,7 @@ impl Envoy {
         let mut faults: Vec<String> = lines.map(str::to_owned).collect();
         match self.admin.stats_blocking("vm_reload") {
             Ok(stats) => {
-                let reloads =
-                    stats.lines().filter(|line| line.contains("vm_reload") && !line.ends_with(": 0"));
+                let reloads = stats.lines().filter(|line| line.contains("vm_reload") && !line.ends_with(": 0"));
                 faults.extend(reloads.map(str::to_owned));
             }
             Err(e) => faults.push(format!("its stats cannot be read: {e}")),
@@ -269,10 +264,7 @@ impl Drop for Envoy {
 }
 
 fn folder() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("weir-envoy-")
-        .tempdir()
-        .unwrap_or_else(|e| panic!("no temporary folder: {e}"))
+    tempfile::Builder::new().prefix("weir-envoy-").tempdir().unwrap_or_else(|e| panic!("no temporary folder: {e}"))
 }
 
 fn admin_file(folder: &Path) -> PathBuf {

@@ -262,8 +262,7 @@ impl Setup {
         let name = cluster["name"].clone();
         cluster["type"] = "STATIC".into();
         let endpoint = json!({"endpoint": {"address": tcp(address)}});
-        cluster["load_assignment"] =
-            json!({"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]});
+        cluster["load_assignment"] = json!({"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]});
         self.clusters.push(cluster);
         self
     }
@@ -451,8 +450,7 @@ impl Setup {
             listener["address"]["socket_address"]["protocol"] = "UDP".into();
             listener["connection_balance_config"] = Value::Null;
             listener["udp_listener_config"] = json!({"quic_options": {}});
-            let certificate =
-                json!({"certificate_chain": {"filename": certificate}, "private_key": {"filename": key}});
+            let certificate = json!({"certificate_chain": {"filename": certificate}, "private_key": {"filename": key}});
             let tls = json!({"common_tls_context": {"tls_certificates": [certificate]}});
             let chain = &mut listener["filter_chains"][0];
             chain["transport_socket"] = quic("Downstream", &json!({"downstream_tls_context": tls}));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
-    CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep as Then,
-    SyncCall, Unread, UpstreamResponse,
+    CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep as Then, SyncCall,
+    Unread, UpstreamResponse,
 };
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
@@ -183,8 +183,7 @@ impl Pop {
                 if let Effect::Resume(id) = effect {
                     let allowed = seen.outcomes.iter().enumerate();
                     let mut allowed = allowed.filter(|(_, (outcome, _))| *outcome == DecisionKind::Allow);
-                    let place =
-                        allowed.position(|(n, _)| n == id as usize).expect("one that was let through");
+                    let place = allowed.position(|(n, _)| n == id as usize).expect("one that was let through");
                     seen.held[place] = after;
                 }
             }
@@ -294,8 +293,7 @@ fn compare(seen: &[(DecisionKind, Option<String>)], expected: &[Expected]) -> Re
         }
     }
     let named = |by: &Option<String>| by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
-    let shown: Vec<_> =
-        runs.iter().map(|(n, (outcome, by))| format!("{n} {outcome:?}{}", named(by))).collect();
+    let shown: Vec<_> = runs.iter().map(|(n, (outcome, by))| format!("{n} {outcome:?}{}", named(by))).collect();
     Err(format!("found {}", shown.join(", ").to_lowercase()))
 }
 

@@ -112,8 +112,7 @@ fn line(text: &str) -> Result<(Option<Duration>, Line), String> {
         "out of touch with weir-sync" => return Ok((None, Line::InTouch(false))),
         _ => {}
     }
-    if let Some((count, rest)) = text.split_once(" requests end").or_else(|| text.split_once(" request ends"))
-    {
+    if let Some((count, rest)) = text.split_once(" requests end").or_else(|| text.split_once(" request ends")) {
         let at = rest.trim().strip_prefix("at ").map(duration).transpose()?;
         return Ok((at, Line::End(number(count)?)));
     }

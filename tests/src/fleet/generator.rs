@@ -89,14 +89,7 @@ impl Generator {
         if let Some(free) = self.free().get_mut(pop) {
             free.push(connection);
         }
-        Sent {
-            at,
-            late: at.saturating_sub(due),
-            took,
-            client,
-            pop,
-            status: answer.map(|answer| answer.status),
-        }
+        Sent { at, late: at.saturating_sub(due), took, client, pop, status: answer.map(|answer| answer.status) }
     }
 
     /// One that is free, or a new one.

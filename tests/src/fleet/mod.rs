@@ -139,11 +139,7 @@ impl Fleet {
         Run::new(self.quota, ended(load).await)
     }
 
-    fn begin(
-        &mut self,
-        schedules: Vec<Vec<Arrival>>,
-        began: Instant,
-    ) -> tokio::task::JoinHandle<Vec<generator::Sent>> {
+    fn begin(&mut self, schedules: Vec<Vec<Arrival>>, began: Instant) -> tokio::task::JoinHandle<Vec<generator::Sent>> {
         let first = self.clients + 1;
         self.clients += schedules.len();
         let asks = (first..=self.clients).map(|client| Ask::from(&address(client))).collect();

@@ -31,8 +31,7 @@ impl Run {
 
     /// Panics unless every request was answered with 200 or 429.
     pub fn assert_only_decisions(&self) {
-        let failed: Vec<&Sent> =
-            self.sent.iter().filter(|sent| !matches!(sent.status, Ok(200 | 429))).collect();
+        let failed: Vec<&Sent> = self.sent.iter().filter(|sent| !matches!(sent.status, Ok(200 | 429))).collect();
         assert!(
             failed.is_empty(),
             "{} of {} requests were neither admitted nor limited, the first: {:?}",

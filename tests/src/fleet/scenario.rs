@@ -32,11 +32,9 @@ pub const BELOW: Scenario = of("even, 0.9x", |rate, _| traffic::even(0.9 * rate,
 pub const BELOW_MOVING: Scenario =
     of("moving every 1 s, 0.9x", |rate, _| traffic::hopping(0.9 * rate, POPS, 1_000 * MS));
 /// A client that moves about as often as POPs report.
-pub const MOVING_FAST: Scenario =
-    of("moving every 0.3 s, 3x", |rate, _| traffic::hopping(3.0 * rate, POPS, 300 * MS));
+pub const MOVING_FAST: Scenario = of("moving every 0.3 s, 3x", |rate, _| traffic::hopping(3.0 * rate, POPS, 300 * MS));
 /// A client that stays a little longer than it takes to be known.
-pub const MOVING: Scenario =
-    of("moving every 1 s, 3x", |rate, _| traffic::hopping(3.0 * rate, POPS, 1_000 * MS));
+pub const MOVING: Scenario = of("moving every 1 s, 3x", |rate, _| traffic::hopping(3.0 * rate, POPS, 1_000 * MS));
 /// A whole burst at every POP at once, before any grant for the client arrives.
 pub const BURST: Scenario = of("burst at all at once, then 3x", |rate, burst| {
     let each = usize::try_from(burst).unwrap_or(usize::MAX);

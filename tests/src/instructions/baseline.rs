@@ -25,8 +25,7 @@ pub fn path() -> PathBuf {
 pub fn parse(text: &str) -> Result<Counts, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.is_empty());
     let read = lines.map(|(i, line)| {
-        let entry =
-            line.split_once(" = ").and_then(|(title, count)| Some((title.into(), count.parse().ok()?)));
+        let entry = line.split_once(" = ").and_then(|(title, count)| Some((title.into(), count.parse().ok()?)));
         entry.ok_or_else(|| format!("line {}: expected `title = count`, found {line:?}", i + 1))
     });
     read.collect()

@@ -264,8 +264,7 @@ impl Host {
 
     pub(super) fn log_tail(&self) -> String {
         let tail = self.logs.len().saturating_sub(LOG_TAIL_LINES);
-        let lines: Vec<_> =
-            self.logs[tail..].iter().map(|(level, line)| format!("  [{level}] {line}")).collect();
+        let lines: Vec<_> = self.logs[tail..].iter().map(|(level, line)| format!("  [{level}] {line}")).collect();
         lines.join("\n")
     }
 

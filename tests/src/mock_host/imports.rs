@@ -134,12 +134,7 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
     Ok(OK)
 }
 
-fn give_or_not_found(
-    guest: &mut Guest<'_>,
-    value: Option<Vec<u8>>,
-    data: u32,
-    size: u32,
-) -> Result<u32, Error> {
+fn give_or_not_found(guest: &mut Guest<'_>, value: Option<Vec<u8>>, data: u32, size: u32) -> Result<u32, Error> {
     let Some(value) = value else { return Ok(NOT_FOUND) };
     guest.give(&value, data, size)?;
     Ok(OK)

@@ -4,9 +4,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use wasmi::{
-    AsContextMut, Caller, Engine, Error, ExternType, Func, Instance, Linker, Memory, Module, Store, Val,
-};
+use wasmi::{AsContextMut, Caller, Engine, Error, ExternType, Func, Instance, Linker, Memory, Module, Store, Val};
 
 use super::guest::Vm;
 use super::host::Host;
@@ -42,8 +40,8 @@ pub(super) fn start(host: Host) -> Result<Box<dyn Vm>, String> {
 impl Filter {
     fn of(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let module = Module::new(&Engine::default(), &bytes)
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let module =
+            Module::new(&Engine::default(), &bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let imports = module.imports().map(|import| import.name().to_owned()).collect();
         let functions = module.exports().filter(|export| matches!(export.ty(), ExternType::Func(_)));
         let exports = functions.map(|export| export.name().to_owned()).collect();
@@ -105,8 +103,7 @@ struct Within<'a> {
 
 impl<'a> Within<'a> {
     fn of(caller: Caller<'a, Host>) -> Result<Self, Error> {
-        let memory =
-            caller.get_export("memory").and_then(wasmi::Extern::into_memory).ok_or_else(no_memory)?;
+        let memory = caller.get_export("memory").and_then(wasmi::Extern::into_memory).ok_or_else(no_memory)?;
         Ok(Self { caller, memory })
     }
 }

@@ -4,20 +4,13 @@ use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Repo
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
 pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
-    Grant {
-        ratio: AdmitRatio::of(ratio, 1_000),
-        level_milli: level * 1_000,
-        burst: u32::MAX,
-        divisor: 1,
-        lease_ms,
-    }
+    Grant { ratio: AdmitRatio::of(ratio, 1_000), level_milli: level * 1_000, burst: u32::MAX, divisor: 1, lease_ms }
 }
 
 /// A reply to report `sequence`, in a fleet of this number of POPs.
 pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
     let grants = grants.into_iter().map(Allowance::Hot).collect();
-    Reply { sequence, pops, settled: Settled::All, grants, rules: vec![], pushed: vec![], ..Reply::default() }
-        .encode()
+    Reply { sequence, pops, settled: Settled::All, grants, rules: vec![], pushed: vec![], ..Reply::default() }.encode()
 }
 
 /// A header map in the ABI's form: a count, sizes, then names and values, each ended by NUL.

@@ -210,8 +210,7 @@ impl Worker {
 
     /// The rest of its end.
     pub(super) fn free(&mut self, id: u32) -> Result<(), Trap> {
-        let ended =
-            if self.has("proxy_on_delete") { self.call_for(id, "proxy_on_delete", &[id]) } else { Ok(None) };
+        let ended = if self.has("proxy_on_delete") { self.call_for(id, "proxy_on_delete", &[id]) } else { Ok(None) };
         self.host_mut().contexts.remove(&id);
         ended.map(drop)
     }
@@ -314,12 +313,7 @@ impl Worker {
     }
 
     /// A callback for `context`; what it returned, if anything.
-    pub(crate) fn call_for(
-        &mut self,
-        context: u32,
-        export: &'static str,
-        args: &[u32],
-    ) -> Result<Option<u32>, Trap> {
+    pub(crate) fn call_for(&mut self, context: u32, export: &'static str, args: &[u32]) -> Result<Option<u32>, Trap> {
         let request = (context != self.root).then_some(context);
         let host = self.host_mut();
         (host.callback, host.request) = (export, request);

@@ -100,9 +100,7 @@ pub fn foreseen(schedule: &Schedule, setup: &Setup) -> Vec<Apart> {
         let later = &schedule[i + 1..];
         let (who, is_end): (Who, fn(&Fault) -> bool) = match *fault {
             Fault::CutPop(pop, true) => (Who::Pop(pop), |fault| matches!(fault, Fault::CutPop(..))),
-            Fault::CutRegion(region, true) => {
-                (Who::Region(region), |fault| matches!(fault, Fault::CutRegion(..)))
-            }
+            Fault::CutRegion(region, true) => (Who::Region(region), |fault| matches!(fault, Fault::CutRegion(..))),
             _ => return None,
         };
         let (until, _) = later.iter().find(|(_, fault)| is_end(fault))?;

@@ -116,9 +116,8 @@ impl Penalty {
             let mut refused = 0;
             for logged in log.iter().filter(|logged| logged.pop == pop) {
                 let is_clean = spans.iter().any(|(from, to)| (*from..*to).contains(&logged.at));
-                let may_be_banned = bans
-                    .iter()
-                    .any(|ban| ban.from <= logged.at && logged.at < ban.until + late_ns(faults, setup));
+                let may_be_banned =
+                    bans.iter().any(|ban| ban.from <= logged.at && logged.at < ban.until + late_ns(faults, setup));
                 if logged.bans || !is_clean || may_be_banned {
                     refused = 0;
                 } else if !logged.passed {
@@ -126,8 +125,7 @@ impl Penalty {
                 }
                 let lost = if self.is_strict { 5 + log.len() / LOST_PARTS } else { 0 };
                 if refused > 2 * self.after + lost {
-                    let what =
-                        format!("POP {pop} refused {refused} times without a ban, {} earn one", self.after);
+                    let what = format!("POP {pop} refused {refused} times without a ban, {} earn one", self.after);
                     world.label.violated("penalty", logged.at, &what);
                 }
             }
@@ -197,8 +195,7 @@ fn are_over(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end:
 /// True if all of these are refused up to `by`, and some of them come after `late`.
 fn asks_in_vain(log: &[Logged], late: u64, by: u64) -> bool {
     let until_then = log.iter().take_while(|logged| logged.at <= by);
-    !until_then.clone().any(|logged| logged.passed)
-        && until_then.last().is_some_and(|logged| logged.at > late)
+    !until_then.clone().any(|logged| logged.passed) && until_then.last().is_some_and(|logged| logged.at > late)
 }
 
 /// The latest time at which a POP knows of a ban; `None` if it need not.
@@ -255,8 +252,7 @@ fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
 
 /// The number of bans of a world, as text.
 pub fn counted(world: &World, penalty: &Penalty) -> String {
-    let bans: Vec<_> =
-        (0..world.setup().keys).flat_map(|key| penalty.bans(key, &of_key(world, key))).collect();
+    let bans: Vec<_> = (0..world.setup().keys).flat_map(|key| penalty.bans(key, &of_key(world, key))).collect();
     format!("{} bans at {} POPs", bans.len(), world.setup().pops)
 }
 

@@ -25,8 +25,7 @@ pub type Bound = fn(Quota, &Sharing, Fleet) -> f64;
 #[allow(clippy::cast_precision_loss, reason = "a bound of some thousands")]
 pub fn bound(quota: Quota, sharing: &Sharing, fleet: Fleet) -> f64 {
     let pops = u32::try_from(fleet.pops).expect("few POPs");
-    let reach =
-        bound::FleetParameters { pops, interval_ns: fleet.reach_ns, trip_ns: 0, timeout_ns: 0, failures: 0 };
+    let reach = bound::FleetParameters { pops, interval_ns: fleet.reach_ns, trip_ns: 0, timeout_ns: 0, failures: 0 };
     bound::bound(quota, sharing, &reach) as f64
 }
 
@@ -59,12 +58,8 @@ impl Age {
         };
         let under_way_ns = self.late_ns.min(UNDER_WAY_NS);
         let silent_ns = self.late_ns.saturating_sub(under_way_ns + self.storeless_ns + self.alone_ns);
-        let times = [
-            (under_way_ns, UNDER_WAY_TIMES),
-            (silent_ns, 1.0),
-            (self.storeless_ns, share),
-            (self.alone_ns, alone),
-        ];
+        let times =
+            [(under_way_ns, UNDER_WAY_TIMES), (silent_ns, 1.0), (self.storeless_ns, share), (self.alone_ns, alone)];
         times.iter().map(|(ns, times)| *ns as f64 * times).sum()
     }
 }

@@ -114,11 +114,7 @@ impl Turn {
         let asked_later = after.clone().any(|logged| logged.at > by - setup.interval_ns);
         let tries = after.clone().filter(|logged| logged.at <= by).count();
         if asked_later && tries > 2 && !after.any(|logged| logged.passed && logged.at <= by) {
-            let what = format!(
-                "client {} is let through nowhere by then, after {} ms",
-                first.key,
-                self.at / 1_000_000
-            );
+            let what = format!("client {} is let through nowhere by then, after {} ms", first.key, self.at / 1_000_000);
             world.label.violated("quota", by, &what);
         }
     }
@@ -127,8 +123,7 @@ impl Turn {
 /// Takes the faults out under which a window has no exact count: if the store's clock steps, it ends at another
 /// time, and what the store loses is given again.
 pub(super) fn keep_the_stores_clock(faults: &mut Schedule) {
-    let moves =
-        |fault: &Fault| matches!(fault, Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed);
+    let moves = |fault: &Fault| matches!(fault, Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed);
     faults.retain(|(_, fault)| !moves(fault));
 }
 
@@ -140,8 +135,7 @@ fn on_hand(setup: &Setup, log: &[Logged], (from, to): (u64, u64), count: u64) ->
     for logged in log.iter().filter(|logged| (from..to).contains(&logged.at)) {
         *asked.entry((logged.pop, logged.at / news_ns)).or_default() += 1;
     }
-    let most =
-        |pop: usize| asked.range((pop, 0)..=(pop, u64::MAX)).map(|(_, asked)| *asked).max().unwrap_or(0);
+    let most = |pop: usize| asked.range((pop, 0)..=(pop, u64::MAX)).map(|(_, asked)| *asked).max().unwrap_or(0);
     (0..setup.pops).map(|pop| 2 * most(pop) + 2 * (count / AHEAD_PARTS).max(1)).sum()
 }
 
@@ -162,8 +156,7 @@ fn tally(log: &[Logged], (from, to): (u64, u64)) -> Tally {
 pub fn midnight(size: Size) -> Plan {
     let mut plan = Plan::of(size, 2 * MIDNIGHT_AT, traffic::even(2_000.0, size.pops));
     let options = r#""algorithm": "quota""#.into();
-    plan.setup.rules =
-        vec![RuleText { rate: format!("{ROW_COUNT}/day"), burst: 0, options, ..RuleText::default() }];
+    plan.setup.rules = vec![RuleText { rate: format!("{ROW_COUNT}/day"), burst: 0, options, ..RuleText::default() }];
     plan.setup.begins_us = MONTHS[0] * DAY_US - (WARM_UP_NS / 1_000 + MIDNIGHT_AT * 1_000_000);
     plan.setup.keeps_log = true;
     plan

@@ -15,8 +15,7 @@ const RATIO: f64 = 0.005;
 
 /// The admit ratio of a budget by the formula; none if it is 0 or 1, or if a part of the demand fades.
 pub(super) fn ratio(entry: &PlanEntry, account: &Account, terms: &GrantSettings) -> Option<f64> {
-    let fades =
-        account.replicas.iter().any(|replica| replica.age_us.saturating_mul(1_000) > terms.interval_ns);
+    let fades = account.replicas.iter().any(|replica| replica.age_us.saturating_mul(1_000) > terms.interval_ns);
     let asked = account.replicas.iter().filter(|replica| replica.demand.milli > 0);
     let pops: u32 = asked.map(|replica| replica.demand.askers).sum();
     if fades || pops <= 1 || !entry.sharing.floors.is_empty() {
@@ -43,8 +42,7 @@ pub(super) fn grants_are_by_the_formula(
     for (key, allowance) in report.keys.iter().zip(&reply.grants) {
         let Allowance::Hot(grant) = allowance else { continue };
         let rule = report.rules.get(usize::from(key.rule)).map(|rule| &rule.name);
-        let found =
-            ratios.iter().find(|(PlanEntry { id, .. }, _)| Some(&id.rule) == rule && id.value == key.value);
+        let found = ratios.iter().find(|(PlanEntry { id, .. }, _)| Some(&id.rule) == rule && id.value == key.value);
         let Some((entry, expected)) = found else { continue };
         let part = f64::from(grant.ratio.bits()) / f64::from(AdmitRatio::ONE.bits());
         if (part - expected).abs() > RATIO * expected {

@@ -69,8 +69,7 @@ pub fn strict(size: Size, seconds: i64) -> Plan {
 pub fn slow_strict(size: Size) -> Plan {
     let mut plan = Plan::of(size, SECONDS, traffic::even(60.0, size.pops));
     plan.faults = vec![steps(STEP_AT, 600)];
-    plan.setup.rules =
-        vec![RuleText { rate: "1/s".into(), burst: 600, ..RuleText::with(r#""strict": true"#) }];
+    plan.setup.rules = vec![RuleText { rate: "1/s".into(), burst: 600, ..RuleText::with(r#""strict": true"#) }];
     plan
 }
 

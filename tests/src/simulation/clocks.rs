@@ -21,17 +21,12 @@ impl Clock {
     /// A clock with an origin of its own that drifts by at most `drift_ppm_max`.
     pub fn random(drift_ppm_max: u32, rng: &mut Rng) -> Self {
         let most = i32::try_from(drift_ppm_max).unwrap_or(i32::MAX);
-        Self {
-            origin_ns: ORIGIN_NS_MIN + rng.u64(0..1 << 50),
-            drift_ppm: rng.i32(-most..=most),
-            offset_ns: 0,
-        }
+        Self { origin_ns: ORIGIN_NS_MIN + rng.u64(0..1 << 50), drift_ppm: rng.i32(-most..=most), offset_ns: 0 }
     }
 
     /// Its time when `now_ns` have truly passed.
     pub fn at(&self, now_ns: u64) -> Time {
-        let drifted =
-            i128::from(now_ns) * (PARTS_PER_MILLION + i128::from(self.drift_ppm)) / PARTS_PER_MILLION;
+        let drifted = i128::from(now_ns) * (PARTS_PER_MILLION + i128::from(self.drift_ppm)) / PARTS_PER_MILLION;
         let read = i128::from(self.origin_ns) + drifted + i128::from(self.offset_ns);
         Time::from_nanos(u64::try_from(read).unwrap_or(0))
     }

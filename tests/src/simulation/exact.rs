@@ -60,9 +60,7 @@ pub struct Figure {
 
 /// Ends the run if a figure of the trial is out of its limits.
 pub fn check(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking]) {
-    for Figure { what, admitted, ideally, limits: [least, most], few } in
-        figures(world, trial, faults, clients)
-    {
+    for Figure { what, admitted, ideally, limits: [least, most], few } in figures(world, trial, faults, clients) {
         if admitted < least * ideally - few || admitted > most * ideally + few {
             let what = format!(
                 "{what}: admitted {admitted} of {ideally:.0}, at least {least} of it, at most {most}, but for {few:.0}"
@@ -76,8 +74,7 @@ pub fn check(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking])
 pub fn figures(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking]) -> Vec<Figure> {
     let burst = world.setup().rules[0].burst;
     let beside_ideal = |what, limits, few| {
-        let (admitted, ideally) =
-            (whole(world, |sample| sample.tally.admitted), whole(world, |sample| sample.ideally));
+        let (admitted, ideally) = (whole(world, |sample| sample.tally.admitted), whole(world, |sample| sample.ideally));
         Figure { what, admitted, ideally, limits, few }
     };
     match trial {
@@ -95,8 +92,7 @@ pub fn figures(world: &World, trial: Trial, faults: &Schedule, clients: &[Asking
             let least = beside_ideal("a small burst", [least, f64::INFINITY], FEW);
             // Together POPs hold more than an ideal bucket can, but they admit no more than refills.
             let ideally = refills(world, (SETTLES_SECONDS * SECOND_NS, end(world) * SECOND_NS));
-            let most =
-                Figure { what: "beside what refills", ideally, limits: [0.0, SMALL_MOST], ..least.clone() };
+            let most = Figure { what: "beside what refills", ideally, limits: [0.0, SMALL_MOST], ..least.clone() };
             vec![least, most]
         }
         Trial::Pulses => vec![floor_in_pulses(world)],
@@ -140,9 +136,7 @@ fn share(world: &World, faults: &Schedule) -> Figure {
     let span @ (from, to) = (AGAIN_AT.1 + ALONE_NS + world.setup().recovery_ns(), *until);
     let here = (*region..pops).step_by(regions).count() as f64 / pops as f64;
     let of = |figure: fn(Tally) -> u64| {
-        world
-            .reference
-            .between(from.div_ceil(SECOND_NS), to / SECOND_NS, |sample| figure(sample.regions[*region]))
+        world.reference.between(from.div_ceil(SECOND_NS), to / SECOND_NS, |sample| figure(sample.regions[*region]))
     };
     let ideally = (refills(world, span) * here).min(of(|tally| tally.offered));
     Figure { what, admitted: of(|tally| tally.admitted), ideally, limits: SHARE, few: FEW + pops as f64 }

@@ -91,8 +91,7 @@ impl World {
         let mut report = Report::decode(report).expect("a good report");
         let account = self.reference.account(0, 0);
         let id = self.reference.id(0, 0);
-        let rule =
-            BudgetRule { name: id.rule.clone(), quota: account.quota, sharing: account.sharing.clone() };
+        let rule = BudgetRule { name: id.rule.clone(), quota: account.quota, sharing: account.sharing.clone() };
         lie.add_to(&mut report, call.id, &rule, &id.value);
         Some(report.encode())
     }
@@ -183,8 +182,7 @@ impl World {
             Question::Report(_, pending) => {
                 let Some(time) = time else { return Answer::Late(now_us) };
                 let pop = pending.pop();
-                let accounts =
-                    self.charge(now, time, &replica, pop, pending.entries()).into_iter().map(Ok).collect();
+                let accounts = self.charge(now, time, &replica, pop, pending.entries()).into_iter().map(Ok).collect();
                 let acquired = self.store.acquire(pop, pending.acquires(), time);
                 if let Some(what) = self.store.ends_early(pending.acquires(), &acquired) {
                     self.label.violated("I6", now.saturating_sub(WARM_UP_NS), &what);
@@ -241,13 +239,7 @@ impl World {
         accounts
     }
 
-    pub(super) fn store_answers(
-        &mut self,
-        now: u64,
-        asker: Asker,
-        question: &UnderWay,
-        answer: Option<Answer>,
-    ) {
+    pub(super) fn store_answers(&mut self, now: u64, asker: Asker, question: &UnderWay, answer: Option<Answer>) {
         let sync = &mut self.syncs[asker.sync];
         if !sync.is_up || sync.life != asker.life {
             return;
@@ -288,11 +280,7 @@ impl World {
     }
 
     /// The report that the store has answered, and the admit ratios that follow from its budgets.
-    fn divided(
-        &self,
-        question: &Question,
-        answer: Option<&Answer>,
-    ) -> Option<(Report, Vec<(PlanEntry, f64)>)> {
+    fn divided(&self, question: &Question, answer: Option<&Answer>) -> Option<(Report, Vec<(PlanEntry, f64)>)> {
         if !self.setup.is_accounted {
             return None;
         }

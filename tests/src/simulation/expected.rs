@@ -90,9 +90,7 @@ pub fn check_apart(world: &World, clients: &[Asking]) {
             let ideally = tokens(own.ideally);
             let [least, most] = match apart.who {
                 _ if account.sharing.strict => continue,
-                Who::Pop(_) => {
-                    [ALONE[0] * ideally - FEW * f64::from(cost), ALONE[1] * ideally + FEW * f64::from(cost)]
-                }
+                Who::Pop(_) => [ALONE[0] * ideally - FEW * f64::from(cost), ALONE[1] * ideally + FEW * f64::from(cost)],
                 Who::Region(_) if !shape.is_steady() => continue,
                 Who::Region(_) => {
                     let time = seconds(apart.span.1 - apart.span.0);
@@ -162,9 +160,7 @@ fn unreported(compared: &Compared, account: &Account, setup: &Setup) -> f64 {
 fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Setup) -> Option<String> {
     let part = match asking.shape {
         // A strict rule's requests wait for what others hold; an ideal limiter does not know how long.
-        Shape::Hopping { dwell_ns, .. } if account.sharing.strict => {
-            STRICT * after_a_acquire(dwell_ns, setup)
-        }
+        Shape::Hopping { dwell_ns, .. } if account.sharing.strict => STRICT * after_a_acquire(dwell_ns, setup),
         _ if account.sharing.strict => STRICT,
         Shape::Bursts { .. } => BURSTING,
         Shape::Jumping { .. } => JUMPING,
@@ -175,8 +171,7 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
     // Under a strict rule at most a burst is leased at a time, and a lease takes a round trip.
     let news = seconds(setup.interval_ns + setup.round_trip_ns());
     let leased = f64::from(account.quota.burst()) / news;
-    let most =
-        if account.sharing.strict { asked_up_to(leased, asking.shape, compared.span) } else { f64::INFINITY };
+    let most = if account.sharing.strict { asked_up_to(leased, asking.shape, compared.span) } else { f64::INFINITY };
     let cost = f64::from(asking.cost);
     let chance = match asking.shape {
         // When a rate has jumped down, its last cut is not made good by the end.
@@ -193,12 +188,7 @@ fn too_little(compared: &Compared, asking: Asking, account: &Account, setup: &Se
 }
 
 /// Region 0 gets what a bucket of its floor alone would give it.
-fn less_than_its_floor(
-    compared: &Compared,
-    shape: Shape,
-    account: &Account,
-    setup: &Setup,
-) -> Option<String> {
+fn less_than_its_floor(compared: &Compared, shape: Shape, account: &Account, setup: &Setup) -> Option<String> {
     let Shape::Floor { .. } = shape else { return None };
     let Tally { offered, admitted } = compared.region_0;
     // Until the loop has settled, a region is cut like any other.

@@ -50,11 +50,7 @@ pub type Schedule = Vec<(u64, Fault)>;
 pub fn failover(at: u64, gone_ns: u64, behind_ns: u64) -> Schedule {
     let back = at + gone_ns;
     // What the new one has was kept before the old one ended.
-    vec![
-        (at, Fault::StoreUp(false)),
-        (back, Fault::StoreLoses(gone_ns + behind_ns)),
-        (back, Fault::StoreUp(true)),
-    ]
+    vec![(at, Fault::StoreUp(false)), (back, Fault::StoreLoses(gone_ns + behind_ns)), (back, Fault::StoreUp(true))]
 }
 
 /// Within the first 38 s, POPs, regions and a weir-sync fail one after the other. Between the seconds of `worst`, the

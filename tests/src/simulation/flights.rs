@@ -52,8 +52,7 @@ pub fn used_by_one(world: &World) -> f64 {
 
 fn used_until(world: &World, end: u64) -> f64 {
     let begin = end - LOOK_NS;
-    let within =
-        |Lasting { span: (from, to), .. }: &Lasting| (*to).min(end).saturating_sub((*from).max(begin));
+    let within = |Lasting { span: (from, to), .. }: &Lasting| (*to).min(end).saturating_sub((*from).max(begin));
     let sum: u64 = world.lasting.iter().map(within).sum();
     sum as f64 / LOOK_NS as f64 / f64::from(LIMIT)
 }

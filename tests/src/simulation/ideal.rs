@@ -164,8 +164,7 @@ impl AtPops {
         // is answered.
         let is_cut = self.short_at.is_some_and(|at| at + AWAY_NS > now);
         let at_pop = &mut self.by_pop[pop];
-        let is_away =
-            |asked_at| asked_at + AWAY_NS < now || is_cut && asked_at + self.interval_ns < reported_at;
+        let is_away = |asked_at| asked_at + AWAY_NS < now || is_cut && asked_at + self.interval_ns < reported_at;
         if at_pop.asked_at.is_none_or(is_away) {
             *at_pop = AtPop { missing: at_pop.missing, came_at: now, ..AtPop::default() };
         }
@@ -182,13 +181,12 @@ impl AtPops {
         let has_grant = reported_at >= at_pop.came_at;
         if at_pop.holds.is_none() || has_grant && reported_at > at_pop.granted_at {
             let holds = if has_grant {
-                let askers =
-                    self.by_pop.iter().filter(|other| other.asked_at.is_some_and(|at| at + AWAY_NS > now));
+                let askers = self.by_pop.iter().filter(|other| other.asked_at.is_some_and(|at| at + AWAY_NS > now));
                 let pops = self.fan_out.min(u32::try_from(askers.count()).unwrap_or(u32::MAX));
                 // The part of what was asked for since it came that came before that report.
                 let since_ns = (now - at_pop.came_at).max(1);
-                let reported = u128::from(at_pop.asked) * u128::from(reported_at - at_pop.came_at)
-                    / u128::from(since_ns);
+                let reported =
+                    u128::from(at_pop.asked) * u128::from(reported_at - at_pop.came_at) / u128::from(since_ns);
                 self.part(quota, cost, pops, u64::try_from(reported).unwrap_or(u64::MAX))
             } else {
                 self.part(quota, cost, self.fan_out, 0)
@@ -212,8 +210,7 @@ impl AtPops {
     fn part(&self, quota: Quota, cost: u32, pops: u32, reported: u64) -> Quota {
         let most = u32::try_from((quota.fill_ns() - self.withheld_ns) / quota.token_ns()).unwrap_or(u32::MAX);
         let (rate, lump) = (likely(reported, SECOND_NS, 3), likely(reported, self.news_ns, 2));
-        let lump =
-            u32::try_from(lump).unwrap_or(u32::MAX).max(LUMP.min(quota.burst() / 4).max(1) * cost).min(most);
+        let lump = u32::try_from(lump).unwrap_or(u32::MAX).max(LUMP.min(quota.burst() / 4).max(1) * cost).min(most);
         let quickest = SECOND_NS / rate.saturating_mul(quota.token_ns()).max(1);
         let slowest = (self.news_ns / quota.token_ns()).max(1);
         let parts = (u64::from(pops) / UNEVEN).min(quickest).clamp(1, slowest);

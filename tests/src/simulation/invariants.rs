@@ -43,14 +43,7 @@ impl Label {
 /// I3: a POP's table has admitted at most burst + rate x t in any span, by the POP's clock as if it never jumped.
 /// The leases of a strict rule refill by the store's clock instead, and the fleet's bound of zero holds for each POP
 /// too.
-pub fn one_pop_keeps_the_quota(
-    label: &Label,
-    account: &mut Account,
-    pop: usize,
-    cost: u32,
-    local: u64,
-    now: u64,
-) {
+pub fn one_pop_keeps_the_quota(label: &Label, account: &mut Account, pop: usize, cost: u32, local: u64, now: u64) {
     if account.sharing.strict {
         return;
     }
@@ -116,9 +109,7 @@ pub fn nothing_is_forgotten(
     let cold: u64 = account.pops.iter().map(|pop| pop.cold).sum();
     let (admitted, lost) = (account.tally.admitted, account.lost);
     if reported + cold + lost < admitted {
-        let what = format!(
-            "{reported} reported of {admitted} admitted ({cold} cold, {lost} lost in crashes), {id:?}"
-        );
+        let what = format!("{reported} reported of {admitted} admitted ({cold} cold, {lost} lost in crashes), {id:?}");
         label.violated("I7", now, &what);
     }
     if let Some(what) = uncharged {

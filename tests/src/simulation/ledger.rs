@@ -116,17 +116,10 @@ impl Reported {
         let found = self.sources.iter().find_map(|(id, report)| {
             let record = charged.sources.get(id).map_or(0, |record| record.admitted);
             let is_silent = lost_at.is_some_and(|lost_at| report.reported_at <= lost_at);
-            (record < report.admitted && !report.is_excused && !is_silent).then_some((
-                id,
-                report.admitted,
-                record,
-            ))
+            (record < report.admitted && !report.is_excused && !is_silent).then_some((id, report.admitted, record))
         });
         found.map(|(id, reported, record)| {
-            format!(
-                "{} reported {reported} admitted in epoch {:#x}, on record are {record}",
-                id.pop, id.epoch
-            )
+            format!("{} reported {reported} admitted in epoch {:#x}, on record are {record}", id.pop, id.epoch)
         })
     }
 }

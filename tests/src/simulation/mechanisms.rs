@@ -109,12 +109,11 @@ pub fn strict_lease_ends(size: Size) -> Plan {
     let (near, far) = (plan.setup.near, plan.setup.far);
     // With slow links, what refills on the way to the others would hide as many tokens.
     let quick = Link { delay_ns: 1_000_000, jitter_ns: 0, loss: 0.0, duplication: 0.0 };
-    let links = |at, is_cut, near, far| {
-        [Fault::CutPop(0, is_cut), Fault::Near(near), Fault::Far(far)].map(|fault| (at, fault))
-    };
-    let rounds = (0..ROUNDS).map(|n| n * round).flat_map(|begin| {
-        [links(begin + cut, true, quick, quick), links(begin + healed, false, near, far)].concat()
-    });
+    let links =
+        |at, is_cut, near, far| [Fault::CutPop(0, is_cut), Fault::Near(near), Fault::Far(far)].map(|fault| (at, fault));
+    let rounds = (0..ROUNDS)
+        .map(|n| n * round)
+        .flat_map(|begin| [links(begin + cut, true, quick, quick), links(begin + healed, false, near, far)].concat());
     Plan { faults: rounds.collect(), ..plan }
 }
 

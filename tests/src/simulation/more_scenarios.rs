@@ -67,8 +67,7 @@ pub fn second_burst(world: &World) -> f64 {
 
 /// Many clients that exceed their quota, one after the other.
 pub fn reaction(size: Size, events: u32, is_rising: bool) -> Plan {
-    let traffic =
-        if is_rising { reaction::risers(events, size.pops) } else { reaction::newcomers(events, size.pops) };
+    let traffic = if is_rising { reaction::risers(events, size.pops) } else { reaction::newcomers(events, size.pops) };
     let plan = Plan::of(size, reaction::seconds(events, is_rising), traffic);
     let setup = Setup { keys: events, keeps_times: true, slots: 256, ..plan.setup };
     Plan { setup, ..plan }
@@ -164,10 +163,8 @@ pub fn stated_part(world: &World) -> f64 {
 pub fn region_cut_off(size: Size) -> Plan {
     let back = FAULT_AT + CUT_SECONDS;
     let mut plan = Plan::of(size, back + 100, traffic::even(500.0, size.pops));
-    plan.faults = vec![
-        (FAULT_AT * SECOND_NS, Fault::CutRegion(0, true)),
-        (back * SECOND_NS, Fault::CutRegion(0, false)),
-    ];
+    plan.faults =
+        vec![(FAULT_AT * SECOND_NS, Fault::CutRegion(0, true)), (back * SECOND_NS, Fault::CutRegion(0, false))];
     plan
 }
 

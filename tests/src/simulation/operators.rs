@@ -54,15 +54,12 @@ pub fn reset(size: Size) -> Plan {
 pub fn banned(size: Size) -> Plan {
     let last = size.pops - 1;
     let [banned, lifted] = BANNED_NS;
-    let asks = |is_there: fn(usize, usize) -> bool| {
-        traffic::at_pops(50.0, size.pops, move |pop| is_there(pop, last))
-    };
+    let asks = |is_there: fn(usize, usize) -> bool| traffic::at_pops(50.0, size.pops, move |pop| is_there(pop, last));
     let first = traffic::between(0, banned, asks(|pop, _| pop == 0));
     let others = traffic::between(banned + IN_FORCE_NS, lifted, asks(|pop, last| pop != 0 && pop != last));
     let free = traffic::between(lifted + IN_FORCE_NS, u64::MAX, asks(|pop, last| pop == last));
     let mut plan = Plan::of(size, 60, traffic::merged(vec![first, others, free]));
-    plan.setup.operator_actions =
-        vec![(banned, OperatorAction::Ban(BAN_MS)), (lifted, OperatorAction::Reset)];
+    plan.setup.operator_actions = vec![(banned, OperatorAction::Ban(BAN_MS)), (lifted, OperatorAction::Reset)];
     Plan { drain_seconds: 15, ..plan }
 }
 
@@ -86,8 +83,7 @@ pub fn before_and_after(world: &World) -> f64 {
 }
 
 fn passed(tallies: impl Iterator<Item = Tally>) -> f64 {
-    let sum =
-        |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);
+    let sum = |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);
     let (offered, admitted) = tallies.fold((0, 0), sum);
     admitted as f64 / offered as f64
 }

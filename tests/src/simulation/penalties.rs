@@ -41,8 +41,7 @@ pub fn after_the_ban(world: &World) -> f64 {
 }
 
 fn passed(tallies: impl Iterator<Item = Tally>) -> f64 {
-    let sum =
-        |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);
+    let sum = |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);
     let (offered, admitted) = tallies.fold((0, 0), sum);
     admitted as f64 / offered as f64
 }

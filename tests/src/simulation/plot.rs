@@ -128,11 +128,8 @@ impl Chart {
         }
         for second in steps(self.seconds()) {
             let x = self.x(second);
-            let _ = writeln!(
-                out,
-                r#"<text x="{x:.1}" y="{:.1}" text-anchor="middle">{second} s</text>"#,
-                bottom + 16.0
-            );
+            let _ =
+                writeln!(out, r#"<text x="{x:.1}" y="{:.1}" text-anchor="middle">{second} s</text>"#, bottom + 16.0);
         }
     }
 

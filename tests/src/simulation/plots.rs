@@ -105,9 +105,8 @@ impl Plot {
         let round_trip_ns = 2 * (setup.near.delay_ns + setup.far.delay_ns);
         let cut_ns = self.shaded.filter(|_| self.cut).map(|(from, to, _)| (ns(from), ns(to)));
         let is_cut = |arrival: &traffic::Arrival| {
-            cut_ns.is_some_and(|(from, to)| {
-                arrival.pop.is_multiple_of(setup.regions) && (from..to).contains(&arrival.at)
-            })
+            cut_ns
+                .is_some_and(|(from, to)| arrival.pop.is_multiple_of(setup.regions) && (from..to).contains(&arrival.at))
         };
         let line = |name, class, counts: &[u64]| Line { name, class, points: per_second(counts) };
         let lines = vec![

@@ -6,8 +6,8 @@ use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::CountedEvent;
 use weir_limiter::engine::{
-    Effect, Engine, HostRules, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState,
-    SyncCall, Unread, UpstreamResponse,
+    Effect, Engine, HostRules, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState, SyncCall,
+    Unread, UpstreamResponse,
 };
 use weir_limiter::sync::ACQUIRES_MAX;
 use weir_limiter::table::slot::Entry;
@@ -277,8 +277,7 @@ impl Pop {
 
     /// True if a worker banned a key since this was last asked.
     pub fn has_banned(&mut self) -> bool {
-        let events =
-            self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(CountedEvent::Banned));
+        let events = self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(CountedEvent::Banned));
         events.sum::<u32>() > 0
     }
 
@@ -408,10 +407,7 @@ impl Pop {
     /// Requests of `key` that wait to be decided.
     pub fn waiting(&self, key: u32) -> impl Iterator<Item = &Asked> {
         let calls = self.workers.iter().flat_map(|worker| worker.calls.values());
-        calls
-            .filter_map(|call| call.held.as_ref())
-            .map(|(asked, _)| asked)
-            .filter(move |asked| asked.key == key)
+        calls.filter_map(|call| call.held.as_ref()).map(|(asked, _)| asked).filter(move |asked| asked.key == key)
     }
 
     /// True if the maximum number of requests waits at `worker`.

@@ -104,8 +104,8 @@ impl Push {
         // without the store takes longest.
         let answer_ns = setup.store_timeout_ns + 2 * (setup.near.delay_ns + setup.near.jitter_ns);
         let first_ns = 2 * setup.interval_ns.max(answer_ns);
-        let lost = (0..LOST_FETCHES)
-            .map(|n| (first_ns << n.saturating_sub(1)).min(FETCH_NS_MAX) + 2 * setup.interval_ns);
+        let lost =
+            (0..LOST_FETCHES).map(|n| (first_ns << n.saturating_sub(1)).min(FETCH_NS_MAX) + 2 * setup.interval_ns);
         way.takes_ns(setup) + 2 * setup.interval_ns + lost.sum::<u64>()
     }
 
@@ -125,8 +125,7 @@ impl Push {
 
     /// The time of each POP's change, as text.
     pub fn counted(&self, world: &World) -> String {
-        let ms: Vec<_> =
-            world.took.iter().map(|took| (took.at.saturating_sub(self.at)) / 1_000_000).collect();
+        let ms: Vec<_> = world.took.iter().map(|took| (took.at.saturating_sub(self.at)) / 1_000_000).collect();
         format!("taken after {ms:?} ms")
     }
 

@@ -56,12 +56,9 @@ pub fn nested(size: Size, times: f64, of_network: u32, of_all: u32) -> Plan {
 /// Admissions of all clients together, as a part of those of ideal buckets.
 pub fn of_all(world: &World) -> f64 {
     let account = |(rule, _, account)| (rule == 0).then_some(account);
-    let sums = world.reference.accounts().filter_map(account).fold(
-        (0, 0),
-        |(admitted, ideally), account: &Account| {
-            (admitted + account.tally.admitted, ideally + account.ideally)
-        },
-    );
+    let sums = world.reference.accounts().filter_map(account).fold((0, 0), |(admitted, ideally), account: &Account| {
+        (admitted + account.tally.admitted, ideally + account.ideally)
+    });
     sums.0 as f64 / sums.1 as f64
 }
 

@@ -194,26 +194,12 @@ impl Sharing {
     }
 }
 
-fn rule(
-    name: &str,
-    path: Option<&'static str>,
-    per_second: f64,
-    burst: u32,
-    more: &str,
-    rng: &mut Rng,
-) -> RuleText {
+fn rule(name: &str, path: Option<&'static str>, per_second: f64, burst: u32, more: &str, rng: &mut Rng) -> RuleText {
     let is_strict = more.contains("strict");
     // A strict rule that may go on without its budget has no bound of zero.
     let when = if is_strict { "deny" } else { ["local", "share", "deny"][rng.usize(0..3)] };
     let options = format!(r#""on_sync_loss": "{when}"{more}"#);
-    RuleText {
-        name: name.into(),
-        path,
-        rate: format!("{per_second}/s"),
-        burst,
-        options,
-        ..RuleText::default()
-    }
+    RuleText { name: name.into(), path, rate: format!("{per_second}/s"), burst, options, ..RuleText::default() }
 }
 
 /// Between a POP and its weir-sync, and between that and the store: 5 to 800 ms there and back.
@@ -264,8 +250,7 @@ pub fn described(seed: u64) -> String {
         let _ = write!(text, "\n  tries {feature:?}");
     }
     for RuleText { name, path, rate, burst, options, .. } in rules {
-        let _ =
-            write!(text, "\n  {name}: {rate}, burst {burst}, path {}, {options}", path.unwrap_or(PATHS[0]));
+        let _ = write!(text, "\n  {name}: {rate}, burst {burst}, path {}, {options}", path.unwrap_or(PATHS[0]));
     }
     for (key, asking) in clients.iter().enumerate() {
         let _ = write!(text, "\n  client {key}: {asking:?}");

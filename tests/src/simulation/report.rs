@@ -52,15 +52,13 @@ fn notices_a_mechanism(label: &str) -> bool {
 /// Runs every scenario whose name in a fleet contains `filter`, and hands `print` each outcome in the
 /// table's order, and at last how many hold and fail. Returns how many fail.
 pub fn table(filter: &str, runs: Runs, print: impl Fn(&str) + Sync) -> usize {
-    let rows =
-        || SCENARIOS.iter().flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)));
+    let rows = || SCENARIOS.iter().flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)));
     let of_seed = |seed: u64| {
         let is_run = move |(scenario, size): &(&Scenario, Size)| {
             let label = scenario.label(*size);
             let is_long = LONG.iter().any(|name| scenario.name.starts_with(name));
             let is_small = size.pops <= runs.pops_max;
-            let is_first =
-                seed == runs.first && (is_small || !filter.is_empty() || notices_a_mechanism(&label));
+            let is_first = seed == runs.first && (is_small || !filter.is_empty() || notices_a_mechanism(&label));
             let is_quick = is_small && (!is_long || runs.pops_max > SMALL_POPS);
             (is_first || is_quick) && label.contains(filter)
         };
@@ -140,12 +138,9 @@ fn figure(value: f64) -> String {
 /// Runs `work` for all items on all cores, and `done` for each result in the items' order.
 fn in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync, done: impl Fn(&T, &R) + Sync) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let (next, state) =
-        (AtomicUsize::new(0), Mutex::new((0, items.iter().map(|_| None).collect::<Vec<_>>())));
+    let (next, state) = (AtomicUsize::new(0), Mutex::new((0, items.iter().map(|_| None).collect::<Vec<_>>())));
     let run = || {
-        while let Some((i, item)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?)))
-        {
+        while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
             let result = work(item);
             let mut state = state.lock().expect("no thread panics");
             state.1[i] = Some(result);

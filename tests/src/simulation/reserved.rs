@@ -71,10 +71,8 @@ impl World {
 
 fn plan(size: Size, cost: u32) -> Plan {
     let mut plan = Plan::of(size, SECONDS, traffic::even(ASKED, size.pops));
-    let options =
-        format!(r#""strict": true, "cost": {{"after": {{"header": "x-tokens"}}, "reserve": {RESERVE}}}"#);
-    plan.setup.rules =
-        vec![RuleText { rate: format!("{RATE}/s"), burst: BURST, options, ..RuleText::default() }];
+    let options = format!(r#""strict": true, "cost": {{"after": {{"header": "x-tokens"}}, "reserve": {RESERVE}}}"#);
+    plan.setup.rules = vec![RuleText { rate: format!("{RATE}/s"), burst: BURST, options, ..RuleText::default() }];
     plan.setup.ends = Some(Ends { lasts_ns: LASTS_NS, cost });
     // What comes back may be taken again: the accounts know of no such thing.
     plan.setup.is_accounted = false;

@@ -12,8 +12,7 @@ use super::settings::{at_one_pop, contended, far, replicas, slow_reports};
 use super::traffic;
 use super::world::World;
 use super::{
-    calendars, crowds, flights, floors, many, operators, penalties, pushes, quotas, reaction, reserved,
-    turns, windows,
+    calendars, crowds, flights, floors, many, operators, penalties, pushes, quotas, reaction, reserved, turns, windows,
 };
 
 const MINUTE: u64 = 60;
@@ -71,11 +70,8 @@ const JUMPING: &[Limit] = &[limit("ratio", ratio, 0.97, 1.01), BOUND];
 const JUMPING_WIDELY: &[Limit] = &[limit("ratio", ratio, 0.97, 1.03), BOUND];
 const COLD_BURST: &[Limit] =
     &[limit("since start", more::since_start, 0.99, 1.01), BOUND, limit("overshoot", overshoot, 0.0, 1e9)];
-const ATTACKER: &[Limit] = &[
-    limit("second burst", more::second_burst, 0.0, 0.5),
-    limit("since start", more::since_start, 0.0, 1.0),
-    BOUND,
-];
+const ATTACKER: &[Limit] =
+    &[limit("second burst", more::second_burst, 0.0, 0.5), limit("since start", more::since_start, 0.0, 1.0), BOUND];
 /// Three intervals and a round trip: without loss it takes two intervals, but one message in a hundred is lost, and
 /// its news comes an interval later. So the last hundredth of the events is up to an interval late; over 20 seeds
 /// 590 ms on average and 783 ms at most.
@@ -83,8 +79,7 @@ const REACTION: &[Limit] =
     &[limit("p99 ms", reaction::p99_ms, 0.0, 850.0), limit("events", reaction::events, 300.0, 1e9)];
 /// A POP thins by ratios of half a second ago, so if a floor is asked for at just its rate, others get its last
 /// hundredths: 0.980 to 1.04 over 20 seeds.
-const FLOOR: &[Limit] =
-    &[limit("of its floor", floors::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
+const FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
 /// With so few requests, some come just after another region's.
 const SLOW_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.75, 1.25), BOUND];
 const SMALL_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e9), BOUND];
@@ -95,35 +90,25 @@ const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio
 const CROWDED: &[Limit] = &[limit("ratio", quotas::of_all, 0.5, 1.0)];
 const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 1.0, 1.0)];
 /// One exchange in 50 is lost, and two in a row once in 2,500.
-const STRICT_LOSSES: &[Limit] =
-    &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.998, 1.0)];
+const STRICT_LOSSES: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.998, 1.0)];
 /// Where answers take more than three eighths of the time-out, none is made again.
-const STRICT_FAR_LOSSES: &[Limit] =
-    &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.97, 1.0)];
+const STRICT_FAR_LOSSES: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.97, 1.0)];
 /// At 330 POPs one request in 6,000 is refused as a window ends; the reason is not known yet.
-const STRICT_BELOW: &[Limit] =
-    &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.999, 1.0)];
+const STRICT_BELOW: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.999, 1.0)];
 /// At 330 POPs each gets some request in 0.7 s, and whether it passes is as good as drawn by lot: a budget's level
 /// swings by the root of L x H, ten tokens. So what is admitted in a span is uncertain by three times the root of two
 /// of that, 42 tokens: half of the tolerance over 90 s, and too much for 30 s.
-const HEALS: &[Limit] =
-    &[limit("ratio", ratio, 0.99, 1.01), limit("at last", more::at_last, 0.99, 1.01), BOUND];
+const HEALS: &[Limit] = &[limit("ratio", ratio, 0.99, 1.01), limit("at last", more::at_last, 0.99, 1.01), BOUND];
 const FLUSHED: &[Limit] =
     &[limit("at last", more::at_last, 0.99, 1.01), limit("stated part", more::stated_part, 0.0, 1.0), BOUND];
-const CUT_OFF: &[Limit] = &[
-    limit("of its share", more::of_share, 0.9, 1.1),
-    limit("since start", more::since_start, 0.99, 1.01),
-    BOUND,
-];
+const CUT_OFF: &[Limit] =
+    &[limit("of its share", more::of_share, 0.9, 1.1), limit("since start", more::since_start, 0.99, 1.01), BOUND];
 const FAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.03), BOUND];
 const OVERTAKEN: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
 const LEASE: &[Limit] = &[limit("of its own quota", mechanisms::own_quota, 0.98, 1.01), BOUND];
 const OWN_BURSTS: &[Limit] = &[limit("of its own bursts", mechanisms::own_bursts, 0.99, 1.0), BOUND];
-const BUNCH: &[Limit] = &[
-    limit("after a bunch", mechanisms::after_a_bunch, 0.985, 1.01),
-    limit("ratio", ratio, 0.99, 1.002),
-    BOUND,
-];
+const BUNCH: &[Limit] =
+    &[limit("after a bunch", mechanisms::after_a_bunch, 0.985, 1.01), limit("ratio", ratio, 0.99, 1.002), BOUND];
 /// A burst of a twentieth of a second is less than what is under way: what was lent last is not paid back yet.
 const SMALL_BURST: &[Limit] = &[limit("ratio", ratio, 0.98, 1.03), BOUND];
 const NESTED: &[Limit] = &[limit("ratio", quotas::of_all, 0.98, 1.02), BOUND];
@@ -166,8 +151,7 @@ const LOGS: &[Limit] = &[
     limit("used by all", windows::used_by_all, 0.85, 1.0),
     limit("used by one", windows::used_by_one, 0.85, 1.0),
 ];
-const RESERVED: &[Limit] =
-    &[limit("above it", reserved::above, 0.0, 0.0), limit("used", reserved::used, 0.9, 1.05)];
+const RESERVED: &[Limit] = &[limit("above it", reserved::above, 0.0, 0.0), limit("used", reserved::used, 0.9, 1.05)];
 const DEBTS: &[Limit] =
     &[limit("used", reserved::used, 0.9, 1.12), limit("used in all", reserved::used_in_all, 0.9, 1.03)];
 /// A place that becomes free where no request waits for it goes elsewhere with the next report, a quarter of a second
@@ -244,8 +228,7 @@ const SMALL_BURSTS: &[Limit] = &[limit("ratio", ratio, 0.99, 1.06), BOUND];
 const DEAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.02), BOUND];
 /// An ideal bucket that waits for an expensive request is full at times; the fleet gives out what it then loses.
 /// One expensive request more or less is nearly a hundredth of the run: over 20 seeds 0.967 at least.
-const MIXED: &[Limit] =
-    &[limit("ratio", ratio, 0.96, 1.05), limit("since start", more::since_start, 0.0, 1.0), BOUND];
+const MIXED: &[Limit] = &[limit("ratio", ratio, 0.96, 1.05), limit("since start", more::since_start, 0.0, 1.0), BOUND];
 const DEAR_AT_ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
 /// A burst at most, either way.
 const STEPS: &[Limit] = &[limit("bursts beyond", clock_steps::bursts_beyond, -1.0, 1.0), BOUND];
@@ -302,9 +285,7 @@ pub const SCENARIOS: &[Scenario] = &[
     in_fleets(LARGE, "jumping 1x to 50x every 2.618 s", JUMPING_WIDELY, |s| jumping(s, 2_618)),
     plain("cold burst at every POP", COLD_BURST, more::cold_burst),
     plain("attacker bursts, rests, returns", ATTACKER, more::attacker),
-    plain("a burst everywhere, then even 0.9x", HONEST, |s| {
-        lumps::burst_then(s, traffic::even(90.0, s.pops))
-    }),
+    plain("a burst everywhere, then even 0.9x", HONEST, |s| lumps::burst_then(s, traffic::even(90.0, s.pops))),
     in_fleets(SMALL, "a burst everywhere, then Zipf 0.9x", HONEST, burst_then_zipf),
     in_fleets(LARGE, "a burst everywhere, then Zipf 0.9x", HONEST_WIDELY, burst_then_zipf),
     plain("5 a POP every 30 s over 0.9x", SMALL_BURSTS, lumps::small_bursts),
@@ -323,9 +304,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),
     plain("strict, one burst everywhere", STRICT, more::strict_burst),
     in_fleets(SMALL, "strict, a burst at one POP", STRICT_BURST, |s| more::strict_burst_at_one_pop(s, 1)),
-    in_fleets(SMALL, "strict, a burst at one POP, 4 workers", STRICT_BURST, |s| {
-        more::strict_burst_at_one_pop(s, 4)
-    }),
+    in_fleets(SMALL, "strict, a burst at one POP, 4 workers", STRICT_BURST, |s| more::strict_burst_at_one_pop(s, 4)),
     plain("strict under loss, crash, partition", STRICT, more::strict_faults),
     plain("strict, a lease ends unreported", STRICT, mechanisms::strict_lease_ends),
     in_fleets(SMALLEST, "more keys than places in a slot", CROWDED, mechanisms::crowded_slot),
@@ -334,12 +313,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("store fails over", HEALS, |s| more::store_fails_over(s, 500 * MS)),
     plain("store fails over, 3 s behind", HEALS, |s| more::store_fails_over(s, 3 * SECOND_NS)),
     plain("store is flushed", FLUSHED, |s| more::store_loses(s, Fault::StoreFlushed)),
-    plain("clocks of half of the POPs 5 min back, 0.9x", BELOW, |s| {
-        clock_steps::of_half_of_the_pops(s, 90.0)
-    }),
-    plain("clocks of half of the POPs 5 min back, 5x", CONTENDED, |s| {
-        clock_steps::of_half_of_the_pops(s, 500.0)
-    }),
+    plain("clocks of half of the POPs 5 min back, 0.9x", BELOW, |s| clock_steps::of_half_of_the_pops(s, 90.0)),
+    plain("clocks of half of the POPs 5 min back, 5x", CONTENDED, |s| clock_steps::of_half_of_the_pops(s, 500.0)),
     plain("store's clock 30 s back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -30)),
     plain("store's clock 30 s back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -30)),
     plain("store's clock 30 s forward, then 3x", STEPS, |s| clock_steps::below_then_above(s, 30)),
@@ -362,9 +337,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("10/s, burst 20, 3x", CONTENDED_FAR, |s| contended(s, 10, 20, 3.0, 240)),
     plain("2,000/s, burst 200, 1.5x", CONTENDED_FAR, |s| contended(s, 2_000, 200, 1.5, 30)),
     plain("store 800 ms away, 3x", CONTENDED_FAR, |s| far(contended(s, 100, 100, 3.0, 120), 800 * MS)),
-    plain("store 400 ms away, burst of 10 s, 2x", CONTENDED_FAR, |s| {
-        far(contended(s, 100, 1_000, 2.0, 120), 400 * MS)
-    }),
+    plain("store 400 ms away, burst of 10 s, 2x", CONTENDED_FAR, |s| far(contended(s, 100, 1_000, 2.0, 120), 400 * MS)),
     plain("burst 5, 1.5x", SMALL_BURST, quotas::small_burst),
     plain("burst 5, hopping every 0.7 s, 3x", SMALL_BURST, quotas::small_burst_moving),
     plain("three nested rules, the narrowest", NESTED, |s| quotas::nested(s, 3.0, 400, 1_000)),
@@ -392,9 +365,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("strict 0.3x, exchanges are lost", STRICT_LOSSES, |s| more::strict_below(s, 76 * MS)),
     plain("strict 0.3x, likewise, store 400 ms away", STRICT_FAR_LOSSES, |s| more::strict_below(s, 400 * MS)),
     plain("strict windows of a second, 0.3x", STRICT_BURST, |s| windows::below(s, "fixed_window")),
-    plain("strict windows of a second that slide, 0.3x", STRICT_BELOW, |s| {
-        windows::below(s, "sliding_window")
-    }),
+    plain("strict windows of a second that slide, 0.3x", STRICT_BELOW, |s| windows::below(s, "sliding_window")),
     plain("strict windows under loss, crash, partition", FIXED_WINDOWS, windows::fixed),
     plain("strict windows that slide, likewise", SLIDING_WINDOWS, windows::sliding),
     plain("strict logs, likewise", LOGS, windows::log),

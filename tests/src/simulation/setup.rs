@@ -37,14 +37,7 @@ pub struct RuleText {
 impl Default for RuleText {
     /// The design's: 100/s, burst 100, for every request.
     fn default() -> Self {
-        Self {
-            name: "r0".into(),
-            path: None,
-            rate: "100/s".into(),
-            burst: 100,
-            bits: 32,
-            options: String::new(),
-        }
+        Self { name: "r0".into(), path: None, rate: "100/s".into(), burst: 100, bits: 32, options: String::new() }
     }
 }
 
@@ -217,8 +210,7 @@ impl Setup {
 
     /// The rules that POPs may report: their own, and those that are put.
     pub fn known_rules(&self) -> Result<Vec<KnownRule>, String> {
-        let sets =
-            self.puts.iter().map(|(_, rules)| Self { rules: rules.clone(), ..self.clone() }.rule_set());
+        let sets = self.puts.iter().map(|(_, rules)| Self { rules: rules.clone(), ..self.clone() }.rule_set());
         let sets: Result<Vec<_>, _> = sets.chain([self.rule_set()]).collect();
         Ok(sets?.iter().flat_map(|rules| known_rules(rules)).collect())
     }

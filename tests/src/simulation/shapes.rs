@@ -129,15 +129,9 @@ impl Shape {
             Self::OnePop { rate, pop } => Self::OnePop { rate: rate * times, pop },
             Self::Leaving { rate, pop, at } => Self::Leaving { rate: rate * times, pop, at },
             Self::Hopping { rate, dwell_ns } => Self::Hopping { rate: rate * times, dwell_ns },
-            Self::Jumping { low, high, half_ns } => {
-                Self::Jumping { low: low * times, high: high * times, half_ns }
-            }
-            Self::Floor { asks, flood, regions } => {
-                Self::Floor { asks: asks * times, flood: flood * times, regions }
-            }
-            Self::Pulses { asks, flood, regions } => {
-                Self::Pulses { asks: asks * times, flood: flood * times, regions }
-            }
+            Self::Jumping { low, high, half_ns } => Self::Jumping { low: low * times, high: high * times, half_ns },
+            Self::Floor { asks, flood, regions } => Self::Floor { asks: asks * times, flood: flood * times, regions },
+            Self::Pulses { asks, flood, regions } => Self::Pulses { asks: asks * times, flood: flood * times, regions },
             Self::Visiting { rate, region, regions, span } => {
                 Self::Visiting { rate: rate * times, region, regions, span }
             }
@@ -159,11 +153,9 @@ impl Shape {
             3..5 => Self::Steady { rate: asked, is_zipf: true },
             5 => Self::OnePop { rate: asked, pop: rng.usize(0..pops) },
             6 => Self::Hopping { rate: asked, dwell_ns: time_ns(SECOND_NS / 10, 5 * SECOND_NS, rng) },
-            7 | 8 => Self::Jumping {
-                low: asked / 20.0,
-                high: asked,
-                half_ns: time_ns(SECOND_NS / 5, 4 * SECOND_NS, rng),
-            },
+            7 | 8 => {
+                Self::Jumping { low: asked / 20.0, high: asked, half_ns: time_ns(SECOND_NS / 5, 4 * SECOND_NS, rng) }
+            }
             _ => {
                 let each = rng.usize(1..=burst as usize);
                 let least_s = (each * pops) as f64 / most;
@@ -223,9 +215,7 @@ impl Shape {
             Self::Steady { rate, is_zipf: false } => traffic::even(rate, pops),
             Self::Steady { rate, is_zipf: true } => traffic::zipf(rate, pops),
             Self::OnePop { rate, pop } => traffic::poisson(rate, move |_, _| pop),
-            Self::Leaving { rate, pop, at } => {
-                traffic::between(0, at, traffic::poisson(rate, move |_, _| pop))
-            }
+            Self::Leaving { rate, pop, at } => traffic::between(0, at, traffic::poisson(rate, move |_, _| pop)),
             Self::Hopping { rate, dwell_ns } => traffic::hopping(rate, pops, dwell_ns),
             Self::Jumping { low, high, half_ns } => traffic::jumping(low, high, half_ns, pops),
             Self::Floor { asks, flood, regions } => traffic::merged(vec![
@@ -241,8 +231,7 @@ impl Shape {
             Self::Visiting { rate, region, regions, span: (from, to) } => {
                 let there = traffic::at_pops(rate, pops, move |pop| pop % regions == region);
                 let visiting = traffic::between(0, to, traffic::when(there, move |at| at >= from));
-                let everywhere =
-                    traffic::when(traffic::even(rate, pops), move |at| !(from..to).contains(&at));
+                let everywhere = traffic::when(traffic::even(rate, pops), move |at| !(from..to).contains(&at));
                 traffic::merged(vec![everywhere, visiting])
             }
             Self::Returning { rate, pop, round, leaves, comes, each } => {

@@ -181,22 +181,17 @@ impl Store {
     /// Acquires tokens of strict budgets, for `pop`.
     pub fn acquire(&mut self, pop: &str, acquires: &[AcquireRequest], time: StoreTime) -> Vec<AcquireResult> {
         let escrows = &mut self.state.escrows;
-        let mut acquire_on = |acquire: &AcquireRequest| {
-            escrows.entry(acquire.escrow()).or_default().acquire(time, pop, acquire)
-        };
+        let mut acquire_on =
+            |acquire: &AcquireRequest| escrows.entry(acquire.escrow()).or_default().acquire(time, pop, acquire);
         let answers: Vec<_> = acquires.iter().map(&mut acquire_on).collect();
-        self.turns.extend(
-            acquires.iter().zip(&answers).flat_map(|(acquire, acquired)| Turn::given(acquire, acquired)),
-        );
+        self.turns.extend(acquires.iter().zip(&answers).flat_map(|(acquire, acquired)| Turn::given(acquire, acquired)));
         answers
     }
 
     /// A lease of a token bucket that ends for the budget before it ends at a POP whose clock is slower by a 64th.
     pub fn ends_early(&self, acquires: &[AcquireRequest], answers: &[AcquireResult]) -> Option<String> {
-        let mut of_buckets = acquires
-            .iter()
-            .zip(answers)
-            .filter(|(acquire, _)| acquire.refill_policy == RefillPolicy::Continuous);
+        let mut of_buckets =
+            acquires.iter().zip(answers).filter(|(acquire, _)| acquire.refill_policy == RefillPolicy::Continuous);
         of_buckets.find_map(|(acquire, acquired)| {
             // What got nothing has no lease that could end.
             let leases = acquired.leases.iter().filter(|leased| leased.charged > 0);

@@ -74,11 +74,9 @@ fn change(fault: &Fault, setup: &Setup) -> Change {
         Fault::SyncCrash(sync) => (true, (7, sync)),
         Fault::SyncStart(sync) => (false, (7, sync)),
         Fault::Silence(_, ns) => return Change::Lasts(ns),
-        Fault::PopClock(..)
-        | Fault::StoreClock(_)
-        | Fault::StoreLoses(_)
-        | Fault::StoreFlushed
-        | Fault::Reload(_) => return Change::Lasts(0),
+        Fault::PopClock(..) | Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed | Fault::Reload(_) => {
+            return Change::Lasts(0);
+        }
     };
     if is_broken { Change::Breaks(what) } else { Change::Heals(what) }
 }
@@ -157,10 +155,8 @@ impl Stretch {
         let (least, most) = (Ideal::new(least).with_buckets_at_pops(at_pops), Ideal::new(most));
         let begun = |account: &mut Account| {
             let overdrawn = account.overdrawn(now);
-            account.overdrawn_of_stretch =
-                Overdrawn::new(overdrawn, account.rate(), now + setup.settling_ns());
-            let floor =
-                floor_of(account.quota, &account.sharing).map(|floor| within(floor, account.quota, setup));
+            account.overdrawn_of_stretch = Overdrawn::new(overdrawn, account.rate(), now + setup.settling_ns());
+            let floor = floor_of(account.quota, &account.sharing).map(|floor| within(floor, account.quota, setup));
             let floor = floor.map(|quota| (quota, Meter::empty(quota, now)));
             Begun {
                 tally: account.tally,
@@ -201,8 +197,7 @@ impl Stretch {
 
     /// The comparison at its end, at `now`, under `rule`.
     pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
-        let Begun { tally, region_0, by_floor, unreported, was_known, owed_ns, known_ns, .. } =
-            self.rules[rule];
+        let Begun { tally, region_0, by_floor, unreported, was_known, owed_ns, known_ns, .. } = self.rules[rule];
         // What was owed beyond what is known is paid back once nothing more is known to be owed.
         let owed_more_ns = owed_ns.saturating_sub(known_ns.max(now - self.begin));
         let lacks_ns = self.least.deficit_ns(rule, now).saturating_sub(owed_more_ns);

@@ -88,8 +88,7 @@ impl Naive {
         }
         let (window, elapsed) = (at / length_ns, at % length_ns);
         let count = |window: u64| i128::from(self.counts.get(&window).copied().unwrap_or(0));
-        let before =
-            if kind == Kind::Sliding { count(window - 1) * i128::from(length_ns - elapsed) } else { 0 };
+        let before = if kind == Kind::Sliding { count(window - 1) * i128::from(length_ns - elapsed) } else { 0 };
         let above = before + (count(window) - i128::from(limit)) * i128::from(length_ns);
         above as f64 / length_ns as f64
     }

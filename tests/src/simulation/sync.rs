@@ -107,17 +107,10 @@ pub struct Sync {
 
 impl Sync {
     /// Weir-sync `number` of a region.
-    pub fn new(
-        region: usize,
-        number: usize,
-        clock: Clock,
-        setup: &Setup,
-        known_rules: Vec<KnownRule>,
-    ) -> Self {
+    pub fn new(region: usize, number: usize, clock: Clock, setup: &Setup, known_rules: Vec<KnownRule>) -> Self {
         let (replicas, terms) = (setup.syncs_per_region, setup.terms);
         let wall = WallClock::beginning(setup.begins_us);
-        let replica =
-            if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{number}") };
+        let replica = if replicas == 1 { format!("region-{region}") } else { format!("region-{region}/{number}") };
         let (hub, link) = (hub(&replica, terms, &known_rules), Link::default());
         Self {
             region,
@@ -233,9 +226,7 @@ impl Sync {
                 }
             }
             (Question::Look(look), Some(Answer::Look(accounts))) => self.hub.looked(time, look, accounts),
-            (Question::Rules(call), Some(Answer::Rules(RuleSet { document, .. })))
-                if !document.is_empty() =>
-            {
+            (Question::Rules(call), Some(Answer::Rules(RuleSet { document, .. }))) if !document.is_empty() => {
                 return Next::Reply(call, document.to_vec(), false);
             }
             (Question::Forget(id), Some(Answer::Forget)) => {

@@ -85,9 +85,7 @@ impl Trial {
             },
             10 => match rng.u8(0..6) {
                 0 | 1 => Some(Self::Cold),
-                2 | 3 if setup.rules.len() == 1 && setup.keys == 3 && sharing == Sharing::Plain => {
-                    Some(Self::Nested)
-                }
+                2 | 3 if setup.rules.len() == 1 && setup.keys == 3 && sharing == Sharing::Plain => Some(Self::Nested),
                 2 | 3 => Some(Self::Replicas),
                 _ => None,
             },
@@ -105,9 +103,7 @@ impl Trial {
             Self::SmallBurst | Self::Pulses => STEADY_SECONDS,
             Self::LeasesEnd => LEASES_SECONDS,
             Self::AloneAgain => AGAIN_AT.1 / SECOND_NS + ALONE_SECONDS + 6,
-            Self::Reloaded | Self::ClockSteps | Self::Hoards | Self::Cold | Self::Nested | Self::Replicas => {
-                0
-            }
+            Self::Reloaded | Self::ClockSteps | Self::Hoards | Self::Cold | Self::Nested | Self::Replicas => 0,
         }
     }
 
@@ -123,10 +119,8 @@ impl Trial {
     ) -> Schedule {
         let pop = rng.usize(0..setup.pops);
         let begin = rng.u64(3 * SECOND_NS..6 * SECOND_NS);
-        let steady = |rng: &mut Rng| Shape::Steady {
-            rate: (rate * log_uniform(1.5, 10.0, rng)).min(most),
-            is_zipf: rng.bool(),
-        };
+        let steady =
+            |rng: &mut Rng| Shape::Steady { rate: (rate * log_uniform(1.5, 10.0, rng)).min(most), is_zipf: rng.bool() };
         let of = Of { rate, burst, most, pop, begin, until };
         match self {
             Self::PopAlone => {
@@ -211,8 +205,7 @@ impl Trial {
                 let mut hop = begin / dwell_ns;
                 while (hop + 7) * dwell_ns < until {
                     let pop = usize::try_from(hop).expect("few hops") % setup.pops;
-                    faults
-                        .push(((hop + 1) * dwell_ns - rng.u64(1..SECOND_NS / 10), Fault::CutPop(pop, true)));
+                    faults.push(((hop + 1) * dwell_ns - rng.u64(1..SECOND_NS / 10), Fault::CutPop(pop, true)));
                     faults.push(((hop + 4) * dwell_ns, Fault::CutPop(pop, false)));
                     hop += 7;
                 }

@@ -66,8 +66,7 @@ impl World {
         let ahead_us = u64::try_from(by_us).unwrap_or(0);
         let is_seen = ahead_us > SEEN_US && self.syncs.iter().all(Sync::knows_the_stores_clock);
         if is_seen {
-            for (rule, key) in self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect::<Vec<_>>()
-            {
+            for (rule, key) in self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect::<Vec<_>>() {
                 let dropped_ns = self.store.dropped_ns(&self.reference.id(rule, key), now);
                 self.reference.account_mut(rule, key).is_forgiven(dropped_ns, since);
             }
@@ -106,8 +105,7 @@ impl World {
         let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
         for (rule, key) in named {
             let id = self.reference.id(rule, key);
-            let reported =
-                self.store.reported(&id).map_or(0, |reported| reported.of_pop(&self.pops[pop].name));
+            let reported = self.store.reported(&id).map_or(0, |reported| reported.of_pop(&self.pops[pop].name));
             let account = self.reference.account_mut(rule, key);
             let at_pop = &mut account.pops[pop];
             at_pop.meter = super::account::Meter::default();

@@ -81,9 +81,7 @@ pub fn in_trouble(size: Size) -> Plan {
 pub fn above_at_the_store(world: &World) -> f64 {
     let (mut over, mut above) = (0_u64, 0_u64);
     for turn in &world.store.turns {
-        above = above
-            .max(over.saturating_sub(turn.begins))
-            .max((turn.ends - turn.drawn_at).saturating_sub(PLACES_NS));
+        above = above.max(over.saturating_sub(turn.begins)).max((turn.ends - turn.drawn_at).saturating_sub(PLACES_NS));
         over = turn.ends;
     }
     turns_in(above)

@@ -252,8 +252,7 @@ impl World {
         let withheld = self.reference.withheld();
         let at_pops = |rule: usize, key| {
             // A strict rule's bucket holds what was leased.
-            let missing =
-                |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
+            let missing = |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
             let missing = pops.iter_mut().map(missing).collect();
             AtPops::new(missing, withheld[rule].unwrap_or(0), news)
         };
@@ -288,10 +287,8 @@ impl World {
                     unreported = unreported.saturating_sub(admitted.saturating_sub(reported));
                     uncharged += self.store.uncharged_of(&id, &source, admitted, confirmed);
                 }
-                let waiting =
-                    pop.waiting(key).filter(|asked| self.rules_of[usize::from(asked.path)].contains(&rule));
-                undecided +=
-                    waiting.map(|asked| u64::from(self.reference.cost(rule, asked.cost))).sum::<u64>();
+                let waiting = pop.waiting(key).filter(|asked| self.rules_of[usize::from(asked.path)].contains(&rule));
+                undecided += waiting.map(|asked| u64::from(self.reference.cost(rule, asked.cost))).sum::<u64>();
             }
             let account = self.reference.account_mut(rule, key);
             (account.unreported, account.undecided) = (unreported, undecided);
@@ -398,8 +395,7 @@ impl World {
                 continue;
             }
             if is_late {
-                for (pop, age) in ages.iter().enumerate().filter_map(|(pop, age)| Some((pop, age.as_ref()?)))
-                {
+                for (pop, age) in ages.iter().enumerate().filter_map(|(pop, age)| Some((pop, age.as_ref()?))) {
                     account.lend_to(pop, age.lent_ns(self.on_sync_loss[rule], self.setup.pops));
                 }
             } else {
@@ -453,8 +449,7 @@ impl World {
         let Setup { pops, regions, .. } = self.setup;
         match who {
             Who::Pop(pop) => {
-                let (missing, withheld_ns) =
-                    (self.pops[pop].missing(0, key, now), self.reference.withheld()[0]);
+                let (missing, withheld_ns) = (self.pops[pop].missing(0, key, now), self.reference.withheld()[0]);
                 Own::of_pop(quota, missing, withheld_ns.unwrap_or(0), self.on_sync_loss[0], pops)
             }
             Who::Region(region) => {

@@ -21,8 +21,7 @@ const EXPIRES_US: u64 = 2 * SECOND_US;
 /// Time that an acquire waits for its answer.
 const TIMEOUT_US: u64 = SECOND_US;
 const POPS: usize = 3;
-const RULES: &[u8] =
-    br#"{"rules": [{"name": "jobs", "key": ["client_address"], "algorithm": "concurrency", "limit": 4,
+const RULES: &[u8] = br#"{"rules": [{"name": "jobs", "key": ["client_address"], "algorithm": "concurrency", "limit": 4,
     "expires_after_s": 2, "strict": true}], "sync": {"cluster": "c"}}"#;
 
 /// A POP of two workers, which share a table.
@@ -147,16 +146,7 @@ impl World {
         let [there_us, back_us] = trip_us;
         let (arrives_us, answered_us) = (self.us + there_us, self.us + there_us + back_us);
         let made_us = self.us;
-        self.messages.push(Message {
-            pop,
-            worker,
-            is_acquire,
-            report,
-            made_us,
-            arrives_us,
-            answered_us,
-            answer: None,
-        });
+        self.messages.push(Message { pop, worker, is_acquire, report, made_us, arrives_us, answered_us, answer: None });
     }
 
     /// One of the requests of a POP ends, if it has any.
@@ -178,8 +168,7 @@ impl World {
         self.pops[pop] = Pop::new(pop, self.tables);
         self.flights.retain(|flight| flight.pop != pop);
         // Its messages still arrive; the replies reach nobody.
-        for message in self.messages.extract_if(.., |message| message.pop == pop && message.answer.is_none())
-        {
+        for message in self.messages.extract_if(.., |message| message.pop == pop && message.answer.is_none()) {
             answer(&mut self.escrow, &message.report, ESCROW_US | self.us);
         }
         self.messages.retain(|message| message.pop != pop);

@@ -27,8 +27,7 @@ fn at(us: u64) -> Time {
 
 /// The reply of a strict rule's budget, at `us` by the store's clock, to `report`.
 fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
-    let claims: Vec<_> =
-        report.keys.iter().map(|key| Claim::of(report.epoch(key), key.admitted, key.ahead)).collect();
+    let claims: Vec<_> = report.keys.iter().map(|key| Claim::of(report.epoch(key), key.admitted, key.ahead)).collect();
     let mut grants = vec![];
     if let Some(rule) = report.rules.first() {
         let id = BudgetId::new(rule.name.clone(), vec![1]);

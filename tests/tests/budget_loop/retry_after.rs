@@ -9,8 +9,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::report_limits::ReporterKind;
 use weir_limiter::engine::{
-    CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestStep,
-    SyncCall, UpstreamResponse,
+    CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestStep, SyncCall,
+    UpstreamResponse,
 };
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -84,8 +84,7 @@ impl World {
             (site.random, site.unix_ns) = (number.into(), UNIX_BEGIN_US * 1_000);
             let pop = format!("pop{number}");
             let sync = json!({"cluster": "weir-sync", "pop": pop, "key_secret": "no-secret-of-anybody"});
-            let bytes =
-                json!({"rules": [rule], "table": {"addresses": 160}, "sync": sync}).to_string().into_bytes();
+            let bytes = json!({"rules": [rule], "table": {"addresses": 160}, "sync": sync}).to_string().into_bytes();
             let configured = Engine::configure(&bytes, HostRules::default(), &mut site, time(BEGIN_NS));
             let (mut edge, effects) = configured.expect("a good configuration");
             let tick_ns = effects.iter().find_map(|effect| match effect {
@@ -327,10 +326,7 @@ fn an_immediate_retry_gets_the_same_retry_after() {
                 }
             }
             let [first, second, third] = waits_s[..] else { unreachable!() };
-            assert!(
-                first - third <= 1 && second >= third && first >= second,
-                "{waits_s:?}, takes: {takes}: {fields}"
-            );
+            assert!(first - third <= 1 && second >= third && first >= second, "{waits_s:?}, takes: {takes}: {fields}");
         }
     }
 }
@@ -356,8 +352,7 @@ fn retry_after_is_as_short_as_possible() {
                 }
                 Err(after_s) => Some(after_s),
             });
-            let wait_s =
-                wait_s.unwrap_or_else(|| panic!("it is refused for some seconds, takes: {takes}: {fields}"));
+            let wait_s = wait_s.unwrap_or_else(|| panic!("it is refused for some seconds, takes: {takes}: {fields}"));
             world.pass((wait_s - 2) * SECOND_NS);
             assert!(world.ask(0).is_err(), "{wait_s} s were too long, takes: {takes}: {fields}");
         }

@@ -13,8 +13,7 @@ use weir_rules::config::PluginConfig;
 
 use crate::{Client, SECOND_US, answer, at};
 
-const RULES: &[u8] =
-    br#"{"rules": [{"name": "login", "key": ["client_address"], "rate": "5/s", "strict": true}],
+const RULES: &[u8] = br#"{"rules": [{"name": "login", "key": ["client_address"], "rate": "5/s", "strict": true}],
                           "sync": {"cluster": "c"}}"#;
 const POPS: [&str; 3] = ["a", "a", "b"];
 

@@ -58,10 +58,7 @@ async fn a_leaky_bucket_delays_requests_and_limits_the_excess() {
     for (turn, at) in (0..).zip(&admitted) {
         // No earlier than their turns; later by a tick, and by what a busy machine costs the others, too.
         let least = Duration::from_millis(TURN_MS * turn);
-        assert!(
-            (least..least + latest + Duration::from_millis(500)).contains(at),
-            "turn {turn}: {answers:?}"
-        );
+        assert!((least..least + latest + Duration::from_millis(500)).contains(at), "turn {turn}: {answers:?}");
     }
 }
 
@@ -106,10 +103,7 @@ async fn a_reset_or_timed_out_request_makes_room_once() {
         until("it is in flight", async || (upstream.count() > before).then_some(())).await;
         assert_eq!(edge.client().send(&Ask::from(CLIENT)).await.status, 429, "and counted");
         in_flight.abort();
-        until("room again", async || {
-            (edge.client().send(&Ask::from(CLIENT)).await.status == 200).then_some(())
-        })
-        .await;
+        until("room again", async || (edge.client().send(&Ask::from(CLIENT)).await.status == 200).then_some(())).await;
     }
     let slow = Ask::from(CLIENT).header("x-late-ms", "300");
     let tally = together(edge.clients(4), |_| vec![slow.clone()]).await;

@@ -66,8 +66,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     let file = folder.path().join("audit.jsonl");
     let path = file.to_str().unwrap();
     let (minute, interval) = (MINUTE_MS.to_string(), INTERVAL_MS.to_string());
-    let arguments =
-        ["--audit-log-file", path, "--audit-log-redis", "store", "--audit-log-interval-ms", &interval];
+    let arguments = ["--audit-log-file", path, "--audit-log-redis", "store", "--audit-log-interval-ms", &interval];
     let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "2"];
     let weir_sync = WeirSync::start_with("fra", &redis.url(), &[&arguments[..], &compressed].concat()).await;
     let match_of = |path: &str| json!({"path": {"exact": path}});
@@ -82,8 +81,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     assert_eq!((of_customer.admitted(), of_customer.limited()), (1, 29));
     ask(&edge, "198.51.100.7", 12, CALM_MINUTES).await;
     let helpers = (0..HELPERS).map(|n| format!("198.51.100.{}", 20 + n)).collect::<Vec<_>>();
-    let helping =
-        futures_util::future::join_all(helpers.iter().map(|helper| ask(&edge, helper, HELP, ATTACK_MINUTES)));
+    let helping = futures_util::future::join_all(helpers.iter().map(|helper| ask(&edge, helper, HELP, ATTACK_MINUTES)));
     let attack = Instant::now();
     let (limited, _) = tokio::join!(ask(&edge, ATTACKER, ATTACK, ATTACK_MINUTES), helping);
     // A busy machine takes longer to send it all.
@@ -93,9 +91,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     let begun = ["rate", "share", "top_key"];
     let turns = |state: &str| {
         let anomalies = events(&file, "anomaly").into_iter().filter(|event| event["state"] == state);
-        anomalies
-            .map(|event| (event["anomaly"].as_str().unwrap().to_owned(), event))
-            .collect::<BTreeMap<_, _>>()
+        anomalies.map(|event| (event["anomaly"].as_str().unwrap().to_owned(), event)).collect::<BTreeMap<_, _>>()
     };
     let at_first = until("each anomaly to begin", async || {
         let turns = turns("begin");
@@ -113,9 +109,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     })
     .await;
     let page = Operator::of(&weir_sync).get("/metrics").await.text();
-    let row = |kind: &str| {
-        format!("weir_sync_anomalies{{region=\"fra\",rule=\"per-address\",anomaly=\"{kind}\"}} 0")
-    };
+    let row = |kind: &str| format!("weir_sync_anomalies{{region=\"fra\",rule=\"per-address\",anomaly=\"{kind}\"}} 0");
     for kind in begun {
         assert!(page.contains(&row(kind)), "{kind}: {page}");
     }
@@ -124,8 +118,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     let mut operator = Operator::of(&weir_sync);
     let key = operator.get("/v1/keys/named/text:acme").await.json();
     assert_eq!((&key["key"], &key["burst"]), (&"text:acme".into(), &1.into()), "{key:#}");
-    let named =
-        events(&file, "decisions").into_iter().filter(|event| event["rule"] == "named").collect::<Vec<_>>();
+    let named = events(&file, "decisions").into_iter().filter(|event| event["rule"] == "named").collect::<Vec<_>>();
     let limited_of = named.iter().map(|event| event["limited"].as_u64().unwrap()).sum::<u64>();
     assert_eq!(named[0]["key"], "text:acme");
     assert!((27..=29).contains(&limited_of), "{limited_of} of 29 are logged as limited");
@@ -144,8 +137,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
         assert_eq!((&event["rule"], &event["pop"]), (&"per-address".into(), &"fra1".into()), "{event:#}");
         assert_eq!(event["address"], event["key"], "{event:#}");
         // A whole second is written without a fraction.
-        let [first, last] =
-            ["first", "last"].map(|time| event[time].as_str().map(|time| time.trim_end_matches('Z')));
+        let [first, last] = ["first", "last"].map(|time| event[time].as_str().map(|time| time.trim_end_matches('Z')));
         assert!(first.is_some() && first <= last, "{event:#}");
     }
     assert!(helpers.iter().all(|helper| decisions.iter().any(|event| event["key"] == **helper)));

@@ -127,13 +127,10 @@ async fn a_tier_applies_to_the_subjects_it_lists() {
 
 #[tokio::test]
 async fn conditions_test_cookies() {
-    let matching =
-        json!({"cookies": [{"name": "plan", "equals": "trial"}, {"name": "debug", "present": false}]});
+    let matching = json!({"cookies": [{"name": "plan", "equals": "trial"}, {"name": "debug", "present": false}]});
     let edge = edge([json!({"name": "trial", "match": matching, "key": ["all"], "rate": "1/h"})]).await;
     let mut client = edge.client();
-    for (cookie, limited) in
-        [("sid=1; plan=trial", 3), ("plan=trial; debug=1", 0), ("plan=gold", 0), ("x=1", 0)]
-    {
+    for (cookie, limited) in [("sid=1; plan=trial", 3), ("plan=trial; debug=1", 0), ("plan=gold", 0), ("x=1", 0)] {
         let tally = repeat(&mut client, &Ask::get("/").header("cookie", cookie), 4).await;
         assert_eq!((tally.admitted(), tally.limited()), (4 - limited, limited), "{cookie}");
     }

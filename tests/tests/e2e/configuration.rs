@@ -40,10 +40,7 @@ fn assert_names(log: &str, places: &[&str]) {
     for place in places {
         let line = log.lines().find(|line| line.contains(&format!("weir: {place}: ")));
         let line = line.unwrap_or_else(|| panic!("no error at {place} in:\n{log}"));
-        assert!(
-            line.len() > line.find(place).unwrap_or_default() + place.len() + 10,
-            "expected a reason: {line}"
-        );
+        assert!(line.len() > line.find(place).unwrap_or_default() + place.len() + 10, "expected a reason: {line}");
     }
 }
 

@@ -70,8 +70,7 @@ fn lines() -> Value {
     let plan = |test: &str, value: &str| json!([{"name": "x-plan", test: value}]);
     let mut prefix = rule("/prefix", &json!("client_address"));
     prefix["match"]["headers"] = plan("prefix", "free");
-    let gold =
-        json!([{"name": "gold", "when": {"headers": plan("equals", "gold")}, "rate": "2/d", "burst": 2}]);
+    let gold = json!([{"name": "gold", "when": {"headers": plan("equals", "gold")}, "rate": "2/d", "burst": 2}]);
     let poor = json!([{"name": "poor", "keys": ["poor"], "rate": "1/d"}]);
     let cost = json!({"header": "x-cost", "max": 10});
     let bots = |path: &str, test: &Value| json!({"path": {"exact": path}, "headers": [test]});
@@ -115,13 +114,7 @@ const SPELLINGS: [Asked; 15] = [
     Asked("GET", "good.example.com", "/", &[], 200),
     Asked("POST", "edge.test", "/x", &[], 200),
     Asked("POST", "edge.test", "/x", &[("x-http-method-override", "DELETE")], 403),
-    Asked(
-        "POST",
-        "edge.test",
-        "/x",
-        &[("x-http-method-override", "PUT"), ("x-http-method-override", "delete")],
-        403,
-    ),
+    Asked("POST", "edge.test", "/x", &[("x-http-method-override", "PUT"), ("x-http-method-override", "delete")], 403),
     Asked("POST", "edge.test", "/x", &[("x-http-method-override", "PUT")], 200),
 ];
 
@@ -217,12 +210,10 @@ async fn the_mock_host_joins_the_same_header_lines_as_envoy() {
     let ask = NAMES.iter().fold(client::Ask::get("/"), |ask, name| ask.line(name, "a").line(name, "b"));
     assert_eq!(edge.client().send(&ask).await.status, 200);
     let head = upstream.asked()[0].head.clone();
-    let mock =
-        NAMES.iter().fold(mock_host::Ask::from(CLIENT), |ask, name| ask.line(name, "a").line(name, "b"));
+    let mock = NAMES.iter().fold(mock_host::Ask::from(CLIENT), |ask, name| ask.line(name, "a").line(name, "b"));
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    let of_envoy = NAMES.map(|name| {
-        head.headers.get_all(name).iter().map(|value| text(value.as_bytes())).collect::<Vec<_>>()
-    });
+    let of_envoy =
+        NAMES.map(|name| head.headers.get_all(name).iter().map(|value| text(value.as_bytes())).collect::<Vec<_>>());
     let of_mock = NAMES.map(|name| {
         let lines = mock.headers.iter().filter(|(known, _)| known == name);
         lines.map(|(_, value)| text(value)).collect::<Vec<_>>()

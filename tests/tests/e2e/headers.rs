@@ -141,11 +141,8 @@ async fn the_stricter_of_envoys_limit_and_weirs_is_sent_once() {
 #[tokio::test]
 async fn a_silent_rule_hides_no_advertised_policy() {
     let key = |rule, log_key| with(with(rule, "key", json!([{"header": "x-account"}])), "log_key", log_key);
-    let plugin = rules([
-        rule("hidden", "1/h", 3),
-        key(loud("account", 50), json!(true)),
-        key(loud("token", 100), json!(false)),
-    ]);
+    let plugin =
+        rules([rule("hidden", "1/h", 3), key(loud("account", 50), json!(true)), key(loud("token", 100), json!(false))]);
     for host in HOSTS {
         let edge = Envoy::start(Setup::with(plugin.clone()).host(host)).await;
         let ask = Ask::from(CLIENT).header("x-account", "acme");
@@ -202,17 +199,15 @@ async fn a_problem_document_explains_a_refusal() {
 
 #[tokio::test]
 async fn shadow_decisions_are_in_the_access_log_and_a_header() {
-    let shadow = |name, burst, response| {
-        with(with(rule(name, "1/h", burst), "mode", json!("shadow")), "response", response)
-    };
+    let shadow =
+        |name, burst, response| with(with(rule(name, "1/h", burst), "mode", json!("shadow")), "response", response);
     let plugin = rules([
         shadow("asked", 1, json!({"on_shadow": true})),
         shadow("unasked", 2, json!({})),
         with(rule("enforced", "1/h", 4), "response", json!({"on_shadow": true})),
     ]);
     for host in HOSTS {
-        let log =
-            "%RESPONSE_CODE% %FILTER_STATE(wasm.weir.shadow:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
+        let log = "%RESPONSE_CODE% %FILTER_STATE(wasm.weir.shadow:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
         let edge = Envoy::start(Setup::with(plugin.clone()).host(host).access_log(log)).await;
         let mut headers = Vec::new();
         for _ in 0..5 {

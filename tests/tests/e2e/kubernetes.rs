@@ -99,11 +99,9 @@ async fn the_istio_example_limits_and_reports_under_the_pods_name() {
 /// They run in one VM, and what they share has one map, because Istio gives VMs no id.
 #[tokio::test]
 async fn two_istio_plugins_share_no_state() {
-    let at = |path: &str, burst| {
-        rules([with(rule("per-address", "1/h", burst), "match", json!({"path": {"exact": path}}))])
-    };
-    let plugins =
-        [("team-a", "/a"), ("team-b", "/b")].map(|(team, path)| wasm_plugin(team, Some(at(path, 3))));
+    let at =
+        |path: &str, burst| rules([with(rule("per-address", "1/h", burst), "match", json!({"path": {"exact": path}}))]);
+    let plugins = [("team-a", "/a"), ("team-b", "/b")].map(|(team, path)| wasm_plugin(team, Some(at(path, 3))));
     let edge = Envoy::start(with_filters(plugins.iter().map(of_istio))).await;
     for path in ["/a", "/b"] {
         assert_eq!(drain(&mut edge.client(), &from("203.0.113.7", path), 9).await.1, 3, "{path}");
@@ -124,8 +122,7 @@ async fn the_envoy_gateway_example_limits_on_its_routes() {
     let wasm = &policy["spec"]["wasm"][0];
     let mut configuration = wasm["config"].clone();
     configuration["sync"]["token"] = TOKEN.into();
-    let http_uri =
-        json!({"uri": "https://envoy-gateway:18002/weir.wasm", "cluster": "wasm_cluster", "timeout": "10s"});
+    let http_uri = json!({"uri": "https://envoy-gateway:18002/weir.wasm", "cluster": "wasm_cluster", "timeout": "10s"});
     let filter = json!({
         "name": NAME,
         "disabled": true,
@@ -151,11 +148,9 @@ async fn the_envoy_gateway_example_limits_on_its_routes() {
     };
     let on = json!({NAME: {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "config": {}}});
     let routes = json!({"routes": [route("/other", json!({})), route("/", on)]});
-    let bootstrap: Value =
-        serde_saphyr::from_str(proxy["spec"]["bootstrap"]["value"].as_str().unwrap()).unwrap();
+    let bootstrap: Value = serde_saphyr::from_str(proxy["spec"]["bootstrap"]["value"].as_str().unwrap()).unwrap();
     let cluster = bootstrap["static_resources"]["clusters"][0].clone();
-    let setup =
-        with_filters([filter]).more(json!({}), routes).node("envoy-default-eg-e41e7b31-6b8d9f7c54-abcde");
+    let setup = with_filters([filter]).more(json!({}), routes).node("envoy-default-eg-e41e7b31-6b8d9f7c54-abcde");
     let setup = setup.cluster("wasm_cluster", files.address()).shipped_cluster(cluster, weir_sync.address());
     let edge = Envoy::start(setup).await;
     edge.counter_grows("weir.sync.answered", 4).await;

@@ -23,11 +23,7 @@ async fn a_burst_is_admitted_and_the_rest_is_limited() {
     let tally = repeat(&mut client, &ask, 20).await;
     assert_eq!((tally.admitted(), tally.limited()), (5, 15));
     assert_eq!(upstream.count(), 5, "a limited request never reaches the upstream");
-    assert_eq!(
-        client.send(&Ask::from("203.0.113.8")).await.status,
-        200,
-        "another address has its own bucket"
-    );
+    assert_eq!(client.send(&Ask::from("203.0.113.8")).await.status, 200, "another address has its own bucket");
 }
 
 #[tokio::test]
@@ -149,24 +145,15 @@ async fn a_limited_grpc_web_request_gets_resource_exhausted() {
         let edge = Envoy::start(Setup::with(plugin).host(host).before(grpc_web.clone())).await;
         let mut client = edge.client();
         for kind in ["application/grpc-web+proto", "application/grpc-web-text"] {
-            let ask =
-                Ask::new(Method::POST, "/weir.Test/Ask").header("content-type", kind).body("\0\0\0\0\0");
+            let ask = Ask::new(Method::POST, "/weir.Test/Ask").header("content-type", kind).body("\0\0\0\0\0");
             client.send(&ask.clone().forwarded_for("203.0.113.7")).await;
             let limited = client.send(&ask.clone().forwarded_for("203.0.113.7")).await;
-            assert_eq!(
-                (limited.status, limited.header("grpc-status")),
-                (200, "8"),
-                "{host:?} {kind}: {limited:?}"
-            );
+            assert_eq!((limited.status, limited.header("grpc-status")), (200, "8"), "{host:?} {kind}: {limited:?}");
             assert_eq!(limited.header("grpc-message"), "The limit per-address is reached");
             assert!(limited.header("content-type").starts_with("application/grpc-web"), "{limited:?}");
             assert!(limited.number("retry-after") > 3_000 && limited.body.is_empty(), "{limited:?}");
             let blocked = client.send(&ask.forwarded_for("198.51.100.1")).await;
-            assert_eq!(
-                (blocked.status, blocked.header("grpc-status")),
-                (200, "7"),
-                "{host:?} {kind}: {blocked:?}"
-            );
+            assert_eq!((blocked.status, blocked.header("grpc-status")), (200, "7"), "{host:?} {kind}: {blocked:?}");
         }
     }
 }

@@ -48,8 +48,7 @@ impl Api {
         .await;
         let manager = manager();
         let filters = manager["http_filters"].as_array().expect("filters");
-        let names: Vec<_> =
-            filters.iter().map(|filter| filter["name"].as_str().unwrap_or_default()).collect();
+        let names: Vec<_> = filters.iter().map(|filter| filter["name"].as_str().unwrap_or_default()).collect();
         assert_eq!(names[2..], ["weir", "envoy.filters.http.router"], "two filters before it");
         let mut plugin = filters[2]["typed_config"]["config"]["configuration"]["value"].clone();
         // So slowly that what refills during a test is no token.
@@ -90,8 +89,7 @@ impl Api {
 fn manager() -> Value {
     let path = artefact::workspace().join("envoy/llm-api/envoy.yaml");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let bootstrap: Value =
-        serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let bootstrap: Value = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     bootstrap["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"].clone()
 }
 
@@ -182,8 +180,7 @@ async fn a_response_without_usage_costs_its_reservation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_disconnects_mid_stream_pays_its_reservation() {
     let api = Api::start(|_| {}).await;
-    let body =
-        json!({"max_tokens": 4_000, "stream": true, "stream_options": {"include_usage": true}}).to_string();
+    let body = json!({"max_tokens": 4_000, "stream": true, "stream_options": {"include_usage": true}}).to_string();
     let request = format!(
         "POST {PATH} HTTP/1.1\r\nhost: edge.test\r\nauthorization: {KEY}\r\nx-pause-ms: 200\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",

@@ -34,8 +34,7 @@ async fn an_address_has_five_logins_across_all_pops() {
         edge.counter_grows("weir.sync.answered", 4).await;
     }
     let (ask, mut a, mut b) = (login("203.0.113.7"), regions[0].edge.client(), regions[1].edge.client());
-    let ((at_a, logins_at_a), (at_b, logins_at_b)) =
-        tokio::join!(drain(&mut a, &ask, 8), drain(&mut b, &ask, 8));
+    let ((at_a, logins_at_a), (at_b, logins_at_b)) = tokio::join!(drain(&mut a, &ask, 8), drain(&mut b, &ask, 8));
     assert_eq!(logins_at_a + logins_at_b, 5);
     for first in [at_a, at_b] {
         let wait = first.number("retry-after");

@@ -41,11 +41,7 @@ async fn the_module_and_the_wasm_respond_alike() {
         at("/plain", rule("plain", "1/h", 1)),
         at("/loud", with(rule("loud", "1/h", 2), "response", json!({"on_allowed": true}))),
         at("/other", with(rule("other", "1/h", 1), "response", json!({"status": 503, "headers": []}))),
-        with(
-            rule("by-headers", "1/h", 1),
-            "match",
-            json!({"headers": [{"name": "x-plan", "equals": "free,trial"}]}),
-        ),
+        with(rule("by-headers", "1/h", 1), "match", json!({"headers": [{"name": "x-plan", "equals": "free,trial"}]})),
     ]);
     plugin["rules"][0]["key"] = json!([{"header": "x-user"}, "method", "host"]);
     plugin["deny"] = json!([{"addresses": ["198.51.100.0/24"]}]);
@@ -54,8 +50,7 @@ async fn the_module_and_the_wasm_respond_alike() {
         "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% \
          %FILTER_STATE(wasm.weir.rule:PLAIN)%",
     );
-    let edges =
-        [Envoy::start(setup.clone().host(Host::Wasm)).await, Envoy::start(setup.host(Host::Native)).await];
+    let edges = [Envoy::start(setup.clone().host(Host::Wasm)).await, Envoy::start(setup.host(Host::Native)).await];
     let to = |path: &str| Ask::get(path).forwarded_for("203.0.113.7").header("x-user", "alice");
     let grpc = Ask::new(Method::POST, "/plain")
         .header("te", "trailers")
@@ -90,11 +85,7 @@ async fn the_module_keeps_its_buckets_across_configurations() {
 
     edge.reconfigure(rules([with(rule("per-address", "1/h", 4), "brust", json!(1))]));
     edge.stat_reaches("listener_manager.lds.update_rejected", 1).await;
-    assert!(
-        edge.log().contains("weir: rules[0].brust: unknown field: did you mean burst?"),
-        "{}",
-        edge.log()
-    );
+    assert!(edge.log().contains("weir: rules[0].brust: unknown field: did you mean burst?"), "{}", edge.log());
     assert_eq!(edge.client().send(&ask).await.status, 200);
 
     edge.reconfigure(rules([rule("per-address", "1/h", 4), at("/new", rule("new", "1/h", 1))]));
@@ -114,9 +105,7 @@ async fn the_module_refuses_rules_by_attributes_it_cannot_read() {
     let plugin = rules([claim, with(rule("by-cost", "1/h", 9), "cost", cost)]);
     let (status, log) = Envoy::start_refused(Setup::with(plugin).host(Host::Native)).await;
     assert!(!status.success(), "{status}");
-    for place in
-        [r#"weir: jwt_claim ["payload", "sub"]: expected "#, "weir: rules[1].cost.after.metadata: expected "]
-    {
+    for place in [r#"weir: jwt_claim ["payload", "sub"]: expected "#, "weir: rules[1].cost.after.metadata: expected "] {
         assert!(log.contains(place), "no {place:?} in {log}");
     }
 }
@@ -125,8 +114,7 @@ async fn the_module_refuses_rules_by_attributes_it_cannot_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weir_sync_shows_why_the_module_refused_a_rule_set() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
-    let setup =
-        Setup::with(synced(one("per-address", "100/d", 100), "fra1")).host(Host::Native).concurrency(2);
+    let setup = Setup::with(synced(one("per-address", "100/d", 100), "fra1")).host(Host::Native).concurrency(2);
     let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
     edge.counter_grows("weir.sync.answered", 2).await;
     let cost = json!({"after": {"metadata": ["space", "name", "inner"], "max": 5}});
@@ -170,8 +158,7 @@ async fn one_edge_reports_for_all_workers_of_the_module() {
         reports.iter().any(|report| report.keys[0].admitted == 100).then_some(reports)
     };
     let reports = until("a report of all that was admitted", all_reported).await;
-    let reporters: BTreeMap<u64, usize> =
-        reports.iter().map(|report| (report.worker, report.keys.len())).collect();
+    let reporters: BTreeMap<u64, usize> = reports.iter().map(|report| (report.worker, report.keys.len())).collect();
     assert_eq!(reporters.values().collect::<Vec<_>>(), [&1], "one edge, and one key: {reports:?}");
 }
 

@@ -11,9 +11,7 @@ use crate::plugin::{one, rule, rules, with};
 async fn the_access_log_has_the_decision_and_the_rule() {
     let line = "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% \
         %FILTER_STATE(wasm.weir.rule:PLAIN)%";
-    for (filter_state, allowed, limited) in
-        [(false, "- -", "- -"), (true, "allow per-address", "limit per-address")]
-    {
+    for (filter_state, allowed, limited) in [(false, "- -", "- -"), (true, "allow per-address", "limit per-address")] {
         let plugin = with(one("per-address", "1/h", 2), "filter_state", json!(filter_state));
         let edge = Envoy::start(Setup::with(plugin).access_log(line)).await;
         repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 3).await;
@@ -49,9 +47,7 @@ async fn prometheus_metrics_separate_rules_with_similar_names() {
     for (path, count) in [("/dash", 1), ("/line", 5), ("/tier", 4), ("/shadow", 3)] {
         repeat(&mut client, &Ask::get(path).forwarded_for("203.0.113.7"), count).await;
     }
-    for (counter, count) in
-        [("a.allowed", 6), ("a.b.allowed", 4), ("a_b.limited", 3), ("c.shadow_limited", 1)]
-    {
+    for (counter, count) in [("a.allowed", 6), ("a.b.allowed", 4), ("a_b.limited", 3), ("c.shadow_limited", 1)] {
         edge.counter_reaches(&format!("weir.rule.{counter}"), count).await;
     }
     let mut lines = edge.prometheus("weir_rule_").await;

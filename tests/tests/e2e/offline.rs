@@ -110,8 +110,7 @@ async fn a_region_stays_operable_while_the_store_is_stopped() {
     })
     .await;
     let overrides = regions[1].operator().get("/v1/overrides").await.json();
-    let kept: Vec<_> =
-        overrides["overrides"].as_array().into_iter().flatten().map(|order| &order["kind"]).collect();
+    let kept: Vec<_> = overrides["overrides"].as_array().into_iter().flatten().map(|order| &order["kind"]).collect();
     assert_eq!(kept, ["ban", "ban"], "{overrides}");
     sleep(WITHIN).await;
     fra.all_get(429, &limited, Instant::now()).await;

@@ -43,9 +43,8 @@ impl Contended {
         let edge = Envoy::in_touch(Setup::with(plugin).pop("fra1", weir_sync)).await;
         let (stop, stopped) = watch::channel(false);
         let mut client = edge.client();
-        let load = tokio::spawn(async move {
-            open_loop_until(&mut client, &Ask::from("203.0.113.7"), ASKED, stopped).await
-        });
+        let load =
+            tokio::spawn(async move { open_loop_until(&mut client, &Ask::from("203.0.113.7"), ASKED, stopped).await });
         edge.counter_grows("weir.rule.per-address.limited", 50).await;
         edge.counter_grows("weir.sync.answered", 4).await;
         Self { edge, stop, load }

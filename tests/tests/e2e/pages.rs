@@ -64,10 +64,7 @@ async fn preflights_without_the_cors_filter_are_counted() {
 
 /// A WebSocket's first request; no message follows.
 fn upgrade() -> Ask {
-    let ask = Ask::get("/")
-        .forwarded_for("203.0.113.7")
-        .header("connection", "upgrade")
-        .header("upgrade", "websocket");
+    let ask = Ask::get("/").forwarded_for("203.0.113.7").header("connection", "upgrade").header("upgrade", "websocket");
     ask.header("sec-websocket-version", "13").header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
 }
 
@@ -106,8 +103,7 @@ async fn echo() -> SocketAddr {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 head(&mut stream).await;
-                let taken =
-                    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+                let taken = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
                 stream.write_all(taken).await.unwrap();
                 let (mut from, mut to) = stream.split();
                 // The client may leave.

@@ -26,8 +26,7 @@ impl Clock {
         let folder = tempfile::tempdir().expect("a folder");
         let library = folder.path().join("broken_clock.so");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/broken_clock.c");
-        let made =
-            Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).args([source, "-ldl"]).status();
+        let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).args([source, "-ldl"]).status();
         assert!(made.is_ok_and(|status| status.success()), "cc makes no library of {source}");
         Self { folder, library }
     }
@@ -79,20 +78,12 @@ async fn requests_pass_after_a_panic_in_a_hook() {
     let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
 
     let first = client.send(&ask).await;
-    assert_eq!(
-        (first.status, first.header("ratelimit")),
-        (200, ""),
-        "its response goes on as it is: {first:?}"
-    );
+    assert_eq!((first.status, first.header("ratelimit")), (200, ""), "its response goes on as it is: {first:?}");
     assert!(panics(&edge) >= 2, "when its response came, and when it ended: {}", edge.log());
     for _ in 0..3 {
         let before = panics(&edge);
         let answer = client.send(&ask).await;
-        assert_eq!(
-            (answer.status, answer.header("ratelimit")),
-            (200, ""),
-            "it goes on undecided: {answer:?}"
-        );
+        assert_eq!((answer.status, answer.header("ratelimit")), (200, ""), "it goes on undecided: {answer:?}");
         assert!(panics(&edge) > before, "{}", edge.log());
     }
     // So do ticks, on the main thread, and the thread that counts their time.

@@ -35,8 +35,7 @@ async fn is_banned(edge: &Envoy, ask: &Ask) -> bool {
 /// Asks every 10 ms until it is let through; how long after `since` that was.
 async fn let_through(edge: &Envoy, ask: &Ask, since: Instant) -> Duration {
     let mut client = edge.client();
-    until("it to be let through", async || (client.send(ask).await.status == 200).then(|| since.elapsed()))
-        .await
+    until("it to be let through", async || (client.send(ask).await.status == 200).then(|| since.elapsed())).await
 }
 
 /// A client that is banned, in debt and remembered by the deny caches of two POPs in two regions; then one that a
@@ -49,11 +48,8 @@ async fn a_reset_reaches_every_region_within_a_second() {
     let sync_b = WeirSync::start("nyc1", &redis.url()).await;
     let penalty = json!({"after": 5, "within": "1m", "deny_for": "1h"});
     let some = with(rule("some", "1/m", 10), "penalty", penalty);
-    let login = with(
-        with(rule("login", "2/h", 2), "strict", json!(true)),
-        "match",
-        json!({"paths": [{"prefix": "/login"}]}),
-    );
+    let login =
+        with(with(rule("login", "2/h", 2), "strict", json!(true)), "match", json!({"paths": [{"prefix": "/login"}]}));
     let start = async |pop: &str, weir_sync: &WeirSync| {
         let plugin = synced(rules([some.clone(), login.clone()]), pop);
         Envoy::in_touch(Setup::with(plugin).pop(pop, weir_sync)).await

@@ -53,8 +53,7 @@ async fn admitted(edge: &Envoy, name: &str, count: usize) -> usize {
 async fn two_pops_share_a_quota_that_outlives_restarts() {
     away_from_midnight().await;
     let mut redis = Redis::start_with(redis::Setup { append_only: true, ..redis::Setup::default() }).await;
-    let mut syncs =
-        [WeirSync::start("fra1", &redis.url()).await, WeirSync::start("nyc1", &redis.url()).await];
+    let mut syncs = [WeirSync::start("fra1", &redis.url()).await, WeirSync::start("nyc1", &redis.url()).await];
     let (a, b) = (edge("fra1", &syncs[0]).await, edge("nyc1", &syncs[1]).await);
     let half = COUNT / 2;
     assert_eq!(admitted(&a, "acme", half).await, half, "the first half, where nobody else asks");

@@ -36,8 +36,7 @@ async fn a_rolling_restart_of_weir_syncs_loses_no_request() {
         edges.push(Envoy::start(Setup::with(plugin).node(pop).as_shipped(&addresses).from_file()).await);
     }
     for sync in &syncs {
-        until("both POPs to be known", async || (sync.metric("weir_sync_pops").await? > 1.5).then_some(()))
-            .await;
+        until("both POPs to be known", async || (sync.metric("weir_sync_pops").await? > 1.5).then_some(())).await;
     }
 
     let (stop, stopped) = watch::channel(false);

@@ -52,10 +52,7 @@ async fn a_rule_counts_requests_that_meet_every_condition() {
     assert_eq!(limited_by(&edge, asks).await, [json!(null), json!("methods"), json!("methods")]);
     let asks = ["/login", "/login?user=1", "/login/", "/logins", "/"].map(Ask::get);
     let exact = json!("exact");
-    assert_eq!(
-        limited_by(&edge, asks).await,
-        [exact.clone(), exact.clone(), exact, json!(null), json!(null)]
-    );
+    assert_eq!(limited_by(&edge, asks).await, [exact.clone(), exact.clone(), exact, json!(null), json!(null)]);
     let asks = ["/api/v2", "/api/v1?x=/", "/v1/api", "/?/api"].map(Ask::get);
     let prefix = json!("prefix");
     assert_eq!(limited_by(&edge, asks).await, [prefix.clone(), prefix, json!(null), json!(null)]);

@@ -54,11 +54,7 @@ async fn weir_sync(folder: &TempDir) -> (Process, SocketAddr, u16) {
     let mut command = Command::new(artefact::weir_sync());
     command.env_remove("WEIR_SYNC_BIN").args(["--listen", &format!("127.0.0.1:{port}")]);
     command.args(["--ops-listen", &format!("127.0.0.1:{pages}")]);
-    command
-        .arg("--tls-cert-file")
-        .arg(file("weir-sync.crt"))
-        .arg("--tls-key-file")
-        .arg(file("weir-sync.key"));
+    command.arg("--tls-cert-file").arg(file("weir-sync.crt")).arg("--tls-key-file").arg(file("weir-sync.key"));
     command.arg("--tls-client-ca-file").arg(file("weir-sync-ca.crt"));
     let mut process = Process::spawn("weir-sync", command, &file("weir-sync.log"));
     until("weir-sync to answer at its pages", async || {
@@ -89,9 +85,8 @@ async fn a_pop_reports_only_under_the_name_in_its_certificate() {
     others.counter_reaches("weir.sync.failed", 3).await;
     assert_eq!(others.counter("weir.sync.answered").await, 0);
     let page = Client::of_port(pages).send(&Ask::get("/metrics")).await.text();
-    let value = |row: &str| -> u64 {
-        page.lines().find_map(|line| line.strip_prefix(row)?.trim().parse().ok()).unwrap_or(0)
-    };
+    let value =
+        |row: &str| -> u64 { page.lines().find_map(|line| line.strip_prefix(row)?.trim().parse().ok()).unwrap_or(0) };
     assert!(value(r#"weir_sync_token_uses_total{region="default",token="fra1"}"#) >= 3, "{page}");
     assert!(value(r#"weir_sync_reports_total{region="default",outcome="forbidden"}"#) >= 3, "{page}");
 }

@@ -31,8 +31,7 @@ async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pops_admit_one_burst_together() {
     let redis = Redis::start().await;
-    let (sync_a, sync_b) =
-        (WeirSync::start("fra1", &redis.url()).await, WeirSync::start("nyc1", &redis.url()).await);
+    let (sync_a, sync_b) = (WeirSync::start("fra1", &redis.url()).await, WeirSync::start("nyc1", &redis.url()).await);
     let (a, b) = (edge("fra1", &sync_a).await, edge("nyc1", &sync_b).await);
     let (ask, [mut a_client, mut b_client]) = (Ask::from("203.0.113.7"), [&a, &b].map(Envoy::client));
     let (at_a, at_b) = tokio::join!(repeat(&mut a_client, &ask, 20), repeat(&mut b_client, &ask, 20));
@@ -181,10 +180,8 @@ async fn two_pops_share_the_limit_of_requests_in_flight() {
     let a = counting_in_flight("fra1", &weir_sync, &upstream).await;
     let b = counting_in_flight("nyc1", &weir_sync, &upstream).await;
     let slow = Ask::from("203.0.113.7").header("x-late-ms", "1500");
-    let (at_a, at_b) = tokio::join!(
-        together(a.clients(5), |_| vec![slow.clone()]),
-        together(b.clients(5), |_| vec![slow.clone()])
-    );
+    let (at_a, at_b) =
+        tokio::join!(together(a.clients(5), |_| vec![slow.clone()]), together(b.clients(5), |_| vec![slow.clone()]));
     at_a.assert_only_decisions();
     at_b.assert_only_decisions();
     assert_eq!(at_a.admitted() + at_b.admitted(), IN_FLIGHT, "{at_a:?}, {at_b:?}");

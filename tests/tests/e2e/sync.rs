@@ -135,8 +135,7 @@ fn an_error(_: &Asked) -> Respond {
 
 /// A well-formed reply to nothing that was asked, with grants for nobody.
 fn another_conversation(_: &Asked) -> Respond {
-    let grant =
-        Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, burst: 0, divisor: 1, lease_ms: u32::MAX };
+    let grant = Grant { ratio: AdmitRatio::ZERO, level_milli: i64::MIN, burst: 0, divisor: 1, lease_ms: u32::MAX };
     Respond::Now(
         StatusCode::OK,
         Reply {
@@ -215,8 +214,7 @@ async fn requests_admitted_during_an_outage_are_reported_later() {
     let failed = server.count();
     until("a report of what is confirmed", async || {
         client.send(&ask).await;
-        let confirmed =
-            |report: &Report| report.keys.iter().any(|key| (key.admitted, key.unconfirmed) == (10, 0));
+        let confirmed = |report: &Report| report.keys.iter().any(|key| (key.admitted, key.unconfirmed) == (10, 0));
         reports(&server).iter().skip(failed).any(confirmed).then_some(())
     })
     .await;

@@ -23,8 +23,7 @@ async fn rotate(edge: &Envoy, first: usize, count: usize) -> Tally {
     let share = count / CLIENTS;
     let asks = move |client: usize| {
         let first = first + client * share;
-        (first..first + share)
-            .map(|n| Ask::from(&format!("10.{}.{}.{}", n >> 16 & 255, n >> 8 & 255, n & 255)))
+        (first..first + share).map(|n| Ask::from(&format!("10.{}.{}.{}", n >> 16 & 255, n >> 8 & 255, n & 255)))
     };
     let tally = together(edge.clients(CLIENTS), asks).await;
     assert_eq!(tally.total(), count);

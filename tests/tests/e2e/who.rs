@@ -35,10 +35,7 @@ fn number(row: &Value, name: &str) -> f64 {
 
 fn assert_near(row: &Value, name: &str, expected: f64) {
     let found = number(row, name);
-    assert!(
-        (found - expected).abs() <= TOLERANCE * expected,
-        "{name} is {found}, not {expected:.1}: {row:#}"
-    );
+    assert!((found - expected).abs() <= TOLERANCE * expected, "{name} is {found}, not {expected:.1}: {row:#}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,13 +71,11 @@ async fn an_attacker_at_two_regions_leads_the_list_of_keys() {
     .await;
 
     // The rule's decisions in both regions, known within a second or two.
-    let expected =
-        [("allowed_per_s", f64::from(RATE + CALM)), ("limited_per_s", 2.0 * asked - f64::from(RATE))];
+    let expected = [("allowed_per_s", f64::from(RATE + CALM)), ("limited_per_s", 2.0 * asked - f64::from(RATE))];
     until("the rates of both regions", async || {
         let page = operator.get("/v1/rates").await.json();
         let rule = &page["rules"][0];
-        let is_near =
-            |(name, expected): (&str, f64)| (number(rule, name) - expected).abs() <= TOLERANCE * expected;
+        let is_near = |(name, expected): (&str, f64)| (number(rule, name) - expected).abs() <= TOLERANCE * expected;
         let is_whole = rule["pops"] == 2 && page["is_partial"] == false;
         (is_whole && expected.into_iter().all(is_near)).then_some(())
     })
@@ -98,8 +93,7 @@ async fn an_attacker_at_two_regions_leads_the_list_of_keys() {
     assert_near(top, "admitted_per_s", f64::from(RATE));
     assert_near(top, "limited_per_s", 2.0 * asked - f64::from(RATE));
     assert!(top["since"].is_string() && number(top, "level") < f64::from(RATE), "{top:#}");
-    let mut pops: Vec<_> =
-        top["pops"].as_array().unwrap().iter().map(|pop| pop["pop"].as_str().unwrap()).collect();
+    let mut pops: Vec<_> = top["pops"].as_array().unwrap().iter().map(|pop| pop["pop"].as_str().unwrap()).collect();
     pops.sort_unstable();
     assert_eq!(pops, ["fra1", "nyc1"]);
     for pop in top["pops"].as_array().unwrap() {

@@ -37,15 +37,13 @@ fn decides(yaml: &str, requests: &str) {
 fn each_example_decides_as_expected() {
     for example in EXAMPLES.trim_end().split("\n\n") {
         let (yaml, expected) = example.split_once("\n...\n").expect(example);
-        let lines =
-            |mark| expected.lines().filter_map(move |line| line.strip_prefix(mark)).collect::<Vec<_>>();
+        let lines = |mark| expected.lines().filter_map(move |line| line.strip_prefix(mark)).collect::<Vec<_>>();
         let (errors, written) = (lines("! "), lines("> "));
         if errors.is_empty() {
             let is_request = |line: &&str| !line.starts_with("> ");
             decides(yaml, &expected.lines().filter(is_request).collect::<Vec<_>>().join("\n"));
             let rules = rules(yaml);
-            let missing =
-                written.into_iter().find(|line| !rules.lines().any(|of_rules| of_rules.starts_with(line)));
+            let missing = written.into_iter().find(|line| !rules.lines().any(|of_rules| of_rules.starts_with(line)));
             assert_eq!(missing, None, "{rules}");
         } else {
             let found = ratelimit(&[("config.yaml", yaml)]).expect_err(yaml);
@@ -68,9 +66,7 @@ fn each_unit_is_kept() {
         ("year", "1h", "8760.001h"),
     ] {
         decides(
-            &format!(
-                "domain: d\ndescriptors:\n- {{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 4}}}}\n"
-            ),
+            &format!("domain: d\ndescriptors:\n- {{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 4}}}}\n"),
             &format!(
                 "d (a, x) x 6 -> 4 allow, 2 limit\nd (a, x) at {within} -> 1 limit\n\
                  d (a, x) at {after} x 6 -> 4 allow, 2 limit\n"
@@ -82,15 +78,11 @@ fn each_unit_is_kept() {
 #[test]
 fn several_files_may_be_of_one_domain() {
     let limit = |domain: &str, key: &str| {
-        format!(
-            "domain: {domain}\ndescriptors:\n- {{key: {key}, rate_limit: {{unit: hour, requests_per_unit: 1}}}}\n"
-        )
+        format!("domain: {domain}\ndescriptors:\n- {{key: {key}, rate_limit: {{unit: hour, requests_per_unit: 1}}}}\n")
     };
     let (a, b, c) = (limit("d", "a"), limit("e", "a"), limit("d", "b"));
     let rules = ratelimit(&[("1.yaml", &a), ("2.yaml", &b), ("3.yaml", &c)]).unwrap();
-    for name in
-        ["# 1.yaml:3: a\n- name: d_a\n", "# 2.yaml:3: a\n- name: e_a\n", "# 3.yaml:3: b\n- name: d_b\n"]
-    {
+    for name in ["# 1.yaml:3: a\n- name: d_a\n", "# 2.yaml:3: a\n- name: e_a\n", "# 3.yaml:3: b\n- name: d_b\n"] {
         assert!(rules.contains(name), "{rules}");
     }
     assert_eq!(

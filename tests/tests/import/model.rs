@@ -69,9 +69,9 @@ impl Node {
 fn matches(wildcard: &str, value: &str) -> bool {
     match wildcard.split_once('*') {
         None => wildcard == value,
-        Some((head, rest)) => value.strip_prefix(head).is_some_and(|left| {
-            (0..=left.len()).any(|at| left.is_char_boundary(at) && matches(rest, &left[at..]))
-        }),
+        Some((head, rest)) => value
+            .strip_prefix(head)
+            .is_some_and(|left| (0..=left.len()).any(|at| left.is_char_boundary(at) && matches(rest, &left[at..]))),
     }
 }
 
@@ -82,8 +82,7 @@ fn look_up(nodes: &[Node], before: u32, entries: &[(String, String)], counted_by
     let exact = of_key().find(|(_, node)| node.value.as_ref() == Some(value) && !node.is_wildcard());
     let is_like = |node: &Node| node.value.as_ref().is_some_and(|wildcard| matches(wildcard, value));
     let wildcard = || of_key().find(|(_, node)| node.is_wildcard() && is_like(node));
-    let (place, node) =
-        exact.or_else(wildcard).or_else(|| of_key().find(|(_, node)| node.value.is_none()))?;
+    let (place, node) = exact.or_else(wildcard).or_else(|| of_key().find(|(_, node)| node.value.is_none()))?;
     let number = before + nodes[..place].iter().map(Node::count).sum::<u32>() + 1;
     counted_by.push(if node.is_shared && node.is_wildcard() { node.value.clone()? } else { value.clone() });
     if rest.is_empty() {
@@ -101,9 +100,7 @@ impl Request for Asked<'_> {
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let text = match names[..] {
             ["ratelimit", "domain"] => "d".to_owned(),
-            ["ratelimit", "entries"] => {
-                self.0.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(",")
-            }
+            ["ratelimit", "entries"] => self.0.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(","),
             ["ratelimit", "entry", key] => self.0.iter().find(|(known, _)| known == key)?.1.clone(),
             _ => return None,
         };
@@ -125,10 +122,8 @@ fn counted(document: &Document, entries: &[(String, String)]) -> Option<(u32, Ke
 }
 
 fn any_node() -> impl Strategy<Value = Node> {
-    let value =
-        || prop::option::weighted(0.7, prop_oneof!["[xy]{1,2}", "[xy]\\*", "\\*[xy]?", "[xy]?\\*[xy]\\*?"]);
-    let limit =
-        || prop::option::weighted(0.7, prop_oneof![4 => Just(Limit::Limited), 1 => Just(Limit::Unlimited)]);
+    let value = || prop::option::weighted(0.7, prop_oneof!["[xy]{1,2}", "[xy]\\*", "\\*[xy]?", "[xy]?\\*[xy]\\*?"]);
+    let limit = || prop::option::weighted(0.7, prop_oneof![4 => Just(Limit::Limited), 1 => Just(Limit::Unlimited)]);
     let leaf = ("[ab]", value(), any::<bool>(), limit()).prop_map(|(key, value, is_shared, limit)| Node {
         key,
         value,
@@ -143,13 +138,7 @@ fn any_node() -> impl Strategy<Value = Node> {
             any::<bool>(),
             prop::collection::vec(inner, 0..4),
         )
-            .prop_map(|(key, value, is_shared, nodes)| Node {
-                key,
-                value,
-                is_shared,
-                limit: None,
-                nodes,
-            })
+            .prop_map(|(key, value, is_shared, nodes)| Node { key, value, is_shared, limit: None, nodes })
     })
 }
 

@@ -8,9 +8,7 @@
 
 /// The lines of `text` as a script; indented lines stay as they are.
 pub(crate) fn lines(text: &str) -> String {
-    text.lines()
-        .map(|line| if line.starts_with(' ') { line.to_owned() } else { asked(line) } + "\n")
-        .collect()
+    text.lines().map(|line| if line.starts_with(' ') { line.to_owned() } else { asked(line) } + "\n").collect()
 }
 
 fn asked(line: &str) -> String {
@@ -37,8 +35,7 @@ fn entries(text: &str) -> Vec<(String, String)> {
 }
 
 fn joined(entries: &[(String, String)]) -> String {
-    let entries: Vec<_> =
-        entries.iter().map(|(key, value)| format!("{}={}", encoded(key), encoded(value))).collect();
+    let entries: Vec<_> = entries.iter().map(|(key, value)| format!("{}={}", encoded(key), encoded(value))).collect();
     entries.join(",")
 }
 

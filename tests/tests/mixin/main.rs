@@ -36,15 +36,13 @@ fn expressions() -> Vec<(String, String)> {
     let place = |rule: &Value| [text(&rule["alert"]), text(&rule["record"])].concat();
     let of_rules = of_rules.iter().map(|rule| (place(rule), text(&rule["expr"]).to_owned()));
     let source = dashboard_source();
-    let of_panels =
-        dashboard::queries(&source).map(|(legend, expr)| (format!("panel, {legend}"), expr.to_owned()));
+    let of_panels = dashboard::queries(&source).map(|(legend, expr)| (format!("panel, {legend}"), expr.to_owned()));
     of_rules.chain(of_panels).collect()
 }
 
 /// Unknown names in the expressions, each with its place.
 fn unknown(expressions: &[(String, String)], known: &Known) -> Vec<String> {
-    let recorded: BTreeSet<String> =
-        rules("rules").iter().map(|rule| text(&rule["record"]).to_owned()).collect();
+    let recorded: BTreeSet<String> = rules("rules").iter().map(|rule| text(&rule["record"]).to_owned()).collect();
     let mut wrong = Vec::new();
     for (place, expression) in expressions {
         let named = promql::named(expression);
@@ -95,8 +93,7 @@ fn the_dashboard_shows_every_metric() {
 #[test]
 fn the_dashboard_is_current() {
     let path = folder().join("mixin/dashboards/weir.json");
-    let made =
-        serde_json::to_string_pretty(&dashboard::made(&dashboard_source(), &Known::all())).unwrap() + "\n";
+    let made = serde_json::to_string_pretty(&dashboard::made(&dashboard_source(), &Known::all())).unwrap() + "\n";
     if env::var_os(WRITE).is_some() {
         fs::write(&path, &made).unwrap();
     }
@@ -154,10 +151,7 @@ fn each_alert_links_to_its_page() {
         let runbook = text(&alert["annotations"]["runbook_url"]);
         let anchor = runbook.strip_prefix("docs/operating.md#").unwrap_or_default();
         let section = sections.get(anchor).unwrap_or_else(|| panic!("{name}: no section {anchor:?}"));
-        assert!(
-            section.contains(&format!("| `{name}` |")),
-            "docs/operating.md#{anchor} has no row of {name}"
-        );
+        assert!(section.contains(&format!("| `{name}` |")), "docs/operating.md#{anchor} has no row of {name}");
     }
     let names: BTreeSet<_> = alerts.iter().map(|alert| text(&alert["alert"])).collect();
     let explained = sections.values().flat_map(|section| section.split("| `Weir").skip(1));

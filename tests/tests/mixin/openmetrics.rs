@@ -39,21 +39,12 @@ fn report() -> Report {
         asked_recently: 300,
         ..Key::default()
     };
-    Report {
-        pop: "fra1".into(),
-        worker: 1,
-        sequence: 1,
-        table: 1,
-        rules,
-        keys: vec![key],
-        ..Report::default()
-    }
+    Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys: vec![key], ..Report::default() }
 }
 
 /// The output of a program that reads `page`; none of them has anything to complain about.
 fn reads(mut program: Command, page: &str) -> String {
-    let mut running =
-        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut running = program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     running.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
     let output = running.wait_with_output().unwrap();
     assert!(output.status.success(), "{program:?}: {}\n{page}", String::from_utf8_lossy(&output.stderr));

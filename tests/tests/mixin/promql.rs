@@ -75,11 +75,7 @@ fn metrics_and_labels_are_found_anywhere_in_an_expression() {
     for (expression, metrics, labels) in [
         ("up{job=\"weir-sync\"} == 0", &["up"][..], &["job"][..]),
         ("a:b:rate5m / (c > 0) and d unless e offset 15m", &["a:b:rate5m", "c", "d", "e"], &[]),
-        (
-            "sum by (region, le) (rate(a_bucket{x=~\"(b|c)\",y!=\"}\"}[5m]))",
-            &["a_bucket"],
-            &["le", "region", "x", "y"],
-        ),
+        ("sum by (region, le) (rate(a_bucket{x=~\"(b|c)\",y!=\"}\"}[5m]))", &["a_bucket"], &["le", "region", "x", "y"]),
         ("histogram_quantile(0.99, sum by (le) (rate(a[$__rate_interval])))", &["a"], &["le"]),
         (
             "(time() - a) * on (instance) group_left (version) b < scalar(max(c))",

@@ -18,9 +18,7 @@ fn an_invalid_configuration_is_refused() {
     });
     let good = plugin(&rule("1/h", 1)).to_string().into_bytes();
     let huge = [good, vec![b' '; 1024 * 1024]].concat();
-    for bytes in
-        [Vec::new(), b"rules: []".to_vec(), vec![0xff; 40], vec![0; 1000], nested, protobuf_nested, huge]
-    {
+    for bytes in [Vec::new(), b"rules: []".to_vec(), vec![0xff; 40], vec![0; 1000], nested, protobuf_nested, huge] {
         let mut worker = started();
         assert!(!worker.configure(bytes.clone()), "{:?}...", bytes.get(..20));
         assert!(worker.host().logs.iter().any(|(level, _)| *level == LOG_ERROR));

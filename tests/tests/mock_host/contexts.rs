@@ -42,9 +42,7 @@ fn a_reused_number_is_a_new_request() {
 }
 
 /// A request that is decided while the host makes these calls; the worker, and what became of it.
-fn decided_meanwhile(
-    callbacks: impl FnOnce(&mut Worker, Created) -> Vec<Callback>,
-) -> (Worker, Option<Passing>) {
+fn decided_meanwhile(callbacks: impl FnOnce(&mut Worker, Created) -> Vec<Callback>) -> (Worker, Option<Passing>) {
     let mut worker = Worker::configured(&shared(), &one_at_a_time());
     let request = worker.created();
     let callbacks = callbacks(&mut worker, request);
@@ -64,8 +62,7 @@ fn a_request_that_ends_while_undecided_holds_nothing() {
 #[test]
 fn other_requests_begin_while_one_is_decided() {
     let mut other = None;
-    let (mut worker, passing) =
-        decided_meanwhile(|worker, _| vec![Callback::Begins(*other.insert(worker.to_come()))]);
+    let (mut worker, passing) = decided_meanwhile(|worker, _| vec![Callback::Begins(*other.insert(worker.to_come()))]);
     let other = other.unwrap();
     assert!(worker.passes(other, &client(1)).is_none(), "the first is in flight");
     worker.given_up(other);

@@ -54,9 +54,8 @@ fn details(answer: &LocalResponse) -> (Status, Vec<String>, i64) {
 #[test]
 fn a_refused_grpc_client_gets_the_reason_and_the_delay() {
     let grpc = client(1).header("content-type", "application/grpc").header("te", "trailers");
-    let types = |of: &[&str]| -> Vec<_> {
-        of.iter().map(|name| format!("type.googleapis.com/google.rpc.{name}")).collect()
-    };
+    let types =
+        |of: &[&str]| -> Vec<_> { of.iter().map(|name| format!("type.googleapis.com/google.rpc.{name}")).collect() };
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     assert!(worker.request(&grpc).allowed());
     for _ in 0..2 {
@@ -66,15 +65,10 @@ fn a_refused_grpc_client_gets_the_reason_and_the_delay() {
         assert_eq!((names, seconds), (types(&["RetryInfo", "QuotaFailure"]), 3_600));
         let failure = QuotaFailure::decode(&*status.details[1].value).expect("a QuotaFailure");
         assert_eq!(failure.violations, [Violation { subject: "per-address".into() }]);
-        assert_eq!(
-            (answer.header("retry-after"), answer.header("grpc-retry-pushback-ms")),
-            ("3600", "3600000")
-        );
+        assert_eq!((answer.header("retry-after"), answer.header("grpc-retry-pushback-ms")), ("3600", "3600000"));
         // Other clients get a body, and no gRPC headers.
         let other = worker.request(&client(1)).answer().clone();
-        assert!(
-            other.body.starts_with('{') && other.headers.iter().all(|(name, _)| !name.starts_with("grpc-"))
-        );
+        assert!(other.body.starts_with('{') && other.headers.iter().all(|(name, _)| !name.starts_with("grpc-")));
     }
     let denying = synced(&with(rule("1/h", 5), "on_sync_loss", json!("deny")));
     let mut worker = Worker::configured(&shared(), &denying);
@@ -108,9 +102,7 @@ fn a_request_that_cannot_be_answered_passes_and_is_logged() {
 #[test]
 fn a_host_without_metrics_or_ticks_limits_requests() {
     let broken = |function: &str, _| match function {
-        "proxy_define_metric" | "proxy_increment_metric" | "proxy_set_tick_period_milliseconds" => {
-            Answer::Status(12)
-        }
+        "proxy_define_metric" | "proxy_increment_metric" | "proxy_set_tick_period_milliseconds" => Answer::Status(12),
         _ => Answer::Work,
     };
     let host = Host::new(&shared()).with(Script::of(broken));
@@ -196,7 +188,6 @@ fn a_host_without_any_clock_still_decides() {
         "proxy_get_current_time_nanoseconds" => Answer::Status(10),
         _ => Answer::Work,
     };
-    let mut worker =
-        Worker::configured_on(Host::new(&shared()).with(Script::of(broken)), &plugin(&rule("1/s", 3)));
+    let mut worker = Worker::configured_on(Host::new(&shared()).with(Script::of(broken)), &plugin(&rule("1/s", 3)));
     assert_eq!(worker.allowed_of(5, &client(1)), 3, "time stands still");
 }

@@ -58,8 +58,7 @@ fn push(worker: &mut Worker, version: u64, document: Vec<u8>) {
 fn running(worker: &mut Worker) -> RunningRules {
     worker.advance_ms(2_500);
     worker.tick();
-    let call =
-        worker.host().http_calls.iter().find(|call| !call.body.is_empty()).cloned().expect("no report");
+    let call = worker.host().http_calls.iter().find(|call| !call.body.is_empty()).cloned().expect("no report");
     worker.answer_call(call.token, CallAnswer::timeout());
     Report::decode(&call.body).expect("weir-sync could not read this report").running
 }
@@ -169,9 +168,7 @@ fn a_corrupt_rule_set_in_shared_data_is_fetched_again() {
 #[test]
 fn a_mebibyte_of_a_thousand_rules_is_accepted() {
     let rules: Vec<_> = (0..999)
-        .map(|i| {
-            with(named(&format!("r{i}"), "1/h", 9), "match", json!({"path": {"exact": format!("/{i}")}}))
-        })
+        .map(|i| with(named(&format!("r{i}"), "1/h", 9), "match", json!({"path": {"exact": format!("/{i}")}})))
         .chain([rule("1/h", 2)])
         .collect();
     let mut document = set(&rules);
@@ -229,8 +226,7 @@ fn requests_waiting_across_a_rule_change_are_decided() {
         let report = Report::decode(&call.body).expect("weir-sync could not read this report");
         let lease = Allowance::Leased(Leased::of(charged, 2_000));
         let (sequence, grants) = (report.sequence, vec![lease; report.keys.len()]);
-        let reply =
-            Reply { sequence, pops: 1, settled: Settled::All, grants, rule_set: 7, ..Reply::default() };
+        let reply = Reply { sequence, pops: 1, settled: Settled::All, grants, rule_set: 7, ..Reply::default() };
         CallAnswer::new("200", reply.encode())
     };
     // It waits across the switch; its rule is unchanged, and moved: the token that came is spent.

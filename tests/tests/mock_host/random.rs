@@ -127,8 +127,7 @@ fn anything(seed: u64, odd: u8) -> Script {
 
 /// weir-sync's answers for `version`: good sets, and everything else.
 fn document(version: &str) -> CallAnswer {
-    let rules =
-        |rules: serde_json::Value| CallAnswer::new("200", json!({"rules": rules}).to_string().into_bytes());
+    let rules = |rules: serde_json::Value| CallAnswer::new("200", json!({"rules": rules}).to_string().into_bytes());
     let strict = |name: &str| json!({"name": name, "key": ["client_address"], "rate": "5/m", "strict": true});
     match version {
         "1" => rules(json!([rule("1/s", 3)])),
@@ -226,11 +225,7 @@ impl World {
 
     /// Answers the oldest call, if there is one. A request that waited for it is decided then, unless the host
     /// does not let it, or waits once more.
-    fn answer_first(
-        &mut self,
-        worker: usize,
-        answer: impl FnOnce(&HttpCall) -> CallAnswer,
-    ) -> Result<(), Trap> {
+    fn answer_first(&mut self, worker: usize, answer: impl FnOnce(&HttpCall) -> CallAnswer) -> Result<(), Trap> {
         let (waiting, worker) = (&mut self.waiting[worker], &mut self.workers[worker]);
         let Some(call) = worker.host().http_calls.first().cloned() else { return Ok(()) };
         let Some(at) = waiting.iter().position(|waiting| waiting.call.token == call.token) else {
@@ -238,8 +233,7 @@ impl World {
         };
         let mut held = waiting.remove(at);
         let outcomes = ["proxy_continue_stream", "proxy_send_local_response"];
-        let decided =
-            |worker: &Worker| -> u32 { outcomes.map(|outcome| worker.host().called(outcome)).iter().sum() };
+        let decided = |worker: &Worker| -> u32 { outcomes.map(|outcome| worker.host().called(outcome)).iter().sum() };
         let (calls, before) = (worker.host().http_calls.len(), decided(worker));
         worker.try_answer_call(call.token, answer(&call))?;
         match worker.host().http_calls.last() {

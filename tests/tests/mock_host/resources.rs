@@ -12,11 +12,7 @@ const ADDRESSES: u32 = 40_000;
 const WARM_UP: u32 = ADDRESSES / 2;
 
 /// One request from each address; what memory stood at after the warm-up and at the end.
-fn rotate(
-    worker: &mut Worker,
-    shared: &SharedData,
-    mut tick: impl FnMut(&mut Worker),
-) -> [(usize, usize); 2] {
+fn rotate(worker: &mut Worker, shared: &SharedData, mut tick: impl FnMut(&mut Worker)) -> [(usize, usize); 2] {
     let mut run = |range: std::ops::Range<u32>| {
         for n in range {
             let [_, a, b, c] = n.to_be_bytes();

@@ -110,8 +110,7 @@ fn workers_starting_together_agree_if_the_host_allows() {
     }));
     let mut first = Worker::configured_on(host, &plugin(&rule("1/h", 4)));
     let mut second = late.borrow_mut().take().expect("the other worker came between");
-    let allowed: usize =
-        (0..8).map(|_| first.allowed_of(1, &client(1)) + second.allowed_of(1, &client(1))).sum();
+    let allowed: usize = (0..8).map(|_| first.allowed_of(1, &client(1)) + second.allowed_of(1, &client(1))).sum();
     assert_eq!(allowed, 4);
 }
 

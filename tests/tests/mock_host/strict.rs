@@ -21,8 +21,7 @@ fn leased(report: &Report, charged: u64) -> CallAnswer {
     let (sequence, rules, pushed) = (report.sequence, vec![], vec![]);
     CallAnswer::new(
         "200",
-        Reply { sequence, pops: 1, settled: Settled::All, grants, rules, pushed, ..Reply::default() }
-            .encode(),
+        Reply { sequence, pops: 1, settled: Settled::All, grants, rules, pushed, ..Reply::default() }.encode(),
     )
 }
 

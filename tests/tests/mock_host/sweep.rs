@@ -37,8 +37,7 @@ fn every_request_is_decided_under_any_status() {
 fn a_request_waits_only_for_an_accepted_call() {
     for call in &CALLS {
         for status in STATUSES {
-            let is_promise =
-                status == OK && ["proxy_http_call", "proxy_send_local_response"].contains(&call.name);
+            let is_promise = status == OK && ["proxy_http_call", "proxy_send_local_response"].contains(&call.name);
             let waits = decided(call.without(status).0).contains(&Outcome::Held);
             assert_eq!(waits, is_promise, "{} returns {status}", call.name);
         }

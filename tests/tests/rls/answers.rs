@@ -64,10 +64,7 @@ async fn every_field_of_a_response_follows_from_the_decision() {
         assert_eq!(ask(&mut client, request([login.clone()])).await.overall_code(), Code::Ok);
     }
     let refused = ask(&mut client, both).await;
-    assert_eq!(
-        (refused.overall_code(), codes(&refused)),
-        (Code::OverLimit, vec![Code::Ok, Code::OverLimit, Code::Ok])
-    );
+    assert_eq!((refused.overall_code(), codes(&refused)), (Code::OverLimit, vec![Code::Ok, Code::OverLimit, Code::Ok]));
     let wait: u64 = header(&refused, "retry-after").parse().expect("seconds");
     assert!((1..=20).contains(&wait), "{refused:?}");
     assert_eq!(refused.statuses[1].limit_remaining, 0);
@@ -81,8 +78,7 @@ async fn every_field_of_a_response_follows_from_the_decision() {
 async fn hits_count_for_the_request_and_for_each_descriptor() {
     let gateway = Gateway::open("memory", &rules()).await;
     let mut client = gateway.client().await;
-    let user =
-        |name: &str, hits_addend| RateLimitDescriptor { hits_addend, ..descriptor(&[("x-user", name)]) };
+    let user = |name: &str, hits_addend| RateLimitDescriptor { hits_addend, ..descriptor(&[("x-user", name)]) };
     let left = async |client: &mut _, hits_addend, descriptors: Vec<RateLimitDescriptor>| {
         let asked = RateLimitRequest { hits_addend, ..request(descriptors) };
         let answer = ask(client, asked).await;

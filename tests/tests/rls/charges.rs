@@ -81,11 +81,7 @@ async fn a_charge_becomes_debt(store: &str) {
     let mut client = gateway.client().await;
     for rule in RULES {
         assert_eq!(passed(&mut client, rule, "ada", 3).await, 4, "{rule}: ten tokens at three each");
-        assert_eq!(
-            passed(&mut client, rule, "bob", 100).await,
-            1,
-            "{rule}: one that costs more than there is"
-        );
+        assert_eq!(passed(&mut client, rule, "bob", 100).await, 1, "{rule}: one that costs more than there is");
         // All of them were let in before the first stated its cost.
         for _ in 0..4 {
             assert_eq!(code(&mut client, hits(rule, "eve", 0)).await, Code::Ok, "{rule}");

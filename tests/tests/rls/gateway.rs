@@ -74,8 +74,7 @@ impl Gateway {
 
     /// Takes its token out of the file, and puts another one in.
     pub(crate) fn revoke(&self) {
-        fs::write(self.tokens.path(), "others check another-token-for-checks-of-the-tests\n")
-            .expect("a file to write");
+        fs::write(self.tokens.path(), "others check another-token-for-checks-of-the-tests\n").expect("a file to write");
     }
 
     /// A channel to it.
@@ -133,8 +132,7 @@ async fn runs_rules(weir_sync: &WeirSync) {
     let mut operator = Operator::of(weir_sync);
     until("the gateway to run the rules", async || {
         let (current, pops) = operator.fleet().await;
-        let is_gateway =
-            |(name, version): &(String, u64)| name.starts_with("gateway/") && *version == current;
+        let is_gateway = |(name, version): &(String, u64)| name.starts_with("gateway/") && *version == current;
         (current > 0 && pops.iter().any(is_gateway)).then_some(())
     })
     .await;

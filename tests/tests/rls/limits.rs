@@ -48,8 +48,7 @@ async fn two_regions_share_a_limit_named_by_the_caller() {
     let mut two = Vec::new();
     for region in ["fra", "nyc"] {
         let weir_sync = WeirSync::start_with(region, &redis.url(), &arguments).await;
-        until("it to be ready", async || (weir_sync.status_of("/readyz").await == Some(200)).then_some(()))
-            .await;
+        until("it to be ready", async || (weir_sync.status_of("/readyz").await == Some(200)).then_some(())).await;
         two.push(weir_sync);
     }
     // Four callers at each, who ask at once.
@@ -83,8 +82,7 @@ async fn a_descriptor_may_bring_its_own_limit() {
         assert_eq!((limit.requests_per_unit, limit.unit(), limit.name.as_str()), (3, Unit::Year, ""));
         assert!(status.duration_until_reset.expect("when the window ends").seconds > 0);
     }
-    let refused =
-        ask(&mut client, request([of_user("ann", 3, None), descriptor(&[("x-user", "ann")])])).await;
+    let refused = ask(&mut client, request([of_user("ann", 3, None), descriptor(&[("x-user", "ann")])])).await;
     assert_eq!(refused.overall_code(), Code::OverLimit);
     assert_eq!((refused.statuses[0].code(), refused.statuses[0].limit_remaining), (Code::OverLimit, 0));
     let header = &refused.response_headers_to_add[0];
@@ -112,10 +110,9 @@ async fn a_descriptor_may_bring_its_own_limit() {
     assert_eq!(code_and_left(back(2)).await, (Code::Ok, 99));
     assert_eq!(code_and_left(back(1_000_000)).await, (Code::Ok, 200), "never more than there is");
     redis.kill();
-    let refused = until("a check that fails", async || {
-        client.should_rate_limit(request([of_user("ann", 9, None)])).await.err()
-    })
-    .await;
+    let refused =
+        until("a check that fails", async || client.should_rate_limit(request([of_user("ann", 9, None)])).await.err())
+            .await;
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
 }
 
@@ -123,8 +120,7 @@ async fn a_descriptor_may_bring_its_own_limit() {
 async fn request_hits_beyond_the_burst_consume_nothing() {
     let gateway = Gateway::open_for("check,limit", "memory", &rules()).await;
     let mut client = gateway.client().await;
-    let asked =
-        |user: &str, hits_addend| RateLimitRequest { hits_addend, ..request([of_user(user, 3, None)]) };
+    let asked = |user: &str, hits_addend| RateLimitRequest { hits_addend, ..request([of_user(user, 3, None)]) };
     assert_eq!(ask(&mut client, asked("ann", 1)).await.overall_code(), Code::Ok);
     let refused = ask(&mut client, asked("ann", u32::MAX)).await;
     assert_eq!((refused.overall_code(), refused.statuses[0].limit_remaining), (Code::OverLimit, 2));
@@ -146,8 +142,7 @@ async fn a_limit_may_be_for_several_units() {
     let limit = first.current_limit.expect("the limit");
     assert_eq!((limit.requests_per_unit, limit.unit(), limit.unit_multiplier), (2, Unit::Day, Some(10)));
     let left_s = first.duration_until_reset.expect("when the window ends").seconds;
-    let unix_s =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+    let unix_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
     let expected_s = 864_000 - unix_s % 864_000;
     assert!(left_s.unsigned_abs().abs_diff(expected_s) <= 60, "{left_s} is not {expected_s}");
     assert_eq!(status(&mut client, of(10)).await.code(), Code::Ok);
@@ -162,7 +157,6 @@ async fn a_callers_limit_needs_a_token_for_limits() {
     let asked = request([descriptor(&[("a", "1")]), of_user("ann", 3, None)]);
     let refused = gateway.client().await.should_rate_limit(asked).await.expect_err("a token for checks");
     assert_eq!(refused.code(), tonic::Code::PermissionDenied);
-    let expected =
-        "descriptors[1].limit: expected none, or a token with the role `limit` in check_token_file";
+    let expected = "descriptors[1].limit: expected none, or a token with the role `limit` in check_token_file";
     assert_eq!(refused.message(), expected);
 }

@@ -9,8 +9,7 @@ use prost::Message as _;
 /// The protos, and beside them what is generated from them.
 const FOLDER: &str = "../sync-service/gateway/src/proto";
 /// The protos of the services, from which the others are found.
-const SERVICES: [&str; 2] =
-    ["envoy/service/ratelimit/v3/rls.proto", "envoy/service/rate_limit_quota/v3/rlqs.proto"];
+const SERVICES: [&str; 2] = ["envoy/service/ratelimit/v3/rls.proto", "envoy/service/rate_limit_quota/v3/rlqs.proto"];
 /// Encoded descriptors, by which unknown fields of messages are found.
 const DESCRIPTORS: &str = "descriptors.bin";
 /// With this variable the code is written instead of compared.

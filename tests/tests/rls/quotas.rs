@@ -80,14 +80,10 @@ impl Talk {
         let answer = self.answer().await.expect("an answer").expect("a stream that is open");
         let assignments = answer.bucket_action.into_iter().map(|action| {
             assert_eq!(action.bucket_id, Some(id(bucket)));
-            let Some(bucket_action::BucketAction::QuotaAssignmentAction(assigned)) = action.bucket_action
-            else {
+            let Some(bucket_action::BucketAction::QuotaAssignmentAction(assigned)) = action.bucket_action else {
                 panic!("{action:?}")
             };
-            assert_eq!(
-                assigned.assignment_time_to_live.map(|lives| (lives.seconds, lives.nanos)),
-                Some((20, 0))
-            );
+            assert_eq!(assigned.assignment_time_to_live.map(|lives| (lives.seconds, lives.nanos)), Some((20, 0)));
             match assigned.rate_limit_strategy.and_then(|it| it.strategy).expect("a strategy") {
                 Strategy::BlanketRule(rule) if rule == i32::from(BlanketRule::AllowAll) => Assignment::Allow,
                 Strategy::BlanketRule(_) => Assignment::Deny,
@@ -180,13 +176,9 @@ async fn clients_share_one_quota() {
     assert_eq!(one.assigned(&bucket).await, [Assignment::Bucket(40, 10_000, 1_000)]);
     let mut other = Talk::begin(&gateway).await;
     other.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
-    let Assignment::Bucket(20, refill, 1_000) = other.assigned(&bucket).await[0] else {
-        panic!("half of the burst")
-    };
+    let Assignment::Bucket(20, refill, 1_000) = other.assigned(&bucket).await[0] else { panic!("half of the burst") };
     assert!((4_500..=5_500).contains(&refill), "{refill}");
-    let Assignment::Bucket(20, refill, 1_000) = one.assigned(&bucket).await[0] else {
-        panic!("half of the burst")
-    };
+    let Assignment::Bucket(20, refill, 1_000) = one.assigned(&bucket).await[0] else { panic!("half of the burst") };
     assert!((4_500..=5_500).contains(&refill), "{refill}");
     drop(other);
     until("the whole of it again", async || {

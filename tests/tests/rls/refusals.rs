@@ -41,8 +41,7 @@ async fn a_check_needs_a_token() {
     let gateway = Gateway::open("memory", &rules()).await;
     for token in [None, Some("another-token-of-the-tests")] {
         let mut client = gateway.client_with(token).await;
-        let refused =
-            client.should_rate_limit(request([descriptor(&[("a", "1")])])).await.expect_err("no token");
+        let refused = client.should_rate_limit(request([descriptor(&[("a", "1")])])).await.expect_err("no token");
         assert_eq!(refused.code(), Code::Unauthenticated);
         assert!(refused.message().starts_with("expected the metadata `authorization: Bearer`"), "{refused}");
     }
@@ -60,8 +59,7 @@ async fn a_strict_rule_without_its_store_is_unavailable() {
     let asked = |user: &str| request([descriptor(&[("x-user", user)])]);
     client.should_rate_limit(asked("ada")).await.expect("one of three");
     redis.kill();
-    let refused =
-        until("a check that fails", async || client.should_rate_limit(asked("bob")).await.err()).await;
+    let refused = until("a check that fails", async || client.should_rate_limit(asked("bob")).await.err()).await;
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     assert_eq!(refused.message(), "the rule login could not be checked: its store is out of reach");
 }

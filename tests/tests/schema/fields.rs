@@ -59,8 +59,7 @@ fn every_object_has_the_parsers_fields() {
 #[test]
 fn every_object_is_covered() {
     let schema = schema();
-    let is_closed =
-        |place: &String| schema.pointer(place).is_some_and(|value| value["additionalProperties"] == false);
+    let is_closed = |place: &String| schema.pointer(place).is_some_and(|value| value["additionalProperties"] == false);
     let found: BTreeSet<_> = places_within(&schema).into_iter().filter(is_closed).collect();
     assert_eq!(found, OBJECTS.iter().map(|(of_schema, _)| (*of_schema).to_owned()).collect());
 }
@@ -71,10 +70,8 @@ fn every_field_is_described() {
     for (of_schema, _) in OBJECTS {
         let object = schema.pointer(of_schema).unwrap_or_else(|| panic!("no {of_schema}"));
         for (name, property) in object["properties"].as_object().into_iter().flatten() {
-            let target =
-                property["$ref"].as_str().and_then(|place| schema.pointer(place.trim_start_matches('#')));
-            let is_described =
-                [Some(property), target].into_iter().flatten().any(|p| p["description"].is_string());
+            let target = property["$ref"].as_str().and_then(|place| schema.pointer(place.trim_start_matches('#')));
+            let is_described = [Some(property), target].into_iter().flatten().any(|p| p["description"].is_string());
             assert!(is_described, "{of_schema}: {name} has no description");
         }
     }

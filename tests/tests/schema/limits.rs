@@ -7,8 +7,7 @@ use crate::wrong::places_within;
 use crate::{full, parser_errors, schema_errors, validator};
 
 /// The last numbers within limits or before them; the next one is tried, too.
-const NUMBERS: [i64; 17] =
-    [-1, 1, 3, 8, 16, 20, 32, 99, 100, 128, 399, 599, 1_000, 3_600, 86_400, 1_000_000, 1 << 30];
+const NUMBERS: [i64; 17] = [-1, 1, 3, 8, 16, 20, 32, 99, 100, 128, 399, 599, 1_000, 3_600, 86_400, 1_000_000, 1 << 30];
 /// The same of lengths of texts.
 const LENGTHS: [usize; 9] = [0, 32, 64, 128, 253, 255, 256, 1_024, 8_192];
 /// The same of lengths of lists.
@@ -25,8 +24,7 @@ fn probes(place: &str, value: &Value) -> Vec<Value> {
         Value::String(text) => {
             // It begins as before, so that it keeps its form.
             let first = &text[..text.chars().next().map_or(0, char::len_utf8)];
-            let of_length =
-                |n: usize| if n == 0 { String::new() } else { format!("{first}{}", "x".repeat(n - 1)) };
+            let of_length = |n: usize| if n == 0 { String::new() } else { format!("{first}{}", "x".repeat(n - 1)) };
             LENGTHS.iter().flat_map(|n| [*n, n + 1]).map(|n| of_length(n).into()).collect()
         }
         // Many rules take long, and their limit has a test of its own.
@@ -58,18 +56,12 @@ fn the_limits_equal_the_parsers() {
             let shown: String = probe.to_string().chars().take(80).collect();
             *value = probe;
             let (parser, schema) = (parser_errors(&document), schema_errors(&validator, &document));
-            assert!(
-                schema.is_empty() || !parser.is_empty(),
-                "{place}: {shown}: the schema alone refuses: {schema:?}"
-            );
+            assert!(schema.is_empty() || !parser.is_empty(), "{place}: {shown}: the schema alone refuses: {schema:?}");
             let is_by_itself = |error: &&String| {
                 WRONG_BY_ITSELF.iter().any(|wrong| error.contains(wrong)) && !error.contains(RELATIVE)
             };
             let refused = parser.iter().find(is_by_itself);
-            assert!(
-                refused.is_none() || !schema.is_empty(),
-                "{place}: {shown}: the parser alone refuses: {refused:?}"
-            );
+            assert!(refused.is_none() || !schema.is_empty(), "{place}: {shown}: the parser alone refuses: {refused:?}");
         }
     }
 }

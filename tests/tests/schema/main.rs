@@ -113,9 +113,8 @@ fn read_file(path: &Path, documents: &mut Vec<(String, Value)>) -> io::Result<()
 fn rule_sets_within(value: &Value, name: &str, documents: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(object) if value["rules"][0].get("key").is_some() => {
-            let of_rule_set = object
-                .iter()
-                .filter(|(field, _)| !["table", "sync", "filter_state"].contains(&field.as_str()));
+            let of_rule_set =
+                object.iter().filter(|(field, _)| !["table", "sync", "filter_state"].contains(&field.as_str()));
             let rule_set = of_rule_set.map(|(field, value)| (field.clone(), value.clone()));
             documents.push((name.to_owned(), Value::Object(rule_set.collect())));
         }

@@ -55,9 +55,7 @@ fn the_number_of_rules_is_limited() {
         json!({"rules": (0..n).map(named).collect::<Vec<_>>()})
     };
     let (validator, wider) = (validator(), json!([{"ipv4": 24, "times": 2}]));
-    for (document, is_accepted) in
-        [(rules(1_001, None), false), (rules(501, Some(wider)), true), (json!([]), false)]
-    {
+    for (document, is_accepted) in [(rules(1_001, None), false), (rules(501, Some(wider)), true), (json!([]), false)] {
         assert_eq!(parser_errors(&document).len(), 1);
         assert_eq!(schema_errors(&validator, &document).is_empty(), is_accepted);
     }
@@ -83,9 +81,7 @@ pub(crate) fn places_within(value: &Value) -> Vec<String> {
         places_within(value).into_iter().map(move |place| format!("/{name}{place}")).collect::<Vec<_>>()
     };
     let mut places: Vec<_> = match value {
-        Value::Object(object) => {
-            object.iter().map(|(name, value)| (name.clone(), value)).flat_map(of_item).collect()
-        }
+        Value::Object(object) => object.iter().map(|(name, value)| (name.clone(), value)).flat_map(of_item).collect(),
         Value::Array(items) => {
             items.iter().enumerate().map(|(i, value)| (i.to_string(), value)).flat_map(of_item).collect()
         }

@@ -84,10 +84,7 @@ async fn events_are_entries_of_a_bounded_stream() {
     let mut connection = redis.connection().await;
     let entries = with_last(&mut connection, "one").await;
     let [(event, json)] = entries.as_slice() else { panic!("{entries:?}") };
-    assert_eq!(
-        (event.as_str(), &json["event"], &json["region"]),
-        ("change", &"change".into(), &"fra".into())
-    );
+    assert_eq!((event.as_str(), &json["event"], &json["region"]), ("change", &"change".into(), &"fra".into()));
     for n in 0..500 {
         change(&audit_log, &n.to_string());
         if n % 50 == 49 {

@@ -47,10 +47,7 @@ async fn bans_of_every_region_are_listed(store: &dyn Store) {
 
 async fn a_ban_leaves_when_it_ends(store: &dyn Store) {
     let started = Instant::now();
-    assert_eq!(
-        list(store, &[key("r", b"v", 1_000), key("r", b"w", HOUR_MS), key("r", b"x", 0)]).await.len(),
-        2
-    );
+    assert_eq!(list(store, &[key("r", b"v", 1_000), key("r", b"w", HOUR_MS), key("r", b"x", 0)]).await.len(), 2);
     until("the first to leave", async || (list(store, &[]).await.len() == 1).then_some(())).await;
     assert!(started.elapsed() >= Duration::from_millis(999), "{:?}", started.elapsed());
     assert!(list(store, &[]).await.contains_key(&key("r", b"w", 0).id));
@@ -90,10 +87,7 @@ async fn the_bans_are_bounded(store: &dyn Store) {
         listed = list(store, some).await;
     }
     assert_eq!(listed.len(), BANS_KEPT_MAX);
-    assert!(
-        !listed.contains_key(&all[99].id) && listed.contains_key(&all[100].id),
-        "those that end soonest went"
-    );
+    assert!(!listed.contains_key(&all[99].id) && listed.contains_key(&all[100].id), "those that end soonest went");
 }
 
 /// At random, against the list in weir-budget; the times agree to within what the calls took.
@@ -112,8 +106,7 @@ async fn random_calls_agree_with_the_reference(store: &dyn Store) {
                         BanState::BannedByOperator,
                         BanState::Forgotten,
                     ]);
-                    let for_ms =
-                        random.pick(if state == BanState::Banned { &lengths } else { &lengths[..2] });
+                    let for_ms = random.pick(if state == BanState::Banned { &lengths } else { &lengths[..2] });
                     BannedKey { state, ..key(&rule, &[random.pick(b"abcdefgh")], for_ms) }
                 })
                 .collect();
@@ -123,11 +116,8 @@ async fn random_calls_agree_with_the_reference(store: &dyn Store) {
             // What holds for a millisecond only may be on the one and not on the other.
             listed.retain(|id, for_ms| id.rule == rule && *for_ms > 1_000);
             let earliest = reference.exchange(&mine, before_us);
-            let expected: BTreeMap<_, _> = earliest
-                .into_iter()
-                .filter(|key| key.for_ms > 1_000)
-                .map(|key| (key.id, key.for_ms))
-                .collect();
+            let expected: BTreeMap<_, _> =
+                earliest.into_iter().filter(|key| key.for_ms > 1_000).map(|key| (key.id, key.for_ms)).collect();
             assert!(listed.keys().eq(expected.keys()), "seed {seed}: {listed:?}, expected {expected:?}");
             let slack_ms = u32::try_from(after_us / 1_000).unwrap() + 2;
             for (id, for_ms) in &listed {

@@ -58,9 +58,7 @@ async fn one_canary_runs_beside_the_stable_version(store: &dyn Store) {
     let version = put_good(store, "a").await;
     assert_eq!(change(store, begin_beside(Some(version + 1))).await, CanaryResult::Conflict(version));
     assert_eq!(current(store).await.canary_revision(), None);
-    let CanaryResult::Begun(id) = change(store, begin_beside(Some(version))).await else {
-        panic!("it begins")
-    };
+    let CanaryResult::Begun(id) = change(store, begin_beside(Some(version))).await else { panic!("it begins") };
     assert!(id.abs_diff(version) < 600_000, "it begins at the time: {id} {version}");
     assert_eq!(current(store).await, Current { version: Some(version), overrides: 0, canary: id });
     let StoredCanary { at_ms, .. } = store.canary().await.unwrap().unwrap();
@@ -76,10 +74,7 @@ async fn one_canary_runs_beside_the_stable_version(store: &dyn Store) {
 async fn a_promoted_canary_keeps_its_revision(store: &dyn Store) {
     let version = put_good(store, "a").await;
     let id = begin(store, "b").await;
-    assert_eq!(
-        (current(store).await.revision(), current(store).await.canary_revision()),
-        (version, Some(version + 1))
-    );
+    assert_eq!((current(store).await.revision(), current(store).await.canary_revision()), (version, Some(version + 1)));
     order(store, "one").await;
     let first = current(store).await.revision();
     order(store, "two").await;
@@ -88,10 +83,7 @@ async fn a_promoted_canary_keeps_its_revision(store: &dyn Store) {
     let promote = CanaryChange::Promote { id: Some(id), note: "promoted" };
     assert_eq!(change(store, promote).await, CanaryResult::Put(version + 1));
     let after = current(store).await;
-    assert_eq!(
-        (after.revision(), after.canary_revision(), after.version),
-        (first + 3, None, Some(version + 1))
-    );
+    assert_eq!((after.revision(), after.canary_revision(), after.version), (first + 3, None, Some(version + 1)));
     assert_eq!(store.get_rules(version + 1).await.unwrap().as_deref(), Some("b"));
     assert_eq!(store.kept_rules().await.unwrap()[0].note, "promoted");
     assert_eq!((store.canary().await.unwrap(), change(store, promote).await), (None, CanaryResult::Missing));

@@ -65,9 +65,8 @@ async fn strict_keys_stay_below_the_ceiling() {
     let redis = Redis::start().await;
     let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
     let claim = Claim::of(1, 0, 1);
-    let acquire = |value: u64| {
-        strict::acquire(&value.to_be_bytes(), quota(1, Period::Second, 10), 2_000_000, vec![claim])
-    };
+    let acquire =
+        |value: u64| strict::acquire(&value.to_be_bytes(), quota(1, Period::Second, 10), 2_000_000, vec![claim]);
     let acquires: Vec<_> = (0..200).map(acquire).collect();
     let answers = store.acquire("fra1", &acquires).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), MOST);

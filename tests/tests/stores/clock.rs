@@ -97,8 +97,7 @@ async fn only_a_call_that_finds_a_jump_is_repeated() {
     let store = connected(&redis).await;
     let quota = quota(1, Period::Second, 100);
     let charge_all = async |admitted| {
-        let entries: Vec<_> =
-            (0..20).map(|key| entry(&[key], quota, vec![count(1, admitted, admitted)])).collect();
+        let entries: Vec<_> = (0..20).map(|key| entry(&[key], quota, vec![count(1, admitted, admitted)])).collect();
         let accounts = store.charge(&ChargeBatch { replica: "fra", pop: "fra1", entries: &entries }).await;
         accounts.into_iter().map(|account| account.unwrap().charged).sum::<u64>()
     };

@@ -15,8 +15,7 @@ use weir_protocol::calendar::{Calendar, Window};
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::redis::{
-    AcquireArguments, AcquireRow, Arguments, Charging, acquire_script, acquired, charge_accounts,
-    charge_script,
+    AcquireArguments, AcquireRow, Arguments, Charging, acquire_script, acquired, charge_accounts, charge_script,
 };
 use weir_tests::redis::{Redis, Setup};
 
@@ -119,8 +118,7 @@ async fn both_agree_on_charges() {
             let (bounds, random) = (world.step().await, &mut world.random);
             let reported: Vec<Reported> = (0..=n % 20)
                 .map(|_| {
-                    let pops =
-                        [random.pick(&["a", "b"]), "b"].map(|pop| (pop, counts(random, n), random.below(99)));
+                    let pops = [random.pick(&["a", "b"]), "b"].map(|pop| (pop, counts(random, n), random.below(99)));
                     (random.below(12), random.pick(&[quota(100, Period::Second, 2), slow(), quick()]), pops)
                 })
                 .collect();
@@ -134,8 +132,7 @@ async fn both_agree_on_charges() {
                 });
                 joined.expect("a charge")
             };
-            let Arguments { keys, texts, tail, implied } =
-                Charging::arguments(reported.iter().map(charging).collect());
+            let Arguments { keys, texts, tail, implied } = Charging::arguments(reported.iter().map(charging).collect());
             let script = world.script.clone();
             let mut call = script.prepare_invoke();
             for key in &keys {
@@ -159,10 +156,7 @@ async fn both_agree_on_charges() {
             }
         }
         let refused = world.refused;
-        assert!(
-            deepest > 10_000_000 && refused > CALLS / 16,
-            "seed {seed} tests too little: {deepest}, {refused}"
-        );
+        assert!(deepest > 10_000_000 && refused > CALLS / 16, "seed {seed} tests too little: {deepest}, {refused}");
     }
 }
 
@@ -188,8 +182,7 @@ async fn both_agree_on_acquires() {
         let (mut references, mut given) = (BTreeMap::<usize, Escrow>::new(), 0);
         for n in 0..CALLS {
             let (bounds, last_us, random) = (world.step().await, world.last_us, &mut world.random);
-            let (key, quota, pop) =
-                (random.below(11), random.pick(&[slow(), quick()]), random.pick(&["a", "b"]));
+            let (key, quota, pop) = (random.below(11), random.pick(&[slow(), quick()]), random.pick(&["a", "b"]));
             let key = usize::try_from(key).unwrap();
             let refill_policy = refill_policies[key];
             let claim = |_| Claim::of(random.below(4), random.below(3), random.pick(&[0, 1, 3, 30]));

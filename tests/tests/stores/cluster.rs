@@ -25,10 +25,8 @@ async fn with_a_store_of(timeout_ms: u32, options: Options) -> (Cluster, RedisSt
     let store = RedisStore::new(&cluster.url(), options).unwrap();
     in_reach(&store).await;
     // Every master is connected to.
-    until("every key to be charged", async || {
-        charge_all(&store, 0).await.iter().all(Result::is_ok).then_some(())
-    })
-    .await;
+    until("every key to be charged", async || charge_all(&store, 0).await.iter().all(Result::is_ok).then_some(()))
+        .await;
     (cluster, store)
 }
 
@@ -54,8 +52,7 @@ async fn a_report_goes_to_every_master_in_one_trip_each() {
     let (cluster, store) = with_a_store(CALM_MS).await;
     let mut before = Vec::new();
     for server in &cluster.servers[..3] {
-        let () =
-            redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut server.operator().await).await.unwrap();
+        let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut server.operator().await).await.unwrap();
         before.push(server.port());
     }
     assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(5)));
@@ -119,8 +116,7 @@ async fn an_outdated_master_is_ignored() {
         node(old, &["FORGET", line.split(' ').next().unwrap()]).await;
     }
     node(replica, &["FAILOVER", "TAKEOVER"]).await;
-    until("the others to follow", async || (keys_of(&cluster, replica, other).await == keys).then_some(()))
-        .await;
+    until("the others to follow", async || (keys_of(&cluster, replica, other).await == keys).then_some(())).await;
     assert!(node(old, &["INFO"]).await.contains("cluster_state:ok"));
     assert_eq!(keys_of(&cluster, old, old).await, keys, "it takes itself for their master");
     let mut admitted = 0;
@@ -164,10 +160,8 @@ async fn only_a_key_without_a_master_is_refused() {
     let other_id = text(cluster_at(other, &["MYID"]).await);
     let slot: i64 = redis::from_redis_value(cluster_at(one, &["KEYSLOT", &key]).await).unwrap();
     cluster_at(one, &["SETSLOT", &slot.to_string(), "NODE", &other_id]).await;
-    let refused = until("the refusal", async || {
-        charge(&store, entry(b"lost", slow(), vec![count(1, 1, 1)])).await.err()
-    })
-    .await;
+    let refused =
+        until("the refusal", async || charge(&store, entry(b"lost", slow(), vec![count(1, 1, 1)])).await.err()).await;
     let error = refused.to_string();
     assert!(error.contains("moving this key") && !error.contains("redis+cluster://"), "{error}");
     assert!(charge_all(&store, 1).await.into_iter().all(|charged| charged == Ok(1)), "no master is to blame");
@@ -185,10 +179,8 @@ async fn nodes_are_reached_at_their_announced_addresses() {
         cluster.servers.iter().map(|server| format!("192.0.2.1:{0}=127.0.0.1:{0}", server.port())).collect();
     let nodes = NodeMap::read(&pairs.join(",")).unwrap();
     let store = RedisStore::new(&cluster.url(), Options { nodes, ..options() }).unwrap();
-    until("every key to be charged", async || {
-        charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(())
-    })
-    .await;
+    until("every key to be charged", async || charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(()))
+        .await;
 }
 
 /// An older page's line lacked `+cluster|info`.
@@ -202,10 +194,8 @@ async fn a_user_without_cluster_info_charges_and_is_warned() {
         let () = command.query_async(&mut server.operator().await).await.unwrap();
     }
     let store = open(&cluster.url());
-    until("every key to be charged", async || {
-        charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(())
-    })
-    .await;
+    until("every key to be charged", async || charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(()))
+        .await;
     store.ping().await.unwrap();
     let warned = async || (!log.lines(" WARN ", "+cluster|info").is_empty()).then_some(());
     until("what it lacks to be logged", warned).await;

@@ -117,10 +117,8 @@ async fn only_configured_certificates_are_trusted() {
         &LoginFiles { ca: Some(folder.file("ca.pem", &issuer.pem())), ..LoginFiles::default() },
     ))
     .await;
-    let stranger = LoginFiles {
-        ca: Some(folder.file("other.pem", &Issuer::new("theirs").pem())),
-        ..LoginFiles::default()
-    };
+    let stranger =
+        LoginFiles { ca: Some(folder.file("other.pem", &Issuer::new("theirs").pem())), ..LoginFiles::default() };
     let error = refusal(&open_with(&redis.url(), &stranger)).await.to_string();
     assert!(error.contains("certificate") && error.contains("store_ca_file"), "{error}");
     let other_name = redis.url().replace("127.0.0.1", "localhost");
@@ -132,11 +130,8 @@ async fn only_configured_certificates_are_trusted() {
 #[tokio::test]
 async fn a_client_certificate_is_presented() {
     let (folder, issuer, other) = (Folder::new(), Issuer::new("ours"), Issuer::new("theirs"));
-    let setup = Setup {
-        tls: Some(issuer.sign("127.0.0.1")),
-        client_ca: Some(issuer.pem()),
-        ..with_a_password("over-tls")
-    };
+    let setup =
+        Setup { tls: Some(issuer.sign("127.0.0.1")), client_ca: Some(issuer.pem()), ..with_a_password("over-tls") };
     let redis = Redis::start_with(setup).await;
     let ca = Some(folder.file("ca.pem", &issuer.pem()));
     let shown = |name: &str, (cert, key): (String, String)| LoginFiles {
@@ -188,8 +183,7 @@ async fn a_password_in_a_file_is_read_for_each_connection() {
     let folder = Folder::new();
     let redis = Redis::start_with(with_a_user(None)).await;
     let url = redis.url().replace(":correct-horse", "");
-    let files =
-        LoginFiles { password: Some(folder.file("password", "correct-horse\n")), ..LoginFiles::default() };
+    let files = LoginFiles { password: Some(folder.file("password", "correct-horse\n")), ..LoginFiles::default() };
     works(&open_with(&url, &files)).await;
     folder.file("password", "battery-staple\n");
     let store = open_with(&url, &files);
@@ -206,8 +200,7 @@ async fn unusable_files_are_reported_at_start() {
     let refused = |files: LoginFiles| -> DialError {
         RedisStore::new("rediss://127.0.0.1", crate::Options { files, ..options() }).err().unwrap()
     };
-    let gone =
-        refused(LoginFiles { ca: Some("/nowhere/ca.pem".into()), ..LoginFiles::default() }).to_string();
+    let gone = refused(LoginFiles { ca: Some("/nowhere/ca.pem".into()), ..LoginFiles::default() }).to_string();
     assert!(gone.starts_with("store_ca_file: cannot read /nowhere/ca.pem"), "{gone}");
     let swapped = LoginFiles {
         client_cert: Some(folder.file("a", &key)),
@@ -220,7 +213,6 @@ async fn unusable_files_are_reported_at_start() {
     fs::write(&path, [0xff, 0xfe, b'p']).unwrap();
     let binary = refused(LoginFiles { password: Some(path), ..LoginFiles::default() }).to_string();
     assert!(binary.starts_with("store_password_file: expected UTF-8"), "{binary}");
-    let empty =
-        refused(LoginFiles { password: Some(folder.file("c", "\n")), ..LoginFiles::default() }).to_string();
+    let empty = refused(LoginFiles { password: Some(folder.file("c", "\n")), ..LoginFiles::default() }).to_string();
     assert!(empty.starts_with("store_password_file: expected a password"), "{empty}");
 }

@@ -36,8 +36,7 @@ impl Random {
 
     /// Mostly small, sometimes at a limit.
     pub(crate) fn tokens(&mut self) -> u64 {
-        let edges =
-            [0, 1, 1 << 31, (1 << 40) - 1, 1 << 40, (1 << 40) + 1, COUNT_MAX - 1, COUNT_MAX, u64::MAX];
+        let edges = [0, 1, 1 << 31, (1 << 40) - 1, 1 << 40, (1 << 40) + 1, COUNT_MAX - 1, COUNT_MAX, u64::MAX];
         if self.below(12) == 0 { self.pick(&edges) } else { self.below(500) }
     }
 

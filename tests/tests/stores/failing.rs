@@ -12,9 +12,7 @@ use weir_store::{Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
-use crate::{
-    assert_hardly_any_waited, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow,
-};
+use crate::{assert_hardly_any_waited, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow};
 
 // I7
 #[tokio::test]
@@ -63,10 +61,7 @@ async fn made_up_keys_expire() {
         charge(&store, entry(b"a", slowest, vec![count(1, tokens, tokens)])).await.unwrap();
         let ttl_ms: u64 = connection.pttl(budget_key(&id(b"a"))).await.unwrap();
         let expected_ms = KEPT_US_MAX / 1_000;
-        assert!(
-            ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000,
-            "{tokens}: {ttl_ms} of {expected_ms}"
-        );
+        assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000, "{tokens}: {ttl_ms} of {expected_ms}");
     }
 }
 

@@ -47,15 +47,7 @@ pub(crate) fn report(pop: u32, admitted: u64) -> Report {
         ..Key::default()
     };
     let keys = (0..KEYS).map(key).collect();
-    Report {
-        pop: format!("pop{pop}"),
-        worker: 1,
-        sequence: admitted,
-        table: 1,
-        rules,
-        keys,
-        ..Report::default()
-    }
+    Report { pop: format!("pop{pop}"), worker: 1, sequence: admitted, table: 1, rules, keys, ..Report::default() }
 }
 
 /// Sends reports of all POPs, each when it is due, from [`AT`] before `happening` until [`AFTER`] it. Returns the
@@ -126,8 +118,7 @@ async fn a_killed_cluster_master_is_replaced() {
         cluster.servers[0].kill();
         for key in 0..KEYS {
             let key = budget_key(&id(&[key]));
-            until("another master", async || cluster.master_of(&key, 1).await.filter(|master| *master != 0))
-                .await;
+            until("another master", async || cluster.master_of(&key, 1).await.filter(|master| *master != 0)).await;
         }
     };
     let (outcomes, over) = load(&server, killing).await;
@@ -143,9 +134,7 @@ async fn slots_of_a_cluster_move() {
     let moving = async {
         let mut ids: Vec<String> = Vec::new();
         for server in &cluster.servers[..2] {
-            ids.push(
-                redis::cmd("CLUSTER").arg("MYID").query_async(&mut server.operator().await).await.unwrap(),
-            );
+            ids.push(redis::cmd("CLUSTER").arg("MYID").query_async(&mut server.operator().await).await.unwrap());
         }
         let address = cluster.servers[1].address().to_string();
         let arguments = [
@@ -164,8 +153,7 @@ async fn slots_of_a_cluster_move() {
     };
     let (outcomes, over) = load(&server, moving).await;
     check("1,000 slots moved", &outcomes, over);
-    let alone =
-        outcomes.iter().filter(|outcome| !outcome.reply.settled.is_all() && outcome.sent >= AT).count();
+    let alone = outcomes.iter().filter(|outcome| !outcome.reply.settled.is_all() && outcome.sent >= AT).count();
     assert_eq!(alone, 0, "every report was charged");
     is_charged(&cluster.url(), &outcomes).await;
 }

@@ -32,8 +32,7 @@ async fn a_flush_keeps_the_rule_set_and_reuses_no_number() {
     assert_eq!((other.version(), other.is_missing()), (before, true));
     assert_eq!(other.get(before).await.unwrap().unwrap().document, document("5/s").text());
     assert_eq!(other.current().await.unwrap(), None);
-    let ban =
-        request::read(OverrideKind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0, None).unwrap();
+    let ban = request::read(OverrideKind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0, None).unwrap();
     let put = other.put_override(OverrideKind::Ban, &ban, &ChangeOrigin::default()).await;
     assert_eq!(put, Err(ChangeError::None), "POPs would not get it");
     let after = ours.put_file(&document("6/s")).await.unwrap().unwrap();

@@ -50,6 +50,5 @@ async fn idle_keys_cause_no_calls() {
     assert!(server.report(&nearly_used()).await.settled.is_all());
     let busy = budgets_read(&redis).await;
     assert!(busy > 2 * u64::from(KEYS), "just asked for, they are looked at every interval: {busy}");
-    until("the keys to rest", async || (budgets_read(&redis).await < u64::from(KEYS) / 2).then_some(()))
-        .await;
+    until("the keys to rest", async || (budgets_read(&redis).await < u64::from(KEYS) / 2).then_some(())).await;
 }

@@ -143,12 +143,7 @@ async fn charge(store: &dyn Store, entry: PlanEntry) -> Result<Account, StoreErr
     charge_as(store, "fra", "fra1", entry).await
 }
 
-async fn charge_as(
-    store: &dyn Store,
-    replica: &str,
-    pop: &str,
-    entry: PlanEntry,
-) -> Result<Account, StoreError> {
+async fn charge_as(store: &dyn Store, replica: &str, pop: &str, entry: PlanEntry) -> Result<Account, StoreError> {
     let batch = ChargeBatch { replica, pop, entries: &[entry] };
     let mut accounts = store.charge(&batch).await;
     assert_eq!(accounts.len(), 1);

@@ -118,8 +118,7 @@ async fn a_count_survives_a_crash_of_redis() {
         assert_eq!((acquired.given, u64::from(acquired.leases[0].left)), (5, 100 - used));
     }
     // The store that lived through it goes on too.
-    until("the store to be in reach", async || store.acquire("fra1", &[monthly(&[])]).await.remove(0).ok())
-        .await;
+    until("the store to be in reach", async || store.acquire("fra1", &[monthly(&[])]).await.remove(0).ok()).await;
     assert_eq!(ask(&store, monthly(&[claim(11, 5, 100)])).await.given, 60, "all that is left");
     assert_eq!(ask(&store, monthly(&[claim(12, 0, 100)])).await.given, 0);
 }

@@ -66,9 +66,7 @@ pub(crate) async fn with_a_user(rules: &str) -> (Redis, String) {
 
 async fn set_user(redis: &Redis, rules: &str) {
     let mut command = redis::cmd("ACL");
-    command
-        .arg(&["SETUSER", "weir", "reset", "on", ">correct-horse"])
-        .arg(rules.split(' ').collect::<Vec<_>>());
+    command.arg(&["SETUSER", "weir", "reset", "on", ">correct-horse"]).arg(rules.split(' ').collect::<Vec<_>>());
     command.query_async::<()>(&mut redis.connection().await).await.unwrap();
 }
 
@@ -139,10 +137,7 @@ async fn a_single_node_of_a_cluster_is_refused() {
     let refused = async |store: &RedisStore, has_slots: bool| {
         let error = refusal(store).await;
         assert_eq!(error.kind(), "refused", "{error}");
-        assert!(
-            error.to_string().contains(if has_slots { "redis+cluster://" } else { "cluster" }),
-            "{error}"
-        );
+        assert!(error.to_string().contains(if has_slots { "redis+cluster://" } else { "cluster" }), "{error}");
     };
     refused(&open(&redis.url()), false).await;
     let mut connection = redis.connection().await;
@@ -197,8 +192,5 @@ async fn a_flapping_redis_is_logged_once_with_its_address() {
     assert!(refused.len() == 1 && refused[0].contains(&redis.address().to_string()), "{refused:#?}");
     let connected = log.lines(" INFO ", "connected to the store");
     assert!(connected.len() == 1 && connected[0].contains(&redis.address().to_string()), "{connected:#?}");
-    until("the recovery to be logged", async || {
-        (log.lines(" INFO ", "answers again").len() == 1).then_some(())
-    })
-    .await;
+    until("the recovery to be logged", async || (log.lines(" INFO ", "answers again").len() == 1).then_some(())).await;
 }

@@ -73,12 +73,7 @@ async fn waiting_with(url: &str, options: Options) -> Arc<RedisStore> {
 }
 
 /// Acquires `ahead` tokens of the key `value` in the name of an epoch of its own.
-async fn tokens(
-    store: &dyn Store,
-    value: &[u8],
-    epoch: u64,
-    ahead: u32,
-) -> Result<AcquireResult, StoreError> {
+async fn tokens(store: &dyn Store, value: &[u8], epoch: u64, ahead: u32) -> Result<AcquireResult, StoreError> {
     ask(store, "fra1", acquire(value, slow(), LONG_US, vec![claim(epoch, 0, ahead)])).await
 }
 
@@ -190,8 +185,7 @@ async fn a_silent_replica_is_logged_before_an_acquire_needs_it() {
     let is_over = async || (log.lines(" INFO ", "confirm acquired tokens again").len() == late).then_some(());
     until("the start to be over", is_over).await;
     pair.link.silence();
-    until("it to be no longer ready", async || (server.page("/readyz").await.status == 503).then_some(()))
-        .await;
+    until("it to be no longer ready", async || (server.page("/readyz").await.status == 503).then_some(())).await;
     assert_eq!((metric("store_up").await, metric("store_masters_unreplicated").await), (1, 1));
     assert!(server.greet("fra1").await.settled.is_all(), "what does not wait goes on");
     // It asks again and again, and logs once.
@@ -278,8 +272,7 @@ async fn a_fail_over_keeps_a_replicated_acquire() {
     // It has no replica now, and so gives nothing; a store that does not wait sees what it knows.
     let other = open(&group.url());
     until("an acquire", async || {
-        let acquired =
-            ask(&other, "fra2", acquire(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
+        let acquired = ask(&other, "fra2", acquire(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
         assert_eq!((acquired.given, acquired.outstanding), (0, 100));
         Some(())
     })

@@ -16,8 +16,7 @@ use crate::{charge, count, entry, id, in_reach, open, open_with, slow};
 /// Time for which a charge that is tried again and again goes unanswered; charged tokens stay charged.
 async fn outage(store: &RedisStore) -> Duration {
     let began = Instant::now();
-    until("charges to go on", async || charge(store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.ok())
-        .await;
+    until("charges to go on", async || charge(store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.ok()).await;
     began.elapsed()
 }
 
@@ -48,8 +47,7 @@ async fn a_demoted_master_is_left() {
     })
     .await;
     group.fail_over_by(1).await;
-    until("the sentinels to name the first again", async || (group.master().await == Some(0)).then_some(()))
-        .await;
+    until("the sentinels to name the first again", async || (group.master().await == Some(0)).then_some(())).await;
     let took = outage(&store).await;
     println!("charges {took:?} after the sentinels named another");
     assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 12, 12)])).await.unwrap().charged, 0);

@@ -53,8 +53,7 @@ impl Server {
 
     /// Waits until it is ready.
     pub(crate) async fn ready(&self) {
-        until("weir-sync to be ready", async || (self.page("/readyz").await.status == 200).then_some(()))
-            .await;
+        until("weir-sync to be ready", async || (self.page("/readyz").await.status == 200).then_some(())).await;
     }
 
     /// The answer to a greeting of `pop`.
@@ -64,8 +63,7 @@ impl Server {
 
     /// The answer to `report`.
     pub(crate) async fn report(&self, report: &Report) -> Reply {
-        let ask =
-            Ask::new(Method::POST, messages::REPORT_PATH).header("content-type", messages::CONTENT_TYPE);
+        let ask = Ask::new(Method::POST, messages::REPORT_PATH).header("content-type", messages::CONTENT_TYPE);
         let answer = Client::of_port(self.address.port()).send(&ask.body(report.encode())).await;
         Reply::decode(&answer.body).expect("a reply")
     }

@@ -107,8 +107,7 @@ async fn weir_sync_answers_while_redis_is_slow() {
 
     link.slow_down(Duration::ZERO);
     server.ready().await;
-    until("a report to settle", async || server.report(&report(5)).await.settled.is_all().then_some(()))
-        .await;
+    until("a report to settle", async || server.report(&report(5)).await.settled.is_all().then_some(())).await;
     let store = open(&redis.url());
     in_reach(&store).await;
     let owed_ns = charge(&store, entry(b"a", slow(), vec![])).await.unwrap().deficit_ns;

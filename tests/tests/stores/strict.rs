@@ -34,21 +34,10 @@ pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 pub(crate) fn acquire(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> AcquireRequest {
-    AcquireRequest {
-        id: id(value),
-        quota,
-        lease_us,
-        refill_policy: RefillPolicy::Continuous,
-        window: None,
-        claims,
-    }
+    AcquireRequest { id: id(value), quota, lease_us, refill_policy: RefillPolicy::Continuous, window: None, claims }
 }
 
-pub(crate) async fn ask(
-    store: &dyn Store,
-    pop: &str,
-    acquire: AcquireRequest,
-) -> Result<AcquireResult, StoreError> {
+pub(crate) async fn ask(store: &dyn Store, pop: &str, acquire: AcquireRequest) -> Result<AcquireResult, StoreError> {
     let mut acquired = store.acquire(pop, &[acquire]).await;
     assert_eq!(acquired.len(), 1);
     acquired.remove(0)
@@ -92,10 +81,7 @@ async fn an_unknown_epoch_is_refused(store: &dyn Store) {
 
 async fn a_strict_budget_is_forgotten_by_its_policy(store: &dyn Store) {
     let hourly = RefillPolicy::Log(3_600);
-    let by = |refill_policy| AcquireRequest {
-        refill_policy,
-        ..acquire(b"a", slow(), LONG_US, vec![claim(1, 0, 100)])
-    };
+    let by = |refill_policy| AcquireRequest { refill_policy, ..acquire(b"a", slow(), LONG_US, vec![claim(1, 0, 100)]) };
     for refill_policy in [RefillPolicy::Continuous, hourly] {
         assert_eq!(ask(store, "fra1", by(refill_policy)).await.unwrap().given, 100);
     }
@@ -141,14 +127,7 @@ async fn unused_tokens_are_refunded(store: &dyn Store) {
 
 async fn acquires_and_claims_are_answered_in_order(store: &dyn Store) {
     let acquires: Vec<AcquireRequest> = (1..=50_u32)
-        .map(|n| {
-            acquire(
-                &n.to_be_bytes(),
-                slow(),
-                LONG_US,
-                vec![claim(1, 0, n), claim(2, 0, 1), claim(1, 0, n + 1)],
-            )
-        })
+        .map(|n| acquire(&n.to_be_bytes(), slow(), LONG_US, vec![claim(1, 0, n), claim(2, 0, 1), claim(1, 0, n + 1)]))
         .collect();
     let answers = all(store.acquire("fra1", &acquires).await);
     for (n, acquired) in (1_u64..).zip(&answers) {
@@ -213,17 +192,13 @@ async fn a_foreign_value_is_an_empty_strict_budget() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let () = connection.set(escrow_key(RefillPolicy::Continuous, &id(b"a")), "no hash").await.unwrap();
-    let () = connection
-        .hset(escrow_key(RefillPolicy::Continuous, &id(b"b")), "deficit_us", "no number")
-        .await
-        .unwrap();
+    let () = connection.hset(escrow_key(RefillPolicy::Continuous, &id(b"b")), "deficit_us", "no number").await.unwrap();
     for value in [b"a", b"b"] {
         let quota = quota(1_000, Period::Second, 10);
         let first = ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
         assert_eq!((first.given, first.deficit_ns), (0, quota.fill_ns()));
         until("a token", async || {
-            let acquired =
-                ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
+            let acquired = ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
             (acquired.given == 1).then_some(())
         })
         .await;

@@ -83,8 +83,7 @@ fn acquire(
     let (value, quota) = random.pick(&[(b'a', quotas[0]), (b'b', quotas[1]), (b'c', quotas[2])]);
     let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 30_000, 2_000_000, u64::MAX]);
     let (refill_policy, window) = refill_policies(random);
-    let mut acquire =
-        AcquireRequest { id: id(&[value]), quota, lease_us, refill_policy, window, claims: vec![] };
+    let mut acquire = AcquireRequest { id: id(&[value]), quota, lease_us, refill_policy, window, claims: vec![] };
     let (claims, is_lone_take) = (random.below(4), random.below(4) == 0);
     if is_lone_take {
         acquire.claims.push(Claim::take(random.pick(&[1, 1, 2, 7, 60, 150])));
@@ -175,17 +174,12 @@ impl Met {
 
 /// Acquires from `store` at random, and on the reference at the same times; they must agree. Returns how many
 /// of the acquires debited only what requests cost beyond what they had acquired.
-async fn random_calls_agree_with_the_reference(
-    store: &dyn Store,
-    refill_policies: Policies,
-    seed: u64,
-) -> usize {
+async fn random_calls_agree_with_the_reference(store: &dyn Store, refill_policies: Policies, seed: u64) -> usize {
     let mut random = Random(seed);
     let mut reference: BTreeMap<EscrowId, Escrow> = BTreeMap::new();
     let mut charged = BTreeMap::new();
     let (mut met, mut has_windows, mut has_leases, mut has_takes) = (Met::default(), false, false, false);
-    let mut quotas =
-        [quota(100, Period::Second, 100), quota(999_983, Period::Second, 1_000_000), random.quota()];
+    let mut quotas = [quota(100, Period::Second, 100), quota(999_983, Period::Second, 1_000_000), random.quota()];
     for turn in 0..ACQUIRES {
         // Somebody changes the rule now and then, in every other run.
         if seed.is_multiple_of(2) && random.below(20) == 0 {
@@ -230,8 +224,7 @@ async fn both_stores_agree_with_the_reference_to_the_bit() {
 }
 
 fn each_policy(seed: u64) -> [(u64, Policies); 7] {
-    [steady, windows, sliding, logs, in_flight, turns, any]
-        .map(|refill_policies: Policies| (seed, refill_policies))
+    [steady, windows, sliding, logs, in_flight, turns, any].map(|refill_policies: Policies| (seed, refill_policies))
 }
 
 /// Beyond 2^53 ns a double loses the last bits, and a quotient may be off by one, either way.
@@ -247,8 +240,7 @@ async fn redis_gives_whole_tokens_exactly() {
         for level_ns in levels.flat_map(|tokens| [tokens * token_ns - 1, tokens * token_ns]) {
             let deficit_ns = odd.fill_ns() - level_ns;
             // Written in what is the future to Redis, so that nothing refills.
-            let mut state =
-                vec![("end_us", 0), ("outstanding", 0), ("next_us", 0), ("last_us", 0), ("at_us", 1 << 52)];
+            let mut state = vec![("end_us", 0), ("outstanding", 0), ("next_us", 0), ("last_us", 0), ("at_us", 1 << 52)];
             state.extend([("deficit_us", deficit_ns / 1_000), ("deficit_ns", deficit_ns % 1_000)]);
             let () = connection.del(&key).await.unwrap();
             let () = connection.hset_multiple(&key, &state).await.unwrap();

@@ -95,8 +95,7 @@ async fn repeated_and_overtaken_reports_are_charged_once(store: &dyn Store) {
     let mut charged = 0;
     // Sent: 5, 8, 11. Arrives: 8, 8 (a retry), 5 (overtaken), 11, 11. No reply came through.
     for admitted in [8, 8, 5, 11, 11] {
-        charged +=
-            charge(store, entry(b"a", slow(), vec![count(1, admitted, admitted)])).await.unwrap().charged;
+        charged += charge(store, entry(b"a", slow(), vec![count(1, admitted, admitted)])).await.unwrap().charged;
     }
     assert_eq!(charged, 11);
 }
@@ -139,11 +138,7 @@ async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
     })
     .await;
     let elapsed_ns = (paid.now_us - start.now_us) * 1_000;
-    assert_eq!(
-        paid.deficit_ns,
-        start.deficit_ns.saturating_sub(elapsed_ns),
-        "by time alone, to the nanosecond"
-    );
+    assert_eq!(paid.deficit_ns, start.deficit_ns.saturating_sub(elapsed_ns), "by time alone, to the nanosecond");
 }
 
 async fn a_changed_quota_keeps_the_fraction_of_the_burst(store: &dyn Store) {
@@ -159,8 +154,7 @@ async fn a_changed_quota_keeps_the_fraction_of_the_burst(store: &dyn Store) {
 }
 
 async fn a_batch_is_answered_in_order(store: &dyn Store) {
-    let entries: Vec<_> =
-        (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
+    let entries: Vec<_> = (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
     let accounts = all(store.charge(&ChargeBatch { replica: "fra", pop: "fra1", entries: &entries }).await);
     let charged: Vec<u64> = accounts.iter().map(|account| account.charged).collect();
     assert_eq!(charged, (1..=200).collect::<Vec<_>>());
@@ -177,8 +171,7 @@ async fn every_regions_demand_is_kept(store: &dyn Store) {
     charge_as(store, "fra", "fra1", with(1_000, 1)).await.unwrap();
     let first = charge_as(store, "iad", "iad1", with(2_000, 2)).await.unwrap();
     let account = charge_as(store, "fra", "fra2", with(3_000, 3)).await.unwrap();
-    let demands: Vec<_> =
-        account.replicas.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
+    let demands: Vec<_> = account.replicas.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
     assert_eq!(demands, [("fra", 3_000, 3), ("iad", 2_000, 2)]);
     assert_eq!(account.replicas[0].age_us, 0);
     assert_eq!(account.replicas[1].age_us, account.now_us - first.now_us);
@@ -189,10 +182,7 @@ async fn live_pops_are_counted(store: &dyn Store) {
     assert_eq!(store.register("fra1").await.unwrap(), 1);
     assert_eq!(store.register("fra2").await.unwrap(), 2);
     assert_eq!(store.register("fra1").await.unwrap(), 2, "the same again");
-    until("the silent POP to be forgotten", async || {
-        (store.register("fra1").await.unwrap() == 1).then_some(())
-    })
-    .await;
+    until("the silent POP to be forgotten", async || (store.register("fra1").await.unwrap() == 1).then_some(())).await;
     assert!(start.elapsed() >= POP_TTL, "not before its time: {:?}", start.elapsed());
 }
 
@@ -204,12 +194,9 @@ async fn the_sources_of_a_budget_are_bounded(store: &dyn Store) {
         charge(store, entry(b"a", slow(), counts)).await.unwrap();
     }
     let forgotten = epochs - SOURCES_KEPT as u64;
-    let kept = charge(store, entry(b"a", slow(), vec![count(epochs, 1, 1), count(forgotten + 1, 1, 1)]))
-        .await
-        .unwrap();
+    let kept = charge(store, entry(b"a", slow(), vec![count(epochs, 1, 1), count(forgotten + 1, 1, 1)])).await.unwrap();
     assert_eq!(kept.charged, 0, "the newest are on record");
-    let lost =
-        charge(store, entry(b"a", slow(), vec![count(1, 1, 1), count(forgotten, 1, 1)])).await.unwrap();
+    let lost = charge(store, entry(b"a", slow(), vec![count(1, 1, 1), count(forgotten, 1, 1)])).await.unwrap();
     assert_eq!(lost.charged, 2, "the oldest are not");
 }
 
@@ -254,8 +241,7 @@ async fn the_deepest_debt_is_kept(store: &dyn Store) {
 }
 
 async fn hot_keys_are_listed_as_reported(store: &dyn Store) {
-    let floors =
-        vec![Floor { region: "eu-1".into(), percent: 30 }, Floor { region: "us".into(), percent: 70 }];
+    let floors = vec![Floor { region: "eu-1".into(), percent: 30 }, Floor { region: "us".into(), percent: 70 }];
     let key = |rule: &str, value: &[u8], sharing| HotKey {
         id: BudgetId::new(rule.into(), value.to_vec()),
         quota: slow(),
@@ -275,10 +261,7 @@ async fn hot_keys_are_listed_as_reported(store: &dyn Store) {
     list.sort();
     assert_eq!(list, mine);
     assert_eq!(store.hot(&[]).await.unwrap().len(), 2, "others see them");
-    until("what nobody names any more to leave", async || {
-        store.hot(&[]).await.unwrap().is_empty().then_some(())
-    })
-    .await;
+    until("what nobody names any more to leave", async || store.hot(&[]).await.unwrap().is_empty().then_some(())).await;
 }
 
 fn ranked(value: usize, rank: u8) -> HotKey {

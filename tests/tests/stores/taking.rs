@@ -37,10 +37,7 @@ pub(crate) async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> Acquir
 
 async fn a_consume_takes_all_or_nothing(store: &dyn Store) {
     let first = take(store, b"a", 70).await;
-    assert_eq!(
-        (first.leases, first.given, first.outstanding),
-        (vec![Leased { left: 30, ..Leased::of(70, 0) }], 70, 0)
-    );
+    assert_eq!((first.leases, first.given, first.outstanding), (vec![Leased { left: 30, ..Leased::of(70, 0) }], 70, 0));
     assert_eq!(first.deficit_ns, 70 * slow().token_ns());
     let second = take(store, b"a", 31).await;
     assert_eq!((second.leases[0].charged, second.given), (0, 0));
@@ -125,12 +122,8 @@ async fn an_invalid_record_grants_nothing_and_blocks_nobody() {
     let () = connection.set(key(b"text"), "something else").await.unwrap();
     let () = connection.hset(key(b"part"), "deficit_us", 0).await.unwrap();
     let acquires = [b"text".as_slice(), b"part", b"good"].map(|value| taking(value, slow(), 1));
-    let given: Vec<_> = store
-        .acquire("gateway/fra/a", &acquires)
-        .await
-        .into_iter()
-        .map(|acquired| acquired.unwrap().given)
-        .collect();
+    let given: Vec<_> =
+        store.acquire("gateway/fra/a", &acquires).await.into_iter().map(|acquired| acquired.unwrap().given).collect();
     assert_eq!(given, [0, 0, 1], "what was given is unknown: it may have been everything");
 }
 

@@ -46,11 +46,8 @@ async fn waiting_charges_share_one_call() {
             let store = &store;
             async move { store.charge(&ChargeBatch { replica: "fra", pop: name, entries: &entries }).await }
         });
-        let answers: Vec<Vec<Account>> = join_all(reports)
-            .await
-            .into_iter()
-            .map(|each| each.into_iter().map(Result::unwrap).collect())
-            .collect();
+        let answers: Vec<Vec<Account>> =
+            join_all(reports).await.into_iter().map(|each| each.into_iter().map(Result::unwrap).collect()).collect();
         let calls = scripts(&mut connection).await - before;
         // The first POP may be on its way before the others ask, and the link may try the server.
         assert!(calls <= 3, "{calls} calls for {POPS} POPs and {} keys", keys.len());
@@ -59,11 +56,7 @@ async fn waiting_charges_share_one_call() {
             for ((name, pop), accounts) in names.iter().zip(0..).zip(&answers) {
                 let PlanEntry { quota, demand, counts, .. } = reported(*key, pop, round);
                 let charge = Charge { quota, replica: "fra", demand, pop: name, counts: &counts };
-                assert_eq!(
-                    accounts[at],
-                    reference.charge(accounts[at].now_us, &charge),
-                    "round {round}, {name}"
-                );
+                assert_eq!(accounts[at], reference.charge(accounts[at].now_us, &charge), "round {round}, {name}");
             }
         }
     }

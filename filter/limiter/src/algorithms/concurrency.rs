@@ -55,11 +55,7 @@ pub fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n: u32, 
 pub fn status(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
     let in_flight = in_flight(concurrency, cell, now);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
-    BucketStatus {
-        remaining: concurrency.limit().saturating_sub(in_flight),
-        more_ns: back_ns,
-        full_ns: back_ns,
-    }
+    BucketStatus { remaining: concurrency.limit().saturating_sub(in_flight), more_ns: back_ns, full_ns: back_ns }
 }
 
 /// Sum of the counts of requests in flight at `now`.

@@ -3,9 +3,7 @@
 //! A bucket is the `until` of its cell; the cell's word is not touched.
 
 use crate::algorithms::cell::{Admission, Cell, NEVER_NS, Receipt};
-use crate::algorithms::{
-    Bucket, BucketStatus, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window,
-};
+use crate::algorithms::{Bucket, BucketStatus, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::Algorithm;
 
@@ -23,8 +21,7 @@ pub struct Admitted {
 /// [`Algorithm::cells`]. Without room, they are unchanged.
 pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Admission<Admitted> {
     if let Algorithm::SlidingLog(log) = algorithm {
-        return sliding_log::take(log, cells, n, now)
-            .map(|back_at| Admitted { receipt: Receipt(back_at), hold_ns: 0 });
+        return sliding_log::take(log, cells, n, now).map(|back_at| Admitted { receipt: Receipt(back_at), hold_ns: 0 });
     }
     let Some(cell) = cells.first_mut() else { return Admission::Short { wait_ns: NEVER_NS } };
     let taken = take_from(algorithm, *cell, hash, n, now);
@@ -109,12 +106,8 @@ fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) ->
             Admission::Short { .. } if n > quota.burst() => Admission::Short { wait_ns: NEVER_NS },
             taken => taken.map(|after| (Cell { until: after.refilled(), ..cell }, 0)),
         },
-        Algorithm::FixedWindow(window) => {
-            fixed_window::take(window, cell, hash, n, now).map(|after| (after, 0))
-        }
-        Algorithm::SlidingWindow(window) => {
-            sliding_window::take(window, cell, hash, n, now).map(|after| (after, 0))
-        }
+        Algorithm::FixedWindow(window) => fixed_window::take(window, cell, hash, n, now).map(|after| (after, 0)),
+        Algorithm::SlidingWindow(window) => sliding_window::take(window, cell, hash, n, now).map(|after| (after, 0)),
         Algorithm::LeakyBucket(leaky) => leaky_bucket::take(leaky, bucket, n, now)
             .map(|turn| (Cell { until: turn.after.refilled(), ..cell }, turn.hold_ns)),
         Algorithm::Concurrency(concurrency) => {

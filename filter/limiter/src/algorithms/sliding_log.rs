@@ -60,11 +60,7 @@ pub fn status(settings: &SlidingLog, cells: &[Cell], now: Time) -> BucketStatus 
     let free = log.places().iter().filter(|place| **place <= now).count();
     let remaining = u32::try_from(free).unwrap_or(u32::MAX);
     let wait_ns = |place: Option<&Time>| place.map_or(0, |place| place.nanos_since(now));
-    BucketStatus {
-        remaining,
-        more_ns: wait_ns(log.places().get(free)),
-        full_ns: wait_ns(log.places().last()),
-    }
+    BucketStatus { remaining, more_ns: wait_ns(log.places().get(free)), full_ns: wait_ns(log.places().last()) }
 }
 
 fn read(settings: &SlidingLog, cells: &[Cell]) -> Log {

@@ -113,8 +113,7 @@ mod tests {
             let elapsed = u128::from((now + self.offset) % self.length);
             let count = |index: u64| u128::from(self.counts.get(&index).copied().unwrap_or(0));
             let before = if index == 0 { 0 } else { count(index - 1) };
-            before * (length - elapsed) + (count(index) + u128::from(n)) * length
-                <= u128::from(self.limit) * length
+            before * (length - elapsed) + (count(index) + u128::from(n)) * length <= u128::from(self.limit) * length
         }
 
         fn wait(&self, n: u32, now: u64) -> u64 {

@@ -98,9 +98,7 @@ impl Limiter {
                 let is_banned = banned_by.is_some_and(|(by, _)| by == rule);
                 PendingDecision { is_banned, ..self.refused(rule, bucket) }
             }
-            (None, Some(rule)) => {
-                PendingDecision::refused(DecisionKind::Wait, rule, BucketStatus::refused(0))
-            }
+            (None, Some(rule)) => PendingDecision::refused(DecisionKind::Wait, rule, BucketStatus::refused(0)),
             (None, None) => PendingDecision::UNCOUNTED,
         }
     }
@@ -139,13 +137,7 @@ fn longer(
 
 impl Limiter {
     /// Makes a refused key watched: a refusal means that it is past its fair share.
-    pub(crate) fn watch_refused(
-        &mut self,
-        hit: &Hit,
-        slots: &mut dyn Slots,
-        rooms: &mut Vec<Slot>,
-        now: Time,
-    ) {
+    pub(crate) fn watch_refused(&mut self, hit: &Hit, slots: &mut dyn Slots, rooms: &mut Vec<Slot>, now: Time) {
         // Only token buckets and quotas are shared by the fleet.
         let is_reported = self.sync.is_some() && self.rules.get(hit.rule).is_some_and(Rule::is_shared);
         let Some(limits) = self.local_limits(hit.rule).filter(|_| is_reported) else { return };
@@ -207,8 +199,7 @@ impl Limiter {
         let changed = self.change_slot(hit.slot, slots, |slot| {
             let tag = hit.tag.beside(STRIKES);
             let known = slot.get(tag).map_or(Cell::NEW, |entry| entry_cell(&entry));
-            let Admission::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now)
-            else {
+            let Admission::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now) else {
                 return None;
             };
             let is_over = fixed_window::status(&penalty.strikes, after, now).remaining == 0;
@@ -240,11 +231,7 @@ pub(super) type CountedKey = (RuleIndex, KeyId);
 
 impl CompiledRules {
     /// True if the first rule has a smaller fraction of its burst left than the second.
-    pub(crate) fn is_stricter(
-        &self,
-        first: (RuleIndex, BucketStatus),
-        second: (RuleIndex, BucketStatus),
-    ) -> bool {
+    pub(crate) fn is_stricter(&self, first: (RuleIndex, BucketStatus), second: (RuleIndex, BucketStatus)) -> bool {
         let burst = |rule| self.get(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
@@ -260,8 +247,7 @@ impl CompiledRules {
             let is_stricter = self.is_stricter((other.0.0, other.1), (known.0.0, known.1));
             if is_stricter { other } else { known }
         });
-        strictest
-            .map(|((rule, _), bucket)| Box::new(self.status(rule, bucket, sent.map(|(counted, _)| counted))))
+        strictest.map(|((rule, _), bucket)| Box::new(self.status(rule, bucket, sent.map(|(counted, _)| counted))))
     }
 
     /// The status of `rule`, with the policies of the other rules that counted the request.
@@ -277,14 +263,9 @@ impl CompiledRules {
     }
 
     #[inline(never)]
-    fn beside(
-        &self,
-        rule: RuleIndex,
-        counted: impl Iterator<Item = CountedKey> + Clone,
-    ) -> Option<Box<Beside>> {
-        let is_sent = |(other, _): &CountedKey| {
-            *other != rule && self.terms_of(*other).is_some_and(|terms| terms.sends_policy)
-        };
+    fn beside(&self, rule: RuleIndex, counted: impl Iterator<Item = CountedKey> + Clone) -> Option<Box<Beside>> {
+        let is_sent =
+            |(other, _): &CountedKey| *other != rule && self.terms_of(*other).is_some_and(|terms| terms.sends_policy);
         let own = counted.clone().find(|(counted, _)| *counted == rule);
         let partition = own.map_or(Vec::new(), |own| self.partition(own));
         let policy = |other: CountedKey| Policy { rule: other.0, partition: self.partition(other) };

@@ -57,12 +57,7 @@ pub(crate) fn book(
 }
 
 /// Drops cached refusals of the request's keys, after tokens were refunded to them.
-pub(crate) fn drop_refusals(
-    limiter: &mut Limiter,
-    request: &mut dyn Request,
-    slots: &mut dyn Slots,
-    now: Time,
-) {
+pub(crate) fn drop_refusals(limiter: &mut Limiter, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) {
     let mut scratch = limiter.scratch.take().unwrap_or_default();
     let was_booking = core::mem::replace(&mut limiter.current.is_booking, true);
     limiter.find_matches(request, &mut scratch, slots.count(), now);
@@ -93,8 +88,7 @@ fn book_hit(
 ) -> Option<Consume> {
     let rule = limiter.rules.get(hit.rule)?;
     let tokens = if rule.after.is_some() { times } else { hit.cost };
-    let (algorithm, is_strict, refill_policy) =
-        (rule.algorithm, rule.sharing.strict, rule.sharing.refill_policy);
+    let (algorithm, is_strict, refill_policy) = (rule.algorithm, rule.sharing.strict, rule.sharing.refill_policy);
     if matches!(algorithm, Algorithm::Concurrency(_)) || matches!(refill_policy, RefillPolicy::InFlight(_)) {
         return None;
     }

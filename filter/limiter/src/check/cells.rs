@@ -25,13 +25,7 @@ impl Cells {
     ///
     /// While the overflow cell is not empty, keys without cells keep using it. So a client that drained it
     /// does not get a fresh cell when there is room again.
-    pub(super) fn find_or_new(
-        slot: &Slot,
-        tag: Tag,
-        overflow: Tag,
-        algorithm: &Algorithm,
-        now: Time,
-    ) -> Self {
+    pub(super) fn find_or_new(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
         if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {
             return Self::at(slot, tag, algorithm.cells());

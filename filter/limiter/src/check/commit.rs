@@ -106,9 +106,7 @@ impl Limiter {
                 Some(Entry::Cold(cold)) => begin(&cold)?,
                 // The key starts with its debt. Its use of the fair share before it lost its place is not
                 // reported.
-                None => {
-                    Watched { bucket: slot.find_or_new(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? }
-                }
+                None => Watched { bucket: slot.find_or_new(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? },
             };
             let in_flight = flight.map_or(0, |flight| in_flight(slot, place.tag, &flight, now));
             change(&mut watched, in_flight);
@@ -179,9 +177,7 @@ impl Limiter {
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         // Tokens that a request acquired for itself alone are in no entry.
-        let Some(mut entry) =
-            slot.get(hit.result.tag).filter(|_| self.current.acquired_for(hit.tag).is_none())
-        else {
+        let Some(mut entry) = slot.get(hit.result.tag).filter(|_| self.current.acquired_for(hit.tag).is_none()) else {
             return;
         };
         let divisor = rate_divisor_of(&entry, hit.cost, now);

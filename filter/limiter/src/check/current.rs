@@ -42,11 +42,7 @@ pub(crate) struct CurrentRequest {
 impl CurrentRequest {
     /// The state before the first request.
     pub(crate) const NONE: Self = Self {
-        connectivity: ConnectivityReading {
-            is_lost: true,
-            is_lost_for_strict: true,
-            acquired: AcquireState::NotYet,
-        },
+        connectivity: ConnectivityReading { is_lost: true, is_lost_for_strict: true, acquired: AcquireState::NotYet },
         acquired: Vec::new(),
         in_vain: Vec::new(),
         consumed: None,
@@ -142,14 +138,7 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    pub(crate) fn of(
-        rule: RuleIndex,
-        key: KeyId,
-        hash: KeyHash,
-        salt: u64,
-        slot_count: u32,
-        cost: u32,
-    ) -> Self {
+    pub(crate) fn of(rule: RuleIndex, key: KeyId, hash: KeyHash, salt: u64, slot_count: u32, cost: u32) -> Self {
         Self {
             rule,
             key,

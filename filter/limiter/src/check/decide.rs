@@ -69,11 +69,8 @@ impl Limiter {
         let PendingDecision { outcome, strictest, hold_ns, is_banned } = pending;
         let decision = match (outcome, strictest) {
             (DecisionKind::Allow, _) => {
-                let status = if self.rules.sends_status {
-                    self.rules.status_of_allowed(allowed(&scratch.hits))
-                } else {
-                    None
-                };
+                let status =
+                    if self.rules.sends_status { self.rules.status_of_allowed(allowed(&scratch.hits)) } else { None };
                 let afterwards = core::mem::take(&mut self.current.afterwards);
                 let shadow = match self.current.would_refuse.as_slice() {
                     [] => Box::default(),
@@ -127,17 +124,15 @@ impl Limiter {
     pub(crate) fn read_connectivity(&mut self, now: Time) {
         let acquired = self.current.connectivity.acquired;
         let connectivity = self.sync.as_ref().map(|sync| &sync.connectivity);
-        let is_lost =
-            connectivity.is_none_or(|connectivity| connectivity.step(now) == Connectivity::Fallback);
-        let is_lost_for_strict = acquired == AcquireState::InVain
-            || connectivity.is_none_or(|connectivity| !connectivity.may_ask(now));
+        let is_lost = connectivity.is_none_or(|connectivity| connectivity.step(now) == Connectivity::Fallback);
+        let is_lost_for_strict =
+            acquired == AcquireState::InVain || connectivity.is_none_or(|connectivity| !connectivity.may_ask(now));
         self.current.connectivity = ConnectivityReading { is_lost, is_lost_for_strict, acquired };
     }
 
     /// The refusal with the longest wait among those that the local cache has for these hits.
     fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<PendingDecision> {
-        let denials =
-            hits.iter().filter_map(|hit| Some((hit, self.local_cache.get(hit.tag, hit.cost, now)?)));
+        let denials = hits.iter().filter_map(|hit| Some((hit, self.local_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
         for hit in hits {
             self.watch.touch_known(hit.tag, hit.cost, None, now);
@@ -213,10 +208,7 @@ impl Limiter {
             }
             self.counters.count(hit.rule, |counts| &mut counts.shadow_limited);
             self.current.would_refuse.push(hit.rule);
-            if !hit.watched
-                && hit.result.tag == hit.tag
-                && !matches!(hit.result.decision, HitDecision::Denied)
-            {
+            if !hit.watched && hit.result.tag == hit.tag && !matches!(hit.result.decision, HitDecision::Denied) {
                 self.watch_refused(hit, slots, rooms, now);
             }
         }

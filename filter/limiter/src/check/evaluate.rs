@@ -146,14 +146,11 @@ impl<'a> Evaluation<'a> {
             terms.carry_over(&mut placement, slot, now);
         }
         let limits = self.sync.map(|sync| terms.local_limits(sync.cold_rate_divisor()));
-        if let (Some(limits), Entry::Cold(cold), false) =
-            (&limits, &mut placement.entry, placement.owed.is_full(now))
-        {
+        if let (Some(limits), Entry::Cold(cold), false) = (&limits, &mut placement.entry, placement.owed.is_full(now)) {
             cold.share = limits.share_of_debt(placement.owed, now);
         }
         let result = |hit: &mut Hit, decision| {
-            hit.result =
-                HitResult { is_shared: placement.is_shared, ..HitResult::refused(decision, placement.tag) };
+            hit.result = HitResult { is_shared: placement.is_shared, ..HitResult::refused(decision, placement.tag) };
         };
         // The tokens were consumed from the budget, so they count whatever has been received since.
         if terms.is_strict
@@ -218,11 +215,10 @@ impl<'a> Evaluation<'a> {
             self.record_share(watched, hit.cost, terms);
         }
         let put = slot.put_back(&placement, &entry, now).ok_or(0);
-        let evicted =
-            match put.or_else(|_| self.crowd(&placement, &entry, limits.as_ref(), hit.cost, slot, now)) {
-                Ok(evicted) => evicted,
-                Err(wait_ns) => return result(hit, HitDecision::Short { wait_ns }),
-            };
+        let evicted = match put.or_else(|_| self.crowd(&placement, &entry, limits.as_ref(), hit.cost, slot, now)) {
+            Ok(evicted) => evicted,
+            Err(wait_ns) => return result(hit, HitDecision::Short { wait_ns }),
+        };
         let status = BucketStatus::allowed(after, quota, now);
         result(hit, HitDecision::Fits(status));
         hit.result.evicted = evicted;
@@ -261,9 +257,7 @@ impl<'a> Evaluation<'a> {
                 let entry = Entry::Cold(Cold { bucket: watched.bucket, share });
                 Ok(slot.put(placement.tag, &entry, now).unwrap_or(0))
             }
-            Err(wait_ns) => {
-                slot.watch_instead(placement.tag, watched, now).ok_or(wait_ns.min(CROWDED_WAIT_NS_MAX))
-            }
+            Err(wait_ns) => slot.watch_instead(placement.tag, watched, now).ok_or(wait_ns.min(CROWDED_WAIT_NS_MAX)),
         }
     }
 
@@ -282,13 +276,7 @@ impl<'a> Evaluation<'a> {
 /// The entry after `cost` tokens are taken. A cold key that exceeds its fair share becomes watched. Without
 /// `limits`, nothing is ever reported, and keys stay cold.
 #[inline]
-pub(crate) fn after_taking(
-    entry: Entry,
-    after: Bucket,
-    limits: Option<&LocalLimits>,
-    cost: u32,
-    now: Time,
-) -> Entry {
+pub(crate) fn after_taking(entry: Entry, after: Bucket, limits: Option<&LocalLimits>, cost: u32, now: Time) -> Entry {
     match entry {
         Entry::Watched(watched) => Entry::Watched(watched_after_taking(watched, after, cost, now)),
         Entry::Cold(cold) => match (cold_after_taking(cold, after, limits, cost, now), limits) {

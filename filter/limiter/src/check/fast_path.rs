@@ -34,8 +34,7 @@ impl PlainRule {
     fn take(&self, cold: Cold, divisor: Option<u32>, now: Time) -> Option<Cold> {
         let bucket = cold.bucket.lacking(self.missing_ns, now);
         let Admission::Taken(after) = bucket.take_portion(&self.portion, now) else { return None };
-        let limits =
-            divisor.map(|divisor| LocalLimits { quota: self.quota, local_burst: self.local_burst, divisor });
+        let limits = divisor.map(|divisor| LocalLimits { quota: self.quota, local_burst: self.local_burst, divisor });
         cold_after_taking(cold, after, limits.as_ref(), self.cost, now)
     }
 
@@ -43,8 +42,7 @@ impl PlainRule {
     #[inline(never)]
     fn take_watched(&self, watched: Watched, terms: &RuleTerms, now: Time) -> Option<Watched> {
         let entry = Entry::Watched(watched);
-        let (burst, divisor) =
-            (most_of(&entry, self.cost, terms, now), rate_divisor_of(&entry, self.cost, now));
+        let (burst, divisor) = (most_of(&entry, self.cost, terms, now), rate_divisor_of(&entry, self.cost, now));
         let bucket = watched.bucket.held_to(&self.quota, burst, now);
         let Admission::Taken(after) = bucket.take_slowly(&self.quota, self.cost, divisor, now) else {
             return None;
@@ -109,23 +107,16 @@ fn take_in_place(
     slots: &mut dyn Slots,
     now: Time,
 ) -> Option<FastPath> {
-    let is_usual =
-        !limiter.current.only_asks && !limiter.current.may_reserve && limiter.current.acquired.is_empty();
+    let is_usual = !limiter.current.only_asks && !limiter.current.may_reserve && limiter.current.acquired.is_empty();
     let connectivity = limiter.sync.as_ref().map(|sync| sync.connectivity);
     let plain = limiter.rules.plain.as_deref_mut().filter(|_| is_usual)?;
-    let is_in_touch = plain.is_local
-        || connectivity.is_some_and(|connectivity| connectivity.step(now) < Connectivity::Fallback);
+    let is_in_touch =
+        plain.is_local || connectivity.is_some_and(|connectivity| connectivity.step(now) < Connectivity::Fallback);
     if !is_in_touch || request.times() != 1 {
         return None;
     }
-    let (keys, fleet_secret, secret) =
-        (&mut limiter.rules.keys, &limiter.rules.fleet_secret, &limiter.rules.secret);
-    plain.find(request, secret, slots.count(), || Making {
-        rules: &limiter.rules.set,
-        keys,
-        fleet_secret,
-        secret,
-    })?;
+    let (keys, fleet_secret, secret) = (&mut limiter.rules.keys, &limiter.rules.fleet_secret, &limiter.rules.secret);
+    plain.find(request, secret, slots.count(), || Making { rules: &limiter.rules.set, keys, fleet_secret, secret })?;
     let Plain { rules, found: EntryPlaces { changes, slots: indices }, .. } = plain;
     if limiter.local_cache.is_worth_asking(now) {
         let denials = changes.iter().zip(&*rules).zip(0..).filter_map(|((change, rule), i)| {
@@ -190,8 +181,7 @@ pub(crate) fn passed(limiter: &Limiter, now: Time) -> Decision {
         ((RuleIndex::new(i), terms.key), bucket)
     });
     let buckets = counted.clone().map(|((rule, _), bucket)| (rule, bucket));
-    let strictest =
-        buckets.reduce(|known, other| if limiter.rules.is_stricter(other, known) { other } else { known });
+    let strictest = buckets.reduce(|known, other| if limiter.rules.is_stricter(other, known) { other } else { known });
     let status = if limiter.rules.sends_status { limiter.rules.status_of_allowed(counted) } else { None };
     Decision::Allow { strictest, status, shadow: Box::default(), hold_ns: 0, afterwards: Vec::new() }
 }

@@ -95,8 +95,7 @@ impl LocalCache {
     pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
         let trusted_until = denial.until.min(now + TRUSTED_NS_MAX);
         self.trusted_until = self.trusted_until.max(trusted_until);
-        let place =
-            self.pair_mut(tag).iter_mut().min_by_key(|entry| (entry.tag != tag.bits(), entry.trusted_until));
+        let place = self.pair_mut(tag).iter_mut().min_by_key(|entry| (entry.tag != tag.bits(), entry.trusted_until));
         if let Some(place) = place {
             *place = Remembered { tag: tag.bits(), trusted_until, denial };
         }

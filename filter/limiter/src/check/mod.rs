@@ -30,8 +30,7 @@ pub(crate) use book::{book, book_beyond, drop_refusals};
 pub(crate) use current::{AcquireState, CurrentRequest};
 pub(crate) use current::{Hit, HitDecision, HitResult, Scratch};
 pub use decision::{
-    Beside, Decision, DecisionKind, EndAction, EndActionKind, LimitReason, Policy, QuotaStatus,
-    ReservedTokens,
+    Beside, Decision, DecisionKind, EndAction, EndActionKind, LimitReason, Policy, QuotaStatus, ReservedTokens,
 };
 pub(crate) use fast_path::{FastPath, passed, refused_quickly, try_fast_path};
 pub(crate) use local_cache::{Denial, LocalCache};

@@ -198,12 +198,7 @@ impl PlainRule {
 impl Client {
     /// The hash of the client's key; none if the address cannot be read.
     #[inline]
-    fn hash(
-        &mut self,
-        request: &mut dyn Request,
-        prefixes: Prefixes,
-        secret: &HashSecret,
-    ) -> Option<KeyHash> {
+    fn hash(&mut self, request: &mut dyn Request, prefixes: Prefixes, secret: &HashSecret) -> Option<KeyHash> {
         let Self { room, text: last, hash } = self;
         let is_there = request.read_attribute(&Attribute::SourceAddress, room, &mut |text| {
             // The next request is often from the same connection.

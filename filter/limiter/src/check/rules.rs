@@ -197,8 +197,7 @@ impl CompiledRules {
     pub(crate) fn find_at(&self, index: usize, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
         let hash = self.secret.hash(value.as_bytes());
-        let place =
-            EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot: slot_of(hash.place, slot_count) };
+        let place = EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot: slot_of(hash.place, slot_count) };
         Some(NamedKey { place, rule: RuleIndex::of(index)?, value })
     }
 }

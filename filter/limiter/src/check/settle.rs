@@ -27,8 +27,7 @@ impl Limiter {
             }
             (Algorithm::LeakyBucket(_), ..) => return,
             (.., after) if after.is_some() || self.current.is_reserving => {
-                let acquired =
-                    if self.reserves(hit.rule) { self.current.acquired_for(hit.tag) } else { None };
+                let acquired = if self.reserves(hit.rule) { self.current.acquired_for(hit.tag) } else { None };
                 let reserved = if acquired.is_some() {
                     ReservedTokens { tokens: hit.cost, epoch: acquired, ..ReservedTokens::NOTHING }
                 } else if rule.reserves || self.current.is_reserving && after.is_none() {
@@ -134,9 +133,8 @@ fn settle_bucket(
 ) -> Option<bool> {
     let tag = done.place.tag;
     let cell = hold(slot, tag, quota, now);
-    let ended = reserved
-        .receipt
-        .map_or(0, |receipt| end(cell, slot, tag, (receipt, reserved.tokens, reserved.divisor), now));
+    let ended =
+        reserved.receipt.map_or(0, |receipt| end(cell, slot, tag, (receipt, reserved.tokens, reserved.divisor), now));
     match cost.checked_sub(reserved.tokens) {
         Some(0) => Some(false),
         Some(more) => charge_bucket(done, limits, more, slot, now),
@@ -186,13 +184,7 @@ fn return_to_cells(done: &EndAction, receipt: Receipt, n: u32, slot: &mut Slot, 
 }
 
 /// Charges cells `cost` tokens less the reserved ones, or gives back the rest.
-fn settle_cells(
-    done: &EndAction,
-    reserved: ReservedTokens,
-    cost: u32,
-    slot: &mut Slot,
-    now: Time,
-) -> Option<u32> {
+fn settle_cells(done: &EndAction, reserved: ReservedTokens, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
     if let Some(rest) = reserved.tokens.checked_sub(cost) {
         return return_to_cells(done, reserved.receipt?, rest, slot, now);
     }
@@ -215,12 +207,7 @@ impl ReservedTokens {
         let is_written = |loaded: &&LoadedSlot| loaded.index == hit.slot && loaded.is_known();
         written.iter().find(is_written).map_or(Self::NOTHING, |loaded| {
             let divisor = rate_divisor_of(&loaded.slot.find_or_new(hit.result.tag, now).entry, hit.cost, now);
-            Self {
-                tokens: hit.cost,
-                divisor,
-                receipt: hit.result.taken.map(|taken| taken.receipt),
-                epoch: None,
-            }
+            Self { tokens: hit.cost, divisor, receipt: hit.result.taken.map(|taken| taken.receipt), epoch: None }
         })
     }
 }

@@ -38,8 +38,7 @@ impl Evaluation<'_> {
         let timeout_ns = self.sync.map_or(0, |sync| sync.timeout_ns);
         // A request in flight may last until its epoch ends, so it must begin that long before.
         let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
-        let tokens =
-            self.current.acquired.iter().find(|tokens| tokens.tag == hit.tag && begins_by < tokens.until);
+        let tokens = self.current.acquired.iter().find(|tokens| tokens.tag == hit.tag && begins_by < tokens.until);
         // A request that reserves does not spend shared tokens, because they could not be given back
         // separately.
         let (on_hand, elsewhere, awaited) = match placement.entry {
@@ -92,8 +91,7 @@ impl Evaluation<'_> {
         }
         let refill_ns = |tokens: u32| quota.token_ns().saturating_mul(tokens.into());
         // Missing tokens refill one after another, but those of a window all at once.
-        let missing_ns =
-            |tokens: u32| if terms.is_calendar { 0 } else { refill_ns(tokens.saturating_sub(1)) };
+        let missing_ns = |tokens: u32| if terms.is_calendar { 0 } else { refill_ns(tokens.saturating_sub(1)) };
         let known_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
         let wait_ns = match tokens.map_or(known_ns, |acquired| acquired.more_at.nanos_since(now)) {
             0 => refill_ns(cost).min(UNPAID_WAIT_NS_MAX),
@@ -142,10 +140,7 @@ impl Evaluation<'_> {
         if fits && (wait_ns == 0 || self.current.may_hold || self.current.only_asks) {
             let bucket = Bucket::FULL.held_to(quota, left, now);
             let fits = HitDecision::Fits(BucketStatus::allowed(bucket, quota, now));
-            return HitResult {
-                taken: Some(Admitted { receipt: Receipt::NONE, hold_ns: wait_ns }),
-                ..refused(fits)
-            };
+            return HitResult { taken: Some(Admitted { receipt: Receipt::NONE, hold_ns: wait_ns }), ..refused(fits) };
         }
         refused(HitDecision::Short { wait_ns: short_ns })
     }

@@ -121,8 +121,7 @@ impl RuleTerms {
 
     /// Records that the rule was `other` before. A changed quota keeps the part of a burst that a client has left.
     pub(crate) fn follow(&mut self, other: &Self) {
-        let is_bucket =
-            |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
+        let is_bucket = |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
         if !is_bucket(self) || !is_bucket(other) {
             return;
         }
@@ -174,8 +173,7 @@ impl RuleTerms {
             changes = changes.min(at + 1 + before.returned_after);
             // The counts of an entry stay its own.
             if let (false, Entry::Watched(watched)) = (is_found, known.entry)
-                && let Some(going_on) =
-                    watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
+                && let Some(going_on) = watched.under(&self.quota, &before.quota, placement.entry.bucket(), now)
             {
                 placement.entry = Entry::Watched(going_on);
             }
@@ -290,14 +288,7 @@ impl KeyCache {
         }
         let lacking = KeyValue::LACKING;
         let hash = secret.hash(lacking.as_bytes());
-        let known = |is_address| CachedKey {
-            is_address,
-            address: None,
-            request: 0,
-            begun: None,
-            value: lacking,
-            hash,
-        };
+        let known = |is_address| CachedKey { is_address, address: None, request: 0, begun: None, value: lacking, hash };
         let of_specs = specs.iter().map(|spec| known(spec.is_address()));
         (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
     }

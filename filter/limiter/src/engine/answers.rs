@@ -9,8 +9,8 @@ use crate::algorithms::BucketStatus;
 use crate::check::{Beside, QuotaStatus};
 use crate::engine::effects::LocalReply;
 use crate::response::{
-    BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, LimitedStatus, PreparedResponses,
-    blocked_headers, is_grpc, numbers,
+    BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, LimitedStatus, PreparedResponses, blocked_headers,
+    is_grpc, numbers,
 };
 use weir_rules::Rule;
 use weir_rules::request::{Attribute, Request};
@@ -89,9 +89,8 @@ impl RuleReplies {
         let LimitedClient { status, jitter_s, is_banned, is_grpc } = client;
         let place = usize::from(status.rule);
         let numbers = numbers(rule, &status.bucket, unix_ns_for(rule, host), jitter_s);
-        let is_same = |kept: &LastReply| {
-            (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.beside == status.beside
-        };
+        let is_same =
+            |kept: &LastReply| (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.beside == status.beside;
         if !all.get_mut(place)?.last(is_grpc).as_ref().is_some_and(is_same) {
             let kept = LastReply::of(all, rule, status, (numbers, is_banned, is_grpc), host)?;
             *all.get_mut(place)?.last(is_grpc) = Some(kept);
@@ -99,12 +98,7 @@ impl RuleReplies {
         let Self { answers, limited, limited_grpc, .. } = all.get(place)?;
         let kept = if is_grpc { limited_grpc } else { limited }.as_ref()?;
         let status = if is_grpc { GRPC_HTTP_STATUS } else { rule.response.status };
-        Some(LocalReply {
-            status,
-            details: &answers.limited_details,
-            headers: &kept.headers,
-            body: &kept.body,
-        })
+        Some(LocalReply { status, details: &answers.limited_details, headers: &kept.headers, body: &kept.body })
     }
 
     /// The last response to a limited client.

@@ -189,9 +189,7 @@ pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> 
         let body = if size > ANSWER_BYTES_MAX { Vec::new() } else { body().unwrap_or_default() };
         let trouble = if is_gateways(status) && !body.starts_with(b"{") {
             // weir-sync's own refusals are JSON.
-            format!(
-                "weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)"
-            )
+            format!("weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)")
         } else {
             let text = body.get(..REFUSAL_BYTES_MAX).unwrap_or(&body);
             format!("weir-sync refused the call: status {status} {}", String::from_utf8_lossy(text))
@@ -215,8 +213,7 @@ mod tests {
 
     #[test]
     fn a_proxys_own_answer_is_not_attributed_to_weir_sync() {
-        let trouble = |status, body: &str| match answered(status, body.len(), || Ok(body.as_bytes().to_vec()))
-        {
+        let trouble = |status, body: &str| match answered(status, body.len(), || Ok(body.as_bytes().to_vec())) {
             Err(Unread::Failed(trouble)) => trouble,
             _ => panic!("{status} is a failure"),
         };

@@ -59,8 +59,8 @@ pub use crate::check::Booking;
 pub use crate::sync::{Consume, ConsumeReply};
 pub use drive::{Progress, Proxy};
 pub use effects::{
-    ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, LoggedDecision, RequestDecision,
-    RequestStep, SyncCall, Unread, answered, no_answer,
+    ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, LoggedDecision, RequestDecision, RequestStep,
+    SyncCall, Unread, answered, no_answer,
 };
 pub use host::{Host, HostRules, LocalHost, reported_in_turn};
 pub use requests::OpenRequest;

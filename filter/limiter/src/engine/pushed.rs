@@ -104,13 +104,7 @@ impl Engine {
     }
 
     /// Applies the reply to the fetch of `version`.
-    pub(super) fn fetched(
-        &mut self,
-        number: u64,
-        version: u64,
-        answer: CallResult,
-        turn: &mut EngineCall<'_>,
-    ) {
+    pub(super) fn fetched(&mut self, number: u64, version: u64, answer: CallResult, turn: &mut EngineCall<'_>) {
         let mut wanted = 0;
         if let Some(client) = &mut self.limiter.sync {
             client.calls.end(number, CallPurpose::Rules(version));

@@ -88,10 +88,7 @@ impl Engine {
         if self.trouble != trouble {
             match &trouble {
                 Some(trouble) => {
-                    turn.log(
-                        LogLevel::Warn,
-                        format!("{trouble}; requests are decided locally until it works"),
-                    );
+                    turn.log(LogLevel::Warn, format!("{trouble}; requests are decided locally until it works"));
                 }
                 None => turn.log(LogLevel::Info, "weir-sync answers again"),
             }
@@ -121,16 +118,11 @@ impl Engine {
         let is_guessing = self.limiter.sync.as_ref().is_some_and(|client| client.connectivity.is_guessing());
         let (level, text) = match step {
             Connectivity::Fresh => (LogLevel::Info, "in touch with weir-sync"),
-            Connectivity::Stale if is_guessing => (
-                LogLevel::Warn,
-                "weir-sync does not know how many POPs there are: it divides the whole quota",
-            ),
-            Connectivity::Stale => {
-                (LogLevel::Info, "weir-sync does not answer: grants hold until their leases end")
+            Connectivity::Stale if is_guessing => {
+                (LogLevel::Warn, "weir-sync does not know how many POPs there are: it divides the whole quota")
             }
-            Connectivity::Fallback => {
-                (LogLevel::Warn, "weir-sync does not answer: each rule's on_sync_loss decides")
-            }
+            Connectivity::Stale => (LogLevel::Info, "weir-sync does not answer: grants hold until their leases end"),
+            Connectivity::Fallback => (LogLevel::Warn, "weir-sync does not answer: each rule's on_sync_loss decides"),
         };
         turn.log(level, text);
     }

@@ -7,9 +7,7 @@ use core::mem;
 
 use crate::RuleIndex;
 use crate::check::AcquireState;
-use crate::check::{
-    Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
-};
+use crate::check::{Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path};
 use crate::engine::answers::{LimitedClient, RuleReplies};
 use crate::engine::effects::{CallResult, LoggedDecision, RequestDecision, RequestStep, Unread};
 use crate::engine::host::Host;
@@ -67,15 +65,7 @@ pub(super) struct HeadersToAdd {
 impl OpenRequest {
     /// Creates the state of a request that the host numbers `id`.
     pub const fn new(id: u32) -> Self {
-        Self {
-            id,
-            headers: None,
-            afterwards: Vec::new(),
-            acquire: None,
-            take: None,
-            waits: 0,
-            waits_until: Time::ZERO,
-        }
+        Self { id, headers: None, afterwards: Vec::new(), acquire: None, take: None, waits: 0, waits_until: Time::ZERO }
     }
 
     /// The host's number for it.
@@ -125,9 +115,8 @@ impl Engine {
         let now = self.clock.time(host, now);
         match try_fast_path(&mut self.limiter, request, host, now) {
             FastPath::Passed => {
-                let is_silent = !(self.logs_decisions
-                    || self.host_rules.observes_decisions
-                    || self.limiter.rules.sends_status);
+                let is_silent =
+                    !(self.logs_decisions || self.host_rules.observes_decisions || self.limiter.rules.sends_status);
                 if is_silent {
                     return RequestDecision::CONTINUE;
                 }
@@ -160,8 +149,7 @@ impl Engine {
         let has_other_rules = acquire.generation != self.limiter.rules.generation;
         let is_made = !matches!(answer, Err(Unread::NotMade(_)));
         let mut is_over = false;
-        let acquired =
-            reports::reply(answer).ok().map(|body| self.limiter.acquired(number, &body, host, now));
+        let acquired = reports::reply(answer).ok().map(|body| self.limiter.acquired(number, &body, host, now));
         let answered = if let Some(Ok(answered)) = acquired {
             self.share_contact(host);
             answered
@@ -249,9 +237,7 @@ impl Engine {
                 let answer = self.blocked.answer(self.is_of_grpc(asking.request));
                 RequestDecision { step: RequestStep::Answer(answer), logged: self.logged("block", None) }
             }
-            Decision::Refuse { reason, status, jitter_s } => {
-                self.refuse(reason, status, jitter_s, &mut asking)
-            }
+            Decision::Refuse { reason, status, jitter_s } => self.refuse(reason, status, jitter_s, &mut asking),
         }
     }
 
@@ -272,8 +258,7 @@ impl Engine {
         now: Time,
     ) -> RequestDecision<'_> {
         let Some(index) = strictest else { return RequestDecision::CONTINUE };
-        let is_held =
-            hold_ns > 0 && !self.limiter.current.only_asks && self.holding.hold(open.id, now + hold_ns);
+        let is_held = hold_ns > 0 && !self.limiter.current.only_asks && self.holding.hold(open.id, now + hold_ns);
         let step = if is_held { RequestStep::Hold } else { RequestStep::Continue };
         RequestDecision { step, logged: self.logged("allow", Some(index)) }
     }
@@ -295,12 +280,8 @@ impl Engine {
         let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some(body.clone());
-        open.acquire =
-            Some(Box::new(AcquireCall { number, generation: self.limiter.rules.generation, again }));
-        RequestDecision {
-            step: RequestStep::Call(reports::call(number, body, first_ms)),
-            ..RequestDecision::CONTINUE
-        }
+        open.acquire = Some(Box::new(AcquireCall { number, generation: self.limiter.rules.generation, again }));
+        RequestDecision { step: RequestStep::Call(reports::call(number, body, first_ms)), ..RequestDecision::CONTINUE }
     }
 
     /// Sends a failed call once more, in the time that is left, because another weir-sync may reply. The

@@ -57,9 +57,7 @@ impl Engine {
     pub fn take_back(&mut self, open: &mut OpenRequest, host: &mut dyn Host, now: Time) {
         let now = self.clock.time(host, now);
         for done in mem::take(&mut open.afterwards) {
-            if let EndActionKind::Charge { reserved: ReservedTokens { epoch: Some(epoch), .. }, .. } =
-                done.what
-            {
+            if let EndActionKind::Charge { reserved: ReservedTokens { epoch: Some(epoch), .. }, .. } = done.what {
                 self.limiter.settle_own(epoch, 0);
             }
         }
@@ -106,12 +104,7 @@ impl Engine {
 
     /// Adds the quota headers, and the header of rules in shadow, to the response of a request that was let
     /// through; once, and as far as the rules ask for them.
-    pub fn add_headers(
-        &self,
-        open: &mut OpenRequest,
-        response: &mut dyn UpstreamResponse,
-        host: &mut dyn Host,
-    ) {
+    pub fn add_headers(&self, open: &mut OpenRequest, response: &mut dyn UpstreamResponse, host: &mut dyn Host) {
         let Some(headers) = open.headers.take() else { return };
         let HeadersToAdd { status, shadow, .. } = *headers;
         if !shadow.is_empty() {

@@ -186,11 +186,9 @@ pub trait SharedState {
     /// The shared versions of pushed rule sets.
     fn pushed_versions(&mut self) -> PushedVersions {
         let (bytes, _) = self.get(SharedValue::PushedVersions).unwrap_or((Vec::new(), Version::NONE));
-        bytes.split_first_chunk::<8>().map_or(PushedVersions::default(), |(version, refused)| {
-            PushedVersions {
-                version: u64::from_le_bytes(*version),
-                refused: refused.try_into().map_or(0, u64::from_le_bytes),
-            }
+        bytes.split_first_chunk::<8>().map_or(PushedVersions::default(), |(version, refused)| PushedVersions {
+            version: u64::from_le_bytes(*version),
+            refused: refused.try_into().map_or(0, u64::from_le_bytes),
         })
     }
 

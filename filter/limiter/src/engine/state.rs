@@ -170,10 +170,7 @@ mod tests {
         let at = Time::from_nanos;
         let mut holding = Holding::default();
         assert!(holding.hold(1, at(30)) && holding.hold(2, at(10)) && holding.hold(3, at(20)));
-        assert_eq!(
-            (due(&mut holding, 9), due(&mut holding, 20), due(&mut holding, 99)),
-            (vec![], vec![2, 3], vec![1])
-        );
+        assert_eq!((due(&mut holding, 9), due(&mut holding, 20), due(&mut holding, 99)), (vec![], vec![2, 3], vec![1]));
         assert!((0..HELD_MAX).all(|_| holding.hold(1, at(1))) && !holding.hold(2, at(1)));
         holding.hold_nothing();
         assert_eq!(due(&mut holding, 1).len(), HELD_MAX, "those that are held have their turns");

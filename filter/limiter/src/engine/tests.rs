@@ -72,10 +72,7 @@ fn calls(effects: Vec<Effect>) -> Vec<SyncCall> {
 }
 
 fn logged(effects: &[Effect]) -> Vec<&str> {
-    effects
-        .iter()
-        .filter_map(|e| if let Effect::Log(_, text) = e { Some(text.as_str()) } else { None })
-        .collect()
+    effects.iter().filter_map(|e| if let Effect::Log(_, text) = e { Some(text.as_str()) } else { None }).collect()
 }
 
 /// A reply to the report in `call`; each key gets `allowance`.
@@ -233,17 +230,9 @@ fn reserved_tokens_are_charged_if_no_response_comes() {
     let (mut first, mut second) = (OpenRequest::new(1), OpenRequest::new(2));
     assert_eq!(asked(&mut engine, &mut first, &mut host, T0), "continue");
     let later = T0 + 9 * SECOND_NS;
-    assert_eq!(
-        asked(&mut engine, &mut second, &mut host, later),
-        "429",
-        "forty are left, and sixty are held"
-    );
+    assert_eq!(asked(&mut engine, &mut second, &mut host, later), "429", "forty are left, and sixty are held");
     engine.end(&mut first, &mut host, later);
     assert!(first.is_done());
     assert_eq!(asked(&mut engine, &mut second, &mut host, later + SECOND_NS), "429");
-    assert_eq!(
-        asked(&mut engine, &mut second, &mut host, later + 2 * SECOND_NS),
-        "continue",
-        "sixty are there"
-    );
+    assert_eq!(asked(&mut engine, &mut second, &mut host, later + 2 * SECOND_NS), "continue", "sixty are there");
 }

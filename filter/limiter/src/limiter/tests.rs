@@ -110,10 +110,7 @@ fn a_limiter_admits_the_burst_then_states_the_wait() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 3, T0), 3);
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 100 * MS);
     let status = BucketStatus { remaining: 0, more_ns: 400 * MS, full_ns: 400 * MS };
-    assert_eq!(
-        (refused.outcome(), refused.strictest()),
-        (DecisionKind::Limit, Some((RuleIndex::new(0), status)))
-    );
+    assert_eq!((refused.outcome(), refused.strictest()), (DecisionKind::Limit, Some((RuleIndex::new(0), status))));
     // Now the local cache answers, with the same time.
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 499 * MS);
     assert_eq!(refused.strictest().unwrap().1.more_ns, MS);

@@ -64,8 +64,7 @@ pub(super) fn grpc_headers<'a>(
         details.any("QuotaFailure", &failure);
     }
     // Clients parse this as an `int` of 32 bits.
-    let pushback_ms =
-        retry_after_s.map(|seconds| seconds.saturating_mul(1_000).min(i32::MAX.unsigned_abs().into()));
+    let pushback_ms = retry_after_s.map(|seconds| seconds.saturating_mul(1_000).min(i32::MAX.unsigned_abs().into()));
     let pushback = pushback_ms.map(|ms| ("grpc-retry-pushback-ms", ms.to_string().into()));
     let details = ("grpc-status-details-bin", base64(&details.0).into());
     grpc_refusal(status, message).into_iter().chain([details]).chain(pushback)
@@ -133,14 +132,9 @@ mod tests {
     #[test]
     fn base64_has_no_padding() {
         // RFC 4648, section 10, without the padding.
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg"),
-            ("fo", "Zm8"),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg"),
-            ("foobar", "Zm9vYmFy"),
-        ] {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg"), ("foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
         assert_eq!(base64(&[0xfb, 0xff, 0xbf, 0x00, 0x10, 0x83]), "+/+/ABCD");

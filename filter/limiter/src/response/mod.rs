@@ -101,12 +101,7 @@ impl PreparedResponses {
                 Some(body) => Body::Own(prepared(body)),
             },
             abnormal: problem(ABNORMAL_USAGE, status, name, ""),
-            denial: problem(
-                REDUCED_CAPACITY,
-                DENIED_STATUS,
-                name,
-                &format!(",\"detail\":\"{denied_message}\""),
-            ),
+            denial: problem(REDUCED_CAPACITY, DENIED_STATUS, name, &format!(",\"detail\":\"{denied_message}\"")),
             limited_message: format!("The limit {name} is reached"),
             denied_message,
             limited_details: format!("weir_limited:{name}"),
@@ -242,10 +237,8 @@ fn partition_key(partition: &[u8]) -> String {
 type ProblemType = (&'static str, &'static str);
 const QUOTA_EXCEEDED: ProblemType =
     ("quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded");
-const REDUCED_CAPACITY: ProblemType = (
-    "temporary-reduced-capacity",
-    "Request cannot be satisfied due to temporary server capacity constraints",
-);
+const REDUCED_CAPACITY: ProblemType =
+    ("temporary-reduced-capacity", "Request cannot be satisfied due to temporary server capacity constraints");
 const ABNORMAL_USAGE: ProblemType =
     ("abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern");
 

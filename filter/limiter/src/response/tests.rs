@@ -25,18 +25,12 @@ fn limited<'a>(
 ) -> LimitedResponse<'a> {
     let numbers = numbers(rule, bucket, unix_ns, jitter_s);
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
-    let status =
-        LimitedStatus { numbers, partition: &[], policies: &policies, is_grpc: false, is_banned: false };
+    let status = LimitedStatus { numbers, partition: &[], policies: &policies, is_grpc: false, is_banned: false };
     answers.limited(rule, &status)
 }
 
 /// The quota headers of a response in which nobody else states a quota.
-fn quota<'a>(
-    answers: &'a PreparedResponses,
-    rule: &Rule,
-    bucket: &BucketStatus,
-    unix_ns: u64,
-) -> Vec<Header<'a>> {
+fn quota<'a>(answers: &'a PreparedResponses, rule: &Rule, bucket: &BucketStatus, unix_ns: u64) -> Vec<Header<'a>> {
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
     answers.quota(rule, (bucket, &[], policies), &[], unix_ns)
 }
@@ -128,11 +122,7 @@ fn a_policy_states_its_unit_unless_it_is_requests() {
     };
     for (fields, policy, left) in [
         (json!({"rate": "10/s"}), "\"a\";q=10;w=1", "\"a\";r=7;t=1"),
-        (
-            json!({"algorithm": "concurrency", "limit": 10}),
-            "\"a\";q=10;qu=\"concurrent-requests\"",
-            "\"a\";r=7;t=1",
-        ),
+        (json!({"algorithm": "concurrency", "limit": 10}), "\"a\";q=10;qu=\"concurrent-requests\"", "\"a\";r=7;t=1"),
         (
             json!({"rate": "10/s", "cost": {"after": {"response_bytes_per": 1024}}}),
             "\"a\";q=10240;qu=\"content-bytes\";w=1",
@@ -222,8 +212,7 @@ fn a_reset_is_the_next_token_or_the_full_bucket() {
     for (form, now_s) in [("delta", 0), ("epoch", 1_700_000_000)] {
         let rule = rule(&json!({"reset": form}));
         let answers = PreparedResponses::of(&rule);
-        let reset =
-            |headers: &[Header<'_>]| value_of(headers, "x-ratelimit-reset").parse::<u64>().unwrap() - now_s;
+        let reset = |headers: &[Header<'_>]| value_of(headers, "x-ratelimit-reset").parse::<u64>().unwrap() - now_s;
         let unix_ns = now_s * SECOND_NS;
         let refused = BucketStatus { remaining: 0, more_ns: 5 * SECOND_NS, full_ns: 599 * SECOND_NS };
         assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 0).headers), 5);
@@ -240,8 +229,7 @@ fn a_clear_part_of_the_key_is_the_partition_key() {
     let answers = PreparedResponses::of(&rule);
     let bucket = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
     for (part, encoded) in [("abc", "YWJj"), ("abcd", "YWJjZA=="), ("\u{e9}\"", "w6ki")] {
-        let headers =
-            answers.quota(&rule, (&bucket, part.as_bytes(), answers.policy(part.as_bytes())), &[], 0);
+        let headers = answers.quota(&rule, (&bucket, part.as_bytes(), answers.policy(part.as_bytes())), &[], 0);
         assert_eq!(value_of(&headers, "ratelimit-policy"), format!("\"r-1\";q=10;w=4;pk=:{encoded}:"));
         assert_eq!(value_of(&headers, "ratelimit"), format!("\"r-1\";r=7;t=1;pk=:{encoded}:"));
     }
@@ -273,11 +261,7 @@ const OWN: &str = "\"r-1\";q=10;w=4";
 #[test]
 fn the_strictest_of_two_statuses_is_stated_once() {
     let x = |remaining| {
-        [
-            ("x-ratelimit-limit", "100, 100;w=60"),
-            ("x-ratelimit-remaining", remaining),
-            ("x-ratelimit-reset", "30"),
-        ]
+        [("x-ratelimit-limit", "100, 100;w=60"), ("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", "30")]
     };
     let own = [OWN, "\"r-1\";r=7;t=1", "10", "7", "2", "", "", ""].map(String::from);
     assert_eq!(merged(&x("71")), own);
@@ -304,28 +288,19 @@ fn an_upstreams_status_is_read_in_every_form() {
     let two = [("x-ratelimit-remaining", "50"), ("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "1")];
     assert_eq!(merged(&two)[3], "1", "without a limit, the fewest");
     // GitHub's, as a Unix time.
-    let epoch =
-        [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1700000042")];
+    let epoch = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1700000042")];
     assert_eq!(merged(&epoch)[1..5], ["\"upstream\";r=0;t=42", "60", "0", "1700000042"]);
     // Drafts 07 and 06.
-    let headers =
-        merged(&[("ratelimit", "limit=100, remaining=3, reset=9"), ("ratelimit-policy", "100;w=60")]);
+    let headers = merged(&[("ratelimit", "limit=100, remaining=3, reset=9"), ("ratelimit-policy", "100;w=60")]);
     let policies = format!("{OWN}, \"upstream\";q=100");
     assert_eq!(headers[..5], [&policies, "\"upstream\";r=3;t=9", "100", "3", "9"]);
-    let headers =
-        merged(&[("ratelimit-limit", "100"), ("ratelimit-remaining", "3"), ("ratelimit-reset", "9")]);
+    let headers = merged(&[("ratelimit-limit", "100"), ("ratelimit-remaining", "3"), ("ratelimit-reset", "9")]);
     assert_eq!(headers[1..], ["\"upstream\";r=3;t=9", "100", "3", "9", "100", "3", "9"]);
     // A second Weir with the same rules.
-    assert_eq!(
-        merged(&[("ratelimit-policy", OWN), ("ratelimit", "\"r-1\";r=2;t=1")])[..2],
-        [OWN, "\"r-1\";r=2;t=1"]
-    );
+    assert_eq!(merged(&[("ratelimit-policy", OWN), ("ratelimit", "\"r-1\";r=2;t=1")])[..2], [OWN, "\"r-1\";r=2;t=1"]);
     // Neither in 8 of an unknown number, where another's 10 of 15 are less than one's own 7 of 10.
-    let headers = merged(&[
-        ("ratelimit", "\"b\";r=10"),
-        ("ratelimit", "\"a\";r=8"),
-        ("ratelimit-policy", "\"b\";q=15"),
-    ]);
+    let headers =
+        merged(&[("ratelimit", "\"b\";r=10"), ("ratelimit", "\"a\";r=8"), ("ratelimit-policy", "\"b\";q=15")]);
     assert_eq!(headers[1..4], ["\"b\";r=10", "15", "10"]);
     // Unreadable values.
     let own = [OWN, "\"r-1\";r=7;t=1", "10", "7", "2"];

@@ -95,8 +95,7 @@ impl Limiter {
             return self.want_unplaced(hit, reported, &limits, builder, now);
         };
         let watched = Watched { admitted: watched.admitted.saturating_sub(busy.get()), ..watched };
-        let reported =
-            ReportedKey { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..reported };
+        let reported = ReportedKey { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..reported };
         let chunk = if is_window { chunk_of(limits.quota) } else { busy.get() };
         let is_bucket = !is_window && flight.is_none();
         let chunk = if NEXT_TO_STORE && is_bucket { chunk_beside(self, limits.quota) } else { chunk };
@@ -190,8 +189,7 @@ impl Limiter {
             }
             // A request in flight keeps its place until the lease ends, unless its host reports its end.
             let keeps = |hit: &&Hit| {
-                let is_in_flight =
-                    is_allowed && self.rules.flight(hit.rule).is_some() && !self.reserves(hit.rule);
+                let is_in_flight = is_allowed && self.rules.flight(hit.rule).is_some() && !self.reserves(hit.rule);
                 // A turn is spent when it is given.
                 is_in_flight || self.rules.has_turns(hit.rule)
             };
@@ -229,13 +227,7 @@ impl Limiter {
     /// Applies the reply to call `number`, which acquires tokens. Returns false if weir-sync asked no budget;
     /// the request is then to be decided as offline. On an error nothing changed, and the call is still under
     /// way.
-    pub fn acquired(
-        &mut self,
-        number: u64,
-        bytes: &[u8],
-        slots: &mut dyn Slots,
-        now: Time,
-    ) -> Result<bool, WireError> {
+    pub fn acquired(&mut self, number: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<bool, WireError> {
         let reply = Reply::decode(bytes)?;
         let acquire = self.end_answered(number, CallPurpose::Acquire, &reply)?;
         // The delay of a call that was sent again is not representative.

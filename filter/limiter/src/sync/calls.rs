@@ -166,13 +166,7 @@ pub(crate) struct KeyContents<'a> {
 
 impl ReportBuilder {
     /// Adds a key under `rule` with its entry's counts. `reported` may name another rule for the reply.
-    pub(crate) fn add(
-        &mut self,
-        rule: RuleIndex,
-        reported: ReportedKey,
-        contents: &KeyContents<'_>,
-        now: Time,
-    ) {
+    pub(crate) fn add(&mut self, rule: RuleIndex, reported: ReportedKey, contents: &KeyContents<'_>, now: Time) {
         let &KeyContents { value, watched, missing, ahead } = contents;
         let Some(rule) = self.refer(rule) else { return };
         let admitted = u64::from(watched.admitted);

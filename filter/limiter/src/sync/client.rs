@@ -153,8 +153,7 @@ impl SyncClient {
         // Requests hold epochs only under strict rules; weir-sync refuses a report that names any other.
         let is_strict = |rule: &RuleIndex| rules.terms_of(*rule).is_some_and(|terms| terms.is_strict);
         let strict = |rule| to(rule).filter(is_strict);
-        let mut renumber =
-            |own: &mut OwnEpoch| strict(own.name.rule).map(|rule| own.name.rule = rule).is_some();
+        let mut renumber = |own: &mut OwnEpoch| strict(own.name.rule).map(|rule| own.name.rule = rule).is_some();
         self.held.retain_mut(&mut renumber);
         self.ended.retain_mut(renumber);
     }

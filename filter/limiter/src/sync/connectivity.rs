@@ -66,9 +66,7 @@ impl ConnectivityState {
     /// The step at `now`.
     pub fn step(&self, now: Time) -> Connectivity {
         match self.last_reply_at.map(|at| now.nanos_since(at)) {
-            Some(silent_ns) if silent_ns < STALE_NS.min(self.fallback_ns) && !self.is_guessing => {
-                Connectivity::Fresh
-            }
+            Some(silent_ns) if silent_ns < STALE_NS.min(self.fallback_ns) && !self.is_guessing => Connectivity::Fresh,
             Some(silent_ns) if silent_ns < self.fallback_ns => Connectivity::Stale,
             _ => Connectivity::Fallback,
         }

@@ -39,9 +39,10 @@ pub(crate) fn let_take(limiter: &mut Limiter) {
 
 /// The tokens to consume for the current request, which must wait; none if acquiring them is better.
 pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
-    let takes = limiter.takes.as_mut().filter(|_| {
-        limiter.current.connectivity.acquired == AcquireState::NotYet && !limiter.current.only_asks
-    })?;
+    let takes = limiter
+        .takes
+        .as_mut()
+        .filter(|_| limiter.current.connectivity.acquired == AcquireState::NotYet && !limiter.current.only_asks)?;
     let scratch = limiter.scratch.take()?;
     let lacking = |hit: &&Hit| !matches!(hit.result.decision, HitDecision::Fits(_));
     let mut lacks = scratch.hits.iter().filter(lacking);
@@ -51,8 +52,7 @@ pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
             let is_leased = is_often || has_some(&scratch, hit, now);
             let value = *limiter.rules.keys.value(hit.key);
             let take = Consume { rule: hit.rule, value, tokens: hit.cost, tag: hit.tag };
-            let is_alone =
-                !scratch.hits.iter().any(|other| other.tag != hit.tag && is_strict(limiter, other.rule));
+            let is_alone = !scratch.hits.iter().any(|other| other.tag != hit.tag && is_strict(limiter, other.rule));
             Some(take).filter(|take| !is_leased && is_alone && may_consume(limiter, take.rule))
         }
         _ => None,
@@ -72,14 +72,10 @@ fn may_consume(limiter: &Limiter, rule: RuleIndex) -> bool {
     let is_spent = |refill_policy| {
         matches!(
             refill_policy,
-            RefillPolicy::Continuous
-                | RefillPolicy::Window(_)
-                | RefillPolicy::Sliding(_)
-                | RefillPolicy::Log(_)
+            RefillPolicy::Continuous | RefillPolicy::Window(_) | RefillPolicy::Sliding(_) | RefillPolicy::Log(_)
         )
     };
-    !limiter.reserves(rule)
-        && limiter.rules.get(rule).is_some_and(|rule| is_spent(rule.sharing.refill_policy))
+    !limiter.reserves(rule) && limiter.rules.get(rule).is_some_and(|rule| is_spent(rule.sharing.refill_policy))
 }
 
 /// Tokens that a token bucket's key acquires beyond its need: few, because they are outstanding for a

@@ -24,13 +24,7 @@ const RETURNS_MS: u64 = 1_000;
 impl Limiter {
     /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report is
     /// still under way. A report that was given up before is an error, too.
-    pub fn apply(
-        &mut self,
-        sequence: u64,
-        bytes: &[u8],
-        slots: &mut dyn Slots,
-        now: Time,
-    ) -> Result<(), WireError> {
+    pub fn apply(&mut self, sequence: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let reply = Reply::decode(bytes)?;
         let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
         if let Some(sync) = &mut self.sync {
@@ -71,8 +65,7 @@ impl Limiter {
             sync.set_workers(reply.workers);
             sync.versions.observe(reply.rule_set, reply.sequence, now);
         }
-        self.counters
-            .add(if reply.settled.is_all() { CountedEvent::Answered } else { CountedEvent::Partial }, 1);
+        self.counters.add(if reply.settled.is_all() { CountedEvent::Answered } else { CountedEvent::Partial }, 1);
         for pushed in &reply.pushed {
             if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
                 self.learn(rule, pushed, slots, now);
@@ -152,20 +145,12 @@ impl Limiter {
 
     /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time the report
     /// was made, so it ends here before it ends at weir-sync.
-    fn lease(
-        &mut self,
-        reported: &ReportedKey,
-        leased: &Leased,
-        sent_at: Time,
-        slots: &mut dyn Slots,
-        now: Time,
-    ) {
+    fn lease(&mut self, reported: &ReportedKey, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let sharing = self.rules.get(reported.rule).map(|rule| &rule.sharing);
         let (is_strict, is_calendar) =
             sharing.map_or((false, false), |sharing| (sharing.strict, sharing.refill_policy.is_window()));
-        let (is_acquire, is_late) =
-            (reported.awaited > 0 || reported.is_unplaced, leased.lease_ms > 0 && until <= now);
+        let (is_acquire, is_late) = (reported.awaited > 0 || reported.is_unplaced, leased.lease_ms > 0 && until <= now);
         // The budget counts a lease that has ended as spent.
         if !is_strict || is_late && !is_acquire {
             return;
@@ -241,8 +226,7 @@ impl Limiter {
             });
         }
         // Unused tokens are given back with the next report, or with a later one for a calendar quota.
-        if let (Updated::Written(watched), Some(key)) =
-            (updated, self.watch.get_mut(reported.place.tag.bits()))
+        if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(reported.place.tag.bits()))
             && watched.on_hand(now) > 0
         {
             key.mark_changed(now);
@@ -280,9 +264,8 @@ impl Limiter {
     pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
         let mut bans = reply.bans.iter().peekable();
         while let Some(ban) = bans.next() {
-            let is_instead = |next: &&Ban| {
-                ban.for_ms == 0 && next.for_ms > 0 && (next.rule, &next.value) == (ban.rule, &ban.value)
-            };
+            let is_instead =
+                |next: &&Ban| ban.for_ms == 0 && next.for_ms > 0 && (next.rule, &next.value) == (ban.rule, &ban.value);
             let instead = bans.next_if(is_instead);
             let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
             let Some(NamedKey { place: EntryPlace { tag, slot }, .. }) =

@@ -112,15 +112,9 @@ impl SyncClient {
             };
             let key = builder.len();
             let value = own.name.value.as_bytes();
-            builder.add(
-                own.name.rule,
-                reported,
-                &KeyContents { value, watched: &watched, missing: 0, ahead },
-                now,
-            );
+            builder.add(own.name.rule, reported, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
             // An epoch that only gives back needs no statement about its request.
-            if let (false, true, Ok(key)) = (is_acquire, own.cost.is_none() || is_beyond, u16::try_from(key))
-            {
+            if let (false, true, Ok(key)) = (is_acquire, own.cost.is_none() || is_beyond, u16::try_from(key)) {
                 builder.held.push(HeldEpoch { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
             }
             own.named_in = next;

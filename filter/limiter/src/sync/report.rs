@@ -88,12 +88,7 @@ impl Limiter {
     }
 
     /// Builds a report, which is under way from now on.
-    pub(crate) fn begin_report(
-        &mut self,
-        builder: ReportBuilder,
-        purpose: CallPurpose,
-        now: Time,
-    ) -> Option<Report> {
+    pub(crate) fn begin_report(&mut self, builder: ReportBuilder, purpose: CallPurpose, now: Time) -> Option<Report> {
         let rules = builder.rules.iter().filter_map(|&rule| self.rules.reported(rule)).collect();
         let sync = self.sync.as_mut()?;
         let mut report = sync.next(rules, builder.keys, builder.bans, now);
@@ -105,13 +100,7 @@ impl Limiter {
     }
 
     /// Adds this worker's demand for the key to the shared entry, and the entry's counts to the report.
-    pub(super) fn add_key(
-        &mut self,
-        tag: u64,
-        builder: &mut ReportBuilder,
-        slots: &mut dyn Slots,
-        now: Time,
-    ) {
+    pub(super) fn add_key(&mut self, tag: u64, builder: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let NamedKey { place, rule, value } = key.name;
         let unadded = key.asked_unadded;
@@ -175,23 +164,13 @@ impl Limiter {
             self.counters.add(CountedEvent::Uncharged, u32::from(is_lost));
         }
         let (epoch, admitted) = (watched.epoch, watched.admitted);
-        let reported = ReportedKey {
-            epoch,
-            admitted,
-            asked,
-            asked_recently,
-            ..ReportedKey::of(place, rule, dirty_since)
-        };
+        let reported =
+            ReportedKey { epoch, admitted, asked, asked_recently, ..ReportedKey::of(place, rule, dirty_since) };
         // Only for warm keys. Others are reported every interval, and a grant may have lowered their bucket
         // by more than was admitted.
         let limits = self.local_limits(rule).filter(|_| is_warm);
         let missing = limits.map_or(0, |limits| watched.missing(&limits, now));
-        builder.add(
-            rule,
-            reported,
-            &KeyContents { value: value.as_bytes(), watched: &watched, missing, ahead },
-            now,
-        );
+        builder.add(rule, reported, &KeyContents { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
     }
 }
 

@@ -177,12 +177,7 @@ impl WatchList {
     /// their last report. `weigh` returns the weight of a nanosecond, given the rule, the number of tokens and
     /// that of nanoseconds: tokens asked for here since, or admitted at the POP and unconfirmed, if those are
     /// more. A client that asks all workers asks little of each.
-    pub(crate) fn due(
-        &mut self,
-        bytes: u64,
-        now: Time,
-        weigh: impl Fn(RuleIndex, u64, u64) -> u64,
-    ) -> Vec<u64> {
+    pub(crate) fn due(&mut self, bytes: u64, now: Time, weigh: impl Fn(RuleIndex, u64, u64) -> u64) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.all_mut().for_each(|key| key.look(since_ns));
         let is_crowded = self.is_crowded();
@@ -345,11 +340,7 @@ mod tests {
         assert_eq!(list.due(bytes_for(4), Time::from_nanos(100), |_, _, _| 1), [11, 12, 13, 1]);
         assert_eq!(list.due(bytes_for(4), Time::from_nanos(101), |_, _, _| 1), [14, 15, 16, 2]);
         (1..=10).for_each(|n| list.get_mut(n).unwrap().dirty = false);
-        assert_eq!(
-            list.due(bytes_for(4), Time::from_nanos(102), |_, _, _| 1).len(),
-            4,
-            "what others leave is theirs"
-        );
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(102), |_, _, _| 1).len(), 4, "what others leave is theirs");
     }
 
     proptest! {

@@ -180,8 +180,7 @@ impl WatchedKey {
         let span_ns = sent_at.nanos_since(self.warm.map_or(since, |warm| warm.since));
         let milli = u128::from(new) * 1_000 * u128::from(SECOND_NS) / u128::from(span_ns.max(SPAN_NS_MIN));
         let milli = u64::try_from(milli).unwrap_or(u64::MAX);
-        self.warm =
-            warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART, has_grown: false });
+        self.warm = warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART, has_grown: false });
     }
 
     /// True if weir-sync last called it warm.

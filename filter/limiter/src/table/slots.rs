@@ -66,12 +66,7 @@ pub trait Slots {
     /// `evaluate` returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots
     /// cannot do it. Nothing was changed then, and [`Slots::read`] and [`Slots::write`] must be used. Also
     /// returns false if another thread overtook this one half-way; some of the entries may have changed then.
-    fn change_in_place(
-        &mut self,
-        _indices: &[u32],
-        _changes: &mut [EntryChange],
-        _evaluate: ChangeFn<'_>,
-    ) -> bool {
+    fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [EntryChange], _evaluate: ChangeFn<'_>) -> bool {
         false
     }
 }

@@ -64,8 +64,7 @@ extern "C" fn envoy_dynamic_module_callback_http_get_header(
     index: usize,
     count: *mut usize,
 ) -> bool {
-    let lines =
-        ENVOY.with_borrow(|envoy| envoy.headers.get(text(name).as_str()).cloned()).unwrap_or_default();
+    let lines = ENVOY.with_borrow(|envoy| envoy.headers.get(text(name).as_str()).cloned()).unwrap_or_default();
     write(count, Some(lines.len()));
     write(value, lines.get(index).map(|line| Bytes::of(line.as_bytes())))
 }
@@ -226,11 +225,7 @@ impl Config {
         let text = format!(r#"{{"rules": [{{"name": "a", "rate": "1/h", "burst": 2, {fields}}}]}}"#);
         // SAFETY: both texts live until the call returns.
         Self(unsafe {
-            envoy_dynamic_module_on_http_filter_config_new(
-                null_mut(),
-                Bytes::of(b"weir"),
-                Bytes::of(text.as_bytes()),
-            )
+            envoy_dynamic_module_on_http_filter_config_new(null_mut(), Bytes::of(b"weir"), Bytes::of(text.as_bytes()))
         })
     }
 
@@ -269,10 +264,7 @@ fn requests_continue_until_the_quota_is_spent_and_are_counted() {
     assert_eq!([(); 3].map(|()| config.status()), [0, 0, 1]);
     let responses = ENVOY.with_borrow(|envoy| envoy.responses.clone());
     assert_eq!(responses.len(), 1);
-    assert!(
-        responses[0].starts_with("429 weir_limited:a ") && responses[0].contains("retry-after="),
-        "{responses:?}"
-    );
+    assert!(responses[0].starts_with("429 weir_limited:a ") && responses[0].contains("retry-after="), "{responses:?}");
     // SAFETY: the configuration has not ended.
     unsafe { envoy_dynamic_module_on_http_filter_config_scheduled(null_mut(), config.0, 0) };
     let count = |name: &str| ENVOY.with_borrow(|envoy| envoy.counts.get(name).copied());
@@ -315,10 +307,7 @@ fn a_bad_configuration_is_refused_with_its_errors() {
     // Without a configuration, and without a request, everything continues.
     assert_eq!(config.status(), 0);
     // SAFETY: the hook accepts no request.
-    assert_eq!(
-        unsafe { envoy_dynamic_module_on_http_filter_request_headers(null_mut(), null_mut(), true) },
-        0
-    );
+    assert_eq!(unsafe { envoy_dynamic_module_on_http_filter_request_headers(null_mut(), null_mut(), true) }, 0);
     assert!(!envoy_dynamic_module_on_program_init().is_null());
 }
 
@@ -337,8 +326,6 @@ fn every_form_of_envoys_values_is_read() {
     };
     assert!(matches!(answer("200", &["ab", "", "c"], CALLOUT_ANSWERED), Ok(body) if body == b"abc"));
     assert!(matches!(answer("200", &[], CALLOUT_ANSWERED), Ok(body) if body.is_empty()));
-    assert!(
-        matches!(answer("503", &["{}"], CALLOUT_ANSWERED), Err(Unread::Failed(why)) if why.contains("503"))
-    );
+    assert!(matches!(answer("503", &["{}"], CALLOUT_ANSWERED), Err(Unread::Failed(why)) if why.contains("503")));
     assert!(matches!(answer("200", &["ab"], 1), Err(Unread::Failed(_))));
 }

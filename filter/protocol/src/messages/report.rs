@@ -8,8 +8,8 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    BAN_MS_MAX, BANS_MAX, COUNTED_MAX, HELD_MS_MAX, KEY_BYTES_MAX, KEYS_MAX, MODULE_MAX, Message,
-    POP_NAME_MAX, POPS_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX, WireError, expect,
+    BAN_MS_MAX, BANS_MAX, COUNTED_MAX, HELD_MS_MAX, KEY_BYTES_MAX, KEYS_MAX, MODULE_MAX, Message, POP_NAME_MAX,
+    POPS_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX, WireError, expect,
 };
 use crate::quota::Quota;
 use crate::sharing::Sharing;
@@ -163,8 +163,7 @@ impl Message for Report {
             expect("keys[].asked_recently", key.asked_recently <= key.asked)?;
         }
         for held in &self.held {
-            let rule =
-                self.keys.get(usize::from(held.key)).and_then(|key| self.rules.get(usize::from(key.rule)));
+            let rule = self.keys.get(usize::from(held.key)).and_then(|key| self.rules.get(usize::from(key.rule)));
             expect("held[].key", rule.is_some_and(|rule| rule.sharing.strict))?;
             expect("held[].for_ms", held.for_ms <= HELD_MS_MAX)?;
         }
@@ -236,9 +235,7 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error
 /// Checks the bans of a message with `rules` rules.
 pub(super) fn check_bans(bans: &[Ban], rules: usize) -> Result<(), WireError> {
     let fits = |ban: &Ban| {
-        usize::from(ban.rule) < rules
-            && (1..=KEY_BYTES_MAX).contains(&ban.value.len())
-            && ban.for_ms <= BAN_MS_MAX
+        usize::from(ban.rule) < rules && (1..=KEY_BYTES_MAX).contains(&ban.value.len()) && ban.for_ms <= BAN_MS_MAX
     };
     expect("bans", bans.len() <= BANS_MAX)?;
     expect("bans[]", bans.iter().all(fits))

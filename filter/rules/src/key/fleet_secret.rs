@@ -94,8 +94,7 @@ mod tests {
     fn parts_delimit_themselves() {
         let secret = FleetSecret::derive(b"0123456789abcdef");
         assert_eq!(hash(&secret, &["ab", "c"]), hash(&secret, &["ab", "c"]));
-        for other in [&["a", "bc"][..], &["abc"], &["abc", ""], &["", "abc"], &["ab", "c", ""], &["c", "ab"]]
-        {
+        for other in [&["a", "bc"][..], &["abc"], &["abc", ""], &["", "abc"], &["ab", "c", ""], &["c", "ab"]] {
             assert_ne!(hash(&secret, &["ab", "c"]), hash(&secret, other), "{other:?}");
         }
     }

@@ -7,8 +7,8 @@ use super::spec::{KeySpec, PARTS_MAX, Part, SEGMENTS_MAX};
 use crate::reading::{Fields, Item, meant};
 use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::request::{
-    Attribute, AttributeId, Attributes, CLAIM_NAMES_MAX, Duplicates, NAME_BYTES_MAX, Source, ValueKind,
-    ValueOf, duplicates, source,
+    Attribute, AttributeId, Attributes, CLAIM_NAMES_MAX, Duplicates, NAME_BYTES_MAX, Source, ValueKind, ValueOf,
+    duplicates, source,
 };
 
 /// A part as read from configuration.

@@ -211,9 +211,9 @@ impl KeySpec {
     /// if it lacks that part; unsure if only some of several values are.
     pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> Holds {
         match self.others.as_slice() {
-            [Part::Value(value)] => test_of(value, request, &mut |value| {
-                Holds::of(value.is_some_and(|value| values.contains(value)))
-            }),
+            [Part::Value(value)] => {
+                test_of(value, request, &mut |value| Holds::of(value.is_some_and(|value| values.contains(value))))
+            }
             [part] => {
                 // Leading segments of a path are joined by slashes.
                 let mut joined: Vec<u8> = Vec::new();

@@ -86,13 +86,7 @@ fn each_part_distinguishes_its_values_and_nothing_else() {
         (json!("host"), Authority, "example.com", "example.com.", "b@example.com"),
         (json!("host"), Authority, "a@example.com", "example.com..", "example.com"),
         (json!("host"), Authority, "a@example.com", "example.com,b", "example.com"),
-        (
-            json!({"header": "Authorization"}),
-            header("authorization"),
-            "Bearer aB",
-            " BEARER\t  aB ",
-            "Bearer ab",
-        ),
+        (json!({"header": "Authorization"}), header("authorization"), "Bearer aB", " BEARER\t  aB ", "Bearer ab"),
         (json!({"header": "x-key"}), header("x-key"), "Bearer a", "Bearer a", "bearer a"),
         (json!({"jwt_claim": ["payload", "sub"]}), claim, "me", "me", "you"),
     ];
@@ -100,8 +94,7 @@ fn each_part_distinguishes_its_values_and_nothing_else() {
         assert_eq!(same(&part, &attribute, [one, alike]), Some(true), "{part} {one} {alike}");
         assert_eq!(same(&part, &attribute, [one, other]), Some(false), "{part} {one} {other}");
         let lacks = value(&json!([part]), &mut Has::default());
-        let missing =
-            if attribute == SourceAddress { MissingPart::ClientAddress } else { MissingPart::Other };
+        let missing = if attribute == SourceAddress { MissingPart::ClientAddress } else { MissingPart::Other };
         assert_eq!(lacks, Err(missing), "{part}");
     }
 }
@@ -128,11 +121,9 @@ fn only_parts_are_fetched_and_all_has_none() {
 
 #[test]
 fn an_address_stays_readable_and_the_rest_is_hidden() {
-    let request =
-        || Has::default().with(Attribute::SourceAddress, "192.0.2.7").with(header("token"), "very-secret");
+    let request = || Has::default().with(Attribute::SourceAddress, "192.0.2.7").with(header("token"), "very-secret");
     let address = value(&json!(["client_address"]), &mut request()).unwrap();
-    let both =
-        value(&json!([{"header": "token"}, {"client_address": {"ipv4": 24}}]), &mut request()).unwrap();
+    let both = value(&json!([{"header": "token"}, {"client_address": {"ipv4": 24}}]), &mut request()).unwrap();
     assert_eq!(address.as_bytes(), [4, 32, 192, 0, 2, 7]);
     assert_eq!((&both.as_bytes()[..6], both.as_bytes().len()), (&[4, 24, 192, 0, 2, 1][..], 22));
     assert_eq!(KeyValue::from_bytes(both.as_bytes()), Some(both));
@@ -144,23 +135,19 @@ fn a_short_value_leaves_in_clear_if_configured() {
         let errors = ErrorCollector::default();
         let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         let rules = errors.into_result(rules).map_err(|errors| errors[0].to_string())?;
-        let mut request =
-            Has::default().with(Attribute::SourceAddress, "2001:db8::7").with(header("user"), text);
+        let mut request = Has::default().with(Attribute::SourceAddress, "2001:db8::7").with(header("user"), text);
         let mut values = Values::default();
         let mut fetched = Fetched::new(&mut request, rules.attributes(), &mut values);
         Ok(rules.rules()[0].key.value(&mut fetched, &SECRET).unwrap().as_bytes().to_vec())
     };
-    let rule =
-        |key: Value, log_key: bool| json!({"name": "r", "key": key, "rate": "1/s", "log_key": log_key});
-    let (user, both) =
-        (json!([{"header": "user"}]), json!([{"header": "user"}, {"client_address": {"ipv6": 128}}]));
+    let rule = |key: Value, log_key: bool| json!({"name": "r", "key": key, "rate": "1/s", "log_key": log_key});
+    let (user, both) = (json!([{"header": "user"}]), json!([{"header": "user"}, {"client_address": {"ipv6": 128}}]));
     assert_eq!(of(rule(user.clone(), true), "anna"), Ok::<_, String>(b"\x07anna".to_vec()));
     assert_eq!(of(rule(user.clone(), true), ""), Ok(b"\x07".to_vec()));
     let with_address = of(rule(both.clone(), true), "anna").unwrap();
     assert_eq!(KeyValue::clear_part(&with_address), Some((&with_address[..18], &b"anna"[..])));
     for (key, fits) in [(user.clone(), 63), (both, 45)] {
-        let [whole, hashed] =
-            [fits, fits + 1].map(|len| of(rule(key.clone(), true), &"a".repeat(len)).unwrap());
+        let [whole, hashed] = [fits, fits + 1].map(|len| of(rule(key.clone(), true), &"a".repeat(len)).unwrap());
         assert_eq!((whole.len(), KeyValue::clear_part(&hashed)), (64, None), "{key}");
         assert_eq!(hashed[hashed.len() - 17], 1, "a hash");
     }
@@ -299,8 +286,7 @@ fn a_key_joins_the_lines_of_a_header() {
     assert_eq!(of(&last, "x, BEARER   a"), of(&plain, "bearer a"), "each value is normalised");
     let is_among = |lines: &str| {
         let (rules, mut values) = (parsed(&json!([{"header": "x"}])).unwrap(), Values::default());
-        let (gold, mut has) =
-            (["gold".to_string()].into_iter().collect(), Has::default().with(header("x"), lines));
+        let (gold, mut has) = (["gold".to_string()].into_iter().collect(), Has::default().with(header("x"), lines));
         rules.rules()[0].key.is_among(&gold, &mut Fetched::new(&mut has, rules.attributes(), &mut values))
     };
     assert_eq!(["gold", "a\ngold", "a\nb"].map(is_among), [Holds::Yes, Holds::Unsure, Holds::No]);

@@ -167,8 +167,7 @@ mod tests {
         assert_eq!(status.most(), 1);
         let header = read(&json!({"header": "X-Tokens", "default": 3, "max": 500})).unwrap();
         assert_eq!(header, After::Header { name: "x-tokens".into(), default: Some(3), max: 500 });
-        let stated =
-            [("1\n17", 17), ("17, x", 17), ("17", 17), (" 0 ", 0), ("501", 500), ("99999999999", 500)];
+        let stated = [("1\n17", 17), ("17, x", 17), ("17", 17), (" 0 ", 0), ("501", 500), ("99999999999", 500)];
         for (value, cost) in stated.into_iter().chain(["x\ny", "-1", "", "1.5"].map(|value| (value, 3))) {
             assert_eq!(header.of_text(Some(value.as_bytes()), 7), Some(cost), "{value:?}");
         }

@@ -157,13 +157,10 @@ mod tests {
     fn a_header_sets_the_cost_of_a_request() {
         let rules = parsed(&json!({"header": "X-Cost", "default": 3, "max": 40})).unwrap();
         let mut values = Values::default();
-        let default =
-            [None].into_iter().chain(["", "0", "000", "-1", "+7", "1.5", "7 8", "7x", "1\nx"].map(Some));
-        let valid =
-            [("1", 1), (" 007 ", 7), ("40", 40), ("41", 40), ("99999999999999999999999", 40), ("1\n9", 9)];
+        let default = [None].into_iter().chain(["", "0", "000", "-1", "+7", "1.5", "7 8", "7x", "1\nx"].map(Some));
+        let valid = [("1", 1), (" 007 ", 7), ("40", 40), ("41", 40), ("99999999999999999999999", 40), ("1\n9", 9)];
         let valid = valid.into_iter().chain([("9\n1", 9), ("9,1", 9), ("1\n99", 40)]);
-        for (text, cost) in default.map(|text| (text, 3)).chain(valid.map(|(text, cost)| (Some(text), cost)))
-        {
+        for (text, cost) in default.map(|text| (text, 3)).chain(valid.map(|(text, cost)| (Some(text), cost))) {
             let mut header = CostHeader(text);
             let mut request = Fetched::new(&mut header, rules.attributes(), &mut values);
             assert_eq!(rules.rules()[0].cost.of(&mut request), cost, "{text:?}");

@@ -104,9 +104,7 @@ impl Limit {
             Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),
             Algorithm::FixedWindow(one) => window(one).map(Algorithm::FixedWindow),
             Algorithm::SlidingWindow(one) => window(one).map(Algorithm::SlidingWindow),
-            Algorithm::SlidingLog(log) => {
-                SlidingLog::new(limit, log.window().length_ns()).map(Algorithm::SlidingLog)
-            }
+            Algorithm::SlidingLog(log) => SlidingLog::new(limit, log.window().length_ns()).map(Algorithm::SlidingLog),
             Algorithm::LeakyBucket(_) => {
                 LeakyBucket::new(token_ns, limit.saturating_sub(1)).ok().map(Algorithm::LeakyBucket)
             }
@@ -174,9 +172,7 @@ pub(crate) fn kind(fields: &mut Fields<'_>) -> AlgorithmName {
     match kind {
         AlgorithmName::Quota(_) => AlgorithmName::Quota(east),
         // The fleet's budget keeps longer logs than a POP.
-        AlgorithmName::SlidingLog(_) if fields.is_true("strict") => {
-            AlgorithmName::SlidingLog(refill_policy::LOG_MAX)
-        }
+        AlgorithmName::SlidingLog(_) if fields.is_true("strict") => AlgorithmName::SlidingLog(refill_policy::LOG_MAX),
         kind => kind,
     }
 }
@@ -363,10 +359,7 @@ mod tests {
             let window_ns = calendar.longest_us() * 1_000;
             assert!((window_ns..window_ns + u64::from(count)).contains(&rule.quota.fill_ns()), "{rate}");
             let whole = Sharing::of(rule.quota);
-            assert_eq!(
-                rule.sharing,
-                Sharing { strict: true, refill_policy: RefillPolicy::Window(calendar), ..whole }
-            );
+            assert_eq!(rule.sharing, Sharing { strict: true, refill_policy: RefillPolicy::Window(calendar), ..whole });
             assert!(rule.sharing.fits(rule.quota));
             assert_eq!(rule.on_sync_loss, OnSyncLoss::Deny);
         }
@@ -375,9 +368,7 @@ mod tests {
     #[test]
     fn an_offset_moves_the_windows_of_rules_and_tiers() {
         let tiers = json!([{"name": "t", "when": {"methods": ["GET"]}, "rate": "7/month"}]);
-        for (offset, east) in
-            [("+00:00", 0), ("-00:00", 0), ("+02:00", 120), ("-05:30", -330), ("+14:00", 840)]
-        {
+        for (offset, east) in [("+00:00", 0), ("-00:00", 0), ("+02:00", 120), ("-05:30", -330), ("+14:00", 840)] {
             let plain = json!({"rate": "5/day", "utc_offset": offset});
             let mut tiered = plain.clone();
             tiered["tiers"] = tiers.clone();

@@ -76,12 +76,8 @@ impl FromStr for Range {
             return Err(AddressSetError::BitsBehindPrefix);
         }
         Ok(match address {
-            IpAddr::V4(v4) => {
-                Self::V4(v4.to_bits(), v4.to_bits() | u32::MAX.checked_shr(bits.into()).unwrap_or(0))
-            }
-            IpAddr::V6(v6) => {
-                Self::V6(v6.to_bits(), v6.to_bits() | u128::MAX.checked_shr(bits.into()).unwrap_or(0))
-            }
+            IpAddr::V4(v4) => Self::V4(v4.to_bits(), v4.to_bits() | u32::MAX.checked_shr(bits.into()).unwrap_or(0)),
+            IpAddr::V6(v6) => Self::V6(v6.to_bits(), v6.to_bits() | u128::MAX.checked_shr(bits.into()).unwrap_or(0)),
         })
     }
 }
@@ -184,8 +180,7 @@ mod tests {
 
     #[test]
     fn a_network_holds_exactly_its_addresses() {
-        let set =
-            set(&["10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::ffff:198.51.100.0/120", "203.0.113.0/24"]);
+        let set = set(&["10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::ffff:198.51.100.0/120", "203.0.113.0/24"]);
         for (list, is_in) in [
             ("10.0.0.0 10.255.255.255 192.0.2.7 198.51.100.9 2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", true),
             ("9.255.255.255 11.0.0.0 192.0.2.6 192.0.2.8 198.51.101.0 2001:db9:: ::", false),
@@ -200,9 +195,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_clients_are() {
-        for text in
-            ["192.0.2.7", "::ffff:192.0.2.7", "[::ffff:192.0.2.7]", "fe80::7%1", "[fe80::7%eth0]", "::1"]
-        {
+        for text in ["192.0.2.7", "::ffff:192.0.2.7", "[::ffff:192.0.2.7]", "fe80::7%1", "[fe80::7%eth0]", "::1"] {
             let client = address::parse(text.as_bytes()).unwrap();
             assert!(set(&[text]).contains(client), "{text}");
         }

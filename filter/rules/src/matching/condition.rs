@@ -119,11 +119,7 @@ impl Condition {
             return Holds::No;
         }
         let any = |request: &mut Fetched<'_>| {
-            if self.any.is_empty() {
-                Holds::Yes
-            } else {
-                Holds::any(&self.any, |clause| clause.holds(request))
-            }
+            if self.any.is_empty() { Holds::Yes } else { Holds::any(&self.any, |clause| clause.holds(request)) }
         };
         all_hold(&self.all.cheap, request)
             .and(|| any(request))
@@ -179,11 +175,9 @@ impl Test {
             Self::OverriddenMethods(methods, headers) => {
                 let sent = is_one_of(methods, request.get(AttributeId::METHOD));
                 let mut is_alike = |header: &AttributeId| {
-                    let named =
-                        request.get(*header).into_iter().flat_map(|names| names.split(|&b| b == b','));
+                    let named = request.get(*header).into_iter().flat_map(|names| names.split(|&b| b == b','));
                     let mut named = named.map(|name| {
-                        let is_this =
-                            |method: &String| method.as_bytes().eq_ignore_ascii_case(name.trim_ascii());
+                        let is_this = |method: &String| method.as_bytes().eq_ignore_ascii_case(name.trim_ascii());
                         Holds::of(methods.iter().any(is_this))
                     });
                     named.all(|holds| holds == sent)
@@ -193,9 +187,7 @@ impl Test {
             Self::Paths(paths) => Holds::any(paths, |test| test.holds(request)),
             Self::Hosts(hosts) => request.host().map_or(Holds::No, |host| hosts.holds(host)),
             Self::Routes(routes) => is_one_of(routes, request.get(AttributeId::ROUTE)),
-            Self::Addresses(set) => {
-                Holds::of(request.client_address().is_some_and(|address| set.contains(address)))
-            }
+            Self::Addresses(set) => Holds::of(request.client_address().is_some_and(|address| set.contains(address))),
             Self::Value(value, test) => test.holds_for(value, request),
         }
     }

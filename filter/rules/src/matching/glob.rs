@@ -154,8 +154,7 @@ pub(super) mod tests {
     /// Globs by their definition, without compiling them.
     pub(in crate::matching) fn naive(glob: &[u8], path: &[u8], is_behind_slash: bool) -> bool {
         if let Some(rest) = glob.strip_prefix(b"**/").filter(|_| is_behind_slash) {
-            return (0..=path.len())
-                .any(|n| (n == 0 || path[n - 1] == b'/') && naive(rest, &path[n..], true));
+            return (0..=path.len()).any(|n| (n == 0 || path[n - 1] == b'/') && naive(rest, &path[n..], true));
         }
         match glob {
             [] => path.is_empty(),
@@ -163,9 +162,9 @@ pub(super) mod tests {
                 let stars = rest.iter().take_while(|b| **b == b'*').count();
                 (0..=path.len()).any(|n| naive(&rest[stars..], &path[n..], false))
             }
-            [b'*', rest @ ..] => (0..=path.len())
-                .take_while(|n| !path[..*n].contains(&b'/'))
-                .any(|n| naive(rest, &path[n..], false)),
+            [b'*', rest @ ..] => {
+                (0..=path.len()).take_while(|n| !path[..*n].contains(&b'/')).any(|n| naive(rest, &path[n..], false))
+            }
             [byte, rest @ ..] => path.first() == Some(byte) && naive(rest, &path[1..], *byte == b'/'),
         }
     }

@@ -81,27 +81,12 @@ mod tests {
         let mut hosts = Hosts::default();
         assert!(["Api.example.com.", "[::1]", "*.Example.org"].iter().all(|host| hosts.add(host)));
         for (expected, list) in [
-            (
-                Holds::Yes,
-                "api.example.com API.Example.com:8443 api.example.com. api.example.com.:80 [::1]:80 [::1]",
-            ),
+            (Holds::Yes, "api.example.com API.Example.com:8443 api.example.com. api.example.com.:80 [::1]:80 [::1]"),
             (Holds::Yes, "a.example.org A.b.EXAMPLE.org:1"),
-            (
-                Holds::No,
-                "example.org aexample.org example.com xapi.example.com api.example.com.evil www.example.com",
-            ),
-            (
-                Holds::Unsure,
-                ".example.org api.example.com.. api.example.com..:80 www.example.com.. [::1 [::1]a",
-            ),
-            (
-                Holds::Unsure,
-                "user@api.example.com user:secret@api.example.com:80 api.example.com,www.example.com",
-            ),
-            (
-                Holds::Unsure,
-                "api%2eexample.com api.example.com/ api.example.com:80:80 api.example.com:a [::1%25eth0]",
-            ),
+            (Holds::No, "example.org aexample.org example.com xapi.example.com api.example.com.evil www.example.com"),
+            (Holds::Unsure, ".example.org api.example.com.. api.example.com..:80 www.example.com.. [::1 [::1]a"),
+            (Holds::Unsure, "user@api.example.com user:secret@api.example.com:80 api.example.com,www.example.com"),
+            (Holds::Unsure, "api%2eexample.com api.example.com/ api.example.com:80:80 api.example.com:a [::1%25eth0]"),
         ] {
             for host in list.split(' ') {
                 let mut read = HostRead::default();

@@ -65,8 +65,7 @@ impl Index {
     pub fn new<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> Self {
         let clauses: Vec<&Clause> = conditions.map(|condition| &condition.all).collect();
         let mut index = Self { every: Bits::all(clauses.len()), dimensions: Vec::new() };
-        for of in [Of::Attribute(AttributeId::METHOD), Of::Path, Of::Host, Of::Attribute(AttributeId::ROUTE)]
-        {
+        for of in [Of::Attribute(AttributeId::METHOD), Of::Path, Of::Host, Of::Attribute(AttributeId::ROUTE)] {
             index.add(of, &clauses, 1);
         }
         for test in clauses.iter().flat_map(|clause| clause.tests()) {
@@ -118,10 +117,11 @@ impl Index {
 /// The attribute and the texts that a test compares, if it compares whole values.
 fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
     match test {
-        Test::Value(
-            ValueOf { source: Source::Attribute(id), duplicates: Duplicates::Unset },
-            ValueTest::In(texts),
-        ) if texts.iter().nth(TEXTS_MAX).is_none() => Some((*id, texts)),
+        Test::Value(ValueOf { source: Source::Attribute(id), duplicates: Duplicates::Unset }, ValueTest::In(texts))
+            if texts.iter().nth(TEXTS_MAX).is_none() =>
+        {
+            Some((*id, texts))
+        }
         _ => None,
     }
 }
@@ -200,9 +200,7 @@ fn asked(test: &Test, of: Of) -> Vec<Asked> {
     let exact = |text: &str| Asked::Exact(text.as_bytes().to_vec());
     match (test, of) {
         (Test::Methods(texts), Of::Attribute(AttributeId::METHOD))
-        | (Test::Routes(texts), Of::Attribute(AttributeId::ROUTE)) => {
-            texts.iter().map(|text| exact(text)).collect()
-        }
+        | (Test::Routes(texts), Of::Attribute(AttributeId::ROUTE)) => texts.iter().map(|text| exact(text)).collect(),
         (Test::Value(..), Of::Attribute(id)) => {
             let compared = compared(test).filter(|(other, _)| *other == id);
             compared.into_iter().flat_map(|(_, texts)| texts.iter().map(exact)).collect()
@@ -212,9 +210,7 @@ fn asked(test: &Test, of: Of) -> Vec<Asked> {
             let of_path = |path: &PathMatch| match path.written() {
                 Written::Exact(exact) => Asked::Exact(Folding::ALL.of(exact.as_bytes())),
                 Written::Prefix(head) => Asked::Head(Folding::ALL.of_head(head)),
-                Written::Glob(glob) => {
-                    Asked::Head(Folding::ALL.of_head(glob.split('*').next().unwrap_or_default()))
-                }
+                Written::Glob(glob) => Asked::Head(Folding::ALL.of_head(glob.split('*').next().unwrap_or_default())),
             };
             paths.iter().map(of_path).collect()
         }

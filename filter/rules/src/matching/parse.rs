@@ -15,8 +15,7 @@ use super::path::{PathMatch, Written};
 use super::value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, Texts, ValueTest};
 use crate::reading::{Fields, Item, Reader, meant};
 use crate::request::{
-    Duplicates, Folding, HOST_BYTES_MAX, Source, ValueKind, ValueOf, duplicates, header,
-    normalise_credentials, source,
+    Duplicates, Folding, HOST_BYTES_MAX, Source, ValueKind, ValueOf, duplicates, header, normalise_credentials, source,
 };
 
 /// Maximum number of conditions in one list.
@@ -113,12 +112,7 @@ fn method_test(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
 }
 
 /// Reads the field `name`, a list of texts; errors give its full name, `full_name`.
-fn texts(
-    fields: &mut Fields<'_>,
-    name: &'static str,
-    full_name: &str,
-    bytes_max: usize,
-) -> Option<Vec<String>> {
+fn texts(fields: &mut Fields<'_>, name: &'static str, full_name: &str, bytes_max: usize) -> Option<Vec<String>> {
     fields.take(name)?;
     let texts = fields.list_as(name, full_name, LIST_MAX).filter_map(|item| item.text(bytes_max));
     Some(texts.map(ToOwned::to_owned).collect())
@@ -162,12 +156,7 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
         let text = item.text(bytes_max)?.to_owned();
         item.is_short_for(|| Value::Object([(kind.to_owned(), text.clone().into())].into_iter().collect()));
         let folding = folding(&text, None);
-        return written_path(
-            item,
-            if is_glob { Written::Glob(text) } else { Written::Exact(text) },
-            folding,
-            reader,
-        );
+        return written_path(item, if is_glob { Written::Glob(text) } else { Written::Exact(text) }, folding, reader);
     }
     let mut fields = item.fields()?;
     let exact = fields.text("exact", PATH_BYTES_MAX);
@@ -260,8 +249,7 @@ fn value_tests(fields: &mut Fields<'_>, reader: &mut Reader, tests: &mut Vec<Tes
 
 fn value_test(kind: ValueKind, fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
     let source = source(kind, ("name", NAME_BYTES_MAX), fields, &mut reader.attributes);
-    let is_of_credentials =
-        matches!(&source, Some(Source::Attribute(id)) if reader.attributes.is_credentials(*id));
+    let is_of_credentials = matches!(&source, Some(Source::Attribute(id)) if reader.attributes.is_credentials(*id));
     let test = test_of_value(fields, is_of_credentials, reader);
     let duplicates = match kind {
         ValueKind::Claim => Duplicates::Unset,
@@ -277,11 +265,7 @@ fn value_test(kind: ValueKind, fields: &mut Fields<'_>, reader: &mut Reader) -> 
 }
 
 /// Reads the field `name`, a list of values.
-pub(crate) fn long_texts(
-    fields: &mut Fields<'_>,
-    name: &'static str,
-    as_it_is: impl Fn(&str) -> String,
-) -> Texts {
+pub(crate) fn long_texts(fields: &mut Fields<'_>, name: &'static str, as_it_is: impl Fn(&str) -> String) -> Texts {
     fields.list(name, LONG_LIST_MAX).filter_map(|item| item.text(VALUE_BYTES_MAX)).map(as_it_is).collect()
 }
 
@@ -324,9 +308,7 @@ fn test_of_value(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut 
 fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> ValueTest {
     match prefix.trim_ascii_start().split_once([' ', '\t']) {
         None => ValueTest::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),
-        Some((scheme, rest)) if rest.trim_ascii().is_empty() => {
-            ValueTest::Prefix(scheme.to_ascii_lowercase() + " ")
-        }
+        Some((scheme, rest)) if rest.trim_ascii().is_empty() => ValueTest::Prefix(scheme.to_ascii_lowercase() + " "),
         Some(_) => ValueTest::Prefix(as_requests_have(prefix)),
     }
 }
@@ -336,9 +318,7 @@ fn pattern(item: &Item<'_>, is_of_credentials: bool, reader: &mut Reader) -> Opt
     let compiled = Pattern::new(regex, is_of_credentials);
     match &compiled {
         Err(error) => {
-            item.record(format_args!(
-                "expected a regular expression within bounds: {error}, found {regex:?}"
-            ));
+            item.record(format_args!("expected a regular expression within bounds: {error}, found {regex:?}"));
         }
         Ok(pattern) => {
             let takes = pattern.program_bytes();

@@ -83,8 +83,7 @@ impl PathMatch {
     /// The differences between paths that the test distinguishes, because the operator asked for it.
     pub fn distinguishes(&self) -> Folding {
         // In a path written with parameters they count without an explicit statement.
-        let implied =
-            if self.written.text().as_bytes().contains(&b';') { Folding::PARAMETERS } else { Folding::NONE };
+        let implied = if self.written.text().as_bytes().contains(&b';') { Folding::PARAMETERS } else { Folding::NONE };
         Folding::ALL.without(self.open().folding).without(implied)
     }
 
@@ -117,9 +116,7 @@ impl Form {
         let is_open = self.folding.has(Folding::SLASHES);
         match &self.kind {
             Kind::Exact(exact) => Holds::of(path == exact),
-            Kind::Prefix(prefix) => {
-                Holds::of(path.starts_with(prefix) || is_open && is_but_for_slash(prefix, path))
-            }
+            Kind::Prefix(prefix) => Holds::of(path.starts_with(prefix) || is_open && is_but_for_slash(prefix, path)),
             Kind::Glob(glob) => match glob.holds(path, false) {
                 Holds::No if is_open => glob.holds(path, true),
                 holds => holds,
@@ -155,9 +152,7 @@ impl Kind {
                 }
                 Self::Prefix(folded)
             }
-            Written::Glob(glob) => {
-                Self::Glob(Glob::new(&String::from_utf8_lossy(&folding.of(glob.as_bytes())))?)
-            }
+            Written::Glob(glob) => Self::Glob(Glob::new(&String::from_utf8_lossy(&folding.of(glob.as_bytes())))?),
         })
     }
 }

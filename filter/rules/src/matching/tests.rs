@@ -121,13 +121,8 @@ fn unneeded_attributes_are_never_fetched() {
         (vec![json!({"cookies": [{"name": "a", "present": true}], "routes": ["s"]})], &["route"]),
     ];
     for (conditions, expected) in cases {
-        let mut sample = Sample::of(&[
-            ("method", "GET"),
-            ("path", "/b"),
-            ("host", "a"),
-            ("route", "r"),
-            ("address", "::1"),
-        ]);
+        let mut sample =
+            Sample::of(&[("method", "GET"), ("path", "/b"), ("host", "a"), ("route", "r"), ("address", "::1")]);
         met(&rules(&conditions), &mut sample);
         assert_eq!(sample.asked, expected, "{conditions:?}");
     }
@@ -168,9 +163,8 @@ fn expressions_wildcards_and_attributes_are_limited() {
         (1_000, 1_001, &cookie, "a list of 1 to 1000 rules"),
     ];
     for (fits, too_many, condition, expected) in limits {
-        let read = |n: usize| {
-            try_rules(&(0..n).map(condition).collect::<Vec<_>>()).map_err(|errors| errors[0].to_string())
-        };
+        let read =
+            |n: usize| try_rules(&(0..n).map(condition).collect::<Vec<_>>()).map_err(|errors| errors[0].to_string());
         assert!(read(fits).is_ok(), "{expected}");
         let error = read(too_many).unwrap_err();
         assert!(error.contains(expected), "{error}");

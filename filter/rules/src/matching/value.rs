@@ -6,9 +6,7 @@ use alloc::vec::Vec;
 use regex_lite::{Regex, RegexBuilder};
 
 use super::holds::Holds;
-use crate::request::{
-    Duplicates, Fetched, Lines, OneOf, QUERY_BYTES_MAX, Repeated, SearchWork, Source, ValueOf,
-};
+use crate::request::{Duplicates, Fetched, Lines, OneOf, QUERY_BYTES_MAX, Repeated, SearchWork, Source, ValueOf};
 use crate::sorting::sorted;
 
 /// Longest regular expression, in bytes.
@@ -82,9 +80,7 @@ pub(crate) fn test_of(
             Some(line) if line.may_be_joined() => test_of_joined(line, test),
             line => test(line.map(Lines::joined)),
         },
-        (_, duplicates) => {
-            value.each(request, QUERY_BYTES_MAX, |values| test_of_several(duplicates, values, test))
-        }
+        (_, duplicates) => value.each(request, QUERY_BYTES_MAX, |values| test_of_several(duplicates, values, test)),
     }
 }
 

@@ -23,11 +23,7 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.place.is_empty() {
-            f.write_str(&self.problem)
-        } else {
-            write!(f, "{}: {}", self.place, self.problem)
-        }
+        if self.place.is_empty() { f.write_str(&self.problem) } else { write!(f, "{}: {}", self.place, self.problem) }
     }
 }
 
@@ -78,12 +74,7 @@ impl ErrorCollector {
     }
 
     /// Records that the value at `written` is a short form of `full` at `place`.
-    pub(super) fn record_short_form(
-        &self,
-        written: &dyn fmt::Display,
-        place: &dyn fmt::Display,
-        full: Value,
-    ) {
+    pub(super) fn record_short_form(&self, written: &dyn fmt::Display, place: &dyn fmt::Display, full: Value) {
         if let Ok(mut forms) = self.short_forms.try_borrow_mut() {
             forms.push(ShortForm { written: written.to_string(), place: place.to_string(), full });
         }

@@ -122,11 +122,7 @@ impl<'a> Item<'a> {
 
     /// Wraps `value` as the field `name` of this object.
     pub fn within<'b>(&'b self, name: &'b str, value: &'b Value) -> Item<'b> {
-        Item {
-            value,
-            place: Place { parent: Some(&self.place), field: Some(name), item: None },
-            errors: self.errors,
-        }
+        Item { value, place: Place { parent: Some(&self.place), field: Some(name), item: None }, errors: self.errors }
     }
 
     /// Reads a whole number within `range`.
@@ -360,10 +356,7 @@ impl<'a> Fields<'a> {
                 match meant(name, value).or_else(|| meant::nearest(&self.known, name)) {
                     Some(meant) => self.record_at(name, format_args!("unknown field: did you mean {meant}?")),
                     None => {
-                        self.record_at(
-                            name,
-                            format_args!("unknown field: expected {}", self.known.join(", ")),
-                        );
+                        self.record_at(name, format_args!("unknown field: expected {}", self.known.join(", ")));
                     }
                 }
             } else if value.is_null() {

@@ -11,13 +11,11 @@ use weir_protocol::quota::{Period, Rate, Span};
 use weir_protocol::time::SECOND_NS;
 
 /// Fields of other limiters with a number of requests.
-const COUNTS: [&str; 6] =
-    ["limit", "requests", "requests_per_unit", "max_requests", "tokens_per_fill", "count"];
+const COUNTS: [&str; 6] = ["limit", "requests", "requests_per_unit", "max_requests", "tokens_per_fill", "count"];
 /// Fields of other limiters with a period.
 const TIMES: [&str; 6] = ["window", "unit", "per", "period", "interval", "fill_interval"];
 /// Names of the client's address.
-const ADDRESSES: [&str; 7] =
-    ["ip", "ips", "client_ip", "source_ip", "remote_ip", "remote_address", "remote_addr"];
+const ADDRESSES: [&str; 7] = ["ip", "ips", "client_ip", "source_ip", "remote_ip", "remote_address", "remote_addr"];
 /// Fields that belong into a rule's condition.
 const CONDITIONS: &str = "path paths method methods host hosts headers cookies query claims addresses routes";
 /// True if suggestions are made. The wasm module has no room for them and lists the known fields instead.

@@ -50,9 +50,7 @@ fn value(bytes: &[u8], depth: u8) -> Option<Value> {
     each_field(bytes, &mut |field| {
         found = match field {
             (1, Field::Number(_)) => Value::Null,
-            (2, Field::Number(bits)) => {
-                Number::from_f64(f64::from_bits(bits)).map_or(Value::Null, Value::Number)
-            }
+            (2, Field::Number(bits)) => Number::from_f64(f64::from_bits(bits)).map_or(Value::Null, Value::Number),
             (3, Field::Bytes(text)) => Value::String(text_of(text)?),
             (4, Field::Number(truth)) => Value::Bool(truth != 0),
             (5, Field::Bytes(fields)) => Value::Object(object(fields, depth)?),
@@ -144,11 +142,7 @@ pub(super) fn whole_number(value: &Value) -> Option<u64> {
     let n = value.as_f64()?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "compared right after")]
     let whole = n as u64;
-    #[allow(
-        clippy::float_cmp,
-        clippy::cast_precision_loss,
-        reason = "whole exactly when the cast changed nothing"
-    )]
+    #[allow(clippy::float_cmp, clippy::cast_precision_loss, reason = "whole exactly when the cast changed nothing")]
     let is_whole = whole as f64 == n && whole < 1 << 53;
     is_whole.then_some(whole)
 }

@@ -53,8 +53,7 @@ fn a_short_form_means_the_same_as_the_full_one() {
     for line in SHORT_FORMS.trim().lines() {
         let [short, full, shown] = line.split(" | ").collect::<Vec<_>>().try_into().unwrap();
         let (at, shown) = shown.split_once(' ').unwrap();
-        let [short, full, shown] =
-            [short, full, shown].map(|text| serde_json::from_str::<Value>(text).unwrap());
+        let [short, full, shown] = [short, full, shown].map(|text| serde_json::from_str::<Value>(text).unwrap());
         let ((found, forms), (expected, of_full)) = (read(&with(&short)), read(&with(&full)));
         assert!(found.is_ok(), "{short}: {found:?}");
         assert_eq!(found, expected, "{short}");
@@ -80,9 +79,7 @@ fn whole_numbers_may_be_doubles() {
     assert_eq!(whole_number(&json!(100.5)), None);
     assert_eq!(whole_number(&json!(-1.0)), None);
     assert_eq!(whole_number(&json!(1e300)), None);
-    for (text, number) in
-        [("100", Some(100)), ("", None), ("+1", None), (" 1", None), ("18446744073709551616", None)]
-    {
+    for (text, number) in [("100", Some(100)), ("", None), ("+1", None), (" 1", None), ("18446744073709551616", None)] {
         assert_eq!(whole_number(&json!(text)), number, "{text:?}");
     }
 }

@@ -61,12 +61,7 @@ pub trait Request {
 
     /// Passes the attribute's bytes to `read`; false if the host has none. A request that has the bytes in
     /// memory passes them without a copy; others may use `room`.
-    fn read_attribute(
-        &mut self,
-        attribute: &Attribute,
-        room: &mut Vec<u8>,
-        read: &mut dyn FnMut(&[u8]),
-    ) -> bool {
+    fn read_attribute(&mut self, attribute: &Attribute, room: &mut Vec<u8>, read: &mut dyn FnMut(&[u8])) -> bool {
         let is_there = self.attribute_into(attribute, room);
         if is_there {
             read(room);

@@ -26,11 +26,7 @@ pub(crate) fn cookies<'a>(header: &'a [u8], name: &'a [u8]) -> impl Iterator<Ite
 /// The decoded values of the parameters of this name in a request target (WHATWG URL,
 /// application/x-www-form-urlencoded). A query longer than `bytes_max` is
 /// cut, and a final `None` stands for the parameters that were not read.
-pub(crate) fn parameters<'a>(
-    target: &'a [u8],
-    name: &'a str,
-    bytes_max: usize,
-) -> impl Iterator<Item = OneOf<'a>> {
+pub(crate) fn parameters<'a>(target: &'a [u8], name: &'a str, bytes_max: usize) -> impl Iterator<Item = OneOf<'a>> {
     let at = target.iter().position(|&b| b == b'?').map_or(target.len(), |at| at + 1);
     let query = target.get(at..).unwrap_or_default();
     // A fragment is not part of the query.
@@ -214,9 +210,7 @@ pub fn claim_as_text(value: Vec<u8>) -> Vec<u8> {
         [0] => b"false".to_vec(),
         [1] => b"true".to_vec(),
         bytes => match <[u8; 8]>::try_from(bytes) {
-            Ok(eight) if !is_text(bytes) => {
-                number(f64::from_le_bytes(eight)).map_or(value, String::into_bytes)
-            }
+            Ok(eight) if !is_text(bytes) => number(f64::from_le_bytes(eight)).map_or(value, String::into_bytes),
             _ => value,
         },
     }
@@ -233,11 +227,7 @@ fn number(number: f64) -> Option<String> {
     }
     #[allow(clippy::cast_possible_truncation, reason = "compared right after")]
     let whole = number as i64;
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::float_cmp,
-        reason = "whole exactly when the cast changed nothing"
-    )]
+    #[allow(clippy::cast_precision_loss, clippy::float_cmp, reason = "whole exactly when the cast changed nothing")]
     let is_whole = whole as f64 == number && number.abs() <= WHOLE_MAX;
     if is_whole { Some(whole.to_string()) } else { Number::from_f64(number).map(|number| number.to_string()) }
 }
@@ -256,8 +246,7 @@ mod tests {
     #[test]
     fn a_cookie_is_found_among_others_and_left_unchanged() {
         let header = b"xsid=0; sid=%41+\"b=c\" ;sid=2; empty=; SID=3;bare";
-        let found =
-            |name: &'static [u8]| cookies(header, name).flatten().map(Cow::into_owned).collect::<Vec<_>>();
+        let found = |name: &'static [u8]| cookies(header, name).flatten().map(Cow::into_owned).collect::<Vec<_>>();
         assert_eq!(found(b"sid"), [b"%41+\"b=c\"".to_vec(), b"2".to_vec()]);
         assert_eq!(found(b"SID"), [b"3"]);
         assert_eq!(found(b"empty"), [b""]);

@@ -57,8 +57,7 @@ pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
         let end = authority.iter().position(|&b| b == b':').unwrap_or(authority.len());
         authority.split_at_checked(end)?
     };
-    let is_port =
-        |port: &[u8]| port.strip_prefix(b":").is_some_and(|port| port.iter().all(u8::is_ascii_digit));
+    let is_port = |port: &[u8]| port.strip_prefix(b":").is_some_and(|port| port.iter().all(u8::is_ascii_digit));
     if !port.is_empty() && !is_port(port) {
         return None;
     }

@@ -54,10 +54,7 @@ impl Duplicates {
 
     /// Selects the value that counts.
     #[inline(never)]
-    pub(crate) fn pick<'a>(
-        self,
-        values: &mut dyn Iterator<Item = OneOf<'a>>,
-    ) -> Result<Option<OneOf<'a>>, Repeated> {
+    pub(crate) fn pick<'a>(self, values: &mut dyn Iterator<Item = OneOf<'a>>) -> Result<Option<OneOf<'a>>, Repeated> {
         let Some(first) = values.next() else { return Ok(None) };
         match self {
             Self::Last => Ok(values.last().or(Some(first))),
@@ -97,9 +94,9 @@ impl ValueOf {
     pub(crate) fn put(&self, request: &mut Fetched<'_>, put: impl FnOnce(&[u8])) -> Result<bool, Repeated> {
         let value = match (&self.source, self.duplicates) {
             (Source::Attribute(id), Duplicates::Unset) => return Ok(request.get(*id).map(put).is_some()),
-            (_, duplicates) => self.each(request, usize::MAX, |values| {
-                Ok(duplicates.pick(values)?.flatten().map(|value| put(&value)))
-            }),
+            (_, duplicates) => {
+                self.each(request, usize::MAX, |values| Ok(duplicates.pick(values)?.flatten().map(|value| put(&value))))
+            }
         };
         value.map(|value| value.is_some())
     }
@@ -121,11 +118,9 @@ impl ValueOf {
                 let lines = request.lines(*header).into_iter().flat_map(Lines::iter);
                 read(&mut lines.flat_map(|line| cookies(line, name.as_bytes())))
             }
-            Source::Query(name) => read(&mut parameters(
-                request.get(AttributeId::PATH).unwrap_or_default(),
-                name,
-                query_bytes_max,
-            )),
+            Source::Query(name) => {
+                read(&mut parameters(request.get(AttributeId::PATH).unwrap_or_default(), name, query_bytes_max))
+            }
         }
     }
 }
@@ -149,9 +144,7 @@ pub(crate) fn source(
     let item = fields.take(field)?;
     Some(match kind {
         ValueKind::Query => Source::Query(item.text(bytes_max)?.to_owned()),
-        ValueKind::Claim => {
-            Source::Attribute(interned(&item, attributes, Attribute::Claim(names(field, fields)?))?)
-        }
+        ValueKind::Claim => Source::Attribute(interned(&item, attributes, Attribute::Claim(names(field, fields)?))?),
         ValueKind::Header => {
             let name = token(&item, bytes_max, "a header's name, as in x-api-key")?;
             Source::Attribute(interned(&item, attributes, Attribute::Header(name.to_ascii_lowercase()))?)
@@ -173,9 +166,7 @@ pub(crate) fn header(item: &Item<'_>, attributes: &mut Attributes) -> Option<Att
 fn interned(item: &Item<'_>, attributes: &mut Attributes, attribute: Attribute) -> Option<AttributeId> {
     let id = attributes.intern(attribute);
     if id.is_none() {
-        item.record(format_args!(
-            "expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"
-        ));
+        item.record(format_args!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"));
     }
     id
 }

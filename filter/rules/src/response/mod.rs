@@ -102,15 +102,10 @@ impl Response {
     pub(crate) fn read(item: &Item<'_>) -> Option<Self> {
         let (mut fields, default) = (item.fields()?, Self::default());
         let response = Self {
-            status: fields
-                .number("status", 400..=599)
-                .and_then(|n| u16::try_from(n).ok())
-                .unwrap_or(default.status),
+            status: fields.number("status", 400..=599).and_then(|n| u16::try_from(n).ok()).unwrap_or(default.status),
             on_allowed: fields.boolean("on_allowed").unwrap_or(default.on_allowed),
             on_shadow: fields.boolean("on_shadow").unwrap_or(default.on_shadow),
-            reset: fields
-                .choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)])
-                .unwrap_or(default.reset),
+            reset: fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)]).unwrap_or(default.reset),
             headers: fields.take("headers").map_or(default.headers, |item| families(&item)),
             body: fields.take("body").and_then(|item| template(item.text(BODY_BYTES_MAX)?, &item)),
             content_type: fields.take("content_type").and_then(|item| content_type(&item)),
@@ -173,9 +168,7 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
         });
         let value = value.and_then(|value| template(value, &item));
         let wrong = if written.len() > HEADER_NAME_BYTES_MAX || !is_token(&name) {
-            format!(
-                "expected a header's name: 1 to {HEADER_NAME_BYTES_MAX} letters, digits or !#$%&'*+-.^_`|~"
-            )
+            format!("expected a header's name: 1 to {HEADER_NAME_BYTES_MAX} letters, digits or !#$%&'*+-.^_`|~")
         } else if FRAMING.contains(&name.as_str()) {
             format!("expected another header than {}", FRAMING.join(", "))
         } else if is_known {

@@ -168,10 +168,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_replaced_and_the_rest_is_kept() {
-        assert_eq!(
-            text("{{rule}}: {{retry_after}} {{limit}}/{{remaining}}/{{reset}}{{rule}}"),
-            "api: 7 100/3/90api"
-        );
+        assert_eq!(text("{{rule}}: {{retry_after}} {{limit}}/{{remaining}}/{{reset}}{{rule}}"), "api: 7 100/3/90api");
         for as_is in ["", "plain", "{", "}}", r#"{"a":{"b":1}}"#, "{ {rule} }", "\u{e9}{"] {
             assert_eq!(text(as_is), as_is);
         }

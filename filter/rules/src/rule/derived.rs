@@ -77,8 +77,9 @@ fn change(fields: &mut Fields<'_>, kind: AlgorithmName) -> Option<TierQuota> {
         (true, false, false) => Some(TierQuota::Unlimited),
         (false, true, false) => times.map(TierQuota::Times),
         (false, false, true) => match kind {
-            AlgorithmName::Quota(east) => limit::calendar_terms(fields, east)
-                .map(|(limit, sharing)| TierQuota::To(limit, Some(sharing))),
+            AlgorithmName::Quota(east) => {
+                limit::calendar_terms(fields, east).map(|(limit, sharing)| TierQuota::To(limit, Some(sharing)))
+            }
             kind => limit::read(kind, fields).map(|limit| TierQuota::To(limit, None)),
         },
         _ => {
@@ -145,10 +146,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
     let narrow = match key.map(KeySpec::prefixes) {
         Some(Some(prefixes)) => prefixes,
         Some(None) if !items.is_empty() => {
-            fields.record_at(
-                "also_by_prefix",
-                "expected a key with client_address: there is no prefix to widen",
-            );
+            fields.record_at("also_by_prefix", "expected a key with client_address: there is no prefix to widen");
             return Vec::new();
         }
         // Either `also_by_prefix` is empty, or errors of the key have been recorded.
@@ -158,9 +156,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
     for item in items {
         let Some(mut fields) = item.fields() else { continue };
         let prefixes = prefixes(&mut fields, narrow);
-        for (name, wide, narrow) in
-            [("ipv4", prefixes.ipv4, narrow.ipv4), ("ipv6", prefixes.ipv6, narrow.ipv6)]
-        {
+        for (name, wide, narrow) in [("ipv4", prefixes.ipv4, narrow.ipv4), ("ipv6", prefixes.ipv6, narrow.ipv6)] {
             if fields.has(name) && wide >= narrow {
                 let expected = format_args!("expected less than {narrow}, which is the key's, found {wide}");
                 fields.record_at(name, expected);
@@ -183,8 +179,7 @@ pub(super) fn expanded(rule: &Rule, wider: &[WiderPrefix<'_>], at: &Item<'_>) ->
     for (n, wider) in (1..).zip(wider) {
         let name = format!("{}.w{n}", rule.name);
         if name.len() > RULE_NAME_MAX {
-            let expected =
-                format!("expected a name that leaves room for the rule {name:?} which also_by_prefix makes");
+            let expected = format!("expected a name that leaves room for the rule {name:?} which also_by_prefix makes");
             at.record_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
             break;
         }

@@ -26,18 +26,14 @@ const ON_SYNC_LOSS: [(&str, OnSyncLoss); 3] =
     [("local", OnSyncLoss::Local), ("share", OnSyncLoss::Share), ("deny", OnSyncLoss::Deny)];
 
 /// Names of the treatments of a request that lacks a part of the key.
-const MISSING: [(&str, Missing); 3] =
-    [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
+const MISSING: [(&str, Missing); 3] = [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
 /// Requirement of a rule whose key's value is sent in clear.
 const LOG_KEY: &str = "expected a key of one part beside client_address, and no path_segments";
 
 /// Fields about sharing that only some rules may have, and the end of the error that names those rules.
-const SHARED: [(&str, &str); 3] = [
-    ("on_sync_loss", ", or with strict"),
-    ("local_burst", ", which POPs share"),
-    ("min_share", ", which POPs share"),
-];
+const SHARED: [(&str, &str); 3] =
+    [("on_sync_loss", ", or with strict"), ("local_burst", ", which POPs share"), ("min_share", ", which POPs share")];
 
 /// Reads the list of rules.
 pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
@@ -111,8 +107,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     let object = fields.object();
     fields.finish_with(&|name, value| meant::of_rule(object, name, value));
     let all = (name, matches, key, cost, limit, sharing, response);
-    let (Some(name), Some(matches), Some(key), Some(cost), Some(limit), Some(sharing), Some(response)) = all
-    else {
+    let (Some(name), Some(matches), Some(key), Some(cost), Some(limit), Some(sharing), Some(response)) = all else {
         return None;
     };
     let Limit { algorithm, quota, rate } = limit;
@@ -150,10 +145,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
 /// flight: it cannot charge it.
 fn refuse_cost_after_response(kind: AlgorithmName, fields: &Fields<'_>) {
     if matches!(kind, AlgorithmName::LeakyBucket | AlgorithmName::Concurrency) {
-        fields.record_at(
-            "cost",
-            "expected a cost known at the request: the rule is a leaky_bucket or concurrency",
-        );
+        fields.record_at("cost", "expected a cost known at the request: the rule is a leaky_bucket or concurrency");
     }
 }
 
@@ -181,8 +173,7 @@ fn sharing(fields: &mut Fields<'_>, quota: Option<Quota>) -> Option<Sharing> {
 }
 
 fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {
-    let Some(object) = item.value().as_object().filter(|object| (1..=FLOORS_MAX).contains(&object.len()))
-    else {
+    let Some(object) = item.value().as_object().filter(|object| (1..=FLOORS_MAX).contains(&object.len())) else {
         item.record_unexpected(format_args!("1 to {FLOORS_MAX} regions and their parts, as in {{eu: 30}}"));
         return None;
     };
@@ -190,8 +181,7 @@ fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {
     for (region, percent) in object {
         let percent = item.within(region, percent);
         if !is_region_name(region) {
-            let expected =
-                format!("1 to {REGION_NAME_MAX} characters from a-z, 0-9, - and _ as a region's name");
+            let expected = format!("1 to {REGION_NAME_MAX} characters from a-z, 0-9, - and _ as a region's name");
             percent.record(format_args!("expected {expected}"));
         }
         let percent = percent.number(1..=100).and_then(|percent| u8::try_from(percent).ok());

@@ -104,8 +104,8 @@ impl Rule {
 
     /// True if requests may be held until their turns.
     pub fn holds_requests(&self) -> bool {
-        let has_turns = self.sharing.refill_policy == RefillPolicy::Queue
-            || matches!(self.algorithm, Algorithm::LeakyBucket(_));
+        let has_turns =
+            self.sharing.refill_policy == RefillPolicy::Queue || matches!(self.algorithm, Algorithm::LeakyBucket(_));
         has_turns && self.quota.burst() > 1
     }
 
@@ -127,8 +127,7 @@ impl Rule {
     /// True if it allows less than `other`, a variant of the same rule: a lower rate, or an equal rate and a
     /// smaller burst.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
-        let order =
-            |rule: &Self| (rule.variant.is_unlimited(), Reverse(rule.quota.token_ns()), rule.quota.burst());
+        let order = |rule: &Self| (rule.variant.is_unlimited(), Reverse(rule.quota.token_ns()), rule.quota.burst());
         order(self) < order(other)
     }
 

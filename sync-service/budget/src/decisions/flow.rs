@@ -51,8 +51,7 @@ impl Flow {
         let from_s = now_s.saturating_sub(WINDOW_S).max(self.began_s);
         let is_kept = |second: &u64| *second < self.at_s + SECONDS as u64 - WINDOW_S;
         let of = |second: u64| self.seconds.get(index(second)).copied().unwrap_or_default();
-        let sum =
-            (from_s..now_s).filter(is_kept).map(of).fold(DecisionCounts::default(), DecisionCounts::plus);
+        let sum = (from_s..now_s).filter(is_kept).map(of).fold(DecisionCounts::default(), DecisionCounts::plus);
         sum.part(1_000, now_s.saturating_sub(from_s))
     }
 

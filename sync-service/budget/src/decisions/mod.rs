@@ -184,8 +184,7 @@ impl Decisions {
         }
         let passed_ms = reported.made_ms - before.made_ms;
         let most = PER_SECOND_MAX.saturating_mul(passed_ms) / 1_000;
-        let new =
-            reported.counts.minus(before.counts).with(DecisionCounts::default(), |count, _| count.min(most));
+        let new = reported.counts.minus(before.counts).with(DecisionCounts::default(), |count, _| count.min(most));
         *before = reported;
         rule.add(now, new, passed_ms, table.every_ms);
     }
@@ -212,12 +211,7 @@ impl Decisions {
 impl Rule {
     fn new(now: Time, every_ms: u32) -> Self {
         let kept_until = now + silent_ns(every_ms);
-        Self {
-            flow: Flow::new(now),
-            kept_until,
-            total: DecisionCounts::default(),
-            returned: DecisionCounts::default(),
-        }
+        Self { flow: Flow::new(now), kept_until, total: DecisionCounts::default(), returned: DecisionCounts::default() }
     }
 
     /// Counts a POP's decisions of the last `passed_ms`. It reports every `every_ms`.
@@ -240,9 +234,8 @@ impl Table {
     /// Rules that it has reported recently.
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
-        let lately = move |report: &RuleReport| {
-            now.nanos_since(report.seen_at) <= turns_ns.min(silent_ns(self.every_ms))
-        };
+        let lately =
+            move |report: &RuleReport| now.nanos_since(report.seen_at) <= turns_ns.min(silent_ns(self.every_ms));
         self.rules.iter().filter(move |(_, report)| lately(report)).map(|(rule, _)| rule.as_str())
     }
 }

@@ -36,10 +36,7 @@ fn a_steady_rate_is_right_after_a_few_seconds() {
         observe(&mut decisions, ms, &report("fra1", 1, ms, ms / 10, ms / 50));
         if second >= 6 {
             let (allowed, limited, pops) = rates(&decisions, ms + 500);
-            assert!(
-                is_near(allowed, 100_000, 6) && is_near(limited, 20_000, 6),
-                "{second}: {allowed} {limited}"
-            );
+            assert!(is_near(allowed, 100_000, 6) && is_near(limited, 20_000, 6), "{second}: {allowed} {limited}");
             assert_eq!(pops, 1);
         }
     }

@@ -116,8 +116,7 @@ impl AcquireRequest {
 
     /// Time for which a POP may spend the tokens, in microseconds.
     pub fn leased_us(&self) -> u64 {
-        let most_us =
-            if self.refill_policy.windows().is_none() { LEASE_US_MAX } else { CALENDAR_LEASE_US_MAX };
+        let most_us = if self.refill_policy.windows().is_none() { LEASE_US_MAX } else { CALENDAR_LEASE_US_MAX };
         // A request may begin at the end of its lease, and then continues for some time.
         self.lease_us.clamp(LEASE_US_MIN, most_us) + self.refill_policy.expires_us()
     }
@@ -148,10 +147,7 @@ impl AcquireRequest {
     /// Marks the `leases` that are short of tokens which others hold: of the `outstanding` tokens, all but
     /// their own. For tokens of a window, and places in flight, the wait is the time to ask again instead.
     pub fn record_returns(&self, leases: &mut [Leased], outstanding: u64) {
-        if !matches!(
-            self.refill_policy,
-            RefillPolicy::Continuous | RefillPolicy::Sliding(_) | RefillPolicy::Log(_)
-        ) {
+        if !matches!(self.refill_policy, RefillPolicy::Continuous | RefillPolicy::Sliding(_) | RefillPolicy::Log(_)) {
             return;
         }
         for (lease, claim) in leases.iter_mut().zip(&self.claims) {
@@ -170,10 +166,7 @@ impl AcquireRequest {
                 let lease_us = calendar.longest_us().min(CALENDAR_LEASE_US_MAX);
                 ASK_AGAIN_US + lease_us.saturating_sub(GIVEN_BACK_S * 1_000_000) / 2
             }
-            RefillPolicy::Continuous
-            | RefillPolicy::Sliding(_)
-            | RefillPolicy::Log(_)
-            | RefillPolicy::Queue => 0,
+            RefillPolicy::Continuous | RefillPolicy::Sliding(_) | RefillPolicy::Log(_) | RefillPolicy::Queue => 0,
         }
     }
 

@@ -98,12 +98,7 @@ impl Escrow {
     ///
     /// The result contains the wait for the turn, or for places, rounded up to a millisecond. For a claim of
     /// zero tokens it is the wait that a turn would have.
-    pub(super) fn take_turn(
-        &mut self,
-        acquire: &AcquireRequest,
-        claim: Claim,
-        lease: Lease,
-    ) -> (Leased, u64) {
+    pub(super) fn take_turn(&mut self, acquire: &AcquireRequest, claim: Claim, lease: Lease) -> (Leased, u64) {
         if claim.spent() > 0 {
             return (NO_LEASE, 0);
         }

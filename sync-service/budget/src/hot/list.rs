@@ -70,12 +70,8 @@ fn parse(text: &str) -> Option<HotKey> {
     let (token_ns, burst) = (number(parts.next()?)?, number(parts.next()?)?);
     let quota = Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()?;
     let local_burst = u32::try_from(number(parts.next()?)?).ok()?;
-    let sharing = Sharing {
-        strict: false,
-        local_burst,
-        floors: floors(parts.next()?)?,
-        refill_policy: RefillPolicy::Continuous,
-    };
+    let sharing =
+        Sharing { strict: false, local_burst, floors: floors(parts.next()?)?, refill_policy: RefillPolicy::Continuous };
     let value = value_of(parts.next()?)?;
     let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
     let id = BudgetId::new(rule.into(), value);

@@ -293,15 +293,11 @@ impl Hub {
         let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();
         facts.charge(&plan.entries, &accounts, &acquired, &allowances);
         self.record_uses(now, asked_at, &report.pop, &plan, &accounts, &acquired);
-        let uncharged =
-            plan.uncharged.iter().map(|entry| self.grants.uncharged(now, &report.pop, entry, share));
+        let uncharged = plan.uncharged.iter().map(|entry| self.grants.uncharged(now, &report.pop, entry, share));
         let grants = plan.of_keys(&allowances, &uncharged.collect::<Vec<_>>(), &acquired);
         // A report without keys asks the store only to register its POP.
-        let settled = if plan.is_empty() && error.is_some() {
-            Settled::None
-        } else {
-            plan.settled(&accounts, &acquired)
-        };
+        let settled =
+            if plan.is_empty() && error.is_some() { Settled::None } else { plan.settled(&accounts, &acquired) };
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let is_repeated = self.pops.answer(&report);
         let Grants { hot, demands, .. } = &mut self.grants;
@@ -448,11 +444,7 @@ impl<E: Clone> StoreReplies<E> {
     fn error(&self, plan: &Plan) -> Option<E> {
         let pops = self.pops.as_ref().err().filter(|_| plan.is_empty());
         let failed = self.accounts.iter().filter_map(|account| account.as_ref().err());
-        failed
-            .chain(self.acquired.iter().filter_map(|acquired| acquired.as_ref().err()))
-            .chain(pops)
-            .next()
-            .cloned()
+        failed.chain(self.acquired.iter().filter_map(|acquired| acquired.as_ref().err())).chain(pops).next().cloned()
     }
 }
 
@@ -471,8 +463,7 @@ impl Facts {
         acquired: &[Result<AcquireResult, E>],
         granted: &[Allowance],
     ) {
-        let charged =
-            entries.iter().zip(accounts).filter_map(|(entry, account)| Some((entry, account.as_ref().ok()?)));
+        let charged = entries.iter().zip(accounts).filter_map(|(entry, account)| Some((entry, account.as_ref().ok()?)));
         self.deficits.reserve(entries.len());
         for (entry, account) in charged {
             self.deficits.push(account.deficit_ns as f64 / entry.quota.fill_ns() as f64);
@@ -480,8 +471,7 @@ impl Facts {
         }
         let given = acquired.iter().flatten().map(|acquired| acquired.given);
         self.tokens = given.fold(self.tokens, u64::saturating_add);
-        let is_limiting =
-            |allowance: &&Allowance| allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE);
+        let is_limiting = |allowance: &&Allowance| allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE);
         self.limiting = granted.iter().filter(is_limiting).count() as u64;
     }
 }

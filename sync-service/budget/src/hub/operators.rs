@@ -98,9 +98,7 @@ impl Hub {
             top_keys.observe(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
         }
         for (acquire, acquired) in plan.acquires.iter().zip(acquired) {
-            if let Some(acquired) =
-                acquired.as_ref().ok().filter(|_| !bans.is_forgotten_since(&acquire.id, asked_at))
-            {
+            if let Some(acquired) = acquired.as_ref().ok().filter(|_| !bans.is_forgotten_since(&acquire.id, asked_at)) {
                 let last = LastState { quota: acquire.quota, deficit_ns: acquired.deficit_ns, at: now };
                 top_keys.observe(
                     now,
@@ -197,12 +195,12 @@ impl Hub {
 /// Counts of an acquire from a strict budget. Reports do not contain the requests that a strict rule limited, only the
 /// tokens that POPs wanted.
 fn acquired_counts(acquire: &AcquireRequest, acquired: &AcquireResult) -> TokenCounts {
-    let wanted = acquire.claims.iter().zip(&acquired.leases).filter(|(claim, lease)| {
-        claim.ahead > 0 && lease.lease_ms > 0 && acquire.refill_policy != RefillPolicy::Queue
-    });
-    let unmet = |(claim, lease): (&Claim, &Leased)| {
-        (claim.spent() + u64::from(claim.ahead)).saturating_sub(lease.charged)
-    };
+    let wanted =
+        acquire.claims.iter().zip(&acquired.leases).filter(|(claim, lease)| {
+            claim.ahead > 0 && lease.lease_ms > 0 && acquire.refill_policy != RefillPolicy::Queue
+        });
+    let unmet =
+        |(claim, lease): (&Claim, &Leased)| (claim.spent() + u64::from(claim.ahead)).saturating_sub(lease.charged);
     let unmet = wanted.map(unmet).fold(0, u64::saturating_add);
     let unmet = unmet.min(DEMAND_TIMES * u64::from(acquire.quota.burst()));
     // Spent tokens were debited by earlier acquires.

@@ -118,14 +118,7 @@ impl ClaimMeter {
 
     /// Demand of the POP since it last reported `key`, in tokens: the part within `most_milli` thousandths a
     /// second, over at most `span_ns`, and the part beyond. Must be called before the meter is refilled.
-    pub(super) fn asked(
-        &mut self,
-        now: Time,
-        epoch: u64,
-        key: &Key,
-        most_milli: u64,
-        span_ns: u64,
-    ) -> (u64, u64) {
+    pub(super) fn asked(&mut self, now: Time, epoch: u64, key: &Key, most_milli: u64, span_ns: u64) -> (u64, u64) {
         let Asked { epoch: known, seen, credit_ns } = self.asked;
         let new = if known == epoch { key.asked.saturating_sub(seen) } else { 0 };
         let seen = if known == epoch { seen.max(key.asked) } else { key.asked };
@@ -161,8 +154,7 @@ impl ClaimMeter {
             self.lacks_ns = self.lacks_ns.min(0);
             self.version = version;
         } else {
-            let lacks_ns =
-                i128::from(self.lacks_ns) * i128::from(quota.token_ns()) / i128::from(self.quota.token_ns());
+            let lacks_ns = i128::from(self.lacks_ns) * i128::from(quota.token_ns()) / i128::from(self.quota.token_ns());
             self.lacks_ns = i64::try_from(lacks_ns).unwrap_or(i64::MAX);
         }
         self.quota = quota;

@@ -92,18 +92,10 @@ impl Visit<'_> {
 
     /// The meter of `id`. None if it would be new, and the POP has its `share` of meters. A new meter covers
     /// `unreported_ns` before the report.
-    fn meter(
-        &mut self,
-        share: usize,
-        id: &BudgetId,
-        unreported_ns: u64,
-        measure: Measure,
-    ) -> Option<&mut ClaimMeter> {
+    fn meter(&mut self, share: usize, id: &BudgetId, unreported_ns: u64, measure: Measure) -> Option<&mut ClaimMeter> {
         let pop = self.pop.as_deref_mut()?;
         // The sweep is here, because the look-up below cannot make room.
-        if pop.meters.len() >= share
-            && self.now.nanos_since(pop.swept_at) >= SECOND_NS
-            && !pop.meters.contains_key(id)
+        if pop.meters.len() >= share && self.now.nanos_since(pop.swept_at) >= SECOND_NS && !pop.meters.contains_key(id)
         {
             *self.meters -= pop.sweep(self.now);
         }

@@ -143,8 +143,7 @@ pub(super) fn first(all: Vec<TopKey>, most: usize) -> ReplicaTopKeys {
     }
     let (chosen, left): (Vec<_>, Vec<_>) = all.into_iter().zip(chosen).partition(|(_, is_chosen)| *is_chosen);
     for (key, _) in left {
-        let [limited, admitted] =
-            [Sort::Limited, Sort::Admitted].map(|sort| key.in_bursts(key.measure(sort)));
+        let [limited, admitted] = [Sort::Limited, Sort::Admitted].map(|sort| key.in_bursts(key.measure(sort)));
         unseen.limited_milli = unseen.limited_milli.max(limited);
         unseen.admitted_milli = unseen.admitted_milli.max(admitted);
     }
@@ -153,9 +152,7 @@ pub(super) fn first(all: Vec<TopKey>, most: usize) -> ReplicaTopKeys {
 
 /// Merges the messages of replicas (`region/replica`): sums the figures for each key, and the upper limits for
 /// keys that are not listed.
-pub fn together<'a>(
-    messages: impl IntoIterator<Item = (&'a str, ReplicaTopKeys)>,
-) -> (Vec<FleetTopKey>, Unseen) {
+pub fn together<'a>(messages: impl IntoIterator<Item = (&'a str, ReplicaTopKeys)>) -> (Vec<FleetTopKey>, Unseen) {
     let (mut keys, mut unseen) = (BTreeMap::new(), Unseen::default());
     for (replica, ReplicaTopKeys { keys: listed, unseen: there }) in messages {
         unseen.limited_milli = unseen.limited_milli.saturating_add(there.limited_milli);

@@ -88,13 +88,7 @@ impl KeyMeter {
     /// Creates a meter without counts for a key that is new at `now`.
     pub(super) fn new(now: Time) -> Self {
         let began = Time::from_nanos(now.as_nanos().saturating_sub(FIRST_NS));
-        Self {
-            began,
-            from: began,
-            seen_at: now,
-            current: TokenCounts::default(),
-            before: TokenCounts::default(),
-        }
+        Self { began, from: began, seen_at: now, current: TokenCounts::default(), before: TokenCounts::default() }
     }
 
     /// Adds the counts since the last report.
@@ -107,8 +101,7 @@ impl KeyMeter {
             let old = counts.part(end.nanos_since(since), now.nanos_since(since));
             self.current.add(old);
             (self.before, self.from) = (self.current, end);
-            self.current =
-                TokenCounts { asked: counts.asked - old.asked, admitted: counts.admitted - old.admitted };
+            self.current = TokenCounts { asked: counts.asked - old.asked, admitted: counts.admitted - old.admitted };
             self.seen_at = now;
             return;
         }
@@ -176,8 +169,8 @@ impl Worn {
     /// Upper limit for a key without a weight, in thousandths of a burst per second. A steady rate weighs at
     /// least its tokens of [`HALF_NS`].
     pub(super) fn unseen_milli(self) -> u64 {
-        let milli = u128::from(self.0) * 1_000 * u128::from(SECOND_NS)
-            / (u128::from(BURST_WEIGHT) * u128::from(HALF_NS));
+        let milli =
+            u128::from(self.0) * 1_000 * u128::from(SECOND_NS) / (u128::from(BURST_WEIGHT) * u128::from(HALF_NS));
         u64::try_from(milli).unwrap_or(u64::MAX)
     }
 }

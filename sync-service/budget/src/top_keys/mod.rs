@@ -156,15 +156,7 @@ impl TopKeys {
 
 impl Known {
     fn new(now: Time, last: LastState) -> Self {
-        Self {
-            meter: KeyMeter::new(now),
-            pops: Vec::new(),
-            askers: 0,
-            last,
-            weights: [0, 0],
-            early: 0,
-            limited: None,
-        }
+        Self { meter: KeyMeter::new(now), pops: Vec::new(), askers: 0, last, weights: [0, 0], early: 0, limited: None }
     }
 
     fn observe(&mut self, now: Time, pop: &str, used: &Use) {

@@ -179,10 +179,7 @@ fn everything_is_bounded() {
     let before = pushed(&mut keys, 0, "fra2").len();
     assert_eq!(keys.push(at(0), &report("fra2", &[]), false, &mut rules), [], "no room for the rule's name");
     assert_eq!(rules.len(), RULES_MAX);
-    assert_eq!(
-        (before, pushed(&mut keys, 0, "fra2")[0].clone()),
-        (BANS_MAX, all[500 + 2 * BANS_MAX].clone())
-    );
+    assert_eq!((before, pushed(&mut keys, 0, "fra2")[0].clone()), (BANS_MAX, all[500 + 2 * BANS_MAX].clone()));
 }
 
 #[test]
@@ -246,9 +243,7 @@ fn a_reset_is_pushed_once_to_every_pop_and_ends_the_ban() {
         assert_eq!(pushed(&mut keys, 250, pop), [forgotten(1)], "the one that banned it, too");
         assert_eq!(pushed(&mut keys, 500, pop), []);
     }
-    assert!(
-        keys.is_forgotten_since(&key(1, 0).id, at(100)) && !keys.is_forgotten_since(&key(1, 0).id, at(101))
-    );
+    assert!(keys.is_forgotten_since(&key(1, 0).id, at(100)) && !keys.is_forgotten_since(&key(1, 0).id, at(101)));
     keys.reset(at(1_000), key(1, 0).id);
     assert_eq!(pushed(&mut keys, 1_250, "fra1"), [forgotten(1)], "again, if the operator resets it again");
     let over = 1_000 + u64::from(FORGOTTEN_MS);
@@ -295,11 +290,7 @@ fn an_operator_shortens_a_ban_at_every_pop() {
     let replaced = [forgotten(1), key(1, 4_800)];
     assert_eq!(pushed(&mut here, 500, "fra1"), replaced);
     assert_eq!(pushed(&mut elsewhere, 500, "iad1"), replaced);
-    assert_eq!(
-        (pushed(&mut here, 600, "fra1"), pushed(&mut elsewhere, 600, "iad1")),
-        (vec![], vec![]),
-        "once"
-    );
+    assert_eq!((pushed(&mut here, 600, "fra1"), pushed(&mut elsewhere, 600, "iad1")), (vec![], vec![]), "once");
 }
 
 /// A reset and a ban of the same key, both before a POP's next report: it forgets the key first.
@@ -342,10 +333,7 @@ fn a_command_during_an_exchange_outlasts_the_stores_answer() {
         keys.order(at(10), key(1, 0).id, 5_000);
         keys.merge(at(20), &mine, &[key(1, 60_000)]);
         assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
-        assert_eq!(
-            keys.to_share(at(20)).items(),
-            [BannedKey { state: BanState::BannedByOperator, ..key(1, 4_990) }]
-        );
+        assert_eq!(keys.to_share(at(20)).items(), [BannedKey { state: BanState::BannedByOperator, ..key(1, 4_990) }]);
     }
 }
 

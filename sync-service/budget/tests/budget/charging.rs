@@ -10,30 +10,16 @@ use weir_protocol::quota::{Period, Quota};
 use crate::{SECOND_US, quota};
 
 fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(u64, u64, u64)]) -> u64 {
-    let count = |&(epoch, admitted, unconfirmed)| Count {
-        epoch,
-        admitted,
-        unconfirmed,
-        span_us: 0,
-        missing: 0,
-        made_ms: 0,
-    };
+    let count =
+        |&(epoch, admitted, unconfirmed)| Count { epoch, admitted, unconfirmed, span_us: 0, missing: 0, made_ms: 0 };
     let counts: Vec<Count> = counts.iter().map(count).collect();
     let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop, counts: &counts };
     budget.charge(now_us, &charge).charged
 }
 
 /// A report arrives at `now_ms` that POP a made at `made_ms` by its own clock. Returns the deficit after it.
-fn deficit_after(
-    budget: &mut Budget,
-    now_ms: u64,
-    quota: Quota,
-    admitted: u64,
-    span_ms: u64,
-    made_ms: u64,
-) -> u64 {
-    let count =
-        Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_ms * 1_000, missing: 0, made_ms };
+fn deficit_after(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: u64, made_ms: u64) -> u64 {
+    let count = Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_ms * 1_000, missing: 0, made_ms };
     let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop: "a", counts: &[count] };
     budget.charge(now_ms * 1_000, &charge).deficit_ns
 }
@@ -50,15 +36,9 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     assert_eq!(after_s(&mut budget, 601, 50 + 30_000, 600), quota.fill_ns(), "ten minutes at the rate");
     let mut held_up = budget.clone();
     after_s(&mut held_up, 621, 50 + 30_001, 0);
-    held_up.charge(
-        621_030_000,
-        &Charge { quota, replica: "fra", demand: Demand::default(), pop: "a", counts: &[] },
-    );
+    held_up.charge(621_030_000, &Charge { quota, replica: "fra", demand: Demand::default(), pop: "a", counts: &[] });
     let bunch = after_s(&mut held_up, 622, 50 + 30_000 + 1_000, 21);
-    assert!(
-        bunch <= quota.fill_ns() + 1_000_000_000,
-        "twenty seconds at the rate, reported in a bunch: {bunch}"
-    );
+    assert!(bunch <= quota.fill_ns() + 1_000_000_000, "twenty seconds at the rate, reported in a bunch: {bunch}");
     let twice = after_s(&mut budget, 611, 50 + 30_000 + 1_000, 10);
     assert_eq!(twice, quota.fill_ns() + 10_000_000_000, "ten seconds at twice the rate are ten of debt");
     let rested = after_s(&mut budget, 10_000, 50 + 30_000 + 1_050, 1);
@@ -77,8 +57,7 @@ fn charges_that_a_store_lost_are_spread_over_its_outage() {
     let report = |budget: &mut Budget, made_ms: u64, confirmed_ms: u64| {
         let unconfirmed = admitted(made_ms) - admitted(confirmed_ms);
         let span_us = (made_ms - confirmed_ms) * 1_000;
-        let count =
-            Count { epoch: 1, admitted: admitted(made_ms), unconfirmed, span_us, missing: 0, made_ms };
+        let count = Count { epoch: 1, admitted: admitted(made_ms), unconfirmed, span_us, missing: 0, made_ms };
         for pop in pops {
             let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop, counts: &[count] };
             budget.charge((1_000 + made_ms) * 1_000, &charge);
@@ -208,8 +187,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..3_usize, 1..50_u64).prop_map(|(pop, tokens)| Step::Admit { pop, tokens }),
         (0..3_usize).prop_map(|pop| Step::Send { pop }),
-        (any::<prop::sample::Index>(), any::<bool>())
-            .prop_map(|(which, reply)| Step::Deliver { which, reply }),
+        (any::<prop::sample::Index>(), any::<bool>()).prop_map(|(which, reply)| Step::Deliver { which, reply }),
         (0..3_usize).prop_map(|pop| Step::NewEpoch { pop }),
     ]
 }

@@ -22,11 +22,7 @@ fn quota() -> Quota {
 }
 
 fn rule() -> BudgetRule {
-    BudgetRule {
-        name: "llm".into(),
-        quota: quota(),
-        sharing: Sharing { strict: true, ..Sharing::of(quota()) },
-    }
+    BudgetRule { name: "llm".into(), quota: quota(), sharing: Sharing { strict: true, ..Sharing::of(quota()) } }
 }
 
 /// Report of an epoch of the client's: its cost, the tokens it wants, and the time for which it holds them.
@@ -73,12 +69,7 @@ impl Sync {
         self.observe_from(ReporterKind::Pop, ms, epochs)
     }
 
-    fn observe_from(
-        &mut self,
-        reporter: ReporterKind,
-        ms: u64,
-        epochs: &[ReportedEpoch],
-    ) -> Vec<Option<Leased>> {
+    fn observe_from(&mut self, reporter: ReporterKind, ms: u64, epochs: &[ReportedEpoch]) -> Vec<Option<Leased>> {
         self.sequence += 1;
         let key = |epoch: &ReportedEpoch| Key {
             value: vec![1],
@@ -88,8 +79,7 @@ impl Sync {
             ahead: epoch.ahead,
             ..Key::default()
         };
-        let held =
-            epochs.iter().zip(0..).filter_map(|(epoch, key)| Some(HeldEpoch { key, for_ms: epoch.held_ms? }));
+        let held = epochs.iter().zip(0..).filter_map(|(epoch, key)| Some(HeldEpoch { key, for_ms: epoch.held_ms? }));
         let report = Report {
             pop: "fra1".into(),
             table: 1,
@@ -104,8 +94,7 @@ impl Sync {
         let pending = self.hub.report(reporter, now, NOW_US, report);
         let silent = self.silent;
         let acquire_on = |acquire: &AcquireRequest| {
-            let acquired =
-                (silent != Some(false)).then(|| self.store.acquire(NOW_US + ms * 1_000, "fra1", acquire));
+            let acquired = (silent != Some(false)).then(|| self.store.acquire(NOW_US + ms * 1_000, "fra1", acquire));
             acquired.filter(|_| silent.is_none()).ok_or(())
         };
         let acquired = pending.acquires().iter().map(acquire_on);
@@ -159,11 +148,7 @@ fn costs_charged_at_once_are_bounded_and_the_rest_follows() {
         let over: Vec<_> = answers.iter().map(is_over).collect();
         if ms == 0 {
             assert!(over.iter().filter(|is_over| **is_over).count() < 4, "{over:?}");
-            assert!(
-                sync.refused.iter().all(|refused| refused.0 == RefusedClaimReason::Tokens),
-                "{:?}",
-                sync.refused
-            );
+            assert!(sync.refused.iter().all(|refused| refused.0 == RefusedClaimReason::Tokens), "{:?}", sync.refused);
         }
         let mut over = over.into_iter();
         waiting.retain(|_| over.next() == Some(false));
@@ -202,11 +187,7 @@ fn costs_that_did_not_reach_the_store_do_not_count() {
         sync.silent = None;
         assert_eq!(sync.observe(10_000, &ended), vec![Some(Leased::NONE); 50]);
         assert_eq!(sync.refused, []);
-        assert!(
-            (300..=321).contains(&sync.lacking()),
-            "400, less what the time has paid: {}",
-            sync.lacking()
-        );
+        assert!((300..=321).contains(&sync.lacking()), "400, less what the time has paid: {}", sync.lacking());
     }
 }
 
@@ -230,9 +211,8 @@ struct Ask {
 
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let after_ms = prop_oneof![8 => 0..300_u64, 2 => 0..10_000_u64];
-    let ask = (after_ms, 1..75_u32, 0..=400_u64, 0..20_000_u64).prop_map(
-        |(after_ms, reserve, cost_percent, lasts_ms)| Ask { after_ms, reserve, cost_percent, lasts_ms },
-    );
+    let ask = (after_ms, 1..75_u32, 0..=400_u64, 0..20_000_u64)
+        .prop_map(|(after_ms, reserve, cost_percent, lasts_ms)| Ask { after_ms, reserve, cost_percent, lasts_ms });
     prop::collection::vec(ask, 1..80)
 }
 

@@ -49,10 +49,8 @@ fn a_pop_alone_keeps_its_exact_bucket() {
     let deep = account(150 * quota.token_ns(), vec![replica("fra", 9_000_000, 1, 0)]);
     let grant = asking(quota, &deep);
     assert_eq!((grant.ratio, grant.level_milli), (AdmitRatio::ONE, -50_000), "the debt itself, no advance");
-    let shared = account(
-        150 * quota.token_ns(),
-        vec![replica("fra", 1_000_000, 1, 0), replica("iad", 1_000_000, 1, 0)],
-    );
+    let shared =
+        account(150 * quota.token_ns(), vec![replica("fra", 1_000_000, 1, 0), replica("iad", 1_000_000, 1, 0)]);
     assert_eq!(asking(quota, &shared).ratio, AdmitRatio::of(20, 2_000), "two are not alone");
 }
 

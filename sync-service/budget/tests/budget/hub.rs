@@ -8,9 +8,7 @@ use weir_budget::hub::{Hub, Pending, ReportResult, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopRuleSet;
 use weir_budget::report_limits::ReporterKind;
-use weir_protocol::messages::{
-    Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled,
-};
+use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::SECOND_NS;
@@ -36,11 +34,7 @@ fn report(pop: &str, sequence: u64, admitted: u64) -> Report {
 
 /// Replies of a store that counts `pops` POPs and charges full budgets.
 fn answers(pending: &Pending, pops: u32) -> StoreReplies<&'static str> {
-    StoreReplies {
-        accounts: accounts(pending).into_iter().map(Ok).collect(),
-        acquired: vec![],
-        pops: Ok(pops),
-    }
+    StoreReplies { accounts: accounts(pending).into_iter().map(Ok).collect(), acquired: vec![], pops: Ok(pops) }
 }
 
 fn accounts(pending: &Pending) -> Vec<Account> {
@@ -108,11 +102,8 @@ fn a_key_without_an_account_uses_a_local_budget() {
         let pending = hub.report(ReporterKind::Pop, at(ms), NOW_US, both(ms, admitted));
         let [living, other] = pending.entries() else { panic!("two keys") };
         let living = Ok(budget.charge(NOW_US, &living.charge("eu", "fra1")));
-        let dead = if is_down {
-            Err("down")
-        } else {
-            Ok(Budget::default().charge(NOW_US, &other.charge("eu", "fra1")))
-        };
+        let dead =
+            if is_down { Err("down") } else { Ok(Budget::default().charge(NOW_US, &other.charge("eu", "fra1"))) };
         let answers = StoreReplies { accounts: vec![living, dead], acquired: vec![], pops: Ok(2) };
         let ReportResult { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
         let charged = if is_down { Settled::But(vec![0b10]) } else { Settled::All };
@@ -194,9 +185,8 @@ fn an_interval_records_rule_sets_and_lists_hot_keys() {
     assert!(entry.counts.is_empty(), "a look charges nothing");
     let mut budget = Budget::default();
     let mut spent = entry.clone();
-    spent.counts = hub("eu", 0).report(ReporterKind::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0]
-        .counts
-        .clone();
+    spent.counts =
+        hub("eu", 0).report(ReporterKind::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
     budget.charge(NOW_US, &spent.charge("eu", "fra1"));
     let account = budget.charge(NOW_US, &entry.charge("us", ""));
     elsewhere.looked::<()>(at(0), look, vec![Ok(account)]);
@@ -281,9 +271,7 @@ fn an_operators_ban_needs_no_penalty_and_ends_at_a_reset() {
     assert_eq!((reply.bans[0].for_ms, reply.rules), (60_000, vec!["r".to_owned()]));
     assert_eq!(hub.banned_ms(at(0), &id), Some(60_000));
     hub.forget(at(100), id.clone());
-    let reply =
-        settle(&mut hub, 250, Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra1", 2) }, 1)
-            .reply;
+    let reply = settle(&mut hub, 250, Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra1", 2) }, 1).reply;
     assert_eq!((reply.bans[0].for_ms, hub.banned_ms(at(250), &id)), (0, None));
 }
 

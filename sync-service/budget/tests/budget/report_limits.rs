@@ -5,8 +5,7 @@ use weir_budget::budget::Budget;
 use weir_budget::hub::{Hub, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::{
-    BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, ReporterKind,
-    SPAN_NS,
+    BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, ReporterKind, SPAN_NS,
 };
 use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Report, RunningRules};
 use weir_protocol::quota::{Period, Quota, Rate};
@@ -31,14 +30,7 @@ fn key(epoch: u32, admitted: u64) -> Key {
 
 /// A report of a POP that was made at `ms` of its clock.
 fn report(ms: u64, keys: Vec<Key>) -> Report {
-    Report {
-        pop: "fra1".into(),
-        table: 1,
-        made_ms: ms,
-        rules: vec![rule(quota())],
-        keys,
-        ..Report::default()
-    }
+    Report { pop: "fra1".into(), table: 1, made_ms: ms, rules: vec![rule(quota())], keys, ..Report::default() }
 }
 
 /// Entries for the store of a report that arrives at `ms`, and refusals.
@@ -173,17 +165,12 @@ fn a_clipped_report_is_repeated_until_all_is_charged() {
 #[test]
 fn a_key_of_an_unknown_rule_is_refused_unconfirmed() {
     let mut hub = hub("eu", 0);
-    assert_eq!(
-        observe(&mut hub, 0, report(0, vec![key(1, 1)])).1,
-        [],
-        "without a pushed rule set no rules are known"
-    );
+    assert_eq!(observe(&mut hub, 0, report(0, vec![key(1, 1)])).1, [], "without a pushed rule set no rules are known");
     hub.set_rules(7, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
     let slow = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![rule(slow), rule(quota()), BudgetRule { name: "s".into(), ..rule(quota()) }];
     let keys = [0, 1, 2].map(|rule| Key { rule, ..key(1, 1) });
-    let pending =
-        hub.report(ReporterKind::Pop, at(250), NOW_US, Report { rules, ..report(250, keys.to_vec()) });
+    let pending = hub.report(ReporterKind::Pop, at(250), NOW_US, Report { rules, ..report(250, keys.to_vec()) });
     let [entry] = pending.entries() else { panic!("{pending:?}") };
     let account = Budget::default().charge(NOW_US, &entry.charge("eu", "fra1"));
     let answers = StoreReplies::<()> { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -236,16 +223,10 @@ fn a_key_beyond_the_share_gets_a_local_grant_unconfirmed() {
     let mut hub = hub("eu", 2);
     let claim = |n: u64, tokens: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, tokens) };
     for n in (0..=OF_ONE_POP_MAX as u64).step_by(1_000) {
-        drop(hub.report(
-            ReporterKind::Pop,
-            at(0),
-            1 << 50,
-            report(0, (n..n + 1_000).map(|n| claim(n, 1)).collect()),
-        ));
+        drop(hub.report(ReporterKind::Pop, at(0), 1 << 50, report(0, (n..n + 1_000).map(|n| claim(n, 1)).collect())));
     }
     let mut answer = |pop: &str, keys: Vec<Key>| {
-        let pending =
-            hub.report(ReporterKind::Pop, at(250), NOW_US, Report { pop: pop.into(), ..report(250, keys) });
+        let pending = hub.report(ReporterKind::Pop, at(250), NOW_US, Report { pop: pop.into(), ..report(250, keys) });
         let charge = |entry: &PlanEntry| Ok(Budget::default().charge(1 << 50, &entry.charge("eu", pop)));
         let accounts: Vec<_> = pending.entries().iter().map(charge).collect();
         let answers = StoreReplies::<()> { accounts, acquired: vec![], pops: Ok(2) };
@@ -272,9 +253,8 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
     let mut listed = |rule_at: u16, value: u8, for_ms: u32| {
         let rules = ["r", "s", "t"].map(|name| BudgetRule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
-        let is_news = hub
-            .report(ReporterKind::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) })
-            .has_bans();
+        let is_news =
+            hub.report(ReporterKind::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) }).has_bans();
         let list = hub.share_bans(at(0));
         let listed = list.items().iter().find(|key| key.id.value == [value]).map(|key| key.for_ms);
         assert_eq!(is_news, listed.is_some());
@@ -317,8 +297,7 @@ fn the_shown_demand_of_a_key_is_within_its_pops_limits() {
             let epoch = u32::try_from(n % epochs).unwrap();
             let asked = n * asked_each;
             let key = Key { value: vec![1], epoch, asked, asked_recently: asked_each, ..Key::default() };
-            let pending =
-                hub.report(ReporterKind::Pop, at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
+            let pending = hub.report(ReporterKind::Pop, at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
             shown += pending.report().keys[0].asked_recently;
             let account = budget.charge(NOW_US + n * 250_000, &pending.entries()[0].charge("eu", "fra1"));
             let answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
@@ -338,9 +317,8 @@ fn the_shown_demand_of_a_key_is_within_its_pops_limits() {
 fn step() -> impl Strategy<Value = Step> {
     let ms = prop_oneof![8 => 1..600_u64, 1 => 600..20_000_u64, 1 => 20_000..200_000_u64];
     let asks = prop_oneof![0..10_u64, 0..5_000_u64];
-    (ms, asks, 0..1_500_u64, prop::bool::weighted(0.8), prop::bool::weighted(0.1)).prop_map(
-        |(ms, asks, late_ms, arrives, is_new_epoch)| Step { ms, asks, late_ms, arrives, is_new_epoch },
-    )
+    (ms, asks, 0..1_500_u64, prop::bool::weighted(0.8), prop::bool::weighted(0.1))
+        .prop_map(|(ms, asks, late_ms, arrives, is_new_epoch)| Step { ms, asks, late_ms, arrives, is_new_epoch })
 }
 
 proptest! {

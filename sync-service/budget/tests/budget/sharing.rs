@@ -28,13 +28,7 @@ fn account(level: i64, replicas: &[(&str, u64)]) -> Account {
         age_us: 0,
     };
     let deficit_ns = u64::try_from(100 - level).unwrap() * quota().token_ns();
-    Account {
-        deficit_ns,
-        fan_out: 0,
-        charged: 0,
-        now_us: 0,
-        replicas: replicas.iter().map(replica).collect(),
-    }
+    Account { deficit_ns, fan_out: 0, charged: 0, now_us: 0, replicas: replicas.iter().map(replica).collect() }
 }
 
 fn entry(quota: Quota, sharing: &Sharing) -> PlanEntry {
@@ -151,8 +145,7 @@ fn a_pop_with_demand_holds_its_demand_until_the_next_grant() {
     assert_eq!((at_once(&asking(5_000)), asking(5_000).divisor), (4, 20), "five a second, of a hundred");
     assert_eq!((at_once(&asking(20_000)), asking(20_000).divisor), (12, 5), "twenty");
     assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).divisor), (100, 1), "no more than the burst");
-    let idle =
-        |quota, sharing: &Sharing| at_once(&divided(&entry(quota, sharing), &account, None, "eu").asking);
+    let idle = |quota, sharing: &Sharing| at_once(&divided(&entry(quota, sharing), &account, None, "eu").asking);
     let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 5).unwrap();
     assert_eq!(idle(small, &Sharing::of(small)), 1, "of a small burst, no large part");
     let local = Sharing { local_burst: 5, ..sharing.clone() };

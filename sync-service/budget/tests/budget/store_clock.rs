@@ -121,10 +121,8 @@ impl World {
     fn charge(&mut self, caller: usize, key: usize, admitted: u64) -> u64 {
         self.calls += 1;
         let time = self.time(caller);
-        let count =
-            Count { epoch: self.calls, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 };
-        let charge =
-            Charge { quota: quota(), replica: "m", demand: Demand::default(), pop: "p", counts: &[count] };
+        let count = Count { epoch: self.calls, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 };
+        let charge = Charge { quota: quota(), replica: "m", demand: Demand::default(), pop: "p", counts: &[count] };
         self.budgets[key].charge(time, &charge).deficit_ns.div_ceil(quota().token_ns())
     }
 

@@ -58,17 +58,13 @@ pub(crate) struct HttpServer {
 
 impl HttpServer {
     /// Sends `request`, and returns the complete response.
-    pub(crate) async fn exchange(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Bytes>, ClientError> {
+    pub(crate) async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
         let answered = timeout(self.patience, self.connected(request)).await;
         answered.unwrap_or(Err(ClientError::Late(self.patience.as_secs())))
     }
 
     async fn connected(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
-        let stream =
-            TcpStream::connect((self.host.as_str(), self.port)).await.map_err(ClientError::Connect)?;
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(ClientError::Connect)?;
         match &self.tls {
             None => exchange(stream, request).await,
             Some((connector, name)) => {
@@ -109,8 +105,7 @@ pub(super) fn connector(ca_file: Option<&str>) -> Result<TlsConnector, Failure> 
     } else {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
-            let sentence =
-                "this system has no authorities to trust: --ca-file FILE names a file of them (PEM)";
+            let sentence = "this system has no authorities to trust: --ca-file FILE names a file of them (PEM)";
             return Err(Failure::unusable(sentence));
         }
     }

@@ -31,15 +31,11 @@ pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str
     let next = match error {
         ClientError::Connect(error) => not_connected(error),
         ClientError::Tls(error) => not_secured(error),
-        ClientError::Http(error)
-            if error.is_parse() || error.is_incomplete_message() && url.scheme() == "http" =>
-        {
+        ClientError::Http(error) if error.is_parse() || error.is_incomplete_message() && url.scheme() == "http" => {
             "is that the port of weir-sync's API (listen)? If it has a certificate, the address begins with \
              https://"
         }
-        ClientError::Http(_) | ClientError::Body(_) if shown_by.is_some() => {
-            "weir-sync's log may have the reason"
-        }
+        ClientError::Http(_) | ClientError::Body(_) if shown_by.is_some() => "weir-sync's log may have the reason",
         ClientError::Http(_) | ClientError::Body(_) => "try again; weir-sync's log may have the reason",
         ClientError::Late(_) => "is the machine, or its store, busy? --timeout-s waits longer",
     };
@@ -69,9 +65,9 @@ fn not_connected(error: &io::Error) -> &'static str {
 
 fn not_secured(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|error| error.downcast_ref::<TlsError>()) {
-        Some(TlsError::InvalidCertificate(
-            CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        )) => "--ca-file FILE (or WEIR_CA_FILE) names the authority of its certificate",
+        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
+            "--ca-file FILE (or WEIR_CA_FILE) names the authority of its certificate"
+        }
         Some(TlsError::InvalidCertificate(_)) => "its certificate is for another name or time, or is no good",
         Some(TlsError::InvalidMessage(_)) => "if it has no certificate, the address begins with http://",
         _ => "is that a weir-sync with a certificate (tls_cert_file)?",

@@ -51,8 +51,8 @@ impl<'a> CheckedFile<'a> {
     fn of_embedded(file: &'a str, Embedded { document, place, value }: &Embedded, bytes: &[u8]) -> Self {
         let part = FilePart { document: *document, place };
         let whole = Whole::of_plugin(value.as_object().cloned().unwrap_or_default());
-        let checked = whole
-            .map_err(|fault| Self { file, outcome: FileResult::Bad(Finding::errors(fault, bytes, part)) });
+        let checked =
+            whole.map_err(|fault| Self { file, outcome: FileResult::Bad(Finding::errors(fault, bytes, part)) });
         Self::of(file, checked, bytes, part)
     }
 
@@ -62,10 +62,7 @@ impl<'a> CheckedFile<'a> {
             |whole| {
                 let mut warnings = warn::warnings(whole.document.rules());
                 warnings.extend(whole.plugin.as_ref().and_then(warn::of_plugin));
-                Self {
-                    file,
-                    outcome: FileResult::Good(Box::new(whole), Finding::warnings(warnings, bytes, part)),
-                }
+                Self { file, outcome: FileResult::Good(Box::new(whole), Finding::warnings(warnings, bytes, part)) }
             },
         )
     }
@@ -110,9 +107,7 @@ impl<'a> CheckedFile<'a> {
     /// Its errors or warnings.
     pub(super) fn findings(&self) -> &[Finding] {
         match &self.outcome {
-            FileResult::Unread(findings) | FileResult::Bad(findings) | FileResult::Good(_, findings) => {
-                findings
-            }
+            FileResult::Unread(findings) | FileResult::Bad(findings) | FileResult::Good(_, findings) => findings,
         }
     }
 

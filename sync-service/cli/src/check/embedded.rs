@@ -82,11 +82,10 @@ fn of_object(value: &Value, fields: &Map<String, Value>) -> Option<(String, Valu
     let configuration = value.pointer(&pointer)?;
     // The text of a StringValue is JSON. A Struct that is written with its type has its content under `value`,
     // too.
-    let (pointer, configuration) =
-        match configuration.get("value").filter(|_| configuration.get("@type").is_some()) {
-            Some(inner) => (pointer + "/value", inner),
-            None => (pointer, configuration),
-        };
+    let (pointer, configuration) = match configuration.get("value").filter(|_| configuration.get("@type").is_some()) {
+        Some(inner) => (pointer + "/value", inner),
+        None => (pointer, configuration),
+    };
     let configuration = match configuration {
         Value::String(text) => self::value(text.as_bytes(), Form::Either).ok()?,
         other => other.clone(),
@@ -114,15 +113,11 @@ mod tests {
         for (text, expected) in [
             (format!("kind: WasmPlugin\nspec: {{pluginConfig: {RULES}}}"), ".spec.pluginConfig"),
             (
-                format!(
-                    "kind: EnvoyExtensionPolicy\nspec: {{wasm: [{{name: weir, code: {{}}, config: {RULES}}}]}}"
-                ),
+                format!("kind: EnvoyExtensionPolicy\nspec: {{wasm: [{{name: weir, code: {{}}, config: {RULES}}}]}}"),
                 ".spec.wasm[0].config",
             ),
             (
-                format!(
-                    "static_resources: [{{{wasm}, config: {{configuration: {{{as_struct}, value: {RULES}}}}}}}]"
-                ),
+                format!("static_resources: [{{{wasm}, config: {{configuration: {{{as_struct}, value: {RULES}}}}}}}]"),
                 ".static_resources[0].config.configuration.value",
             ),
             (
@@ -153,10 +148,9 @@ mod tests {
     #[test]
     fn a_file_without_rules_of_weir_is_no_rule_set() {
         assert!(of(RULES.as_bytes()).is_none() && of(b"a: [").is_none() && of(b"[]").is_none());
-        for text in [
-            "kind: HTTPRoute\nspec: {rules: [{matches: []}]}",
-            "kind: WasmPlugin\nspec: {pluginConfig: {a: 1}}",
-        ] {
+        for text in
+            ["kind: HTTPRoute\nspec: {rules: [{matches: []}]}", "kind: WasmPlugin\nspec: {pluginConfig: {a: 1}}"]
+        {
             assert!(of(text.as_bytes()).unwrap().is_err(), "{text}");
         }
     }

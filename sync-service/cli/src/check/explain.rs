@@ -106,11 +106,7 @@ fn of_tier(tier: &Tier, rule: &Rule, rules: &RuleSet) -> String {
     let part = rule.key.parts().find(|part| matches!(part, KeyPart::Other(_)));
     let part = part.map_or_else(String::new, |part| condition::part(part, rules.attributes()));
     let keys = format!("whose {part} is {}", condition::quoted(keys.iter()));
-    if tier.when == Condition::default() {
-        format!("requests {keys}")
-    } else {
-        format!("{requests} and {keys}")
-    }
+    if tier.when == Condition::default() { format!("requests {keys}") } else { format!("{requests} and {keys}") }
 }
 
 fn wider(base: &Rule, rules: &RuleSet) -> Vec<String> {
@@ -208,11 +204,8 @@ fn response(rule: &Rule) -> Vec<String> {
         let names = named(set_headers.iter().map(|(name, _)| name.clone()), "and");
         lines.push(format!("The answer has the headers {names} too."));
     }
-    let families = [
-        (headers.retry_after, "retry-after"),
-        (headers.ratelimit, "ratelimit"),
-        (headers.x_ratelimit, "x-ratelimit"),
-    ];
+    let families =
+        [(headers.retry_after, "retry-after"), (headers.ratelimit, "ratelimit"), (headers.x_ratelimit, "x-ratelimit")];
     let given: Vec<_> = families.iter().filter(|(is_given, _)| *is_given).map(|(_, name)| *name).collect();
     match given.len() {
         3 => {}
@@ -229,9 +222,7 @@ fn response(rule: &Rule) -> Vec<String> {
         lines.push("x-ratelimit-reset is a Unix time.".into());
     }
     if *retry_after_jitter_s > 0 {
-        lines.push(format!(
-            "retry-after is up to {retry_after_jitter_s} s longer, another time for each refusal."
-        ));
+        lines.push(format!("retry-after is up to {retry_after_jitter_s} s longer, another time for each refusal."));
     }
     lines
 }

@@ -85,13 +85,10 @@ fn flow(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
         Value::Object(fields) => {
-            let fields: Vec<_> =
-                fields.iter().map(|(name, value)| format!("{name}: {}", flow(value))).collect();
+            let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}: {}", flow(value))).collect();
             format!("{{{}}}", fields.join(", "))
         }
-        Value::String(text)
-            if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._*-".contains(&byte)) =>
-        {
+        Value::String(text) if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._*-".contains(&byte)) => {
             text.clone()
         }
         other => other.to_string(),
@@ -104,8 +101,7 @@ fn of_plugin(plugin: &PluginConfig) -> String {
     let sync = plugin.sync.as_ref().map_or_else(
         || "no sync: the POP is on its own".into(),
         |SyncConfig { cluster, pop, interval_ms, .. }| {
-            let pop =
-                pop.as_ref().map_or_else(|| "named as its node is".into(), |pop| format!("named {pop}"));
+            let pop = pop.as_ref().map_or_else(|| "named as its node is".into(), |pop| format!("named {pop}"));
             format!("a POP that is {pop}, and reports to the cluster {cluster} every {interval_ms} ms")
         },
     );
@@ -160,8 +156,7 @@ pub(super) fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode == Mode::Off {
         return None;
     }
-    let (lasts_ns, verb) =
-        (lasts_ns(rule)?, if is_bucket(rule) { "lack something for" } else { "are counted for" });
+    let (lasts_ns, verb) = (lasts_ns(rule)?, if is_bucket(rule) { "lack something for" } else { "are counted for" });
     let keys = u128::from(newcomers) * u128::from(lasts_ns) / u128::from(SECOND_NS);
     let keys = u64::try_from(keys).unwrap_or(u64::MAX).max(1);
     let addresses = if is_bucket(rule) {

@@ -182,14 +182,7 @@ pub(super) struct Finding {
 impl Finding {
     /// Error about a file that could not be read, or only in part.
     pub(super) fn of_file(problem: String) -> Self {
-        Self {
-            severity: Severity::Error,
-            line: None,
-            column: None,
-            place: String::new(),
-            rule: None,
-            problem,
-        }
+        Self { severity: Severity::Error, line: None, column: None, place: String::new(), rule: None, problem }
     }
 
     /// Errors of a part of a file with this content.
@@ -245,15 +238,9 @@ mod tests {
     #[test]
     fn places_of_json_are_found_however_it_is_written() {
         for (json, position) in [
-            (
-                "{\"rules\": [\n{\"name\": \"a\",\n \"rate\": null, \"burst\": 1.5, \"strict\": true}]}",
-                (3, 10),
-            ),
+            ("{\"rules\": [\n{\"name\": \"a\",\n \"rate\": null, \"burst\": 1.5, \"strict\": true}]}", (3, 10)),
             ("{\n\t\"rules\": [\n\t\t{\"name\": \"a\",\t\"rate\":7}\n\t]\n}", (3, 24)),
-            (
-                "{\"\\ud83d\\ude00\\/\": \"\\u0000\", \"rules\":[{\"rate\":\r\n\"\u{e9}\",\"name\":\"a\"}]}",
-                (2, 1),
-            ),
+            ("{\"\\ud83d\\ude00\\/\": \"\\u0000\", \"rules\":[{\"rate\":\r\n\"\u{e9}\",\"name\":\"a\"}]}", (2, 1)),
             ("\u{feff}{\"rules\": [{\"n\u{e9}\": 1, \"rate\": 5, \"name\": \"a\"}]}", (1, 30)),
         ] {
             let places = Places::of(json.as_bytes());

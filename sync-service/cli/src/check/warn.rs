@@ -32,9 +32,8 @@ pub fn warnings(set: &RuleSet) -> Vec<Warning> {
             of_this.extend(of_rule(rule, set, &at));
             of_this.extend(before(rule, set).map(|first| Warning::at(at("match"), first)));
         }
-        let earlier_or_tighter = |(j, other): &(usize, &Rule)| {
-            *j != n && shadows(other, rule) && (*j < n || !shadows(rule, other))
-        };
+        let earlier_or_tighter =
+            |(j, other): &(usize, &Rule)| *j != n && shadows(other, rule) && (*j < n || !shadows(rule, other));
         if let Some((_, other)) = rules.iter().enumerate().find(earlier_or_tighter) {
             let other = &other.name;
             let problem = format!(
@@ -143,9 +142,8 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         response: _,
     } = rule;
     // Algorithms with more parameters than rate and burst must be equal.
-    let are_buckets = |a: &Algorithm, b: &Algorithm| {
-        matches!((a, b), (Algorithm::TokenBucket(_), Algorithm::TokenBucket(_)))
-    };
+    let are_buckets =
+        |a: &Algorithm, b: &Algorithm| matches!((a, b), (Algorithm::TokenBucket(_), Algorithm::TokenBucket(_)));
     let is_alike = (other.algorithm == *algorithm || are_buckets(&other.algorithm, algorithm))
         && other.after == *after
         && other.cost == *cost
@@ -226,16 +224,14 @@ fn asks_nothing(tier: &Tier) -> bool {
 fn of_tiers(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let (matches, attributes) = (&rule.matches, set.attributes());
     let is_own = |other: &&Rule| other.place() == rule.place() && other.variant.wider_times.is_none();
-    let tiers: Vec<&Tier> =
-        set.rules().iter().filter(is_own).filter_map(|own| own.variant.tier.as_deref()).collect();
+    let tiers: Vec<&Tier> = set.rules().iter().filter(is_own).filter_map(|own| own.variant.tier.as_deref()).collect();
     let mut warnings = Vec::new();
     for (i, tier) in tiers.iter().enumerate() {
         let when = &tier.when;
         warnings.extend(of_condition(when, attributes, &|field| at(&format!("tiers[{i}].when{field}"))));
         if [when, &**matches].iter().all(|one| written::contradiction(one, None, attributes).is_none()) {
             let reason = written::contradiction(matches, Some(when), attributes);
-            let never =
-                |reason| Warning::at(at(&format!("tiers[{i}].when")), format!("never applies: {reason}"));
+            let never = |reason| Warning::at(at(&format!("tiers[{i}].when")), format!("never applies: {reason}"));
             warnings.extend(reason.map(never));
         }
         let taken = tiers[..i].iter().find_map(|other| Some((&other.name, taken(other, tier)?)));

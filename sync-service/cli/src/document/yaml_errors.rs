@@ -44,9 +44,7 @@ fn of_value(error: &Error) -> Option<&'static str> {
         Error::Unexpected { expected: "string scalar", .. } => "expected a text, found a list or an object",
         Error::Unexpected { expected: "mapping start", .. } => "expected an object, as in `name: value`",
         Error::NullIntoString { .. } => "expected a text, found nothing",
-        Error::NonFiniteFloat { .. } => {
-            "expected a finite number: quote a text that looks like `.inf` or `.nan`"
-        }
+        Error::NonFiniteFloat { .. } => "expected a finite number: quote a text that looks like `.inf` or `.nan`",
         Error::Budget { .. }
         | Error::AliasReplayCounterOverflow { .. }
         | Error::AliasReplayLimitExceeded { .. }
@@ -75,25 +73,18 @@ fn of_text(kind: &ErrorKind) -> Option<Cow<'static, str>> {
         }
         Kind::UnclosedFlowCollection { open } => {
             let close = if *open == '[' { ']' } else { '}' };
-            return Some(
-                format!("found no `{close}` for this `{open}`: expected it after the last item").into(),
-            );
+            return Some(format!("found no `{close}` for this `{open}`: expected it after the last item").into());
         }
         Kind::MismatchedFlowCollectionEnd { open, close } => {
             return Some(format!("found `{close}` for a `{open}`: expected its counterpart").into());
         }
-        Kind::TabNotAllowed
-        | Kind::TabInBlockIndentation
-        | Kind::TabInIndentation
-        | Kind::TabAtBlockScalarStart => "found a tab: expected spaces before the first character of a line",
+        Kind::TabNotAllowed | Kind::TabInBlockIndentation | Kind::TabInIndentation | Kind::TabAtBlockScalarStart => {
+            "found a tab: expected spaces before the first character of a line"
+        }
         Kind::TabInPlainScalar => "found a tab after this text: expected spaces, or quotes around the text",
         Kind::MisplacedFlowCollectionEnd => "found a closing bracket: expected an opening one before",
-        Kind::UnexpectedEofFlowSequence | Kind::ExpectedFlowSequenceSeparator => {
-            "expected `,` or `]` after an item"
-        }
-        Kind::UnexpectedEofFlowMapping | Kind::ExpectedFlowMappingSeparator => {
-            "expected `,` or `}` after a field"
-        }
+        Kind::UnexpectedEofFlowSequence | Kind::ExpectedFlowSequenceSeparator => "expected `,` or `]` after an item",
+        Kind::UnexpectedEofFlowMapping | Kind::ExpectedFlowMappingSeparator => "expected `,` or `}` after a field",
         Kind::UnexpectedEofImplicitFlowMapping => "expected a field, as in `name: value`, before a `,`",
         Kind::UnexpectedEof | Kind::UnexpectedEofBlockSequence | Kind::UnexpectedEofBlockMapping => {
             "found the end of the text: expected more"
@@ -123,26 +114,18 @@ fn of_text(kind: &ErrorKind) -> Option<Cow<'static, str>> {
              text with `: `"
         }
         Kind::SimpleKeyExpected | Kind::InvalidSimpleKey => "expected `: ` after the name of a field",
-        Kind::ExpectedBlockMappingKey => {
-            "expected a field, as in `name: value`, in the column of those before it"
-        }
-        Kind::ExpectedBlockSequenceEntry => {
-            "expected an item that begins with `- `, in the column of those before it"
-        }
+        Kind::ExpectedBlockMappingKey => "expected a field, as in `name: value`, in the column of those before it",
+        Kind::ExpectedBlockSequenceEntry => "expected an item that begins with `- `, in the column of those before it",
         Kind::InvalidIndentation | Kind::InvalidFlowScalarIndent => {
             "found too few spaces: expected the line indented more than the field that it belongs to"
         }
-        Kind::BlockSequenceEntryNotAllowed
-        | Kind::BlockEntryInFlowCollection
-        | Kind::InvalidBlockEntryWhitespace => {
+        Kind::BlockSequenceEntryNotAllowed | Kind::BlockEntryInFlowCollection | Kind::InvalidBlockEntryWhitespace => {
             "found `-` where no item can be: expected it at the begin of a line, or quotes around a text that begins so"
         }
         Kind::PlainScalarStartsWithDashFlowIndicator => {
             "found `-` before a bracket or a comma: expected quotes around it"
         }
-        Kind::CommentNotSeparated => {
-            "found `#` without a space before it: expected one, or quotes around the text"
-        }
+        Kind::CommentNotSeparated => "found `#` without a space before it: expected one, or quotes around the text",
         Kind::CommentInterceptedScalar => {
             "found more of a text after a comment: expected the text in one piece, or in quotes"
         }

@@ -159,9 +159,7 @@ fn take(
         match nodes.iter().find(|known| known.key == node.key && known.value == node.value) {
             Some(known) => {
                 let first = &known.place;
-                errors.push(format!(
-                    "{place}: expected each key and value once in a list, found them at {first}, too"
-                ));
+                errors.push(format!("{place}: expected each key and value once in a list, found them at {first}, too"));
             }
             None => nodes.push(node),
         }
@@ -233,9 +231,7 @@ fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<I
         }
         (_, Some(unit), Some(count)) => {
             if count > TOKENS_MAX {
-                wrong(&format!(
-                    "requests_per_unit: expected at most {TOKENS_MAX}: write it for a shorter unit"
-                ));
+                wrong(&format!("requests_per_unit: expected at most {TOKENS_MAX}: write it for a shorter unit"));
             }
             let known = Unit::NAMES.into_iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
             if known.is_none() {
@@ -254,9 +250,7 @@ fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<I
         }
     }
     match amount {
-        Some(amount) if errors.is_empty() => {
-            Ok(ImportedLimit { place, amount, name, replaces, is_in_shadow })
-        }
+        Some(amount) if errors.is_empty() => Ok(ImportedLimit { place, amount, name, replaces, is_in_shadow }),
         _ => Err(errors),
     }
 }

@@ -80,12 +80,7 @@ fn walk<'a>(
         let first = [first, &before(place, nodes)].concat();
         way.push(node);
         if let Some(limit) = &node.limit {
-            limits.push(CountedLimit {
-                limit,
-                way: way.clone(),
-                first: first.clone(),
-                replaced_by: Vec::new(),
-            });
+            limits.push(CountedLimit { limit, way: way.clone(), first: first.clone(), replaced_by: Vec::new() });
         }
         walk(&node.nodes, way, &first, limits);
         way.pop();

@@ -39,8 +39,7 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
         let read = Document::read(written.text.as_bytes(), Form::Yaml);
         let message = |error: &ConfigError| {
             let ConfigError { place, problem } = error;
-            let number =
-                place.strip_prefix("rules[").and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
+            let number = place.strip_prefix("rules[").and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
             match number.and_then(|number| written.places.get(number)) {
                 Some(limit) => format!("{limit}: the rule for it cannot be written: {place}: {problem}"),
                 None => format!("the rules cannot be written: {place}: {problem}"),
@@ -71,8 +70,7 @@ struct Written {
 
 impl Default for Written {
     fn default() -> Self {
-        let text =
-            "# Made from a configuration of envoyproxy/ratelimit by `weir-sync import ratelimit`.\nrules:\n";
+        let text = "# Made from a configuration of envoyproxy/ratelimit by `weir-sync import ratelimit`.\nrules:\n";
         Self { text: text.into(), places: Vec::new(), names: BTreeSet::new() }
     }
 }
@@ -122,8 +120,7 @@ impl Written {
                 let _ = writeln!(self.text, "    not: {only}");
             }
             several => {
-                self.text
-                    .push_str("  tiers:\n  - name: others\n    unlimited: true\n    when:\n      any:\n");
+                self.text.push_str("  tiers:\n  - name: others\n    unlimited: true\n    when:\n      any:\n");
                 for clause in several {
                     let _ = writeln!(self.text, "      - {clause}");
                 }

@@ -35,8 +35,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
     let version = current(api).await?;
     let version = given_version(api, matches, "if-version").await?.unwrap_or(version);
     if version == 0 {
-        let sentence =
-            "there is no rule set yet, and so none to try another beside: put one for all POPs first";
+        let sentence = "there is no rule set yet, and so none to try another beside: put one for all POPs first";
         return Err(Failure::refused(sentence));
     }
     let ask = || {
@@ -90,10 +89,7 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     let version = Names::for_people(api, matches).await.of(answer["version"].as_u64().unwrap_or_default());
-    Ok(CommandOutput::new(
-        answer,
-        format!("Version {version} is the rule set of canary {id}, for all POPs.\n"),
-    ))
+    Ok(CommandOutput::new(answer, format!("Version {version} is the rule set of canary {id}, for all POPs.\n")))
 }
 
 /// Ends the canary.
@@ -123,11 +119,10 @@ fn page(canary: &Value, names: Names) -> String {
         text("author"),
         running.len()
     );
-    let others =
-        [("Refused by", refused), ("Not yet at", waiting)].map(|(head, pops)| match pops.as_slice() {
-            [] => String::new(),
-            _ => format!("{head} {}.\n", pops.join(", ")),
-        });
+    let others = [("Refused by", refused), ("Not yet at", waiting)].map(|(head, pops)| match pops.as_slice() {
+        [] => String::new(),
+        _ => format!("{head} {}.\n", pops.join(", ")),
+    });
     page + &others.concat()
 }
 

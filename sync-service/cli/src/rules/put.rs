@@ -40,9 +40,7 @@ pub(super) fn wait() -> Arg {
         .default_missing_value(WAIT_S_DEFAULT)
         .value_parser(seconds)
         .conflicts_with_all(["pops", "region"])
-        .help(
-            "Wait until all POPs run it, for at most SECONDS (30 by default), and end with 1 if one does not",
-        )
+        .help("Wait until all POPs run it, for at most SECONDS (30 by default), and end with 1 if one does not")
 }
 
 /// Contents of a rules file.
@@ -83,9 +81,7 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     let made = if is_same {
         current
     } else {
-        let ask = ApiRequest::new(Method::PUT, &["rules"])
-            .replacing(current)
-            .body(file.media_type, file.bytes.clone());
+        let ask = ApiRequest::new(Method::PUT, &["rules"]).replacing(current).body(file.media_type, file.bytes.clone());
         let answer = api.try_ask(ask.comment(comment)?).await?;
         let answer = file.accepted(api, answer)?;
         note = output::note(&answer);
@@ -149,8 +145,7 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
 /// Makes a dry run of putting the file in place of the current version, or of `expected`.
 async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Tried, Failure> {
     let seen = current(api).await?;
-    let ask =
-        ApiRequest::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
+    let ask = ApiRequest::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
     let answer = api.try_ask(ask.body(file.media_type, file.bytes.clone())).await?;
     let answer = file.accepted(api, answer)?;
     if answer["dry_run"] != true {
@@ -221,9 +216,7 @@ pub(super) fn lines(answer: &Value) -> String {
 pub(super) async fn current(api: &Api) -> Result<u64, Failure> {
     match api.try_ask(ApiRequest::get(&["rules"])).await? {
         ApiResult::Done(ApiResponse { version: Some(version), .. }) => Ok(version),
-        ApiResult::Done(_) => {
-            Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer")))
-        }
+        ApiResult::Done(_) => Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer"))),
         ApiResult::Refused(StatusCode::NOT_FOUND, _) => Ok(0),
         ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
     }

@@ -68,8 +68,7 @@ impl Schema {
                 return Some((String::new(), number));
             };
             let inner = field.message.zip(content);
-            let Some((within, unknown)) = inner.and_then(|(message, content)| self.find(message, content))
-            else {
+            let Some((within, unknown)) = inner.and_then(|(message, content)| self.find(message, content)) else {
                 continue;
             };
             let before = Fields { rest: bytes }.take(at).filter(|(other, _)| *other == number).count();
@@ -124,9 +123,7 @@ impl<'a> Iterator for Fields<'a> {
 mod tests {
     use super::*;
     use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-    use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-        Entry, RateLimitOverride,
-    };
+    use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
     use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
     const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
@@ -164,14 +161,10 @@ mod tests {
             hits_addend: Some(7),
             is_negative_hits: true,
         };
-        let request =
-            RateLimitRequest { domain: "shop".into(), descriptors: vec![descriptor.clone()], hits_addend: 3 };
+        let request = RateLimitRequest { domain: "shop".into(), descriptors: vec![descriptor.clone()], hits_addend: 3 };
         assert_eq!(refused(&request.encode_to_vec()), None);
-        let expected =
-            |place: &str| Some(format!("{place}expected the fields of Envoy 1.40, found number 15"));
-        for kind in
-            [WireType::Varint, WireType::LengthDelimited, WireType::SixtyFourBit, WireType::ThirtyTwoBit]
-        {
+        let expected = |place: &str| Some(format!("{place}expected the fields of Envoy 1.40, found number 15"));
+        for kind in [WireType::Varint, WireType::LengthDelimited, WireType::SixtyFourBit, WireType::ThirtyTwoBit] {
             assert_eq!(refused(&with(request.encode_to_vec(), 15, kind)), expected(""));
             let second = with(descriptor.encode_to_vec(), 15, kind);
             assert_eq!(refused(&within(&request, 2, &second)), expected("descriptors[1]: "));

@@ -62,13 +62,10 @@ pub(super) fn ask(domain: &str, index: usize, pairs: &Pairs) -> Result<CheckRequ
     let descriptor = RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
     let request = RateLimitRequest { domain: domain.into(), descriptors: vec![descriptor], hits_addend: 0 };
     let checks = asking::checks(request).map_err(|status| {
-        let place = format!(
-            "bucket_quota_usages[{index}].bucket_id, its pairs as entries in the order of their keys"
-        );
+        let place = format!("bucket_quota_usages[{index}].bucket_id, its pairs as entries in the order of their keys");
         Status::new(status.code(), format!("{place}: {}", status.message()))
     })?;
-    let ask =
-        checks.into_iter().find_map(|check| if let Check::Rules(ask) = check { Some(*ask) } else { None });
+    let ask = checks.into_iter().find_map(|check| if let Check::Rules(ask) = check { Some(*ask) } else { None });
     Ok(ask.unwrap_or_default())
 }
 

@@ -12,9 +12,7 @@ use super::asking::{self, Pairs};
 use super::assignment::abandon;
 use super::bucket::{Due, DueResult, QuotaBucket};
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
-use crate::proto::envoy::service::rate_limit_quota::v3::{
-    RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-};
+use crate::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 
 /// Maximum number of streams, of buckets per stream, and of buckets of all streams. A bucket counts once per
 /// stream that reports it.
@@ -76,12 +74,7 @@ pub(super) struct Reported {
 impl Book {
     /// Opens a stream for a client with this token and returns its number. Items for the client go to `sender`.
     /// If there are too many streams, another one may be ended for it.
-    pub(super) fn open(
-        &mut self,
-        sender: Sender<StreamItem>,
-        token: &str,
-        now: Duration,
-    ) -> Result<u64, Status> {
+    pub(super) fn open(&mut self, sender: Sender<StreamItem>, token: &str, now: Duration) -> Result<u64, Status> {
         if let Some(closed) = self.closed {
             return Err(Status::unavailable(closed));
         }
@@ -115,9 +108,7 @@ impl Book {
     fn dispensable(&self, token: &str, now: Duration) -> Option<(u64, &'static str)> {
         let longest = |of: Option<&str>| {
             let streams = self.streams.iter().filter(|(_, stream)| of.is_none_or(|of| stream.token == of));
-            streams
-                .min_by_key(|(_, stream)| stream.reported_at)
-                .map(|(number, stream)| (*number, stream.reported_at))
+            streams.min_by_key(|(_, stream)| stream.reported_at).map(|(number, stream)| (*number, stream.reported_at))
         };
         if let Some((idle, _)) = longest(None).filter(|(_, reported_at)| *reported_at + IDLE <= now) {
             return Some((idle, "all places are taken: expected a report within the last minute"));
@@ -208,13 +199,7 @@ impl Book {
     }
 
     /// Adds a bucket to a stream, if there is room.
-    fn hold(
-        &mut self,
-        stream: u64,
-        index: usize,
-        name: &Arc<BucketName>,
-        now: Duration,
-    ) -> Result<(), Status> {
+    fn hold(&mut self, stream: u64, index: usize, name: &Arc<BucketName>, now: Duration) -> Result<(), Status> {
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
         if known.buckets.contains(name) {
             return Ok(());
@@ -232,9 +217,7 @@ impl Book {
         let bytes: usize = name.pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
         if bytes > BUCKET_BYTES_MAX {
             let expected = format!("expected at most {BUCKET_BYTES_MAX} bytes in all, found {bytes}");
-            return Err(Status::invalid_argument(format!(
-                "bucket_quota_usages[{index}].bucket_id: {expected}"
-            )));
+            return Err(Status::invalid_argument(format!("bucket_quota_usages[{index}].bucket_id: {expected}")));
         }
         if !self.buckets.contains_key(name) {
             let ask = asking::ask(&name.domain, index, &name.pairs)?;
@@ -250,8 +233,7 @@ impl Book {
 
     /// Checks that are due now.
     pub(super) fn due(&mut self, now: Duration) -> Vec<(Arc<BucketName>, Due)> {
-        let due =
-            |(name, bucket): (&Arc<BucketName>, &mut QuotaBucket)| Some((Arc::clone(name), bucket.due(now)?));
+        let due = |(name, bucket): (&Arc<BucketName>, &mut QuotaBucket)| Some((Arc::clone(name), bucket.due(now)?));
         self.buckets.iter_mut().filter_map(due).collect()
     }
 
@@ -268,8 +250,7 @@ impl Book {
         let mut quiet = Vec::new();
         for (name, bucket) in &mut self.buckets {
             // A client that does not read receives no assignment, and so gets no more tokens.
-            let takes =
-                |stream: &u64| self.streams.get(stream).is_some_and(|stream| stream.sender.capacity() > 0);
+            let takes = |stream: &u64| self.streams.get(stream).is_some_and(|stream| stream.sender.capacity() > 0);
             for (stream, assignment) in bucket.assign(now, takes) {
                 actions.entry(stream).or_default().extend(assignment.actions(&bucket.id));
             }

@@ -104,11 +104,7 @@ impl QuotaBucket {
         if all < 1.0 || self.is_asking {
             return None;
         }
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is within 1 and the most"
-        )]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within 1 and the most")]
         let whole = |figure: f64| figure.clamp(1.0, f64::from(u32::MAX)) as u32;
         let count = whole(all);
         let part = f64::from(count) / all;

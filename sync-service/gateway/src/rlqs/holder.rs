@@ -225,8 +225,7 @@ impl Holder {
     /// New assignment under these terms; none if the last one is still right. `spare` is the part of the rate
     /// that no client uses.
     pub(super) fn assign(&mut self, now: Duration, terms: &HolderTerms, spare: f64) -> Option<Assignment> {
-        let assignment =
-            if self.is_prepaid { self.tokens(now, terms)? } else { self.refilling(terms, spare) };
+        let assignment = if self.is_prepaid { self.tokens(now, terms)? } else { self.refilling(terms, spare) };
         self.send_if_new(now, assignment)
     }
 
@@ -286,11 +285,7 @@ impl Holder {
         }
         self.live.push_back((tokens, None));
         self.handed += tokens;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is within 1 and the most"
-        )]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within 1 and the most")]
         Some(Assignment::Tokens(tokens as u32))
     }
 }

@@ -101,11 +101,8 @@ impl Quotas {
     fn report(&self, stream: u64, reports: RateLimitQuotaUsageReports) -> Result<(), Status> {
         let now = self.now();
         let Reported { admitted, refused, uncounted } = self.book().report(stream, reports, now)?;
-        let counts = [
-            (CheckDecision::Allow, admitted),
-            (CheckDecision::Limit, refused),
-            (CheckDecision::Deny, uncounted),
-        ];
+        let counts =
+            [(CheckDecision::Allow, admitted), (CheckDecision::Limit, refused), (CheckDecision::Deny, uncounted)];
         for (decision, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
             self.metrics.count_checks("quota", decision.as_str(), count);
         }
@@ -142,9 +139,7 @@ impl Quotas {
             (CheckDecision::Deny, _) => QuotaDecision::Unchecked,
             (CheckDecision::Allow, None) => QuotaDecision::Free,
             (CheckDecision::Block | CheckDecision::Limit, None) => QuotaDecision::Refused,
-            (_, Some(_)) => {
-                self.gateway.with_rules(|rules| allowed(rules, ask)).unwrap_or(QuotaDecision::Refused)
-            }
+            (_, Some(_)) => self.gateway.with_rules(|rules| allowed(rules, ask)).unwrap_or(QuotaDecision::Refused),
         }
     }
 
@@ -163,8 +158,7 @@ fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
     let mut request = Fetched::new(&mut ask, rules.attributes(), &mut values);
     let met = rules.find_matches(&mut request, &mut room, &mut places);
     let rules = met.iter().filter_map(|place| rules.rules().get(usize::from(*place)));
-    let enforced =
-        rules.filter(|rule| rule.enforcement.mode == Mode::Enforce && !rule.variant.is_unlimited());
+    let enforced = rules.filter(|rule| rule.enforcement.mode == Mode::Enforce && !rule.variant.is_unlimited());
     // Only the presence of a key matters here, not its value.
     let secret = FleetSecret::derive(&[]);
     let terms = enforced.filter_map(|rule| {
@@ -177,9 +171,8 @@ fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
         let is_shared = matches!(rule.algorithm, Algorithm::TokenBucket(_)) && !rule.sharing.strict;
         Some((f64::from(rule.quota.burst()) / cost, rate, !is_shared))
     });
-    let both = |one: (f64, f64, bool), other: (f64, f64, bool)| {
-        (one.0.min(other.0), one.1.min(other.1), one.2 || other.2)
-    };
+    let both =
+        |one: (f64, f64, bool), other: (f64, f64, bool)| (one.0.min(other.0), one.1.min(other.1), one.2 || other.2);
     let (burst, rate, is_prepaid) = terms.reduce(both)?;
     Some(QuotaDecision::Counted { burst, rate, is_prepaid })
 }

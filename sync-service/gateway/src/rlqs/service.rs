@@ -15,13 +15,10 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Quotas;
 use super::asking::LenientCodec;
 use super::book::StreamItem;
-use crate::proto::envoy::service::rate_limit_quota::v3::{
-    RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-};
+use crate::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 
 /// Path of the method.
-pub const QUOTAS_PATH: &str =
-    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+pub const QUOTAS_PATH: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 /// Maximum number of messages that wait for a client to read them. There is at most one per second, and one
 /// more at the beginning.
 const WAITING_MAX: usize = 4;
@@ -71,10 +68,7 @@ impl Streams {
         server.streaming(self.clone(), request).await
     }
 
-    fn begin(
-        &self,
-        mut request: Request<Streaming<RateLimitQuotaUsageReports>>,
-    ) -> Result<Response<Answers>, Status> {
+    fn begin(&self, mut request: Request<Streaming<RateLimitQuotaUsageReports>>) -> Result<Response<Answers>, Status> {
         let asker = request.extensions_mut().remove::<Asker>();
         let asker = asker.ok_or_else(|| Status::internal("the request has no asker"))?;
         let (sender, receiver) = channel(WAITING_MAX);
@@ -113,9 +107,7 @@ async fn listen(
         };
         let outcome = match report {
             None => (asker.may_ask)().and_then(|()| open.quotas.book().look(open.number)),
-            Some(Ok(Some(report))) => {
-                (asker.may_ask)().and_then(|()| open.quotas.report(open.number, report))
-            }
+            Some(Ok(Some(report))) => (asker.may_ask)().and_then(|()| open.quotas.report(open.number, report)),
             Some(Ok(None)) => return,
             Some(Err(status)) => Err(status),
         };

@@ -12,9 +12,7 @@ use weir_rules::request::address::parse;
 use crate::descriptor::{ADDRESS, Descriptor, part, push_escaped};
 use crate::limit::PerUnit;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::{CheckPurpose, CheckRequest};
@@ -68,16 +66,11 @@ pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
 /// Number of requests that a descriptor stands for, and the purpose of the check. A descriptor with 0 only
 /// peeks; 0 for the whole request means that no number was given, and counts as 1. A number on the descriptor
 /// itself may arrive after the response, which is not visible here. So it is charged even if it does not fit.
-fn hits(
-    index: usize,
-    descriptor: &RateLimitDescriptor,
-    of_request: u32,
-) -> Result<(u32, CheckPurpose), Status> {
+fn hits(index: usize, descriptor: &RateLimitDescriptor, of_request: u32) -> Result<(u32, CheckPurpose), Status> {
     let own = descriptor.hits_addend;
     let hits = own.unwrap_or_else(|| of_request.max(1).into());
     let expected = || format!("expected at most {}, found {hits}", u32::MAX);
-    let hits = u32::try_from(hits)
-        .map_err(|_| wrong(format_args!("descriptors[{index}].hits_addend"), &expected()))?;
+    let hits = u32::try_from(hits).map_err(|_| wrong(format_args!("descriptors[{index}].hits_addend"), &expected()))?;
     let purpose = match (hits, descriptor.is_negative_hits, own) {
         (0, ..) => CheckPurpose::Peek,
         (_, true, _) => CheckPurpose::Refund,
@@ -97,8 +90,7 @@ fn own(
     let RateLimitOverride { requests_per_unit: requests, unit, unit_multiplier } = limit;
     let place = format!("descriptors[{index}].limit");
     if requests > TOKENS_MAX {
-        let expected =
-            format!("expected at most {TOKENS_MAX}, found {requests}: write it for a shorter unit");
+        let expected = format!("expected at most {TOKENS_MAX}, found {requests}: write it for a shorter unit");
         return Err(wrong(format_args!("{place}.requests_per_unit"), &expected));
     }
     let unit_s = unit_s(unit).ok_or_else(|| {

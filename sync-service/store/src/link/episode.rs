@@ -24,8 +24,7 @@ impl Episode {
     /// Records a failure. Returns true if its reason is to be logged.
     pub(crate) fn is_news(&mut self, reason: &StoreError) -> bool {
         self.good_since = None;
-        let is_news =
-            self.logged.len() < REASONS_MAX && !self.logged.iter().any(|logged| is_same(logged, reason));
+        let is_news = self.logged.len() < REASONS_MAX && !self.logged.iter().any(|logged| is_same(logged, reason));
         if is_news {
             self.logged.push(reason.clone());
         }

@@ -194,11 +194,10 @@ impl Keeper {
                 self.log(&reason);
             }
             let (sent_at, limit) = (Instant::now(), self.limit());
-            let answer =
-                match timeout(limit, probe(&self.place, &self.keys).exec_async(&mut connection)).await {
-                    Ok(answer) => answer.or_else(|error| check_error(&self.place, &error, limit)),
-                    Err(_) => Err(StoreError::Slow(limit.as_millis())),
-                };
+            let answer = match timeout(limit, probe(&self.place, &self.keys).exec_async(&mut connection)).await {
+                Ok(answer) => answer.or_else(|error| check_error(&self.place, &error, limit)),
+                Err(_) => Err(StoreError::Slow(limit.as_millis())),
+            };
             match answer {
                 Ok(()) => self.round_trips.record(sent_at.elapsed(), sent_at),
                 Err(reason) => return reason,

@@ -64,8 +64,7 @@ pub(super) async fn warn_of_eviction(connection: &MultiplexedConnection, limit: 
 
 /// The eviction policy, if it can evict keys; else none.
 fn dropping(info: &str) -> Option<&str> {
-    let value =
-        |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let is_bounded = value("maxmemory").is_some_and(|bytes| bytes != "0");
     value("maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
 }
@@ -89,8 +88,7 @@ mod tests {
         let needed: BTreeSet<_> = scripts.iter().flat_map(|script| called(script)).collect();
         assert!(needed.len() > 15, "{needed:?}");
         let probe = include_str!("../probe.lua");
-        let tried: BTreeSet<_> =
-            probe.split("try('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+        let tried: BTreeSet<_> = probe.split("try('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
         assert_eq!(tried, needed);
     }
 

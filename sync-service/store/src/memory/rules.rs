@@ -34,8 +34,7 @@ impl MemoryRules {
         if put.expected.is_some_and(|expected| expected != current) {
             return Stored::Conflict(current);
         }
-        let is_known =
-            self.file.as_deref() == Some(put.document) || self.document(current) == Some(put.document);
+        let is_known = self.file.as_deref() == Some(put.document) || self.document(current) == Some(put.document);
         if put.from_file && current > 0 && is_known {
             self.file = Some(put.document.to_owned());
             return Stored::Same(current);
@@ -98,9 +97,7 @@ impl MemoryRules {
     /// Ends the canary. If a number is given, it must be the canary's.
     fn end(&mut self, id: Option<u64>) -> Result<StoredCanary, CanaryResult> {
         let canary = self.canary.take_if(|canary| id.is_none_or(|id| id == canary.id));
-        canary.ok_or_else(|| {
-            self.canary.as_ref().map_or(CanaryResult::Missing, |canary| CanaryResult::Runs(canary.id))
-        })
+        canary.ok_or_else(|| self.canary.as_ref().map_or(CanaryResult::Missing, |canary| CanaryResult::Runs(canary.id)))
     }
 
     /// The current canary.

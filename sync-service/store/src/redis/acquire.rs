@@ -6,8 +6,8 @@ use redis::{RedisWrite, ToRedisArgs};
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::STEP_US;
 use weir_budget::escrow::{
-    AcquireRequest, AcquireResult, Claim, ClaimKind, DRIFT_PART, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN,
-    NO_LEASE, longer_us,
+    AcquireRequest, AcquireResult, Claim, ClaimKind, DRIFT_PART, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, NO_LEASE,
+    longer_us,
 };
 use weir_protocol::calendar::Calendar;
 use weir_protocol::messages::Leased;
@@ -80,8 +80,7 @@ impl ToRedisArgs for AcquireArguments<'_> {
         length_us(acquire.refill_policy).write_redis_args(out);
         let even = acquire.refill_policy.windows().and_then(Calendar::even);
         even.map_or(-1, |(_, phase_s)| i64::from(phase_s) * 1_000_000).write_redis_args(out);
-        let boundaries =
-            acquire.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
+        let boundaries = acquire.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
         (&boundaries.map(|us| us.min(COUNT_MAX))).write_redis_args(out);
         (&[acquire.ask_again_us(), acquire.kept_us()]).write_redis_args(out);
         for claim in &acquire.claims {
@@ -105,8 +104,7 @@ fn length_us(refill_policy: RefillPolicy) -> u64 {
 
 /// Maximum time for which Redis keeps the budget without another acquire.
 pub(super) fn kept(acquire: &AcquireRequest, acquired: &AcquireResult) -> Duration {
-    let held_us =
-        acquire.claims.iter().filter_map(Claim::leased_us).map(longer_us).fold(acquire.held_us(), u64::max);
+    let held_us = acquire.claims.iter().filter_map(Claim::leased_us).map(longer_us).fold(acquire.held_us(), u64::max);
     let us = match acquire.refill_policy.windows() {
         None => {
             let full_us = acquire.refill_policy.counts_us().unwrap_or(acquired.deficit_ns.div_ceil(1_000));

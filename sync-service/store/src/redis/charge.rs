@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US,
-    KEPT_US_MAX, LENIENCE_US, REPLICA_IDLE_US, REPLICAS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX,
-    STEP_KEPT_US, keep_us,
+    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
+    LENIENCE_US, REPLICA_IDLE_US, REPLICAS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, keep_us,
 };
 use weir_budget::id::Hex;
 use weir_budget::plan::PlanEntry;
-use weir_budget::records::{
-    AGAIN_MIN, FAN_OUT_DEBT_US_MAX, FAN_OUT_KEPT_US, FAN_OUT_MAX, FAN_OUT_MOMENT_US, fill_us,
-};
+use weir_budget::records::{AGAIN_MIN, FAN_OUT_DEBT_US_MAX, FAN_OUT_KEPT_US, FAN_OUT_MAX, FAN_OUT_MOMENT_US, fill_us};
 use weir_budget::records::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
 use weir_budget::records::{UNUSED_KEPT_US, UNUSED_SPANS_MAX};
 use weir_protocol::quota::Quota;
@@ -228,12 +225,7 @@ fn read_accounts(answer: &[u8], implied: ImpliedReply) -> Option<Vec<Vec<Account
 }
 
 /// Parses the accounts of one budget at the beginning of `answer`.
-fn read_budget(
-    answer: &mut &[u8],
-    now_us: u64,
-    replica: &Arc<str>,
-    demands: Vec<Demand>,
-) -> Option<Vec<Account>> {
+fn read_budget(answer: &mut &[u8], now_us: u64, replica: &Arc<str>, demands: Vec<Demand>) -> Option<Vec<Account>> {
     let (ahead_us, rest) = answer.split_at_checked(DOUBLE)?;
     let (&[low, mid, high], rest) = rest.split_first_chunk::<3>()?;
     let replicas_bytes = u32::from_le_bytes([low, mid, high, 0]);

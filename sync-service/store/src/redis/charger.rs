@@ -106,9 +106,7 @@ fn join(charges: Vec<Charging>) -> Vec<Joined> {
     for (n, (charging, before)) in charges.into_iter().zip(before).enumerate() {
         let place = before.and_then(|before| places.get(before).copied());
         let known = place.and_then(|place| Some((place, budgets.get_mut(place)?)));
-        if let Some((place, budget)) =
-            known.filter(|(_, budget)| budget.charging.takes(&charging, COUNTS_MAX))
-        {
+        if let Some((place, budget)) = known.filter(|(_, budget)| budget.charging.takes(&charging, COUNTS_MAX)) {
             budget.charging.join(charging);
             budget.charges.push(n);
             places.push(place);

@@ -64,11 +64,7 @@ impl Cluster {
     }
 
     /// Sends `calls` of `script`; returns their results in order.
-    pub(super) async fn send(
-        &self,
-        calls: Vec<RoutedCommand>,
-        script: &Arc<Lua>,
-    ) -> Vec<Result<Value, StoreError>> {
+    pub(super) async fn send(&self, calls: Vec<RoutedCommand>, script: &Arc<Lua>) -> Vec<Result<Value, StoreError>> {
         let mut answers: Vec<Result<Value, StoreError>> = Vec::new();
         answers.resize_with(calls.len(), || Err(StoreError::Invalid("no answer")));
         let calls = calls.into_iter().enumerate();
@@ -76,8 +72,7 @@ impl Cluster {
         let until = Instant::now() + self.nodes.limit(script.is_confirmed);
         for retry in 0..=RETRIES {
             let came = self.send_once(waiting, script, until).await;
-            let is_last =
-                retry == RETRIES || Instant::now() + Duration::from_millis(PAUSE_MS.end.into()) >= until;
+            let is_last = retry == RETRIES || Instant::now() + Duration::from_millis(PAUSE_MS.end.into()) >= until;
             let mut is_pause_due = false;
             waiting = Vec::new();
             for (mut sent, came) in came {
@@ -107,12 +102,7 @@ impl Cluster {
     }
 
     /// Sends each call once.
-    async fn send_once(
-        &self,
-        waiting: Vec<Waiting>,
-        script: &Arc<Lua>,
-        until: Instant,
-    ) -> Vec<(Waiting, Came)> {
+    async fn send_once(&self, waiting: Vec<Waiting>, script: &Arc<Lua>, until: Instant) -> Vec<(Waiting, Came)> {
         let mut groups: HashMap<Node, Vec<Waiting>> = HashMap::new();
         let mut came = Vec::with_capacity(waiting.len());
         for waiting in waiting {
@@ -194,8 +184,7 @@ fn outcome(came: Came) -> Result<Value, StoreError> {
     let (value, way) = came?;
     if let Some(ErrorKind::Server(Kind::Moved | Kind::Ask | Kind::TryAgain)) = error_kind(&value) {
         // No node is at fault.
-        let reason =
-            "its cluster is moving this key from node to node, and none of those that were asked has it";
+        let reason = "its cluster is moving this key from node to node, and none of those that were asked has it";
         return Err(StoreError::Refused(reason.into()));
     }
     way.server.given(value, &way.open)

@@ -63,16 +63,8 @@ impl Confirmer {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
         let (updates, master) =
             watch::channel(Master { server: link.to_string(), confirms: Err(StoreError::Connecting) });
-        let work = Work {
-            link,
-            script,
-            wait,
-            asked: asking,
-            updates,
-            own: None,
-            beside: 0,
-            episode: Episode::default(),
-        };
+        let work =
+            Work { link, script, wait, asked: asking, updates, own: None, beside: 0, episode: Episode::default() };
         Self { wait, asked, master, task: tokio::spawn(work.run()) }
     }
 
@@ -217,7 +209,6 @@ impl Work {
             }
             _ => {}
         }
-        self.updates
-            .send_modify(|master| master.confirms = failed.map_or(Ok(()), |reason| Err(reason.clone())));
+        self.updates.send_modify(|master| master.confirms = failed.map_or(Ok(()), |reason| Err(reason.clone())));
     }
 }

@@ -72,10 +72,7 @@ impl Taker {
 
     /// Sends `acquires`, for all of which [`is_known`] is true; returns their results in order. None if an acquire
     /// needs the general script.
-    pub(super) async fn take(
-        &self,
-        acquires: &[&AcquireRequest],
-    ) -> Vec<Result<Option<AcquireResult>, StoreError>> {
+    pub(super) async fn take(&self, acquires: &[&AcquireRequest]) -> Vec<Result<Option<AcquireResult>, StoreError>> {
         let mut waiting = Vec::with_capacity(acquires.len());
         for acquire in acquires {
             let (answer, answered) = oneshot::channel();

@@ -42,18 +42,10 @@ impl RoutedCommand {
     }
 
     /// Creates the same call with room for `args` more arguments of `bytes` bytes in all.
-    pub(super) fn with_room<K: AsRef<str> + ToRedisArgs>(
-        script: &Lua,
-        keys: &[K],
-        args: usize,
-        bytes: usize,
-    ) -> Self {
+    pub(super) fn with_room<K: AsRef<str> + ToRedisArgs>(script: &Lua, keys: &[K], args: usize, bytes: usize) -> Self {
         let hash = script.get_hash();
-        let bytes = bytes
-            + EVALSHA.len()
-            + hash.len()
-            + DIGITS_MAX
-            + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
+        let bytes =
+            bytes + EVALSHA.len() + hash.len() + DIGITS_MAX + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
         let key = keys.first().map(AsRef::as_ref).unwrap_or_default().to_owned();
         let command = Cmd::with_capacity(3 + keys.len() + args, bytes);
         let mut call = Self { key, command, tail: Some(Vec::new()), is_asking: false };
@@ -123,10 +115,8 @@ async fn send_late_again(
         return Ok(());
     }
     let bounds = link.clock.bounds_sent();
-    let (calls, places): (Vec<_>, Vec<_>) = late
-        .into_iter()
-        .map(|((call, is_asking), place)| ((bounds.instead(call, way), is_asking), place))
-        .unzip();
+    let (calls, places): (Vec<_>, Vec<_>) =
+        late.into_iter().map(|((call, is_asking), place)| ((bounds.instead(call, way), is_asking), place)).unzip();
     let again = query(&mut pipeline(None, calls.into_iter()), open, wait).await?;
     link.clock.observe(bounds, &again, way);
     places.into_iter().zip(again).for_each(|(place, value)| *place = value);
@@ -170,11 +160,7 @@ fn sent(pipeline: &Pipeline) -> impl Iterator<Item = (&Cmd, bool)> {
 
 /// Sends `calls` and returns their answers, including errors. With `wait`, they count only once replicas have
 /// their effects.
-async fn query(
-    calls: &mut Pipeline,
-    open: &OpenConnection,
-    wait: Option<Wait>,
-) -> Result<Vec<Value>, StoreError> {
+async fn query(calls: &mut Pipeline, open: &OpenConnection, wait: Option<Wait>) -> Result<Vec<Value>, StoreError> {
     if let Some(wait) = wait {
         add_wait(calls, wait);
     }
@@ -193,11 +179,7 @@ pub(super) fn add_wait(calls: &mut Pipeline, wait: Wait) {
 }
 
 /// Answers of a pipeline that ended in `WAIT`; an error if too few replicas confirmed.
-pub(super) fn confirmed(
-    mut values: Vec<Value>,
-    open: &OpenConnection,
-    wait: Wait,
-) -> Result<Vec<Value>, StoreError> {
+pub(super) fn confirmed(mut values: Vec<Value>, open: &OpenConnection, wait: Wait) -> Result<Vec<Value>, StoreError> {
     match values.pop() {
         Some(Value::Int(replicas)) if replicas >= i64::from(wait.replicas) => Ok(values),
         Some(Value::ServerError(error)) => Err(explain(&RedisError::from(error), open.limit)),

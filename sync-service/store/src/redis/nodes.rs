@@ -59,8 +59,7 @@ struct Shard {
 
 impl Nodes {
     pub(super) fn new(reach: Reach) -> Self {
-        let shards =
-            Shards { slots: SlotMap::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
+        let shards = Shards { slots: SlotMap::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
         let shards = Mutex::new(shards);
         Self { reach, shards, stale: Notify::new(), is_lack_logged: AtomicBool::new(false) }
     }
@@ -195,8 +194,7 @@ impl Nodes {
             let connection = connect(&client, SEED_TIMEOUT).await?;
             ask_view(&OpenConnection::new(connection, SEED_TIMEOUT), &seed.host).await
         };
-        let slow =
-            || StoreError::Unreachable(format!("{seed} takes no connection, or does not answer on it"));
+        let slow = || StoreError::Unreachable(format!("{seed} takes no connection, or does not answer on it"));
         timeout(SEED_TIMEOUT, asking).await.unwrap_or_else(|_| Err(slow()))
     }
 
@@ -235,11 +233,8 @@ impl Nodes {
     /// Maximum time that calls may take together. Confirmed calls also wait for a replica.
     pub(super) fn limit(&self, is_confirmed: bool) -> Duration {
         let shards = self.shards();
-        let limits = shards
-            .links
-            .values()
-            .filter_map(|shard| shard.server.link.connection().ok())
-            .map(|open| open.limit);
+        let limits =
+            shards.links.values().filter_map(|shard| shard.server.link.connection().ok()).map(|open| open.limit);
         let confirmed = self.reach.confirmed.as_ref().filter(|_| is_confirmed);
         let wait = confirmed.map(|(_, wait)| patience(*wait)).unwrap_or_default();
         limits.max().unwrap_or(self.reach.response_timeout) + wait
@@ -247,9 +242,7 @@ impl Nodes {
 }
 
 /// Runs `questions` concurrently; returns their results in order.
-async fn all<T: Send + 'static>(
-    questions: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
-) -> Vec<T> {
+async fn all<T: Send + 'static>(questions: impl Iterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
     let mut asked = JoinSet::new();
     for (at, question) in questions.enumerate() {
         asked.spawn(async move { (at, question.await) });

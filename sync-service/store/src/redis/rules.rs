@@ -5,9 +5,7 @@ use super::exchange::RoutedCommand;
 use super::script::script;
 use crate::StoreError;
 use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
-use crate::rules::{
-    Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
-};
+use crate::rules::{Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until};
 use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
 /// Name of the rule sets' hash.
@@ -115,8 +113,7 @@ impl Redis {
     /// Reads version and numbers at one moment.
     pub(super) async fn read_current(&self) -> Result<Current, StoreError> {
         let names = ["current", "overrides", "canary"].map(String::from);
-        let (version, overrides, canary): (Option<u64>, Option<u64>, Option<u64>) =
-            self.fields(&names).await?;
+        let (version, overrides, canary): (Option<u64>, Option<u64>, Option<u64>) = self.fields(&names).await?;
         Ok(Current { version, overrides: overrides.unwrap_or_default(), canary: canary.unwrap_or_default() })
     }
 
@@ -148,8 +145,7 @@ impl Redis {
             _ => return Err(StoreError::Invalid("another outcome of a change of overrides")),
         };
         // Overrides that cannot be parsed are from another program.
-        let mut kept: Vec<_> =
-            rows.into_iter().filter_map(|(name, value)| stored_override(name, &value)).collect();
+        let mut kept: Vec<_> = rows.into_iter().filter_map(|(name, value)| stored_override(name, &value)).collect();
         kept.sort_by_key(|order| order.id);
         let current = Current { version: Some(version).filter(|version| *version > 0), overrides, canary };
         Ok(StoredOverrides { current, now_ms, outcome, kept })

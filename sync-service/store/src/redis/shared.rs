@@ -168,11 +168,7 @@ impl Redis {
     }
 
     /// Stores the rule sets that the POPs of `replica` reported.
-    pub(super) async fn write_pop_records(
-        &self,
-        replica: &str,
-        pops: &[PopRuleSet],
-    ) -> Result<(), StoreError> {
+    pub(super) async fn write_pop_records(&self, replica: &str, pops: &[PopRuleSet]) -> Result<(), StoreError> {
         if pops.is_empty() {
             return Ok(());
         }

@@ -126,17 +126,10 @@ mod tests {
 
     #[test]
     fn a_slot_is_its_masters() {
-        let answer =
-            Value::Array(vec![row(10_923, 16_383, "c", 3), row(0, 5_460, "", 1), row(5_462, 10_922, "b", 2)]);
+        let answer = Value::Array(vec![row(10_923, 16_383, "c", 3), row(0, 5_460, "", 1), row(5_462, 10_922, "b", 2)]);
         let slots = SlotMap::read(&answer, "a").unwrap();
-        for (slot, node) in
-            [(0, Some(("a", 1))), (5_460, Some(("a", 1))), (5_461, None), (16_383, Some(("c", 3)))]
-        {
-            assert_eq!(
-                slots.node_of(slot),
-                node.map(|(host, port)| Node::new(host, port)).as_ref(),
-                "{slot}"
-            );
+        for (slot, node) in [(0, Some(("a", 1))), (5_460, Some(("a", 1))), (5_461, None), (16_383, Some(("c", 3)))] {
+            assert_eq!(slots.node_of(slot), node.map(|(host, port)| Node::new(host, port)).as_ref(), "{slot}");
         }
         assert_eq!(slots.nodes().iter().map(|node| node.port).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(slots.nodes().iter().all(|node| slots.node_of(slot_of(&slots.tag_of(node))) == Some(node)));
@@ -157,10 +150,7 @@ mod tests {
             best.slots.node_of(0).unwrap().host.clone()
         };
         assert_eq!(best(&[view("ok", 6, "old"), view("ok", 7, "new"), view("ok", 6, "old")]), "new");
-        assert_eq!(
-            best(&[view("fail", 9, "alone"), view("ok", 8, "most"), view("fail", 9, "alone")]),
-            "most"
-        );
+        assert_eq!(best(&[view("fail", 9, "alone"), view("ok", 8, "most"), view("fail", 9, "alone")]), "most");
         assert_eq!(best(&[view("ok", 7, "alone"), view("ok", 7, "most"), view("ok", 7, "most")]), "most");
         assert_eq!(best(&[view("ok", 7, "first"), view("ok", 7, "second")]), "first");
         assert_eq!(best(&[view("fail", 1, "only")]), "only", "there is no other");
@@ -168,9 +158,6 @@ mod tests {
         assert_eq!(best(&[unasked.clone(), view("fail", 9, "alone")]), "unasked");
         assert_eq!(best(&[unasked, view("ok", 0, "asked")]), "asked");
         assert_eq!(View::best(&[]), None);
-        assert_eq!(
-            View::read(Some("cluster_state:ok\r\n"), &Value::Array(vec![row(0, 1, "a", 1)]), ""),
-            None
-        );
+        assert_eq!(View::read(Some("cluster_state:ok\r\n"), &Value::Array(vec![row(0, 1, "a", 1)]), ""), None);
     }
 }

@@ -48,10 +48,7 @@ fn a_canary_runs_at_one_pop_and_is_put_for_all() {
     assert_eq!(taken, format!("Canary {id} is withdrawn: fra1 runs what all others do.\n"));
 
     let begun = asked.run(&["rules", "put", &faster, "--region", "default", "--json"]).json(0);
-    assert_eq!(
-        (&begun["region"], &begun["changes"]["changed"][0]["rule"]),
-        (&"default".into(), &"login".into())
-    );
+    assert_eq!((&begun["region"], &begun["changes"]["changed"][0]["rule"]), (&"default".into(), &"login".into()));
     let other = asked.run(&["rules", "promote", "--canary", &id.to_string()]).wrong(1);
     assert!(other.contains(&format!("the canary that runs is {}", begun["canary"])), "{other}");
     let promoted = asked.run(&["rules", "promote"]).page(0);

@@ -6,8 +6,7 @@ use crate::running::file;
 #[test]
 fn a_request_is_explained_by_the_fleet() {
     let asked = Asked::start();
-    let request =
-        ["--address", "192.0.2.7", "--path", "/login", "--header", "x-plan: a", "--claim", "payload.sub=me"];
+    let request = ["--address", "192.0.2.7", "--path", "/login", "--header", "x-plan: a", "--claim", "payload.sub=me"];
     let explain = |more: &[&str]| asked.run(&[&["explain", "--live"], &request[..], more].concat());
     assert!(explain(&[]).wrong(1).contains("there is no rule set"));
     let text = "rules:\n- {name: login, key: [client_address], rate: 5/m}\n\

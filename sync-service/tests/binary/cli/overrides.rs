@@ -50,15 +50,10 @@ fn a_key_without_demand_is_shown() {
     let asked = Asked::start();
     let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
     asked.run(&["rules", "put", &rules]).page(0);
-    for none in
-        [&["keys"][..], &["keys", "--rule", "login", "--sort", "debt"], &["keys", "--prefix", "192.0.2.0/24"]]
-    {
+    for none in [&["keys"][..], &["keys", "--rule", "login", "--sort", "debt"], &["keys", "--prefix", "192.0.2.0/24"]] {
         assert!(asked.run(none).page(0).starts_with("No key is busy"), "{none:?}");
     }
-    assert!(
-        asked.run(&["top", "--rounds", "2", "--interval-s", "1"]).page(0).matches("No key is busy").count()
-            == 2
-    );
+    assert!(asked.run(&["top", "--rounds", "2", "--interval-s", "1"]).page(0).matches("No key is busy").count() == 2);
     assert_eq!(asked.run(&["keys", "--json"]).json(0)["found"], 0);
     until("its rule is known", || asked.run(&["keys", "login", "192.0.2.7"]).code == Some(0));
     let page = asked.run(&["keys", "login", "192.0.2.7"]).page(0);

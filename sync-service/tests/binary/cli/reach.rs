@@ -43,22 +43,17 @@ fn a_refused_token_is_reported_with_the_right_kind() {
     assert!(stranger.contains("does not know the token") && !stranger.contains("a-token-of"), "{stranger}");
     let (_rules, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
     let (_board, board) = file(BOARD);
-    let put =
-        weir_sync(&["rules", "put", &rules, "--url", &asked.url, "--token-file", &board]).output().unwrap();
+    let put = weir_sync(&["rules", "put", &rules, "--url", &asked.url, "--token-file", &board]).output().unwrap();
     let put = CommandOutput::of(put).wrong(1);
     assert!(put.contains("the token `board` may only read"), "{put}");
-    for (text, expected) in [
-        ("short", "expected 16 to 1024"),
-        ("", "one token"),
-        ("a-token-of-alice\na-token-of-bob\n", "one token"),
-    ] {
+    for (text, expected) in
+        [("short", "expected 16 to 1024"), ("", "one token"), ("a-token-of-alice\na-token-of-bob\n", "one token")]
+    {
         let (_file, path) = file(text);
         let wrong = versions(&["--token-file", &path], &[url]).wrong(2);
         assert!(wrong.starts_with(&format!("--token-file: {path}: ")) && wrong.contains(expected), "{wrong}");
     }
-    assert!(
-        versions(&["--token-file", "/nowhere/token"], &[url]).wrong(2).contains("cannot read /nowhere/token")
-    );
+    assert!(versions(&["--token-file", "/nowhere/token"], &[url]).wrong(2).contains("cannot read /nowhere/token"));
 }
 
 #[test]
@@ -103,8 +98,7 @@ fn json_output_needs_one_request() {
 #[test]
 fn of_a_change_whose_answer_is_lost_it_is_said_that_it_may_have_been_made() {
     let gone = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 4\r\n\r\nnope";
-    let store =
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 29\r\n\r\n{\"detail\":\"no answer (slow)\"}";
+    let store = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 29\r\n\r\n{\"detail\":\"no answer (slow)\"}";
     let broken = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{";
     for answer in [gone, store, broken] {
         let reset = answered(answer, &["reset", "login", "192.0.2.1"]).wrong(3);
@@ -118,8 +112,7 @@ fn of_a_change_whose_answer_is_lost_it_is_said_that_it_may_have_been_made() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{free}");
     let unsent =
-        CommandOutput::of(weir_sync(&["reset", "login", "192.0.2.1", "--url", &url]).output().unwrap())
-            .wrong(3);
+        CommandOutput::of(weir_sync(&["reset", "login", "192.0.2.1", "--url", &url]).output().unwrap()).wrong(3);
     assert!(!unsent.contains("may have been made"), "{unsent}");
 }
 
@@ -148,8 +141,7 @@ fn a_weir_sync_with_a_certificate_is_asked_over_tls() {
     let unknown = versions(&["--url", &https, "--ca-file", &stranger.ca()], &[token]).wrong(3);
     assert!(unknown.contains("--ca-file FILE (or WEIR_CA_FILE)"), "{unknown}");
     let named =
-        versions(&["--url", &format!("https://127.0.0.1:{port}"), "--ca-file", &secured.ca()], &[token])
-            .wrong(3);
+        versions(&["--url", &format!("https://127.0.0.1:{port}"), "--ca-file", &secured.ca()], &[token]).wrong(3);
     assert!(named.contains("its certificate is for another name"), "{named}");
     let plain = versions(&["--url", &http], &[token]).wrong(3);
     assert!(plain.contains("begins with https://"), "{plain}");

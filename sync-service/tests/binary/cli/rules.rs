@@ -30,16 +30,10 @@ fn a_rule_set_is_put_changed_and_taken_back() {
         asked.run(&["rules", "put", &login]).page(0),
         format!("Version r1 is the same already: nothing was put.\n{NO_POP}")
     );
-    assert_eq!(
-        asked.run(&["rules", "diff", &login]).page(0),
-        format!("{login} is the same as version r1.\n")
-    );
+    assert_eq!(asked.run(&["rules", "diff", &login]).page(0), format!("{login} is the same as version r1.\n"));
 
     let changes = "+ rule api\n~ rule login\n    rate: \"5/m\" -> \"10/m\"\n";
-    assert_eq!(
-        asked.run(&["rules", "diff", &faster]).page(1),
-        format!("{faster} differs from version r1.\n{changes}")
-    );
+    assert_eq!(asked.run(&["rules", "diff", &faster]).page(1), format!("{faster} differs from version r1.\n{changes}"));
     let put = asked.fed(&["rules", "put", "-", "--if-version", "r1"], FASTER).page(0);
     assert_eq!(put, format!("Version r2 replaces r1.\n{changes}{NO_POP}"));
     let got = asked.run(&["rules", "get"]);
@@ -47,11 +41,7 @@ fn a_rule_set_is_put_changed_and_taken_back() {
     let of_first = asked.run(&["rules", "get", "--version", "r1", "--json"]).json(0);
     assert_eq!(of_first["version"], first, "either name will do");
     let (_c, again) = file(&got.page(0));
-    assert_eq!(
-        asked.run(&["rules", "diff", &again, "--json"]).json(0)["is_same"],
-        true,
-        "what it prints can be put"
-    );
+    assert_eq!(asked.run(&["rules", "diff", &again, "--json"]).json(0)["is_same"], true, "what it prints can be put");
 
     let undone = "- rule api\n~ rule login\n    rate: \"10/m\" -> \"5/m\"\n";
     let to = first.to_string();
@@ -135,16 +125,11 @@ fn a_put_shows_where_the_rule_set_runs_and_refusals() {
     fleet::report(&asked, "ams1", 1, version, 0);
     let refusal = "rules[0].key: no such thing here";
     fleet::report_status(&asked, "iad1", 1, RunningVersion { version: 0, refused: version }, refusal);
-    until("both POPs are known", || {
-        asked.run(&["fleet", "--json"]).json(0)["pops"].as_array().unwrap().len() == 2
-    });
+    until("both POPs are known", || asked.run(&["fleet", "--json"]).json(0)["pops"].as_array().unwrap().len() == 2);
     let late = asked.run(&["rules", "put", &login, "--wait"]).page(1);
     let expected = format!("It runs at 1 of 2 POPs.\n  iad1: refused r1: {refusal}\n");
     assert!(late.ends_with(&expected), "a refusal is not waited for: {late}");
-    assert!(
-        asked.run(&["rules", "put", &login]).page(0).ends_with(&expected),
-        "without --wait it is no failure"
-    );
+    assert!(asked.run(&["rules", "put", &login]).page(0).ends_with(&expected), "without --wait it is no failure");
     assert!(asked.run(&["fleet"]).page(0).ends_with(&format!("\niad1: {refusal}\n")));
     fleet::report_status(&asked, "iad1", 2, RunningVersion { version, refused: 0 }, "");
     until("it is known to run it now", || asked.run(&["fleet", "--strict"]).code == Some(0));

@@ -154,18 +154,14 @@ impl Case {
         let quota = self.quota();
         match self.under {
             Four => filters::in_a_fleet(word, filters::four_rules(word, quota)),
-            Many | Rotating | One | Limited | Chain | Two => {
-                filters::in_a_fleet(word, filters::one_rule(word, quota))
-            }
+            Many | Rotating | One | Limited | Chain | Two => filters::in_a_fleet(word, filters::one_rule(word, quota)),
         }
     }
 
     /// The filter in front.
     pub fn filters(self) -> Filters {
         match self.under {
-            Chain => {
-                Filters::in_turn((0..CHAIN).map(|place| self.filter(&format!("{}-{place}", self.word()))))
-            }
+            Chain => Filters::in_turn((0..CHAIN).map(|place| self.filter(&format!("{}-{place}", self.word())))),
             _ => self.filter(&self.word()),
         }
     }

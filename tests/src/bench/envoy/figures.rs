@@ -7,9 +7,8 @@ use super::memory::Memory;
 use crate::bench::page::Part;
 use crate::bench::stats::{Estimate, grouped, quantile, quiet, sorted};
 use crate::bench::summary::{
-    ABOVE_EMPTY, ADDRESS, CENTRAL_ALONE, CENTRAL_BUSY, FOUR_RULES, MODULE_FLEET, MODULE_LIMITED,
-    MODULE_ROTATING, RESIDENT, TWO_WORKERS, Target, WASM_BYTES, WASM_FLEET, WASM_FOUR, WASM_LIMITED,
-    WASM_TWO,
+    ABOVE_EMPTY, ADDRESS, CENTRAL_ALONE, CENTRAL_BUSY, FOUR_RULES, MODULE_FLEET, MODULE_LIMITED, MODULE_ROTATING,
+    RESIDENT, TWO_WORKERS, Target, WASM_BYTES, WASM_FLEET, WASM_FOUR, WASM_LIMITED, WASM_TWO,
 };
 use crate::bench::visits::{Round, Visit};
 
@@ -63,13 +62,7 @@ const RATIOS: [Ratio; 14] = [
     ),
     (Some(WASM_FOUR), "", Of::Added, (Wasm, Four), (Wasm, Many)),
     (Some(WASM_TWO), "", Of::Added, (Wasm, Two), (Wasm, One)),
-    (
-        None,
-        "native module : local_ratelimit, eight of each in a chain",
-        Of::Added,
-        (Module, Chain),
-        (Native, Chain),
-    ),
+    (None, "native module : local_ratelimit, eight of each in a chain", Of::Added, (Module, Chain), (Native, Chain)),
     (None, "wasm : local_ratelimit, eight of each in a chain", Of::Added, (Wasm, Chain), (Native, Chain)),
 ];
 
@@ -115,8 +108,9 @@ impl Times<'_> {
     fn ratio(&self, what: Of, of: Case, other: Case) -> [f64; 2] {
         match what {
             Of::Added => [self.added(of), self.added(AGAIN).abs()].map(|time| time / self.added(other)),
-            Of::Single => [self.added_alone(of), self.added_alone(AGAIN).abs()]
-                .map(|time| time / self.added_alone(other)),
+            Of::Single => {
+                [self.added_alone(of), self.added_alone(AGAIN).abs()].map(|time| time / self.added_alone(other))
+            }
             Of::Above => {
                 let [ratio, noise] = self.ratio(Of::Added, of, other);
                 [ratio - 1.0, noise]
@@ -164,8 +158,7 @@ impl Figures<'_> {
         let Estimate { value, low, high } = estimate;
         let text = format!("{value:.2} ({low:.2} to {high:.2}; {noise:.2})");
         // Less than the empty filter is less than nothing above it.
-        let is_known =
-            if what == Of::Above { self.with(|times| times.added(other) > 0.0) } else { value > 0.0 };
+        let is_known = if what == Of::Above { self.with(|times| times.added(other) > 0.0) } else { value > 0.0 };
         Some((if is_known { value } else { f64::NAN }, text))
     }
 
@@ -176,9 +169,8 @@ impl Figures<'_> {
         let ratio = self.memory.ratio();
         let of_address = u32::try_from(SLOT_BYTES / KEYS_PER_SLOT).unwrap_or(u32::MAX);
         part.figure(ADDRESS.figure, Some((ADDRESS, of_address.into())), &[format!("{of_address} B")]);
-        let resident = format!(
-            "{ratio:.3} ({many_mib} MiB after {many} : {few_mib} after {few}; {before_mib} before the first)"
-        );
+        let resident =
+            format!("{ratio:.3} ({many_mib} MiB after {many} : {few_mib} after {few}; {before_mib} before the first)");
         let figure = "Envoy's resident memory after many addresses : after fewer";
         part.figure(figure, Some((RESIDENT, ratio)), &[resident]);
         let module = format!("{:.0} KB", (self.module_bytes / 1024.0).ceil());
@@ -235,8 +227,7 @@ impl Figures<'_> {
 mod tests {
     use super::*;
 
-    const MEMORY: Memory =
-        Memory { before_kib: 1, few_addresses: 1, few_kib: 1, many_addresses: 2, many_kib: 1 };
+    const MEMORY: Memory = Memory { before_kib: 1, few_addresses: 1, few_kib: 1, many_addresses: 2, many_kib: 1 };
 
     /// Of four visits to a listener three are disturbed, and not the same ones.
     #[test]

@@ -57,8 +57,7 @@ impl Plan {
             alone: 20,
             settles: SETTLES,
         };
-        let (few_addresses, many_addresses) =
-            if is_quick { (100_000, 500_000) } else { (1_000_000, 10_000_000) };
+        let (few_addresses, many_addresses) = if is_quick { (100_000, 500_000) } else { (1_000_000, 10_000_000) };
         Self { all: !is_quick, visits, few_addresses, many_addresses }
     }
 }
@@ -94,11 +93,8 @@ async fn sweeps(plan: Plan, cpus: Cpus) -> Result<Vec<Round<Case>>, String> {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), PLENTY.tokens()).await?;
     let weir_sync = WeirSync::start("bench", "memory").await;
-    let clusters = vec![
-        http("upstream", upstream),
-        http(WEIR_SYNC, weir_sync.address()),
-        central(SERVICE, service.address()),
-    ];
+    let clusters =
+        vec![http("upstream", upstream), http(WEIR_SYNC, weir_sync.address()), central(SERVICE, service.address())];
     let (of_one, of_two) = (Case::of_one_worker(plan.all), Case::of_two_workers());
     let of = |cases: &[Case]| cases.iter().map(|case| (*case, case.filters())).collect::<Vec<_>>();
     let mut one = Proxy::start(of(&of_one), 1, clusters.clone(), cpus).await?;

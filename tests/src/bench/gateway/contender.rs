@@ -122,11 +122,7 @@ fn limitador() -> Option<PathBuf> {
 }
 
 /// Starts each, where an address may have `limit` requests in a second.
-pub(super) async fn start(
-    contenders: &[Contender],
-    redis: &Redis,
-    limit: u32,
-) -> Result<Vec<Service>, String> {
+pub(super) async fn start(contenders: &[Contender], redis: &Redis, limit: u32) -> Result<Vec<Service>, String> {
     let mut services = vec![];
     for contender in contenders {
         let store = contender.store(redis);
@@ -151,8 +147,7 @@ async fn minimal(store: &str, limit: u32) -> Result<(Running, SocketAddr), Strin
 async fn gateway(store: &str, rules: &Value) -> (Running, SocketAddr) {
     let address = listens();
     let listen = address.to_string();
-    let mut weir_sync =
-        WeirSync::start_with(REGION, store, &["--gateway", "on", "--grpc-listen", &listen]).await;
+    let mut weir_sync = WeirSync::start_with(REGION, store, &["--gateway", "on", "--grpc-listen", &listen]).await;
     weir_sync.answers("/readyz", 200).await;
     let mut operator = Operator::of(&weir_sync);
     let version = operator.put_good(rules).await;

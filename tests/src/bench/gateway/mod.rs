@@ -177,8 +177,7 @@ fn compared(part: &mut Part, target: Target, rounds: &[Round<Visited>], ours: Co
         })
     };
     let text = |ratios: &[(Keys, Spread)]| {
-        let each =
-            ratios.iter().map(|(keys, spread)| format!("{spread}, {} keys", grouped(keys.count().into())));
+        let each = ratios.iter().map(|(keys, spread)| format!("{spread}, {} keys", grouped(keys.count().into())));
         each.collect::<Vec<_>>().join("; ")
     };
     let all = ratios(both);

@@ -129,8 +129,7 @@ fn charge(line: &str) -> Option<(Vec<Vec<u8>>, u64)> {
     let mut arguments = quoted(call.trim_end())?;
     // What the caller knew of the store's clock is soon out of date: nothing is too late here.
     arguments.last_mut()?.get_mut(..8)?.copy_from_slice(&FAR.to_le_bytes());
-    let is_charge =
-        arguments.first()? == b"EVALSHA" && arguments.get(KEYS_LEN + 1)?.starts_with(key_mark().as_bytes());
+    let is_charge = arguments.first()? == b"EVALSHA" && arguments.get(KEYS_LEN + 1)?.starts_with(key_mark().as_bytes());
     let keys_len = str::from_utf8(arguments.get(KEYS_LEN)?).ok()?.parse().ok()?;
     is_charge.then_some((arguments, keys_len))
 }

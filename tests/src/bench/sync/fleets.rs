@@ -25,10 +25,8 @@ pub(super) async fn run(figures: &mut Figures) {
     for pops in [100, 300, 1_000] {
         progress(&format!("{pops} POPs, a cluster of three masters"));
         let cluster = Cluster::start_masters().await;
-        let weir_syncs = [
-            WeirSync::start("bench-a", &cluster.url()).await,
-            WeirSync::start("bench-b", &cluster.url()).await,
-        ];
+        let weir_syncs =
+            [WeirSync::start("bench-a", &cluster.url()).await, WeirSync::start("bench-b", &cluster.url()).await];
         let began = Instant::now();
         let (from, to) = (began + INTERVAL, began + 2 * INTERVAL);
         let mut tasks = JoinSet::new();
@@ -51,8 +49,7 @@ pub(super) async fn run(figures: &mut Figures) {
         while let Some(done) = tasks.join_next().await {
             seen.add(done.unwrap_or_else(|e| panic!("a POP failed: {e}")));
         }
-        let [sync_us, redis_us] =
-            [0, 1].map(|n| (after[n] - before[n]) / float(u64::from(pops) * KEYS_AT_A_POP));
+        let [sync_us, redis_us] = [0, 1].map(|n| (after[n] - before[n]) / float(u64::from(pops) * KEYS_AT_A_POP));
         figures.row(&figure(pops), &seen.reached(sync_us, redis_us));
     }
 }

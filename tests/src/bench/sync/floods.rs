@@ -177,9 +177,8 @@ pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
         ]
     };
     let [ratios, alone, reports, charges, by_core, ours, theirs] = rounds(plan, one, pops).await;
-    let figure = format!(
-        "weir-sync on Redis : a bare client, same call, {POPS} connections with {KEYS} keys under way at both"
-    );
+    let figure =
+        format!("weir-sync on Redis : a bare client, same call, {POPS} connections with {KEYS} keys under way at both");
     figures.target(SYNC_REDIS, &figure, ratios, 2);
     figures.spread("the same : a bare client over one connection", alone, 2);
     figures.spread("weir-sync on Redis, reports of 100 keys: reports/s", reports, 0);

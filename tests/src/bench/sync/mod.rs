@@ -101,9 +101,8 @@ impl Figures {
 
     fn line(&mut self, figure: &str, target: Option<(Target, f64)>, reached: String) {
         // What a division by nothing gives.
-        let is_number = !reached
-            .split(|letter: char| !letter.is_alphanumeric())
-            .any(|word| matches!(word, "inf" | "NaN"));
+        let is_number =
+            !reached.split(|letter: char| !letter.is_alphanumeric()).any(|word| matches!(word, "inf" | "NaN"));
         assert!(is_number, "bench-sync: \"{figure}\" came to no number: {reached}");
         progress(&format!("{figure}: {reached}"));
         self.0.figure(figure, target, &[reached]);

@@ -93,8 +93,7 @@ impl Pop {
         let key = |n| Key { value: value(n), epoch: EPOCH, ..Key::default() };
         let rules = vec![BudgetRule { name: RULE.into(), quota, sharing: Sharing::of(quota) }];
         let keys: Vec<Key> = keys.map(key).collect();
-        let held =
-            Held { ratio: AdmitRatio::ONE, credit: 0, bucket: Bucket::default(), confirmed: 0, answered: 0 };
+        let held = Held { ratio: AdmitRatio::ONE, credit: 0, bucket: Bucket::default(), confirmed: 0, answered: 0 };
         let held = vec![held; keys.len()];
         let report = Report { pop: name.into(), worker: 1, table: 1, rules, keys, ..Report::default() };
         let client = Client::of_port(port);
@@ -212,12 +211,8 @@ mod tests {
                 let now = Duration::from_millis(ms);
                 pop.ask_for_each(now);
                 let now_us = ms * 1_000;
-                let pending = hub.report(
-                    ReporterKind::Pop,
-                    Time::from_nanos(now_us * 1_000),
-                    now_us,
-                    pop.report.clone(),
-                );
+                let pending =
+                    hub.report(ReporterKind::Pop, Time::from_nanos(now_us * 1_000), now_us, pop.report.clone());
                 let charge = |entry: &PlanEntry| {
                     let budget = budgets.entry(entry.id.clone()).or_default();
                     Ok::<_, ()>(budget.charge(now_us, &entry.charge("bench/a", "pop-0")))

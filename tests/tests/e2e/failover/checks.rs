@@ -60,8 +60,7 @@ impl Outcome {
 
     /// Admissions, as a part of those of one ideal bucket for each client with the same requests.
     fn ratio(&self, which: Which<'_>) -> f64 {
-        let accounts: Vec<_> =
-            self.clients(which).map(|(client, asker)| self.account(client, asker)).collect();
+        let accounts: Vec<_> = self.clients(which).map(|(client, asker)| self.account(client, asker)).collect();
         let admitted: usize = accounts.iter().map(Account::admitted).sum();
         float(admitted) / float(accounts.iter().map(|account| account.ideal).sum())
     }
@@ -155,10 +154,7 @@ impl Outcome {
         self.assert_never_overshot(what);
         for (asker, at) in denied {
             assert!(struck(asker), "{what}: its master lived, but it was denied at {at:?}: {asker:?}");
-            assert!(
-                (AT.saturating_sub(FORGOTTEN)..end + STRICT_WITHIN).contains(&at),
-                "{what}: denied at {at:?}"
-            );
+            assert!((AT.saturating_sub(FORGOTTEN)..end + STRICT_WITHIN).contains(&at), "{what}: denied at {at:?}");
         }
     }
 

@@ -73,8 +73,7 @@ async fn slots_move_while_their_keys_are_in_use() {
     let cluster = Cluster::start(CALM_MS).await;
     let fleet = Fleet::start(&cluster.url(), 1, place).await;
     let askers = clients_of(&cluster).await;
-    let keys: Vec<String> =
-        askers.iter().filter(|asker| asker.shard == FROM).map(|asker| asker.key.clone()).collect();
+    let keys: Vec<String> = askers.iter().filter(|asker| asker.shard == FROM).map(|asker| asker.key.clone()).collect();
     let partial = fleet.partial().await;
     let happening = async |began: Instant| {
         sleep_until(began + AT).await;

@@ -61,24 +61,10 @@ struct Rule {
     each: usize,
 }
 
-const STEADY: Rule = Rule {
-    name: "per-address",
-    path: "/",
-    is_strict: false,
-    rate: 5,
-    burst: 5,
-    network: "203.0.113",
-    each: 8,
-};
-const STRICT: Rule = Rule {
-    name: "login",
-    path: "/login",
-    is_strict: true,
-    rate: 1,
-    burst: 5,
-    network: "198.51.100",
-    each: 4,
-};
+const STEADY: Rule =
+    Rule { name: "per-address", path: "/", is_strict: false, rate: 5, burst: 5, network: "203.0.113", each: 8 };
+const STRICT: Rule =
+    Rule { name: "login", path: "/login", is_strict: true, rate: 1, burst: 5, network: "198.51.100", each: 4 };
 
 impl Rule {
     fn plugin(&self) -> Value {

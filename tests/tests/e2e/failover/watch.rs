@@ -36,13 +36,7 @@ impl FailOver {
 
     /// Watches until `end`, and returns how long after the kill the group's master last had fewer replicas in
     /// step. Fails if it has fewer at the end.
-    pub(super) async fn in_step(
-        &self,
-        group: &impl Group,
-        key: &str,
-        replicas: u32,
-        end: Instant,
-    ) -> Duration {
+    pub(super) async fn in_step(&self, group: &impl Group, key: &str, replicas: u32, end: Instant) -> Duration {
         let mut since = None;
         while Instant::now() < end {
             let is_in_step = match group.master(key).await {

@@ -11,9 +11,7 @@ use weir_tests::fleet::run::Run;
 use weir_tests::fleet::scenario::{AT_BROKEN, EVEN};
 use weir_tests::fleet::{BROKEN, Fault, Outage};
 
-use super::{
-    BURST, RATE, accounts, apart_max, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens,
-};
+use super::{BURST, RATE, accounts, apart_max, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens};
 
 /// The time at which a part is broken: once the load has settled.
 const FROM: Duration = Duration::from_secs(4);

@@ -28,11 +28,7 @@ async fn each_change_reaches_three_pops_within_a_second() {
     assert_eq!(fleet.take_few(1).await, [14; 3], "the bucket of a rule that stays keeps its level");
     let off = acts(&fleet, "all rules off", true, third.enforce(false)).await;
     let on = acts(&fleet, "all rules on", false, third.enforce(true)).await;
-    assert_eq!(
-        fleet.take_few(1).await,
-        [13; 3],
-        "while rules are off they count nothing, and forget nothing"
-    );
+    assert_eq!(fleet.take_few(1).await, [13; 3], "while rules are off they count nothing, and forget nothing");
     let wide = acts(&fleet, "a higher limit", true, first.put_good(&document(WIDE))).await;
     // At another weir-sync than the one that had it.
     let back = acts(&fleet, "a rollback", false, third.roll_back(narrow)).await;

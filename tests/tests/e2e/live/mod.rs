@@ -37,8 +37,7 @@ const CLIENT: &str = "203.0.113.7";
 fn document((rate, burst): (&str, u32)) -> Value {
     let at = |path: &str| json!({"path": {"exact": path}});
     let kept = with(rule("kept", "1000/s", 1_000), "match", at("/kept"));
-    let few =
-        with(with(rule("few", "1/h", 20), "match", at("/few")), "response", json!({"on_allowed": true}));
+    let few = with(with(rule("few", "1/h", 20), "match", at("/few")), "response", json!({"on_allowed": true}));
     rules([with(rule("changed", rate, burst), "match", at("/changed")), kept, few])
 }
 

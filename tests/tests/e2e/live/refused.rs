@@ -12,13 +12,8 @@ fn unusable() -> [(Value, &'static str); 3] {
     let mut dear = document(NARROW);
     dear["rules"][0]["cost"] = json!(2);
     let mut endless = document(NARROW);
-    endless["rules"][1]["match"] =
-        json!({"headers": [{"name": "x-a", "regex": "(((a{100}){100}){100}){100}"}]});
-    [
-        (dear, "rules[0]"),
-        (endless, "rules[1].match.headers[0].regex"),
-        (with(json!({}), "rule", json!([])), "rule"),
-    ]
+    endless["rules"][1]["match"] = json!({"headers": [{"name": "x-a", "regex": "(((a{100}){100}){100}){100}"}]});
+    [(dear, "rules[0]"), (endless, "rules[1].match.headers[0].regex"), (with(json!({}), "rule", json!([])), "rule")]
 }
 
 // I1

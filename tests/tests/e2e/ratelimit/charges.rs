@@ -114,8 +114,7 @@ async fn negative_hits_are_refunded() {
     let upstream = Server::obedient().await;
     // Four are taken at first, and all but one of them come back when it is over.
     let back = limit_action("strict", json!({"number": 3, "is_negative_hits": true}), true);
-    let envoy =
-        edge(&gateway, &upstream, json!([limit_action("strict", json!({"number": 4}), false), back])).await;
+    let envoy = edge(&gateway, &upstream, json!([limit_action("strict", json!({"number": 4}), false), back])).await;
     let found = statuses(&gateway, &envoy, "203.0.113.7", 8).await;
     assert_eq!(found, [200, 200, 200, 200, 200, 200, 200, 429]);
 }

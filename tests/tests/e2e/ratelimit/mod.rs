@@ -33,8 +33,7 @@ impl Gateway {
     async fn start(region: &str, store: &str, arguments: &[&str]) -> Self {
         let grpc = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
         let listen = grpc.to_string();
-        let arguments =
-            [&["--gateway", "on", "--grpc-listen", &listen, "--replica", "a"], arguments].concat();
+        let arguments = [&["--gateway", "on", "--grpc-listen", &listen, "--replica", "a"], arguments].concat();
         let mut weir_sync = WeirSync::start_with(region, store, &arguments).await;
         weir_sync.answers("/readyz", 200).await;
         Self { weir_sync, grpc }
@@ -55,8 +54,7 @@ fn shipped(file: &str) -> (Value, Value) {
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert!(text.contains("Bearer a-token-of-weir-sync"), "the token to replace");
     let text = text.replace("a-token-of-weir-sync", TOKEN);
-    let bootstrap: Value =
-        serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let bootstrap: Value = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let resources = &bootstrap["static_resources"];
     let manager = &resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
     let cluster = resources["clusters"][1].clone();
@@ -77,8 +75,7 @@ async fn in_force(weir_sync: &WeirSync, pops: &[&str]) {
     let mut operator = Operator::of(weir_sync);
     until("the gateways to run the rules", async || {
         let (current, fleet) = operator.fleet().await;
-        let runs =
-            |name: &&str| fleet.iter().any(|(pop, version)| pop.starts_with(name) && *version == current);
+        let runs = |name: &&str| fleet.iter().any(|(pop, version)| pop.starts_with(name) && *version == current);
         (current > 0 && pops.iter().all(runs)).then_some(())
     })
     .await;
@@ -101,8 +98,7 @@ fn login(address: &str) -> Ask {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_envoys_with_envoys_filter_share_a_strict_quota() {
     let redis = Redis::start().await;
-    let (a, b) =
-        (Gateway::start("fra", &redis.url(), &[]).await, Gateway::start("nyc", &redis.url(), &[]).await);
+    let (a, b) = (Gateway::start("fra", &redis.url(), &[]).await, Gateway::start("nyc", &redis.url(), &[]).await);
     Operator::of(&a.weir_sync).put_good(&rules_in("gateway")).await;
     in_force(&a.weir_sync, &["gateway/fra", "gateway/nyc"]).await;
     let upstream = Server::obedient().await;
@@ -110,12 +106,8 @@ async fn two_envoys_with_envoys_filter_share_a_strict_quota() {
     let ask = login("203.0.113.7");
     let mut clients = [at_a.client(), at_a.client(), at_b.client(), at_b.client()];
     let [one, two, three, four] = &mut clients;
-    let tallies = tokio::join!(
-        repeat(one, &ask, 10),
-        repeat(two, &ask, 10),
-        repeat(three, &ask, 10),
-        repeat(four, &ask, 10)
-    );
+    let tallies =
+        tokio::join!(repeat(one, &ask, 10), repeat(two, &ask, 10), repeat(three, &ask, 10), repeat(four, &ask, 10));
     let mut all = Tally::default();
     for tally in [&tallies.0, &tallies.1, &tallies.2, &tallies.3] {
         tally.assert_only_decisions();

@@ -88,12 +88,7 @@ async fn an_envoy_with_quotas_and_v1_check_share_a_bucket() {
         requests(began, envoy.client(), Ask::get("/").header("x-api-key", "alice"), 60),
         checks(began, check, asked, 30),
     );
-    println!(
-        "the filter {}, /v1/check {}, of {}",
-        by_filter.len(),
-        by_check.len(),
-        BURST + RATE * LASTS.as_secs_f64()
-    );
+    println!("the filter {}, /v1/check {}, of {}", by_filter.len(), by_check.len(), BURST + RATE * LASTS.as_secs_f64());
     // What Envoy reports late counts late: a burst more, and what comes until the next report and a second.
     within([by_filter.clone(), by_check.clone()].concat(), RATE, 2.0 * BURST + 6.0 * RATE);
     let given = BURST + RATE * LASTS.as_secs_f64();
@@ -118,8 +113,7 @@ async fn three_protocols_share_a_strict_rule_exactly() {
     in_force(&fra.weir_sync, &["gateway/fra", "gateway/nyc"]).await;
     let upstream = Server::obedient().await;
     let by_quota = edge(&fra, &upstream, |filter| {
-        let settings =
-            &mut filter["typed_config"]["bucket_matchers"]["on_no_match"]["action"]["typed_config"];
+        let settings = &mut filter["typed_config"]["bucket_matchers"]["on_no_match"]["action"]["typed_config"];
         settings["bucket_id_builder"]["bucket_id_builder"] =
             json!({"remote_address": {"string_value": CLIENT}, "path": {"string_value": "/login"}});
     })
@@ -144,9 +138,7 @@ async fn three_protocols_share_a_strict_rule_exactly() {
     let all = count(&by_filter) + count(&by_module) + count(&by_check);
     assert!(all >= 0.8 * given, "{all} of {given}");
     // Their parts of a budget that all acquire from differ, but none is left out.
-    for (protocol, admitted) in
-        [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)]
-    {
+    for (protocol, admitted) in [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)] {
         assert!(count(&admitted) > 0.1 * given, "{protocol}: {} of {given}", admitted.len());
     }
 }
@@ -171,8 +163,7 @@ async fn without_weir_sync_an_assignment_holds_until_it_expires() {
         assert_eq!(send().await, 429);
     }
     // Then `expired_assignment_behavior` decides.
-    let lives =
-        until("the assignment to expire", async || (send().await == 200).then(|| ended.elapsed())).await;
+    let lives = until("the assignment to expire", async || (send().await == 200).then(|| ended.elapsed())).await;
     println!("it expired after {lives:?}");
     assert!((Duration::from_secs(8)..Duration::from_secs(25)).contains(&lives), "{lives:?}");
 }

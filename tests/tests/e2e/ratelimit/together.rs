@@ -107,8 +107,7 @@ async fn three_protocols_share_one_quota_while_redis_fails_over() {
     in_force(&fra.weir_sync, &["gateway/fra", "gateway/nyc"]).await;
     let upstream = Server::obedient().await;
     let asking = fra.edge(&upstream).await;
-    let setup =
-        Setup::with(synced(quota(), "fra1")).node("fra1").cluster("weir-sync", fra.weir_sync.address());
+    let setup = Setup::with(synced(quota(), "fra1")).node("fra1").cluster("weir-sync", fra.weir_sync.address());
     let deciding = Envoy::start(setup).await;
     deciding.counter_grows("weir.sync.answered", 4).await;
 
@@ -116,8 +115,7 @@ async fn three_protocols_share_one_quota_while_redis_fails_over() {
     let failing = async {
         sleep_until(began + KILLED_AT).await;
         group.servers[0].kill();
-        until("another server to take over", async || group.master().await.filter(|master| *master != 0))
-            .await;
+        until("another server to take over", async || group.master().await.filter(|master| *master != 0)).await;
         let taken_over = began.elapsed();
         until("it to have a replica", async || group.is_in_step(0).await.then_some(())).await;
         (taken_over, began.elapsed())
@@ -133,16 +131,9 @@ async fn three_protocols_share_one_quota_while_redis_fails_over() {
     for (protocol, answers) in protocols {
         let of = |fate| answers.iter().filter(|(_, found)| *found == fate).count();
         let (limited, unchecked) = (of(Fate::Limited), of(Fate::Unchecked));
-        println!(
-            "{protocol}: {} admitted, {limited} limited, {unchecked} unchecked",
-            admitted(answers).count()
-        );
-        let (before, after) =
-            (admitted(answers).any(|at| at < KILLED_AT), admitted(answers).any(|at| at > in_step));
-        assert!(
-            before && after,
-            "{protocol} admitted nothing before the fail-over ({before}) or after it ({after})"
-        );
+        println!("{protocol}: {} admitted, {limited} limited, {unchecked} unchecked", admitted(answers).count());
+        let (before, after) = (admitted(answers).any(|at| at < KILLED_AT), admitted(answers).any(|at| at > in_step));
+        assert!(before && after, "{protocol} admitted nothing before the fail-over ({before}) or after it ({after})");
         assert!(limited > 0, "{protocol} was asked for more than the quota");
     }
     let mut all: Vec<_> = protocols.into_iter().flat_map(|(_, answers)| admitted(answers)).collect();

@@ -45,11 +45,7 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
         assert!(passes(&mut engines[1], &mut host, late), "{fields}");
         let configuration = format!(r#"{{"rules": [{}]}}"#, rule(fields));
         let begun = Engine::configure(configuration.as_bytes(), HostRules::default(), &mut host, late);
-        assert_eq!(
-            begun.expect("good rules").0.time(late),
-            engines[1].time(late),
-            "a new worker knows: {fields}"
-        );
+        assert_eq!(begun.expect("good rules").0.time(late), engines[1].time(late), "a new worker knows: {fields}");
     }
 }
 
@@ -67,11 +63,7 @@ fn a_step_back_loses_the_refill_since_the_last_reading_of_the_first_to_notice_an
     for (worker, ms, expected) in
         [(1, 900, 0), (0, 900, 0), (0, 1_799, 0), (0, 1_850, 0), (1, 1_900, 1), (0, 2_900, 10)]
     {
-        assert_eq!(
-            passed(&mut engines, &mut host, worker, read(ms * MS, STEP_NS)),
-            expected,
-            "{worker} at {ms}"
-        );
+        assert_eq!(passed(&mut engines, &mut host, worker, read(ms * MS, STEP_NS)), expected, "{worker} at {ms}");
     }
 }
 
@@ -88,9 +80,7 @@ fn a_clock_that_is_hardly_behind_has_not_stepped() {
 #[test]
 fn time_lost_to_a_step_back_stays_lost() {
     let steps = [(0, 6, Some(10)), (0, 4, None), (0, 2, None), (0, 4, None), (0, 75, Some(0)), (0, 9, None)];
-    Workers::new()
-        .follow(&steps.map(|(worker, ms, back_s)| (worker, ms, back_s, 1)))
-        .expect("within the quota");
+    Workers::new().follow(&steps.map(|(worker, ms, back_s)| (worker, ms, back_s, 1))).expect("within the quota");
 }
 
 /// Three workers whose requests are held to burst and rate by the time that truly passes.

@@ -86,10 +86,7 @@ fn reports_of_one_pop_contain_a_key_once() {
     program.ask([1, 0, 1], T0 + 2 * INTERVAL_NS);
     let [first, others] = program.tick(T0 + 3 * INTERVAL_NS);
     let (_, report) = only(first);
-    assert_eq!(
-        (report.keys[0].admitted, report.keys[0].asked, report.keys[0].asked_recently),
-        (10, asked + 3, 3)
-    );
+    assert_eq!((report.keys[0].admitted, report.keys[0].asked, report.keys[0].asked_recently), (10, asked + 3, 3));
     assert!(others.is_empty(), "{others:?}");
 }
 
@@ -114,10 +111,7 @@ fn the_keys_of_strict_rules_stay_with_their_workers() {
     let lease = Allowance::Leased(weir_protocol::messages::Leased::of(2, 60_000));
     let acquired = Ok(reply(&call, &lease, 0));
     let worker = &mut program.workers[0];
-    assert_eq!(
-        answered(worker, &mut open, &call, acquired, &mut program.host, T0).ok().as_deref(),
-        Some("continue")
-    );
+    assert_eq!(answered(worker, &mut open, &call, acquired, &mut program.host, T0).ok().as_deref(), Some("continue"));
     let [first, others] = program.tick(T0 + 10 * INTERVAL_NS);
     assert!(only(first).1.keys.is_empty(), "a greeting");
     assert_eq!(only(others).1.keys.len(), 1, "it gives back what it did not spend");
@@ -125,9 +119,8 @@ fn the_keys_of_strict_rules_stay_with_their_workers() {
 
 #[test]
 fn a_workers_ban_is_reported_once() {
-    let mut program = Program::of(
-        r#""rate": "1/h", "burst": 1, "penalty": {"after": 1, "within": "1m", "deny_for": "1h"}"#,
-    );
+    let mut program =
+        Program::of(r#""rate": "1/h", "burst": 1, "penalty": {"after": 1, "within": "1m", "deny_for": "1h"}"#);
     assert_eq!(program.ask([0, 0, 1], T0), ["continue", "429", "429"]);
     let [first, others] = program.tick(T0);
     assert_eq!(only(first).1.bans.len(), 1);
@@ -137,10 +130,8 @@ fn a_workers_ban_is_reported_once() {
 #[test]
 fn a_worker_with_other_rules_hands_over_common_ones() {
     let mut program = Program::among_four(RULE);
-    let rules = format!(
-        r#"{{"rules": [{{"name": "new", "key": ["client_address"], "rate": "9/h"}}, {}]}}"#,
-        rule(RULE)
-    );
+    let rules =
+        format!(r#"{{"rules": [{{"name": "new", "key": ["client_address"], "rate": "9/h"}}, {}]}}"#, rule(RULE));
     let rules = weir_rules::document::parse(rules.as_bytes()).expect("good rules");
     program.reporter.limiter.replace_rules(rules);
     program.ask([0, 0, 0, 0, 0, 0, 1, 1], T0);
@@ -154,11 +145,9 @@ fn a_worker_with_other_rules_hands_over_common_ones() {
 fn workers_take_the_rules_that_one_has_read() {
     let mut program = Program::of(RULE);
     let shares = |one: &Engine, other: &Engine| core::ptr::eq(one.rules(), other.rules());
-    let config =
-        weir_rules::config::PluginConfig::parse(format!(r#"{{"rules": [{}]}}"#, rule(RULE)).as_bytes());
+    let config = weir_rules::config::PluginConfig::parse(format!(r#"{{"rules": [{}]}}"#, rule(RULE)).as_bytes());
     let config = config.expect("a good configuration");
-    let begin =
-        |host: &mut LocalHost| Engine::begin(config.clone(), HostRules::default(), host, T0).expect("good").0;
+    let begin = |host: &mut LocalHost| Engine::begin(config.clone(), HostRules::default(), host, T0).expect("good").0;
     let [one, other] = [begin(&mut program.host), begin(&mut program.host)];
     assert!(shares(&one, &other), "read once");
 }

@@ -9,13 +9,7 @@ fn fetch_of_7(engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall 
 }
 
 /// The engine's fetch of a rule set that weir-sync announced; each key that it reports gets `allowance`.
-fn fetch_of(
-    version: u64,
-    allowance: &Allowance,
-    engine: &mut Engine,
-    host: &mut LocalHost,
-    now: Time,
-) -> SyncCall {
+fn fetch_of(version: u64, allowance: &Allowance, engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall {
     let [report] = calls(engine.tick(host, now)).try_into().expect("a report");
     let answer = Ok(reply(&report, allowance, version));
     let [fetch] = calls(engine.answer(report.number, answer, host, now)).try_into().expect("a fetch");
@@ -73,13 +67,8 @@ fn a_quota_that_returns_keeps_what_is_left_of_the_one_between() {
     let changes = [(5, bucket[1]), (9, bucket[0]), (0, third)];
     assert_eq!(changed(bucket[0], &changes, &Allowance::Warm, &[0]), [2]);
     // A debt of two tokens is one of two tokens under a wide quota, too.
-    let owing = Allowance::Hot(Grant {
-        ratio: AdmitRatio::ONE,
-        level_milli: -2_000,
-        burst: 1,
-        divisor: 1,
-        lease_ms: 1_000,
-    });
+    let owing =
+        Allowance::Hot(Grant { ratio: AdmitRatio::ONE, level_milli: -2_000, burst: 1, divisor: 1, lease_ms: 1_000 });
     let narrow = [r#""rate": "1000/s", "burst": 1000"#, r#""rate": "1/h", "burst": 1"#];
     assert_eq!(changed_and_back(narrow, [2, 1], &owing, &[0, 100]), [0, 20]);
     // With another quota these are new; with the same again, as they were.
@@ -98,8 +87,7 @@ fn a_failed_fetch_is_repeated_at_doubling_intervals() {
     {
         let mut host = host();
         let (mut engine, _) = configured(r#""rate": "1/h""#, true, &mut host);
-        let (mut fetch, mut began, mut now, mut waited) =
-            (fetch_of_7(&mut engine, &mut host, T0), T0, T0, Vec::new());
+        let (mut fetch, mut began, mut now, mut waited) = (fetch_of_7(&mut engine, &mut host, T0), T0, T0, Vec::new());
         while waited.len() < expected.len() {
             let fails_at = began + u64::from(fetch.timeout_ms).min(fails_after_ms) * 1_000_000;
             let failed = Err(Unread::Failed("lost".into()));
@@ -127,26 +115,20 @@ fn bans_and_tiers_end_by_themselves_at_every_worker() {
     let [mut engine, mut other] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut host).0);
     host.unix_ns = (END_MS - 10_000) * 1_000_000;
     let fetch = fetch_of_7(&mut engine, &mut host, T0);
-    let tier = format!(
-        r#""rate": "1/h", "tiers": [{{"name": "more", "rate": "9/h", "when": {{"until_ms": {END_MS}}}}}]"#
-    );
+    let tier =
+        format!(r#""rate": "1/h", "tiers": [{{"name": "more", "rate": "9/h", "when": {{"until_ms": {END_MS}}}}}]"#);
     let rule = rule(&tier);
     let deny = format!(r#"[{{"addresses": ["0.0.0.0/0", "::/0"], "until_ms": {END_MS}}}]"#);
     let document = format!(r#"{{"rules": [{rule}], "deny": {deny}}}"#);
     engine.answer(fetch.number, Ok(document.into_bytes()), &mut host, T0);
     other.tick(&mut host, T0 + INTERVAL_NS);
-    let ask =
-        |engine: &mut Engine, host: &mut LocalHost, now| asked(engine, &mut OpenRequest::new(1), host, now);
+    let ask = |engine: &mut Engine, host: &mut LocalHost, now| asked(engine, &mut OpenRequest::new(1), host, now);
     for engine in [&mut engine, &mut other] {
         assert_eq!(ask(engine, &mut host, T0 + INTERVAL_NS), "403");
     }
     host.unix_ns = (END_MS + 999) * 1_000_000;
     engine.tick(&mut host, T0 + 2 * INTERVAL_NS);
-    assert_eq!(
-        ask(&mut engine, &mut host, T0 + 2 * INTERVAL_NS),
-        "403",
-        "weir-sync's clock counts for a second"
-    );
+    assert_eq!(ask(&mut engine, &mut host, T0 + 2 * INTERVAL_NS), "403", "weir-sync's clock counts for a second");
     host.unix_ns = (END_MS + 1_000) * 1_000_000;
     for engine in [&mut engine, &mut other] {
         engine.tick(&mut host, T0 + 3 * INTERVAL_NS);
@@ -154,9 +136,5 @@ fn bans_and_tiers_end_by_themselves_at_every_worker() {
     assert_eq!(ask(&mut engine, &mut host, T0 + 3 * INTERVAL_NS), "continue");
     assert_eq!(ask(&mut other, &mut host, T0 + 3 * INTERVAL_NS), "429", "the rule has its own rate again");
     let (mut late, _) = configured(r#""rate": "1/h""#, true, &mut host);
-    assert_ne!(
-        ask(&mut late, &mut host, T0 + 3 * INTERVAL_NS),
-        "403",
-        "nor does it hold at one that begins later"
-    );
+    assert_ne!(ask(&mut late, &mut host, T0 + 3 * INTERVAL_NS), "403", "nor does it hold at one that begins later");
 }

@@ -12,12 +12,7 @@ fn taking(fields: &str, host: &mut LocalHost) -> Engine {
 }
 
 /// The outcome of a request that takes tokens, with this answer of the budget.
-fn taken(
-    engine: &mut Engine,
-    host: &mut LocalHost,
-    now: Time,
-    taken: impl Into<Option<ConsumeReply>>,
-) -> String {
+fn taken(engine: &mut Engine, host: &mut LocalHost, now: Time, taken: impl Into<Option<ConsumeReply>>) -> String {
     let taken = taken.into();
     let mut open = OpenRequest::new(5);
     assert_eq!(asked(engine, &mut open, host, now), "take 1");
@@ -41,11 +36,7 @@ fn a_request_that_takes_tokens_leaves_nothing_to_report() {
     let short = Some(ConsumeReply { is_taken: false, left: 0, wait_ms: 500 });
     assert_eq!(taken(&mut engine, &mut host, T0, short), "429");
     let mut open = OpenRequest::new(6);
-    assert_eq!(
-        asked(&mut engine, &mut open, &mut host, T0 + 400_000_000),
-        "429",
-        "the budget is not asked before"
-    );
+    assert_eq!(asked(&mut engine, &mut open, &mut host, T0 + 400_000_000), "429", "the budget is not asked before");
     assert_eq!(asked(&mut engine, &mut open, &mut host, T0 + 600_000_000), "take 1");
     let [greeting] = calls(engine.tick(&mut host, T0 + SECOND_NS)).try_into().expect("a greeting");
     assert!(Report::decode(&greeting.body).expect("a report").keys.is_empty());
@@ -118,12 +109,8 @@ fn taken_tokens_admit_their_request_after_sync_loss() {
 fn a_request_of_two_strict_rules_does_not_take() {
     let mut host = host();
     let dear = format!(r#"{{"name": "s", "key": ["client_address"], "cost": 5, {WIDE}}}"#);
-    let rules = format!(
-        r#"{{"rules": [{}, {dear}], "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#,
-        rule(WIDE)
-    );
-    let mut engine =
-        Engine::configure(rules.as_bytes(), HostRules::default(), &mut host, T0).expect("good rules").0;
+    let rules = format!(r#"{{"rules": [{}, {dear}], "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#, rule(WIDE));
+    let mut engine = Engine::configure(rules.as_bytes(), HostRules::default(), &mut host, T0).expect("good rules").0;
     engine.let_take();
     let mut open = OpenRequest::new(5);
     let call = waiting(&mut engine, &mut open, &mut host);

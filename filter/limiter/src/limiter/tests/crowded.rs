@@ -64,8 +64,7 @@ fn a_slow_flood_locks_no_newcomer_out() {
 fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Option<(u64, u64)> {
     let report = limiter.report(slots, true, now)?;
     let grants = vec![Allowance::Warm; report.keys.len()];
-    let reply =
-        Reply { sequence: report.sequence, pops: 5, settled: Settled::All, grants, ..Reply::default() };
+    let reply = Reply { sequence: report.sequence, pops: 5, settled: Settled::All, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
     let value = KeyValue::of_address(
         core::net::Ipv4Addr::from_bits(n).into(),
@@ -174,9 +173,8 @@ fn a_slow_rules_flood_costs_fast_rules_clients_nothing() {
     let (mut flood, mut through) = (0, 0);
     for ms in (0..60_000_u32).step_by(2) {
         let now = T0 + u64::from(ms) * MS;
-        flood += u32::from(
-            limiter.decide(&mut client(0x0a00_0000 | ms), &mut slots, now).outcome() == DecisionKind::Allow,
-        );
+        flood +=
+            u32::from(limiter.decide(&mut client(0x0a00_0000 | ms), &mut slots, now).outcome() == DecisionKind::Allow);
         if ms % 16 == 0 {
             through += u32::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
         }

@@ -21,8 +21,7 @@ fn apply_bans(limiter: &mut Limiter, slots: &mut dyn Slots, last: u8, times_ms: 
     let report = limiter.report(slots, true, now).unwrap();
     let bans = times_ms.iter().map(|&for_ms| Ban { rule: 0, value: value(last), for_ms }).collect();
     let rules = vec!["r".into()];
-    let reply =
-        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, rules, bans, ..Reply::default() };
+    let reply = Reply { sequence: report.sequence, pops: 1, settled: Settled::All, rules, bans, ..Reply::default() };
     limiter.apply(reply.sequence, &reply.encode(), slots, now).unwrap();
 }
 
@@ -36,8 +35,7 @@ fn one(fields: &Value) -> RuleSet {
 #[test]
 fn a_reset_key_starts_anew_under_every_algorithm() {
     for algorithm in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {
-        let (mut limiter, mut slots) =
-            (limiter(one(&json!({"algorithm": algorithm})), Some(1)), LocalSlots::new(4));
+        let (mut limiter, mut slots) = (limiter(one(&json!({"algorithm": algorithm})), Some(1)), LocalSlots::new(4));
         for address in [CLIENT, "192.0.2.2"] {
             assert_eq!(admitted(&mut limiter, &mut slots, address, 25, T0), 10, "{algorithm}");
         }

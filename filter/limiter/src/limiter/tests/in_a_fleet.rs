@@ -61,8 +61,7 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     let (mut limiter, mut slots) = watching();
     let report = limiter.report(&mut slots, false, T0).unwrap();
     let grants = vec![Allowance::Hot(grant(0, 1, 4_000))];
-    let reply =
-        Reply { sequence: report.sequence, pops: 2, settled: Settled::None, grants, ..Reply::default() };
+    let reply = Reply { sequence: report.sequence, pops: 2, settled: Settled::None, grants, ..Reply::default() };
     limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_000 * MS), "thinned to nothing");
     let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();

@@ -40,13 +40,9 @@ fn by_both(missing: &str) -> Value {
 
 #[test]
 fn each_tuple_has_a_bucket() {
-    let mut requests =
-        [asks("10.0.0.1", "a"), asks("10.0.0.1", "b"), asks("10.0.0.2", "a"), asks("10.0.0.1", "a")];
+    let mut requests = [asks("10.0.0.1", "a"), asks("10.0.0.1", "b"), asks("10.0.0.2", "a"), asks("10.0.0.1", "a")];
     let (outcomes, _) = outcomes(&by_both("skip"), &mut requests);
-    assert_eq!(
-        outcomes,
-        [DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Limit]
-    );
+    assert_eq!(outcomes, [DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Limit]);
 }
 
 /// Requests that lack the header, the address, and both; each twice.

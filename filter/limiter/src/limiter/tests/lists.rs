@@ -22,8 +22,7 @@ impl Request for To {
 }
 
 fn limiter_of(extra: &Value) -> Limiter {
-    let mut document =
-        json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "1/h", "burst": 1}]});
+    let mut document = json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "1/h", "burst": 1}]});
     document.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     limiter(PluginConfig::parse(document.to_string().as_bytes()).unwrap().rules, None)
 }

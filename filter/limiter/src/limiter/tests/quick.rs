@@ -48,12 +48,7 @@ impl Slots for Seen {
         self.is_quick
     }
 
-    fn change_in_place(
-        &mut self,
-        indices: &[u32],
-        changes: &mut [EntryChange],
-        evaluate: ChangeFn<'_>,
-    ) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], evaluate: ChangeFn<'_>) -> bool {
         self.handle.change_in_place(indices, changes, evaluate)
     }
 }
@@ -93,8 +88,7 @@ fn threads_admit_a_burst_once() {
 fn a_quota_that_returns_is_left_to_the_general_path_until_its_changes_are_over() {
     let [first, other] = [one_rule("10/h", 10), one_rule("20/h", 20)];
     let (mut limiter, mut slots) = (limiter(first.clone(), None), Seen::new(1, true));
-    let mut passed =
-        |limiter: &mut Limiter, asked, now| admitted(limiter, &mut slots, "192.0.2.1", asked, now);
+    let mut passed = |limiter: &mut Limiter, asked, now| admitted(limiter, &mut slots, "192.0.2.1", asked, now);
     assert_eq!(passed(&mut limiter, 5, T0), 5);
     limiter.replace_rules(other);
     assert_eq!(passed(&mut limiter, 9, T0), 9);
@@ -149,11 +143,8 @@ impl World {
         match step {
             Step::Ask { client } => {
                 let is_old = client % 3 > 0;
-                let address = if is_old {
-                    format!("10.0.0.{client}:80")
-                } else {
-                    format!("[2001:db8:0:{client}::7]:80")
-                };
+                let address =
+                    if is_old { format!("10.0.0.{client}:80") } else { format!("[2001:db8:0:{client}::7]:80") };
                 let api_key = (client % 7 != 6).then(|| format!("key {}", client % 4));
                 let decision = limiter.decide(&mut Caller(address, api_key), slots, now);
                 result = format!("{decision:?}");
@@ -175,16 +166,14 @@ impl World {
                     let bans = vec![Ban { rule: 0, value: vec![4, 32, 10, 0, 0, *client], for_ms: *for_ms }];
                     let rules = vec!["r0".into()];
                     let sequence = report.sequence;
-                    let reply =
-                        Reply { sequence, pops: 1, settled: Settled::None, rules, bans, ..Reply::default() };
+                    let reply = Reply { sequence, pops: 1, settled: Settled::None, rules, bans, ..Reply::default() };
                     let _ = limiter.apply(sequence, &reply.encode(), slots, now);
                 }
             }
             Step::Replace => limiter.replace_rules(rules.clone()),
             Step::OnlyAsks(only_asks) => limiter.current.only_asks = *only_asks,
         }
-        let counted: Vec<_> =
-            (0..limiter.rules().rules().len()).map(|i| limiter.counters().take_rule(i)).collect();
+        let counted: Vec<_> = (0..limiter.rules().rules().len()).map(|i| limiter.counters().take_rule(i)).collect();
         let events: Vec<_> =
             CountedEvent::METRICS.iter().map(|(event, _)| limiter.counters().take_event(*event)).collect();
         format!("{result} {counted:?} {events:?} {:?}", self.slots.all())

@@ -168,8 +168,7 @@ fn the_next_windows_tokens_survive_a_reply_from_the_last() {
         let now = T0 + 90 * MS;
         for ((report, acquire), leased) in answers {
             assert!(limiter.acquired(acquire, &answer(report.sequence, leased), &mut slots, now).unwrap());
-            let outcome =
-                limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, now).outcome();
+            let outcome = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, now).outcome();
             assert_eq!(outcome == DecisionKind::Allow, leased != ended || is_overtaken, "{leased:?}");
         }
         let outcome = ask(&mut limiter, &mut slots, "192.0.2.1", now).outcome();

@@ -63,9 +63,8 @@ fn a_request_that_repeats_a_key_part_is_limited() {
             (*attribute == Attribute::Path).then(|| self.0.into())
         }
     }
-    let rules = rules(
-        &json!([{"name": "r", "key": [{"query": "k", "duplicates": "limit"}], "rate": "1/m", "burst": 9}]),
-    );
+    let rules =
+        rules(&json!([{"name": "r", "key": [{"query": "k", "duplicates": "limit"}], "rate": "1/m", "burst": 9}]));
     let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
     for (path, expected) in [
         ("/?k=1", DecisionKind::Allow),

@@ -40,10 +40,7 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
     limiter.replace_rules(rules(&json!([rule("new", "1/h", 9), rule("a", "1/h", 5)])));
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-    assert_eq!(
-        decision.strictest().map(|(rule, status)| (rule, status.remaining)),
-        Some((RuleIndex::new(1), 1))
-    );
+    assert_eq!(decision.strictest().map(|(rule, status)| (rule, status.remaining)), Some((RuleIndex::new(1), 1)));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 1);
 }
 
@@ -81,13 +78,8 @@ fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] 
     if owes {
         let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
         let level_milli = -1_000 * before["burst"].as_i64().expect("a burst");
-        let owing = Allowance::Hot(Grant {
-            ratio: AdmitRatio::ONE,
-            level_milli,
-            burst: 100,
-            divisor: 1,
-            lease_ms: 60_000,
-        });
+        let owing =
+            Allowance::Hot(Grant { ratio: AdmitRatio::ONE, level_milli, burst: 100, divisor: 1, lease_ms: 60_000 });
         limiter.apply(sequence, &answer(sequence, vec![owing]), &mut slots, T0).unwrap();
     }
     limiter.replace_rules(rules(&json!([after])));
@@ -141,8 +133,7 @@ fn a_grant_keeps_its_fraction_of_a_changed_rate() {
         Allowance::Hot(Grant { ratio, level_milli: 1_000_000, burst: 1_000, divisor: 1, lease_ms: 60_000 })
     };
     for cost in costs() {
-        let [small, large] =
-            [("100/s", 100), ("1000/s", 1_000)].map(|(rate, burst)| costing(rate, burst, &cost));
+        let [small, large] = [("100/s", 100), ("1000/s", 1_000)].map(|(rate, burst)| costing(rate, burst, &cost));
         for (before, after, part, expected) in [(&large, &small, 2, 5), (&small, &large, 20, 50)] {
             let (mut limiter, mut slots) = in_a_fleet(&json!([before]));
             let addresses = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
@@ -172,12 +163,10 @@ fn a_grant_keeps_its_fraction_of_a_changed_rate() {
 // I3
 #[test]
 fn a_changed_quota_keeps_what_is_left_over_further_changes() {
-    let [first, second, third] =
-        [("10/h", 10), ("20/h", 20), ("40/h", 40)].map(|(rate, burst)| rule("a", rate, burst));
-    for (changes, expected) in [
-        ([json!([second]), json!([third])], 20),
-        ([json!([second]), json!([second, rule("b", "9/s", 999)])], 10),
-    ] {
+    let [first, second, third] = [("10/h", 10), ("20/h", 20), ("40/h", 40)].map(|(rate, burst)| rule("a", rate, burst));
+    for (changes, expected) in
+        [([json!([second]), json!([third])], 20), ([json!([second]), json!([second, rule("b", "9/s", 999)])], 10)]
+    {
         let (mut limiter, mut slots) = (limiter(rules(&json!([first])), None), LocalSlots::new(4));
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 5);
         for rule_set in changes {

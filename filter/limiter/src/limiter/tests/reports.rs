@@ -106,8 +106,7 @@ fn another_worker_reports_the_same_counts() {
     let mut slots = LocalSlots::new(4);
     assert_eq!(admitted(&mut a, &mut slots, "192.0.2.1", 5, T0), 4);
     assert!(allows(&mut b, &mut slots, "192.0.2.1", T0 + 10 * MS));
-    let (from_a, from_b) =
-        (a.report(&mut slots, false, T0).unwrap(), b.report(&mut slots, false, T0).unwrap());
+    let (from_a, from_b) = (a.report(&mut slots, false, T0).unwrap(), b.report(&mut slots, false, T0).unwrap());
     assert_eq!(from_a.keys[0].epoch, from_b.keys[0].epoch);
     assert_eq!((from_a.keys[0].admitted, from_b.keys[0].admitted), (5, 5));
     assert_eq!(from_b.keys[0].asked, 6);

@@ -23,8 +23,7 @@ fn through(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> 
 // I3
 #[test]
 fn every_algorithm_gives_its_limit_once_per_period() {
-    for (algorithm, limit) in
-        [("fixed_window", 10), ("sliding_window", 10), ("sliding_log", 10), ("token_bucket", 10)]
+    for (algorithm, limit) in [("fixed_window", 10), ("sliding_window", 10), ("sliding_log", 10), ("token_bucket", 10)]
     {
         let (mut limiter, mut slots) = (one(&json!({"algorithm": algorithm})), LocalSlots::new(4));
         assert_eq!(through(&mut limiter, &mut slots, 25, T0), limit, "{algorithm}");
@@ -33,10 +32,7 @@ fn every_algorithm_gives_its_limit_once_per_period() {
         let (_, status) = refused.strictest().unwrap();
         assert!((1..=2 * SECOND_NS).contains(&status.more_ns), "{algorithm}: {status:?}");
         let back = T0 + 2 * SECOND_NS + status.more_ns;
-        assert!(
-            !allows(&mut limiter, &mut slots, "192.0.2.1", Time::from_nanos(back.as_nanos() - 1)),
-            "{algorithm}"
-        );
+        assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", Time::from_nanos(back.as_nanos() - 1)), "{algorithm}");
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", back), "{algorithm}");
     }
 }
@@ -51,8 +47,7 @@ fn another_rules_refusal_refunds_every_algorithm() {
             first["queue"] = json!(queue);
         }
         // By the /8, and so in another slot.
-        let second =
-            json!({"name": "all", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/d", "burst": 4});
+        let second = json!({"name": "all", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/d", "burst": 4});
         let (mut limiter, mut slots) = (limiter(rules(&json!([first, second])), None), LocalSlots::new(64));
         assert_eq!(through(&mut limiter, &mut slots, 20, T0), 4, "{algorithm}");
         let mut alone = limiter_of_first(&first);
@@ -67,8 +62,7 @@ fn limiter_of_first(rule: &Value) -> Limiter {
 // I2
 #[test]
 fn rotating_addresses_buys_no_room_in_a_log() {
-    let (mut limiter, mut slots) =
-        (one(&json!({"algorithm": "sliding_log", "rate": "3/m"})), LocalSlots::new(1));
+    let (mut limiter, mut slots) = (one(&json!({"algorithm": "sliding_log", "rate": "3/m"})), LocalSlots::new(1));
     let mut admitted = 0;
     for n in 0..1_000 {
         let address = format!("10.{}.{}.1", n / 250, n % 250);
@@ -104,17 +98,13 @@ fn requests_in_flight_are_counted_and_released_once() {
 
 #[test]
 fn a_leaky_bucket_holds_requests_until_their_turn() {
-    let (mut limiter, mut slots) =
-        (one(&json!({"algorithm": "leaky_bucket", "queue": 3})), LocalSlots::new(4));
+    let (mut limiter, mut slots) = (one(&json!({"algorithm": "leaky_bucket", "queue": 3})), LocalSlots::new(4));
     let held: Vec<_> = (0..5).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", T0)).collect();
     let hold_ms = |decision: &Decision| match decision {
         Decision::Allow { hold_ns, .. } => Some(hold_ns / MS),
         _ => None,
     };
-    assert_eq!(
-        held.iter().map(hold_ms).collect::<Vec<_>>(),
-        [Some(0), Some(100), Some(200), Some(300), None]
-    );
+    assert_eq!(held.iter().map(hold_ms).collect::<Vec<_>>(), [Some(0), Some(100), Some(200), Some(300), None]);
     assert_eq!(held[4].outcome(), DecisionKind::Limit);
 }
 
@@ -122,8 +112,7 @@ fn a_leaky_bucket_holds_requests_until_their_turn() {
 #[test]
 fn a_rule_in_shadow_counts_and_refuses_nothing() {
     let shadow = json!({"name": "strict-one", "mode": "shadow", "key": ["client_address"], "rate": "1/d"});
-    let (mut limiter, mut slots) =
-        (limiter(rules(&json!([shadow, with(&json!({}))])), None), LocalSlots::new(4));
+    let (mut limiter, mut slots) = (limiter(rules(&json!([shadow, with(&json!({}))])), None), LocalSlots::new(4));
     assert_eq!(through(&mut limiter, &mut slots, 25, T0), 10, "the enforced rule is not masked");
     let counts = limiter.counters().take_rule(0);
     assert_eq!((counts.allowed, counts.limited, counts.shadow_limited), (1, 0, 9));
@@ -145,8 +134,7 @@ fn a_rule_in_shadow_takes_nothing_of_refused_requests() {
 
 #[test]
 fn a_percentage_of_keys_is_enforced_always_the_same() {
-    let (mut limiter, mut slots) =
-        (one(&json!({"enforced_percent": 30, "rate": "1/d"})), LocalSlots::new(1_024));
+    let (mut limiter, mut slots) = (one(&json!({"enforced_percent": 30, "rate": "1/d"})), LocalSlots::new(1_024));
     let mut refused = |round: u64| -> Vec<u32> {
         let address = |n: u32| format!("10.0.{}.{}", n / 250, n % 250);
         (0..1_000).filter(|&n| !allows(&mut limiter, &mut slots, &address(n), T0 + round * MS)).collect()
@@ -196,8 +184,7 @@ fn a_responses_cost_is_charged_as_debt_if_needed() {
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS), "{algorithm}");
     }
     // A charge of 25 leaves a token bucket of 10 with a debt of 15: a second and a half, and a token more.
-    let (mut limiter, mut slots) =
-        (one(&json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
+    let (mut limiter, mut slots) = (one(&json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
     let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
     limiter.charge(done, 25, &mut slots, T0);
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_599 * MS));

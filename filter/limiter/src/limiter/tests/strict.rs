@@ -143,15 +143,12 @@ fn hourly(rate: &str, burst: u32, on_sync_loss: &str) -> (Limiter, LocalSlots) {
 fn a_status_counts_tokens_in_the_budget_and_on_hand() {
     let (mut limiter, mut slots) = hourly("5/h", 5, "deny");
     let (report, acquire) = wait(&mut limiter, &mut slots, T0);
-    let grants =
-        vec![Allowance::Leased(Leased { left: 2, ..Leased::of(report.keys[0].admitted + 3, 2_000) })];
-    let reply =
-        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
+    let grants = vec![Allowance::Leased(Leased { left: 2, ..Leased::of(report.keys[0].admitted + 3, 2_000) })];
+    let reply = Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
     assert!(limiter.acquired(acquire, &reply.encode(), &mut slots, T0).unwrap());
     let first = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
     assert_eq!(first.strictest().unwrap().1.remaining, 4);
-    let next =
-        [(); 2].map(|()| ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap().1.remaining);
+    let next = [(); 2].map(|()| ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap().1.remaining);
     assert_eq!(next, [3, 2], "of tokens on hand");
 }
 
@@ -206,8 +203,7 @@ fn a_key_without_its_store_is_decided_by_its_rule() {
         let rules = rules(&json!([rule("living", "local"), rule("dead", on_sync_loss)]));
         let (mut limiter, mut slots) = (limiter(rules, Some(1)), LocalSlots::new(4));
         let (report, acquire) = wait(&mut limiter, &mut slots, T0);
-        let dead =
-            report.keys.iter().position(|key| report.rules[usize::from(key.rule)].name == "dead").unwrap();
+        let dead = report.keys.iter().position(|key| report.rules[usize::from(key.rule)].name == "dead").unwrap();
         let settled = Settled::But(vec![1 << dead]);
         let mut grants = vec![Allowance::Leased(lease); 2];
         grants[dead] = Allowance::Leased(Leased::NONE);
@@ -224,8 +220,7 @@ fn a_key_without_its_store_is_decided_by_its_rule() {
 fn a_token_is_returned_if_another_rule_refuses() {
     let net = json!({"name": "net", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 2});
     for (rate, burst) in [("5/m", 5), ("100/s", 1_000)] {
-        let login =
-            json!({"name": "login", "key": ["client_address"], "rate": rate, "burst": burst, "strict": true});
+        let login = json!({"name": "login", "key": ["client_address"], "rate": rate, "burst": burst, "strict": true});
         let mut slots = LocalSlots::new(64);
         let mut mine = limiter(rules(&json!([login, net])), Some(1));
         let mut other = limiter(rules(&json!([net])), None);
@@ -317,16 +312,10 @@ fn a_small_part_of_a_burst_needs_no_report() {
         let (report, acquire) = wait(&mut limiter, &mut slots, now);
         // The next acquire contains the count.
         assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (charged - 1, 1));
-        assert!(
-            limiter.acquired(acquire, &leased(report.sequence, charged, 2_000), &mut slots, now).unwrap()
-        );
+        assert!(limiter.acquired(acquire, &leased(report.sequence, charged, 2_000), &mut slots, now).unwrap());
         assert_eq!(again(&mut limiter, true, &mut slots, now), DecisionKind::Allow);
         let report = limiter.report(&mut slots, false, now + 250 * MS);
-        assert_eq!(
-            report.map(|report| (report.keys[0].admitted, report.keys[0].ahead)),
-            expected,
-            "{charged}"
-        );
+        assert_eq!(report.map(|report| (report.keys[0].admitted, report.keys[0].ahead)), expected, "{charged}");
     }
 }
 

@@ -47,8 +47,7 @@ impl Workers {
         let wanted = key.admitted + u64::from(key.ahead);
         self.debited = self.debited.max(wanted.min(self.budget));
         let grants = vec![Allowance::Leased(Leased::of(self.debited, 9_000))];
-        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }
-            .encode()
+        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
     }
 
     /// The outcome of a request whose acquire is answered.

@@ -52,18 +52,8 @@ fn a_tier_has_its_own_bucket_and_wider_prefixes() {
     let wider = json!({"also_by_prefix": [{"ipv4": 24, "times": 1}]});
     let set = rules(&json!([rule(&wider), {"name": "all", "key": ["client_address"], "rate": "50/h"}]));
     let names: Vec<_> = set.rules().iter().map(|rule| rule.name.as_str()).collect();
-    let expected = [
-        "r.gold",
-        "r.gold.w1",
-        "r.slow",
-        "r.slow.w1",
-        "r.free",
-        "r.free.w1",
-        "r.late",
-        "r.late.w1",
-        "r",
-        "r.w1",
-    ];
+    let expected =
+        ["r.gold", "r.gold.w1", "r.slow", "r.slow.w1", "r.free", "r.free.w1", "r.late", "r.late.w1", "r", "r.w1"];
     assert_eq!(names[..10], expected);
     let (mut limiter, mut slots) = (limiter(set, None), LocalSlots::new(16));
     let mut admitted = |plan| {
@@ -113,18 +103,13 @@ fn a_list_of_more_than_ten_thousand_values_is_refused() {
 
 #[test]
 fn a_malformed_list_of_key_values_is_refused() {
-    let one =
-        "rules[0].tiers[0].keys: expected a key with one part beside client_address, whose values these are";
+    let one = "rules[0].tiers[0].keys: expected a key with one part beside client_address, whose values these are";
     for (key, keys, expected) in [
         (json!(["all"]), json!(["a"]), one),
         (json!(["client_address"]), json!(["192.0.2.1"]), one),
         (json!(["host", "method"]), json!(["a"]), one),
         (json!(["host"]), json!([]), "rules[0].tiers[0].keys: expected a list of 1 to 10000 items, found 0"),
-        (
-            json!(["host"]),
-            json!(["a", ""]),
-            "rules[0].tiers[0].keys[1]: expected text of 1 to 1024 bytes, found \"\"",
-        ),
+        (json!(["host"]), json!(["a", ""]), "rules[0].tiers[0].keys[1]: expected text of 1 to 1024 bytes, found \"\""),
         (json!(["host"]), json!([7]), "rules[0].tiers[0].keys[0]: expected text of 1 to 1024 bytes, found 7"),
     ] {
         let errors = ErrorCollector::default();

@@ -31,12 +31,7 @@ fn reply_with(report: &Report, (charged, wait_ms, left): (u64, u64, u32)) -> Vec
 }
 
 /// Asks and acquires; returns the report, and the decision with the answer.
-fn acquires(
-    limiter: &mut Limiter,
-    slots: &mut dyn Slots,
-    answer: (u64, u64, u32),
-    now: Time,
-) -> (Report, Decision) {
+fn acquires(limiter: &mut Limiter, slots: &mut dyn Slots, answer: (u64, u64, u32), now: Time) -> (Report, Decision) {
     let (report, acquire) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
     assert!(limiter.acquired(acquire, &reply_with(&report, answer), slots, now).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
@@ -98,8 +93,7 @@ impl Request for Two {
 
 #[test]
 fn a_peek_acquires_no_turn_and_states_the_next() {
-    for (wait_ms, left, hold_ms, remaining) in [(0, 4, Some(0), 3), (150, 2, Some(150), 1), (350, 0, None, 0)]
-    {
+    for (wait_ms, left, hold_ms, remaining) in [(0, 4, Some(0), 3), (150, 2, Some(150), 1), (350, 0, None, 0)] {
         let (mut limiter, mut slots) = with(&json!({}));
         limiter.current.only_asks = true;
         let (report, decision) = acquires(&mut limiter, &mut slots, (0, wait_ms, left), T0);

@@ -66,15 +66,7 @@ fn bans_and_grants_apply_at_once_at_other_workers() {
             let bans = vec![Ban { rule: 0, value: value(), for_ms: 60_000 }];
             let (grants, rules) = (vec![Allowance::Warm; report.keys.len()], vec!["r".into()]);
             let sequence = report.sequence;
-            let reply = Reply {
-                sequence,
-                pops: 1_000,
-                settled: Settled::All,
-                grants,
-                rules,
-                bans,
-                ..Reply::default()
-            };
+            let reply = Reply { sequence, pops: 1_000, settled: Settled::All, grants, rules, bans, ..Reply::default() };
             one.apply(sequence, &reply.encode(), &mut slots, T0 + MS).unwrap();
         } else {
             answer(one, &mut slots, &report, 1_000, grant(0, 1, -50_000), T0 + MS);

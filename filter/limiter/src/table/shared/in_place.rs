@@ -16,12 +16,7 @@ const SHARE: usize = 2;
 impl SlotsHandle {
     /// Changes entries of these slots: all of `changes`. False if not all were changed.
     #[inline]
-    pub(super) fn change(
-        &mut self,
-        indices: &[u32],
-        changes: &mut [EntryChange],
-        evaluate: ChangeFn<'_>,
-    ) -> bool {
+    pub(super) fn change(&mut self, indices: &[u32], changes: &mut [EntryChange], evaluate: ChangeFn<'_>) -> bool {
         match *indices {
             [a] => self.change_all([a], changes, evaluate),
             _ => self.change_several(indices, changes, evaluate),
@@ -29,12 +24,7 @@ impl SlotsHandle {
     }
 
     #[inline(never)]
-    fn change_several(
-        &mut self,
-        indices: &[u32],
-        changes: &mut [EntryChange],
-        evaluate: ChangeFn<'_>,
-    ) -> bool {
+    fn change_several(&mut self, indices: &[u32], changes: &mut [EntryChange], evaluate: ChangeFn<'_>) -> bool {
         let has_twin = |(i, index)| indices.iter().skip(i + 1).any(|other| other == index);
         match *indices {
             _ if indices.iter().enumerate().any(has_twin) => false,
@@ -68,8 +58,7 @@ impl SlotsHandle {
             if !read_entries(buffers, changes) || !evaluate(changes) {
                 return false;
             }
-            let held =
-                heads.iter().zip(seen).take_while(|(head, seen)| head.replace(*seen, seen.begun())).count();
+            let held = heads.iter().zip(seen).take_while(|(head, seen)| head.replace(*seen, seen.begun())).count();
             let are_all_held = held == N;
             if are_all_held {
                 // A thread that reads a word of the new contents also sees that the slot is held.

@@ -100,9 +100,8 @@ impl SharedSlots {
 
     /// Makes a buffer that no slot refers to a spare one.
     fn put_back(&self, number: u32) {
-        let put = |place: &AtomicU32| {
-            place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok()
-        };
+        let put =
+            |place: &AtomicU32| place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok();
         // There is a place for each buffer that was taken, but one may be emptied behind the walk while
         // another is filled before it.
         while !self.spare.iter().any(put) {
@@ -204,12 +203,7 @@ impl Slots for SlotsHandle {
         true
     }
 
-    fn change_in_place(
-        &mut self,
-        indices: &[u32],
-        changes: &mut [EntryChange],
-        evaluate: ChangeFn<'_>,
-    ) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], evaluate: ChangeFn<'_>) -> bool {
         self.release();
         self.change(indices, changes, evaluate)
     }

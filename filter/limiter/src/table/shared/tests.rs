@@ -230,9 +230,7 @@ fn a_watched_entry_is_changed_without_its_neighbours() {
         handle.write(0, &mut slot, version).unwrap();
         let later = NOW + (1 << 30);
         for key in 0..keys {
-            let Some(Entry::Watched(mut expected)) = slot.get(tag(100 + key)) else {
-                panic!("it is watched")
-            };
+            let Some(Entry::Watched(mut expected)) = slot.get(tag(100 + key)) else { panic!("it is watched") };
             expected.bucket = Bucket::full_at(later);
             expected.count_admitted(7, later);
             slot.put(tag(100 + key), &Entry::Watched(expected), NOW).unwrap();
@@ -311,8 +309,7 @@ fn threads_lose_no_change() {
                 let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(slots)), Slot::empty());
                 begin.wait();
                 // One key of its own, and one that all have.
-                let in_place =
-                    (0..CHANGES).filter(|_| increment_or_copy(&mut handle, &mut slot, &[own, 8])).count();
+                let in_place = (0..CHANGES).filter(|_| increment_or_copy(&mut handle, &mut slot, &[own, 8])).count();
                 in_place as u64
             }
         };

@@ -126,8 +126,7 @@ impl Slot {
         let base = self.base();
         // A group's first merge frees nothing: that debt becomes the shared one.
         for _ in 0..=GROUPS {
-            let of_keys =
-                (0..self.debts()).map(|i| (i, self.debt_at(i))).filter(|(_, debt)| !debt.is_shared());
+            let of_keys = (0..self.debts()).map(|i| (i, self.debt_at(i))).filter(|(_, debt)| !debt.is_shared());
             let mut sizes = [0_u8; GROUPS];
             for (_, debt) in of_keys.clone() {
                 if let Some(size) = sizes.get_mut(debt.group()) {
@@ -198,10 +197,7 @@ mod tests {
         assert_eq!(slot.owed(newcomer).shared, Bucket::FULL);
         slot.keep_debt(tag(1, 101), T0 + 50 * SECOND_NS, T0 + SECOND_NS + SECOND_NS / 2);
         let shared = slot.owed(newcomer).shared.refilled();
-        assert!(
-            (T0 + 3 * SECOND_NS..T0 + 4 * SECOND_NS).contains(&shared),
-            "the two least, and the third is not"
-        );
+        assert!((T0 + 3 * SECOND_NS..T0 + 4 * SECOND_NS).contains(&shared), "the two least, and the third is not");
         assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL, "another rule's newcomer");
         assert_eq!(slot.debts_at(T0 + 3 * SECOND_NS + SECOND_NS / 2), DEBTS_MAX - 1);
     }

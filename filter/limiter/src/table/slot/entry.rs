@@ -278,9 +278,7 @@ impl Watched {
 
     fn grant_at(&self, now: Time) -> Option<(AdmitRatio, u32, u32)> {
         match self.kind {
-            SharingState::Bounded(Bounded { hold: Hold::Grant { ratio, burst, divisor }, .. })
-                if now < self.until =>
-            {
+            SharingState::Bounded(Bounded { hold: Hold::Grant { ratio, burst, divisor }, .. }) if now < self.until => {
                 Some((ratio, burst, divisor))
             }
             _ => None,
@@ -406,10 +404,8 @@ impl Entry {
         match self {
             Self::Cold(cold) => cold.bucket.is_full(now),
             Self::Watched(w) => {
-                let is_reported =
-                    w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
-                let is_exhausted =
-                    matches!(w.kind, SharingState::Strict(Strict { is_barred: true, left: 0, .. }));
+                let is_reported = w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
+                let is_exhausted = matches!(w.kind, SharingState::Strict(Strict { is_barred: true, left: 0, .. }));
                 w.bucket.is_full(now) && (w.until <= now || is_exhausted) && is_reported
             }
         }

@@ -252,8 +252,7 @@ impl Slot {
 
     /// Units of entries that must stay, overflow cells excepted.
     fn kept_units(&self, now: Time) -> usize {
-        let kept =
-            self.entries().filter(|(tag, entry)| !tag.is_overflow() && may_go(*tag, entry, now).is_none());
+        let kept = self.entries().filter(|(tag, entry)| !tag.is_overflow() && may_go(*tag, entry, now).is_none());
         kept.map(|(_, entry)| units_of(&entry)).sum()
     }
 

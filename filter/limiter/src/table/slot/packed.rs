@@ -73,11 +73,9 @@ impl Watched {
     /// Encodes the entry.
     pub(crate) fn to_words(self) -> [u64; WATCHED_WORDS] {
         let (moment, count, ratio, divisor) = match self.kind {
-            SharingState::Bounded(Bounded {
-                asked,
-                unconfirmed_since,
-                hold: Hold::Grant { ratio, divisor, .. },
-            }) => (unconfirmed_since, asked, ratio.bits(), divisor),
+            SharingState::Bounded(Bounded { asked, unconfirmed_since, hold: Hold::Grant { ratio, divisor, .. } }) => {
+                (unconfirmed_since, asked, ratio.bits(), divisor)
+            }
             SharingState::Bounded(Bounded { asked, unconfirmed_since, hold: Hold::Share { pops, .. } }) => {
                 (unconfirmed_since, asked, SHARE, pops)
             }

@@ -29,11 +29,7 @@ fn field_holds(condition: &Value, field: &str, value: &Value, has: &BTreeMap<Str
             let mut overrides = overrides.split(['\n', ',']).filter(|method| !method.is_empty());
             let is_one = |method: &str| list().any(|one| one.as_str().unwrap().eq_ignore_ascii_case(method));
             let may_override = condition.get("method_override").is_some();
-            if may_override && overrides.any(|method| Holds::of(is_one(method)) != sent) {
-                Holds::Unsure
-            } else {
-                sent
-            }
+            if may_override && overrides.any(|method| Holds::of(is_one(method)) != sent) { Holds::Unsure } else { sent }
         }
         "method_override" => Holds::Yes,
         "routes" => is_one("route"),
@@ -61,8 +57,7 @@ fn field_holds(condition: &Value, field: &str, value: &Value, has: &BTreeMap<Str
             value_holds(test, text(has, &name).as_deref())
         }),
         "query" => every(&|test| {
-            let query =
-                target.as_deref().and_then(|path| path.split_once('?')).map_or("", |(_, query)| query);
+            let query = target.as_deref().and_then(|path| path.split_once('?')).map_or("", |(_, query)| query);
             values_hold(test, query.split('&').filter_map(|pair| pair.split_once('=')))
         }),
         "addresses" => Holds::of(text(has, "address").is_some_and(|address| {
@@ -129,15 +124,13 @@ fn folded_by(path: &str, [case, slashes, parameters]: [bool; 3]) -> String {
 /// The result for a header: for each line and for all as one text, or for the values that commas separate.
 fn header_holds(test: &Value, lines: Option<&str>) -> Holds {
     let Some(lines) = lines else { return value_holds(test, None) };
-    let values =
-        |text: &str| values_hold(test, text.split(',').map(|value| (test["name"].as_str().unwrap(), value)));
+    let values = |text: &str| values_hold(test, text.split(',').map(|value| (test["name"].as_str().unwrap(), value)));
     let joined = lines.replace('\n', ",");
     if test.get("duplicates").is_some() {
         return values(&joined);
     }
     let first = value_holds(test, Some(&joined));
-    let is_alike =
-        !lines.contains('\n') || lines.split('\n').all(|line| value_holds(test, Some(line)) == first);
+    let is_alike = !lines.contains('\n') || lines.split('\n').all(|line| value_holds(test, Some(line)) == first);
     if is_alike { first } else { Holds::Unsure }
 }
 
@@ -149,9 +142,7 @@ fn values_hold<'a>(test: &Value, pairs: impl Iterator<Item = (&'a str, &'a str)>
         (None, _) | (_, None) => value_holds(test, None),
         (_, Some(last)) if test["duplicates"] == "last" => *last,
         (Some(first), _) if test["duplicates"] == "first" => *first,
-        _ if results.len() > 1 && (test["duplicates"] == "limit" || test.get("regex").is_some()) => {
-            Holds::Unsure
-        }
+        _ if results.len() > 1 && (test["duplicates"] == "limit" || test.get("regex").is_some()) => Holds::Unsure,
         (Some(first), _) => {
             if results.iter().all(|result| result == first) {
                 *first
@@ -191,8 +182,7 @@ fn path_test() -> impl Strategy<Value = Value> {
     let kinds = select(vec!["exact", "prefix", "glob"]);
     (kinds, "/[abA/]{0,4}", "(\\*{1,2}[ab/]{0,2}){0,2}", [choice(), choice(), choice()]).prop_map(
         |(kind, head, tail, choices)| {
-            let mut test =
-                json!({kind: if kind == "glob" { head + &tail } else { head }, "encoding": "exact"});
+            let mut test = json!({kind: if kind == "glob" { head + &tail } else { head }, "encoding": "exact"});
             for (name, choice) in ["case", "slashes", "parameters"].into_iter().zip(choices) {
                 test.as_object_mut().unwrap().extend(choice.map(|choice| (name.into(), json!(choice))));
             }

@@ -8,8 +8,7 @@ const DEAR: &str = "(a?b?c?d?e?f?g?h?i?j?){6}z$";
 
 /// A rule whose condition is this, with as many tiers.
 fn rule(condition: &Value, tiers: usize) -> Value {
-    let tier =
-        |i| json!({"name": format!("t{i}"), "when": {"addresses": [format!("192.0.2.{i}")]}, "times": 2});
+    let tier = |i| json!({"name": format!("t{i}"), "when": {"addresses": [format!("192.0.2.{i}")]}, "times": 2});
     let mut rule = json!({"name": "a", "match": condition, "key": ["client_address"], "rate": "1/s"});
     if tiers > 0 {
         rule["tiers"] = (0..tiers).map(tier).collect();
@@ -37,8 +36,7 @@ fn the_dearest_request_costs_a_bounded_amount_of_work() {
     let count = PROGRAMS_BYTES_MAX / bytes;
     let dear: Vec<_> = (0..count).map(|_| test(DEAR)).collect();
     let document = json!({"rules": [rule(&json!({}), 0)], "deny": dear});
-    for (value_bytes, is_decided) in [(REGEX_VALUE_BYTES_MAX, false), (SEARCH_WORK_MAX / bytes / count, true)]
-    {
+    for (value_bytes, is_decided) in [(REGEX_VALUE_BYTES_MAX, false), (SEARCH_WORK_MAX / bytes / count, true)] {
         let (listed, _, work) = searched(&document, &"a".repeat(value_bytes));
         assert_eq!(listed, if is_decided { Listed::No } else { Listed::Blocked }, "{value_bytes}");
         assert!(work <= SEARCH_WORK_MAX && work + REGEX_VALUE_BYTES_MAX * bytes > SEARCH_WORK_MAX, "{work}");

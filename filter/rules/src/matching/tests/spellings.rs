@@ -88,8 +88,7 @@ fn a_path_with_dot_segments_is_undecided() {
 fn an_ambiguous_host_is_refused_and_counted() {
     let condition = json!({"hosts": ["evil.example.com"]});
     let many: Vec<_> = (0..20).map(|i| json!({"hosts": [format!("h{i}.example.com")]})).collect();
-    for host in ["evil.example.com..", "user@evil.example.com", "evil.example.com:1:2", "evil.example.com,a"]
-    {
+    for host in ["evil.example.com..", "user@evil.example.com", "evil.example.com:1:2", "evil.example.com,a"] {
         let sample = Sample::of(&[("host", host)]);
         assert_eq!(listed("deny", &condition, &sample), Listed::Blocked, "{host}");
         assert_eq!(listed("allow", &condition, &sample), Listed::No, "{host}");
@@ -227,8 +226,7 @@ fn each_line_of_a_header_is_tested_even_if_joined() {
         // A list has commas of its own.
         ("accept", "equals", json!("*/*"), "application/json,*/*", no),
     ] {
-        let (sample, condition) =
-            (Sample::of(&[(name, lines)]), json!({"headers": [{"name": name, test: value}]}));
+        let (sample, condition) = (Sample::of(&[(name, lines)]), json!({"headers": [{"name": name, test: value}]}));
         let (indexed, plain) = met(&rules(&vec![condition.clone(); 9]), &mut sample.clone());
         assert_eq!(indexed, plain, "{condition} {lines:?}");
         let found = (listed("deny", &condition, &sample), listed("allow", &condition, &sample));

@@ -58,13 +58,11 @@ fn a_rule_counts_an_undecided_request() {
 /// The names of the rules that limit the request.
 fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
     let rule = json!({"name": "a", "key": ["client_address"], "rate": "10/s", "tiers": tiers});
-    let (rules, mut values, mut room) =
-        (listing(&json!({"rules": [rule]})), Values::default(), Bits::default());
+    let (rules, mut values, mut room) = (listing(&json!({"rules": [rule]})), Values::default(), Bits::default());
     let (mut sample, mut out) = (sample.clone(), vec![]);
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
     let met = rules.find_matches(&mut request, &mut room, &mut out);
-    let limiting =
-        met.iter().map(|i| &rules.rules()[usize::from(*i)]).filter(|rule| !rule.variant.is_unlimited());
+    let limiting = met.iter().map(|i| &rules.rules()[usize::from(*i)]).filter(|rule| !rule.variant.is_unlimited());
     limiting.map(|rule| rule.name.clone()).collect()
 }
 
@@ -81,16 +79,8 @@ fn an_undecided_request_gets_its_lowest_possible_tier() {
             (json!([{"name": "t", "when": unsure, "rate": "5/s"}]), "a.t", "a.t"),
             (json!([{"name": "t", "when": unsure, "rate": "10/s", "burst": 5}]), "a.t", "a.t"),
             // The first tier is undecided. If it does not hold, the second does, or none.
-            (
-                json!([{"name": "t", "when": unsure, "times": 2}, {"name": "u", "when": sure, "times": 9}]),
-                "a.t",
-                "a",
-            ),
-            (
-                json!([{"name": "t", "when": unsure, "times": 9}, {"name": "u", "when": sure, "times": 2}]),
-                "a.u",
-                "a",
-            ),
+            (json!([{"name": "t", "when": unsure, "times": 2}, {"name": "u", "when": sure, "times": 9}]), "a.t", "a"),
+            (json!([{"name": "t", "when": unsure, "times": 9}, {"name": "u", "when": sure, "times": 2}]), "a.u", "a"),
             (
                 json!([{"name": "t", "when": sure, "unlimited": true}, {"name": "u", "when": unsure, "rate": "1/s"}]),
                 "",

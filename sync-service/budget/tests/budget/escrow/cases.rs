@@ -27,10 +27,7 @@ fn leased_tokens_do_not_refill() {
     store.claim(0, claim(1, 0, 10));
     store.claim(SECOND_US, claim(2, 0, 10));
     // When the first lease ends, 10 of 20 tokens are missing. Until the second ends, only 10 may refill.
-    let ends = [
-        (HELD_US + SECOND_US - 1, 10, 10 * token_ns + 1_000),
-        (HELD_US + 3 * SECOND_US / 2, 0, 5 * token_ns),
-    ];
+    let ends = [(HELD_US + SECOND_US - 1, 10, 10 * token_ns + 1_000), (HELD_US + 3 * SECOND_US / 2, 0, 5 * token_ns)];
     for (at_us, outstanding, deficit_ns) in ends {
         let acquired = store.acquire(at_us, "b", &[]);
         assert_eq!((acquired.outstanding, acquired.deficit_ns), (outstanding, deficit_ns), "at {at_us}");
@@ -73,10 +70,7 @@ fn a_clock_step_back_gives_nothing_and_prolongs_no_lease() {
     let mut store = five_a_minute();
     store.claim(3_600 * SECOND_US, claim(1, 0, 5));
     store.claim(3_600 * SECOND_US, claim(1, 5, 1));
-    assert_eq!(
-        [(0, 2), (MINUTE_US - 1, 3), (MINUTE_US, 4)].map(|(us, n)| store.given(us, claim(n, 0, 5))),
-        [0, 0, 5]
-    );
+    assert_eq!([(0, 2), (MINUTE_US - 1, 3), (MINUTE_US, 4)].map(|(us, n)| store.given(us, claim(n, 0, 5))), [0, 0, 5]);
 }
 
 #[test]
@@ -141,11 +135,9 @@ fn a_logged_token_counts_from_its_latest_possible_use() {
 fn a_log_returns_the_time_of_its_first_free_token() {
     let mut store = five_a_minute();
     let unspent_ms = (MINUTE_US + HELD_US).div_ceil(1_000);
-    for (at_us, claim, wait_ms) in [
-        (0, claim(1, 0, 9), unspent_ms),
-        (SECOND_US, claim(1, 5, 1), 60_000),
-        (31 * SECOND_US, claim(2, 0, 1), 30_000),
-    ] {
+    for (at_us, claim, wait_ms) in
+        [(0, claim(1, 0, 9), unspent_ms), (SECOND_US, claim(1, 5, 1), 60_000), (31 * SECOND_US, claim(2, 0, 1), 30_000)]
+    {
         assert_eq!(store.claim(at_us, claim).wait_ms, wait_ms, "at {at_us}");
     }
 }
@@ -200,12 +192,8 @@ fn ten(refill_policy: RefillPolicy) -> Store {
     Store::new(refill_policy, quota(1, Period::Second, 10))
 }
 
-const REFUNDED: [RefillPolicy; 4] = [
-    RefillPolicy::Continuous,
-    RefillPolicy::Window(MINUTE),
-    RefillPolicy::Sliding(MINUTE),
-    RefillPolicy::Log(5),
-];
+const REFUNDED: [RefillPolicy; 4] =
+    [RefillPolicy::Continuous, RefillPolicy::Window(MINUTE), RefillPolicy::Sliding(MINUTE), RefillPolicy::Log(5)];
 
 /// Time and tokens of a take; none if it gets them, else the wait in milliseconds.
 type Take = (u64, u32, Option<u64>);
@@ -216,13 +204,7 @@ fn a_take_gets_all_or_nothing_from_then_on() {
     let cases: [(RefillPolicy, &[Take]); 4] = [
         (
             RefillPolicy::Continuous,
-            &[
-                (0, 7, None),
-                (0, 4, Some(1_000)),
-                (0, 3, None),
-                (token / 2, 1, Some(500)),
-                (2 * token, 2, None),
-            ],
+            &[(0, 7, None), (0, 4, Some(1_000)), (0, 3, None), (token / 2, 1, Some(500)), (2 * token, 2, None)],
         ),
         (
             RefillPolicy::Window(MINUTE),
@@ -244,11 +226,7 @@ fn a_take_gets_all_or_nothing_from_then_on() {
             let lease = store.claim(at_us, Claim::take(tokens));
             let charged = if wait_ms.is_none() { tokens.into() } else { 0 };
             let expected = (charged, wait_ms.unwrap_or(0), 0);
-            assert_eq!(
-                (lease.charged, lease.wait_ms, lease.lease_ms),
-                expected,
-                "{refill_policy:?} at {at_us}"
-            );
+            assert_eq!((lease.charged, lease.wait_ms, lease.lease_ms), expected, "{refill_policy:?} at {at_us}");
         }
     }
 }
@@ -290,11 +268,7 @@ fn charges_may_exceed_the_level_and_refunds_never_the_charges() {
         (RefillPolicy::InFlight(60), ClaimKind::Refund),
         (RefillPolicy::InFlight(60), ClaimKind::Charge),
     ] {
-        assert_eq!(
-            ten(refill_policy).claim(0, Claim::at_once(kind, 1)),
-            NO_LEASE,
-            "{refill_policy:?} {kind:?}"
-        );
+        assert_eq!(ten(refill_policy).claim(0, Claim::at_once(kind, 1)), NO_LEASE, "{refill_policy:?} {kind:?}");
     }
     let mut queue = ten(RefillPolicy::Queue);
     assert_eq!(queue.claim(0, Claim::at_once(ClaimKind::Charge, 15)).charged, 15);

@@ -107,9 +107,7 @@ impl Truth {
         self.total += tokens;
         self.all.extend((tokens > 0).then_some((now_us, tokens)));
         let (count, quota) = (u64::from(store.quota.burst()), store.quota);
-        let since = |us: u64| {
-            self.all.iter().filter(|(at_us, _)| *at_us >= us).map(|(_, tokens)| tokens).sum::<u64>()
-        };
+        let since = |us: u64| self.all.iter().filter(|(at_us, _)| *at_us >= us).map(|(_, tokens)| tokens).sum::<u64>();
         match store.refill_policy {
             RefillPolicy::Log(length_s) => {
                 let counted = since((now_us + 1).saturating_sub(u64::from(length_s) * SECOND_US));
@@ -126,23 +124,16 @@ impl Truth {
                 if is_clock_right {
                     assert!(today <= count, "{today} of {count}");
                     let fading = u128::from(before) * u128::from(DAY_US - elapsed);
-                    let fits = fading + u128::from(today) * u128::from(DAY_US)
-                        <= u128::from(count) * u128::from(DAY_US);
-                    assert!(
-                        fits || !matches!(store.refill_policy, RefillPolicy::Sliding(_)),
-                        "{before}, {today}"
-                    );
+                    let fits =
+                        fading + u128::from(today) * u128::from(DAY_US) <= u128::from(count) * u128::from(DAY_US);
+                    assert!(fits || !matches!(store.refill_policy, RefillPolicy::Sliding(_)), "{before}, {today}");
                 }
             }
             _ => {
                 let refilled_ns = (now_us - self.at_us) * 1_000;
                 self.debt_ns = self.debt_ns.saturating_sub(refilled_ns) + tokens * quota.token_ns();
                 self.at_us = now_us;
-                assert!(
-                    self.debt_ns <= quota.fill_ns(),
-                    "a debt of {} ns, where {count} are allowed",
-                    self.debt_ns
-                );
+                assert!(self.debt_ns <= quota.fill_ns(), "a debt of {} ns, where {count} are allowed", self.debt_ns);
             }
         }
     }

@@ -54,17 +54,13 @@ fn no_lease_outlasts_its_window() {
         let lease = store.claim(DAY_US - before, claim(1, 0, 1));
         let lease_us = u64::from(lease.lease_ms) * 1_000;
         assert_eq!(lease.charged, 1);
-        assert!(
-            lease_us * 65 / 64 <= before && lease_us + 1_000 > before * 64 / 65,
-            "{lease_us} of {before}"
-        );
+        assert!(lease_us * 65 / 64 <= before && lease_us + 1_000 > before * 64 / 65, "{lease_us} of {before}");
         assert_eq!([DAY_US - 1, DAY_US].map(|us| store.acquire(us, "a", &[]).outstanding), [1, 0]);
     }
     for refill_policy in [RefillPolicy::Window(MINUTE), RefillPolicy::Sliding(MINUTE)] {
         let mut store = minutely(refill_policy);
         // The last of these leases would be too short to be of use.
-        for (at_us, given, wait_ms) in
-            [(0, 1, 0), (MINUTE_US - 1_015, 0, 2), (MINUTE_US - 1, 0, 1), (MINUTE_US, 1, 0)]
+        for (at_us, given, wait_ms) in [(0, 1, 0), (MINUTE_US - 1_015, 0, 2), (MINUTE_US - 1, 0, 1), (MINUTE_US, 1, 0)]
         {
             let lease = store.claim(at_us, claim(at_us, 0, 1));
             assert_eq!((lease.charged, lease.wait_ms), (given, wait_ms), "{refill_policy:?} at {at_us}");
@@ -125,8 +121,7 @@ fn a_sliding_window_counts_the_fading_part_of_the_previous_one() {
     let first = store.claim(MINUTE_US / 2, claim(1, 0, 30));
     // The next one fits once a twentieth of the next window is over.
     assert_eq!((first.charged, first.left, first.wait_ms), (20, 0, 33_000));
-    for (at_us, given) in
-        [(MINUTE_US / 20 - 4_001, 0), (MINUTE_US / 20, 1), (MINUTE_US / 2, 9), (MINUTE_US - 4_000, 9)]
+    for (at_us, given) in [(MINUTE_US / 20 - 4_001, 0), (MINUTE_US / 20, 1), (MINUTE_US / 2, 9), (MINUTE_US - 4_000, 9)]
     {
         let acquired = store.acquire(MINUTE_US + at_us, "a", &[claim(at_us, 0, 30)]);
         assert_eq!((acquired.given, acquired.leases[0].left), (given, 0), "{at_us}");
@@ -169,8 +164,7 @@ fn a_jump_of_the_stores_clock_gives_no_second_count() {
 // I8
 #[test]
 fn a_step_over_many_windows_prolongs_one_and_begins_none_early() {
-    for (refill_policy, given, half) in
-        [(RefillPolicy::Window(MINUTE), 20, 0), (RefillPolicy::Sliding(MINUTE), 0, 10)]
+    for (refill_policy, given, half) in [(RefillPolicy::Window(MINUTE), 20, 0), (RefillPolicy::Sliding(MINUTE), 0, 10)]
     {
         let mut store = minutely(refill_policy);
         let begin = 100 * MINUTE_US;

@@ -60,8 +60,7 @@ fn unimportant_keys_do_not_crowd_out_an_important_one() {
     assert_eq!(region.hot.dropped(), expected);
     // They are pushed to a POP first.
     let first = pushed(&mut region, BEGIN, "pop", 1);
-    let in_debt =
-        |pushed: &&PushedGrant| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
+    let in_debt = |pushed: &&PushedGrant| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
     assert_eq!(first.iter().filter(in_debt).count() as u64, heavy);
 }
 
@@ -97,12 +96,8 @@ fn pushes_to_a_pop_stay_within_the_stated_bytes() {
     // At first it is sent a second's worth at once.
     assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");
     let lease_ms = 2_000;
-    let mut held =
-        (0..HOT_MAX).filter(|n| n.is_multiple_of(16)).map(|n| &pushed_at[&(n as u64).to_be_bytes()[..]]);
-    assert!(
-        held.all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)),
-        "one that is in debt lapses"
-    );
+    let mut held = (0..HOT_MAX).filter(|n| n.is_multiple_of(16)).map(|n| &pushed_at[&(n as u64).to_be_bytes()[..]]);
+    assert!(held.all(|at| at.windows(2).all(|pair| pair[1] - pair[0] <= lease_ms)), "one that is in debt lapses");
     // If not many more than fit at once, all get their turn, and none lapses.
     let (bytes, pushed_at) = pushes_of(&vec![account(10, 0); 1_500], seconds, 8);
     assert!(bytes <= PUSH_BYTES_PER_S * (seconds + 1) / seconds, "{bytes} bytes a second");

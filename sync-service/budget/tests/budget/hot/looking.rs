@@ -8,8 +8,7 @@ use super::*;
 fn a_hot_key_is_listed_with_the_quota_of_local_reports() {
     let (mut asked, mut others) = (region(), region());
     let now = at(BEGIN);
-    let raised =
-        PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..reported(1) };
+    let raised = PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..reported(1) };
     others.grant(now, &[entry(1)], &[asked_account(10, 0, 1_000)]);
     assert_eq!(others.hot.to_list(now), [], "its POPs are not asked for it");
     asked.grant(now, std::slice::from_ref(&raised), &[asked_account(10, 0, 1_000)]);

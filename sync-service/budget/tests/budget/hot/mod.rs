@@ -70,8 +70,7 @@ impl Region {
     }
 
     fn pushes(&mut self, now: Time, report: &Report) -> (Vec<String>, Vec<PushedGrant>) {
-        let id =
-            |key: &Key| BudgetId::new(report.rules[usize::from(key.rule)].name.clone(), key.value.clone());
+        let id = |key: &Key| BudgetId::new(report.rules[usize::from(key.rule)].name.clone(), key.value.clone());
         let asked: Vec<_> = report.keys.iter().map(id).collect();
         self.hot.pushes(now, report, false, asked.iter(), |_| false)
     }
@@ -104,12 +103,8 @@ fn listed(value: u64) -> HotKey {
 /// A report that asks about these keys, of the rules `q` (0) and `r` (1).
 fn asking(keys: &[(u16, u64)]) -> Report {
     let rule = |name: &str| BudgetRule { name: name.into(), quota: quota(), sharing: Sharing::of(quota()) };
-    let key = |&(rule, value): &(u16, u64)| Key {
-        rule,
-        value: value.to_be_bytes().to_vec(),
-        epoch: 1,
-        ..Key::default()
-    };
+    let key =
+        |&(rule, value): &(u16, u64)| Key { rule, value: value.to_be_bytes().to_vec(), epoch: 1, ..Key::default() };
     let (rules, keys) = (vec![rule("q"), rule("r")], keys.iter().map(key).collect());
     Report { rules, keys, ..report("pop", 1) }
 }
@@ -167,8 +162,7 @@ fn new_rules_and_changed_quotas_are_pushed_at_once() {
     let newer = Report { running: RunningRules { version: 2, refused: 0 }, ..report("pop", 1) };
     assert_eq!(region.pushes(at(BEGIN + 250), &newer).1.len(), 1);
     assert_eq!(region.pushes(at(BEGIN + 500), &newer).1.len(), 0);
-    let raised =
-        PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
+    let raised = PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
     region.grant(at(BEGIN + 500), std::slice::from_ref(&raised), &[account(100, 4)]);
     let pushed = region.pushes(at(BEGIN + 750), &newer).1;
     assert_eq!(pushed.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);

@@ -97,9 +97,7 @@ pub(crate) fn in_any_window(rule: &Rule) -> Option<String> {
     let (most, length) = match (rule.sharing.refill_policy, &rule.algorithm) {
         // At the end of one window and the beginning of the next. A sliding window forgets the previous one
         // while the current one passes.
-        (RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar), _) => {
-            (2 * limit, window(calendar))
-        }
+        (RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar), _) => (2 * limit, window(calendar)),
         (RefillPolicy::Continuous, Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window)) => {
             (2 * limit, span(window.length_ns()))
         }
@@ -125,9 +123,7 @@ fn turns(rule: &Rule, go_on: &str) -> String {
         0 => format!("{go_on}; none waits, the rest is limited at once"),
         queue => {
             let longest = span(rule.quota.token_ns().saturating_mul(queue.into()));
-            format!(
-                "{go_on}: {queue} wait for their turn, the last for {longest}, the rest is limited at once"
-            )
+            format!("{go_on}: {queue} wait for their turn, the last for {longest}, the rest is limited at once")
         }
     }
 }
@@ -170,9 +166,7 @@ pub(crate) fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
                 let statuses = named(statuses.iter().map(ToString::to_string), "or");
                 format!("one token if its status is {statuses}, else nothing")
             }
-            After::Header { name, default, max } => {
-                response_cost(&format!("its header {name}"), *default, *max, rule)
-            }
+            After::Header { name, default, max } => response_cost(&format!("its header {name}"), *default, *max, rule),
             After::Metadata { path, default, max } => {
                 response_cost(&format!("the metadata {}", path.join(".")), *default, *max, rule)
             }
@@ -224,8 +218,7 @@ pub(crate) fn span(ns: u64) -> String {
         None if ns.is_multiple_of(SECOND_NS) => format!("{seconds} seconds"),
         None => {
             let micros = ns.div_ceil(1_000);
-            format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).trim_end_matches('0').to_owned()
-                + " s"
+            format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).trim_end_matches('0').to_owned() + " s"
         }
     }
 }

@@ -71,8 +71,7 @@ fn path(path: &PathMatch) -> String {
         let names = named(names.map(|(name, _)| name.to_owned()), "and");
         (!names.is_empty()).then(|| format!("{words} {names}"))
     };
-    let spellings =
-        [spelled("whatever its", path.ignores()), spelled("to the letter in", path.distinguishes())];
+    let spellings = [spelled("whatever its", path.ignores()), spelled("to the letter in", path.distinguishes())];
     let spellings: Vec<_> = spellings.into_iter().flatten().collect();
     let spellings = if spellings.is_empty() { String::new() } else { format!(" ({})", spellings.join(", ")) };
     format!("{kind} {}{spellings}", path.written().text())

@@ -26,27 +26,18 @@ fn every_algorithm_has_its_words() {
             "rate: 20/h, algorithm: fixed_window",
             "20 in each window of an hour; each key's windows begin at a time of their own",
         ),
-        (
-            "rate: 20/2h, algorithm: sliding_window",
-            "20 in any 2 hours, estimated from the counts of two windows",
-        ),
+        ("rate: 20/2h, algorithm: sliding_window", "20 in any 2 hours, estimated from the counts of two windows"),
         ("rate: 5/m, algorithm: sliding_log", "5 in any minute, to the letter"),
         (
             "rate: 10/s, algorithm: leaky_bucket, queue: 25",
             "10/s, one after the other: 25 wait for their turn, the last for 2.5 s, the rest is limited at once",
         ),
-        (
-            "rate: 10/s, algorithm: leaky_bucket",
-            "10/s, one after the other; none waits, the rest is limited at once",
-        ),
+        ("rate: 10/s, algorithm: leaky_bucket", "10/s, one after the other; none waits, the rest is limited at once"),
         (
             "limit: 7, algorithm: concurrency, expires_after_s: 90",
             "7 in flight at once; after 90 seconds a request counts no more",
         ),
-        (
-            "rate: 9/month, algorithm: quota",
-            "9 in each month of the calendar (UTC), counted for the whole fleet",
-        ),
+        ("rate: 9/month, algorithm: quota", "9 in each month of the calendar (UTC), counted for the whole fleet"),
     ] {
         let found = sentences_of(&format!("{{name: a, key: [host], {fields}}}"));
         assert_eq!(found[0], format!("a: counts every request by host; allows each {words}."));
@@ -58,10 +49,7 @@ fn every_algorithm_has_its_words() {
         sentences_of(&format!("{{name: a, key: [host], {queue}}}"))[0],
         format!("a: counts every request by host; allows each {of_fleet}.")
     );
-    assert_sentences(
-        "{name: a, key: [host], rate: 1/s, algorithm: fixed_window}",
-        &["Each POP counts for itself."],
-    );
+    assert_sentences("{name: a, key: [host], rate: 1/s, algorithm: fixed_window}", &["Each POP counts for itself."]);
 }
 
 #[test]
@@ -74,18 +62,13 @@ fn the_limit_of_any_window_is_shown_once() {
         ("rate: 20/h, algorithm: fixed_window, strict: true", Some("In any hour up to 40 requests.")),
         ("rate: 20/h, algorithm: sliding_window", Some("At each POP, in any hour up to 40 requests.")),
         ("rate: 9/month, algorithm: quota", Some("In any month up to 18 requests.")),
-        (
-            "rate: 10/s, algorithm: leaky_bucket, queue: 5",
-            Some("At each POP, in any second up to 11 requests."),
-        ),
+        ("rate: 10/s, algorithm: leaky_bucket, queue: 5", Some("At each POP, in any second up to 11 requests.")),
         ("rate: 5/m, algorithm: sliding_log, strict: true", None),
         ("limit: 7, algorithm: concurrency", None),
     ] {
-        let sentences = sentences_of(&format!(
-            "{{name: a, key: [host], {fields}, tiers: [{{name: t, when: {{}}, times: 2}}]}}"
-        ));
-        let found: Vec<_> =
-            sentences.iter().filter(|line| line.contains("n any") && line.contains("up to")).collect();
+        let sentences =
+            sentences_of(&format!("{{name: a, key: [host], {fields}, tiers: [{{name: t, when: {{}}, times: 2}}]}}"));
+        let found: Vec<_> = sentences.iter().filter(|line| line.contains("n any") && line.contains("up to")).collect();
         assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{fields}");
     }
 }
@@ -97,8 +80,7 @@ fn every_cost_has_its_words() {
         ("5", "A request takes 5 tokens.".to_owned()),
         (
             "{header: X-Cost, default: 2, max: 8}",
-            "A request takes as many tokens as its header x-cost states, at most 8, or 2 if it states none."
-                .into(),
+            "A request takes as many tokens as its header x-cost states, at most 8, or 2 if it states none.".into(),
         ),
         (
             "{after: {status: [401, 403]}}",
@@ -130,11 +112,7 @@ fn every_cost_has_its_words() {
     ] {
         assert_sentences(&format!("{{name: a, key: [host], rate: 10/s, cost: {cost}}}"), &[&words]);
     }
-    assert!(
-        !sentences_of("{name: a, key: [host], rate: 10/s, cost: 1}")
-            .iter()
-            .any(|found| found.contains("takes"))
-    );
+    assert!(!sentences_of("{name: a, key: [host], rate: 10/s, cost: 1}").iter().any(|found| found.contains("takes")));
 }
 
 #[test]

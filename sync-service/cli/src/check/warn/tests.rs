@@ -1,8 +1,7 @@
 use crate::document::{Document, Form};
 
 fn warnings(rules: &[&str]) -> Vec<String> {
-    let list: Vec<_> =
-        rules.iter().enumerate().map(|(i, rule)| format!("- {{name: r{i}, {rule}}}")).collect();
+    let list: Vec<_> = rules.iter().enumerate().map(|(i, rule)| format!("- {{name: r{i}, {rule}}}")).collect();
     let document = Document::read(format!("rules:\n{}\n", list.join("\n")).as_bytes(), Form::Yaml).unwrap();
     warnings_of(&document)
 }
@@ -29,19 +28,15 @@ fn values_that_no_request_has_are_warned_of() {
     }
     let found = of_match("{paths: [{exact: /a}, {exact: '/b?c'}]}");
     assert!(found.len() == 1 && found[0].starts_with("rules[0].match.paths[1] (r0): "), "{found:?}");
-    for good in [
-        "{hosts: [a.example, '::1', '*.b.example']}",
-        "{methods: [GET, M-SEARCH]}",
-        "{path: {prefix: /a%20b}}",
-    ] {
+    for good in ["{hosts: [a.example, '::1', '*.b.example']}", "{methods: [GET, M-SEARCH]}", "{path: {prefix: /a%20b}}"]
+    {
         assert_eq!(of_match(good), [""; 0], "{good}");
     }
 }
 
 #[test]
 fn a_path_that_looks_like_a_pattern_is_warned_of() {
-    let wildcard =
-        "rules[0].match.path (r0): \"/api/*\" is compared to the letter: did you mean {glob: /api/*}?";
+    let wildcard = "rules[0].match.path (r0): \"/api/*\" is compared to the letter: did you mean {glob: /api/*}?";
     for matches in ["{path: {exact: '/api/*'}}", "{path: {prefix: '/api/*'}}"] {
         assert_eq!(of_match(matches), [wildcard], "{matches}");
     }
@@ -51,9 +46,7 @@ fn a_path_that_looks_like_a_pattern_is_warned_of() {
             assert!(found.len() == 1 && found[0].contains("a path is no regular expression"), "{found:?}");
         }
     }
-    for good in
-        ["{path: '/api/*'}", "{path: {glob: '/api/*'}}", "{path: {glob: '/odata/$metadata'}}", "{path: /a.b}"]
-    {
+    for good in ["{path: '/api/*'}", "{path: {glob: '/api/*'}}", "{path: {glob: '/odata/$metadata'}}", "{path: /a.b}"] {
         assert_eq!(of_match(good), [""; 0], "{good}");
     }
 }
@@ -96,17 +89,9 @@ fn a_rule_that_another_always_limits_first_is_warned_of() {
     ];
     for (i, refill_policy) in refill_policies.iter().enumerate() {
         for other in &refill_policies[i + 1..] {
-            assert_eq!(
-                warnings(&[&strict(refill_policy), &strict(other)]),
-                [""; 0],
-                "{refill_policy} and {other}"
-            );
+            assert_eq!(warnings(&[&strict(refill_policy), &strict(other)]), [""; 0], "{refill_policy} and {other}");
         }
-        assert_eq!(
-            warnings(&[&strict(refill_policy), &strict(refill_policy)]).len(),
-            1,
-            "{refill_policy} twice"
-        );
+        assert_eq!(warnings(&[&strict(refill_policy), &strict(refill_policy)]).len(), 1, "{refill_policy} twice");
     }
     let deny = format!("{narrow}, on_sync_loss: deny");
     assert_eq!(warnings(&[&deny, "key: [client_address], rate: 4/s"]), [""; 0], "it fails closed");
@@ -230,8 +215,7 @@ fn tiers_that_never_apply_are_warned_of() {
         assert_eq!(of_tiers(tiers), [warning], "{tiers}");
     }
     assert_eq!(of_tiers("{name: a, when: {routes: [x]}, times: 2}"), [""; 0]);
-    let of_keys =
-        |tiers: &str| of_document(&format!("rules: [{{name: r, key: [host], rate: 5/s, tiers: [{tiers}]}}]"));
+    let of_keys = |tiers: &str| of_document(&format!("rules: [{{name: r, key: [host], rate: 5/s, tiers: [{tiers}]}}]"));
     for (tiers, warning) in [
         (
             "{name: a, keys: [x, y], times: 2}, {name: b, keys: [y], times: 3}",
@@ -256,10 +240,7 @@ fn tiers_that_never_apply_are_warned_of() {
         assert_eq!(of_keys(good), [""; 0], "{good}");
     }
     let never = "rules: [{RULE, enforced_percent: 0}]";
-    assert_eq!(
-        of_document(never),
-        ["rules[0].enforced_percent (r): never limits: mode: shadow does the same"]
-    );
+    assert_eq!(of_document(never), ["rules[0].enforced_percent (r): never limits: mode: shadow does the same"]);
 }
 
 #[test]
@@ -267,10 +248,8 @@ fn a_condition_that_a_client_can_evade_is_warned_of() {
     let found = of_match("{path: {exact: /login, case: exact, slashes: ignore}}");
     assert_eq!(
         found,
-        [
-            "rules[0].match.path.case (r0): a client gets past it with another spelling, as /LOGIN is of /login, \
-          unless the upstream tells them apart: remove case, or set it to ignore"
-        ]
+        ["rules[0].match.path.case (r0): a client gets past it with another spelling, as /LOGIN is of /login, \
+          unless the upstream tells them apart: remove case, or set it to ignore"]
     );
     let found = of_match("{any: [{paths: [{exact: /a}, {prefix: /b, encoding: exact}]}]}");
     assert!(found[0].starts_with("rules[0].match.any[0].paths[1].encoding (r0): "), "{found:?}");

@@ -128,8 +128,7 @@ pub(super) fn of_spellings(condition: &Condition, at: &dyn Fn(&str) -> String) -
 }
 
 fn clause_spellings(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
-    let paths =
-        clause.tests().find_map(|test| if let Test::Paths(paths) = test { Some(paths) } else { None });
+    let paths = clause.tests().find_map(|test| if let Test::Paths(paths) = test { Some(paths) } else { None });
     let paths = paths.map_or(&[][..], Vec::as_slice);
     let mut warnings = Vec::new();
     for (i, path) in paths.iter().enumerate() {

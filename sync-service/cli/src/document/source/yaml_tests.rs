@@ -24,12 +24,7 @@ fn each_error_has_a_place_a_cause_and_a_remedy() {
         ("a: *.example.com\n", 1, 4, "found `*` with a name that no `&` gives before: quote a text"),
         ("a: [*]\n", 1, 5, "found `*` or `&` without a name"),
         ("a: &b [*b]\n", 1, 8, "found `*` within the value that it stands for"),
-        (
-            "- a: 1\n   b: 2\n",
-            2,
-            5,
-            "found `:` where no field can be: expected the fields of an object in one column",
-        ),
+        ("- a: 1\n   b: 2\n", 2, 5, "found `:` where no field can be: expected the fields of an object in one column"),
         ("a: b: c\n", 1, 5, "found `:` where no field can be"),
         ("a:\n  - b\n - c\n", 3, 2, "expected a field, as in `name: value`"),
         ("- a\nb: 1\n", 2, 1, "expected an item that begins with `- `"),

@@ -98,9 +98,7 @@ fn streams_and_buckets_have_maxima() {
 fn a_bucket_that_cannot_be_counted_leaves_the_others() {
     let (long, address) = ("x".repeat(BUCKET_BYTES_MAX), "remote_address");
     let mut bad = [usage("a", 2), usage(&long, 3), usage("b", 4)];
-    for (usage, (key, value)) in
-        bad.iter_mut().zip([(address, "nowhere"), ("bucket", long.as_str()), ("", "c")])
-    {
+    for (usage, (key, value)) in bad.iter_mut().zip([(address, "nowhere"), ("bucket", long.as_str()), ("", "c")]) {
         usage.bucket_id = Some(BucketId { bucket: [(key.to_owned(), value.to_owned())].into() });
     }
     let (mut book, stream, mut receiver) = reported(bad.clone().into_iter().chain([usage("a", 5)]));
@@ -144,11 +142,7 @@ fn an_idle_stream_gives_its_place_to_a_new_one() {
     assert!(end.message().contains("expected a report"), "{end}");
     assert_eq!((book.counts(), book.reported), ((STREAMS_MAX, 0), 0), "what it reported is forgotten");
     assert_eq!(book.counts(), (STREAMS_MAX, 0));
-    assert_eq!(
-        open(&mut book, SECOND * 60).err(),
-        Some(Code::ResourceExhausted),
-        "the next has a second more"
-    );
+    assert_eq!(open(&mut book, SECOND * 60).err(), Some(Code::ResourceExhausted), "the next has a second more");
     drop(others);
 }
 
@@ -182,8 +176,7 @@ fn a_token_that_has_all_places_leaves_as_many_to_others() {
     let mut greedy: Vec<_> = (0..STREAMS_MAX).map(|_| open("greedy").unwrap()).collect();
     let modest: Vec<_> = (0..STREAMS_MAX / 2).map(|_| open("modest").unwrap()).collect();
     assert_eq!([open("modest"), open("greedy")].map(Result::err), [Some(Code::ResourceExhausted); 2]);
-    let mut has_ended =
-        |receiver: &mut Receiver<StreamItem>| receiver.try_recv().is_ok_and(|sent| sent.is_err());
+    let mut has_ended = |receiver: &mut Receiver<StreamItem>| receiver.try_recv().is_ok_and(|sent| sent.is_err());
     let ended = greedy.iter_mut().map(&mut has_ended).filter(|has_ended| *has_ended).count();
     assert_eq!(ended, STREAMS_MAX / 2);
     assert!(open("third").is_ok());

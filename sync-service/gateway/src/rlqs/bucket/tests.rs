@@ -48,8 +48,7 @@ impl Rule {
             asked += hits;
             given += if self.takes(hits) { hits } else { 0 };
         }
-        let decision =
-            QuotaDecision::Counted { burst: self.burst, rate: self.rate, is_prepaid: self.is_prepaid };
+        let decision = QuotaDecision::Counted { burst: self.burst, rate: self.rate, is_prepaid: self.is_prepaid };
         DueResult { asked, given, decision }
     }
 }
@@ -74,9 +73,7 @@ impl Client {
     }
 
     fn apply(&mut self, now: Duration, action: &BucketAction) {
-        let Some(Action::QuotaAssignmentAction(assigned)) = &action.bucket_action else {
-            panic!("{action:?}")
-        };
+        let Some(Action::QuotaAssignmentAction(assigned)) = &action.bucket_action else { panic!("{action:?}") };
         let strategy = assigned.rate_limit_strategy.and_then(|it| it.strategy).expect("a strategy");
         if let Strategy::TokenBucket(bucket) = strategy {
             let most = f64::from(bucket.max_tokens);
@@ -145,17 +142,7 @@ impl World {
         }
         let clients = demands.iter().map(|demand| Client::of(*demand)).collect();
         let (sent, delay) = (VecDeque::new(), Duration::ZERO);
-        Self {
-            now: Duration::ZERO,
-            bucket,
-            rule,
-            clients,
-            elsewhere: 0.0,
-            waiting: 0.0,
-            let_through: 0,
-            sent,
-            delay,
-        }
+        Self { now: Duration::ZERO, bucket, rule, clients, elsewhere: 0.0, waiting: 0.0, let_through: 0, sent, delay }
     }
 
     fn tick(&mut self) {
@@ -184,8 +171,7 @@ impl World {
             client.lives_for(self.now);
             if self.now.as_millis().is_multiple_of(REPORTS.as_millis()) {
                 let holder = self.bucket.holders.get_mut(&number).unwrap();
-                let (admitted, refused) =
-                    (std::mem::take(&mut client.admitted), std::mem::take(&mut client.refused));
+                let (admitted, refused) = (std::mem::take(&mut client.admitted), std::mem::take(&mut client.refused));
                 holder.report(self.now, REPORTS, admitted, refused);
             }
         }
@@ -225,11 +211,7 @@ impl World {
             let in_hand = if is_bucket { client.level } else { 0.0 };
             let spent = f64::from(u32::try_from(client.total).unwrap());
             let all = spent + in_hand + on_their_way + purse;
-            assert!(
-                all <= paid + 0.001,
-                "{all} of {paid} at {:?}: {spent}, {in_hand}, {on_their_way}",
-                self.now
-            );
+            assert!(all <= paid + 0.001, "{all} of {paid} at {:?}: {spent}, {in_hand}, {on_their_way}", self.now);
         }
     }
 
@@ -261,10 +243,7 @@ fn a_client_below_the_rate_is_refused_nothing() {
             let mut world = World::new(Rule::new(100.0, burst, is_prepaid), &[demand]);
             world.run(15, late(100.0, burst));
             let (each, _) = world.admitted_in(100, late(100.0, burst));
-            assert!(
-                f64::from(u32::try_from(each[0]).unwrap()) >= 98.0 * demand - 1.0,
-                "{is_prepaid}: {each:?}"
-            );
+            assert!(f64::from(u32::try_from(each[0]).unwrap()) >= 98.0 * demand - 1.0, "{is_prepaid}: {each:?}");
         }
     }
 }
@@ -276,10 +255,7 @@ fn tokens_given_in_advance_never_exceed_the_rule() {
         let mut world = World::new(Rule::new(rate, burst, true), &[3.0 * rate]);
         world.run(15, 0.0);
         let (each, _) = world.admitted_in(120, 0.0);
-        assert!(
-            f64::from(u32::try_from(each[0]).unwrap()) >= 0.97 * rate * 120.0 - 1.0,
-            "{rate}/s: {each:?}"
-        );
+        assert!(f64::from(u32::try_from(each[0]).unwrap()) >= 0.97 * rate * 120.0 - 1.0, "{rate}/s: {each:?}");
     }
 }
 

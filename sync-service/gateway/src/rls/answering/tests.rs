@@ -29,8 +29,7 @@ fn header(response: &RateLimitResponse) -> &str {
 fn a_limit_is_stated_only_if_its_window_is_a_unit() {
     let unit = |window: Option<Duration>| {
         let mut reply = reply(CheckDecision::Allow, "a", 1, 1);
-        reply.quota_status =
-            reply.quota_status.map(|quota_status| RuleQuotaStatus { window, ..quota_status });
+        reply.quota_status = reply.quota_status.map(|quota_status| RuleQuotaStatus { window, ..quota_status });
         status(reply).current_limit.map(|limit| limit.unit())
     };
     let seconds = |seconds| unit(Some(Duration::from_secs(seconds)));
@@ -55,11 +54,7 @@ fn the_client_gets_the_longest_refusal_or_the_lowest_status() {
     let allow = |rule, remaining| reply(CheckDecision::Allow, rule, remaining, 1);
     assert_eq!(shown(&[allow("a", 5), allow("b", 2), allow("c", 9)]), "b");
     let hidden = CheckReply { headers: vec![], ..allow("a", 0) };
-    assert_eq!(
-        shown(&[hidden, allow("b", 2), allow("c", 9)]),
-        "b",
-        "one without headers hides none that has them"
-    );
+    assert_eq!(shown(&[hidden, allow("b", 2), allow("c", 9)]), "b", "one without headers hides none that has them");
     let limit = |rule, wait| reply(CheckDecision::Limit, rule, wait, 1);
     assert_eq!(shown(&[allow("a", 0), limit("b", 1), limit("c", 3)]), "c");
     assert_eq!(shown(&[limit("c", 3), blocked()]), "", "what is on the list may never come back");
@@ -73,11 +68,8 @@ fn the_client_gets_the_policies_of_all_descriptors() {
         reply.headers.push((POLICY.into(), policy.into()));
         reply
     };
-    let replies = vec![
-        with("a", CheckDecision::Allow),
-        with("b", CheckDecision::Limit),
-        with("a", CheckDecision::Allow),
-    ];
+    let replies =
+        vec![with("a", CheckDecision::Allow), with("b", CheckDecision::Limit), with("a", CheckDecision::Allow)];
     let headers = response(replies).unwrap().response_headers_to_add;
     let sent: Vec<_> = headers.iter().map(|header| (&*header.key, &*header.value)).collect();
     assert_eq!(sent, [("ratelimit", "b"), (POLICY, "a, b")]);

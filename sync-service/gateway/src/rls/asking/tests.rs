@@ -1,9 +1,7 @@
 use weir_rules::request::{Attribute, Request as _};
 
 use super::*;
-use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
@@ -104,13 +102,8 @@ fn a_descriptors_own_limit_is_for_all_of_it() {
         other => panic!("{other:?}"),
     };
     let entries = [("user", "ann;"), ("X", "")];
-    let expected = PerUnit {
-        key: "shop;user=ann%3B,X=;".into(),
-        requests: 5,
-        window_s: 60,
-        hits: 1,
-        purpose: CheckPurpose::Take,
-    };
+    let expected =
+        PerUnit { key: "shop;user=ann%3B,X=;".into(), requests: 5, window_s: 60, hits: 1, purpose: CheckPurpose::Take };
     assert_eq!(own(limited(&entries, 5, 2)), expected);
     for (unit, expected) in [(1, 1), (3, 3_600), (4, 86_400), (5, 2_592_000), (6, 31_536_000)] {
         assert_eq!(own(limited(&entries, 5, unit)).window_s, expected);
@@ -193,12 +186,7 @@ fn bytes_that_are_no_text_become_question_marks() {
     let asked = |value| RateLimitRequest {
         domain: "shop".into(),
         descriptors: vec![
-            RateLimitDescriptor {
-                entries: vec![entry(value)],
-                limit,
-                hits_addend: Some(0),
-                is_negative_hits: true,
-            },
+            RateLimitDescriptor { entries: vec![entry(value)], limit, hits_addend: Some(0), is_negative_hits: true },
             RateLimitDescriptor { entries: vec![entry("ada")], ..RateLimitDescriptor::default() },
         ],
         hits_addend: 7,

@@ -169,10 +169,7 @@ fn has_changes(slots: &Arc<SharedSlots>, keys: &[u64], least: u64, most: u64) {
 fn slot_has_changes(slots: &Arc<SharedSlots>, index: u32, keys: &[u64], least: u64, most: u64) {
     let (slot, _) = read(&mut SlotsHandle::new(Arc::clone(slots)), index);
     let words = words(&slot, keys);
-    assert!(
-        words.iter().all(|word| (least..=most).contains(&(word - begin(index)))),
-        "{words:?}: {least} to {most}"
-    );
+    assert!(words.iter().all(|word| (least..=most).contains(&(word - begin(index)))), "{words:?}: {least} to {most}");
 }
 
 /// Reads slot 0, of which others change these entries together, at most twice. Unless it is held, all words are of
@@ -195,12 +192,7 @@ fn two_changes_in_place_lose_nothing() {
 #[test]
 fn a_change_in_place_and_a_copy_lose_nothing() {
     let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
-    in_every_order(
-        1,
-        change,
-        |handle| copy(handle, 0, &[0]),
-        |slots, most| has_changes(slots, &[0], 2, most),
-    );
+    in_every_order(1, change, |handle| copy(handle, 0, &[0]), |slots, most| has_changes(slots, &[0], 2, most));
 }
 
 #[test]
@@ -319,8 +311,7 @@ fn a_change_of_two_slots_and_a_copy_lose_nothing() {
 
 #[test]
 fn a_reader_beside_changes_of_two_slots_sees_whole_entries() {
-    let twice =
-        |handle: &mut SlotsHandle| change_of(handle, &[0, 1], &[0]) + change_of(handle, &[0, 1], &[0]);
+    let twice = |handle: &mut SlotsHandle| change_of(handle, &[0, 1], &[0]) + change_of(handle, &[0, 1], &[0]);
     let read = |handle: &mut SlotsHandle| read_whole(handle, &[0]);
     in_every_order(2, twice, read, |slots, made| has_changes(slots, &[0], made, made));
 }
