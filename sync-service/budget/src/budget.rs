@@ -140,19 +140,24 @@ impl Budget {
     /// full, and lost its refill. The unused refill within the charge's span pays for them (see
     /// [`UnusedRefill`]). So tokens that were admitted at the rate leave no debt, however late they are
     /// charged, even if their reports were delayed on the way (see [`SourceRecord::observe`]). It does not pay for
-    /// tokens that the POP's own bucket still lacks: had they been admitted earlier, that would have refilled.
+    /// tokens that the POP's own bucket still lacks: had they been admitted earlier, that would have refilled. When
+    /// reports arrive in a bunch, what the bucket lacked at one of them has refilled in part by the next, and the
+    /// unused refill pays for that part then.
     /// When the store's clock steps, no time passes (see [`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
         let before_us = self.fill_us;
         let now_us = self.advance(time, charge.quota);
         self.go_by(charge.quota, before_us);
-        let (mut charged, mut reach_us) = (0, 0);
+        let refill_us = |tokens: u64| charge.quota.token_ns().saturating_mul(tokens) / 1_000;
+        let (mut charged, mut reach_us, mut between_us) = (0, 0, 0_u64);
         for count in charge.counts {
-            let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count);
+            let News { tokens, since_us, passed_us, delay_us } = self.record(now_us, charge.pop, count);
+            let earlier_us = refill_us(count.unconfirmed.saturating_sub(tokens));
+            between_us = between_us.saturating_add(earlier_us.min(since_us).saturating_sub(passed_us));
             // New tokens were admitted since the record was made, unless a POP cannot admit that number in that
             // time; then the record was late.
-            let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
+            let price_us = refill_us(tokens);
             let least_us = price_us.saturating_sub(fill_us(charge.quota));
             // Some of the tokens are confirmed to the POP, so the store has lost their charge: the report's
             // span begins after it.
@@ -166,8 +171,11 @@ impl Budget {
         let charged = charged.min(CHARGE_TOKENS_MAX);
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
         let missing = charge.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(count.missing));
-        let refilled_ns = charge.quota.token_ns().saturating_mul(charged.saturating_sub(missing));
-        let paid_us = self.unused_refill.claim(now_us.saturating_sub(reach_us), refilled_ns / 1_000);
+        let refilled_us = refill_us(charged.saturating_sub(missing)).saturating_add(between_us);
+        // It leaves what the POP's bucket lacks.
+        let most_us = (self.deficit_ns / 1_000 + price_ns / 1_000).saturating_sub(refill_us(missing));
+        let paid_us = refilled_us.min(price_ns / 1_000).min(most_us);
+        let paid_us = self.unused_refill.claim(now_us.saturating_sub(reach_us), paid_us);
         self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
         self.fan_out.record(now_us, self.deficit_ns / 1_000, charge.quota);
         self.forget_sources();

@@ -73,6 +73,8 @@ pub(crate) struct News {
     pub(crate) tokens: u64,
     /// Time between the record's latest report and this one by the POP's clock, in microseconds.
     pub(crate) since_us: u64,
+    /// The same by the budget's clock: less if the reports were delayed, and arrived in a bunch.
+    pub(crate) passed_us: u64,
     /// Delay of this report, in microseconds.
     pub(crate) delay_us: u64,
 }
@@ -84,7 +86,7 @@ impl SourceRecord {
         let made_ms = count.made_ms.min(MADE_MS_MAX);
         let tokens = count.unconfirmed.min(admitted).min(CHARGE_TOKENS_MAX);
         let record = Self { admitted, seen_us: now_us, made_ms, delay_us: 0 };
-        (record, News { tokens, since_us: now_us, delay_us: 0 })
+        (record, News { tokens, since_us: now_us, passed_us: now_us, delay_us: 0 })
     }
 
     /// Records a count. Returns the new part of it.
@@ -108,7 +110,7 @@ impl SourceRecord {
             made_ms: self.made_ms.max(made_ms),
             delay_us,
         };
-        News { tokens, since_us: gap_ms * 1_000, delay_us }
+        News { tokens, since_us: gap_ms * 1_000, passed_us, delay_us }
     }
 }
 

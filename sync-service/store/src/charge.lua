@@ -192,7 +192,7 @@ for k = 1, #KEYS do
       admitted, unconfirmed, span_us, lacking, made, count = read('<dddddd', rows, row)
     end
     -- Charge the tokens that the records do not contain yet.
-    local reach, missing = 0, 0
+    local reach, missing, between = 0, 0, 0
     charged = 0
     for c = i, i + count - 1 do
       local id = ARGV[c]
@@ -208,20 +208,18 @@ for k = 1, #KEYS do
       else
         place, record_admitted, record_seen, record_made, record_delay = record_of(id, state, sources_at, fresh, added)
       end
-      local is_new, new, since = not record_seen, unconfirmed, now
+      local is_new, new, since, passed = not record_seen, unconfirmed, now, now
       if is_new then
         record_admitted, record_seen, record_made, record_delay = admitted, now, made, 0
         sources_len = sources_len + 1
       else
         -- The POP's clock gives the time between two reports. If they arrive farther apart, the later one was
         -- delayed; or the store's clock has stepped, if that is longer than any report is delayed.
-        local gap, passed = 0, 0
+        local gap = 0
         if made > record_made then
           gap, record_made = made - record_made, made
         end
-        if now > record_seen then
-          passed = now - record_seen
-        end
+        passed = now > record_seen and now - record_seen or 0
         if passed - gap * 1000 > DELAY_US_MAX then
           passed = gap * 1000
         end
@@ -250,6 +248,12 @@ for k = 1, #KEYS do
       end
       if new > CHARGE_TOKENS_MAX then
         new = CHARGE_TOKENS_MAX
+      end
+      -- What the bucket lacked at the last report and had refilled by this one, if they arrived in a bunch.
+      if passed < since and unconfirmed > new then
+        local earlier = (unconfirmed - new) * token_us + floor((unconfirmed - new) * token_ns / 1000)
+        earlier = (earlier < since and earlier or since) - passed
+        between = earlier > 0 and between + earlier or between
       end
       if new > 0 then
         -- New tokens were admitted since the record was made, unless a POP cannot admit that number in that
@@ -280,10 +284,13 @@ for k = 1, #KEYS do
 
       -- A report covers the past: the unused refill within its span pays for it first, except for tokens that
       -- the POP's own bucket still lacks.
-      if unused_len > 0 and charged > missing then
+      local refilled = charged > missing and charged - missing or 0
+      local left_us = refilled * token_us + floor(refilled * token_ns / 1000) + between
+      local most_us = deficit_us + cost_us - missing * token_us - floor(missing * token_ns / 1000)
+      most_us = most_us < cost_us and most_us or cost_us
+      left_us = left_us < most_us and left_us or most_us
+      if unused_len > 0 and left_us > 0 then
         unused = unused or {read('<' .. string.rep('d', unused_len), state, HEAD_BYTES + 1)}
-        local refilled = charged - missing
-        local left_us = refilled * token_us + floor(refilled * token_ns / 1000)
         local since = now > reach and now - reach or 0
         local left, left_len = {}, 0
         cost_us = cost_us - left_us

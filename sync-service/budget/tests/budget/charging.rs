@@ -20,6 +20,10 @@ fn charge(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str, counts: &[(
 /// A report arrives at `now_ms` that POP a made at `made_ms` by its own clock. Returns the deficit after it.
 fn deficit_after(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: u64, made_ms: u64) -> u64 {
     let count = Count { epoch: 1, admitted, unconfirmed: admitted, span_us: span_ms * 1_000, missing: 0, made_ms };
+    deficit_after_count(budget, now_ms, quota, count)
+}
+
+fn deficit_after_count(budget: &mut Budget, now_ms: u64, quota: Quota, count: Count) -> u64 {
     let charge = Charge { quota, replica: "fra", demand: Demand::default(), pop: "a", counts: &[count] };
     budget.charge(now_ms * 1_000, &charge).deficit_ns
 }
@@ -103,6 +107,35 @@ fn delayed_reports_in_a_bunch_cost_no_more_than_one() {
     for held_up in [&[250][..], &[3_750], &[4_000], &[250, 500, 750, 1_000], &[1_000, 2_000, 3_000, 4_000]] {
         let owed = owed_after_a_bunch(quota, held_up, 4_000);
         assert!((36_000..=51_000).contains(&owed), "{held_up:?}: {owed}, and {alone} without");
+    }
+}
+
+/// A POP's bucket is empty all the time: at each report it lacks a whole burst, which is all that the budget may lack
+/// once the reports of a silence have arrived, in whichever order.
+// I5
+#[test]
+fn delayed_reports_of_an_empty_bucket_leave_the_debt_of_that_bucket() {
+    let (quota, begin_ms, silent_ms) = (quota(8, Period::Second, 8), 1_000, 4_000);
+    let burst = u64::from(quota.burst());
+    for held_up in [
+        &[4_000_u64][..],
+        &[500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 4_000],
+        &[1_500, 2_500, 3_000, 3_500, 500, 2_000, 1_000, 4_000],
+    ] {
+        let mut budget = Budget::default();
+        let count = |ms: u64| Count {
+            epoch: 1,
+            admitted: burst + ms * 1_000_000 / quota.token_ns(),
+            unconfirmed: ms * 1_000_000 / quota.token_ns(),
+            span_us: (ms + 250) * 1_000,
+            missing: burst,
+            made_ms: 77_000 + ms,
+        };
+        deficit_after_count(&mut budget, begin_ms, quota, count(0));
+        let arrives_ms = begin_ms + silent_ms;
+        let after = |ms: &u64| deficit_after_count(&mut budget, arrives_ms, quota, count(*ms));
+        let owed = held_up.iter().map(after).last().unwrap();
+        assert_eq!(owed, quota.fill_ns(), "{held_up:?}");
     }
 }
 
