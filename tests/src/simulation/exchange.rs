@@ -57,8 +57,7 @@ impl World {
         }
         self.queue.push(now + timeout_ns, Event::TimedOut(call));
         let replicas = self.setup.syncs_per_region;
-        self.pops[pop].turn = (self.pops[pop].turn + 1) % replicas;
-        let sync = self.pops[pop].region * replicas + self.pops[pop].turn;
+        let sync = self.pops[pop].region * replicas + self.pops[pop].next_turn(call.worker, replicas);
         let report: Rc<[u8]> = report.into();
         for delay in self.network.near(pop, now, &mut self.rng).into_iter().flatten() {
             self.queue.push(now + delay, Event::ReportArrives { call, sync, report: Rc::clone(&report) });

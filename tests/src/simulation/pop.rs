@@ -45,8 +45,8 @@ pub struct Pop {
     pub news_at: u64,
     /// The time of its latest report that got any answer, settled or not.
     pub replied_at: u64,
-    /// The weir-sync of its region that its latest report went to.
-    pub turn: usize,
+    /// By edge, the weir-sync of its region that its latest call went to: a proxy's workers take turns each by itself.
+    turns: Vec<usize>,
     /// Requests for watched keys that its workers could not put on their lists, or displaced others for.
     pub dropped: u64,
     /// The configuration of its workers.
@@ -131,7 +131,7 @@ impl Pop {
             is_up: true,
             news_at: 0,
             replied_at: 0,
-            turn: 0,
+            turns: vec![0; setup.workers + setup.reporters],
             dropped: 0,
             configuration: setup.configuration(&name),
             name,
@@ -176,6 +176,13 @@ impl Pop {
     /// Workers, and the edge that reports for them if there is one.
     pub fn edges(&self) -> usize {
         self.workers.len()
+    }
+
+    /// The weir-sync of its region, one of `replicas`, that the next call of `worker` goes to.
+    pub fn next_turn(&mut self, worker: usize, replicas: usize) -> usize {
+        let turn = &mut self.turns[worker];
+        *turn = (*turn + 1) % replicas;
+        *turn
     }
 
     /// Reports of `worker` go to the edge that reports for all; of every worker, if it is this one's tick.

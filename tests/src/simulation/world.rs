@@ -186,9 +186,14 @@ impl World {
 
     fn begin(&mut self, schedule: Schedule) {
         for pop in 0..self.pops.len() {
-            for worker in 0..self.pops[pop].edges() {
-                let phase = self.rng.u64(0..self.setup.interval_ns);
+            let mut phase = self.rng.u64(0..self.setup.interval_ns);
+            // The reporter is first, so that it greets.
+            for worker in (0..self.pops[pop].edges()).rev() {
                 self.queue.push(phase, Event::Tick { pop, worker });
+                // Workers of a proxy have a timer each; those of a program that share a reporter have one.
+                if self.setup.reporters == 0 {
+                    phase = self.rng.u64(0..self.setup.interval_ns);
+                }
             }
         }
         for sync in 0..self.syncs.len() {
