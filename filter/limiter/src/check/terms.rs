@@ -149,6 +149,11 @@ impl RuleTerms {
         self.before.iter_mut().for_each(|before| before.look(&quota, now));
     }
 
+    /// The tags that the key `tag` had before each change.
+    pub(crate) fn tags_before(&self, tag: Tag) -> impl Iterator<Item = Tag> {
+        self.before.iter().map(move |before| tag.under(self.salt, before.salt))
+    }
+
     /// True if the bucket of a key may be from before a change that is not over yet.
     pub(crate) fn has_returned(&self) -> bool {
         self.before.iter().take(self.returned_after).any(|before| !before.is_over)

@@ -1,5 +1,6 @@
 //! Applying weir-sync's replies.
 
+use alloc::vec::Vec;
 use core::cell::Cell;
 
 use crate::RuleIndex;
@@ -10,7 +11,7 @@ use crate::sync::WatchList;
 use crate::sync::calls::AcquiredTokens;
 use crate::sync::calls::{CallPurpose, PendingCall, ReportedKey};
 use crate::sync::demand::rest_until;
-use crate::table::slot::{BAR_STEP_NS, Watched};
+use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::{EntryPlace, NamedKey, Slots, Updated};
 use weir_protocol::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WireError};
 use weir_protocol::quota::Quota;
@@ -268,17 +269,18 @@ impl Limiter {
                 |next: &&Ban| ban.for_ms == 0 && next.for_ms > 0 && (next.rule, &next.value) == (ban.rule, &ban.value);
             let instead = bans.next_if(is_instead);
             let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
-            let Some(NamedKey { place: EntryPlace { tag, slot }, .. }) =
+            let Some(NamedKey { place: EntryPlace { tag, slot }, rule, .. }) =
                 self.rules.find(name, &ban.value, slots.count())
             else {
                 continue;
             };
+            let before: Vec<Tag> = self.rules.terms_of(rule).iter().flat_map(|terms| terms.tags_before(tag)).collect();
             let until = |ban: &Ban| now + u64::from(ban.for_ms) * 1_000_000;
             // If the slot has no room for a ban, this POP bans the key once it is limited too often here.
             let _ = self.change_slot(slot, slots, |slot| match instead {
                 Some(instead) => replace_ban(slot, tag, until(instead), now),
                 None if ban.for_ms == 0 => {
-                    forget(slot, tag);
+                    [tag].iter().chain(&before).for_each(|tag| forget(slot, *tag));
                     Some(())
                 }
                 None => put_ban(slot, tag, until(ban), now),

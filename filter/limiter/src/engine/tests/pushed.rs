@@ -1,7 +1,7 @@
 //! Rule sets that the fleet is to run.
 
 use super::*;
-use weir_protocol::messages::{AdmitRatio, Grant};
+use weir_protocol::messages::{AdmitRatio, Ban, Grant};
 
 /// The fetch that the engine makes after a reply with rule set 7 as the one to run.
 fn fetch_of_7(engine: &mut Engine, host: &mut LocalHost, now: Time) -> SyncCall {
@@ -77,6 +77,30 @@ fn a_quota_that_returns_keeps_what_is_left_of_the_one_between() {
         let passed = changed_and_back([&fields[0], &fields[1]], [5, 9], &Allowance::Warm, &[0]);
         assert_eq!(passed, [5], "{algorithm}");
     }
+}
+
+/// A reset is not undone by what the key used under the quota before.
+#[test]
+fn a_reset_key_of_a_changed_quota_starts_anew() {
+    let mut host = host();
+    let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut host);
+    let passed =
+        |engine: &mut Engine, host: &mut LocalHost, now| (0..30).filter(|_| asked_once(engine, host, now)).count();
+    assert_eq!(passed(&mut engine, &mut host, T0), 10);
+    let mut now = T0 + INTERVAL_NS;
+    let [call] = calls(engine.tick(&mut host, now)).try_into().expect("a report");
+    let value = Report::decode(&call.body).unwrap().keys[0].value.clone();
+    let announced = Ok(reply(&call, &Allowance::Warm, 1));
+    let [fetch] = calls(engine.answer(call.number, announced, &mut host, now)).try_into().expect("a fetch");
+    let document = format!(r#"{{"rules": [{}]}}"#, rule(r#""rate": "20/h", "burst": 20"#));
+    engine.answer(fetch.number, Ok(document.into_bytes()), &mut host, now);
+    assert_eq!(passed(&mut engine, &mut host, now), 0);
+    now += INTERVAL_NS;
+    let [call] = calls(engine.tick(&mut host, now)).try_into().expect("a report");
+    let answer = Reply::decode(&reply(&call, &Allowance::Warm, 1)).unwrap();
+    let reset = Reply { rules: vec!["r".into()], bans: vec![Ban { rule: 0, value, for_ms: 0 }], ..answer };
+    engine.answer(call.number, Ok(reset.encode()), &mut host, now);
+    assert_eq!(passed(&mut engine, &mut host, now), 20);
 }
 
 /// Three losses take less than three seconds.
