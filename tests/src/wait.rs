@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Time that a part of the edge may take to start, or a change to show, before the test fails. Far
 /// above what it takes, so that a slow machine does not fail it.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(20);

@@ -20,7 +20,7 @@ use super::*;
 use crate::metrics::{Happened, OfRule};
 
 /// Far above what anything takes here.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(2);
 /// The weir-sync's name in the store.
 const REPLICA: &str = "fra/a";
 

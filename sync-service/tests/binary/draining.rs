@@ -71,7 +71,7 @@ fn draining_callers_are_answered_until_they_have_moved() {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("TERM", "INT")] {
-        let running = start(10 * DEADLINE);
+        let running = start(3 * DEADLINE);
         running.send(first);
         until("it drains", || running.status("GET /readyz", "") == 503);
         let (code, logs) = running.signal(second);
@@ -82,7 +82,7 @@ fn a_second_signal_ends_it_at_once() {
 
 #[test]
 fn files_are_still_read_again_while_it_drains() {
-    let running = start(10 * DEADLINE);
+    let running = start(3 * DEADLINE);
     running.send("TERM");
     until("it drains", || running.status("GET /readyz", "") == 503);
     running.send("HUP");

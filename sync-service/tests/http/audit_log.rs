@@ -19,7 +19,7 @@ use crate::stores::Shared;
 const ADMIN: &str = "content-type: application/json\r\nauthorization: Bearer an-admin-token-of-the-tests\r\n";
 const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 /// Far above what anything takes here.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A file for an audit log, and the settings of a weir-sync that writes it.
 fn with_file() -> (TempDir, Config) {

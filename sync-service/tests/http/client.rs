@@ -12,7 +12,7 @@ use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 
 /// Far above what any answer takes; reaching it fails the test.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// An answer as it came.
 #[derive(Debug)]

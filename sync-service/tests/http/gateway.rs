@@ -48,7 +48,7 @@ pub(crate) async fn in_force(server: &Server, rules: &Value) {
 
 /// Waits until it is so.
 pub(crate) async fn until(is_so: impl AsyncFn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
     while !is_so().await {
         assert!(tokio::time::Instant::now() < deadline, "not in time");
         tokio::time::sleep(Duration::from_millis(20)).await;

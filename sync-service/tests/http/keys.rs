@@ -17,7 +17,7 @@ use crate::stores::Shared;
 const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 
 /// Far above what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 async fn server(region: &str, store: &std::sync::Arc<Shared>) -> Server {
     let config = Config { region: region.into(), replica: Some("a".into()), ..guarded() };

@@ -388,7 +388,7 @@ async fn overrides_and_the_kill_switch_work_offline_for_local_pops() {
         || revision_of(&a).await != revision_of(&b).await
         || listed(&b, BAN).await.len() != 2
     {
-        assert!(both.elapsed() < Duration::from_secs(20), "they agree");
+        assert!(both.elapsed() < Duration::from_mins(2), "they agree");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let document = revision(&b, revision_of(&b).await).await;
@@ -422,7 +422,7 @@ async fn a_rule_set_that_the_store_lost_is_shown_and_replaced() {
     report(server.address, REPORTER, &of_7()).await;
     let started = Instant::now();
     while json_of(&page(&server, "/v1/fleet").await)["lost"] != 7 {
-        assert!(started.elapsed() < Duration::from_secs(20));
+        assert!(started.elapsed() < Duration::from_mins(2));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let overrides = json_of(&page(&server, "/v1/overrides").await);

@@ -14,7 +14,7 @@ use crate::client::{Client, get, media_type};
 use crate::exchange::metric;
 
 /// Longer than any limit that these tests set.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_mins(2);
 /// Connections at a time in these tests.
 const PLACES: usize = 200;
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: weir\r\n\r\n";

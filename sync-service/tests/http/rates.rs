@@ -15,7 +15,7 @@ use crate::stores::Shared;
 const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 
 /// Far above what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A report of `pop`, `passed` after it began, whose rules decide 100, 40, 20 and 10 requests a second.
 fn report_of(pop: &str, passed: Duration) -> Report {

@@ -16,7 +16,7 @@ const ADMIN: &str = "authorization: Bearer an-admin-token-of-the-tests\r\n";
 /// The key of [`one_key`].
 const PATH: &str = "/v1/keys/per-address/hex%3A3139322e302e322e31";
 /// Far above what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 fn config(region: &str) -> Config {
     let admin_token = TokenSource::Given(Secret::new("an-admin-token-of-the-tests"));

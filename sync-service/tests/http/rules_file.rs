@@ -43,7 +43,7 @@ fn yaml(rate: &str) -> String {
 }
 
 async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_mins(2);
     while !is().await {
         assert!(Instant::now() < deadline, "waited for {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
