@@ -1,8 +1,7 @@
-//! A real Redis for one test: on a free port, in a folder of its own, without persistence if it is not
-//! asked for.
+//! A real Redis for one test: on a free port, in a folder of its own, without persistence if it is not asked for.
 //!
-//! Killed and started again it is at the same address, and empty, as a Redis without persistence is
-//! after a crash; an append-only one has what it wrote.
+//! Killed and started again it is at the same address, and empty, as a Redis without persistence is after a crash; an
+//! append-only one has what it wrote.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

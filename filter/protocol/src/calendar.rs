@@ -1,8 +1,7 @@
 //! Calendar windows: the window that contains a time, and its end.
 //!
-//! Times are in microseconds since 1970, without leap seconds (POSIX). The calendar is the proleptic
-//! Gregorian one, by the algorithms of Hinnant, "chrono-Compatible Low-Level Date Algorithms" (days from
-//! civil, civil from days).
+//! Times are in microseconds since 1970, without leap seconds (POSIX). The calendar is the proleptic Gregorian one, by
+//! the algorithms of Hinnant, "chrono-Compatible Low-Level Date Algorithms" (days from civil, civil from days).
 
 use serde::{Deserialize, Serialize};
 
@@ -136,9 +135,8 @@ impl Calendar {
 }
 
 impl Window {
-    /// End of the window that contains `now_us`, a reading of another clock: the first boundary after it.
-    /// `None` if that is more than a window away, or if no boundary follows. Then the clocks differ by more
-    /// than a window.
+    /// End of the window that contains `now_us`, a reading of another clock: the first boundary after it. `None` if
+    /// that is more than a window away, or if no boundary follows. Then the clocks differ by more than a window.
     pub fn end_at(&self, now_us: u64) -> Option<u64> {
         let end_us = [self.start_us, self.end_us, self.next_end_us].into_iter().find(|end| *end > now_us)?;
         (end_us - now_us <= self.calendar.longest_us()).then_some(end_us)

@@ -1,19 +1,18 @@
-//! The messages of the budget loop: a POP's report, and weir-sync's reply with its grants; their encoding, and
-//! the limits that both ends enforce.
+//! The messages of the budget loop: a POP's report, and weir-sync's reply with its grants; their encoding, and the
+//! limits that both ends enforce.
 //!
-//! **Form.** One version byte, then the message in [postcard](https://postcard.jamesmunns.com/wire-format)
-//! (integers are varints, so a hot key takes a few bytes). The media type is [`CONTENT_TYPE`].
+//! **Form.** One version byte, then the message in [postcard](https://postcard.jamesmunns.com/wire-format) (integers
+//! are varints, so a hot key takes a few bytes). The media type is [`CONTENT_TYPE`].
 //!
-//! **Counts are cumulative.** A report contains the tokens that a bucket has admitted and was asked for since
-//! its epoch began, not since the last report. A report that is lost, repeated, overtaken by the next one or
-//! sent by two workers is therefore harmless: the receiver takes the maximum per `(pop, epoch)`. A reply
-//! confirms the counts of its settled keys, and of no others. The sequence number only distinguishes stale
-//! reports from fresh ones.
+//! **Counts are cumulative.** A report contains the tokens that a bucket has admitted and was asked for since its epoch
+//! began, not since the last report. A report that is lost, repeated, overtaken by the next one or sent by two workers
+//! is therefore harmless: the receiver takes the maximum per `(pop, epoch)`. A reply confirms the counts of its settled
+//! keys, and of no others. The sequence number only distinguishes stale reports from fresh ones.
 //!
 //! **Version.** A receiver refuses a message of any version but [`VERSION`]. The error names both versions.
 //!
-//! **Pushes are part of replies.** A POP sends a report every interval, even if only as a sign of life.
-//! Pushed grants reach it within one interval, and no connection has to be held open for them.
+//! **Pushes are part of replies.** A POP sends a report every interval, even if only as a sign of life. Pushed grants
+//! reach it within one interval, and no connection has to be held open for them.
 
 mod reply;
 mod report;
@@ -49,8 +48,7 @@ pub const DIVISOR_MAX: u32 = 4_095;
 pub const BANS_MAX: usize = 250;
 /// Longest ban, in milliseconds: one week.
 pub const BAN_MS_MAX: u32 = 7 * 86_400_000;
-/// Longest time for which one report can state that a request holds an epoch, in milliseconds. It can be
-/// renewed.
+/// Longest time for which one report can state that a request holds an epoch, in milliseconds. It can be renewed.
 pub const HELD_MS_MAX: u32 = 600_000;
 /// Path of rule sets, fetched by GET with `?version=N`.
 pub const RULES_PATH: &str = "/v1/rules";

@@ -185,9 +185,8 @@ impl FromStr for Rate {
 
 /// Rate and burst of a rule.
 ///
-/// Buckets count nanoseconds of refill, not tokens: one token is worth [`Quota::token_ns`], rounded **up**. A
-/// bucket therefore never refills faster than its rate, and at most 0.1 % slower (near the highest rate,
-/// 1,000,000/s).
+/// Buckets count nanoseconds of refill, not tokens: one token is worth [`Quota::token_ns`], rounded **up**. A bucket
+/// therefore never refills faster than its rate, and at most 0.1 % slower (near the highest rate, 1,000,000/s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "WireQuota", into = "WireQuota")]
 pub struct Quota {

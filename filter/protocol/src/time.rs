@@ -7,8 +7,7 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// A point on the host's monotonic clock, in nanoseconds since an epoch that the host chooses.
 ///
-/// Arithmetic saturates: a clock that steps back yields an empty span, never a wrapped one
-/// (invariant I8).
+/// Arithmetic saturates: a clock that steps back yields an empty span, never a wrapped one (invariant I8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 

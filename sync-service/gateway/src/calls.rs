@@ -1,5 +1,4 @@
-//! Calls of an engine to weir-sync, answered within this process, and the exchanges with the store that a check
-//! needs.
+//! Calls of an engine to weir-sync, answered within this process, and the exchanges with the store that a check needs.
 
 use std::slice;
 use std::time::Duration;

@@ -16,7 +16,6 @@ const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
 /// Prefix of the engine's metric names.
 const PREFIX: &str = "weir.";
 
-/// Sums of the workers' counters.
 pub(super) struct CounterSums {
     metrics: GatewayMetrics,
     /// Rules that have metrics.
@@ -24,7 +23,6 @@ pub(super) struct CounterSums {
 }
 
 impl CounterSums {
-    /// Counters that are exported through `metrics`.
     pub(super) fn new(metrics: GatewayMetrics) -> Self {
         Self { metrics, rules: Mutex::default() }
     }

@@ -14,7 +14,6 @@ use super::reply::{CheckDecision, CheckReply, seconds_up};
 use super::request::{CheckPurpose, CheckRequest};
 use super::reservations::{RESERVED_S_MAX, SettleError, Settlement};
 
-/// Maximum number of checks in a body.
 pub(crate) const CHECKS_MAX: usize = 100;
 /// Maximum number of headers, and of claims, of a check.
 const PAIRS_MAX: usize = 100;

@@ -109,7 +109,6 @@ mod worker_host;
 
 /// Pause between attempts to load the rules at startup.
 const RULES_PAUSE: Duration = Duration::from_millis(10);
-/// Maximum number of workers.
 const WORKERS_MAX: usize = 64;
 /// Initial reading of the clock, in nanoseconds: 13 days.
 const BEGIN_NS: u64 = 1 << 50;
@@ -166,7 +165,6 @@ pub struct Gateway {
     /// Worker at which the search for a free one begins next.
     turn: AtomicUsize,
     sync: Arc<dyn SyncService>,
-    /// Name among the POPs.
     pop: String,
     /// Time limit of a request that waits for a strict rule.
     timeout: Duration,
@@ -174,12 +172,10 @@ pub struct Gateway {
     reservations: Reservations,
     /// True if rules will be put into the store in case it has none.
     has_rules_file: bool,
-    /// True if the store had no rules at first and no file will supply any. The gateway is then ready without
-    /// rules.
+    /// True if the store had no rules at first and no file will supply any. The gateway is then ready without rules.
     has_no_rules: AtomicBool,
     /// True once the first report was answered or has failed.
     has_reported: AtomicBool,
-    /// Start of the clock.
     started: Instant,
 }
 
@@ -273,8 +269,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Decides a request. Also returns the number of the worker that decided it, and the state needed to finish
-    /// it.
+    /// Decides a request. Also returns the number of the worker that decided it, and the state needed to finish it.
     async fn decide(&self, ask: &mut CheckRequest, patience: &mut Patience) -> (CheckReply, usize, OpenRequest) {
         let (mut waiting, mut next) = self.begin(ask);
         loop {
@@ -427,7 +422,6 @@ impl Gateway {
 struct Waiting<'a> {
     gateway: &'a Gateway,
     worker: &'a Worker,
-    /// Number of the worker.
     number: usize,
     open: OpenRequest,
     is_over: bool,

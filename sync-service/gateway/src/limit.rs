@@ -30,13 +30,10 @@ pub(super) const PER_UNIT: &str = "ratelimit/descriptor";
 /// Check of a limit that its caller defines.
 #[derive(Clone, Debug)]
 pub struct LimitCheck {
-    /// Key that the check counts for.
     pub(crate) key: String,
-    /// Size of the limit, and the time in which it refills completely.
     pub(crate) quota: Quota,
     /// Refill policy: continuous, or in windows of fixed length.
     pub(crate) refill_policy: RefillPolicy,
-    /// Tokens that the check costs.
     pub(crate) weight: u32,
     pub(crate) purpose: CheckPurpose,
 }
@@ -46,7 +43,6 @@ pub struct LimitCheck {
 pub struct LimitAnswer {
     /// True if the tokens were consumed.
     pub is_allowed: bool,
-    /// Tokens that are left.
     pub(crate) remaining: u32,
     /// Time until the limit is full again.
     pub(crate) reset_after: Duration,
@@ -58,8 +54,7 @@ pub struct LimitAnswer {
 pub(super) struct KeyHasher(Hasher);
 
 impl KeyHasher {
-    /// Keyed with `secret`, which is the same at every gateway. Without a secret, anybody can compute the
-    /// hashes.
+    /// Keyed with `secret`, which is the same at every gateway. Without a secret, anybody can compute the hashes.
     pub(super) fn hidden_by(secret: Option<&str>) -> Self {
         let known = Hasher::new(*b"weir limit keys.");
         let secret = secret.map(|secret| known.hash(secret.as_bytes()));
@@ -84,8 +79,7 @@ fn bytes(left: u64, right: u64) -> [u8; 16] {
     (u128::from(left) << 64 | u128::from(right)).to_be_bytes()
 }
 
-/// Exchange with the store that consumes the whole weight or nothing, charges it, or refunds it. A peek only
-/// reads.
+/// Exchange with the store that consumes the whole weight or nothing, charges it, or refunds it. A peek only reads.
 pub(super) fn acquire(keys: &KeyHasher, check: &LimitCheck) -> AcquireRequest {
     let claims = match check.purpose {
         CheckPurpose::Take => vec![Claim::take(check.weight)],
@@ -127,7 +121,6 @@ pub(super) fn answer(check: &LimitCheck, acquired: &AcquireResult) -> LimitAnswe
 /// Check of a limit of `requests` per window of fixed length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerUnit {
-    /// Key that the check counts for.
     pub(crate) key: String,
     /// Requests per window. With 0, none are allowed.
     pub(crate) requests: u32,

@@ -59,7 +59,6 @@ pub struct CheckReply {
 pub(crate) struct RuleQuotaStatus {
     /// Maximum number of tokens at once.
     pub(crate) limit: u64,
-    /// Tokens that are left.
     pub(crate) remaining: u64,
     /// Time until the next request may pass if no tokens are left, otherwise until the quota is full again.
     pub(crate) reset_after: Duration,
@@ -117,7 +116,6 @@ impl CheckReply {
     }
 }
 
-/// Seconds, rounded up.
 pub(super) fn seconds_up(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }

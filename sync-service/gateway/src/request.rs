@@ -32,13 +32,10 @@ pub struct CheckRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckPurpose {
-    /// Consumes the cost, or nothing.
     Take,
-    /// Consumes nothing.
     Peek,
     /// Records what has already happened: consumes the cost, into debt if need be.
     Charge,
-    /// Refunds the cost.
     Refund,
 }
 
@@ -117,12 +114,10 @@ impl Request for CheckRequest {
 pub(super) struct Patience(Duration);
 
 impl Patience {
-    /// No total limit.
     pub(super) fn endless() -> Self {
         Self(Duration::MAX)
     }
 
-    /// Total limit of `all`.
     pub(super) fn of(all: Duration) -> Self {
         Self(all)
     }

@@ -1,13 +1,12 @@
 //! Reservations: allowed checks whose cost the caller settles later.
 //!
-//! A reservation is kept here until it expires, first as open and then as settled, so that a repeated
-//! settlement counts once. Its name begins with the gateway's name, so that another gateway can name the right
-//! one.
+//! A reservation is kept here until it expires, first as open and then as settled, so that a repeated settlement counts
+//! once. Its name begins with the gateway's name, so that another gateway can name the right one.
 //!
-//! Callers share the maximum number of open reservations by dynamic thresholds: a caller may open another one
-//! while it has fewer than are free (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory
-//! Packet Switches", 1998). One greedy caller thus leaves half of them free, two leave a third, and there is
-//! always room for another caller.
+//! Callers share the maximum number of open reservations by dynamic thresholds: a caller may open another one while it
+//! has fewer than are free (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
+//! 1998). One greedy caller thus leaves half of them free, two leave a third, and there is always room for another
+//! caller.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -26,7 +25,6 @@ const OPEN_MAX: usize = weir_limiter::sync::OWN_MAX / 2;
 const SETTLED_MAX: usize = 65_536;
 
 pub(super) struct Reservations {
-    /// Prefix of their names.
     prefix: String,
     open_max: usize,
     known: Mutex<Known>,
@@ -51,12 +49,10 @@ enum Stage {
     Settled(u32),
 }
 
-/// Allowed request with a reservation.
 pub(super) struct Reservation {
     /// Number of the worker that allowed it.
     pub(super) worker: usize,
     pub(super) open: OpenRequest,
-    /// Number of requests that its check stood for.
     pub(super) hits: u32,
     /// Caller that it counts for; set by [`Reservations::keep`].
     pub(super) asker: Option<Arc<str>>,
@@ -97,7 +93,6 @@ pub struct Settlement {
     pub cost: u32,
 }
 
-/// Result of a settlement.
 pub(super) enum SettleResult {
     /// The settlement must be carried out now.
     First(Box<Reservation>),
@@ -165,7 +160,6 @@ impl Reservations {
         format!("{}{number:032x}", self.prefix)
     }
 
-    /// Settles the reservation of this name.
     pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<SettleResult, SettleError> {
         let Some(number) = name.strip_prefix(&self.prefix) else {
             let gateway = name.rsplit_once(':').map(|(gateway, _)| gateway.to_owned());

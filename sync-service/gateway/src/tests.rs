@@ -29,7 +29,6 @@ struct Region {
     store: MemoryStore,
     hub: Mutex<Hub>,
     version: u64,
-    /// Tokens charged.
     charged: AtomicU64,
     started: Instant,
 }

@@ -40,7 +40,6 @@ pub(super) struct WorkerState {
     counted: Vec<String>,
 }
 
-/// Next step for a request.
 pub(super) enum CheckStep {
     Answer(CheckReply),
     /// Wait, then answer with this decision.
@@ -68,7 +67,6 @@ impl UpstreamResponse for ReplyHeaders<'_> {
 }
 
 impl Worker {
-    /// Worker with this plugin configuration.
     pub(super) fn new(
         configuration: &[u8],
         memory: &Arc<SharedMemory>,
@@ -102,17 +100,14 @@ impl Worker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Interval between ticks.
     pub(super) fn pace(&self) -> Duration {
         Duration::from_millis(self.tick_ms.load(Ordering::Relaxed).into())
     }
 
-    /// True once it runs a version of the fleet's rules.
     pub(super) fn runs_rules(&self) -> bool {
         self.runs_rules.load(Ordering::Acquire)
     }
 
-    /// Runs the timer and returns the calls to make.
     pub(super) fn tick(&self, now: Time) -> Vec<SyncCall> {
         self.act(|engine, host| engine.tick(host, now))
     }
@@ -166,13 +161,11 @@ impl Worker {
 const HOST: HostRules = HostRules { answers_grpc: false, has_handover: false, observes_decisions: true };
 
 impl WorkerState {
-    /// Begins a request.
     pub(super) fn open(&mut self) -> OpenRequest {
         self.numbered = self.numbered.wrapping_add(1);
         OpenRequest::new(self.numbered)
     }
 
-    /// Decides a request.
     pub(super) fn ask(&mut self, open: &mut OpenRequest, ask: &mut CheckRequest, now: Time) -> CheckStep {
         let memory = Arc::clone(&self.host.memory);
         let _looking = self.turn_to(ask, &memory);
@@ -259,7 +252,6 @@ impl WorkerState {
         self.engine.settle(open, costs, booked, &mut self.host, now);
     }
 
-    /// The rules that it runs.
     pub(super) fn rules(&self) -> &RuleSet {
         self.engine.rules()
     }

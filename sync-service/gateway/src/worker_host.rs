@@ -16,12 +16,10 @@ use weir_rules::RuleSet;
 use super::counts::CounterSums;
 use super::reply::DecisionDetails;
 
-/// 64 random bits.
 fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// Memory shared by all workers.
 pub(super) struct SharedMemory {
     identity: TableIdentity,
     slots: Arc<SharedSlots>,
@@ -31,7 +29,6 @@ pub(super) struct SharedMemory {
     pub(super) looking: RwLock<()>,
 }
 
-/// A worker's access to the shared memory.
 pub(super) struct WorkerHost {
     pub(super) memory: Arc<SharedMemory>,
     slots: SlotsHandle,

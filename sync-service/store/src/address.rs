@@ -33,10 +33,8 @@ pub struct Address {
     info: ConnectionInfo,
 }
 
-/// Method to find the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Discovery {
-    /// The address is that of the only server.
     One,
     /// Any node of a cluster lists its nodes.
     Cluster,
@@ -164,12 +162,10 @@ impl Address {
         &self.kind
     }
 
-    /// Servers or sentinels.
     pub(super) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Connection settings for the first of them.
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
     }
@@ -203,7 +199,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// Connection settings from a URL of one server.
 fn info(text: &str) -> Result<ConnectionInfo, String> {
     let because = |problem: &dyn fmt::Display| format!("{EXPECTED} ({problem})");
     let url = Url::parse(text).map_err(|error| because(&error))?;

@@ -1,9 +1,8 @@
 //! Limit on the number of live keys per rule that a weir-sync keeps in Redis.
 //!
-//! A client that can make up a rule's keys (addresses, header values) makes up keys in Redis. Each lives
-//! slightly longer than its budget needs to fill, so a flood of them takes memory from other rules and
-//! programs. A key beyond the limit is not sent to Redis; it is handled as if its part of the store were out of
-//! reach.
+//! A client that can make up a rule's keys (addresses, header values) makes up keys in Redis. Each lives slightly
+//! longer than its budget needs to fill, so a flood of them takes memory from other rules and programs. A key beyond
+//! the limit is not sent to Redis; it is handled as if its part of the store were out of reach.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault};
@@ -24,7 +23,6 @@ const ASSUMED_LIFETIME: Duration = Duration::from_mins(1);
 /// Maximum number of rules; without a rule set in the store, POPs may report any.
 const RULES_MAX: usize = 10_000;
 
-/// Live keys in Redis.
 #[derive(Debug)]
 pub(super) struct Ceiling {
     most: usize,
@@ -33,7 +31,6 @@ pub(super) struct Ceiling {
 
 type Rules = HashMap<String, Keys>;
 
-/// The keys of one rule.
 #[derive(Debug)]
 struct Keys {
     /// End of each key's life, by the hash of its name.
@@ -43,7 +40,6 @@ struct Keys {
 }
 
 impl Ceiling {
-    /// Creates a limit of `most` keys for each rule.
     pub(super) fn new(most: usize) -> Self {
         Self { most, rules: Mutex::default() }
     }
@@ -111,7 +107,6 @@ impl Ceiling {
 }
 
 impl Keys {
-    /// Drops expired keys; returns the number left.
     fn sweep(&mut self, now: Instant) -> usize {
         self.swept_at = now;
         self.alive.retain(|_, until| *until > now);

@@ -11,7 +11,6 @@ use weir_budget::store_clock::{Bounds, StoreClock};
 
 /// Number of script arguments for the bounds of the clock.
 pub(super) const BOUNDS_LEN: usize = 3;
-/// Size of a double in bytes.
 pub(super) const DOUBLE: usize = 8;
 /// Error code with which scripts refuse a call because their clock is past the latest possible time. The
 /// error's text is the clock's time.
@@ -22,12 +21,10 @@ pub(super) const LATE: &str = "LATE";
 pub(crate) enum Route {
     /// The bounds are the last arguments, and the answer is a row with the time at this index.
     Row(usize),
-    /// The bounds are doubles at the beginning of the last argument, and the answer begins with the time as a
-    /// double.
+    /// The bounds are doubles at the beginning of the last argument, and the answer begins with the time as a double.
     Packed,
 }
 
-/// Clocks of all servers.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     /// Zero of this process's own time.
@@ -45,7 +42,6 @@ impl Clocks {
         Self { started: Instant::now(), jumps: AtomicU64::new(0), last: Mutex::new(StoreClock::new(unix_us, 0)) }
     }
 
-    /// Number of times that a clock was found ahead.
     pub(crate) fn jumps(&self) -> u64 {
         self.jumps.load(Ordering::Relaxed)
     }
@@ -124,13 +120,11 @@ pub(super) fn whole(bytes: &[u8]) -> Option<u64> {
 }
 
 impl ServerClock {
-    /// Creates the clock of a server that has not answered yet.
     pub(crate) fn new(all: Arc<Clocks>) -> Self {
         let known = *lock(&all.last);
         Self { all, known: Mutex::new(known) }
     }
 
-    /// Returns the bounds for a call that is sent now.
     pub(crate) fn bounds_sent(&self) -> SentBounds {
         let sent_us = self.all.own_us();
         SentBounds { sent_us, bounds: lock(&self.known).bounds(sent_us) }

@@ -76,7 +76,6 @@ pub struct Dialer {
     readers: Arc<Semaphore>,
 }
 
-/// A server to connect to.
 #[derive(Debug)]
 pub(super) struct FoundServer {
     pub(super) client: Client,
@@ -86,12 +85,10 @@ pub(super) struct FoundServer {
     pub(super) named: Option<Node>,
 }
 
-/// Login of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Login {
     /// No login: most sentinels have no passwords.
     Nobody,
-    /// The servers' user.
     Server,
     /// The sentinels' user; the servers' if there is no other.
     Sentinel,
@@ -113,7 +110,6 @@ impl Dialer {
         &self.address
     }
 
-    /// Client of a node of a cluster.
     pub(super) async fn client_of(self: &Arc<Self>, node: &Node) -> Result<Client, DialError> {
         let mapped = self.map.get(node).unwrap_or(node);
         self.client(self.address.info_of(mapped), Login::Server).await
@@ -135,9 +131,8 @@ impl Dialer {
         Ok(FoundServer { client, server: self.address.to_string(), named: None })
     }
 
-    /// Waits until a majority of all sentinels names another master than the one that they `named`, and returns
-    /// that as an error: the old master may be cut off from them, and still answer here. Each question may take
-    /// `limit`.
+    /// Waits until a majority of all sentinels names another master than the one that they `named`, and returns that as
+    /// an error: the old master may be cut off from them, and still answer here. Each question may take `limit`.
     pub(super) async fn replaced(self: &Arc<Self>, named: &Node, limit: Duration) -> StoreError {
         let Discovery::Sentinel(master) = self.address.kind() else { return std::future::pending().await };
         loop {

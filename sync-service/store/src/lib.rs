@@ -1,9 +1,8 @@
 //! Budgets, rule sets and overrides of a fleet: one trait, [`Store`], in memory ([`memory`]) or in Redis ([`redis`]).
 //!
-//! A store only does what must be atomic: charge a budget, acquire from a strict one, count the live POPs, put a
-//! rule set. It has its own clock, so that all weir-syncs that share it agree on the time. Both stores compute
-//! the same to the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels
-//! of Redis.
+//! A store only does what must be atomic: charge a budget, acquire from a strict one, count the live POPs, put a rule
+//! set. It has its own clock, so that all weir-syncs that share it agree on the time. Both stores compute the same to
+//! the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels of Redis.
 //!
 //! It leaves out the arithmetic of budgets: that is weir-budget's, of which the Lua scripts are translations. Rule
 //! sets, overrides and top keys are opaque texts to it. When to charge, and what to do without a store, is up to
@@ -70,8 +69,7 @@ use rules::{
 /// Future of a store's method.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// Future of a method with several items: a result for each, in order, since a part of a store may be out of
-/// reach.
+/// Future of a method with several items: a result for each, in order, since a part of a store may be out of reach.
 pub type Each<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> + Send + 'a>>;
 
 /// Time for which a weir-sync's top keys count, in milliseconds.

@@ -31,12 +31,9 @@ pub(crate) use episode::Episode;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
 use probe::{check_error, probe};
 
-/// Target of a link.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkTarget {
-    /// The only server.
     Only(Arc<Dialer>),
-    /// A node of a cluster.
     Node(Arc<Dialer>, Node, Arc<HashTag>),
 }
 
@@ -45,17 +42,14 @@ pub(crate) enum LinkTarget {
 pub(crate) struct HashTag(Mutex<String>);
 
 impl HashTag {
-    /// Creates it with an initial value.
     pub(crate) fn new(tag: &str) -> Self {
         Self(Mutex::new(tag.to_owned()))
     }
 
-    /// Replaces the tag.
     pub(crate) fn set(&self, tag: &str) {
         tag.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The current tag.
     fn get(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -72,7 +66,6 @@ impl LinkTarget {
         }
     }
 
-    /// True if it may lead to another server each time.
     fn is_asking(&self) -> bool {
         matches!(self, Self::Only(dialer) if dialer.is_asking())
     }
@@ -97,10 +90,8 @@ impl fmt::Display for LinkTarget {
     }
 }
 
-/// A good connection.
 #[derive(Clone)]
 pub(crate) struct OpenConnection {
-    /// The connection itself.
     pub(crate) connection: MultiplexedConnection,
     /// Time limit of an answer: the store's time-out and the round trip.
     pub(crate) limit: Duration,
@@ -115,7 +106,6 @@ impl OpenConnection {
     }
 }
 
-/// State of a connection.
 #[derive(Clone)]
 enum LinkState {
     Opening,
@@ -136,7 +126,6 @@ impl fmt::Debug for LinkState {
 /// A connection that is reopened when it fails. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The server's clock.
     pub(crate) clock: ServerClock,
     place: LinkTarget,
     keys: RedisKeys,
@@ -203,7 +192,6 @@ impl Link {
         timeout(limit, opening).await.unwrap_or_else(|_| Err(StoreError::Unreachable(NOT_TAKEN.into())))
     }
 
-    /// Commands of a probe; their answers are not needed.
     pub(crate) fn probe(&self) -> Pipeline {
         probe(&self.place, &self.keys)
     }
@@ -218,10 +206,9 @@ impl Link {
         self.failed.notify_one();
     }
 
-    /// Reports that an exchange over the connection `used` failed. If Redis was out of reach or slow, the
-    /// connection is down until it has answered a probe, and is replaced if it does not. So only one report
-    /// waits for the time-out, and the others fail at once. A refusal may concern one exchange only; a refusal
-    /// of all is found by the probe.
+    /// Reports that an exchange over the connection `used` failed. If Redis was out of reach or slow, the connection is
+    /// down until it has answered a probe, and is replaced if it does not. So only one report waits for the time-out,
+    /// and the others fail at once. A refusal may concern one exchange only; a refusal of all is found by the probe.
     pub(crate) fn failed(&self, used: &OpenConnection, reason: StoreError) {
         let is_gone = matches!(reason, StoreError::Unreachable(_) | StoreError::Slow(_));
         let is_down = self.state.send_if_modified(|state| match state {

@@ -34,7 +34,6 @@ const CLOCK_BEGINS_US: u64 = 1 << 50;
 #[derive(Debug)]
 pub struct MemoryStore {
     state: Mutex<State>,
-    /// Start of the store.
     started: Instant,
     /// Time of the store's clock at `started`, in microseconds since 1970, so that calendar quotas have the
     /// calendar's windows. From then on it is monotonic.
@@ -48,16 +47,13 @@ struct State {
     /// Strict budgets. Unlike others, one that is not full is never dropped early: a new one would give the same tokens
     /// again. If there are too many, a new one gets no tokens.
     escrows: Expiring<EscrowId, Escrow>,
-    /// POPs by name.
     pops: Recent<String, ()>,
     hot: HotList,
     bans: BanList,
     budgets_max: usize,
     rules: MemoryRules,
     overrides: MemoryOverrides,
-    /// Rule sets of POPs, by replica and POP.
     pop_records: Recent<(String, String), PopRuleSet>,
-    /// Top keys by replica.
     top_keys: Recent<String, String>,
 }
 
@@ -277,7 +273,6 @@ fn done<T: Send + 'static>(result: T) -> StoreFuture<'static, T> {
     Box::pin(ready(Ok(result)))
 }
 
-/// Wall clock.
 fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

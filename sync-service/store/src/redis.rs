@@ -194,7 +194,6 @@ impl Redis {
         results
     }
 
-    /// Charges `entries`; returns their accounts in order.
     async fn charge_each(&self, batch: &ChargeBatch<'_>, entries: Vec<&PlanEntry>) -> Vec<Result<Account, StoreError>> {
         let replica: Arc<str> = batch.replica.into();
         let charging = |entry: &PlanEntry| {
@@ -236,7 +235,6 @@ impl Redis {
         acquires.iter().zip(taken).map(answer).collect()
     }
 
-    /// Deletes the budget of `id`, and the strict ones under each of `refill_policies`.
     async fn delete(&self, id: &BudgetId, refill_policies: &[RefillPolicy]) -> Result<(), StoreError> {
         let escrows = refill_policies.iter().map(|refill_policy| self.keys.escrow(*refill_policy, id));
         let calls = escrows.chain([self.keys.budget(id)]).map(|name| {

@@ -17,8 +17,7 @@ pub const VERSIONS_KEPT: usize = 20;
 pub struct NewVersion<'a> {
     /// The document, as JSON.
     pub document: &'a str,
-    /// Version that must be the current one, 0 if there must be none; if none is given, it is stored in any
-    /// case.
+    /// Version that must be the current one, 0 if there must be none; if none is given, it is stored in any case.
     pub expected: Option<u64>,
     /// Note for people about the origin of the version.
     pub note: &'a str,

@@ -1,5 +1,4 @@
-//! Charges: a charge that does not fit is debt, and a negative descriptor is refunded, by every kind of
-//! rule.
+//! Charges: a charge that does not fit is debt, and a negative descriptor is refunded, by every kind of rule.
 
 use hyper::Method;
 use serde_json::{Value, json};

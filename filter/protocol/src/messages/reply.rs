@@ -28,8 +28,7 @@ pub struct Reply {
     pub rule_set: u64,
     /// Names of the rules that `pushed` and `bans` refer to.
     pub rules: Vec<String>,
-    /// Grants for hot keys that the report did not name, so that the POP has them before a key's client
-    /// arrives there.
+    /// Grants for hot keys that the report did not name, so that the POP has them before a key's client arrives there.
     pub pushed: Vec<PushedGrant>,
     /// Keys that were banned elsewhere recently.
     pub bans: Vec<Ban>,
@@ -90,8 +89,7 @@ pub struct PushedGrant {
     pub rule: u16,
     /// Value of the key in canonical form.
     pub value: Vec<u8>,
-    /// The quota that the grant was made for. A POP whose rule has another quota, older or newer, ignores the
-    /// grant.
+    /// The quota that the grant was made for. A POP whose rule has another quota, older or newer, ignores the grant.
     pub quota: Quota,
     /// The grant.
     pub grant: Grant,

@@ -97,8 +97,7 @@ pub struct Key {
     /// Value of the key in canonical form, the same at every POP.
     #[serde(deserialize_with = "bytes")]
     pub value: Vec<u8>,
-    /// Identifies, within the table, the period that the counts cover. The counts of a new epoch start at
-    /// zero.
+    /// Identifies, within the table, the period that the counts cover. The counts of a new epoch start at zero.
     pub epoch: u32,
     /// Tokens admitted since the epoch began.
     pub admitted: u64,
@@ -126,9 +125,8 @@ pub struct Key {
 pub struct HeldEpoch {
     /// Index into [`Report::keys`].
     pub key: u16,
-    /// Time from now for which the request may continue, in milliseconds. 0 if it has ended at a cost of
-    /// `admitted`: tokens debited beyond that are refunded, and missing ones are debited, regardless of the
-    /// budget's level.
+    /// Time from now for which the request may continue, in milliseconds. 0 if it has ended at a cost of `admitted`:
+    /// tokens debited beyond that are refunded, and missing ones are debited, regardless of the budget's level.
     pub for_ms: u32,
 }
 

@@ -28,7 +28,6 @@ pub(super) type Pairs = Vec<(String, String)>;
 /// Requests of a client in one bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Usage {
-    /// Pairs that identify the bucket.
     pub(super) pairs: Pairs,
     /// Time since the previous report, by the client's clock.
     pub(super) elapsed: Duration,
@@ -69,12 +68,10 @@ pub(super) fn ask(domain: &str, index: usize, pairs: &Pairs) -> Result<CheckRequ
     Ok(ask.unwrap_or_default())
 }
 
-/// Identifier of the bucket in the protocol.
 pub(super) fn id(pairs: &Pairs) -> BucketId {
     BucketId { bucket: pairs.iter().cloned().collect() }
 }
 
-/// Type of the reports.
 const REPORTS: &str = ".envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports";
 
 /// Codec that skips buckets with text fields that are not valid UTF-8.

@@ -1,8 +1,7 @@
 //! Assignments for clients, expressed in the strategies that Envoy's filter `rate_limit_quota` understands.
 //!
-//! The filter handles fill intervals and times to live in whole seconds. When a token bucket replaces a
-//! different token bucket, it starts with the same fraction filled. When it replaces another strategy, it
-//! starts full.
+//! The filter handles fill intervals and times to live in whole seconds. When a token bucket replaces a different token
+//! bucket, it starts with the same fraction filled. When it replaces another strategy, it starts full.
 
 use std::time::Duration;
 
@@ -24,16 +23,12 @@ const NEVER_S: u32 = 365 * 86_400;
 /// Relative change of a bucket above which a new assignment is sent.
 const CHANGE: f64 = 0.05;
 
-/// Assignment of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// Allow all requests.
     Everything,
-    /// Refuse all requests.
     Nothing,
     /// Allow requests by a token bucket.
     Refilling {
-        /// Capacity of the bucket.
         most: u32,
         /// Tokens per thousand seconds.
         refill: u32,
@@ -72,8 +67,7 @@ impl Assignment {
             Self::Everything => vec![blanket(BlanketRule::AllowAll)],
             Self::Nothing => vec![blanket(BlanketRule::DenyAll)],
             Self::Refilling { most, refill } => vec![filled(most, refill, FILL_S)],
-            // The first message discards tokens of the previous assignment, so that the bucket then starts
-            // full.
+            // The first message discards tokens of the previous assignment, so that the bucket then starts full.
             Self::Tokens(tokens) => vec![blanket(BlanketRule::DenyAll), filled(tokens, 1, NEVER_S)],
         }
     }

@@ -1,5 +1,4 @@
-//! All buckets, and the streams of the clients that report them. Both are bounded, and removed when the streams
-//! end.
+//! All buckets, and the streams of the clients that report them. Both are bounded, and removed when the streams end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -29,14 +28,12 @@ pub(super) const BUCKET_BYTES_MAX: usize = 2_048;
 /// Item that is sent to a stream's client.
 pub(super) type StreamItem = Result<RateLimitQuotaResponse, Status>;
 
-/// Domain and pairs of a bucket.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BucketName {
     domain: String,
     pairs: Pairs,
 }
 
-/// All buckets and streams.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     buckets: HashMap<Arc<BucketName>, QuotaBucket>,
@@ -48,13 +45,11 @@ pub(super) struct Book {
     closed: Option<&'static str>,
 }
 
-/// Stream of a client.
 #[derive(Debug)]
 struct Stream {
     sender: Sender<StreamItem>,
     /// Name of the client's token.
     token: String,
-    /// Time of the last report, or of the beginning.
     reported_at: Duration,
     domain: String,
     buckets: BTreeSet<Arc<BucketName>>,
@@ -150,7 +145,6 @@ impl Book {
         Err(self.closed.map_or_else(|| Status::resource_exhausted(gone), Status::unavailable))
     }
 
-    /// Numbers of streams and of buckets.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.streams.len(), self.buckets.len())
     }
@@ -237,14 +231,12 @@ impl Book {
         self.buckets.iter_mut().filter_map(due).collect()
     }
 
-    /// Applies the result of a check that was due.
     pub(super) fn apply(&mut self, name: &BucketName, due: &Due, result: DueResult) {
         if let Some(bucket) = self.buckets.get_mut(name) {
             bucket.apply(&due.of, result);
         }
     }
 
-    /// Sends new assignments to the clients.
     pub(super) fn assign(&mut self, now: Duration) {
         let mut actions: HashMap<u64, Vec<BucketAction>> = HashMap::new();
         let mut quiet = Vec::new();
@@ -271,7 +263,6 @@ impl Book {
         }
     }
 
-    /// Removes a stream from the holders of a bucket.
     fn forget(&mut self, stream: u64, name: &Arc<BucketName>) {
         self.reported -= 1;
         let Some(bucket) = self.buckets.get_mut(name) else { return };

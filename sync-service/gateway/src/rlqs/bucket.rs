@@ -21,7 +21,6 @@ const BURST_PART: f64 = 8.0;
 /// Result of the rules for a bucket's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum QuotaDecision {
-    /// No rule counts them.
     Free,
     /// They are refused regardless of quotas.
     Refused,
@@ -38,11 +37,9 @@ pub(super) enum QuotaDecision {
     Unchecked,
 }
 
-/// Checks that are due for a bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     pub(super) ask: CheckRequest,
-    /// Number of requests.
     pub(super) count: u32,
     /// Maximum number of requests per check.
     pub(super) at_once: u32,
@@ -58,7 +55,6 @@ pub(super) struct DueResult {
     pub(super) decision: QuotaDecision,
 }
 
-/// Bucket with its holders.
 #[derive(Debug)]
 pub(super) struct QuotaBucket {
     pub(super) id: BucketId,
@@ -76,7 +72,6 @@ pub(super) struct QuotaBucket {
 }
 
 impl QuotaBucket {
-    /// Bucket whose requests look like `ask`.
     pub(super) fn new(id: BucketId, ask: CheckRequest, now: Duration) -> Self {
         let holders = BTreeMap::new();
         Self {
@@ -92,7 +87,6 @@ impl QuotaBucket {
         }
     }
 
-    /// Checks that are due now; none if there are too few requests or checks are in progress.
     pub(super) fn due(&mut self, now: Duration) -> Option<Due> {
         let span = now.saturating_sub(self.advanced).min(SPAN_MAX);
         self.advanced = now;
@@ -114,7 +108,6 @@ impl QuotaBucket {
         Some(Due { ask: self.ask.clone(), count, at_once, of })
     }
 
-    /// Applies the result of the due checks, divided as in `of`.
     pub(super) fn apply(&mut self, of: &BTreeMap<u64, f64>, result: DueResult) {
         self.is_asking = false;
         self.has_news = self.holders.values().any(Holder::is_new);

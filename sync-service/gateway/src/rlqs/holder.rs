@@ -1,8 +1,7 @@
-//! Account of one client in a bucket: its demand, the requests that the rules allowed for it, and its
-//! assignment.
+//! Account of one client in a bucket: its demand, the requests that the rules allowed for it, and its assignment.
 //!
-//! The rules are checked for as many requests as the client reports, spread over the time after its report. The
-//! client may spend what the rules allow. There are two modes:
+//! The rules are checked for as many requests as the client reports, spread over the time after its report. The client
+//! may spend what the rules allow. There are two modes:
 //!
 //! - **In arrears**, under token buckets with shared budgets, unless they are slow: the client has a refilling
 //!   bucket. If it admits more than the rules allowed, the excess is checked as well.
@@ -25,8 +24,7 @@ const AGAIN: Duration = Duration::from_secs(8);
 const QUIET: Duration = Duration::from_mins(1);
 /// Time since its last report after which a client's demand is unknown: two reporting intervals of Envoy.
 const SILENT: Duration = Duration::from_secs(10);
-/// Time after which a client certainly has applied an assignment. Until then it may spend tokens of the
-/// previous one.
+/// Time after which a client certainly has applied an assignment. Until then it may spend tokens of the previous one.
 const TAKEN_IN: Duration = Duration::from_secs(2);
 /// Time over which a difference in its account is evened out: one reporting interval of Envoy.
 const EVEN: Duration = Duration::from_secs(5);
@@ -59,7 +57,6 @@ pub(super) struct HolderTerms {
     pub(super) holders: f64,
 }
 
-/// Account of a client in a bucket.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
     /// Reported requests per second.
@@ -77,8 +74,7 @@ pub(super) struct Holder {
     /// Tokens handed out in advance, and those among them that were returned unspent.
     handed: f64,
     returned: f64,
-    /// Tokens that the client may still have, each with the time at which they were replaced (none for the
-    /// last).
+    /// Tokens that the client may still have, each with the time at which they were replaced (none for the last).
     live: VecDeque<(f64, Option<Duration>)>,
     /// Estimated number of tokens that it still has.
     in_hand: f64,
@@ -86,7 +82,6 @@ pub(super) struct Holder {
     recent: Flow,
     flow: Flow,
     is_prepaid: bool,
-    /// Last assignment and its time.
     sent: Option<(Assignment, Duration)>,
 }
 
@@ -152,8 +147,7 @@ impl Holder {
         (self.paid, self.purse())
     }
 
-    /// Number of tokens that it should hold for the next second, and the number to keep in reserve to replace
-    /// old ones.
+    /// Number of tokens that it should hold for the next second, and the number to keep in reserve to replace old ones.
     fn wanted(&self, terms: &HolderTerms) -> (f64, f64) {
         let part = terms.burst / terms.holders;
         // With hardly more tokens than clients, only clients with demand get any.
@@ -173,8 +167,7 @@ impl Holder {
         let a_second = if self.is_prepaid {
             self.in_hand = (self.in_hand - self.demand * seconds).max(0.0);
             let (wanted, float) = self.wanted(terms);
-            // The reserve fills in proportion to demand, so a client with more demand gets more of what there
-            // is.
+            // The reserve fills in proportion to demand, so a client with more demand gets more of what there is.
             ((wanted + float - self.purse() - self.in_hand) * SOON).clamp(0.0, wanted)
         } else {
             let is_even = self.reported.is_none_or(|last| last + EVEN <= now);
@@ -239,7 +232,6 @@ impl Holder {
         Some(assignment)
     }
 
-    /// True if it has no assignment yet.
     pub(super) fn is_new(&self) -> bool {
         self.sent.is_none()
     }

@@ -1,9 +1,8 @@
-//! Envoy's rate limit quota service (`envoy.service.rate_limit_quota.v3`) over gRPC: clients decide by
-//! themselves, by assignments of this service.
+//! Envoy's rate limit quota service (`envoy.service.rate_limit_quota.v3`) over gRPC: clients decide by themselves, by
+//! assignments of this service.
 //!
-//! For each request that a client reports, the gateway's rules are checked as if the request had been checked
-//! here. So its requests count against the same budgets as all others, and its assignments follow what the
-//! rules allow.
+//! For each request that a client reports, the gateway's rules are checked as if the request had been checked here. So
+//! its requests count against the same budgets as all others, and its assignments follow what the rules allow.
 //!
 //! ```text
 //! service.rs      streams of reports and assignments

@@ -53,7 +53,6 @@ impl Drop for Open {
     }
 }
 
-/// Stream of responses to a client.
 type Answers = Pin<Box<dyn Stream<Item = StreamItem> + Send>>;
 
 impl Streams {

@@ -1,5 +1,4 @@
-//! Rate limit of log lines about a server: each reason once per episode of failures, however many connections
-//! fail.
+//! Rate limit of log lines about a server: each reason once per episode of failures, however many connections fail.
 
 use std::mem::{discriminant, take};
 use std::time::Duration;
@@ -13,7 +12,6 @@ const CALM: Duration = Duration::from_secs(10);
 /// Maximum number of reasons logged per episode.
 const REASONS_MAX: usize = 8;
 
-/// An episode of failures, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Episode {
     logged: Vec<StoreError>,
@@ -37,7 +35,6 @@ impl Episode {
         now.duration_since(since) >= CALM && !take(&mut self.logged).is_empty()
     }
 
-    /// True during an episode.
     pub(crate) fn is_on(&self) -> bool {
         !self.logged.is_empty()
     }

@@ -36,7 +36,6 @@ pub(super) const NOT_TAKEN: &str = "it takes no connection, or does not answer o
 /// Longest round trip that is added to an answer's time-out; beyond it, the server is slow and not far away.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 
-/// Background task of a link.
 pub(super) struct Keeper {
     place: LinkTarget,
     keys: RedisKeys,
@@ -52,10 +51,8 @@ pub(super) struct Keeper {
     generation: u64,
 }
 
-/// A connection that was just opened.
 struct Opened {
     connection: MultiplexedConnection,
-    /// Measured round trip.
     round_trip: Duration,
     /// Address of the server from sentinels, if they were used.
     named: Option<Node>,
@@ -125,12 +122,10 @@ impl Keeper {
         }
     }
 
-    /// Time limit of an answer: its own time and the round trip.
     fn limit(&self) -> Duration {
         self.response_timeout + self.round_trips.shortest().min(ROUND_TRIP_MAX)
     }
 
-    /// Time limit for opening a connection.
     fn patience(&self) -> Duration {
         (self.limit() * OPEN_TIMEOUT_FACTOR).min(self.patience_max())
     }
@@ -217,7 +212,6 @@ impl Keeper {
 /// for this time.
 const KEPT: Duration = Duration::from_mins(1);
 
-/// Recent round trips that are shorter than all later ones: the first is the shortest.
 #[derive(Default)]
 struct RoundTrips(VecDeque<(Instant, Duration)>);
 

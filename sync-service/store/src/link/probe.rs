@@ -41,8 +41,7 @@ pub(super) fn check_error(place: &LinkTarget, error: &RedisError, limit: Duratio
     if has_moved && matches!(place, LinkTarget::Node(..)) { Ok(()) } else { Err(explain(error, limit)) }
 }
 
-/// Logs a warning if Redis may evict Weir's keys. Returns true if it answered at all, even with a missing
-/// right.
+/// Logs a warning if Redis may evict Weir's keys. Returns true if it answered at all, even with a missing right.
 pub(super) async fn warn_of_eviction(connection: &MultiplexedConnection, limit: Duration) -> bool {
     let mut connection = connection.clone();
     let mut command = redis::cmd("INFO");

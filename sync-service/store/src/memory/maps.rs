@@ -59,7 +59,6 @@ impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
         Some(result)
     }
 
-    /// Adds a value under a new name.
     pub(super) fn insert(&mut self, id: K, value: V) {
         let ends_us = value.ends_us();
         self.by_end.insert((ends_us, id.clone()));

@@ -28,7 +28,6 @@ struct Version {
 }
 
 impl MemoryRules {
-    /// Stores a rule set at the time `since_1970`.
     pub(super) fn put(&mut self, since_1970: Duration, put: &NewVersion<'_>) -> Stored {
         let current = self.version().unwrap_or_default();
         if put.expected.is_some_and(|expected| expected != current) {
@@ -48,7 +47,6 @@ impl MemoryRules {
         Stored::New(self.add(since_1970, put.document.to_owned(), put.note))
     }
 
-    /// Adds a new version.
     fn add(&mut self, since_1970: Duration, document: String, note: &str) -> u64 {
         let version = self.version().map_or_else(|| millis(since_1970).max(1), |version| version + 1);
         if self.versions.is_empty() {
@@ -62,7 +60,6 @@ impl MemoryRules {
         version
     }
 
-    /// Begins or ends a canary at the time `since_1970`.
     pub(super) fn change_canary(&mut self, since_1970: Duration, change: &CanaryChange<'_>) -> CanaryResult {
         let (current, now_ms) = (self.version().unwrap_or_default(), millis(since_1970));
         let runs = self.canary.as_ref().map(|canary| canary.id);
@@ -100,7 +97,6 @@ impl MemoryRules {
         canary.ok_or_else(|| self.canary.as_ref().map_or(CanaryResult::Missing, |canary| CanaryResult::Runs(canary.id)))
     }
 
-    /// The current canary.
     pub(super) fn canary(&self) -> Option<&StoredCanary> {
         self.canary.as_ref()
     }
@@ -123,7 +119,6 @@ impl MemoryRules {
     }
 }
 
-/// Overrides by name.
 #[derive(Debug, Default)]
 pub(super) struct MemoryOverrides {
     number: u64,
@@ -131,7 +126,6 @@ pub(super) struct MemoryOverrides {
 }
 
 impl MemoryOverrides {
-    /// Number of the latest change.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -188,7 +182,6 @@ impl MemoryOverrides {
     }
 }
 
-/// Milliseconds since 1970.
 pub(super) fn millis(since_1970: Duration) -> u64 {
     u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }

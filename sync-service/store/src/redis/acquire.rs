@@ -24,9 +24,8 @@ use crate::keys::RedisKeys;
 /// [`STEP_KEPT_US`].
 pub(super) const STEP_KEPT_TIMES: u64 = 3;
 
-/// Answer of the script: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`. Then for each
-/// claim the sum of tokens debited for its epoch, or -1 without a lease; the wait for more; and the length of
-/// the lease.
+/// Answer of the script: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`. Then for each claim the
+/// sum of tokens debited for its epoch, or -1 without a lease; the wait for more; and the length of the lease.
 pub type AcquireRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
 
 /// The script, preceded by limits of weir-budget.
@@ -46,7 +45,6 @@ pub fn script() -> String {
     with_maxima(&maxima, include_str!("../acquire.lua"))
 }
 
-/// Creates a call of the script for an acquire.
 pub(super) fn call(script: &Lua, keys: &RedisKeys, pop: &str, acquire: &AcquireRequest) -> RoutedCommand {
     let mut call = RoutedCommand::of(script, &[keys.escrow(acquire.refill_policy, &acquire.id)]);
     call.arg(AcquireArguments { pop, acquire });

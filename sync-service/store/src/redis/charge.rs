@@ -32,7 +32,6 @@ const _: () = assert!(KEPT_SLACK_US * 5 < GRACE_US);
 
 /// Number of doubles per budget before those of its counts; the last one is the number of counts.
 const HEAD_DOUBLES: usize = 6;
-/// Number of doubles per count.
 const COUNT_DOUBLES: usize = 6;
 
 /// The script, preceded by limits of weir-budget.
@@ -40,7 +39,6 @@ pub fn script() -> String {
     with_maxima(&maxima(), include_str!("../charge.lua"))
 }
 
-/// Limits of weir-budget for the script.
 fn maxima() -> [(&'static str, u64); 22] {
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     [
@@ -72,7 +70,6 @@ fn maxima() -> [(&'static str, u64); 22] {
 /// Charge to one budget, POP by POP.
 #[derive(Debug)]
 pub struct Charging {
-    /// Name of the budget.
     pub(super) key: String,
     quota: Quota,
     replica: Arc<str>,
@@ -135,12 +132,10 @@ impl Charging {
         Self { key, quota, replica, sources, numbers, demands: vec![Demand { milli, ..demand }] }
     }
 
-    /// Number of counts.
     pub(super) fn counts_len(&self) -> usize {
         self.sources.len()
     }
 
-    /// True if `other` may go in the same call.
     pub(super) fn is_of_replica(&self, other: &Self) -> bool {
         self.replica == other.replica
     }
@@ -276,7 +271,6 @@ fn read_replicas(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<
     Some(replicas)
 }
 
-/// A deficit in nanoseconds, from whole microseconds and the rest.
 pub(super) fn deficit(whole_us: u64, rest_ns: u64) -> Result<u64, StoreError> {
     let deficit_ns = whole_us.checked_mul(1_000).and_then(|ns| ns.checked_add(rest_ns));
     deficit_ns.ok_or(StoreError::Invalid("a deficit beyond its maximum"))

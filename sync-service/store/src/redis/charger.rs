@@ -18,8 +18,7 @@ use crate::StoreError;
 
 /// Maximum number of counts in one call, during which Redis does nothing else.
 const COUNTS_MAX: usize = 64;
-/// Maximum number of budgets in one call. At this number, the overhead of a call is small compared to its
-/// charges.
+/// Maximum number of budgets in one call. At this number, the overhead of a call is small compared to its charges.
 const BUDGETS_MAX: usize = 16;
 
 /// Sends charges to one server (see [`Trips`]).
@@ -53,7 +52,6 @@ impl Charger {
         ))
     }
 
-    /// Sends `charges`; returns their results in order.
     pub(super) async fn charge(&self, charges: Vec<Charging>) -> Vec<Result<Account, StoreError>> {
         let (count, (answer, answered)) = (charges.len(), oneshot::channel());
         self.0.ask(Asked { charges, answer }).await;
@@ -61,7 +59,6 @@ impl Charger {
     }
 }
 
-/// Sends the charges, and returns the results to their reports.
 async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     let (mut charges, mut waiting) = (Vec::new(), Vec::with_capacity(asked.len()));
     for asked in asked {

@@ -57,7 +57,6 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// Starts connecting. Must be called inside a tokio runtime.
     pub(super) fn new(reach: Reach) -> Self {
         let nodes = Arc::new(Nodes::new(reach));
         Self { task: tokio::spawn(Arc::clone(&nodes).follow()), nodes }
@@ -101,7 +100,6 @@ impl Cluster {
         answers
     }
 
-    /// Sends each call once.
     async fn send_once(&self, waiting: Vec<Waiting>, script: &Arc<Lua>, until: Instant) -> Vec<(Waiting, Came)> {
         let mut groups: HashMap<Node, Vec<Waiting>> = HashMap::new();
         let mut came = Vec::with_capacity(waiting.len());
@@ -142,7 +140,6 @@ impl Cluster {
     }
 }
 
-/// Reaction to an answer.
 enum Next {
     Take,
     /// Send it to this node, which has the key or, if true, is receiving it.
@@ -178,7 +175,6 @@ fn next(answer: &Value) -> Next {
     }
 }
 
-/// Final result of a call.
 fn outcome(came: Came) -> Result<Value, StoreError> {
     use ServerErrorKind as Kind;
     let (value, way) = came?;

@@ -45,7 +45,6 @@ pub(super) struct Confirmer {
     task: JoinHandle<()>,
 }
 
-/// Acquires of one report.
 struct Asked {
     calls: Vec<RoutedCommand>,
     answer: oneshot::Sender<Came>,
@@ -58,7 +57,6 @@ impl Drop for Confirmer {
 }
 
 impl Confirmer {
-    /// Creates the sender of calls of `script` over `link`. Must be called inside a tokio runtime.
     pub(super) fn new(link: Arc<Link>, script: Arc<Lua>, wait: Wait) -> Self {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
         let (updates, master) =
@@ -68,7 +66,6 @@ impl Confirmer {
         Self { wait, asked, master, task: tokio::spawn(work.run()) }
     }
 
-    /// Sends `calls`; returns their results once replicas have them.
     pub(super) async fn send(&self, calls: Vec<RoutedCommand>) -> Came {
         let (answer, answered) = oneshot::channel();
         // The receiver lives as long as this sender.
@@ -93,7 +90,6 @@ pub(super) fn patience(wait: Wait) -> Duration {
     (wait.limit + LATE) * 2
 }
 
-/// Background task of a [`Confirmer`].
 struct Work {
     link: Arc<Link>,
     script: Arc<Lua>,
@@ -108,7 +104,6 @@ struct Work {
 }
 
 impl Work {
-    /// Handles acquires until the task is aborted.
     async fn run(mut self) {
         loop {
             let mut asked = self.gather().await;

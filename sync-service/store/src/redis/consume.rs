@@ -22,7 +22,6 @@ const CALL_MAX: usize = 64;
 /// Number of values in the script's answer for each request.
 const ROW_LEN: usize = 5;
 
-/// The script, preceded by limits of weir-budget.
 pub(super) fn script() -> String {
     let maxima = [
         ("COUNT_MAX", COUNT_MAX),
@@ -41,14 +40,12 @@ pub(super) struct Taker {
     keys: RedisKeys,
 }
 
-/// A request that waits.
 struct Asked {
     key: String,
     wants: [u64; 4],
     answer: oneshot::Sender<Result<ConsumeRow, StoreError>>,
 }
 
-/// Result of one request.
 struct ConsumeRow {
     now_us: u64,
     /// True if all tokens were consumed; none if the general script has to decide.
@@ -111,7 +108,6 @@ fn wants(acquire: &AcquireRequest) -> Option<[u64; 4]> {
     (claim.kind == ClaimKind::Take).then_some(wants)
 }
 
-/// Sends the requests, and returns their results.
 async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     let calls = asked.chunks(CALL_MAX).map(|asked| call(&script, asked)).collect();
     let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
@@ -151,7 +147,6 @@ fn read_row(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
     read().ok_or(StoreError::Invalid("another number of takes"))
 }
 
-/// Converts the result of `acquire`.
 fn acquired(acquire: &AcquireRequest, row: &ConsumeRow, is_taken: bool) -> AcquireResult {
     let given = acquire.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
     let full_ns = acquire.token_ns().saturating_mul(acquire.quota.burst().into());

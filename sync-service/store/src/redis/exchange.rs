@@ -11,7 +11,6 @@ use crate::clock::{Route, SentBounds, late_us};
 use crate::link::{Link, OpenConnection};
 use crate::trouble::explain;
 
-/// The command that runs a script.
 const EVALSHA: &str = "EVALSHA";
 /// Maximum number of digits of a call's key count.
 const DIGITS_MAX: usize = 20;
@@ -31,7 +30,6 @@ pub(super) struct RoutedCommand {
 }
 
 impl RoutedCommand {
-    /// Creates a plain command for the server of `key`.
     pub(super) fn new(name: &str, key: &str) -> Self {
         Self { key: key.to_owned(), command: redis::cmd(name), tail: None, is_asking: false }
     }
@@ -123,7 +121,6 @@ async fn send_late_again(
     Ok(())
 }
 
-/// The kind of an answer that is an error; none for other answers.
 pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
     match value {
         Value::ServerError(error) => Some(RedisError::from(error.clone()).kind()),

@@ -30,7 +30,6 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Time-out for an answer of a seed, if no master is in reach.
 const SEED_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Masters of a cluster.
 #[derive(Debug)]
 pub(super) struct Nodes {
     reach: Reach,
@@ -53,7 +52,6 @@ struct Shards {
 struct Shard {
     server: Arc<Server>,
     tag: Arc<HashTag>,
-    /// Time of its last call.
     used_at: Instant,
 }
 
@@ -64,7 +62,6 @@ impl Nodes {
         Self { reach, shards, stale: Notify::new(), is_lack_logged: AtomicBool::new(false) }
     }
 
-    /// Succeeds if a master is in reach.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         let shards = self.shards();
         let mut reason = shards.trouble.clone();
@@ -85,7 +82,6 @@ impl Nodes {
         served.filter_map(|(_, shard)| shard.server.master()).collect()
     }
 
-    /// Master that serves `key`.
     pub(super) fn master_of(&self, key: &str) -> Result<Node, StoreError> {
         let shards = self.shards();
         match shards.slots.node_of(slot_of(key)) {

@@ -8,10 +8,8 @@ use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
 use crate::rules::{Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until};
 use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
-/// Name of the rule sets' hash.
 const RULES: &str = "rules";
 
-/// Answer of the script of overrides.
 type OverridesRow = (u64, u64, u64, u64, u64, Vec<(String, String)>);
 
 pub(super) fn rules_script() -> String {
@@ -23,7 +21,6 @@ pub(super) fn overrides_script() -> String {
 }
 
 impl Redis {
-    /// Stores a rule set as a new version.
     pub(super) async fn add_version(&self, put: &NewVersion<'_>) -> Result<Stored, StoreError> {
         let mut call = RoutedCommand::of(&self.scripts.rules, &[self.keys.one(RULES)]);
         call.arg("put").arg(put.document).arg(or_empty(put.expected));
@@ -37,7 +34,6 @@ impl Redis {
         }
     }
 
-    /// Begins or ends a canary.
     pub(super) async fn write_canary(&self, change: &CanaryChange<'_>) -> Result<CanaryResult, StoreError> {
         let mut call = RoutedCommand::of(&self.scripts.rules, &[self.keys.one(RULES)]);
         match *change {
@@ -73,7 +69,6 @@ impl Redis {
         self.send(&self.scripts.rules, call).await
     }
 
-    /// Reads the current canary.
     pub(super) async fn read_canary(&self) -> Result<Option<StoredCanary>, StoreError> {
         let names = ["canary", "canary:note", "canary:document"].map(String::from);
         let row: (Option<u64>, Option<String>, Option<String>) = self.fields(&names).await?;
@@ -83,13 +78,11 @@ impl Redis {
         Ok(Some(StoredCanary { id, at_ms, text: text.to_owned(), document }))
     }
 
-    /// Reads the document of a version.
     pub(super) async fn read_document(&self, version: u64) -> Result<Option<String>, StoreError> {
         let (document,) = self.fields(&[format!("document:{version}")]).await?;
         Ok(document)
     }
 
-    /// Reads the kept versions, the newest first.
     pub(super) async fn read_versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
         let Some(current) = self.read_current().await?.version else { return Ok(Vec::new()) };
         let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
@@ -110,7 +103,6 @@ impl Redis {
         Ok(kept)
     }
 
-    /// Reads version and numbers at one moment.
     pub(super) async fn read_current(&self) -> Result<Current, StoreError> {
         let names = ["current", "overrides", "canary"].map(String::from);
         let (version, overrides, canary): (Option<u64>, Option<u64>, Option<u64>) = self.fields(&names).await?;

@@ -32,12 +32,10 @@ impl Lua {
         self.way
     }
 
-    /// Name of the script for `EVALSHA`.
     pub(super) fn get_hash(&self) -> &str {
         self.script.get_hash()
     }
 
-    /// Command that loads it.
     pub(super) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.text);
@@ -45,7 +43,6 @@ impl Lua {
     }
 }
 
-/// Scripts by name.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(super) charge: Arc<Lua>,
@@ -76,7 +73,6 @@ impl Scripts {
         }
     }
 
-    /// Texts of all scripts, for loading.
     pub(crate) fn texts(&self) -> Vec<String> {
         let Self { charge, acquire, take, seen, hot, bans, rules, overrides, top_keys } = self;
         let all = [charge, acquire, take, seen, hot, bans, rules, overrides, top_keys];

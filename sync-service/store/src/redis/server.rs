@@ -21,7 +21,6 @@ use crate::{Master, StoreError};
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     pub(super) dialer: Arc<Dialer>,
-    /// Names of the keys there.
     pub(super) keys: RedisKeys,
     /// Time-out of an answer, in addition to the round trip.
     pub(super) response_timeout: Duration,

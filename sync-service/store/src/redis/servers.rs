@@ -12,7 +12,6 @@ use crate::address::Discovery;
 use crate::link::LinkTarget;
 use crate::{Master, StoreError};
 
-/// The servers of a store.
 #[derive(Debug)]
 pub(super) enum Servers {
     One(Server),
@@ -20,7 +19,6 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// Starts connecting. Must be called inside a tokio runtime.
     pub(super) fn new(reach: Reach) -> Self {
         if *reach.dialer.address().kind() == Discovery::Cluster {
             return Self::Cluster(Cluster::new(reach));
@@ -46,7 +44,6 @@ impl Servers {
         answers.into_iter().map(|answer: Result<Value, _>| answer.and_then(read)).collect()
     }
 
-    /// Succeeds if a server is in reach.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         match self {
             Self::One(server) => server.link.connection().map(|_| ()),

@@ -67,14 +67,10 @@ impl<L: Default> ChangedList<L> {
 
 /// Time for which a change is kept, in milliseconds: longer than any read goes back.
 const CHANGES_KEPT_MS: u64 = 2 * WHOLE_MS;
-/// Name of the sorted set of live POPs.
 const LIVE: &str = "pops";
-/// Name of the sorted set of records of the rule sets of POPs.
 const POP_RECORDS: &str = "fleet";
 
-/// Keys on the list.
 pub(super) type KnownHotKeys = ChangedList<BTreeSet<HotKey>>;
-/// Bans on the list.
 pub(super) type KnownBans = ChangedList<BanList>;
 
 /// Answer of the script of hot keys: `now_ms`, keys on the list, and keys that left it.
@@ -108,7 +104,6 @@ pub(super) fn top_keys_script() -> String {
 }
 
 impl Redis {
-    /// Adds `mine` to the list of hot keys, and returns it.
     pub(super) async fn exchange_hot(&self, mine: &[HotKey]) -> Result<Vec<HotKey>, StoreError> {
         let (script, since_ms) = (&self.scripts.hot, self.known_hot.since_ms());
         // In one cluster slot, that of the list's name.
@@ -130,7 +125,6 @@ impl Redis {
         Ok(list)
     }
 
-    /// Adds `mine` to the list of bans, and returns it.
     pub(super) async fn exchange_bans(&self, mine: &[BannedKey]) -> Result<Vec<BannedKey>, StoreError> {
         let (script, since_ms) = (&self.scripts.bans, self.known_bans.since_ms());
         let names = ["{bans}", "{bans}:changed"].map(|name| self.keys.one(name));
@@ -161,13 +155,11 @@ impl Redis {
         self.send(&self.scripts.seen, call).await
     }
 
-    /// Records that `pop` is alive; returns the number of live POPs.
     pub(super) async fn record_pop(&self, pop: &str) -> Result<u32, StoreError> {
         let live = self.record(LIVE, POPS_MAX as usize, &[pop.to_owned()]).await?;
         Ok(live.max(1))
     }
 
-    /// Stores the rule sets that the POPs of `replica` reported.
     pub(super) async fn write_pop_records(&self, replica: &str, pops: &[PopRuleSet]) -> Result<(), StoreError> {
         if pops.is_empty() {
             return Ok(());
@@ -177,7 +169,6 @@ impl Redis {
         self.record(POP_RECORDS, POP_RECORDS_MAX, &records).await.map(|_| ())
     }
 
-    /// Reads the rule sets of all POPs.
     pub(super) async fn read_pop_records(&self) -> Result<Vec<Seen>, StoreError> {
         let (script, key) = (&self.scripts.seen, self.keys.one(POP_RECORDS));
         // Time of the server that has the records.
@@ -196,14 +187,12 @@ impl Redis {
         RoutedCommand::of(&self.scripts.top_keys, &names)
     }
 
-    /// Stores the top keys of `replica`.
     pub(super) async fn write_top_keys(&self, replica: &str, text: &str) -> Result<(), StoreError> {
         let mut call = self.top_keys_call();
         call.arg(replica).arg(text);
         self.send::<Vec<String>>(&self.scripts.top_keys, call).await.map(|_| ())
     }
 
-    /// Reads the top keys of all replicas.
     pub(super) async fn read_top_keys(&self) -> Result<Vec<(String, String)>, StoreError> {
         self.send(&self.scripts.top_keys, self.top_keys_call()).await
     }

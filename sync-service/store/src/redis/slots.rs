@@ -6,7 +6,6 @@ use redis::Value;
 
 use crate::address::Node;
 
-/// Number of slots in a cluster.
 const SLOTS: u16 = 16_384;
 /// Maximum number of names that are tried to find one in a slot of each node.
 const NAMES_MAX: u32 = 20_000;
@@ -16,10 +15,8 @@ const NAMES_MAX: u32 = 20_000;
 pub(super) struct View {
     /// True if the node serves keys; one that is cut off from most masters does not.
     pub(super) is_ok: bool,
-    /// Epoch of the latest change of a master that the node has received; none if the user has no right to read
-    /// it.
+    /// Epoch of the latest change of a master that the node has received; none if the user has no right to read it.
     pub(super) epoch: Option<u64>,
-    /// Map from slots to masters.
     pub(super) slots: SlotMap,
 }
 
@@ -44,7 +41,6 @@ impl View {
     }
 }
 
-/// Masters and their slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SlotMap(Vec<Range>);
 
@@ -73,13 +69,11 @@ impl SlotMap {
         (!ranges.is_empty()).then_some(Self(ranges))
     }
 
-    /// Master that serves a slot.
     pub(super) fn node_of(&self, slot: u16) -> Option<&Node> {
         let at = self.0.partition_point(|range| range.last < slot);
         self.0.get(at).filter(|range| range.first <= slot).map(|range| &range.node)
     }
 
-    /// All masters.
     pub(super) fn nodes(&self) -> BTreeSet<&Node> {
         self.0.iter().map(|range| &range.node).collect()
     }

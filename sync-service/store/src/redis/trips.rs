@@ -50,7 +50,6 @@ impl<T: Send + 'static> Trips<T> {
         Self { asked, task: tokio::spawn(run(asking, is_given_up, go)) }
     }
 
-    /// Sends a request with the next exchange.
     pub(super) async fn ask(&self, asked: T) {
         // The receiver lives as long as this sender.
         let _ = self.asked.send(asked).await;
