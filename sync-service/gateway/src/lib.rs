@@ -54,10 +54,9 @@
 //! limit.rs        caller-defined limits, consumed check by check, and those of descriptors
 //! reservations.rs allowed requests whose cost is not known yet
 //! worker.rs       an engine under a lock; worker_host.rs, state that workers share
-//! booking.rs      charges and refunds
-//! calls.rs        calls of an engine, answered in this process, and their time limits
-//! counts.rs       sums of the workers' counters; metrics.rs, the metrics
-//! rls/            Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
+//! calls.rs        calls of an engine, answered in this process; charges and refunds
+//! metrics.rs      the metrics, with sums of the workers' counters
+//! rls.rs          Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
 //! ```
 
 use std::pin::Pin;
@@ -77,11 +76,10 @@ use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::RuleSet;
 use weir_store::{Each, StoreFuture};
 
-use counts::CounterSums;
 use limit::KeyHasher;
-use metrics::GatewayMetrics;
+use metrics::{CounterSums, GatewayMetrics};
 use request::Patience;
-use reservations::{Reservation, Reservations, SettleResult};
+use reservations::{Reservation, Reservations};
 use worker::{CheckStep, Worker};
 use worker_host::{SharedMemory, WorkerHost};
 
@@ -91,9 +89,7 @@ pub(crate) use request::CheckPurpose;
 pub use request::CheckRequest;
 pub use reservations::{SettleError, Settlement};
 
-mod booking;
 mod calls;
-mod counts;
 mod descriptor;
 pub mod json;
 pub mod limit;
@@ -263,7 +259,7 @@ impl Gateway {
     /// over the estimate is debt when this returns, or, if the store is out of reach, once it is back.
     pub async fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
         let settling = self.reservations.settle(&settlement.reservation, settlement.cost, self.now())?;
-        if let SettleResult::First(reserved) = settling {
+        if let Some(reserved) = settling {
             self.settle_reserved(*reserved, settlement.cost).await;
         }
         Ok(())
@@ -286,15 +282,18 @@ impl Gateway {
                 }
                 CheckStep::Take(acquire) => {
                     let taken = self.take(&acquire, patience).await;
-                    let again = waiting.worker.state().taken(&mut waiting.open, taken, ask, self.now());
-                    next = again.unwrap_or_else(|| CheckStep::Answer(CheckReply::without_rules()));
+                    let (mut state, now) = (waiting.worker.state(), self.now());
+                    next = state.step(&mut waiting.open, ask, now, |engine, open, ask, host| {
+                        engine.taken(open, taken, ask, host, now)
+                    });
                 }
                 CheckStep::Call(call) => {
                     // Boxed, because most requests make no call and this future is much larger than the rest.
                     let answer = Box::pin(self.call(&call, patience)).await;
-                    let mut state = waiting.worker.state();
-                    let again = state.ask_again(&mut waiting.open, (call.number, answer), ask, self.now());
-                    next = again.unwrap_or_else(|| CheckStep::Answer(CheckReply::without_rules()));
+                    let (mut state, now) = (waiting.worker.state(), self.now());
+                    next = state.step(&mut waiting.open, ask, now, |engine, open, ask, host| {
+                        engine.answer_request(open, (call.number, answer), ask, host, now)
+                    });
                 }
             }
         }
@@ -309,7 +308,8 @@ impl Gateway {
         let worker = &self.workers[number];
         let mut open = state.open();
         let next = if self.is_ready_at(worker) {
-            state.ask(&mut open, ask, self.now())
+            let now = self.now();
+            state.step(&mut open, ask, now, |engine, open, ask, host| Some(engine.request(open, ask, host, now)))
         } else {
             CheckStep::Answer(CheckReply::without_rules())
         };

@@ -1,9 +1,15 @@
-//! Metrics of a gateway, which weir-sync registers.
+//! Metrics of a gateway, which weir-sync registers, and the sums of its workers' counters among them.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use weir_limiter::counters::{CountedEvent, Counters};
+use weir_limiter::engine::reported_in_turn;
+use weir_protocol::messages::{RULES_MAX, RuleCounts};
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,5 +59,84 @@ impl GatewayMetrics {
     pub(crate) fn set_quotas(&self, (streams, buckets): (usize, usize)) {
         self.quota_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
         self.quota_buckets.set(i64::try_from(buckets).unwrap_or(i64::MAX));
+    }
+}
+
+/// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
+const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
+/// Prefix of the engine's metric names.
+const PREFIX: &str = "weir.";
+
+pub(super) struct CounterSums {
+    metrics: GatewayMetrics,
+    /// Rules that have metrics.
+    rules: Mutex<BTreeSet<String>>,
+}
+
+impl CounterSums {
+    pub(super) fn new(metrics: GatewayMetrics) -> Self {
+        Self { metrics, rules: Mutex::default() }
+    }
+
+    /// Creates a row for each of these rules, so that each exports zero before its first request. Returns the
+    /// names that have rows; the others are replaced by empty names.
+    pub(super) fn define(&self, names: impl Iterator<Item = String>) -> Vec<String> {
+        let mut known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut define = |name: String| {
+            if !known.contains(&name) {
+                if known.len() >= RULES_COUNTED_MAX {
+                    return String::new();
+                }
+                known.insert(name.clone());
+                for family in &self.metrics.decisions {
+                    let _ = family.get_or_create(&OfRule { rule: name.clone() });
+                }
+            }
+            name
+        };
+        names.map(&mut define).collect()
+    }
+
+    /// Counts of some rules, [in turn](reported_in_turn), and the total number of rules.
+    pub(super) fn counted(&self, turn: u64) -> (Vec<RuleCounts>, usize) {
+        let known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<&String> = known.iter().collect();
+        let reported = reported_in_turn(turn, names.len()).filter_map(|at| names.get(at));
+        let of = |name: &&String| {
+            let rule = (*name).clone();
+            let counted = |family: &Family<OfRule, Counter>| {
+                family.get(&OfRule { rule: rule.clone() }).map_or(0, |counter| counter.get())
+            };
+            RuleCounts { decided: self.metrics.decisions.each_ref().map(counted), name: rule.clone() }
+        };
+        (reported.map(of).collect(), names.len())
+    }
+
+    /// Number of requests that the `deny` list refused.
+    pub(super) fn blocked(&self) -> u64 {
+        let name =
+            CountedEvent::METRICS.iter().find(|(event, _)| *event == CountedEvent::ListBlocked).map(|(_, name)| *name);
+        let event = name.unwrap_or_default().trim_start_matches(PREFIX);
+        self.metrics.events.get(&Happened { event }).map_or(0, |counter| counter.get())
+    }
+
+    /// Adds a worker's counts since the last call, for rules of these names.
+    pub(super) fn add(&self, counters: &mut Counters, names: &[String]) {
+        for (event, name) in CountedEvent::METRICS {
+            let happened = u64::from(counters.take_event(event));
+            if happened > 0 {
+                let event = name.trim_start_matches(PREFIX);
+                self.metrics.events.get_or_create(&Happened { event }).inc_by(happened);
+            }
+        }
+        for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let counted = counters.take_rule(index);
+            let figures = [counted.allowed, counted.limited, counted.denied, counted.shadow_limited];
+            for (family, figure) in self.metrics.decisions.iter().zip(figures) {
+                if figure > 0 {
+                    family.get_or_create(&OfRule { rule: name.clone() }).inc_by(figure.into());
+                }
+            }
+        }
     }
 }

@@ -93,13 +93,6 @@ pub struct Settlement {
     pub cost: u32,
 }
 
-pub(super) enum SettleResult {
-    /// The settlement must be carried out now.
-    First(Box<Reservation>),
-    /// The same settlement was carried out before.
-    Again,
-}
-
 /// Reason why a reservation cannot be settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleError {
@@ -160,7 +153,8 @@ impl Reservations {
         format!("{}{number:032x}", self.prefix)
     }
 
-    pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<SettleResult, SettleError> {
+    /// Settles the reservation of this name. Returns none if the same settlement was carried out before.
+    pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<Option<Box<Reservation>>, SettleError> {
         let Some(number) = name.strip_prefix(&self.prefix) else {
             let gateway = name.rsplit_once(':').map(|(gateway, _)| gateway.to_owned());
             return Err(gateway.map_or(SettleError::Unknown, SettleError::Elsewhere));
@@ -176,11 +170,11 @@ impl Reservations {
                 known.close(reserved.asker.as_ref());
                 known.settled.insert((expires_at, number));
                 known.forget_settled();
-                Ok(SettleResult::First(reserved))
+                Ok(Some(reserved))
             }
             Stage::Settled(before) => {
                 *stage = Stage::Settled(before);
-                if before == cost { Ok(SettleResult::Again) } else { Err(SettleError::Settled(before)) }
+                if before == cost { Ok(None) } else { Err(SettleError::Settled(before)) }
             }
         }
     }
@@ -271,7 +265,7 @@ mod tests {
         let lens = |known: &Known| (known.by_number.len(), known.settled.len());
         assert_eq!(lens(&all.known()), (SETTLED_MAX + 9, SETTLED_MAX));
         assert_eq!(all.settle(&names[9], 1, T0).err(), Some(SettleError::Unknown));
-        assert!(matches!(all.settle(&names[10], 1, T0), Ok(SettleResult::Again)));
+        assert!(matches!(all.settle(&names[10], 1, T0), Ok(None)));
         assert!(open.iter().all(|name| all.settle(name, 1, T0).is_ok()), "those that are open stay");
         assert_eq!((all.expired(T0 + 2 * SECOND_NS).len(), all.known().settled.len()), (0, 0));
     }

@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use weir_budget::escrow::{AcquireRequest, ClaimKind};
 use weir_limiter::engine::{
-    Booking, CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LogLevel, OpenRequest, RequestDecision,
-    RequestStep, SyncCall, UpstreamResponse,
+    Booking, CallResult, Consume, Effect, Engine, HostRules, LogLevel, OpenRequest, RequestDecision, RequestStep,
+    SyncCall, UpstreamResponse,
 };
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 
-use super::counts::CounterSums;
 use super::limit;
+use super::metrics::CounterSums;
 use super::reply::{CheckReply, DecisionDetails};
 use super::request::{CheckPurpose, CheckRequest};
 use super::worker_host::{SharedMemory, WorkerHost, unix_ns, unpack};
@@ -127,7 +127,7 @@ impl Worker {
         let mut state = self.state();
         let WorkerState { engine, host, .. } = &mut *state;
         let memory = Arc::clone(&host.memory);
-        let looking = Looking::of(&memory, false);
+        let looking = memory.look(false);
         let effects = act(engine, host);
         drop(looking);
         self.take_in(&mut state, effects)
@@ -166,40 +166,26 @@ impl WorkerState {
         OpenRequest::new(self.numbered)
     }
 
-    pub(super) fn ask(&mut self, open: &mut OpenRequest, ask: &mut CheckRequest, now: Time) -> CheckStep {
-        let memory = Arc::clone(&self.host.memory);
-        let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.engine.request(open, ask, &mut self.host, now));
-        self.next(step, open, ask, now)
-    }
-
-    /// Continues a request with the answer to a call. None if it does not wait for this call.
-    pub(super) fn ask_again(
+    /// Begins or continues a request by `act`. The request is denied if the engine does not wait for it.
+    pub(super) fn step(
         &mut self,
         open: &mut OpenRequest,
-        answer: (u64, CallResult),
         ask: &mut CheckRequest,
         now: Time,
-    ) -> Option<CheckStep> {
-        let memory = Arc::clone(&self.host.memory);
-        let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.engine.answer_request(open, answer, ask, &mut self.host, now)?);
-        Some(self.next(step, open, ask, now))
-    }
-
-    /// Continues a request with the tokens from the store. `taken` is none if the store is out of reach. None
-    /// if the request does not wait for them.
-    pub(super) fn taken(
-        &mut self,
-        open: &mut OpenRequest,
-        taken: Option<ConsumeReply>,
-        ask: &mut CheckRequest,
-        now: Time,
-    ) -> Option<CheckStep> {
-        let memory = Arc::clone(&self.host.memory);
-        let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.engine.taken(open, taken, ask, &mut self.host, now)?);
-        Some(self.next(step, open, ask, now))
+        act: impl for<'e> FnOnce(
+            &'e mut Engine,
+            &mut OpenRequest,
+            &mut CheckRequest,
+            &mut WorkerHost,
+        ) -> Option<RequestDecision<'e>>,
+    ) -> CheckStep {
+        let (memory, is_peek) = (Arc::clone(&self.host.memory), ask.purpose == CheckPurpose::Peek);
+        let _looking = memory.look(is_peek);
+        self.engine.only_asks(is_peek);
+        self.engine.books(ask.purpose == CheckPurpose::Charge);
+        self.engine.reserves(ask.reserve_s.is_some());
+        let step = act(&mut self.engine, open, ask, &mut self.host).map(Owned::of);
+        step.map_or_else(|| CheckStep::Answer(CheckReply::without_rules()), |step| self.next(step, open, ask, now))
     }
 
     /// Books `ask` locally. Returns the exchanges for budgets of strict rules. Fails with the name of a rule
@@ -212,7 +198,7 @@ impl WorkerState {
         now: Time,
     ) -> Result<Vec<AcquireRequest>, String> {
         let memory = Arc::clone(&self.host.memory);
-        let _looking = Looking::of(&memory, false);
+        let _looking = memory.look(false);
         let booked = self.engine.book(booking, ask, &mut self.host, now);
         let rules = self.engine.rules();
         let name = |rule| rules.rules().get(usize::from(rule)).map(|rule| rule.name.clone());
@@ -223,16 +209,6 @@ impl WorkerState {
     /// Removes local refusals that a refund of `ask` at any worker has made obsolete.
     pub(super) fn given_back(&mut self, ask: &mut CheckRequest, now: Time) {
         self.engine.given_back(ask, &mut self.host, now);
-    }
-
-    /// Sets the engine's mode for `ask`. The result is a lock that must be held until the step is taken.
-    fn turn_to<'a>(&mut self, ask: &CheckRequest, memory: &'a SharedMemory) -> Looking<'a> {
-        let is_peek = ask.purpose == CheckPurpose::Peek;
-        let looking = Looking::of(memory, is_peek);
-        self.engine.only_asks(is_peek);
-        self.engine.books(ask.purpose == CheckPurpose::Charge);
-        self.engine.reserves(ask.reserve_s.is_some());
-        looking
     }
 
     /// Tokens of strict rules that the request of `open` cost beyond those it acquired, with the numbers that
@@ -248,7 +224,7 @@ impl WorkerState {
     /// stood for; `booked` lists the excess that is charged already.
     pub(super) fn settle(&mut self, open: &mut OpenRequest, costs: (u32, u32), booked: &[usize], now: Time) {
         let memory = Arc::clone(&self.host.memory);
-        let _looking = Looking::of(&memory, false);
+        let _looking = memory.look(false);
         self.engine.settle(open, costs, booked, &mut self.host, now);
     }
 
@@ -266,7 +242,7 @@ impl WorkerState {
     pub(super) fn give_up(&mut self, open: &mut OpenRequest, now: Time) {
         self.held.remove(&open.id());
         let memory = Arc::clone(&self.host.memory);
-        let _looking = Looking::of(&memory, false);
+        let _looking = memory.look(false);
         self.engine.end(open, &mut self.host, now);
     }
 
@@ -306,23 +282,6 @@ impl WorkerState {
         let (resume, turn) = oneshot::channel();
         self.held.insert(open.id(), resume);
         CheckStep::Hold(reply, turn)
-    }
-}
-
-/// Lock that hides the tokens which a peek briefly consumes from the other workers.
-enum Looking<'a> {
-    Alone { _guard: RwLockWriteGuard<'a, ()> },
-    Together { _guard: RwLockReadGuard<'a, ()> },
-}
-
-impl<'a> Looking<'a> {
-    fn of(memory: &'a SharedMemory, is_peek: bool) -> Self {
-        let looking = &memory.looking;
-        if is_peek {
-            Self::Alone { _guard: looking.write().unwrap_or_else(PoisonError::into_inner) }
-        } else {
-            Self::Together { _guard: looking.read().unwrap_or_else(PoisonError::into_inner) }
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! State that the gateway's workers share: the table and the values that they exchange.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_limiter::check::Decision;
@@ -13,7 +13,7 @@ use weir_limiter::table::{ChangeFn, EntryChange, ReadError, SharedSlots, Slots, 
 use weir_protocol::messages::RuleCounts;
 use weir_rules::RuleSet;
 
-use super::counts::CounterSums;
+use super::metrics::CounterSums;
 use super::reply::DecisionDetails;
 
 fn random() -> u64 {
@@ -26,7 +26,7 @@ pub(super) struct SharedMemory {
     values: Mutex<SharedValues>,
     counts: Arc<CounterSums>,
     /// Held exclusively while a peek consumes and refunds, so that no worker sees its tokens as spent.
-    pub(super) looking: RwLock<()>,
+    looking: RwLock<()>,
 }
 
 pub(super) struct WorkerHost {
@@ -48,6 +48,12 @@ impl SharedMemory {
             counts: Arc::clone(counts),
             looking: RwLock::default(),
         })
+    }
+
+    /// Lock for a peek, or for any other decision.
+    pub(super) fn look(&self, is_peek: bool) -> (Option<RwLockWriteGuard<'_, ()>>, Option<RwLockReadGuard<'_, ()>>) {
+        let alone = is_peek.then(|| self.looking.write().unwrap_or_else(PoisonError::into_inner));
+        (alone, (!is_peek).then(|| self.looking.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn values(&self) -> MutexGuard<'_, SharedValues> {

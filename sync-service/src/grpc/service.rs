@@ -24,8 +24,7 @@ use weir_gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateL
 use weir_gateway::proto::unknown;
 use weir_gateway::rlqs::Quotas;
 use weir_gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
-use weir_gateway::rls::answering;
-use weir_gateway::rls::asking::{self, Check, RawRequest};
+use weir_gateway::rls::{self, Check, RawRequest};
 
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis};
 use crate::access::{AllowedHosts, EXPECTED_HOST, Refused, bearer};
@@ -243,7 +242,7 @@ impl Service {
         headers: &HeaderMap,
         caller: IpAddr,
     ) -> Result<RateLimitResponse, Status> {
-        let checks = asking::checks(asked)?;
+        let checks = rls::checks(asked)?;
         if let Some(index) = checks.iter().position(|check| matches!(check, Check::Own(_))) {
             self.let_name_limits(headers, caller, index)?;
         }
@@ -261,7 +260,7 @@ impl Service {
         for reply in &replies {
             self.metrics.count_checks("grpc", reply.decision.as_str(), 1);
         }
-        answering::response(replies)
+        rls::response(replies)
     }
 
     /// Authorizes a limit of the caller's own, as in the descriptor at `index`.

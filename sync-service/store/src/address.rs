@@ -26,11 +26,11 @@ const SENTINEL_PORT: u16 = 26_379;
 #[derive(Clone, Debug)]
 pub struct Address {
     scheme: String,
-    kind: Discovery,
+    pub(super) kind: Discovery,
     /// Servers or sentinels; empty for a socket.
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// Connection settings for the first server.
-    info: ConnectionInfo,
+    pub(super) info: ConnectionInfo,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,18 +158,6 @@ impl Address {
         self.info.redis_settings().password().is_some()
     }
 
-    pub(super) fn kind(&self) -> &Discovery {
-        &self.kind
-    }
-
-    pub(super) fn nodes(&self) -> &[Node] {
-        &self.nodes
-    }
-
-    pub(super) fn info(&self) -> &ConnectionInfo {
-        &self.info
-    }
-
     /// The same settings for another server.
     pub(super) fn info_of(&self, Node { host, port }: &Node) -> ConnectionInfo {
         let (host, port) = (host.clone(), *port);
@@ -281,6 +269,6 @@ mod tests {
         let address = Address::read("redis+sentinel://we%40ir:p%23%2C@a,b/main").expect("it is one");
         let settings = address.info_of(&Node::new("b", 1)).redis_settings().clone();
         assert_eq!((settings.username(), settings.password()), (Some("we@ir"), Some("p#,")));
-        assert_eq!(address.kind(), &Discovery::Sentinel("main".into()));
+        assert_eq!(address.kind, Discovery::Sentinel("main".into()));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use redis::{Arg, Cmd, Value};
+use redis::{Cmd, Value};
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::store_clock::{Bounds, StoreClock};
 
@@ -72,23 +72,6 @@ impl SentBounds {
             Route::Row(_) => drop(command.arg(&self.numbers())),
             Route::Packed => drop(command.arg([&doubles(&self.numbers()), tail].concat())),
         }
-    }
-
-    /// Returns the same command with these bounds.
-    pub(crate) fn instead(&self, command: &Cmd, route: Route) -> Cmd {
-        let (args, mut again) = (command.args_iter(), Cmd::new());
-        let bounds_len = if route == Route::Packed { 1 } else { BOUNDS_LEN };
-        let others = args.len().saturating_sub(bounds_len);
-        let mut tail: &[u8] = &[];
-        for (at, arg) in args.enumerate() {
-            match arg {
-                Arg::Simple(arg) if at < others => drop(again.arg(arg)),
-                Arg::Simple(arg) => tail = arg.get(BOUNDS_LEN * DOUBLE..).unwrap_or_default(),
-                _ => {}
-            }
-        }
-        self.add_to(&mut again, route, tail);
-        again
     }
 
     fn numbers(&self) -> [u64; BOUNDS_LEN] {

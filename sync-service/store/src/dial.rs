@@ -4,6 +4,7 @@
 //! connection on.
 
 use std::fs;
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +70,7 @@ pub enum DialError {
 /// Opens connections.
 #[derive(Debug)]
 pub struct Dialer {
-    address: Address,
+    pub(super) address: Address,
     files: LoginFiles,
     map: NodeMap,
     /// One permit for each thread that may read files.
@@ -101,13 +102,9 @@ impl Dialer {
         let readers = Arc::new(Semaphore::new(READERS_MAX));
         let dialer = Self { address, files, map, readers };
         for login in [Login::Server, Login::Sentinel] {
-            dialer.open(dialer.address.info().clone(), login)?;
+            dialer.open(dialer.address.info.clone(), login)?;
         }
         Ok(dialer)
-    }
-
-    pub(super) fn address(&self) -> &Address {
-        &self.address
     }
 
     pub(super) async fn client_of(self: &Arc<Self>, node: &Node) -> Result<Client, DialError> {
@@ -115,30 +112,26 @@ impl Dialer {
         self.client(self.address.info_of(mapped), Login::Server).await
     }
 
-    /// True if the address may lead to another server each time.
-    pub(super) fn is_asking(&self) -> bool {
-        self.address.has_sentinels()
-    }
-
     /// Finds the server; sentinels may take `limit` to name it.
     pub(super) async fn find(self: &Arc<Self>, limit: Duration) -> Result<FoundServer, StoreError> {
-        if let Discovery::Sentinel(master) = self.address.kind() {
+        if let Discovery::Sentinel(master) = &self.address.kind {
             let (node, _) = self.ask_sentinels(master, limit).await?;
             let client = self.client_of(&node).await?;
             return Ok(FoundServer { client, server: node.to_string(), named: Some(node) });
         }
-        let client = self.client(self.address.info().clone(), Login::Server).await?;
+        let client = self.client(self.address.info.clone(), Login::Server).await?;
         Ok(FoundServer { client, server: self.address.to_string(), named: None })
     }
 
     /// Waits until a majority of all sentinels names another master than the one that they `named`, and returns that as
-    /// an error: the old master may be cut off from them, and still answer here. Each question may take `limit`.
-    pub(super) async fn replaced(self: &Arc<Self>, named: &Node, limit: Duration) -> StoreError {
-        let Discovery::Sentinel(master) = self.address.kind() else { return std::future::pending().await };
+    /// an error: the old master may be cut off from them, and still answer here. Each question may take `limit`. Waits
+    /// for ever without sentinels.
+    pub(super) async fn replaced(self: &Arc<Self>, named: Option<Node>, limit: Duration) -> StoreError {
+        let (Discovery::Sentinel(master), Some(named)) = (&self.address.kind, named) else { return pending().await };
         loop {
             sleep(ASK_INTERVAL).await;
             match self.ask_sentinels(master, limit).await {
-                Ok((node, true)) if node != *named => {
+                Ok((node, true)) if node != named => {
                     return StoreError::Unreachable(format!("the sentinels' master is {node}, and no longer {named}"));
                 }
                 // A minority of sentinels may be cut off themselves.
@@ -204,7 +197,7 @@ impl Dialer {
     /// Returns the master that most sentinels name within `limit`, and true if they are a majority of all. All
     /// are asked at once, since one that is cut off may name a former master.
     async fn ask_sentinels(self: &Arc<Self>, master: &str, limit: Duration) -> Result<(Node, bool), StoreError> {
-        let sentinels = self.address.nodes();
+        let sentinels = &self.address.nodes;
         let mut asked = JoinSet::new();
         for (at, sentinel) in sentinels.iter().cloned().enumerate() {
             let (dialer, master) = (Arc::clone(self), master.to_owned());
@@ -342,7 +335,7 @@ mod tests {
         fs::hard_link(&fifo, &password).unwrap();
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_time().max_blocking_threads(READERS_MAX + 1).build().unwrap();
-        let client = || dialer.client(dialer.address.info().clone(), Login::Server);
+        let client = || dialer.client(dialer.address.info.clone(), Login::Server);
         let (tried, others, again) = runtime.block_on(async {
             let mut tried = Vec::new();
             for _ in 0..READERS_MAX * 2 {

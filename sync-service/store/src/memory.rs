@@ -41,7 +41,7 @@ pub struct MemoryStore {
     pop_ttl_us: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     budgets: Expiring<BudgetId, Budget>,
     /// Strict budgets. Unlike others, one that is not full is never dropped early: a new one would give the same tokens
@@ -62,18 +62,7 @@ impl MemoryStore {
     /// alive for `pop_ttl` after its last report. Beyond the maximum, the budget that is closest to full is
     /// dropped; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
-        let state = State {
-            budgets: Expiring::default(),
-            escrows: Expiring::default(),
-            pops: Recent::default(),
-            hot: HotList::default(),
-            bans: BanList::default(),
-            budgets_max: budgets_max.max(1),
-            rules: MemoryRules::default(),
-            overrides: MemoryOverrides::default(),
-            pop_records: Recent::default(),
-            top_keys: Recent::default(),
-        };
+        let state = State { budgets_max: budgets_max.max(1), ..State::default() };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
         let begins_us = unix_us.max(CLOCK_BEGINS_US);
         Self { state: Mutex::new(state), started: Instant::now(), begins_us, pop_ttl_us: micros(pop_ttl) }

@@ -43,7 +43,6 @@ mod nodes;
 mod rules;
 mod script;
 mod server;
-mod servers;
 mod shared;
 mod slots;
 mod trips;
@@ -62,16 +61,19 @@ use weir_protocol::refill_policy::RefillPolicy;
 
 // For the tests that compare the scripts with weir-budget.
 #[doc(hidden)]
-pub use self::acquire::{AcquireArguments, AcquireRow, acquired, script as acquire_script};
+pub use self::acquire::{AcquireArguments, AcquireRow, acquired};
 #[doc(hidden)]
-pub use self::charge::{Arguments, Charging, ImpliedReply, accounts as charge_accounts, script as charge_script};
+pub use self::charge::{Arguments, Charging, ImpliedReply, accounts as charge_accounts};
 use self::charger::Charger;
+use self::cluster::Servers;
 use self::consume::Taker;
 use self::exchange::RoutedCommand;
-use self::script::Lua;
-pub(super) use self::script::Scripts;
+#[cfg(test)]
+pub(super) use self::script::texts;
+use self::script::{Lua, Scripts};
+#[doc(hidden)]
+pub use self::script::{acquire_script, charge_script};
 use self::server::Reach;
-use self::servers::Servers;
 use self::shared::{KnownBans, KnownHotKeys};
 use super::address::NodeMap;
 use super::ceiling::Ceiling;
@@ -144,7 +146,7 @@ impl Redis {
             dialer,
             keys: keys.clone(),
             response_timeout: options.response_timeout,
-            scripts: scripts.texts().into(),
+            scripts: scripts.all(),
             confirmed,
             clocks: Arc::clone(&clocks),
         }));

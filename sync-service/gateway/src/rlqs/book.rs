@@ -7,9 +7,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
 
-use super::asking::{self, Pairs};
-use super::assignment::abandon;
 use super::bucket::{Due, DueResult, QuotaBucket};
+use super::messages::{self, Pairs, abandon};
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
 use crate::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 
@@ -165,7 +164,7 @@ impl Book {
         known.reported_at = now;
         let domain = known.domain_of(domain)?;
         for (index, usage) in bucket_quota_usages.into_iter().enumerate() {
-            let usage = asking::usage(index, usage)?;
+            let usage = messages::usage(index, usage)?;
             let name = Arc::new(BucketName { domain: domain.clone(), pairs: usage.pairs });
             if let Err(why) = self.hold(stream, index, &name, now) {
                 self.warn(stream, &why);
@@ -214,8 +213,8 @@ impl Book {
             return Err(Status::invalid_argument(format!("bucket_quota_usages[{index}].bucket_id: {expected}")));
         }
         if !self.buckets.contains_key(name) {
-            let ask = asking::ask(&name.domain, index, &name.pairs)?;
-            self.buckets.insert(Arc::clone(name), QuotaBucket::new(asking::id(&name.pairs), ask, now));
+            let ask = messages::ask(&name.domain, index, &name.pairs)?;
+            self.buckets.insert(Arc::clone(name), QuotaBucket::new(messages::id(&name.pairs), ask, now));
         }
         if let Some(bucket) = self.buckets.get_mut(name) {
             bucket.holders.entry(stream).or_default();
@@ -281,7 +280,7 @@ impl Stream {
                 let expected = "domain: expected a text in the first message of a stream, found none";
                 return Err(Status::invalid_argument(expected));
             }
-            asking::name("domain", &domain)?;
+            crate::rls::name("domain", &domain)?;
             self.domain = domain;
         } else if !domain.is_empty() && domain != self.domain {
             let expected = format!("domain: expected `{}` as before, found `{domain}`", self.domain);

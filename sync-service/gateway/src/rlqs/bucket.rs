@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::assignment::Assignment;
 use super::holder::{Holder, HolderTerms, PACE};
+use super::messages::Assignment;
 use crate::CheckRequest;
 use crate::proto::envoy::service::rate_limit_quota::v3::BucketId;
 
@@ -24,15 +24,8 @@ pub(super) enum QuotaDecision {
     Free,
     /// They are refused regardless of quotas.
     Refused,
-    /// Rules count them and allow the following.
-    Counted {
-        /// Maximum number of requests at once.
-        burst: f64,
-        /// Requests per second in the long run.
-        rate: f64,
-        /// True if clients may spend only tokens that were consumed in advance.
-        is_prepaid: bool,
-    },
+    /// Rules count them, on these terms.
+    Counted(HolderTerms),
     /// The rules could not be checked.
     Unchecked,
 }
@@ -112,8 +105,8 @@ impl QuotaBucket {
         self.is_asking = false;
         self.has_news = self.holders.values().any(Holder::is_new);
         self.decision = Some(result.decision);
-        if let QuotaDecision::Counted { burst, rate, is_prepaid } = result.decision {
-            self.terms = HolderTerms { burst, rate, is_prepaid, holders: 1.0 };
+        if let QuotaDecision::Counted(terms) = result.decision {
+            self.terms = terms;
         }
         let all: f64 = of.values().sum();
         for (number, asked) in of {
@@ -151,7 +144,7 @@ impl QuotaBucket {
             let assignment = match decision {
                 QuotaDecision::Free => holder.send_if_new(now, Assignment::Everything),
                 QuotaDecision::Refused => holder.send_if_new(now, Assignment::Nothing),
-                QuotaDecision::Counted { .. } => holder.assign(now, &self.terms, spare),
+                QuotaDecision::Counted(_) => holder.assign(now, &self.terms, spare),
                 // The last assignment then expires, and the client's own settings decide.
                 QuotaDecision::Unchecked => None,
             };

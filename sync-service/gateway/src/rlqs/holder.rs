@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::assignment::Assignment;
+use super::messages::Assignment;
 
 /// Minimum interval between changes of an assignment.
 pub(super) const PACE: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub(super) struct HolderTerms {
     pub(super) rate: f64,
     /// True if clients may spend only tokens that were consumed in advance.
     pub(super) is_prepaid: bool,
-    /// Number of clients of the bucket.
+    /// Number of clients of the bucket, which it sets.
     pub(super) holders: f64,
 }
 

@@ -5,18 +5,16 @@
 //! its requests count against the same budgets as all others, and its assignments follow what the rules allow.
 //!
 //! ```text
-//! service.rs      streams of reports and assignments
-//! asking.rs       a report; the check for a bucket
-//! book.rs         all buckets and streams; bucket.rs, one bucket, divided among its clients
-//! holder.rs       account of one client in a bucket
-//! assignment.rs   assignments in the form that Envoy understands
+//! service.rs   streams of reports and assignments
+//! messages.rs  reports, the check for a bucket; assignments in the form that Envoy understands
+//! book.rs      all buckets and streams; bucket.rs, one bucket, divided among its clients
+//! holder.rs    account of one client in a bucket
 //! ```
 
-mod asking;
-mod assignment;
 mod book;
 mod bucket;
 mod holder;
+mod messages;
 pub mod service;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +38,7 @@ use super::{CheckDecision, CheckReply, CheckRequest, Gateway};
 use crate::metrics::GatewayMetrics;
 use book::{Book, Reported};
 use bucket::{Due, DueResult, QuotaDecision};
+use holder::HolderTerms;
 
 /// Interval at which due checks are made: short, so that they are spread almost as evenly as requests.
 const TICK: Duration = Duration::from_millis(25);
@@ -168,10 +167,14 @@ fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
         #[allow(clippy::cast_precision_loss, reason = "a rate need not be exact here")]
         let rate = SECOND_NS as f64 / rule.quota.token_ns() as f64 / cost;
         let is_shared = matches!(rule.algorithm, Algorithm::TokenBucket(_)) && !rule.sharing.strict;
-        Some((f64::from(rule.quota.burst()) / cost, rate, !is_shared))
+        let burst = f64::from(rule.quota.burst()) / cost;
+        Some(HolderTerms { burst, rate, is_prepaid: !is_shared, holders: 1.0 })
     });
-    let both =
-        |one: (f64, f64, bool), other: (f64, f64, bool)| (one.0.min(other.0), one.1.min(other.1), one.2 || other.2);
-    let (burst, rate, is_prepaid) = terms.reduce(both)?;
-    Some(QuotaDecision::Counted { burst, rate, is_prepaid })
+    let both = |one: HolderTerms, other: HolderTerms| HolderTerms {
+        burst: one.burst.min(other.burst),
+        rate: one.rate.min(other.rate),
+        is_prepaid: one.is_prepaid || other.is_prepaid,
+        holders: 1.0,
+    };
+    terms.reduce(both).map(QuotaDecision::Counted)
 }

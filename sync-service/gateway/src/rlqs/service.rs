@@ -13,8 +13,8 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Quotas;
-use super::asking::LenientCodec;
 use super::book::StreamItem;
+use super::messages::LenientCodec;
 use crate::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 
 /// Path of the method.

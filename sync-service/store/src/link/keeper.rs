@@ -5,17 +5,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::episode::Episode;
-use super::probe::{check_error, probe, warn_of_eviction};
-use super::{LinkState, LinkTarget, OpenConnection};
+use super::target::{LinkTarget, warn_of_eviction};
+use super::{LinkState, OpenConnection};
 use crate::StoreError;
 use crate::address::Node;
 use crate::dial::connect;
-use crate::keys::RedisKeys;
+use crate::trouble::Episode;
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -37,10 +37,9 @@ pub(super) const NOT_TAKEN: &str = "it takes no connection, or does not answer o
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Keeper {
-    place: LinkTarget,
-    keys: RedisKeys,
+    target: LinkTarget,
     response_timeout: Duration,
-    scripts: Arc<[String]>,
+    scripts: Arc<[Script]>,
     failed: Arc<Notify>,
     state: Arc<watch::Sender<LinkState>>,
     /// Address of the latest connection's server.
@@ -59,19 +58,16 @@ struct Opened {
 }
 
 impl Keeper {
-    /// Creates the task. `scripts` are loaded on every new connection. An answer may take `response_timeout` in
-    /// addition to the round trip. `state` is set to the connection's state; `failed` is notified by others
-    /// that found a failure.
+    /// Creates the task, which sets `state` to the connection's; `failed` is notified by others that found a failure.
     pub(super) fn new(
-        (place, keys): (LinkTarget, RedisKeys),
+        target: LinkTarget,
         response_timeout: Duration,
-        scripts: Arc<[String]>,
+        scripts: Arc<[Script]>,
         (failed, state): (Arc<Notify>, Arc<watch::Sender<LinkState>>),
     ) -> Self {
         Self {
-            server: place.to_string(),
-            place,
-            keys,
+            server: target.to_string(),
+            target,
             response_timeout,
             scripts,
             failed,
@@ -108,7 +104,7 @@ impl Keeper {
                 }
                 Err(reason) => {
                     // Next time, sentinels may return another server, which answers sooner.
-                    if tried_at.elapsed() >= patience && !self.place.is_asking() {
+                    if tried_at.elapsed() >= patience && !self.target.is_asking() {
                         patience = (patience * 2).min(self.patience_max());
                     }
                     reason
@@ -117,7 +113,7 @@ impl Keeper {
             self.log(&reason);
             self.state.send_replace(LinkState::Down(reason));
             sleep(backoff).await;
-            let backoff_max = if self.place.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
+            let backoff_max = if self.target.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
             backoff = (backoff * 2).min(backoff_max);
         }
     }
@@ -148,19 +144,19 @@ impl Keeper {
 
     /// Opens a connection and checks that it works.
     async fn open(&mut self, limit: Duration) -> Result<Opened, StoreError> {
-        self.server = self.place.to_string();
+        self.server = self.target.to_string();
         let work = async {
-            let found = self.place.find(limit / FIND_PART).await?;
+            let found = self.target.find(limit / FIND_PART).await?;
             self.server = found.server;
             let mut connection = connect(&found.client, limit).await?;
             let sent_at = Instant::now();
             // Sent in one pipeline, as Redis may be far away.
-            let mut greeting = probe(&self.place, &self.keys);
+            let mut greeting = self.target.probe();
             for script in &*self.scripts {
-                greeting.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
+                greeting.load_script(script).ignore();
             }
             let greeted = greeting.exec_async(&mut connection).await;
-            greeted.or_else(|error| check_error(&self.place, &error, limit))?;
+            greeted.or_else(|error| self.target.check_error(&error, limit))?;
             Ok(Opened { connection, round_trip: sent_at.elapsed(), named: found.named })
         };
         match timeout(limit, work).await {
@@ -171,8 +167,8 @@ impl Keeper {
 
     /// Probes the connection until it fails, and returns the reason.
     async fn watch(&mut self, mut connection: MultiplexedConnection, named: Option<Node>) -> StoreError {
-        let (place, limit) = (self.place.clone(), self.patience() / FIND_PART);
-        let mut replaced = pin!(place.replaced(named, limit));
+        let (dialer, limit) = (Arc::clone(&self.target.dialer), self.patience() / FIND_PART);
+        let mut replaced = pin!(dialer.replaced(named, limit));
         loop {
             let is_failure = tokio::select! {
                 () = self.failed.notified() => true,
@@ -189,8 +185,8 @@ impl Keeper {
                 self.log(&reason);
             }
             let (sent_at, limit) = (Instant::now(), self.limit());
-            let answer = match timeout(limit, probe(&self.place, &self.keys).exec_async(&mut connection)).await {
-                Ok(answer) => answer.or_else(|error| check_error(&self.place, &error, limit)),
+            let answer = match timeout(limit, self.target.probe().exec_async(&mut connection)).await {
+                Ok(answer) => answer.or_else(|error| self.target.check_error(&error, limit)),
                 Err(_) => Err(StoreError::Slow(limit.as_millis())),
             };
             match answer {

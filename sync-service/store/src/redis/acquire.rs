@@ -3,47 +3,21 @@
 use std::time::Duration;
 
 use redis::{RedisWrite, ToRedisArgs};
-use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
-use weir_budget::escrow::STEP_US;
-use weir_budget::escrow::{
-    AcquireRequest, AcquireResult, Claim, ClaimKind, DRIFT_PART, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, NO_LEASE,
-    longer_us,
-};
+use weir_budget::budget::COUNT_MAX;
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind, ENDED_KEPT_US, NO_LEASE, longer_us};
 use weir_protocol::calendar::Calendar;
 use weir_protocol::messages::Leased;
-use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use super::charge::deficit;
 use super::exchange::RoutedCommand;
-use super::script::{Lua, with_maxima};
+use super::script::Lua;
 use crate::StoreError;
 use crate::keys::RedisKeys;
-
-/// A budget that is not full is kept longer by this many times its deficit, but by no more than
-/// [`STEP_KEPT_US`].
-pub(super) const STEP_KEPT_TIMES: u64 = 3;
 
 /// Answer of the script: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`. Then for each claim the
 /// sum of tokens debited for its epoch, or -1 without a lease; the wait for more; and the length of the lease.
 pub type AcquireRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
-
-/// The script, preceded by limits of weir-budget.
-pub fn script() -> String {
-    let maxima = [
-        ("COUNT_MAX", COUNT_MAX),
-        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
-        ("HOLDERS_MAX", HOLDERS_MAX as u64),
-        ("ENDED_KEPT_US", ENDED_KEPT_US),
-        ("STEP_US", STEP_US),
-        ("TOKENS_MAX", TOKENS_MAX.into()),
-        ("DRIFT_PART", DRIFT_PART),
-        ("LEASE_US_MIN", LEASE_US_MIN),
-        ("STEP_KEPT_US", STEP_KEPT_US),
-        ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
-    ];
-    with_maxima(&maxima, include_str!("../acquire.lua"))
-}
 
 pub(super) fn call(script: &Lua, keys: &RedisKeys, pop: &str, acquire: &AcquireRequest) -> RoutedCommand {
     let mut call = RoutedCommand::of(script, &[keys.escrow(acquire.refill_policy, &acquire.id)]);

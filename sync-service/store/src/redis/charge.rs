@@ -6,66 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
-    LENIENCE_US, REPLICA_IDLE_US, REPLICAS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, keep_us,
+    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Demand, KEPT_US_MAX, ReplicaDemand, STEP_KEPT_US, keep_us,
 };
 use weir_budget::id::Hex;
 use weir_budget::plan::PlanEntry;
-use weir_budget::records::{AGAIN_MIN, FAN_OUT_DEBT_US_MAX, FAN_OUT_KEPT_US, FAN_OUT_MAX, FAN_OUT_MOMENT_US, fill_us};
-use weir_budget::records::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
-use weir_budget::records::{UNUSED_KEPT_US, UNUSED_SPANS_MAX};
+use weir_budget::records::{FAN_OUT_KEPT_US, MADE_MS_MAX, fill_us};
 use weir_protocol::quota::Quota;
 
 use super::exchange::RoutedCommand;
-use super::script::{Lua, with_maxima};
+use super::script::Lua;
 use crate::StoreError;
-use crate::clock::{BOUNDS_LEN, DOUBLE, add_doubles, doubles, whole};
-
-/// Length of a budget's head in bytes (see the script).
-const HEAD_BYTES: usize = 109;
-
-/// Maximum time by which Redis may keep a budget shorter than requested, in microseconds, so that its expiry
-/// need not be set at each charge.
-const KEPT_SLACK_US: u64 = 10_000_000;
-// The time for which a budget is kept beyond its debt is several times that.
-const _: () = assert!(KEPT_SLACK_US * 5 < GRACE_US);
+use crate::clock::{DOUBLE, add_doubles, doubles, whole};
 
 /// Number of doubles per budget before those of its counts; the last one is the number of counts.
 const HEAD_DOUBLES: usize = 6;
 const COUNT_DOUBLES: usize = 6;
-
-/// The script, preceded by limits of weir-budget.
-pub fn script() -> String {
-    with_maxima(&maxima(), include_str!("../charge.lua"))
-}
-
-fn maxima() -> [(&'static str, u64); 22] {
-    const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
-    [
-        ("HEAD_BYTES", HEAD_BYTES as u64),
-        ("CHARGE_TOKENS_MAX", CHARGE_TOKENS_MAX),
-        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
-        ("SOURCES_MAX", SOURCES_MAX as u64),
-        ("SOURCES_KEPT", SOURCES_KEPT as u64),
-        ("REPLICAS_MAX", REPLICAS_MAX as u64),
-        ("REPLICA_IDLE_US", REPLICA_IDLE_US),
-        ("GRACE_US", GRACE_US),
-        ("KEPT_US_MAX", KEPT_US_MAX),
-        ("KEPT_SLACK_US", KEPT_SLACK_US),
-        ("STEP_KEPT_US", STEP_KEPT_US),
-        ("UNUSED_KEPT_US", UNUSED_KEPT_US),
-        ("UNUSED_SPANS_MAX", UNUSED_SPANS_MAX as u64),
-        ("DELAY_US_MAX", DELAY_US_MAX),
-        ("FORGOTTEN_US_MAX", FORGOTTEN_US_MAX),
-        ("LENIENCE_US", LENIENCE_US),
-        ("PACE_US", PACE_US),
-        ("FAN_OUT_KEPT_US", FAN_OUT_KEPT_US),
-        ("AGAIN_MIN", u64::from(AGAIN_MIN)),
-        ("FAN_OUT_MAX", u64::from(FAN_OUT_MAX)),
-        ("FAN_OUT_MOMENT_US", FAN_OUT_MOMENT_US),
-        ("FAN_OUT_DEBT_US_MAX", FAN_OUT_DEBT_US_MAX),
-    ]
-}
 
 /// Charge to one budget, POP by POP.
 #[derive(Debug)]
@@ -179,9 +134,7 @@ impl Charging {
     /// returns the parts of the accounts that are not in the answer.
     pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (RoutedCommand, ImpliedReply) {
         let Arguments { keys, texts, tail, implied } = Self::arguments(charges);
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let bytes = texts.iter().map(String::len).sum::<usize>() + tail.len() + BOUNDS_LEN * DOUBLE;
-        let mut call = RoutedCommand::with_room(script, &keys, texts.len() + 1, bytes);
+        let mut call = RoutedCommand::of(script, &keys);
         call.arg(texts);
         call.tail = Some(tail);
         (call, implied)

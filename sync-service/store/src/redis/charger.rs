@@ -11,8 +11,8 @@ use weir_budget::budget::Account;
 use weir_budget::id::Hashed;
 
 use super::charge::{Charging, accounts};
+use super::cluster::Servers;
 use super::script::Lua;
-use super::servers::Servers;
 use super::trips::Trips;
 use crate::StoreError;
 
@@ -26,6 +26,7 @@ const BUDGETS_MAX: usize = 16;
 pub(super) struct Charger(Trips<Asked>);
 
 /// Charges of a report, and the channel for their results.
+#[derive(Debug)]
 struct Asked {
     charges: Vec<Charging>,
     answer: oneshot::Sender<Vec<Result<Account, StoreError>>>,

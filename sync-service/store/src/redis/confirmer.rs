@@ -12,13 +12,14 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Wait;
 use super::exchange::{RoutedCommand, add_wait, confirmed, exchange};
 use super::script::Lua;
-use crate::link::{Episode, Link, OpenConnection};
+use crate::link::{Link, OpenConnection};
+use crate::trouble::Episode;
 use crate::{Master, StoreError};
 
 /// Maximum number of reports whose acquires wait to be sent.
@@ -42,7 +43,7 @@ pub(super) struct Confirmer {
     wait: Wait,
     asked: mpsc::Sender<Asked>,
     master: watch::Receiver<Master>,
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
 }
 
 struct Asked {
@@ -50,20 +51,14 @@ struct Asked {
     answer: oneshot::Sender<Came>,
 }
 
-impl Drop for Confirmer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Confirmer {
     pub(super) fn new(link: Arc<Link>, script: Arc<Lua>, wait: Wait) -> Self {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
         let (updates, master) =
-            watch::channel(Master { server: link.to_string(), confirms: Err(StoreError::Connecting) });
+            watch::channel(Master { server: link.target.to_string(), confirms: Err(StoreError::Connecting) });
         let work =
             Work { link, script, wait, asked: asking, updates, own: None, beside: 0, episode: Episode::default() };
-        Self { wait, asked, master, task: tokio::spawn(work.run()) }
+        Self { wait, asked, master, _task: JoinSet::from_iter([work.run()]) }
     }
 
     pub(super) async fn send(&self, calls: Vec<RoutedCommand>) -> Came {
@@ -150,7 +145,7 @@ impl Work {
             if calls.is_empty() {
                 return self.probe(&open).await;
             }
-            exchange(&self.link, &open, calls, &self.script, Some(self.wait)).await
+            exchange(&self.link, &open, &calls, &self.script, Some(self.wait)).await
         };
         let came = timeout(limit, sent).await.unwrap_or(Err(StoreError::Slow(limit.as_millis())));
         if let Err(StoreError::Unreachable(_) | StoreError::Slow(_)) = came {
@@ -163,12 +158,12 @@ impl Work {
 
     /// Sends a probe, and waits for replicas to have its writes.
     async fn probe(&self, open: &OpenConnection) -> Came {
-        let mut probe = self.link.probe();
+        let mut probe = self.link.target.probe();
         add_wait(&mut probe, self.wait);
         match probe.query_async(&mut open.connection.clone()).await {
             Ok(values) => confirmed(values, open, self.wait),
             // A slot that moves is no failure of replicas.
-            Err(error) => self.link.check_error(&error, open.limit).map(|()| Vec::new()),
+            Err(error) => self.link.target.check_error(&error, open.limit).map(|()| Vec::new()),
         }
     }
 

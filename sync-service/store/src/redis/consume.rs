@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
-use weir_budget::escrow::{AcquireRequest, AcquireResult, ClaimKind, ENDED_KEPT_US};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, ClaimKind};
 use weir_protocol::messages::Leased;
 use weir_protocol::refill_policy::RefillPolicy;
 
-use super::acquire::STEP_KEPT_TIMES;
 use super::charge::deficit;
+use super::cluster::Servers;
 use super::exchange::RoutedCommand;
-use super::script::{Lua, with_maxima};
-use super::servers::Servers;
+use super::script::Lua;
 use super::trips::Trips;
 use crate::StoreError;
 use crate::keys::RedisKeys;
@@ -22,17 +20,6 @@ const CALL_MAX: usize = 64;
 /// Number of values in the script's answer for each request.
 const ROW_LEN: usize = 5;
 
-pub(super) fn script() -> String {
-    let maxima = [
-        ("COUNT_MAX", COUNT_MAX),
-        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
-        ("ENDED_KEPT_US", ENDED_KEPT_US),
-        ("STEP_KEPT_US", STEP_KEPT_US),
-        ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
-    ];
-    with_maxima(&maxima, include_str!("../consume.lua"))
-}
-
 /// Sends requests to one server (see [`Trips`]).
 #[derive(Debug)]
 pub(super) struct Taker {
@@ -40,12 +27,14 @@ pub(super) struct Taker {
     keys: RedisKeys,
 }
 
+#[derive(Debug)]
 struct Asked {
     key: String,
     wants: [u64; 4],
     answer: oneshot::Sender<Result<ConsumeRow, StoreError>>,
 }
 
+#[derive(Debug)]
 struct ConsumeRow {
     now_us: u64,
     /// True if all tokens were consumed; none if the general script has to decide.

@@ -3,11 +3,10 @@
 //! All masters are asked for the map of slots every second, and whenever an answer shows that it changed.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisResult, ServerErrorKind, Value};
+use redis::Value;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -17,8 +16,8 @@ use super::server::{Reach, Server};
 use super::slots::{SlotMap, View, slot_of};
 use crate::address::Node;
 use crate::dial::connect;
-use crate::link::{Episode, HashTag, LinkTarget, OpenConnection};
-use crate::trouble::explain;
+use crate::link::OpenConnection;
+use crate::trouble::{Episode, explain};
 use crate::{Master, StoreError};
 
 /// Interval at which the map of slots is read.
@@ -36,8 +35,6 @@ pub(super) struct Nodes {
     shards: Mutex<Shards>,
     /// Notified when an answer shows that slots have moved.
     stale: Notify,
-    /// True if the missing right to `CLUSTER INFO` was logged.
-    is_lack_logged: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -51,7 +48,8 @@ struct Shards {
 #[derive(Clone, Debug)]
 struct Shard {
     server: Arc<Server>,
-    tag: Arc<HashTag>,
+    /// Hash tag of a slot that it serves, for its probes.
+    tag: String,
     used_at: Instant,
 }
 
@@ -59,7 +57,7 @@ impl Nodes {
     pub(super) fn new(reach: Reach) -> Self {
         let shards = Shards { slots: SlotMap::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
         let shards = Mutex::new(shards);
-        Self { reach, shards, stale: Notify::new(), is_lack_logged: AtomicBool::new(false) }
+        Self { reach, shards, stale: Notify::new() }
     }
 
     pub(super) fn ping(&self) -> Result<(), StoreError> {
@@ -94,7 +92,7 @@ impl Nodes {
     /// The server at `node`. A redirect may lead to a node that took over before it is in the map of slots.
     pub(super) fn server_at(&self, node: &Node) -> Arc<Server> {
         let mut shards = self.shards();
-        let shard = shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe"));
+        let shard = shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe".into()));
         shard.used_at = Instant::now();
         Arc::clone(&shard.server)
     }
@@ -122,7 +120,7 @@ impl Nodes {
                 }
                 Err(reason) => {
                     if episode.is_news(&reason) {
-                        let (kind, server) = (reason.kind(), self.reach.dialer.address().to_string());
+                        let (kind, server) = (reason.kind(), self.reach.dialer.address.to_string());
                         tracing::warn!(
                             kind,
                             server,
@@ -159,36 +157,21 @@ impl Nodes {
             views.iter().any(|view| view.is_ok)
         };
         if !apply(answers) {
-            let seeds = self.reach.dialer.address().nodes().to_vec();
+            let seeds = self.reach.dialer.address.nodes.clone();
             let answers = all(seeds.into_iter().map(|seed| {
                 let shared = Arc::clone(self);
                 async move { shared.ask_seed(&seed).await }
             }));
             apply(answers.await);
         }
-        if views.iter().any(|view| view.epoch.is_none()) {
-            self.log_lack();
-        }
         View::best(&views).cloned().ok_or(reason)
-    }
-
-    /// Logs once that the user has no right to read which view is the latest.
-    fn log_lack(&self) {
-        if !self.is_lack_logged.swap(true, Ordering::Relaxed) {
-            let server = self.reach.dialer.address().to_string();
-            tracing::warn!(
-                server,
-                "the store's ACL forbids CLUSTER INFO, so a replaced master that was cut off may still be \
-                 used: at every server, give weir-sync's user +cluster|info (ACL SETUSER weir +cluster|info)"
-            );
-        }
     }
 
     async fn ask_seed(&self, seed: &Node) -> Result<View, StoreError> {
         let asking = async {
             let client = self.reach.dialer.client_of(seed).await?;
             let connection = connect(&client, SEED_TIMEOUT).await?;
-            ask_view(&OpenConnection::new(connection, SEED_TIMEOUT), &seed.host).await
+            ask_view(&OpenConnection { connection, limit: SEED_TIMEOUT, generation: 0 }, &seed.host).await
         };
         let slow = || StoreError::Unreachable(format!("{seed} takes no connection, or does not answer on it"));
         timeout(SEED_TIMEOUT, asking).await.unwrap_or_else(|_| Err(slow()))
@@ -197,33 +180,30 @@ impl Nodes {
     /// Adopts `view` at `now`: connects to new masters and drops old ones. The view of a node that serves no
     /// keys is ignored, unless nothing is known yet.
     fn adopt(&self, View { is_ok, slots, .. }: View, now: Instant) {
-        {
-            let mut shards = self.shards();
-            let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
-            if is_ok {
-                // Even without a change: a call that was on its way may have connected to an old master again.
-                let masters = slots.nodes();
-                shards.links.retain(|node, shard| {
-                    let is_used = now.duration_since(shard.used_at) < IDLE_MAX;
-                    masters.contains(node) || (!is_news && is_used)
-                });
-            }
-            if !is_news {
-                return;
-            }
-        }
-        let tags: Vec<_> = slots.nodes().into_iter().map(|node| (node.clone(), slots.tag_of(node))).collect();
         let mut shards = self.shards();
-        for (node, tag) in tags {
-            shards.links.entry(node.clone()).or_insert_with(|| self.connect(&node, &tag)).tag.set(&tag);
+        let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
+        if is_ok {
+            // Even without a change: a call that was on its way may have connected to an old master again.
+            shards.links.retain(|node, shard| {
+                let is_used = now.duration_since(shard.used_at) < IDLE_MAX;
+                slots.node_of(slot_of(&shard.tag)) == Some(node) || (!is_news && is_used)
+            });
+        }
+        if !is_news {
+            return;
+        }
+        for node in slots.nodes() {
+            if !shards.links.contains_key(node) {
+                let shard = self.connect(node, slots.tag_of(node));
+                shards.links.insert(node.clone(), shard);
+            }
         }
         (shards.slots, shards.trouble) = (slots, StoreError::Connecting);
     }
 
-    fn connect(&self, node: &Node, tag: &str) -> Shard {
-        let tag = Arc::new(HashTag::new(tag));
-        let place = LinkTarget::Node(Arc::clone(&self.reach.dialer), node.clone(), Arc::clone(&tag));
-        Shard { server: Arc::new(self.reach.server(place)), tag, used_at: Instant::now() }
+    fn connect(&self, node: &Node, tag: String) -> Shard {
+        let server = Arc::new(Server::new(&self.reach, Some((node.clone(), tag.clone()))));
+        Shard { server, tag, used_at: Instant::now() }
     }
 
     /// Maximum time that calls may take together. Confirmed calls also wait for a replica.
@@ -251,22 +231,13 @@ async fn all<T: Send + 'static>(questions: impl Iterator<Item = impl Future<Outp
 /// Reads the view of the node at `host`.
 async fn ask_view(open: &OpenConnection, host: &str) -> Result<View, StoreError> {
     let mut questions = redis::pipe();
-    questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS").ignore_errors();
+    questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
     let mut connection = open.connection.clone();
-    let asking = questions.query_async::<(RedisResult<String>, RedisResult<Value>)>(&mut connection);
-    let explained = |error| explain(&error, open.limit);
-    let (info, slots) = match timeout(open.limit, asking).await {
-        Ok(answer) => answer.map_err(explained)?,
+    let (info, slots): (String, Value) = match timeout(open.limit, questions.query_async(&mut connection)).await {
+        Ok(answer) => answer.map_err(|error| explain(&error, open.limit))?,
         Err(_) => return Err(StoreError::Slow(open.limit.as_millis())),
     };
-    let slots = slots.map_err(explained)?;
-    let info = match info {
-        Ok(info) => Some(info),
-        // The user's rights may be those for an older version, which did not use this command.
-        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => None,
-        Err(error) => return Err(explained(error)),
-    };
-    View::read(info.as_deref(), &slots, host)
+    View::read(&info, &slots, host)
         .ok_or_else(|| StoreError::Unreachable("it is no node of a cluster that serves any keys".into()))
 }
 
@@ -292,7 +263,8 @@ mod tests {
         let view = |port, is_ok| {
             let master = Value::Array(vec![Value::BulkString("127.0.0.1".into()), Value::Int(port)]);
             let row = Value::Array(vec![Value::Int(0), Value::Int(16_383), master]);
-            let view = View::read(None, &Value::Array(vec![row]), "").unwrap();
+            let info = "cluster_state:ok\r\ncluster_current_epoch:1\r\n";
+            let view = View::read(info, &Value::Array(vec![row]), "").unwrap();
             View { is_ok, ..view }
         };
         let known = || nodes.shards().links.keys().map(|node| node.port).collect::<Vec<_>>();

@@ -2,23 +2,14 @@
 
 use super::Redis;
 use super::exchange::RoutedCommand;
-use super::script::script;
 use crate::StoreError;
 use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
-use crate::rules::{Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until};
+use crate::rules::{Current, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until};
 use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
 const RULES: &str = "rules";
 
 type OverridesRow = (u64, u64, u64, u64, u64, Vec<(String, String)>);
-
-pub(super) fn rules_script() -> String {
-    script(&[("VERSIONS_KEPT", VERSIONS_KEPT as u64)], include_str!("../rules.lua"))
-}
-
-pub(super) fn overrides_script() -> String {
-    script(&[("OVERRIDES_MAX", OVERRIDES_MAX as u64)], include_str!("../overrides.lua"))
-}
 
 impl Redis {
     pub(super) async fn add_version(&self, put: &NewVersion<'_>) -> Result<Stored, StoreError> {

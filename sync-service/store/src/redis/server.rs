@@ -1,15 +1,16 @@
-//! One server: its scripts, the connection that its calls share, and that of the acquires that wait for replicas.
+//! One server: the connection that its calls share, and another for the acquires that wait for replicas.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{RedisError, Script, Value};
 use tokio::time::{Instant, timeout};
 
 use super::Wait;
 use super::confirmer::Confirmer;
 use super::exchange::{RoutedCommand, exchange};
 use super::script::Lua;
+use crate::address::Node;
 use crate::clock::{Clocks, ServerClock};
 use crate::dial::Dialer;
 use crate::keys::RedisKeys;
@@ -25,23 +26,11 @@ pub(super) struct Reach {
     /// Time-out of an answer, in addition to the round trip.
     pub(super) response_timeout: Duration,
     /// Scripts that are loaded on each new connection.
-    pub(super) scripts: Arc<[String]>,
-    /// Script of the calls that count only once a replica has their effects, and the time that may take; none
-    /// if no call waits for a replica.
+    pub(super) scripts: Arc<[Script]>,
+    /// Script of the calls that count only once a replica has their effects, and the time that may take; none if no
+    /// call waits for a replica.
     pub(super) confirmed: Option<(Arc<Lua>, Wait)>,
     pub(super) clocks: Arc<Clocks>,
-}
-
-impl Reach {
-    /// Creates a server at `place`, and starts connecting. Must be called inside a tokio runtime.
-    pub(super) fn server(&self, place: LinkTarget) -> Server {
-        let clock = ServerClock::new(Arc::clone(&self.clocks));
-        let (keys, scripts) = (self.keys.clone(), Arc::clone(&self.scripts));
-        let link = Arc::new(Link::new(place, keys, self.response_timeout, scripts, clock));
-        let waiting = self.confirmed.clone();
-        let confirmer = waiting.map(|(script, wait)| Confirmer::new(Arc::clone(&link), script, wait));
-        Server { link, confirmer }
-    }
 }
 
 /// A server, or those that take over from each other under one name.
@@ -49,10 +38,21 @@ impl Reach {
 pub(super) struct Server {
     pub(super) link: Arc<Link>,
     /// If there is none, no acquire waits for a replica.
-    pub(super) confirmer: Option<Confirmer>,
+    confirmer: Option<Confirmer>,
 }
 
 impl Server {
+    /// Starts connecting to the only server, or to a `node` of a cluster (see [`LinkTarget`]). Must be called inside a
+    /// tokio runtime.
+    pub(super) fn new(reach: &Reach, node: Option<(Node, String)>) -> Self {
+        let target = LinkTarget { dialer: Arc::clone(&reach.dialer), keys: reach.keys.clone(), node };
+        let clock = ServerClock::new(Arc::clone(&reach.clocks));
+        let link = Arc::new(Link::new(target, reach.response_timeout, Arc::clone(&reach.scripts), clock));
+        let waiting = reach.confirmed.clone();
+        let confirmer = waiting.map(|(script, wait)| Confirmer::new(Arc::clone(&link), script, wait));
+        Self { link, confirmer }
+    }
+
     /// Sends `calls` of `script`; returns their answers, which may be errors, and the connection that was used.
     /// Fails if there is no connection, or no answer in time.
     ///
@@ -75,7 +75,7 @@ impl Server {
         let asking = async {
             match confirmer {
                 Some(confirmer) => confirmer.send(calls).await,
-                None => exchange(&self.link, &open, calls, script, None).await,
+                None => exchange(&self.link, &open, &calls, script, None).await,
             }
         };
         // One limit for all tries: a report waits no longer because a server was restarted.
@@ -105,7 +105,6 @@ impl Server {
     /// Result of the last confirmation by a replica; none if acquires do not wait for one, or the server itself is
     /// out of reach.
     pub(super) fn master(&self) -> Option<Master> {
-        let confirmer = self.confirmer.as_ref().filter(|_| !self.link.is_down())?;
-        Some(confirmer.master())
+        self.confirmer.as_ref().filter(|_| !self.link.is_down()).map(Confirmer::master)
     }
 }

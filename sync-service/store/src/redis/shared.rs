@@ -8,23 +8,20 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN};
-use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
+use weir_budget::ban::{BanList, BanState, BannedKey};
+use weir_budget::hot::{HotKey, RANK_MAX};
 use weir_budget::pops::PopRuleSet;
 use weir_protocol::messages::{BAN_MS_MAX, POPS_MAX};
 
 use super::Redis;
 use super::exchange::RoutedCommand;
-use super::script::script;
+use super::script::WHOLE_MS;
+use crate::StoreError;
 use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
-use crate::{StoreError, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX};
 
 /// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
 /// overtake each other.
 const OVERLAP_MS: u64 = 1_000;
-/// Interval at which the whole list is read, in milliseconds.
-const WHOLE_MS: u64 = 10_000;
-
 /// The list as last read from Redis.
 #[derive(Debug, Default)]
 pub(super) struct ChangedList<L>(Mutex<State<L>>);
@@ -65,8 +62,6 @@ impl<L: Default> ChangedList<L> {
     }
 }
 
-/// Time for which a change is kept, in milliseconds: longer than any read goes back.
-const CHANGES_KEPT_MS: u64 = 2 * WHOLE_MS;
 const LIVE: &str = "pops";
 const POP_RECORDS: &str = "fleet";
 
@@ -77,31 +72,6 @@ pub(super) type KnownBans = ChangedList<BanList>;
 type HotRow = (u64, Vec<String>, Vec<String>);
 /// Answer of the script of bans: `now_us`, and keys with the ends of their bans.
 type BanRow = (u64, Vec<(String, u64)>);
-
-pub(super) fn hot_script() -> String {
-    let maxima = [
-        ("HOT_MAX", HOT_MAX as u64),
-        ("LISTED_MS", LISTED_MS),
-        ("RANK_MAX", u64::from(RANK_MAX)),
-        ("CHANGES_KEPT_MS", CHANGES_KEPT_MS),
-    ];
-    script(&maxima, include_str!("../hot.lua"))
-}
-
-pub(super) fn ban_script() -> String {
-    let maxima = [("BANS_KEPT_MAX", BANS_KEPT_MAX as u64), ("BAN_US_MAX", u64::from(BAN_MS_MAX) * 1_000)];
-    format!("local FORGOTTEN = '{FORGOTTEN}'\n{}", script(&maxima, include_str!("../bans.lua")))
-}
-
-/// Script that adds members to a sorted set by time, and drops those that are too old.
-pub(super) fn seen_script() -> String {
-    script(&[], include_str!("../seen.lua"))
-}
-
-pub(super) fn top_keys_script() -> String {
-    let maxima = [("KEPT_MS", TOP_KEYS_MS), ("REPLICAS_MAX", TOP_KEYS_REPLICAS_MAX as u64)];
-    script(&maxima, include_str!("../top_keys.lua"))
-}
 
 impl Redis {
     pub(super) async fn exchange_hot(&self, mine: &[HotKey]) -> Result<Vec<HotKey>, StoreError> {

@@ -15,21 +15,18 @@ const NAMES_MAX: u32 = 20_000;
 pub(super) struct View {
     /// True if the node serves keys; one that is cut off from most masters does not.
     pub(super) is_ok: bool,
-    /// Epoch of the latest change of a master that the node has received; none if the user has no right to read it.
-    pub(super) epoch: Option<u64>,
+    /// Epoch of the latest change of a master that the node has received.
+    pub(super) epoch: u64,
     pub(super) slots: SlotMap,
 }
 
 impl View {
-    /// Parses the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of the node at `host`. A node that refused the
-    /// first is assumed to serve keys, and to be the furthest behind.
-    pub(super) fn read(info: Option<&str>, slots: &Value, host: &str) -> Option<Self> {
-        let slots = SlotMap::read(slots, host)?;
-        let Some(info) = info else { return Some(Self { is_ok: true, epoch: None, slots }) };
+    /// Parses the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of the node at `host`.
+    pub(super) fn read(info: &str, slots: &Value, host: &str) -> Option<Self> {
         let row = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let epoch = row("cluster_current_epoch")?.trim().parse().ok()?;
         let is_ok = row("cluster_state")?.trim() == "ok";
-        Some(Self { is_ok, epoch: Some(epoch), slots })
+        Some(Self { is_ok, epoch, slots: SlotMap::read(slots, host)? })
     }
 
     /// Selects the view to use: of nodes that serve keys rather than others; then the latest; then the most
@@ -137,7 +134,7 @@ mod tests {
             let info = format!(
                 "cluster_state:{state}\r\ncluster_slots_ok:16384\r\ncluster_current_epoch:{epoch}\r\ncluster_my_epoch:1\r\n"
             );
-            View::read(Some(&info), &Value::Array(vec![row(0, 16_383, node, 1)]), "").unwrap()
+            View::read(&info, &Value::Array(vec![row(0, 16_383, node, 1)]), "").unwrap()
         };
         let best = |views: &[View]| {
             let best = View::best(views).unwrap();
@@ -148,10 +145,7 @@ mod tests {
         assert_eq!(best(&[view("ok", 7, "alone"), view("ok", 7, "most"), view("ok", 7, "most")]), "most");
         assert_eq!(best(&[view("ok", 7, "first"), view("ok", 7, "second")]), "first");
         assert_eq!(best(&[view("fail", 1, "only")]), "only", "there is no other");
-        let unasked = View::read(None, &Value::Array(vec![row(0, 16_383, "unasked", 1)]), "").unwrap();
-        assert_eq!(best(&[unasked.clone(), view("fail", 9, "alone")]), "unasked");
-        assert_eq!(best(&[unasked, view("ok", 0, "asked")]), "asked");
         assert_eq!(View::best(&[]), None);
-        assert_eq!(View::read(Some("cluster_state:ok\r\n"), &Value::Array(vec![row(0, 1, "a", 1)]), ""), None);
+        assert_eq!(View::read("cluster_state:ok\r\n", &Value::Array(vec![row(0, 1, "a", 1)]), ""), None);
     }
 }

@@ -1,6 +1,5 @@
 //! Exchanges with one server that combine everything that waits at the same moment.
 
-use std::fmt;
 use std::iter;
 use std::mem;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
 /// Maximum number of requests that wait to be sent.
@@ -21,21 +20,10 @@ const NEAR: Duration = Duration::from_millis(5);
 
 /// Sends requests in exchanges. Requests that arrive during an exchange are sent with the next one, or beside
 /// it if it takes long. The background task ends when this is dropped.
+#[derive(Debug)]
 pub(super) struct Trips<T> {
     asked: mpsc::Sender<T>,
-    task: JoinHandle<()>,
-}
-
-impl<T> fmt::Debug for Trips<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trips").finish_non_exhaustive()
-    }
-}
-
-impl<T> Drop for Trips<T> {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: JoinSet<()>,
 }
 
 impl<T: Send + 'static> Trips<T> {
@@ -47,7 +35,7 @@ impl<T: Send + 'static> Trips<T> {
         F: Future<Output = ()> + Send + 'static,
     {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
-        Self { asked, task: tokio::spawn(run(asking, is_given_up, go)) }
+        Self { asked, _task: JoinSet::from_iter([run(asking, is_given_up, go)]) }
     }
 
     pub(super) async fn ask(&self, asked: T) {

@@ -2,6 +2,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tonic::Code;
 
 use super::super::bucket::QuotaDecision;
+use super::super::holder::HolderTerms;
 use super::*;
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action;
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
@@ -31,7 +32,8 @@ fn reported(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> (Book, u64, R
 /// Admits every request that is due, and sends the clients their assignments.
 fn go_on(book: &mut Book, now: Duration) {
     for (name, due) in book.due(now) {
-        let decision = QuotaDecision::Counted { burst: 100.0, rate: 10.0, is_prepaid: false };
+        let decision =
+            QuotaDecision::Counted(HolderTerms { burst: 100.0, rate: 10.0, is_prepaid: false, holders: 1.0 });
         book.apply(&name, &due, DueResult { asked: due.count, given: due.count, decision });
     }
     book.assign(now);

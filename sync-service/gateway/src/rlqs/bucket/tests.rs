@@ -48,7 +48,8 @@ impl Rule {
             asked += hits;
             given += if self.takes(hits) { hits } else { 0 };
         }
-        let decision = QuotaDecision::Counted { burst: self.burst, rate: self.rate, is_prepaid: self.is_prepaid };
+        let Self { burst, rate, is_prepaid, .. } = *self;
+        let decision = QuotaDecision::Counted(HolderTerms { burst, rate, is_prepaid, holders: 1.0 });
         DueResult { asked, given, decision }
     }
 }
@@ -351,7 +352,8 @@ fn a_client_that_reports_no_more_is_asked_for_no_more() {
             let due = world.bucket.due(world.now);
             assert!(second < 31 || due.is_none(), "after {second} s: {due:?}");
             if let Some(due) = due {
-                let decision = QuotaDecision::Counted { burst: 100.0, rate: 100.0, is_prepaid };
+                let decision =
+                    QuotaDecision::Counted(HolderTerms { burst: 100.0, rate: 100.0, is_prepaid, holders: 1.0 });
                 world.bucket.apply(&due.of, DueResult { asked: due.count, given: 0, decision });
             }
         }

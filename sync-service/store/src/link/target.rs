@@ -1,44 +1,73 @@
-//! Probe of a server: a script that calls the commands of all others; and a warning about its eviction policy.
+//! The server that a link leads to, and the probes that show if it can be used.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
 use tokio::time::timeout;
 
-use super::LinkTarget;
 use crate::StoreError;
+use crate::address::Node;
+use crate::dial::{Dialer, FoundServer};
 use crate::keys::RedisKeys;
 use crate::trouble::explain;
 
-/// Commands of a probe. They call the commands of all scripts, which detects a replica, a full or loading Redis
-/// and a user with too few rights.
-pub(super) fn probe(place: &LinkTarget, keys: &RedisKeys) -> Pipeline {
-    let (text, keys) = (include_str!("../probe.lua"), names(place, keys));
-    let mut pipeline = Pipeline::new();
-    pipeline.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
-    pipeline.cmd("EVALSHA").arg(Script::new(text).get_hash()).arg(keys.len()).arg(&keys).ignore();
-    pipeline
+/// Target of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkTarget {
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) keys: RedisKeys,
+    /// The node of a cluster, and the hash tag of a slot that it serves; none for the only server of a store.
+    pub(crate) node: Option<(Node, String)>,
 }
 
-/// Keys that a probe writes; they expire. A node of a cluster refuses the keys for a single server.
-fn names(place: &LinkTarget, keys: &RedisKeys) -> [String; 2] {
-    match place {
-        LinkTarget::Only(_) => ["probe", "{probe}:set"].map(|name| keys.one(name)),
-        LinkTarget::Node(_, _, tag) => {
-            let tag = tag.get();
-            ["", ":set"].map(|end| keys.one(&format!("{{{tag}}}{end}")))
-        }
+impl LinkTarget {
+    /// Returns a client of the server, found within `limit`.
+    pub(super) async fn find(&self, limit: Duration) -> Result<FoundServer, StoreError> {
+        let Some((node, _)) = &self.node else { return self.dialer.find(limit).await };
+        Ok(FoundServer { client: self.dialer.client_of(node).await?, server: node.to_string(), named: None })
+    }
+
+    /// True if it may lead to another server each time.
+    pub(super) fn is_asking(&self) -> bool {
+        self.dialer.address.has_sentinels()
+    }
+
+    /// Commands of a probe; their answers are not needed. They call the commands of all scripts, which detects a
+    /// replica, a full or loading Redis and a user with too few rights.
+    pub(crate) fn probe(&self) -> Pipeline {
+        // They expire. A node of a cluster refuses the keys for a single server.
+        let keys = match &self.node {
+            None => ["probe", "{probe}:set"].map(|name| self.keys.one(name)),
+            Some((_, tag)) => ["", ":set"].map(|end| self.keys.one(&format!("{{{tag}}}{end}"))),
+        };
+        let script = Script::new(include_str!("../probe.lua"));
+        let mut pipeline = Pipeline::new();
+        pipeline.load_script(&script).ignore();
+        pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(&keys).ignore();
+        pipeline
+    }
+
+    /// Converts an error of a probe. A slot that has just moved to another node is no failure of this one.
+    pub(crate) fn check_error(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+        let has_moved = matches!(
+            error.kind(),
+            ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
+        );
+        if has_moved && self.node.is_some() { Ok(()) } else { Err(explain(error, limit)) }
     }
 }
 
-/// Converts an error of a probe. A slot that has just moved to another node is no failure of this one.
-pub(super) fn check_error(place: &LinkTarget, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
-    let has_moved = matches!(
-        error.kind(),
-        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
-    );
-    if has_moved && matches!(place, LinkTarget::Node(..)) { Ok(()) } else { Err(explain(error, limit)) }
+impl fmt::Display for LinkTarget {
+    /// Omits user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            None => self.dialer.address.fmt(f),
+            Some((node, _)) => node.fmt(f),
+        }
+    }
 }
 
 /// Logs a warning if Redis may evict Weir's keys. Returns true if it answered at all, even with a missing right.
@@ -73,7 +102,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::dropping;
-    use crate::redis::Scripts;
+    use crate::redis::texts;
 
     /// The commands that a script calls.
     fn called(script: &str) -> BTreeSet<&str> {
@@ -83,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_probe_calls_what_the_scripts_call() {
-        let scripts = Scripts::new().texts();
+        let scripts = texts();
         let needed: BTreeSet<_> = scripts.iter().flat_map(|script| called(script)).collect();
         assert!(needed.len() > 15, "{needed:?}");
         let probe = include_str!("../probe.lua");
