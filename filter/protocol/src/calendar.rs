@@ -17,8 +17,7 @@ const DAY_S: u32 = 86_400;
 /// 1970 began on a Thursday, so the first Monday was four days later.
 const MONDAY_S: u32 = 4 * DAY_S;
 
-/// Length and phase of windows. The constructors [`Calendar::every`] and [`Calendar::east`] can create every
-/// calendar, and give equal calendars the same representation.
+/// Length and phase of windows. [`Calendar::every`] and [`Calendar::east`] give equal calendars one representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Calendar {
     /// Days, in UTC.
@@ -67,8 +66,7 @@ impl Calendar {
         }
     }
 
-    /// The same windows in local time that is `minutes` ahead of UTC (negative if behind), at most
-    /// [`EAST_MIN_MAX`].
+    /// The same windows in local time `minutes` ahead of UTC (negative if behind), at most [`EAST_MIN_MAX`].
     #[must_use]
     pub fn east(self, minutes: i32) -> Self {
         match (self.even(), minutes) {
@@ -135,8 +133,7 @@ impl Calendar {
 }
 
 impl Window {
-    /// End of the window that contains `now_us`, a reading of another clock: the first boundary after it. `None` if
-    /// that is more than a window away, or if no boundary follows. Then the clocks differ by more than a window.
+    /// First boundary after `now_us`, a reading of another clock; `None` if that is more than a window away.
     pub fn end_at(&self, now_us: u64) -> Option<u64> {
         let end_us = [self.start_us, self.end_us, self.next_end_us].into_iter().find(|end| *end > now_us)?;
         (end_us - now_us <= self.calendar.longest_us()).then_some(end_us)

@@ -18,10 +18,10 @@ mod reply;
 mod report;
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use thiserror::Error;
 
 pub use self::reply::{AdmitRatio, Allowance, Grant, Leased, PushedGrant, Reply, Settled};
 pub use self::report::{Ban, BudgetRule, HeldEpoch, Key, Replies, Report, RuleCounts, RunningRules, StatusReport};
@@ -76,36 +76,25 @@ const _: () = assert!(
 /// Version of the messages, their first byte.
 pub const VERSION: u8 = 1;
 
-/// Error of a message that could not be read. Its text states what was expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Error of a message that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The message is empty.
+    #[error("the message is empty: expected a version byte and a body")]
     Empty,
     /// The version is not [`VERSION`].
+    #[error("the message has version {0}, expected {known}", known = VERSION)]
     Version(u8),
     /// The message is larger than [`MESSAGE_BYTES_MAX`].
+    #[error("the message has {0} bytes, expected at most {most}", most = MESSAGE_BYTES_MAX)]
     TooLarge(usize),
     /// The body is not a message of the expected kind.
+    #[error("the message's body is malformed")]
     Malformed,
     /// A field, named here, is out of its limits.
+    #[error("a field is out of its limits: {0}")]
     Limit(&'static str),
 }
-
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the message is empty: expected a version byte and a body"),
-            Self::Version(v) => write!(f, "the message has version {v}, expected {VERSION}"),
-            Self::TooLarge(n) => {
-                write!(f, "the message has {n} bytes, expected at most {MESSAGE_BYTES_MAX}")
-            }
-            Self::Malformed => f.write_str("the message's body is malformed"),
-            Self::Limit(field) => write!(f, "a field is out of its limits: {field}"),
-        }
-    }
-}
-
-impl core::error::Error for WireError {}
 
 /// A message of the budget loop.
 pub trait Message: Serialize + DeserializeOwned {

@@ -5,6 +5,7 @@ use core::num::NonZeroU64;
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::time::SECOND_NS;
 
@@ -103,16 +104,9 @@ impl FromStr for Span {
 }
 
 /// Error of a span that could not be parsed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected a whole number from 1 to {}, then s, m, h or d, as in \"15m\"", UNITS_MAX)]
 pub struct SpanError;
-
-impl fmt::Display for SpanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected a whole number from 1 to {UNITS_MAX}, then s, m, h or d, as in \"15m\"")
-    }
-}
-
-impl core::error::Error for SpanError {}
 
 /// Tokens per span, written `50/s`, `100/minute`, `5/15m` or `1000/d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,16 +155,9 @@ impl fmt::Display for Rate {
 }
 
 /// Error of a rate that could not be parsed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected a whole number from 1 to {}, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\"", TOKENS_MAX)]
 pub struct RateError;
-
-impl fmt::Display for RateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected a whole number from 1 to {TOKENS_MAX}, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\"")
-    }
-}
-
-impl core::error::Error for RateError {}
 
 impl FromStr for Rate {
     type Err = RateError;
@@ -235,24 +222,15 @@ impl Quota {
 }
 
 /// Error of a quota out of bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QuotaError {
     /// The burst is not in the range of 1 to [`TOKENS_MAX`].
+    #[error("expected a whole number from 1 to {}", TOKENS_MAX)]
     Burst,
     /// The bucket would take more than [`FILL_NS_MAX`] to fill, or refill faster than 1,000,000/s.
+    #[error("an empty bucket must fill within 400 days: lower the burst or raise the rate")]
     Fill,
 }
-
-impl fmt::Display for QuotaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Burst => write!(f, "expected a whole number from 1 to {TOKENS_MAX}"),
-            Self::Fill => f.write_str("an empty bucket must fill within 400 days: lower the burst or raise the rate"),
-        }
-    }
-}
-
-impl core::error::Error for QuotaError {}
 
 /// A [`Quota`] in its serialised form, not validated yet.
 #[derive(Serialize, Deserialize)]

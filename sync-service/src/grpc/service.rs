@@ -22,8 +22,7 @@ use tonic_health::server::HealthService;
 use weir_gateway::Gateway;
 use weir_gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use weir_gateway::proto::unknown;
-use weir_gateway::rlqs::Quotas;
-use weir_gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
+use weir_gateway::rlqs::{Asker, QUOTAS_PATH, Quotas, Streams};
 use weir_gateway::rls::{self, Check, RawRequest};
 
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis};

@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_budget::budget::BudgetId;
 use weir_budget::id::{Carried, Hashed};
 
-use super::StoreError;
+use super::{StoreError, lock};
 
 /// Minimum interval between two searches for expired keys when there is no room.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -45,17 +45,27 @@ impl Ceiling {
     }
 
     /// Returns for each key if there is room for it. A key with room counts from now on.
-    pub(super) fn admit<'a>(&self, ids: impl Iterator<Item = &'a BudgetId>) -> Vec<Result<(), StoreError>> {
-        let now = Instant::now();
-        self.with(|rules| ids.map(|id| self.admit_at(rules, now, id)).collect())
+    pub(super) fn admit<'a>(
+        &self,
+        now: Instant,
+        ids: impl Iterator<Item = &'a BudgetId>,
+    ) -> Vec<Result<(), StoreError>> {
+        let mut rules = lock(&self.rules);
+        ids.map(|id| self.admit_one(&mut rules, now, id)).collect()
     }
 
     /// Sets the time for which Redis keeps each of these keys.
-    pub(super) fn keep<'a>(&self, kept: impl Iterator<Item = (&'a BudgetId, Duration)>) {
-        self.keep_at(Instant::now(), kept);
+    pub(super) fn keep<'a>(&self, now: Instant, kept: impl Iterator<Item = (&'a BudgetId, Duration)>) {
+        let mut rules = lock(&self.rules);
+        for (id, kept) in kept {
+            let keys = rules.get_mut(&id.rule);
+            if let Some(until) = keys.and_then(|keys| keys.alive.get_mut(&hash_of(id))) {
+                *until = now + kept;
+            }
+        }
     }
 
-    fn admit_at(&self, rules: &mut Rules, now: Instant, id: &BudgetId) -> Result<(), StoreError> {
+    fn admit_one(&self, rules: &mut Rules, now: Instant, id: &BudgetId) -> Result<(), StoreError> {
         if !rules.contains_key(&id.rule) {
             if rules.len() >= RULES_MAX {
                 rules.retain(|_, keys| keys.sweep(now) > 0);
@@ -88,22 +98,6 @@ impl Ceiling {
         keys.alive.insert(hash, now + ASSUMED_LIFETIME);
         Ok(())
     }
-
-    fn keep_at<'a>(&self, now: Instant, kept: impl Iterator<Item = (&'a BudgetId, Duration)>) {
-        self.with(|rules| {
-            for (id, kept) in kept {
-                let keys = rules.get_mut(&id.rule);
-                if let Some(until) = keys.and_then(|keys| keys.alive.get_mut(&hash_of(id))) {
-                    *until = now + kept;
-                }
-            }
-        });
-    }
-
-    fn with<T>(&self, work: impl FnOnce(&mut Rules) -> T) -> T {
-        // Nothing panics while it holds this lock; if it did, the data would still be valid.
-        work(&mut self.rules.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 impl Keys {
@@ -132,8 +126,9 @@ mod tests {
         let (ceiling, start) = (Ceiling::new(100), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
         let admits = |s: u64, rule: &str, n: u64| {
-            let is_admitted = ceiling.with(|rules| ceiling.admit_at(rules, at(s), &id(rule, n))).is_ok();
-            ceiling.keep_at(at(s), [(&id(rule, n), Duration::from_mins(1))].into_iter());
+            let id = id(rule, n);
+            let is_admitted = ceiling.admit(at(s), [&id].into_iter()).remove(0).is_ok();
+            ceiling.keep(at(s), [(&id, Duration::from_mins(1))].into_iter());
             is_admitted
         };
         assert_eq!((0..1_000).filter(|n| admits(0, "login", *n)).count(), 100);

@@ -1,19 +1,19 @@
-//! Clocks of a store's servers, estimated from their answers by this process's monotonic clock (see
-//! [`weir_budget::store_clock`]).
+//! Clocks of a store's servers, estimated from their answers (see [`weir_budget::store_clock`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use redis::{Cmd, Value};
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::store_clock::{Bounds, StoreClock};
 
+use crate::lock;
+
 /// Number of script arguments for the bounds of the clock.
 pub(super) const BOUNDS_LEN: usize = 3;
 pub(super) const DOUBLE: usize = 8;
-/// Error code with which scripts refuse a call because their clock is past the latest possible time. The
-/// error's text is the clock's time.
+/// Error code of calls refused as late; the error's text is the clock's time.
 pub(super) const LATE: &str = "LATE";
 
 /// Encoding of the bounds in a script's arguments, and of the clock in its answer.
@@ -146,9 +146,4 @@ fn shown_us(answer: &Value, route: Route) -> Option<u64> {
         (Value::BulkString(answer), Route::Packed) => whole(answer.get(..DOUBLE)?),
         _ => late_us(answer),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing panics while it holds these locks; if it did, the data would still be valid.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

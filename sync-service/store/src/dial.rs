@@ -26,8 +26,7 @@ use super::trouble::explain;
 /// Interval at which sentinels are asked for the master.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of threads that read files. On a disk that hangs, a time-out ends the wait for a thread, but
-/// not its reading.
+/// Maximum number of threads that read files: on a disk that hangs, no time-out ends the reading.
 const READERS_MAX: usize = 2;
 
 /// Paths of the files for a connection's login and TLS.
@@ -298,8 +297,7 @@ fn read_password(setting: &'static str, path: &str) -> Result<String, DialError>
     if password.is_empty() { Err(other("a password")) } else { Ok(password.to_owned()) }
 }
 
-/// Reads a file that must contain `label`. The client library would accept one without it as an empty list of
-/// certificates.
+/// Reads a file that must contain `label`, since the client library takes any other for an empty list of certificates.
 fn read_pem(setting: &'static str, path: &str, label: &str, expected: &'static str) -> Result<Vec<u8>, DialError> {
     let text = read(setting, path)?;
     let has_label = text.windows(label.len()).any(|part| part == label.as_bytes());

@@ -50,6 +50,7 @@ mod trouble;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 use weir_budget::ban::BannedKey;
@@ -236,4 +237,9 @@ impl StoreError {
             Self::Invalid(_) => "invalid",
         }
     }
+}
+
+/// Nothing panics while it holds such a lock; if it did, the data would still be valid.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

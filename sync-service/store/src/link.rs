@@ -9,22 +9,80 @@
 //! the shortest recent round trip: that is the distance, and only time beyond it is slowness of Redis.
 
 mod keeper;
-mod target;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Script;
 use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::StoreError;
+use super::address::Node;
 use super::clock::ServerClock;
-use super::dial::connect;
+use super::dial::{Dialer, FoundServer, connect};
+use super::keys::RedisKeys;
+use super::trouble::explain;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
-pub(crate) use target::LinkTarget;
+
+/// Target of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkTarget {
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) keys: RedisKeys,
+    /// The node of a cluster, and the hash tag of a slot that it serves; none for the only server of a store.
+    pub(crate) node: Option<(Node, String)>,
+}
+
+impl LinkTarget {
+    /// Returns a client of the server, found within `limit`.
+    async fn find(&self, limit: Duration) -> Result<FoundServer, StoreError> {
+        let Some((node, _)) = &self.node else { return self.dialer.find(limit).await };
+        Ok(FoundServer { client: self.dialer.client_of(node).await?, server: node.to_string(), named: None })
+    }
+
+    /// True if it may lead to another server each time.
+    fn is_asking(&self) -> bool {
+        self.dialer.address.has_sentinels()
+    }
+
+    /// Commands of a probe; their answers are not needed. They call the commands of all scripts, which detects a
+    /// replica, a full or loading Redis and a user with too few rights.
+    pub(crate) fn probe(&self) -> Pipeline {
+        // They expire. A node of a cluster refuses the keys for a single server.
+        let keys = match &self.node {
+            None => ["probe", "{probe}:set"].map(|name| self.keys.one(name)),
+            Some((_, tag)) => ["", ":set"].map(|end| self.keys.one(&format!("{{{tag}}}{end}"))),
+        };
+        let script = Script::new(include_str!("probe.lua"));
+        let mut pipeline = Pipeline::new();
+        pipeline.load_script(&script).ignore();
+        pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(&keys).ignore();
+        pipeline
+    }
+
+    /// Converts an error of a probe. A slot that has just moved to another node is no failure of this one.
+    pub(crate) fn check_error(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+        let has_moved = matches!(
+            error.kind(),
+            ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
+        );
+        if has_moved && self.node.is_some() { Ok(()) } else { Err(explain(error, limit)) }
+    }
+}
+
+impl fmt::Display for LinkTarget {
+    /// Omits user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            None => self.dialer.address.fmt(f),
+            Some((node, _)) => node.fmt(f),
+        }
+    }
+}
 
 /// A good connection.
 #[derive(Clone, Debug)]
@@ -134,5 +192,28 @@ impl Link {
         if is_down {
             self.failed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::redis::texts;
+
+    /// The commands that a script calls.
+    fn called(script: &str) -> BTreeSet<&str> {
+        let calls = script.split("call('").skip(1).chain(script.split("call, '").skip(1));
+        calls.filter_map(|rest| rest.split('\'').next()).collect()
+    }
+
+    #[test]
+    fn the_probe_calls_what_the_scripts_call() {
+        let scripts = texts();
+        let needed: BTreeSet<_> = scripts.iter().flat_map(|script| called(script)).collect();
+        assert!(needed.len() > 15, "{needed:?}");
+        let probe = include_str!("probe.lua");
+        let tried: BTreeSet<_> = probe.split("try('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+        assert_eq!(tried, needed);
     }
 }

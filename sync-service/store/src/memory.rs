@@ -6,7 +6,7 @@ mod maps;
 mod rules;
 
 use std::future::ready;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_budget::ban::{BanList, BannedKey};
@@ -21,13 +21,12 @@ use weir_protocol::refill_policy::RefillPolicy;
 use super::rules::{CanaryChange, CanaryResult, StoredCanary};
 use super::rules::{Current, OverrideChange, StoredOverrides};
 use super::rules::{NewVersion, Stored, StoredVersion};
-use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX};
+use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX, lock};
 use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
 use maps::{Expiring, Recent};
-use rules::{MemoryOverrides, MemoryRules, millis};
+use rules::MemoryRules;
 
-/// Minimum start of the store's clock, in microseconds. It is not zero, as reports may cover the time before
-/// this process started.
+/// Minimum start of the store's clock, in microseconds: reports may cover the time before this process started.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
 
 /// Budgets in memory.
@@ -35,8 +34,7 @@ const CLOCK_BEGINS_US: u64 = 1 << 50;
 pub struct MemoryStore {
     state: Mutex<State>,
     started: Instant,
-    /// Time of the store's clock at `started`, in microseconds since 1970, so that calendar quotas have the
-    /// calendar's windows. From then on it is monotonic.
+    /// Time of the store's clock at `started`, in microseconds since 1970. From then on it is monotonic.
     begins_us: u64,
     pop_ttl_us: u64,
 }
@@ -52,7 +50,6 @@ struct State {
     bans: BanList,
     budgets_max: usize,
     rules: MemoryRules,
-    overrides: MemoryOverrides,
     pop_records: Recent<(String, String), PopRuleSet>,
     top_keys: Recent<String, String>,
 }
@@ -73,8 +70,7 @@ impl MemoryStore {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing here panics; if it did, the budgets would still be valid.
-        work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut lock(&self.state))
     }
 }
 
@@ -126,15 +122,15 @@ impl Store for MemoryStore {
     }
 
     fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
-        done(self.with(|state| state.rules.put(since_1970(), put)))
+        done(self.with(|state| state.rules.put(now_ms(), put)))
     }
 
     fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
-        done(self.with(|state| state.change_canary(since_1970(), change)))
+        done(self.with(|state| state.rules.change_canary(now_ms(), change)))
     }
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {
-        done(self.with(|state| state.rules.canary().cloned()))
+        done(self.with(|state| state.rules.canary.clone()))
     }
 
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
@@ -146,16 +142,11 @@ impl Store for MemoryStore {
     }
 
     fn current(&self) -> StoreFuture<'_, Current> {
-        done(self.with(|state| state.current()))
+        done(self.with(|state| state.rules.current()))
     }
 
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
-        done(self.with(|state| {
-            let now = since_1970();
-            let outcome = state.overrides.change(now, change, state.rules.canary().is_some());
-            let (current, kept) = (state.current(), state.overrides.kept());
-            StoredOverrides { current, now_ms: millis(now), outcome, kept }
-        }))
+        done(self.with(|state| state.rules.change_override(now_ms(), change)))
     }
 
     fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()> {
@@ -235,26 +226,6 @@ impl State {
         self.escrows.insert(id, escrow);
         acquired
     }
-
-    fn current(&self) -> Current {
-        let canary = self.rules.canary().map_or(0, |canary| canary.id);
-        Current { version: self.rules.version(), overrides: self.overrides.number(), canary }
-    }
-
-    fn change_canary(&mut self, since_1970: Duration, change: &CanaryChange<'_>) -> CanaryResult {
-        let had_canary = self.rules.canary().is_some();
-        let outcome = self.rules.change_canary(since_1970, change);
-        // Later revisions must not reuse the numbers of the canary's.
-        let passed = match (change, outcome) {
-            (CanaryChange::Withdraw { .. }, CanaryResult::Withdrawn(_)) => 2,
-            (CanaryChange::PutOver { .. }, CanaryResult::Put(_)) if had_canary => 1,
-            _ => 0,
-        };
-        if passed > 0 {
-            self.overrides.pass(millis(since_1970), passed);
-        }
-        outcome
-    }
 }
 
 /// Future of a result that is known already.
@@ -262,8 +233,8 @@ fn done<T: Send + 'static>(result: T) -> StoreFuture<'static, T> {
     Box::pin(ready(Ok(result)))
 }
 
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros) / 1_000
 }
 
 fn micros(span: Duration) -> u64 {

@@ -37,7 +37,6 @@ mod charge;
 mod charger;
 mod cluster;
 mod confirmer;
-mod consume;
 mod exchange;
 mod nodes;
 mod rules;
@@ -45,10 +44,9 @@ mod script;
 mod server;
 mod shared;
 mod slots;
-mod trips;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::FromRedisValue;
 use weir_budget::ban::BannedKey;
@@ -60,13 +58,13 @@ use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 
 // For the tests that compare the scripts with weir-budget.
+use self::acquire::Taker;
 #[doc(hidden)]
 pub use self::acquire::{AcquireArguments, AcquireRow, acquired};
 #[doc(hidden)]
 pub use self::charge::{Arguments, Charging, ImpliedReply, accounts as charge_accounts};
 use self::charger::Charger;
 use self::cluster::Servers;
-use self::consume::Taker;
 use self::exchange::RoutedCommand;
 #[cfg(test)]
 pub(super) use self::script::texts;
@@ -183,7 +181,7 @@ impl Redis {
         kept: impl Fn(&I, &T) -> Duration,
         work: impl FnOnce(Vec<&'a I>) -> F,
     ) -> Vec<Result<T, StoreError>> {
-        let has_room = self.ceiling.admit(items.iter().map(&id));
+        let has_room = self.ceiling.admit(Instant::now(), items.iter().map(&id));
         let admitted: Vec<&'a I> =
             items.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok()).map(|(item, _)| item).collect();
         // Redis refuses a call without keys, and the link would count that as a failure.
@@ -192,7 +190,7 @@ impl Redis {
         let result = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut done));
         let results: Vec<_> = has_room.into_iter().map(result).collect();
         let kept = |(item, result): (_, &Result<T, StoreError>)| Some((id(item), kept(item, result.as_ref().ok()?)));
-        self.ceiling.keep(items.iter().zip(&results).filter_map(kept));
+        self.ceiling.keep(Instant::now(), items.iter().zip(&results).filter_map(kept));
         results
     }
 
@@ -216,11 +214,10 @@ impl Redis {
         answers.into_iter().zip(implied).map(account).collect()
     }
 
-    /// Acquires tokens of strict budgets; returns the results in order. If all acquires are takes, they are combined
-    /// with those of other reports.
+    /// Acquires tokens; returns the results in order. If all acquires are takes, they go with those of other reports.
     async fn acquire_each(&self, pop: &str, acquires: Vec<&AcquireRequest>) -> Vec<Result<AcquireResult, StoreError>> {
         let taken = match &self.taker {
-            Some(taker) if acquires.iter().all(|acquire| consume::is_known(acquire)) => taker.take(&acquires).await,
+            Some(taker) if acquires.iter().all(|acquire| acquire::is_known(acquire)) => taker.take(&acquires).await,
             _ => acquires.iter().map(|_| Ok(None)).collect(),
         };
         let script = &self.scripts.acquire;

@@ -112,8 +112,7 @@ pub enum CanaryResult {
     Missing,
 }
 
-/// The current canary: a rule set beside the current version, for some of the POPs. The selection of POPs is opaque to
-/// the store. While it runs, the current version cannot be replaced.
+/// A rule set beside the current version, for some of the POPs. While it runs, the version cannot be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCanary {
     /// Its number: milliseconds since 1970, but always larger than any earlier one.

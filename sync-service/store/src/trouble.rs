@@ -115,27 +115,3 @@ fn is_same(one: &StoreError, other: &StoreError) -> bool {
         _ => one == other,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reason_is_news_once_an_episode() {
-        let (mut episode, begin) = (Episode::default(), Instant::now());
-        let at = |s| begin + Duration::from_secs(s);
-        let refused = StoreError::Refused("no".into());
-        assert!(!episode.is_over(at(0)) && !episode.is_over(at(60)), "there was none");
-        assert!(episode.is_news(&StoreError::Slow(500)));
-        for s in 61..70 {
-            assert!(!episode.is_over(at(s)));
-            assert!(!episode.is_news(&StoreError::Slow(u128::from(s))), "in reach for a moment");
-        }
-        assert!(episode.is_news(&refused) && episode.is_on());
-        assert!(!episode.is_over(at(71)) && !episode.is_over(at(80)));
-        assert!(episode.is_over(at(81)) && !episode.is_over(at(90)) && !episode.is_on());
-        assert!(episode.is_news(&refused), "another episode");
-        let reasons = (0..100).map(|n| StoreError::Refused(format!("{n}")));
-        assert_eq!(reasons.filter(|reason| episode.is_news(reason)).count(), REASONS_MAX - 1);
-    }
-}

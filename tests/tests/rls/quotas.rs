@@ -75,6 +75,15 @@ impl Talk {
         timeout(DEADLINE, self.answers.message()).await.expect("an answer in time")
     }
 
+    /// The error that ends the stream.
+    async fn refusal(&mut self) -> Status {
+        loop {
+            if let Err(refused) = self.answer().await {
+                return refused;
+            }
+        }
+    }
+
     /// The assignments in the next response, all for this bucket, with the same time to live.
     async fn assigned(&mut self, bucket: &[(&str, &str)]) -> Vec<Assignment> {
         let answer = self.answer().await.expect("an answer").expect("a stream that is open");
@@ -225,35 +234,19 @@ async fn an_error_names_its_place() {
     let gateway = Gateway::open("memory", &rules()).await;
     let good = || usage(&[("x-user", "ada")], 0, 1, 0);
     let nameless = BucketQuotaUsage { bucket_id: None, ..good() };
-    let refusals = [
-        (
-            "",
-            vec![good()],
-            Code::InvalidArgument,
-            "domain: expected a text in the first message of a stream, found none",
-        ),
+    for (domain, usage, expected) in [
+        ("", good(), "domain: expected a text in the first message of a stream, found none"),
+        (DOMAIN, nameless, "bucket_quota_usages[1].bucket_id: expected a bucket with at least one pair"),
         (
             DOMAIN,
-            vec![good(), nameless],
-            Code::InvalidArgument,
-            "bucket_quota_usages[1].bucket_id: expected a bucket with at least one pair",
+            usage(&[("x-user", "ada")], -5, 1, 0),
+            "bucket_quota_usages[1].time_elapsed: expected no time before now, found -5 s",
         ),
-        (
-            DOMAIN,
-            vec![usage(&[("x-user", "ada")], -5, 1, 0)],
-            Code::InvalidArgument,
-            "bucket_quota_usages[0].time_elapsed: expected no time before now, found -5 s",
-        ),
-    ];
-    for (domain, usages, code, expected) in refusals {
+    ] {
         let mut talk = Talk::begin(&gateway).await;
-        talk.report(domain, usages).await;
-        let refused = loop {
-            if let Err(refused) = talk.answer().await {
-                break refused;
-            }
-        };
-        assert_eq!((refused.code(), refused.message()), (code, expected));
+        talk.report(domain, vec![good(), usage]).await;
+        let refused = talk.refusal().await;
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, expected));
     }
     let mut talk = Talk::begin(&gateway).await;
     talk.report(DOMAIN, vec![good()]).await;
@@ -261,11 +254,7 @@ async fn an_error_names_its_place() {
     // No domain is the one before.
     talk.report("", vec![good()]).await;
     talk.report("another", vec![good()]).await;
-    let refused = loop {
-        if let Err(refused) = talk.answer().await {
-            break refused;
-        }
-    };
+    let refused = talk.refusal().await;
     let expected = "domain: expected `shop` as before, found `another`";
     assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, expected));
 }
@@ -300,11 +289,7 @@ async fn streams_end_when_it_drains() {
     talk.report(DOMAIN, vec![usage(&[("x-user", "ada")], 0, 1, 0)]).await;
     talk.answer().await.expect("an answer");
     let ended = async {
-        let refused = loop {
-            if let Err(refused) = talk.answer().await {
-                break refused;
-            }
-        };
+        let refused = talk.refusal().await;
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
         assert_eq!(refused.message(), "this weir-sync is stopping: expected another one to be asked");
     };

@@ -1,4 +1,4 @@
-//! The list of bans: the same in every store.
+//! The list of bans: the same in every store. And that of hot keys in Redis, as weir-syncs read it: by its changes.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN_MS};
 use weir_budget::budget::BudgetId;
+use weir_budget::hot::HotKey;
 use weir_protocol::messages::BAN_MS_MAX;
+use weir_protocol::sharing::Sharing;
 use weir_store::Store;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
 use crate::equality::Random;
-use crate::{POP_TTL, connected, connected_with, memory, memory_with};
+use crate::{POP_TTL, connected, connected_with, id, memory_with, slow};
 
 /// Longer than any test.
 const HOUR_MS: u32 = 3_600_000;
@@ -165,17 +167,28 @@ async fn a_foreign_value_under_the_lists_key_is_replaced() {
     assert_eq!(list(&another, &[]).await.len(), 0);
 }
 
-/// A reply has only the changes: another region's list is outdated.
+fn hot_key(value: u64, rests: bool, rank: u8) -> HotKey {
+    HotKey { id: id(&value.to_be_bytes()), quota: slow(), sharing: Sharing::of(slow()), rests, rank }
+}
+
 #[tokio::test]
-async fn both_stores_agree_in_any_order_of_calls() {
+async fn changes_of_the_hot_list_add_up_to_the_list() {
     let redis = Redis::start().await;
-    let stores = [connected(&redis).await, connected(&redis).await];
-    let (mut random, reference) = (Random(7), memory());
-    for _ in 0..200 {
-        let store = &stores[usize::try_from(random.below(2)).unwrap()];
-        let mine: Vec<_> =
-            (0..random.below(3)).map(|_| key("r", &[random.pick(b"abcdefghijklmnop")], HOUR_MS)).collect();
-        let expected = list(&reference, &mine).await;
-        assert!(list(store, &mine).await.keys().eq(expected.keys()));
+    let (names, reader) = (connected(&redis).await, connected(&redis).await);
+    let mut random = Random(7);
+    for round in 0..6 {
+        for _ in 0..10 {
+            let some = (0..20).map(|_| hot_key(random.below(60), random.below(3) == 0, 1)).collect::<Vec<_>>();
+            names.hot(&some).await.unwrap();
+            reader.hot(&[]).await.unwrap();
+        }
+        let new = connected(&redis).await;
+        // Keys leave the list all the time.
+        until("both to be the same", async || {
+            let whole = new.hot(&[]).await.unwrap();
+            (reader.hot(&[]).await.unwrap() == whole).then_some(())
+        })
+        .await;
+        assert!(round > 0 || !reader.hot(&[]).await.unwrap().is_empty());
     }
 }

@@ -9,7 +9,7 @@ use weir_store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
 
-use crate::refusing::Log;
+use crate::refusing::refusal;
 use crate::suite::CALM_MS;
 use crate::{TIMEOUT, assert_hardly_any_waited, charge, count, entry, id, in_reach, open, options, slow};
 
@@ -45,23 +45,6 @@ async fn keys_of(cluster: &Cluster, server: usize, asked: usize) -> Vec<bool> {
         keys.push(cluster.master_of(&budget_key(&id(&[key])), asked).await == Some(server));
     }
     keys
-}
-
-#[tokio::test]
-async fn a_report_goes_to_every_master_in_one_trip_each() {
-    let (cluster, store) = with_a_store(CALM_MS).await;
-    let mut before = Vec::new();
-    for server in &cluster.servers[..3] {
-        let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut server.operator().await).await.unwrap();
-        before.push(server.port());
-    }
-    assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(5)));
-    assert!(charge_all(&store, 5).await.into_iter().all(|charged| charged == Ok(0)), "once");
-    for server in &cluster.servers[..3] {
-        let calls: u32 = server.info("commandstats", "cmdstat_evalsha:calls=").await;
-        assert!(calls > u32::from(KEYS) / 3, "a third of two reports: {calls}");
-        assert!(!server.section("commandstats").await.contains("cmdstat_eval:"), "no text was sent");
-    }
 }
 
 #[tokio::test]
@@ -183,38 +166,21 @@ async fn nodes_are_reached_at_their_announced_addresses() {
         .await;
 }
 
-/// An older page's line lacked `+cluster|info`.
 #[tokio::test]
-async fn a_user_without_cluster_info_charges_and_is_warned() {
-    let (log, _guard) = Log::start();
+async fn a_user_without_cluster_info_is_refused() {
     let cluster = Cluster::start_masters().await;
     for server in &cluster.servers {
         let mut command = redis::cmd("ACL");
-        command.arg(&["SETUSER", "weir-user", "-cluster", "+cluster|slots"]);
+        command.arg(&["SETUSER", "weir-user", "-cluster|info"]);
         let () = command.query_async(&mut server.operator().await).await.unwrap();
     }
-    let store = open(&cluster.url());
-    until("every key to be charged", async || charge_all(&store, 1).await.iter().all(Result::is_ok).then_some(()))
-        .await;
-    store.ping().await.unwrap();
-    let warned = async || (!log.lines(" WARN ", "+cluster|info").is_empty()).then_some(());
-    until("what it lacks to be logged", warned).await;
-    let began = Instant::now();
-    // Several looks long.
-    while began.elapsed() < Duration::from_secs(3) {
-        assert!(charge_all(&store, 1).await.iter().all(Result::is_ok));
-    }
-    let warnings = log.lines(" WARN ", "+cluster|info");
-    assert!(warnings.len() == 1, "{warnings:#?}");
+    let error = refusal(&open(&cluster.url())).await.to_string();
+    assert!(error.contains("cluster|info") && error.contains("ACL"), "{error}");
 }
 
 #[tokio::test]
 async fn a_server_that_is_no_cluster_is_refused() {
     let redis = weir_tests::redis::Redis::start().await;
-    let store = open(&redis.url().replace("redis://", "redis+cluster://"));
-    until("the reason", async || {
-        let error = store.ping().await.unwrap_err().to_string();
-        error.contains("cluster support disabled").then_some(())
-    })
-    .await;
+    let error = refusal(&open(&redis.url().replace("redis://", "redis+cluster://"))).await.to_string();
+    assert!(error.contains("cluster support disabled"), "{error}");
 }

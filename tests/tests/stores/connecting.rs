@@ -7,12 +7,13 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use tempfile::TempDir;
 use weir_store::dial::{DialError, LoginFiles};
 use weir_store::redis::Redis as RedisStore;
-use weir_store::{ChargeBatch, Store, StoreError};
+use weir_store::{ChargeBatch, Store};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
 
 use crate::failing::{with_a_password, with_a_user};
+use crate::refusing::refusal;
 use crate::{charge, count, entry, in_reach, open, open_with, options, slow};
 
 /// Files of one test.
@@ -61,15 +62,6 @@ async fn works(store: &RedisStore) {
     assert_eq!(store.register("fra1").await.unwrap(), 1);
 }
 
-/// The reason why `store` is not in reach, once it has tried; it must not be for a moment.
-async fn refusal(store: &RedisStore) -> StoreError {
-    until("the refusal", async || {
-        let error = store.ping().await.expect_err("it passes for a store");
-        (!error.to_string().contains("not connected yet")).then_some(error)
-    })
-    .await
-}
-
 /// Works over `url` as the user of an ACL; a wrong password, a wrong user and no user are refused, and the reason does
 /// not show the password.
 async fn an_acl_user_gets_in(url: &str, files: &LoginFiles) {
@@ -84,12 +76,6 @@ async fn an_acl_user_gets_in(url: &str, files: &LoginFiles) {
 }
 
 #[tokio::test]
-async fn an_acl_user_connects() {
-    let redis = Redis::start_with(with_a_user(None)).await;
-    an_acl_user_gets_in(&redis.url(), &LoginFiles::default()).await;
-}
-
-#[tokio::test]
 async fn an_acl_user_connects_over_tls() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let redis = Redis::start_with(with_a_user(Some(issuer.sign("127.0.0.1")))).await;
@@ -99,8 +85,9 @@ async fn an_acl_user_connects_over_tls() {
 }
 
 #[tokio::test]
-async fn an_acl_user_connects_to_a_socket() {
+async fn an_acl_user_connects_over_tcp_and_a_socket() {
     let redis = Redis::start_with(with_a_user(None)).await;
+    an_acl_user_gets_in(&redis.url(), &LoginFiles::default()).await;
     an_acl_user_gets_in(&redis.socket(), &LoginFiles::default()).await;
     for scheme in ["redis+unix", "valkey+unix"] {
         works(&open(&redis.socket().replace("unix", scheme))).await;

@@ -149,22 +149,6 @@ async fn a_store_started_before_redis_connects_later() {
     charge(&store, entry(b"a", slow(), vec![])).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_wrong_password_is_reported() {
-    let redis = Redis::start_with(with_a_password("correct-horse")).await;
-    let store = open(&redis.url());
-    in_reach(&store).await;
-    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
-    let wrong = open(&redis.url().replace("correct", "battery"));
-    let error = until("the refusal", async || {
-        let error = wrong.ping().await.expect_err("a wrong password let us in").to_string();
-        (!error.contains("not connected yet")).then_some(error)
-    })
-    .await;
-    assert!(error.to_lowercase().contains("password"), "{error}");
-    assert!(!error.contains("battery"), "the password shows: {error}");
-}
-
 /// Redis with a password for its default user.
 pub(crate) fn with_a_password(password: &str) -> Setup {
     Setup { password: Some(password.into()), ..Setup::default() }

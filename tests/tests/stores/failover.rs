@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use weir_protocol::messages::{BudgetRule, Key, Reply, Report};
+use weir_protocol::quota::Quota;
 use weir_protocol::sharing::Sharing;
 use weir_store::Store;
 use weir_store::redis::budget_key;
@@ -36,18 +37,25 @@ struct Outcome {
 
 /// POP `pop` has admitted `admitted` tokens of each key, none of which is confirmed.
 pub(crate) fn report(pop: u32, admitted: u64) -> Report {
-    let rules = vec![BudgetRule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
-    let key = |value| Key {
-        value: vec![value],
+    let report = Report { pop: format!("pop{pop}"), sequence: admitted, ..report_of(KEYS.into(), slow(), admitted) };
+    let keys = report.keys.into_iter().map(|key| Key { asked_recently: 1, ..key }).collect();
+    Report { keys, ..report }
+}
+
+/// A report of so many keys with this quota, of each of which `admitted` tokens were admitted and none is confirmed.
+pub(crate) fn report_of(keys: u32, quota: Quota, admitted: u64) -> Report {
+    let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let key = |value: u32| Key {
+        value: value.to_be_bytes().to_vec(),
         epoch: 1,
         admitted,
         unconfirmed: admitted,
         asked: admitted,
-        asked_recently: 1,
+        asked_recently: admitted,
         ..Key::default()
     };
-    let keys = (0..KEYS).map(key).collect();
-    Report { pop: format!("pop{pop}"), worker: 1, sequence: admitted, table: 1, rules, keys, ..Report::default() }
+    let keys = (0..keys).map(key).collect();
+    Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys, ..Report::default() }
 }
 
 /// Sends reports of all POPs, each when it is due, from [`AT`] before `happening` until [`AFTER`] it. Returns the
@@ -103,7 +111,7 @@ async fn is_charged(url: &str, outcomes: &[Outcome]) {
     in_reach(&store).await;
     let admitted = u64::try_from(outcomes.len()).unwrap();
     for key in 0..KEYS {
-        let account = charge(&store, entry(&[key], slow(), vec![])).await.unwrap();
+        let account = charge(&store, entry(&u32::from(key).to_be_bytes(), slow(), vec![])).await.unwrap();
         assert_eq!(account.deficit_ns.div_ceil(slow().token_ns()), admitted, "key {key}");
     }
     store.ping().await.unwrap();
@@ -117,7 +125,7 @@ async fn a_killed_cluster_master_is_replaced() {
     let killing = async {
         cluster.servers[0].kill();
         for key in 0..KEYS {
-            let key = budget_key(&id(&[key]));
+            let key = budget_key(&id(&u32::from(key).to_be_bytes()));
             until("another master", async || cluster.master_of(&key, 1).await.filter(|master| *master != 0)).await;
         }
     };

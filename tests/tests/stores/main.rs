@@ -3,9 +3,6 @@
 mod equality;
 mod failing;
 mod failover;
-mod far;
-mod flushed;
-mod hot;
 mod idle;
 mod refusing;
 mod sentinels;

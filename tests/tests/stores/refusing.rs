@@ -71,7 +71,7 @@ async fn set_user(redis: &Redis, rules: &str) {
 }
 
 /// The reason why `store` is not in reach, once it has tried; it must not be for a moment.
-async fn refusal(store: &RedisStore) -> StoreError {
+pub(crate) async fn refusal(store: &RedisStore) -> StoreError {
     until("the refusal", async || {
         let error = store.ping().await.expect_err("it passes for a store");
         (!error.to_string().contains("not connected yet")).then_some(error)

@@ -4,13 +4,14 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
+use weir_store::Store;
 use weir_store::dial::LoginFiles;
 use weir_store::redis::{Redis as RedisStore, budget_key};
-use weir_store::{Store, StoreError};
 use weir_tests::redis::OPERATOR;
 use weir_tests::redis_sentinels::{MASTER, Sentinels, WATCHER};
 use weir_tests::wait::until;
 
+use crate::refusing::refusal;
 use crate::{charge, count, entry, id, in_reach, open, open_with, slow};
 
 /// Time for which a charge that is tried again and again goes unanswered; charged tokens stay charged.
@@ -102,19 +103,12 @@ async fn sentinels_have_credentials_of_their_own() {
     fs::write(file.path(), format!("{password}\n")).unwrap();
     in_reach(&open_with(&group.url(), &files)).await;
     // What the servers know the sentinels need not.
-    let refused = async |store: RedisStore| {
-        until("the refusal", async || {
-            let error = store.ping().await.expect_err("it passes for a store");
-            (error != StoreError::Connecting).then_some(error)
-        })
-        .await
-    };
-    let without = refused(open(&group.url())).await;
+    let without = refusal(&open(&group.url())).await;
     let sentinel = group.addresses()[0].to_string();
     let error = without.to_string();
     assert_eq!(without.kind(), "refused", "{error}");
     assert!(error.contains(&sentinel) && error.contains("store_sentinel_password_file"), "{error}");
     fs::write(file.path(), "battery-staple").unwrap();
-    let wrong = refused(open_with(&group.url(), &files)).await.to_string();
+    let wrong = refusal(&open_with(&group.url(), &files)).await.to_string();
     assert!(wrong.contains("password") && !wrong.contains("battery"), "{wrong}");
 }

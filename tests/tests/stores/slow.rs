@@ -1,16 +1,16 @@
-//! A Redis that is near and answers late: nothing waits longer for it than for one that is in time, and what comes of a
+//! A Redis that is far away, for which weir-sync allows, and one that is near and answers late: nothing waits longer for it than for one that is in time, and what comes of a
 //! connection that was replaced since does not describe the present one.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_protocol::messages::{BudgetRule, Key, Reply, Report};
-use weir_protocol::sharing::Sharing;
+use weir_protocol::messages::{Reply, Report};
 use weir_store::Store;
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
+use crate::failover::report_of;
 use crate::server::Server;
 use crate::{TIMEOUT, assert_hardly_any_waited, charge, count, entry, in_reach, open, slow};
 
@@ -59,22 +59,6 @@ async fn a_slow_redis_gets_no_more_time() {
     assert!((TIMEOUT..TIMEOUT + LATE / 2).contains(quickest), "{tries:?}");
 }
 
-/// POP "fra1" has admitted `admitted` tokens of a key, none of which is confirmed.
-fn report(admitted: u64) -> Report {
-    let rules = vec![BudgetRule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
-    let key = Key {
-        value: b"a".to_vec(),
-        epoch: 1,
-        admitted,
-        unconfirmed: admitted,
-        asked: admitted,
-        asked_recently: admitted,
-        ..Key::default()
-    };
-    let keys = vec![key];
-    Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys, ..Report::default() }
-}
-
 /// The reply, and how long it took.
 async fn timed(server: &Server, report: &Report) -> (Reply, Duration) {
     let asked_at = Instant::now();
@@ -86,19 +70,19 @@ async fn weir_sync_answers_while_redis_is_slow() {
     let (redis, mut link) = behind_a_link().await;
     let server = Server::start("fra", &url(&link)).await;
     server.ready().await;
-    assert!(server.report(&report(1)).await.settled.is_all());
+    assert!(server.report(&report_of(1, slow(), 1)).await.settled.is_all());
 
     link.slow_down(LATE / 2);
-    let (reply, took) = timed(&server, &report(2)).await;
+    let (reply, took) = timed(&server, &report_of(1, slow(), 2)).await;
     assert!(reply.settled.is_all() && took >= LATE, "late and in time: {took:?}");
 
     // Too late for any answer, and yet each comes at last.
     link.slow_down(TIMEOUT * 2);
-    let (reply, took) = timed(&server, &report(3)).await;
+    let (reply, took) = timed(&server, &report_of(1, slow(), 3)).await;
     assert!(!reply.settled.is_all() && took < 4 * TIMEOUT, "it gave up before the answer: {took:?}");
     let mut others = Vec::new();
     for _ in 0..20 {
-        let (reply, took) = timed(&server, &report(4)).await;
+        let (reply, took) = timed(&server, &report_of(1, slow(), 4)).await;
         assert!(!reply.settled.is_all());
         others.push(took);
     }
@@ -107,9 +91,63 @@ async fn weir_sync_answers_while_redis_is_slow() {
 
     link.slow_down(Duration::ZERO);
     server.ready().await;
-    until("a report to settle", async || server.report(&report(5)).await.settled.is_all().then_some(())).await;
+    until("a report to settle", async || server.report(&report_of(1, slow(), 5)).await.settled.is_all().then_some(()))
+        .await;
     let store = open(&redis.url());
     in_reach(&store).await;
-    let owed_ns = charge(&store, entry(b"a", slow(), vec![])).await.unwrap().deficit_ns;
+    let owed_ns = charge(&store, entry(&[0; 4], slow(), vec![])).await.unwrap().deficit_ns;
     assert_eq!(owed_ns.div_ceil(slow().token_ns()), 5, "each token once");
+}
+
+/// Two regions whose Redis is so far away share one fleet, report after report.
+async fn regions_meet_over(round_trip: Duration) {
+    let redis = Redis::start().await;
+    let link = Link::start(redis.address(), round_trip / 2).await;
+    let url = format!("redis://{}", link.address());
+    let (fra, iad) = (Server::start("fra", &url).await, Server::start("iad", &url).await);
+    for server in [&fra, &iad] {
+        server.ready().await;
+    }
+    fra.greet("fra1").await;
+    for _ in 0..5 {
+        for (server, pop) in [(&iad, "iad1"), (&fra, "fra1")] {
+            let reply = server.greet(pop).await;
+            assert_eq!((reply.settled.is_all(), reply.pops), (true, 2), "at {round_trip:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_regions_share_a_fleet_far_from_their_store() {
+    for ms in [200, 800] {
+        regions_meet_over(Duration::from_millis(ms)).await;
+    }
+}
+
+/// Time that a charge takes that fails, as Redis does not answer.
+async fn gives_up(store: &dyn Store, redis: &Redis) -> Duration {
+    redis.freeze().await;
+    let asked_at = Instant::now();
+    charge(store, entry(b"a", slow(), vec![count(1, 2, 2)])).await.unwrap_err();
+    let took = asked_at.elapsed();
+    redis.thaw();
+    took
+}
+
+#[tokio::test]
+async fn a_distant_redis_gets_time_for_the_round_trip() {
+    let (redis, round_trip) = (Redis::start().await, TIMEOUT * 8 / 5);
+    let link = Link::start(redis.address(), round_trip / 2).await;
+    let store = open(&format!("redis://{}", link.address()));
+    in_reach(&store).await;
+    charge(&store, entry(b"a", slow(), vec![count(1, 1, 1)])).await.unwrap();
+    // A busy machine delays some.
+    let mut tries = Vec::new();
+    for _ in 0..3 {
+        tries.push(gives_up(&store, &redis).await);
+        in_reach(&store).await;
+        charge(&store, entry(b"a", slow(), vec![count(1, 1, 1)])).await.unwrap();
+    }
+    let quickest = tries.iter().min().unwrap();
+    assert!((round_trip + TIMEOUT..round_trip * 3 / 2 + TIMEOUT).contains(quickest), "{tries:?}");
 }

@@ -11,6 +11,7 @@ use weir_store::{Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
+use crate::taking::taking;
 use crate::{POP_TTL, all, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
 
 /// Longer than any test: a lease that does not end.
@@ -193,6 +194,9 @@ async fn a_foreign_value_is_an_empty_strict_budget() {
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let () = connection.set(escrow_key(RefillPolicy::Continuous, &id(b"a")), "no hash").await.unwrap();
     let () = connection.hset(escrow_key(RefillPolicy::Continuous, &id(b"b")), "deficit_us", "no number").await.unwrap();
+    let takes = [b"a", b"b", b"c"].map(|value| taking(value, slow(), 1));
+    let given = all(store.acquire("gateway/fra/a", &takes).await).into_iter().map(|taken| taken.given);
+    assert_eq!(given.collect::<Vec<_>>(), [0, 0, 1], "whatever takes at once");
     for value in [b"a", b"b"] {
         let quota = quota(1_000, Period::Second, 10);
         let first = ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();

@@ -1,11 +1,8 @@
 //! Takes: all or nothing, spent at once, however many ask at the same moment.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use redis::AsyncCommands;
-use tokio::task::JoinSet;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim};
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
@@ -13,9 +10,7 @@ use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::Store;
 use weir_store::redis::escrow_key;
 use weir_tests::redis::Redis;
-use weir_tests::wait::until;
 
-use crate::refusing::Log;
 use crate::strict::{LONG_US, acquire, ask, claim};
 use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, slow};
 
@@ -27,7 +22,7 @@ for_every_store!(
     consumed_tokens_are_not_refunded,
 );
 
-fn taking(value: &[u8], quota: Quota, tokens: u32) -> AcquireRequest {
+pub(crate) fn taking(value: &[u8], quota: Quota, tokens: u32) -> AcquireRequest {
     acquire(value, quota, 0, vec![Claim::take(tokens)])
 }
 
@@ -112,60 +107,4 @@ async fn a_consumed_budget_is_one_key_that_expires_when_full() {
     let () = connection.del(&key).await.unwrap();
     ask(&store, "gateway/fra/a", taking(b"a", quota, 101)).await.unwrap();
     assert!(!connection.exists::<_, bool>(&key).await.unwrap(), "nothing was taken");
-}
-
-#[tokio::test]
-async fn an_invalid_record_grants_nothing_and_blocks_nobody() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = |value: &[u8]| escrow_key(RefillPolicy::Continuous, &id(value));
-    let () = connection.set(key(b"text"), "something else").await.unwrap();
-    let () = connection.hset(key(b"part"), "deficit_us", 0).await.unwrap();
-    let acquires = [b"text".as_slice(), b"part", b"good"].map(|value| taking(value, slow(), 1));
-    let given: Vec<_> =
-        store.acquire("gateway/fra/a", &acquires).await.into_iter().map(|acquired| acquired.unwrap().given).collect();
-    assert_eq!(given, [0, 0, 1], "what was given is unknown: it may have been everything");
-}
-
-#[tokio::test]
-async fn an_abandoned_consume_is_not_sent() {
-    let (log, _guard) = Log::start();
-    let redis = Redis::start().await;
-    let store = connected(&redis).await;
-    let acquires = [taking(b"a", slow(), 1)];
-    // It is given up when it has been asked for, before it is sent.
-    assert!(store.acquire("gateway/fra/a", &acquires).now_or_never().is_none());
-    // The error is returned before the next probe.
-    let probes = async || redis.info::<u32>("commandstats", "cmdstat_evalsha:calls=").await;
-    let before = probes().await;
-    until("two probes", async || (probes().await >= before + 2).then_some(())).await;
-    assert_eq!(log.lines("", "refused"), Vec::<String>::new());
-    assert_eq!(take(&store, b"a", 100).await.given, 100, "nothing was taken");
-}
-
-/// Two gateways, each with many requests at a time, for longer than the budget takes to refill.
-#[tokio::test]
-async fn two_greedy_gateways_share_the_quota() {
-    let redis = Redis::start().await;
-    let stores = [Arc::new(connected(&redis).await), Arc::new(connected(&redis).await)];
-    let quota = quota(200, Period::Second, 100);
-    let (began, mut takers) = (Instant::now(), JoinSet::new());
-    for n in 0..40 {
-        let store = Arc::clone(&stores[n % 2]);
-        takers.spawn(async move {
-            let mut given = 0;
-            while began.elapsed() < Duration::from_secs(2) {
-                let acquired = ask(&*store, "gateway/fra/a", taking(b"a", quota, 1)).await.unwrap();
-                given += acquired.given;
-                if acquired.given == 0 {
-                    tokio::time::sleep(Duration::from_millis(acquired.leases[0].wait_ms)).await;
-                }
-            }
-            given
-        });
-    }
-    let given: u64 = takers.join_all().await.into_iter().sum();
-    let most = 100 + u64::try_from(began.elapsed().as_millis()).unwrap() / 5 + 1;
-    assert!(given <= most, "{given} of {most}");
-    assert!(given * 100 >= 95 * 500, "{given} of 500 in two seconds");
 }

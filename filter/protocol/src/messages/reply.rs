@@ -21,8 +21,7 @@ pub struct Reply {
     /// The keys of the report that are charged, and whose counts are therefore confirmed. Grants for the
     /// other keys come out of the region's own share, unless they are charged in part.
     pub settled: Settled,
-    /// An allowance for each key of the report, in the report's order. If it is empty, the allowances of all
-    /// keys stay as they are.
+    /// An allowance for each key of the report, in its order. If empty, all allowances stay as they are.
     pub grants: Vec<Allowance>,
     /// Version of the rule set that the fleet is to run; 0 if none was ever pushed.
     pub rule_set: u64,

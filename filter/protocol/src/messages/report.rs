@@ -30,8 +30,7 @@ pub struct Report {
     pub table: u32,
     /// Time of the report, in milliseconds of the POP's monotonic clock, which all workers of a table share.
     pub made_ms: u64,
-    /// Number of POPs in the fleet, from the last reply that was not a guess; 0 if there was none. A
-    /// weir-sync that starts without its store uses it.
+    /// Number of POPs in the fleet, from the last reply that was not a guess; 0 if there was none.
     pub pops: u32,
     /// The rule set in force at the worker.
     pub running: RunningRules,
@@ -104,8 +103,7 @@ pub struct Key {
     /// The part of `admitted` that no reply has confirmed yet. It is charged if the receiver has no record of
     /// this epoch, because it was restarted or flushed, or has dropped it.
     pub unconfirmed: u64,
-    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds. The budget has refilled
-    /// since, so the tokens are not charged as if all were taken now.
+    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds: the budget has refilled since.
     pub span_ms: u32,
     /// For a warm key, which is reported late: number of tokens that the bucket lacks until it is full. At
     /// most this number of the unconfirmed tokens were admitted too recently to have been refilled.

@@ -28,8 +28,7 @@ const SILENT: Duration = Duration::from_secs(10);
 const TAKEN_IN: Duration = Duration::from_secs(2);
 /// Time over which a difference in its account is evened out: one reporting interval of Envoy.
 const EVEN: Duration = Duration::from_secs(5);
-/// Rate per client below which the mode is prepaid. A change of a refilling bucket loses its fraction of a
-/// token, so a slow client might never have a whole one.
+/// Rate per client below which the mode is prepaid: changes of a refilling bucket lose fractions of a token.
 const SLOW: f64 = 1.0;
 /// Reciprocal of the time, in seconds, in which a client's account is filled.
 const SOON: f64 = 4.0;
@@ -93,8 +92,7 @@ struct Flow {
 }
 
 impl Holder {
-    /// Applies a report of requests admitted and refused in the last `elapsed`, which may have been cut to
-    /// whole seconds.
+    /// Applies a report of the last `elapsed`, which may have been cut to whole seconds.
     pub(super) fn report(&mut self, now: Duration, elapsed: Duration, admitted: u64, refused: u64) {
         let requests = as_f64(admitted.saturating_add(refused));
         let since = self.reported.map_or(elapsed, |last| {
@@ -197,8 +195,7 @@ impl Holder {
         self.recent.given += given;
     }
 
-    /// Applies new terms, and updates the averages with the last `span`. Returns the average number of allowed
-    /// requests per second.
+    /// Applies new terms, and updates the averages. Returns the average number of allowed requests per second.
     pub(super) fn look(&mut self, span: Duration, terms: &HolderTerms) -> f64 {
         let seconds = span.as_secs_f64();
         if seconds > 0.0 {
@@ -215,8 +212,7 @@ impl Holder {
         self.flow.given
     }
 
-    /// New assignment under these terms; none if the last one is still right. `spare` is the part of the rate
-    /// that no client uses.
+    /// New assignment; none if the last one is still right. `spare` is the part of the rate that no client uses.
     pub(super) fn assign(&mut self, now: Duration, terms: &HolderTerms, spare: f64) -> Option<Assignment> {
         let assignment = if self.is_prepaid { self.tokens(now, terms)? } else { self.refilling(terms, spare) };
         self.send_if_new(now, assignment)

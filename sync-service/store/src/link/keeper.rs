@@ -10,12 +10,11 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::target::{LinkTarget, warn_of_eviction};
-use super::{LinkState, OpenConnection};
+use super::{LinkState, LinkTarget, OpenConnection};
 use crate::StoreError;
 use crate::address::Node;
 use crate::dial::connect;
-use crate::trouble::Episode;
+use crate::trouble::{Episode, explain};
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -204,8 +203,34 @@ impl Keeper {
     }
 }
 
-/// Time for which the shortest round trip counts as the distance. A store that moved farther away may seem slow
-/// for this time.
+/// Logs a warning if Redis may evict Weir's keys. Returns true if it answered at all, even with a missing right.
+async fn warn_of_eviction(connection: &MultiplexedConnection, limit: Duration) -> bool {
+    let mut connection = connection.clone();
+    let mut command = redis::cmd("INFO");
+    let answer = match timeout(limit, command.arg("memory").query_async::<String>(&mut connection)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return matches!(explain(&error, limit), StoreError::Refused(_)),
+        Err(_) => return false,
+    };
+    if let Some(policy) = dropping(&answer) {
+        let what = if policy.starts_with("allkeys") { "the rule set and budgets" } else { "budgets" };
+        tracing::warn!(
+            policy,
+            "when its memory is full, the store may drop {what}: a dropped budget forgives its debt. Set \
+             maxmemory-policy to noeviction, and give it memory enough"
+        );
+    }
+    true
+}
+
+/// The eviction policy, if it can evict keys; else none.
+fn dropping(info: &str) -> Option<&str> {
+    let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let is_bounded = value("maxmemory").is_some_and(|bytes| bytes != "0");
+    value("maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
+}
+
+/// Time for which the shortest round trip counts as the distance.
 const KEPT: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
@@ -225,27 +250,5 @@ impl RoundTrips {
     /// Shortest recent round trip; zero if none is known.
     fn shortest(&self) -> Duration {
         self.0.front().map_or(Duration::ZERO, |(_, took)| *took)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slow_redis_is_no_distant_one() {
-        let (mut trips, begin) = (RoundTrips::default(), Instant::now());
-        let ms = Duration::from_millis;
-        assert_eq!(trips.shortest(), Duration::ZERO);
-        for (at_s, took_ms, shortest_ms) in
-            [(0, 80, 80), (1, 20, 20), (2, 1_500, 20), (30, 900, 20), (40, 1_500, 20), (61, 1_500, 20)]
-        {
-            trips.record(ms(took_ms), begin + Duration::from_secs(at_s));
-            assert_eq!(trips.shortest(), ms(shortest_ms), "at {at_s} s");
-        }
-        // A store that has moved away for good is a distant one.
-        trips.record(ms(1_500), begin + KEPT + Duration::from_secs(2));
-        assert_eq!(trips.shortest(), ms(900));
-        assert!(trips.0.len() <= 3);
     }
 }

@@ -1,5 +1,4 @@
-//! Maps whose values end: budgets, which can be dropped without loss after some time, and values that weir-syncs store
-//! for each other for some time.
+//! Maps whose values end: budgets, and values that weir-syncs store for each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
@@ -118,43 +117,5 @@ impl<K: Ord + Clone, V> Recent<K, V> {
     pub(super) fn live(&mut self, now_us: u64, ttl_us: u64) -> &BTreeMap<K, (u64, V)> {
         self.0.retain(|_, (at_us, _)| now_us.saturating_sub(*at_us) <= ttl_us);
         &self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Ends for u64 {
-        fn ends_us(&self) -> u64 {
-            *self
-        }
-    }
-
-    // I2
-    #[test]
-    fn values_are_dropped_in_the_order_of_their_ends() {
-        let mut values = Expiring::default();
-        for (name, end_us) in [('a', 10), ('b', 20), ('c', 30)] {
-            values.insert(name, end_us);
-        }
-        // One ends later than before, and one sooner.
-        for (name, end_us) in [('a', 25), ('c', 15)] {
-            assert_eq!(values.change(&name, |end| *end = end_us), Some(()));
-        }
-        assert_eq!(values.change(&'d', |_| ()), None);
-        let left = |values: &Expiring<char, u64>| {
-            let mut names: Vec<_> = values.values.keys().copied().collect();
-            names.sort_unstable();
-            (names, values.by_end.len())
-        };
-        assert!(!values.pop_first(14) && values.pop_first(15), "c");
-        assert_eq!(left(&values), (vec!['a', 'b'], 2));
-        assert!(!values.pop_first(19) && values.pop_first(u64::MAX), "b");
-        assert!(!values.pop_first(24) && values.pop_first(25), "a");
-        assert_eq!(left(&values), (vec![], 0));
-        values.insert('a', 1);
-        values.remove(&'a');
-        assert_eq!(left(&values), (vec![], 0));
     }
 }

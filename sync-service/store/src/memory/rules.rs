@@ -1,13 +1,12 @@
 //! Rule sets, the canary and overrides in memory.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
+use crate::rules::{Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides};
 use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
-use crate::rules::{OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride};
 
-/// Kept versions, and the canary.
+/// Kept versions, the canary and the overrides.
 #[derive(Debug, Default)]
 pub(super) struct MemoryRules {
     versions: BTreeMap<u64, Version>,
@@ -15,9 +14,12 @@ pub(super) struct MemoryRules {
     first: u64,
     /// The last document that came from a file.
     file: Option<String>,
-    canary: Option<StoredCanary>,
+    pub(super) canary: Option<StoredCanary>,
     /// Number of the last canary.
     canaries: u64,
+    overrides: BTreeMap<String, StoredOverride>,
+    /// Number of the latest change of the overrides.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -28,7 +30,7 @@ struct Version {
 }
 
 impl MemoryRules {
-    pub(super) fn put(&mut self, since_1970: Duration, put: &NewVersion<'_>) -> Stored {
+    pub(super) fn put(&mut self, now_ms: u64, put: &NewVersion<'_>) -> Stored {
         let current = self.version().unwrap_or_default();
         if put.expected.is_some_and(|expected| expected != current) {
             return Stored::Conflict(current);
@@ -44,15 +46,15 @@ impl MemoryRules {
         if put.from_file {
             self.file = Some(put.document.to_owned());
         }
-        Stored::New(self.add(since_1970, put.document.to_owned(), put.note))
+        Stored::New(self.add(now_ms, put.document.to_owned(), put.note))
     }
 
-    fn add(&mut self, since_1970: Duration, document: String, note: &str) -> u64 {
-        let version = self.version().map_or_else(|| millis(since_1970).max(1), |version| version + 1);
+    fn add(&mut self, now_ms: u64, document: String, note: &str) -> u64 {
+        let version = self.version().map_or_else(|| now_ms.max(1), |version| version + 1);
         if self.versions.is_empty() {
             self.first = version;
         }
-        let new = Version { document, at_s: since_1970.as_secs(), note: note.to_owned() };
+        let new = Version { document, at_s: now_ms / 1_000, note: note.to_owned() };
         self.versions.insert(version, new);
         while self.versions.len() > VERSIONS_KEPT {
             self.versions.pop_first();
@@ -60,8 +62,8 @@ impl MemoryRules {
         version
     }
 
-    pub(super) fn change_canary(&mut self, since_1970: Duration, change: &CanaryChange<'_>) -> CanaryResult {
-        let (current, now_ms) = (self.version().unwrap_or_default(), millis(since_1970));
+    pub(super) fn change_canary(&mut self, now_ms: u64, change: &CanaryChange<'_>) -> CanaryResult {
+        let current = self.version().unwrap_or_default();
         let runs = self.canary.as_ref().map(|canary| canary.id);
         match *change {
             CanaryChange::Begin { document, text, expected } => {
@@ -77,16 +79,23 @@ impl MemoryRules {
                 CanaryResult::Begun(id)
             }
             CanaryChange::Promote { id, note } => match self.end(id) {
-                Ok(canary) => CanaryResult::Put(self.add(since_1970, canary.document, note)),
+                Ok(canary) => CanaryResult::Put(self.add(now_ms, canary.document, note)),
                 Err(outcome) => outcome,
             },
-            CanaryChange::Withdraw { id } => {
-                self.end(id).map_or_else(|outcome| outcome, |canary| CanaryResult::Withdrawn(canary.id))
-            }
+            // Later revisions must not reuse the numbers of the canary's.
+            CanaryChange::Withdraw { id } => match self.end(id) {
+                Ok(canary) => {
+                    self.pass(now_ms, 2);
+                    CanaryResult::Withdrawn(canary.id)
+                }
+                Err(outcome) => outcome,
+            },
             CanaryChange::PutOver { expected, .. } if expected != current => CanaryResult::Conflict(current),
             CanaryChange::PutOver { document, note, .. } => {
-                self.canary = None;
-                CanaryResult::Put(self.add(since_1970, document.to_owned(), note))
+                if self.canary.take().is_some() {
+                    self.pass(now_ms, 1);
+                }
+                CanaryResult::Put(self.add(now_ms, document.to_owned(), note))
             }
         }
     }
@@ -97,11 +106,7 @@ impl MemoryRules {
         canary.ok_or_else(|| self.canary.as_ref().map_or(CanaryResult::Missing, |canary| CanaryResult::Runs(canary.id)))
     }
 
-    pub(super) fn canary(&self) -> Option<&StoredCanary> {
-        self.canary.as_ref()
-    }
-
-    pub(super) fn version(&self) -> Option<u64> {
+    fn version(&self) -> Option<u64> {
         self.versions.last_key_value().map(|(version, _)| *version)
     }
 
@@ -117,71 +122,50 @@ impl MemoryRules {
         };
         self.versions.iter().rev().map(kept).collect()
     }
-}
 
-#[derive(Debug, Default)]
-pub(super) struct MemoryOverrides {
-    number: u64,
-    kept: BTreeMap<String, StoredOverride>,
-}
-
-impl MemoryOverrides {
-    pub(super) fn number(&self) -> u64 {
-        self.number
+    pub(super) fn current(&self) -> Current {
+        let canary = self.canary.as_ref().map_or(0, |canary| canary.id);
+        Current { version: self.version(), overrides: self.number, canary }
     }
 
-    /// Makes a change at the time `since_1970`, and drops the overrides that have ended. While a canary runs,
-    /// each change adds two to the number.
-    pub(super) fn change(
-        &mut self,
-        since_1970: Duration,
-        change: Option<&OverrideChange<'_>>,
-        has_canary: bool,
-    ) -> OverrideResult {
-        let (now_ms, step) = (millis(since_1970), 1 + u64::from(has_canary));
+    /// Drops the overrides that have ended, makes `change`, and returns all overrides, the oldest first. While a canary
+    /// runs, each change adds two to the number.
+    pub(super) fn change_override(&mut self, now_ms: u64, change: Option<&OverrideChange<'_>>) -> StoredOverrides {
+        let step = 1 + u64::from(self.canary.is_some());
         let outcome = change.map_or(OverrideResult::Done, |change| self.make(now_ms, step, change));
-        let before = self.kept.len();
-        self.kept.retain(|_, order| order.until_ms > now_ms);
-        if self.kept.len() < before {
+        let before = self.overrides.len();
+        self.overrides.retain(|_, order| order.until_ms > now_ms);
+        if self.overrides.len() < before {
             self.pass(now_ms, step);
         }
-        outcome
+        let mut kept: Vec<_> = self.overrides.values().cloned().collect();
+        kept.sort_by_key(|order| order.id);
+        StoredOverrides { current: self.current(), now_ms, outcome, kept }
     }
 
     fn make(&mut self, now_ms: u64, step: u64, change: &OverrideChange<'_>) -> OverrideResult {
         match *change {
             OverrideChange::Drop(name) => {
-                if self.kept.remove(name).is_none() {
+                if self.overrides.remove(name).is_none() {
                     return OverrideResult::Missing;
                 }
                 self.pass(now_ms, step);
             }
             OverrideChange::Put { name, text, until } => {
-                if self.kept.len() >= OVERRIDES_MAX && !self.kept.contains_key(name) {
+                if self.overrides.len() >= OVERRIDES_MAX && !self.overrides.contains_key(name) {
                     return OverrideResult::Full;
                 }
                 let until_ms = until.by(now_ms);
                 let (id, name, text) = (self.pass(now_ms, step), name.to_owned(), text.to_owned());
-                self.kept.insert(name.clone(), StoredOverride { name, id, at_ms: now_ms, until_ms, text });
+                self.overrides.insert(name.clone(), StoredOverride { name, id, at_ms: now_ms, until_ms, text });
             }
         }
         OverrideResult::Done
     }
 
-    /// All overrides, the oldest first.
-    pub(super) fn kept(&self) -> Vec<StoredOverride> {
-        let mut kept: Vec<_> = self.kept.values().cloned().collect();
-        kept.sort_by_key(|order| order.id);
-        kept
-    }
-
     /// Increases the number by `step`, and returns it.
-    pub(super) fn pass(&mut self, now_ms: u64, step: u64) -> u64 {
+    fn pass(&mut self, now_ms: u64, step: u64) -> u64 {
         self.number = if self.number > 0 { self.number + step } else { now_ms.max(1) };
         self.number
     }
-}
-
-pub(super) fn millis(since_1970: Duration) -> u64 {
-    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }

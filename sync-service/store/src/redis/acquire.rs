@@ -1,8 +1,11 @@
-//! Strict budgets in Redis: one hash each, acquired from by one script.
+//! Strict budgets in Redis: one hash each, acquired from by one script. Consumption has another, in which requests that
+//! wait at the same moment go in one call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisWrite, ToRedisArgs};
+use tokio::sync::oneshot;
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind, ENDED_KEPT_US, NO_LEASE, longer_us};
 use weir_protocol::calendar::Calendar;
@@ -10,6 +13,8 @@ use weir_protocol::messages::Leased;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use super::charge::deficit;
+use super::charger::Trips;
+use super::cluster::Servers;
 use super::exchange::RoutedCommand;
 use super::script::Lua;
 use crate::StoreError;
@@ -109,4 +114,142 @@ pub fn acquired(acquire: &AcquireRequest, row: &AcquireRow) -> Result<AcquireRes
         now_us: *now_us,
         leases,
     })
+}
+
+/// Maximum number of requests in one call, during which Redis does nothing else.
+const CALL_MAX: usize = 64;
+/// Number of values in the script's answer for each request.
+const ROW_LEN: usize = 5;
+
+/// Sends requests to one server (see [`Trips`]).
+#[derive(Debug)]
+pub(super) struct Taker {
+    trips: Trips<Asked>,
+    keys: RedisKeys,
+}
+
+#[derive(Debug)]
+struct Asked {
+    key: String,
+    wants: [u64; 4],
+    answer: oneshot::Sender<Result<ConsumeRow, StoreError>>,
+}
+
+#[derive(Debug)]
+struct ConsumeRow {
+    now_us: u64,
+    /// True if all tokens were consumed; none if the general script has to decide.
+    is_taken: Option<bool>,
+    deficit_ns: u64,
+    outstanding: u64,
+    /// Time until enough tokens have refilled, if there were too few.
+    refills_us: u64,
+}
+
+impl Taker {
+    /// Creates the sender to a single server. Must be called inside a tokio runtime.
+    pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>, keys: RedisKeys) -> Self {
+        let trips = Trips::new(
+            |asked: &Asked| asked.answer.is_closed(),
+            move |asked| trip(asked, Arc::clone(&servers), Arc::clone(&script)),
+        );
+        Self { trips, keys }
+    }
+
+    /// Sends `acquires`, for all of which [`is_known`] is true; returns their results in order. None if an acquire
+    /// needs the general script.
+    pub(super) async fn take(&self, acquires: &[&AcquireRequest]) -> Vec<Result<Option<AcquireResult>, StoreError>> {
+        let mut waiting = Vec::with_capacity(acquires.len());
+        for acquire in acquires {
+            let (answer, answered) = oneshot::channel();
+            if let Some(wants) = wants(acquire) {
+                self.trips
+                    .ask(Asked { key: self.keys.escrow(acquire.refill_policy, &acquire.id), wants, answer })
+                    .await;
+            }
+            waiting.push(answered);
+        }
+        let mut given = Vec::with_capacity(acquires.len());
+        for (acquire, answered) in acquires.iter().zip(waiting) {
+            let row = answered.await.unwrap_or(Err(StoreError::Connecting));
+            given.push(row.map(|row| row.is_taken.map(|is_taken| consumed(acquire, &row, is_taken))));
+        }
+        given
+    }
+}
+
+/// True if the acquire is one consumption, under a refill policy that the script implements.
+pub(super) fn is_known(acquire: &AcquireRequest) -> bool {
+    wants(acquire).is_some()
+}
+
+/// The script's arguments for `acquire`; none if it is not one consumption of a kind that the script implements.
+fn wants(acquire: &AcquireRequest) -> Option<[u64; 4]> {
+    let [claim] = acquire.claims.as_slice() else { return None };
+    let token_ns = match acquire.refill_policy {
+        RefillPolicy::Continuous => acquire.token_ns(),
+        RefillPolicy::Window(_) => 0,
+        RefillPolicy::Sliding(_) | RefillPolicy::Log(_) | RefillPolicy::InFlight(_) | RefillPolicy::Queue => {
+            return None;
+        }
+    };
+    let wants = [claim.ahead.into(), acquire.quota.burst().into(), token_ns / 1_000, token_ns % 1_000];
+    (claim.kind == ClaimKind::Take).then_some(wants)
+}
+
+async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
+    let calls = asked.chunks(CALL_MAX).map(|asked| take_call(&script, asked)).collect();
+    let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
+    let mut asked = asked.into_iter();
+    for row in rows {
+        for (place, asked) in asked.by_ref().take(CALL_MAX).enumerate() {
+            let row = row.as_ref().map_err(Clone::clone).and_then(|row| read_row(row, place));
+            let _ = asked.answer.send(row);
+        }
+    }
+}
+
+fn take_call(script: &Lua, asked: &[Asked]) -> RoutedCommand {
+    let keys: Vec<&str> = asked.iter().map(|asked| asked.key.as_str()).collect();
+    let mut call = RoutedCommand::of(script, &keys);
+    for asked in asked {
+        call.arg(&asked.wants);
+    }
+    call
+}
+
+/// Reads from a call's answer the result of the request at this index.
+fn read_row(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
+    let read = || {
+        let (now_us, rest) = row.split_first()?;
+        let [got, rest @ ..] = rest.chunks_exact(ROW_LEN).nth(place)? else { return None };
+        let [deficit_us, rest_ns, outstanding, refills_us] = rest else { return None };
+        let number = |number: &i64| u64::try_from(*number).ok();
+        Some(ConsumeRow {
+            now_us: number(now_us)?,
+            is_taken: u8::try_from(*got).ok().map(|got| got == 1),
+            deficit_ns: deficit(number(deficit_us)?, number(rest_ns)?).ok()?,
+            outstanding: number(outstanding)?,
+            refills_us: number(refills_us)?,
+        })
+    };
+    read().ok_or(StoreError::Invalid("another number of takes"))
+}
+
+fn consumed(acquire: &AcquireRequest, row: &ConsumeRow, is_taken: bool) -> AcquireResult {
+    let given = acquire.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
+    let full_ns = acquire.token_ns().saturating_mul(acquire.quota.burst().into());
+    let left = full_ns.saturating_sub(row.deficit_ns) / acquire.token_ns();
+    let lease = Leased {
+        wait_ms: if is_taken { 0 } else { row.refills_us.div_ceil(1_000) },
+        left: u32::try_from(left).unwrap_or(u32::MAX),
+        ..Leased::of(given, 0)
+    };
+    AcquireResult {
+        deficit_ns: acquire.reply_deficit_ns(row.deficit_ns),
+        outstanding: row.outstanding,
+        given,
+        now_us: row.now_us,
+        leases: vec![lease],
+    }
 }

@@ -95,8 +95,7 @@ impl Charging {
         self.replica == other.replica
     }
 
-    /// True if another POP's counts may be joined with these, for at most `counts_max` in all: they belong to
-    /// the same budget with the same quota.
+    /// True if the counts of another POP may be joined with these: of the same budget and quota, `counts_max` in all.
     pub fn takes(&self, other: &Self, counts_max: usize) -> bool {
         let (mine, others) = (self.counts_len(), other.counts_len());
         let is_same = self.quota == other.quota && self.is_of_replica(other) && self.key == other.key;
@@ -130,8 +129,7 @@ impl Charging {
         all
     }
 
-    /// Call of `script` with these charges, which are of one replica and, in a cluster, of one slot. Also
-    /// returns the parts of the accounts that are not in the answer.
+    /// Call of `script` with these charges, which are of one replica and slot, and what its answer leaves out.
     pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (RoutedCommand, ImpliedReply) {
         let Arguments { keys, texts, tail, implied } = Self::arguments(charges);
         let mut call = RoutedCommand::of(script, &keys);

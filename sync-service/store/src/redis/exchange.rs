@@ -110,8 +110,7 @@ pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
     }
 }
 
-/// Sends `calls` and returns their answers, including errors. With `wait`, they count only once replicas have
-/// their effects.
+/// Sends `calls` and returns their answers, which may be errors.
 async fn query(calls: &mut Pipeline, open: &OpenConnection, wait: Option<Wait>) -> Result<Vec<Value>, StoreError> {
     if let Some(wait) = wait {
         add_wait(calls, wait);

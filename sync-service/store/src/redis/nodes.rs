@@ -3,7 +3,7 @@
 //! All masters are asked for the map of slots every second, and whenever an answer shows that it changed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
@@ -18,7 +18,7 @@ use crate::address::Node;
 use crate::dial::connect;
 use crate::link::OpenConnection;
 use crate::trouble::{Episode, explain};
-use crate::{Master, StoreError};
+use crate::{Master, StoreError, lock};
 
 /// Interval at which the map of slots is read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ impl Nodes {
     }
 
     pub(super) fn ping(&self) -> Result<(), StoreError> {
-        let shards = self.shards();
+        let shards = lock(&self.shards);
         let mut reason = shards.trouble.clone();
         for shard in shards.links.values() {
             match shard.server.link.connection() {
@@ -74,14 +74,14 @@ impl Nodes {
 
     /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
-        let shards = self.shards();
+        let shards = lock(&self.shards);
         let masters = shards.slots.nodes();
         let served = shards.links.iter().filter(|(node, _)| masters.contains(node));
         served.filter_map(|(_, shard)| shard.server.master()).collect()
     }
 
     pub(super) fn master_of(&self, key: &str) -> Result<Node, StoreError> {
-        let shards = self.shards();
+        let shards = lock(&self.shards);
         match shards.slots.node_of(slot_of(key)) {
             Some(node) => Ok(node.clone()),
             None if shards.links.is_empty() => Err(shards.trouble.clone()),
@@ -91,7 +91,7 @@ impl Nodes {
 
     /// The server at `node`. A redirect may lead to a node that took over before it is in the map of slots.
     pub(super) fn server_at(&self, node: &Node) -> Arc<Server> {
-        let mut shards = self.shards();
+        let mut shards = lock(&self.shards);
         let shard = shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe".into()));
         shard.used_at = Instant::now();
         Arc::clone(&shard.server)
@@ -100,11 +100,6 @@ impl Nodes {
     /// Requests an early read of the map of slots.
     pub(super) fn look_soon(&self) {
         self.stale.notify_one();
-    }
-
-    fn shards(&self) -> MutexGuard<'_, Shards> {
-        // Nothing panics while it holds this lock; if it did, the data would still be valid.
-        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the map of slots up to date.
@@ -127,7 +122,7 @@ impl Nodes {
                             "which node of the cluster serves which keys is not known: {reason}"
                         );
                     }
-                    self.shards().trouble = reason;
+                    lock(&self.shards).trouble = reason;
                 }
             }
             sleep(LOOK_PAUSE).await;
@@ -139,7 +134,7 @@ impl Nodes {
     /// Reads the map of slots from the masters in reach, and from the seeds if none of these serves keys.
     async fn look(self: &Arc<Self>) -> Result<View, StoreError> {
         let known = |(node, shard): (&Node, &Shard)| (node.clone(), Arc::clone(&shard.server.link));
-        let links: Vec<_> = self.shards().links.iter().map(known).collect();
+        let links: Vec<_> = lock(&self.shards).links.iter().map(known).collect();
         let open = links.into_iter().filter_map(|(node, link)| Some((link.connection().ok()?, node, link)));
         let answers = all(open.map(|(open, node, link)| async move {
             let view = ask_view(&open, &node.host).await;
@@ -180,7 +175,7 @@ impl Nodes {
     /// Adopts `view` at `now`: connects to new masters and drops old ones. The view of a node that serves no
     /// keys is ignored, unless nothing is known yet.
     fn adopt(&self, View { is_ok, slots, .. }: View, now: Instant) {
-        let mut shards = self.shards();
+        let mut shards = lock(&self.shards);
         let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
         if is_ok {
             // Even without a change: a call that was on its way may have connected to an old master again.
@@ -193,10 +188,7 @@ impl Nodes {
             return;
         }
         for node in slots.nodes() {
-            if !shards.links.contains_key(node) {
-                let shard = self.connect(node, slots.tag_of(node));
-                shards.links.insert(node.clone(), shard);
-            }
+            shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, slots.tag_of(node)));
         }
         (shards.slots, shards.trouble) = (slots, StoreError::Connecting);
     }
@@ -208,7 +200,7 @@ impl Nodes {
 
     /// Maximum time that calls may take together. Confirmed calls also wait for a replica.
     pub(super) fn limit(&self, is_confirmed: bool) -> Duration {
-        let shards = self.shards();
+        let shards = lock(&self.shards);
         let limits =
             shards.links.values().filter_map(|shard| shard.server.link.connection().ok()).map(|open| open.limit);
         let confirmed = self.reach.confirmed.as_ref().filter(|_| is_confirmed);
@@ -267,7 +259,7 @@ mod tests {
             let view = View::read(info, &Value::Array(vec![row]), "").unwrap();
             View { is_ok, ..view }
         };
-        let known = || nodes.shards().links.keys().map(|node| node.port).collect::<Vec<_>>();
+        let known = || lock(&nodes.shards).links.keys().map(|node| node.port).collect::<Vec<_>>();
         let begin = Instant::now();
         nodes.adopt(view(1, true), begin);
         let old = nodes.master_of("a key").unwrap();

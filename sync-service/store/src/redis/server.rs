@@ -102,8 +102,7 @@ impl Server {
         Err(reason)
     }
 
-    /// Result of the last confirmation by a replica; none if acquires do not wait for one, or the server itself is
-    /// out of reach.
+    /// Result of the last confirmation; none if acquires wait for no replica, or the server itself is out of reach.
     pub(super) fn master(&self) -> Option<Master> {
         self.confirmer.as_ref().filter(|_| !self.link.is_down()).map(Confirmer::master)
     }

@@ -6,7 +6,7 @@
 //! That repairs changes lost on the way, or lost by a clock that stepped back.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use weir_budget::ban::{BanList, BanState, BannedKey};
 use weir_budget::hot::{HotKey, RANK_MAX};
@@ -16,11 +16,10 @@ use weir_protocol::messages::{BAN_MS_MAX, POPS_MAX};
 use super::Redis;
 use super::exchange::RoutedCommand;
 use super::script::WHOLE_MS;
-use crate::StoreError;
 use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
+use crate::{StoreError, lock};
 
-/// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
-/// overtake each other.
+/// Overlap of two reads, in milliseconds: two servers' clocks may differ, and answers overtake each other.
 const OVERLAP_MS: u64 = 1_000;
 /// The list as last read from Redis.
 #[derive(Debug, Default)]
@@ -37,28 +36,21 @@ struct State<L> {
 impl<L: Default> ChangedList<L> {
     /// Time from which to read changes, in milliseconds of Redis's clock; 0 for the whole list.
     fn since_ms(&self) -> u64 {
-        self.with(|state| {
-            let is_whole_due = state.at_ms.saturating_sub(state.whole_at_ms) >= WHOLE_MS;
-            if is_whole_due { 0 } else { state.at_ms.saturating_sub(OVERLAP_MS) }
-        })
+        let state = lock(&self.0);
+        let is_whole_due = state.at_ms.saturating_sub(state.whole_at_ms) >= WHOLE_MS;
+        if is_whole_due { 0 } else { state.at_ms.saturating_sub(OVERLAP_MS) }
     }
 
     /// Applies Redis's answer of `now_ms` with the changes since `since_ms`. `take_in` adds them to the list,
     /// which is empty if the whole list was read, and returns its content.
     fn apply<T>(&self, since_ms: u64, now_ms: u64, take_in: impl FnOnce(&mut L) -> T) -> T {
-        self.with(|state| {
-            if since_ms == 0 {
-                (state.list, state.whole_at_ms) = (L::default(), now_ms);
-            }
-            // If the clock stepped back, the next read is of the whole list.
-            state.at_ms = if now_ms < since_ms { 0 } else { now_ms };
-            take_in(&mut state.list)
-        })
-    }
-
-    fn with<T>(&self, work: impl FnOnce(&mut State<L>) -> T) -> T {
-        // Nothing here panics; if it did, the list would still be valid.
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut state = lock(&self.0);
+        if since_ms == 0 {
+            (state.list, state.whole_at_ms) = (L::default(), now_ms);
+        }
+        // If the clock stepped back, the next read is of the whole list.
+        state.at_ms = if now_ms < since_ms { 0 } else { now_ms };
+        take_in(&mut state.list)
     }
 }
 

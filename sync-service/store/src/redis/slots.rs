@@ -116,19 +116,6 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_its_masters() {
-        let answer = Value::Array(vec![row(10_923, 16_383, "c", 3), row(0, 5_460, "", 1), row(5_462, 10_922, "b", 2)]);
-        let slots = SlotMap::read(&answer, "a").unwrap();
-        for (slot, node) in [(0, Some(("a", 1))), (5_460, Some(("a", 1))), (5_461, None), (16_383, Some(("c", 3)))] {
-            assert_eq!(slots.node_of(slot), node.map(|(host, port)| Node::new(host, port)).as_ref(), "{slot}");
-        }
-        assert_eq!(slots.nodes().iter().map(|node| node.port).collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(slots.nodes().iter().all(|node| slots.node_of(slot_of(&slots.tag_of(node))) == Some(node)));
-        assert_eq!(SlotMap::read(&Value::Array(vec![]), "a"), None);
-        assert_eq!(SlotMap::read(&Value::Array(vec![Value::Nil]), "a"), None);
-    }
-
-    #[test]
     fn views_of_idle_or_outdated_nodes_are_ignored() {
         let view = |state: &str, epoch, node| {
             let info = format!(
