@@ -11,6 +11,9 @@ use std::str::FromStr;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
+use weir_budget::budget::BudgetId;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_store::keys::RedisKeys;
 
 use crate::port;
 use crate::process::Process;
@@ -21,6 +24,16 @@ pub fn acl() -> &'static str {
     let page = include_str!("../../docs/redis.md");
     let rules = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >PASSWORD "));
     rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user"))
+}
+
+/// The name of a budget there, under the default prefix.
+pub fn budget_key(id: &BudgetId) -> String {
+    RedisKeys::new("weir").budget(id)
+}
+
+/// The name of a strict budget there.
+pub fn escrow_key(refill_policy: RefillPolicy, id: &BudgetId) -> String {
+    RedisKeys::new("weir").escrow(refill_policy, id)
 }
 
 /// The name of the file with the offset of its clock.

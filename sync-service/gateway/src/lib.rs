@@ -210,11 +210,6 @@ impl Gateway {
         self.check_with(ask, None, &mut Patience::endless()).await
     }
 
-    /// Decides a request that consumes, for a caller that does not need to know what is left.
-    async fn check_alone(&self, mut ask: CheckRequest) -> CheckReply {
-        self.decide(&mut ask, &mut Patience::endless()).await.0
-    }
-
     /// Decides requests in their order. A store that does not answer delays the whole list by at most twice the
     /// time limit of one request. Reservations count for `asker`, if several callers share them.
     pub async fn check_all(&self, asks: Vec<CheckRequest>, asker: Option<&str>) -> Vec<CheckReply> {

@@ -249,7 +249,7 @@ async fn a_request_whose_client_leaves_holds_nothing() {
     // No turn comes.
     tried.running.abort();
     tried.check("/queue", false).await;
-    let held = || -> usize { tried.gateway.workers.iter().map(|worker| worker.state().held()).sum() };
+    let held = || -> usize { tried.gateway.workers.iter().map(|worker| worker.state().held.len()).sum() };
     for _ in 0..4 {
         let ask = CheckRequest { path: Some("/queue".into()), ..CheckRequest::default() };
         let left = timeout(Duration::from_millis(20), tried.gateway.check(ask)).await;

@@ -34,7 +34,7 @@ pub(super) struct WorkerState {
     engine: Engine,
     host: WorkerHost,
     /// Requests that wait for their turn, by number.
-    held: HashMap<u32, oneshot::Sender<()>>,
+    pub(super) held: HashMap<u32, oneshot::Sender<()>>,
     numbered: u32,
     /// Names of the rules whose decisions are counted, in their order. Empty before it runs the fleet's rules.
     counted: Vec<String>,
@@ -215,12 +215,6 @@ impl WorkerState {
 
     pub(super) fn rules(&self) -> &RuleSet {
         self.engine.rules()
-    }
-
-    /// Number of requests that wait for their turn.
-    #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
-        self.held.len()
     }
 
     /// Cancels a request that was not decided yet.

@@ -11,15 +11,6 @@ use weir_protocol::refill_policy::RefillPolicy;
 #[derive(Clone, Debug)]
 pub struct RedisKeys(Arc<str>);
 
-impl Default for RedisKeys {
-    fn default() -> Self {
-        Self::new(PREFIX)
-    }
-}
-
-/// Default prefix.
-pub const PREFIX: &str = "weir";
-
 impl RedisKeys {
     /// Creates the names of the fleet with this prefix.
     pub fn new(prefix: &str) -> Self {
@@ -71,14 +62,4 @@ impl RedisKeys {
         key.push('}');
         key
     }
-}
-
-/// Name of a budget, under the default prefix.
-pub fn budget_key(id: &BudgetId) -> String {
-    RedisKeys::default().budget(id)
-}
-
-/// Name of a strict budget's hash, under the default prefix.
-pub fn escrow_key(refill_policy: RefillPolicy, id: &BudgetId) -> String {
-    RedisKeys::default().escrow(refill_policy, id)
 }

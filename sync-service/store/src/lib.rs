@@ -99,20 +99,16 @@ pub trait Store: Send + Sync {
     /// returns the results. An acquire that fails may have debited tokens; the next acquire's result includes them.
     fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
 
-    /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or acquire
-    /// finds it full. Fails if any part fails, and may then be repeated.
+    /// Forgets the budget of `id`, and the strict ones under `refill_policies`. If it fails, it may be repeated.
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()>;
 
-    /// Records that `pop` is alive and returns the number of live POPs, at least 1. Beyond
-    /// [`weir_protocol::messages::POPS_MAX`], those that reported longest ago are dropped first.
+    /// Records that `pop` is alive; returns the number of live POPs, at most [`weir_protocol::messages::POPS_MAX`].
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32>;
 
-    /// Adds a region's hot keys to the list that all regions share, and returns the list (see
-    /// [`weir_budget::hot::HotList`]).
+    /// Adds hot keys to the list that all regions share, and returns it (see [`weir_budget::hot::HotList`]).
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>>;
 
-    /// Adds a region's bans and resets to the list that all regions share, and returns the list in no
-    /// particular order, each with its remaining time (see [`weir_budget::ban::BanList`]).
+    /// Adds bans and resets to the list that all regions share, and returns it (see [`weir_budget::ban::BanList`]).
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>>;
 
     /// Stores a rule set as a new version (see [`rules`]), or returns the reason for refusing it.
@@ -130,23 +126,19 @@ pub trait Store: Send + Sync {
     /// Returns the kept versions, the newest first.
     fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>>;
 
-    /// Returns the version of the rule set and the numbers of the overrides and of the canary, read at one
-    /// moment.
+    /// Returns the numbers of the rule set, the overrides and the canary, read at one moment.
     fn current(&self) -> StoreFuture<'_, Current>;
 
-    /// Drops the overrides that have ended, makes `change`, if there is one, and returns all overrides (see
-    /// [`rules`]).
+    /// Makes `change`, if there is one, and returns all overrides that have not ended (see [`rules`]).
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides>;
 
-    /// Stores the rule sets that `replica` (`region/replica`) has from its POPs' reports; each record expires
-    /// like a POP.
+    /// Stores the rule sets of the POPs of `replica` (`region/replica`); each record expires like a POP.
     fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()>;
 
     /// Returns every POP of which a replica has stored a record (see [`fleet::seen`]), by name.
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>>;
 
-    /// Stores the top keys of `replica` (`region/replica`), a text, for [`TOP_KEYS_MS`]. They replace its previous
-    /// ones; an empty text removes them.
+    /// Stores the top keys of `replica`, a text, for [`TOP_KEYS_MS`]; an empty text removes them.
     fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 
     /// Returns the name and the top keys of every replica.

@@ -112,8 +112,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout`
-    /// in addition to the round trip. Must be called inside a tokio runtime.
+    /// Starts connecting. An answer may take `response_timeout` beside the round trip. Needs a tokio runtime.
     pub(crate) fn new(
         target: LinkTarget,
         response_timeout: Duration,

@@ -55,9 +55,8 @@ struct State {
 }
 
 impl MemoryStore {
-    /// Creates a store of at most `budgets_max` budgets (at least one) and as many strict ones. A POP counts as
-    /// alive for `pop_ttl` after its last report. Beyond the maximum, the budget that is closest to full is
-    /// dropped; a strict one only once it is full.
+    /// Creates a store of at most `budgets_max` budgets (at least one) and as many strict ones; a POP is alive for
+    /// `pop_ttl`. Beyond the maximum, the budget closest to full is dropped; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
         let state = State { budgets_max: budgets_max.max(1), ..State::default() };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);

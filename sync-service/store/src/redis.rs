@@ -78,7 +78,6 @@ use super::ceiling::Ceiling;
 use super::clock::Clocks;
 use super::dial::{DialError, Dialer, LoginFiles};
 use super::keys::RedisKeys;
-pub use super::keys::{PREFIX, budget_key, escrow_key};
 use super::rules::{CanaryChange, CanaryResult, StoredCanary};
 use super::rules::{Current, OverrideChange, StoredOverrides};
 use super::rules::{NewVersion, Stored, StoredVersion};

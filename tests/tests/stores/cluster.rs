@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use weir_budget::plan::PlanEntry;
 use weir_store::address::NodeMap;
-use weir_store::redis::{Options, Redis as RedisStore, budget_key};
+use weir_store::redis::{Options, Redis as RedisStore};
 use weir_store::{ChargeBatch, Store, StoreError};
+use weir_tests::redis::budget_key;
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
 

@@ -7,9 +7,8 @@ use weir_budget::budget::{GRACE_US, KEPT_US_MAX, REPLICAS_MAX};
 use weir_budget::hot::HotKey;
 use weir_protocol::quota::Period;
 use weir_protocol::sharing::Sharing;
-use weir_store::redis::budget_key;
 use weir_store::{Store, StoreError};
-use weir_tests::redis::{Redis, Setup};
+use weir_tests::redis::{Redis, Setup, budget_key};
 use weir_tests::wait::until;
 
 use crate::{assert_hardly_any_waited, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow};

@@ -9,7 +9,7 @@ use weir_protocol::messages::{BudgetRule, Key, Reply, Report};
 use weir_protocol::quota::Quota;
 use weir_protocol::sharing::Sharing;
 use weir_store::Store;
-use weir_store::redis::budget_key;
+use weir_tests::redis::budget_key;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::redis_sentinels::Sentinels;
 use weir_tests::wait::until;

@@ -38,7 +38,7 @@ use weir_protocol::sharing::Sharing;
 use weir_store::address::NodeMap;
 use weir_store::dial::LoginFiles;
 use weir_store::memory::MemoryStore;
-use weir_store::redis::{Options, PREFIX, Redis as RedisStore};
+use weir_store::redis::{Options, Redis as RedisStore};
 use weir_store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -100,7 +100,7 @@ fn open_with(url: &str, files: &LoginFiles) -> RedisStore {
 
 fn options() -> Options {
     Options {
-        prefix: PREFIX.into(),
+        prefix: "weir".into(),
         response_timeout: TIMEOUT,
         pop_ttl: POP_TTL,
         files: LoginFiles::default(),

@@ -8,8 +8,7 @@ use weir_protocol::calendar::{Calendar, DAY_US};
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::Store;
-use weir_store::redis::escrow_key;
-use weir_tests::redis::{Redis, Setup};
+use weir_tests::redis::{Redis, Setup, escrow_key};
 use weir_tests::wait::until;
 
 use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, strict};

@@ -2,7 +2,7 @@
 //! store.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use tracing_subscriber::fmt::MakeWriter;
 use weir_store::redis::Redis as RedisStore;
@@ -39,6 +39,9 @@ impl<'a> MakeWriter<'a> for Log {
 impl Log {
     /// Until what is returned beside it is dropped.
     pub(crate) fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        // For threads without a log, too: a place that logs is else found to have no reader, and forgotten for all.
+        static OTHERS: Once = Once::new();
+        OTHERS.call_once(|| tracing_subscriber::fmt().with_writer(std::io::sink).init());
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
         (log, tracing::subscriber::set_default(subscriber))

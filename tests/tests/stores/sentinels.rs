@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use weir_store::Store;
 use weir_store::dial::LoginFiles;
-use weir_store::redis::{Redis as RedisStore, budget_key};
-use weir_tests::redis::OPERATOR;
+use weir_store::redis::Redis as RedisStore;
+use weir_tests::redis::{OPERATOR, budget_key};
 use weir_tests::redis_sentinels::{MASTER, Sentinels, WATCHER};
 use weir_tests::wait::until;
 

@@ -6,9 +6,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, H
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
-use weir_store::redis::escrow_key;
 use weir_store::{Store, StoreError};
-use weir_tests::redis::Redis;
+use weir_tests::redis::{Redis, escrow_key};
 use weir_tests::wait::until;
 
 use crate::taking::taking;
@@ -192,11 +191,14 @@ async fn a_strict_budget_is_one_expiring_key() {
 async fn a_foreign_value_is_an_empty_strict_budget() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(escrow_key(RefillPolicy::Continuous, &id(b"a")), "no hash").await.unwrap();
-    let () = connection.hset(escrow_key(RefillPolicy::Continuous, &id(b"b")), "deficit_us", "no number").await.unwrap();
-    let takes = [b"a", b"b", b"c"].map(|value| taking(value, slow(), 1));
-    let given = all(store.acquire("gateway/fra/a", &takes).await).into_iter().map(|taken| taken.given);
-    assert_eq!(given.collect::<Vec<_>>(), [0, 0, 1], "whatever takes at once");
+    let key = |value: &[u8]| escrow_key(RefillPolicy::Continuous, &id(value));
+    for (text, part) in [(b"a", b"b"), (b"c", b"d")] {
+        let () = connection.set(key(text), "no hash").await.unwrap();
+        let () = connection.hset(key(part), "deficit_us", "no number").await.unwrap();
+    }
+    let takes = [b"c", b"d", b"e"].map(|value| taking(value, slow(), 1));
+    let taken = all(store.acquire("gateway/fra/a", &takes).await);
+    assert_eq!(taken.iter().map(|taken| taken.given).collect::<Vec<_>>(), [0, 0, 1], "taken at once");
     for value in [b"a", b"b"] {
         let quota = quota(1_000, Period::Second, 10);
         let first = ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();

@@ -9,8 +9,7 @@ use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::Store;
-use weir_store::redis::escrow_key;
-use weir_tests::redis::Redis;
+use weir_tests::redis::{Redis, escrow_key};
 
 use crate::equality::Random;
 use crate::quota::unix_us;

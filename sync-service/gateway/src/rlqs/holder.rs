@@ -66,7 +66,7 @@ pub(super) struct Holder {
     /// Requests for which checks are due.
     due: f64,
     /// Requests that the rules allowed for the client, and requests that it admitted.
-    paid: f64,
+    pub(super) paid: f64,
     spent: f64,
     /// Difference of the two at its last report.
     uneven: f64,
@@ -135,14 +135,8 @@ impl Holder {
     }
 
     /// Requests allowed for it that are not handed out; negative if it admitted more than was allowed.
-    fn purse(&self) -> f64 {
+    pub(super) fn purse(&self) -> f64 {
         if self.is_prepaid { self.paid - self.handed + self.returned } else { self.paid - self.spent }
-    }
-
-    /// Requests allowed for it, and those among them that are neither handed out nor spent.
-    #[cfg(test)]
-    pub(super) fn account(&self) -> (f64, f64) {
-        (self.paid, self.purse())
     }
 
     /// Number of tokens that it should hold for the next second, and the number to keep in reserve to replace old ones.

@@ -38,6 +38,7 @@ use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Values};
 
 use super::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
+use super::request::Patience;
 use super::{CheckDecision, CheckReply, CheckRequest, Gateway};
 use crate::metrics::GatewayMetrics;
 use book::{Book, Reported, StreamItem};
@@ -126,7 +127,8 @@ impl Quotas {
                 // The pauses give other callers the same chance.
                 sleep(pause).await;
             }
-            let reply = self.gateway.check_alone(CheckRequest { hits, ..due.ask.clone() }).await;
+            let mut ask = CheckRequest { hits, ..due.ask.clone() };
+            let reply = self.gateway.decide(&mut ask, &mut Patience::endless()).await.0;
             asked += hits;
             if reply.decision == CheckDecision::Allow {
                 given += hits;

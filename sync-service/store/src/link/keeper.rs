@@ -49,13 +49,6 @@ pub(super) struct Keeper {
     generation: u64,
 }
 
-struct Opened {
-    connection: MultiplexedConnection,
-    round_trip: Duration,
-    /// Address of the server from sentinels, if they were used.
-    named: Option<Node>,
-}
-
 impl Keeper {
     /// Creates the task, which sets `state` to the connection's; `failed` is notified by others that found a failure.
     pub(super) fn new(
@@ -84,7 +77,7 @@ impl Keeper {
         loop {
             let tried_at = Instant::now();
             let reason = match self.open(patience).await {
-                Ok(Opened { connection, round_trip, named }) => {
+                Ok((connection, round_trip, named)) => {
                     if self.generation == 0 && !self.episode.is_on() {
                         let round_trip_ms = round_trip.as_millis();
                         tracing::info!(round_trip_ms, server = self.server, "connected to the store");
@@ -141,8 +134,8 @@ impl Keeper {
         }
     }
 
-    /// Opens a connection and checks that it works.
-    async fn open(&mut self, limit: Duration) -> Result<Opened, StoreError> {
+    /// Opens a connection and checks that it works. Returns it, its round trip, and the server that sentinels named.
+    async fn open(&mut self, limit: Duration) -> Result<(MultiplexedConnection, Duration, Option<Node>), StoreError> {
         self.server = self.target.to_string();
         let work = async {
             let found = self.target.find(limit / FIND_PART).await?;
@@ -156,7 +149,7 @@ impl Keeper {
             }
             let greeted = greeting.exec_async(&mut connection).await;
             greeted.or_else(|error| self.target.check_error(&error, limit))?;
-            Ok(Opened { connection, round_trip: sent_at.elapsed(), named: found.named })
+            Ok((connection, sent_at.elapsed(), found.named))
         };
         match timeout(limit, work).await {
             Ok(result) => result,

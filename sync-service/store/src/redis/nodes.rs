@@ -245,7 +245,7 @@ mod tests {
         // Nobody listens there.
         let dialer = Dialer::new("redis+cluster://127.0.0.1:1", LoginFiles::default(), NodeMap::default());
         let nodes = Nodes::new(Reach {
-            keys: crate::keys::RedisKeys::default(),
+            keys: crate::keys::RedisKeys::new("weir"),
             dialer: Arc::new(dialer.unwrap()),
             response_timeout: SEED_TIMEOUT,
             scripts: Arc::from([]),

@@ -202,7 +202,8 @@ impl World {
     /// Checks that all tokens of a client, spent or not, were admitted by the rule before.
     fn assert_paid(&self) {
         for (number, client) in (0..).zip(&self.clients) {
-            let (paid, purse) = self.bucket.holders[&number].account();
+            let holder = &self.bucket.holders[&number];
+            let (paid, purse) = (holder.paid, holder.purse());
             let tokens = |(_, to, sent): &(Duration, usize, Assignment)| match sent {
                 Assignment::Tokens(tokens) if u64::try_from(*to) == Ok(number) => f64::from(*tokens),
                 _ => 0.0,
