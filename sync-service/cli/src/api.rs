@@ -1,30 +1,31 @@
 //! HTTP API client of the commands: address, credentials, and errors.
 
 mod client;
-mod request;
-mod trouble;
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::builder::RangedU64ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use http_body_util::Full;
-use hyper::header::{ACCEPT, AUTHORIZATION, ETAG, HOST, HeaderValue, USER_AGENT};
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, USER_AGENT,
+};
+use hyper::{Method, Request, Response, StatusCode};
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use url::{Host, Url};
 
-use super::output::{EXIT_CODES, Failure};
 use crate::credentials::check_token;
 use crate::document::source;
-use client::{HttpServer, connector};
-use trouble::{detail, is_gateways, out_of_reach, perhaps_made, refused};
+use crate::output::{EXIT_CODES, Failure, text};
+use crate::{flag, given, number, option};
+use client::{HttpServer, connector, is_gateways, out_of_reach, perhaps_made, refused};
 
-pub(super) use request::ApiRequest;
-pub use request::{COMMENT, COMMENT_BYTES_MAX};
+/// Header with the author's comment on a change.
+pub const COMMENT: &str = "weir-comment";
+/// Maximum length of a [`COMMENT`], in bytes.
+pub const COMMENT_BYTES_MAX: usize = 500;
 
 /// Default address of a weir-sync.
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
@@ -38,40 +39,117 @@ const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// Adds the options of all commands that use the API.
 pub(super) fn asking(command: Command) -> Command {
-    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value).global(true);
-    let timeout = RangedU64ValueParser::<u64>::new().range(1..=TIMEOUT_S_MAX);
-    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).global(true);
-    command
-        .after_help(EXIT_CODES)
-        .arg(
-            option("url", "URL")
-                .env("WEIR_URL")
-                .default_value(URL_DEFAULT)
-                .help("Where weir-sync is: http:// or https://"),
-        )
-        .arg(
-            option("token-file", "FILE")
-                .env("WEIR_TOKEN_FILE")
-                .help("A file with an operator's token, one of weir-sync's admin_token_file"),
-        )
-        .arg(
-            option("ca-file", "FILE")
-                .env("WEIR_CA_FILE")
-                .help("Certificates (PEM) to trust with https, in place of the system's"),
-        )
-        .arg(
-            option("timeout-s", "SECONDS")
-                .default_value(TIMEOUT_S_DEFAULT)
-                .value_parser(timeout)
-                .help("How long an answer may take"),
-        )
-        .arg(json.help("One JSON document, for programs"))
+    let url = option("url", "URL").env("WEIR_URL").default_value(URL_DEFAULT);
+    let token = option("token-file", "FILE").env("WEIR_TOKEN_FILE");
+    let authorities = option("ca-file", "FILE").env("WEIR_CA_FILE");
+    let timeout = number("timeout-s", "SECONDS", TIMEOUT_S_MAX).default_value(TIMEOUT_S_DEFAULT);
+    let options = [
+        url.help("Where weir-sync is: http:// or https://"),
+        token.help("A file with an operator's token, one of weir-sync's admin_token_file"),
+        authorities.help("Certificates (PEM) to trust with https, in place of the system's"),
+        timeout.help("How long an answer may take"),
+        flag("json").help("One JSON document, for programs"),
+    ];
+    command.after_help(EXIT_CODES).args(options.map(|option| option.global(true)))
 }
 
 /// Option with the author's comment on a change.
 pub(super) fn comment() -> Arg {
-    let comment = Arg::new("comment").long("comment").value_name("TEXT");
-    comment.help(format!("Why, for those who look at what was changed: at most {COMMENT_BYTES_MAX} bytes"))
+    option("comment", "TEXT")
+        .help(format!("Why, for those who look at what was changed: at most {COMMENT_BYTES_MAX} bytes"))
+}
+
+/// Request without the parts that all requests share.
+pub(crate) struct ApiRequest<'a> {
+    method: Method,
+    path: &'a [&'a str],
+    query: Vec<(&'static str, String)>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+}
+
+impl<'a> ApiRequest<'a> {
+    /// Request for a path below `/v1`, given as segments that are not encoded yet.
+    pub(crate) fn new(method: Method, path: &'a [&'a str]) -> Self {
+        Self { method, path, query: Vec::new(), headers: Vec::new(), body: Bytes::new() }
+    }
+
+    pub(crate) fn get(path: &'a [&'a str]) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// Adds a query parameter.
+    pub(crate) fn query(mut self, name: &'static str, value: &impl ToString) -> Self {
+        self.query.push((name, value.to_string()));
+        self
+    }
+
+    /// Sets a body of this media type.
+    pub(crate) fn body(mut self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
+        self.headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
+        self.body = body.into();
+        self
+    }
+
+    /// Sets a JSON body.
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.body("application/json", body.to_string())
+    }
+
+    /// Makes the request conditional on the current version of the rule set; with 0, on there being none.
+    pub(crate) fn replacing(mut self, version: u64) -> Self {
+        let condition = match version {
+            0 => (IF_NONE_MATCH, HeaderValue::from_static("*")),
+            version => {
+                // Digits are always valid in a header.
+                let tag = HeaderValue::try_from(format!("\"{version}\""));
+                (IF_MATCH, tag.unwrap_or(HeaderValue::from_static("*")))
+            }
+        };
+        self.headers.push(condition);
+        self
+    }
+
+    /// Adds an operator's comment, if given.
+    pub(crate) fn comment(mut self, comment: Option<&String>) -> Result<Self, Failure> {
+        let Some(comment) = comment else { return Ok(self) };
+        let value = HeaderValue::from_bytes(comment.as_bytes()).ok();
+        let value = value.filter(|_| comment.len() <= COMMENT_BYTES_MAX).ok_or_else(|| {
+            Failure::unusable(format!("--comment: expected one line of at most {COMMENT_BYTES_MAX} bytes"))
+        })?;
+        self.headers.push((HeaderName::from_static(COMMENT), value));
+        Ok(self)
+    }
+
+    /// Command that shows whether the change was made; none for requests that change nothing.
+    fn shown_by(&self) -> Option<&'static str> {
+        let has = |of: &str| self.query.iter().any(|(name, _)| *name == of);
+        if self.method == Method::GET || has("dry_run") {
+            return None;
+        }
+        match self.path {
+            // Queries the keys of a request.
+            ["keys"] => None,
+            ["keys", _, _] => Some("weir-sync keys"),
+            ["rules", "canary", ..] => Some("weir-sync rules canary"),
+            ["rules"] if has("pops") || has("region") => Some("weir-sync rules canary"),
+            ["rules" | "enforcement", ..] => Some("weir-sync rules versions"),
+            _ => Some("weir-sync overrides"),
+        }
+    }
+
+    /// URL of the request at the weir-sync `base`.
+    fn url(&self, base: &Url) -> Url {
+        let mut url = base.clone();
+        // The base has a host, so it can have segments.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("v1").extend(self.path);
+        }
+        if !self.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&self.query);
+        }
+        url
+    }
 }
 
 /// Client of one weir-sync.
@@ -102,12 +180,11 @@ pub(super) enum ApiResult {
 impl Api {
     /// Client from the command line and the environment.
     pub(super) fn of(matches: &ArgMatches) -> Result<Self, Failure> {
-        let text = |name| matches.get_one::<String>(name).map(String::as_str);
-        let url = base(text("url").unwrap_or(URL_DEFAULT))?;
-        let token = token_of(text("token-file"))?;
+        let url = base(given(matches, "url").unwrap_or(URL_DEFAULT))?;
+        let token = token_of(given(matches, "token-file"))?;
         let seconds = matches.get_one::<u64>("timeout-s").copied().unwrap_or(TIMEOUT_S_MAX);
         let tls = match url.scheme() {
-            "https" => Some((connector(text("ca-file"))?, server_name(&url)?)),
+            "https" => Some((connector(given(matches, "ca-file"))?, server_name(&url)?)),
             _ => None,
         };
         let peer = HttpServer {
@@ -164,7 +241,7 @@ impl Api {
     /// Classifies an answer. `shown_by` is the command that shows whether a change was made.
     fn accepted(&self, answer: &Response<Bytes>, shown_by: Option<&str>) -> Result<ApiResult, Failure> {
         let (status, body) = (answer.status(), serde_json::from_slice::<Value>(answer.body()));
-        let Some(body) = body.ok().filter(|body| status.is_success() || !detail(body).is_empty()) else {
+        let Some(body) = body.ok().filter(|body| status.is_success() || !text(&body["detail"]).is_empty()) else {
             if is_gateways(status) {
                 let sentence = format!(
                     "{}: a proxy answers {status}: does weir-sync run behind it?{}",
@@ -181,7 +258,7 @@ impl Api {
         };
         if status.is_server_error() {
             let (status, perhaps) = (status.as_u16(), perhaps_made(shown_by));
-            let sentence = format!("{}: weir-sync answers {status}: {}{perhaps}", self.url, detail(&body));
+            let sentence = format!("{}: weir-sync answers {status}: {}{perhaps}", self.url, text(&body["detail"]));
             return Err(Failure::out_of_reach(sentence));
         }
         if !status.is_success() {
@@ -247,12 +324,29 @@ fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
 }
 
 fn token_file(path: &str) -> Result<String, Failure> {
+    let unusable = |problem: String| Failure::unusable(format!("--token-file: {problem}"));
     let bytes = source::read_file(path, TOKEN_FILE_BYTES_MAX);
-    let bytes = bytes.map_err(|error| Failure::unusable(format!("--token-file: cannot read {path}: {error}")))?;
+    let bytes = bytes.map_err(|error| unusable(format!("cannot read {path}: {error}")))?;
     if bytes.len() > TOKEN_FILE_BYTES_MAX {
-        let sentence =
-            format!("--token-file: {path}: expected one token, found more than {TOKEN_FILE_BYTES_MAX} bytes");
-        return Err(Failure::unusable(sentence));
+        return Err(unusable(format!("{path}: expected one token, found more than {TOKEN_FILE_BYTES_MAX} bytes")));
     }
-    String::from_utf8(bytes).map_err(|_| Failure::unusable(format!("--token-file: {path}: expected UTF-8")))
+    String::from_utf8(bytes).map_err(|_| unusable(format!("{path}: expected UTF-8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_path_is_encoded() {
+        let of = |base: &str, ask: &ApiRequest<'_>| ask.url(&Url::parse(base).unwrap()).to_string();
+        let key = ApiRequest::get(&["keys", "login", "2001:db8::/64"]).query("prefix", &"a&b c");
+        assert_eq!(of("http://h:1", &key), "http://h:1/v1/keys/login/2001:db8::%2F64?prefix=a%26b+c");
+        let rules = ApiRequest::get(&["rules"]);
+        for base in ["https://h/weir", "https://h/weir/"] {
+            assert_eq!(of(base, &rules), "https://h/weir/v1/rules");
+        }
+        let odd = ApiRequest::get(&["keys", "r", "%2e?#"]);
+        assert_eq!(of("http://h", &odd), "http://h/v1/keys/r/%252e%3F%23");
+    }
 }

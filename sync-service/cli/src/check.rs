@@ -1,24 +1,24 @@
 //! `weir-sync check FILE...`: checks rule files without a fleet, and explains them.
 
-pub(crate) mod checked_file;
 mod embedded;
 pub(crate) mod explain;
 mod page;
 mod place;
 pub mod warn;
 
-use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 use weir_budget::bound::FleetParameters;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::time::SECOND_NS;
 
-use crate::document::source::STDIN;
+use crate::document::source::{self, FILE_BYTES_MAX, STDIN};
+use crate::document::{Document, DocumentError, Form, Whole};
 use crate::output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
-pub(crate) use checked_file::CheckedFile;
+use crate::{flag, number};
+use embedded::Embedded;
 use page::ExplainParameters;
-use place::Severity;
+use place::{FilePart, Finding, Severity};
 
 /// The command's name.
 pub const NAME: &str = "check";
@@ -27,22 +27,8 @@ const NEWCOMERS_MAX: u64 = 10_000_000;
 /// A millisecond, in nanoseconds.
 const MS_NS: u64 = SECOND_NS / 1_000;
 
-/// Output as JSON.
-#[derive(Serialize)]
-struct CheckReport<'a> {
-    is_good: bool,
-    errors: usize,
-    warnings: usize,
-    files: Vec<checked_file::FileReport<'a>>,
-}
-
 /// Command line of the command.
 pub fn command() -> Command {
-    let number = |name: &'static str, value: &'static str, default: &'static str, max: u64| {
-        let range = RangedU64ValueParser::<u64>::new().range(1..=max);
-        Arg::new(name).long(name).value_name(value).default_value(default).value_parser(range)
-    };
-    let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     let files = Arg::new("file").value_name("FILE").required(true).action(ArgAction::Append).num_args(1..);
     let pops_max = u64::from(POPS_MAX);
     Command::new(NAME)
@@ -57,14 +43,25 @@ pub fn command() -> Command {
         ))
         .arg(flag("json").help("Say only what is wrong, for programs: one JSON document"))
         .arg(flag("strict").help("End with 1 where there are warnings, too"))
-        .arg(number("pops", "N", "3", pops_max).help("POPs in each region of the fleet"))
-        .arg(number("regions", "M", "1", pops_max).help("Regions of the fleet"))
-        .arg(number("interval-ms", "MS", "250", 60_000).help("How often a POP reports"))
-        .arg(number("rtt-ms", "MS", "100", 60_000).help("From a POP to weir-sync, to Redis, and back"))
-        .arg(number("timeout-ms", "MS", "1000", 60_000).help("After which a POP gives up a report"))
+        .arg(number("pops", "N", pops_max).default_value("3").help("POPs in each region of the fleet"))
+        .arg(number("regions", "M", pops_max).default_value("1").help("Regions of the fleet"))
+        .arg(number("interval-ms", "MS", 60_000).default_value("250").help("How often a POP reports"))
+        .arg(number("rtt-ms", "MS", 60_000).default_value("100").help("From a POP to weir-sync, to Redis, and back"))
+        .arg(number("timeout-ms", "MS", 60_000).default_value("1000").help("After which a POP gives up a report"))
         .arg(
-            number("new-keys", "PER_SECOND", "1000", NEWCOMERS_MAX).help("New keys a second that the table is to take"),
+            number("new-keys", "PER_SECOND", NEWCOMERS_MAX)
+                .default_value("1000")
+                .help("New keys a second that the table is to take"),
         )
+}
+
+/// Output as JSON.
+#[derive(Serialize)]
+struct CheckReport<'a> {
+    is_good: bool,
+    errors: usize,
+    warnings: usize,
+    files: &'a [CheckedFile<'a>],
 }
 
 /// Checks the files. Fails if the command line is wrong.
@@ -72,22 +69,22 @@ pub(crate) fn run(matches: &ArgMatches) -> CommandResult {
     let parameters = parameters(matches).map_err(Failure::unusable)?;
     let files: Vec<&str> = matches.get_many::<String>("file").into_iter().flatten().map(String::as_str).collect();
     if files.iter().filter(|file| **file == STDIN).count() > 1 {
-        let sentence = "expected - once: the standard input can be read only once";
-        return Err(Failure::unusable(sentence));
+        return Err(Failure::unusable("expected - once: the standard input can be read only once"));
     }
     let files: Vec<CheckedFile<'_>> = files.into_iter().flat_map(CheckedFile::all).collect();
-    let count =
-        |severity| files.iter().flat_map(CheckedFile::findings).filter(|finding| finding.severity == severity).count();
+    let count = |severity| {
+        let findings = files.iter().flat_map(|file| &file.findings);
+        findings.filter(|finding| finding.severity == severity).count()
+    };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let forbidden = if matches.get_flag("strict") { warnings } else { 0 };
-    let end = match files.iter().all(CheckedFile::is_read) {
+    let end = match files.iter().all(|file| file.is_read) {
         false => CommandEnd::Unusable,
         true if errors + forbidden > 0 => CommandEnd::Refused,
         true => CommandEnd::Done,
     };
     if matches.get_flag("json") {
-        let files = files.iter().map(CheckedFile::report).collect();
-        let report = CheckReport { is_good: end == CommandEnd::Done, errors, warnings, files };
+        let report = CheckReport { is_good: end == CommandEnd::Done, errors, warnings, files: &files };
         return Ok(CommandOutput { end, ..CommandOutput::done(pretty(&report)) });
     }
     let mut lines: Vec<_> = files.iter().map(CheckedFile::errors).filter(|lines| !lines.is_empty()).collect();
@@ -116,4 +113,81 @@ fn parameters(matches: &ArgMatches) -> Result<ExplainParameters, String> {
         called: if pops == 1 { "a fleet of one POP".into() } else { format!("a fleet of {pops} POPs{of}") },
         newcomers: number("new-keys"),
     })
+}
+
+/// One configuration of a file, and the result of checking it.
+#[derive(Serialize)]
+pub(crate) struct CheckedFile<'a> {
+    file: &'a str,
+    is_good: bool,
+    /// Its errors; the warnings if it is good.
+    findings: Vec<Finding>,
+    #[serde(skip)]
+    is_read: bool,
+    /// The content of a good file.
+    #[serde(skip)]
+    whole: Option<Whole>,
+}
+
+impl<'a> CheckedFile<'a> {
+    /// Checks the file at this path, which may contain several configurations; `-` is the standard input.
+    fn all(file: &'a str) -> Vec<Self> {
+        let bad = |is_read, problem| {
+            vec![Self { file, is_good: false, findings: vec![Finding::of_file(problem)], is_read, whole: None }]
+        };
+        let bytes = match source::read_file(file, FILE_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) => return bad(false, format!("cannot be read: {error}")),
+        };
+        match embedded::of(&bytes) {
+            None => vec![Self::of(file, Whole::read(&bytes, Form::Either), &bytes, FilePart::default())],
+            Some(Err(problem)) => bad(true, problem),
+            Some(Ok(found)) => {
+                let one = |Embedded { document, place, value }: Embedded| {
+                    let whole = Whole::of_plugin(value.as_object().cloned().unwrap_or_default());
+                    Self::of(file, whole.map_err(DocumentError::Fields), &bytes, FilePart { document, place: &place })
+                };
+                found.into_iter().map(one).collect()
+            }
+        }
+    }
+
+    fn of(file: &'a str, read: Result<Whole, DocumentError>, bytes: &[u8], part: FilePart<'_>) -> Self {
+        let (whole, findings) = match read {
+            Ok(whole) => {
+                let mut warnings = warn::warnings(whole.document.rules());
+                warnings.extend(whole.plugin.as_ref().and_then(warn::of_plugin));
+                (Some(whole), Finding::warnings(warnings, bytes, part))
+            }
+            Err(fault) => (None, Finding::errors(fault, bytes, part)),
+        };
+        Self { file, is_good: whole.is_some(), findings, is_read: true, whole }
+    }
+
+    /// The first document in a valid file; otherwise an error with a line per problem.
+    pub(crate) fn document(file: &'a str) -> Result<Document, String> {
+        let first = Self::all(file).into_iter().next().ok_or_else(String::new)?;
+        let errors = first.errors();
+        first.whole.map(|whole| whole.document).ok_or(errors)
+    }
+
+    /// Checks the content of a file; returns a line per problem, or none if it is valid.
+    pub(crate) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
+        let checked = Self::of(file, Whole::read(bytes, Form::Either), bytes, FilePart::default());
+        (!checked.is_good).then(|| checked.errors())
+    }
+
+    /// Explanation and warnings of a valid file; none if it has errors.
+    fn page(&self, parameters: &ExplainParameters) -> Option<String> {
+        let page = parameters.page(self.file, self.whole.as_ref()?);
+        let gap = if self.findings.is_empty() { "" } else { "\n" };
+        let warnings: String = self.findings.iter().map(|warning| warning.line(self.file) + "\n").collect();
+        Some(page + gap + &warnings)
+    }
+
+    /// A line per error.
+    fn errors(&self) -> String {
+        let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error);
+        errors.map(|error| error.line(self.file)).collect::<Vec<_>>().join("\n")
+    }
 }

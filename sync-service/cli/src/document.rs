@@ -12,8 +12,6 @@ use source::{FILE_BYTES_MAX, Misread, position};
 
 pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-// The limit holds for a document as it arrives, and for the JSON that is stored and fetched.
-
 /// Format of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -34,13 +32,9 @@ pub enum DocumentError {
     Fields(Vec<ConfigError>),
 }
 
-impl DocumentError {
-    /// All errors, each with its field.
-    fn into_errors(self) -> Vec<ConfigError> {
-        match self {
-            Self::Text(misread) => nowhere(misread.to_string()),
-            Self::Fields(errors) => errors,
-        }
+impl From<Vec<ConfigError>> for DocumentError {
+    fn from(errors: Vec<ConfigError>) -> Self {
+        Self::Fields(errors)
     }
 }
 
@@ -61,28 +55,22 @@ impl PartialEq for Document {
 impl Document {
     /// Parses a document. Returns every error with its place.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
-        Self::validate(bytes, form).map_err(DocumentError::into_errors)
-    }
-
-    fn validate(bytes: &[u8], form: Form) -> Result<Self, DocumentError> {
         check_size(bytes.len(), "")?;
-        let document = Self::of(value(bytes, form).map_err(DocumentError::Text)?)?;
-        check_size(document.text().len(), " as JSON")?;
-        Ok(document)
+        Self::of_value(value(bytes, form).map_err(|misread| nowhere(misread.to_string()))?)
     }
 
     /// Converts a value to a document. Returns every error with its place.
     pub fn of_value(value: Value) -> Result<Self, Vec<ConfigError>> {
-        let document = Self::of(value).map_err(DocumentError::into_errors)?;
-        check_size(document.text().len(), " as JSON").map_err(DocumentError::into_errors)?;
+        let document = Self::of_any_size(value)?;
+        check_size(document.text().len(), " as JSON")?;
         Ok(document)
     }
 
-    fn of(mut value: Value) -> Result<Self, DocumentError> {
+    fn of_any_size(mut value: Value) -> Result<Self, Vec<ConfigError>> {
         let errors = ErrorCollector::default();
         let rules = document::read(&value, &errors);
         let short_forms = errors.take_short_forms();
-        let rules = errors.into_result(rules).map_err(DocumentError::Fields)?;
+        let rules = errors.into_result(rules)?;
         write_out(&mut value, &short_forms);
         Ok(Self { value, rules, short_forms })
     }
@@ -149,27 +137,30 @@ impl Whole {
     /// as the filter does it.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, DocumentError> {
         if bytes.len() > FILE_BYTES_MAX {
-            return Err(DocumentError::Fields(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes"))));
+            return Err(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes")).into());
         }
         match value(bytes, form).map_err(DocumentError::Text)? {
             Value::Object(fields) if OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) => {
-                Self::of_plugin(fields)
+                Ok(Self::of_plugin(fields)?)
             }
-            _ => Ok(Self { document: Document::validate(bytes, form)?, plugin: None }),
+            value => {
+                check_size(bytes.len(), "")?;
+                Ok(Self { document: Document::of_value(value)?, plugin: None })
+            }
         }
     }
 
     /// Parses a plugin configuration as the filter does.
-    pub(crate) fn of_plugin(mut fields: Map<String, Value>) -> Result<Self, DocumentError> {
+    pub(crate) fn of_plugin(mut fields: Map<String, Value>) -> Result<Self, Vec<ConfigError>> {
         let json = Value::Object(fields.clone()).to_string();
         if json.len() > CONFIG_BYTES_MAX {
             let found = json.len();
             let problem = format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration as JSON, found {found}");
-            return Err(DocumentError::Fields(nowhere(problem)));
+            return Err(nowhere(problem));
         }
-        let plugin = PluginConfig::parse(json.as_bytes()).map_err(DocumentError::Fields)?;
+        let plugin = PluginConfig::parse(json.as_bytes())?;
         fields.retain(|name, _| !OF_A_PLUGIN.contains(&name.as_str()));
-        Ok(Self { document: Document::of(Value::Object(fields))?, plugin: Some(plugin) })
+        Ok(Self { document: Document::of_any_size(Value::Object(fields))?, plugin: Some(plugin) })
     }
 }
 
@@ -200,9 +191,10 @@ fn of_json(error: &serde_json::Error, bytes: &[u8]) -> Misread {
     Misread { at, problem: format!("no JSON: {problem}") }
 }
 
-fn check_size(bytes: usize, of: &str) -> Result<(), DocumentError> {
+/// Checks the size of a document as it arrives, or as the JSON that is stored and fetched.
+fn check_size(bytes: usize, of: &str) -> Result<(), Vec<ConfigError>> {
     let problem = || format!("expected at most {DOCUMENT_BYTES_MAX} bytes{of}, found {bytes}");
-    if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(DocumentError::Fields(nowhere(problem()))) }
+    if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(nowhere(problem())) }
 }
 
 /// An error that belongs to no field.
@@ -211,11 +203,8 @@ fn nowhere(problem: String) -> Vec<ConfigError> {
 }
 
 /// Replaces each short form with its full form. `forms` are in reading order: outer ones first.
-pub(super) fn write_out(document: &mut Value, forms: &[ShortForm]) {
+fn write_out(document: &mut Value, forms: &[ShortForm]) {
     for ShortForm { written, place, full } in forms {
-        if written != place {
-            remove(document, written);
-        }
         let (parent, field) = split(place);
         let Some(parent) = steps(parent).try_fold(&mut *document, |at, step| within(at, step)) else {
             continue;
@@ -224,20 +213,14 @@ pub(super) fn write_out(document: &mut Value, forms: &[ShortForm]) {
             // A form that belongs to the only item of a list written without brackets.
             Some(Value::Array(items)) if !full.is_array() && !items.is_empty() => items[0] = full.clone(),
             Some(value) => *value = full.clone(),
+            // The field has another name in its full form.
             None => {
                 if let Some(fields) = object(parent) {
+                    fields.remove(split(written).1);
                     fields.insert(field.to_owned(), full.clone());
                 }
             }
         }
-    }
-}
-
-fn remove(document: &mut Value, place: &str) {
-    let (parent, field) = split(place);
-    let parent = steps(parent).try_fold(document, |at, step| within(at, step));
-    if let Some(fields) = parent.and_then(object) {
-        fields.remove(field);
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use clap::builder::RangedU64ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::api::{Api, ApiRequest, asking};
-use super::names::Names;
-use super::output::{CommandOutput, CommandResult, shown, span, table};
+use crate::api::{Api, ApiRequest, asking};
+use crate::names::Names;
+use crate::output::{CommandOutput, CommandResult, items, shown, span, table, text};
+use crate::{flag, number};
 
 /// Name of the command.
 pub(super) const NAME: &str = "fleet";
@@ -20,13 +20,11 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Definition of the command line.
 pub(super) fn command() -> Command {
-    let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
-    let wait = Arg::new("wait-s").long("wait-s").value_name("SECONDS").requires("strict");
-    let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
+    let wait = number("wait-s", "SECONDS", WAIT_S_MAX).requires("strict");
     asking(Command::new(NAME))
         .about("Shows the fleet's POPs: their versions of the rule set, their connectivity, and their last reports")
-        .arg(strict.help("End with 1 unless there are POPs, and all run the current version"))
-        .arg(wait.value_parser(seconds).help("With --strict: how long to wait until they do"))
+        .arg(flag("strict").help("End with 1 unless there are POPs, and all run the current version"))
+        .arg(wait.help("With --strict: how long to wait until they do"))
 }
 
 /// Shows the fleet's POPs.
@@ -54,29 +52,23 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     Ok(output.refused_if(is_refused))
 }
 
-fn pops(fleet: &Value) -> &[Value] {
-    fleet["pops"].as_array().map_or(&[], Vec::as_slice)
-}
-
 fn is_current(fleet: &Value) -> bool {
-    let pops = pops(fleet);
+    let pops = items(&fleet["pops"]);
     !pops.is_empty() && pops.iter().all(|pop| pop["is_current"] == true)
 }
 
 /// Number of POPs that run the rule set, number of all POPs, and a line for each other POP with the reason.
 pub(super) fn runs(fleet: &Value, names: Names) -> (usize, usize, Vec<String>) {
-    let (current, others): (Vec<&Value>, Vec<&Value>) = pops(fleet).iter().partition(|pop| pop["is_current"] == true);
-    let why = |pop: &&Value| {
-        let name = pop["name"].as_str().map(shown).unwrap_or_default();
-        format!("{name}: {}{}", state(pop, fleet, names), refusal(pop))
-    };
-    (current.len(), pops(fleet).len(), others.iter().map(why).collect())
+    let pops = items(&fleet["pops"]);
+    let (current, others): (Vec<&Value>, Vec<&Value>) = pops.iter().partition(|pop| pop["is_current"] == true);
+    let why = |pop: &&Value| format!("{}: {}{}", text(&pop["name"]), state(pop, fleet, names), refusal(pop));
+    (current.len(), pops.len(), others.iter().map(why).collect())
 }
 
 /// True if every POP runs the rule set or has refused it.
 pub(super) fn is_settled(fleet: &Value) -> bool {
     let has_refused = |pop: &Value| pop["refused"] == fleet["version"];
-    pops(fleet).iter().all(|pop| pop["is_current"] == true || has_refused(pop))
+    items(&fleet["pops"]).iter().all(|pop| pop["is_current"] == true || has_refused(pop))
 }
 
 /// Reason for which a POP refused a rule set, with a leading colon. Empty if it gave none.
@@ -85,7 +77,7 @@ fn refusal(pop: &Value) -> String {
 }
 
 fn page(fleet: &Value, names: Names) -> String {
-    let pops = pops(fleet);
+    let pops = items(&fleet["pops"]);
     let runs = |pop: &&Value| pop["is_current"] == true && pop["is_canary"] != true;
     let current = pops.iter().filter(runs).count();
     // POPs run a revision: the version with its overrides.
@@ -103,7 +95,6 @@ fn page(fleet: &Value, names: Names) -> String {
         return format!("{of}.\nNo POP has reported: are they up, and do they reach a weir-sync?\n");
     }
     let row = |pop: &Value| {
-        let text = |field: &str| pop[field].as_str().unwrap_or_default().to_owned();
         let version = pop["version"].as_u64().unwrap_or_default();
         let reported = format!("{} ago", span(pop["silent_s"].as_f64().unwrap_or_default()));
         let shown = match version {
@@ -114,18 +105,13 @@ fn page(fleet: &Value, names: Names) -> String {
             version => version.to_string(),
         };
         let clock = pop["clock_s"].as_f64().map(|s| if s.abs() < 0.05 { "0.0 s".into() } else { format!("{s:+.1} s") });
-        let known = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-        vec![
-            text("name"),
-            text("region"),
-            text("replica"),
-            shown,
-            state(pop, fleet, names),
-            known(text("connectivity")),
-            known(clock.unwrap_or_default()),
-            known(text("module")),
-            reported,
-        ]
+        let [name, region, replica] = ["name", "region", "replica"].map(|field| text(&pop[field]));
+        let [connectivity, module] = ["connectivity", "module"].map(|field| match text(&pop[field]) {
+            known if known.is_empty() => "-".to_owned(),
+            known => known,
+        });
+        let clock = clock.unwrap_or_else(|| "-".to_owned());
+        vec![name, region, replica, shown, state(pop, fleet, names), connectivity, clock, module, reported]
     };
     let rows: Vec<_> = pops.iter().map(row).collect();
     let canary = match &fleet["canary"] {
@@ -134,9 +120,7 @@ fn page(fleet: &Value, names: Names) -> String {
     };
     let head = ["POP", "REGION", "REPLICA", "VERSION", "STATE", "SYNC", "CLOCK", "MODULE", "REPORTED"];
     let refusals = pops.iter().filter(|pop| pop["is_current"] != true && pop["refusal"].is_string());
-    let refusals: Vec<_> = refusals
-        .map(|pop| format!("{}{}\n", pop["name"].as_str().map(shown).unwrap_or_default(), refusal(pop)))
-        .collect();
+    let refusals: Vec<_> = refusals.map(|pop| format!("{}{}\n", text(&pop["name"]), refusal(pop))).collect();
     let gap = if refusals.is_empty() { "" } else { "\n" };
     format!("{of}.{canary}\n\n{}{gap}{}", table(&head, &rows), refusals.concat())
 }

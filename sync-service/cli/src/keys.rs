@@ -3,16 +3,15 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
 use hyper::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::api::{Api, ApiRequest, asking, comment};
-use super::output::{CommandOutput, CommandResult, Failure, shown, table};
+use crate::api::{Api, ApiRequest, asking, comment};
 use crate::explain::{self, ReadRequest};
-use crate::moment;
+use crate::output::{CommandOutput, CommandResult, Failure, items, shown, table, text};
+use crate::{given, moment, number, option, required};
 
 /// Names of the commands.
 pub(super) const NAME: &str = "keys";
@@ -34,15 +33,13 @@ pub(super) fn command() -> Command {
 
 /// Definition of the command line of `reset`.
 pub(super) fn reset_command() -> Command {
-    one_key(asking(Command::new(RESET)))
+    one_key(asking(Command::new(RESET)), "Its key: an address or a network, or as `weir-sync keys` lists it")
         .about("Resets a key in the whole fleet: it starts anew, full and not banned")
         .arg(comment())
 }
 
 /// Adds the options that select keys.
-pub(super) fn selecting(command: Command) -> Command {
-    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
-    let most = RangedU64ValueParser::<u64>::new().range(1..=KEYS_MAX);
+fn selecting(command: Command) -> Command {
     command
         .arg(option("rule", "RULE").help("Only keys of this rule"))
         .arg(option("prefix", "TEXT").help("Only keys that begin so, as the list has them"))
@@ -52,21 +49,17 @@ pub(super) fn selecting(command: Command) -> Command {
                 .default_value("limited")
                 .help("What the first of them has most of"),
         )
-        .arg(option("limit", "N").value_parser(most).default_value("20").help("How many"))
+        .arg(number("limit", "N", KEYS_MAX).default_value("20").help("How many"))
 }
 
 /// Adds the arguments that name a key.
-pub(super) fn one_key(command: Command) -> Command {
-    let value = Arg::new("value").value_name("VALUE").required(true);
-    command
-        .arg(Arg::new("key-rule").value_name("RULE").required(true).help("The rule"))
-        .arg(value.help("Its key: an address or a network, or as `weir-sync keys` lists it"))
+pub(super) fn one_key(command: Command, help: &'static str) -> Command {
+    command.arg(required("key-rule", "RULE", "The rule")).arg(required("value", "VALUE", help))
 }
 
 /// Rule and value of the key that is named; none if there is none.
 pub(super) fn named(matches: &ArgMatches) -> Option<(&str, &str)> {
-    let text = |name| matches.get_one::<String>(name).map(String::as_str);
-    Some((text("key-rule")?, text("value")?))
+    Some((given(matches, "key-rule")?, given(matches, "value")?))
 }
 
 /// Shows the top keys, or one key.
@@ -83,11 +76,11 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
 }
 
 /// Requests the keys that the command line selects.
-pub(super) async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, Failure> {
+async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, Failure> {
     let mut ask = ApiRequest::get(&["keys"]);
     for name in ["rule", "prefix", "sort"] {
-        if let Some(text) = matches.get_one::<String>(name) {
-            ask = ask.query(name, text);
+        if let Some(text) = given(matches, name) {
+            ask = ask.query(name, &text);
         }
     }
     let limit = matches.get_one::<u64>("limit").copied().unwrap_or(KEYS_MAX);
@@ -106,29 +99,19 @@ pub(super) async fn reset(matches: &ArgMatches) -> CommandResult {
 }
 
 /// Table of keys.
-pub(super) fn list(answer: &Value) -> String {
-    let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
+fn list(answer: &Value) -> String {
+    let keys = items(&answer["keys"]);
     let notes = notes(answer, keys.len());
     if keys.is_empty() {
         return format!("No key is busy: all are far from their quotas, or get no requests.\n{notes}");
     }
     let row = |key: &Value| {
-        let cell = |field: &str| cell(&key[field]);
         // `pops` lists only those with the highest demand.
-        let regions = key["regions"].as_array().into_iter().flatten();
-        let pops: u64 = regions.filter_map(|region| region["pops"].as_u64()).sum();
-        vec![
-            cell("rule"),
-            cell("key"),
-            cell("asked_per_s"),
-            cell("admitted_per_s"),
-            cell("limited_per_s"),
-            cell("level"),
-            cell("debt"),
-            pops.to_string(),
-            cell("since"),
-            cell("banned_until"),
-        ]
+        let pops: u64 = items(&key["regions"]).iter().filter_map(|region| region["pops"].as_u64()).sum();
+        let of = |field: &str| cell(&key[field]);
+        let per_s = ["asked_per_s", "admitted_per_s", "limited_per_s"].map(of);
+        let rest = [of("level"), of("debt"), pops.to_string(), of("since"), of("banned_until")];
+        [of("rule"), of("key")].into_iter().chain(per_s).chain(rest).collect()
     };
     let head = ["RULE", "KEY", "ASKED/S", "ADMITTED/S", "LIMITED/S", "LEVEL", "DEBT", "POPS", "SINCE", "BANNED UNTIL"];
     table(&head, &keys.iter().map(row).collect::<Vec<_>>()) + &notes
@@ -143,7 +126,7 @@ fn notes(answer: &Value, listed: usize) -> String {
 }
 
 /// Renders an object: a line per field, a table per list.
-pub(super) fn one(answer: &Value) -> String {
+fn one(answer: &Value) -> String {
     let fields = answer.as_object().into_iter().flatten();
     let (lists, plain): (Vec<_>, Vec<_>) = fields.partition(|(_, value)| value.is_array());
     let line = |(name, value): &(&String, &Value)| match value.as_object() {
@@ -165,17 +148,15 @@ pub(super) fn one(answer: &Value) -> String {
 }
 
 /// Table of objects with the same fields; anything else becomes a line per item.
-pub(super) fn of_list(items: &[Value]) -> String {
+fn of_list(items: &[Value]) -> String {
     let Some(first) = items.first().and_then(Value::as_object) else {
         return items.iter().map(|item| shown(&cell(item)) + "\n").collect();
     };
-    let names: Vec<&str> = first.keys().map(String::as_str).collect();
-    let titles: Vec<String> =
-        names.iter().map(|name| shown(&name.replace("_per_s", "/s").replace('_', " ").to_uppercase())).collect();
+    let title = |name: &String| shown(&name.replace("_per_s", "/s").replace('_', " ").to_uppercase());
+    let titles: Vec<String> = first.keys().map(title).collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-    let rows: Vec<Vec<String>> =
-        items.iter().map(|item| names.iter().map(|name| cell(&item[*name])).collect()).collect();
-    table(&titles, &rows)
+    let row = |item: &Value| first.keys().map(|name| cell(&item[name])).collect();
+    table(&titles, &items.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Text of a value in a table.
@@ -205,10 +186,6 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 /// Definition of the command line.
 pub(super) fn top_command() -> Command {
-    let number = |name: &'static str, value: &'static str, max: u64| {
-        let range = RangedU64ValueParser::<u64>::new().range(1..=max);
-        Arg::new(name).long(name).value_name(value).value_parser(range)
-    };
     selecting(asking(Command::new(TOP)))
         .about("Shows the fleet's busiest keys, until it is interrupted")
         .arg(number("interval-s", "SECONDS", 3_600).default_value("2").help("How often"))
@@ -273,19 +250,18 @@ pub(super) async fn explain_live(matches: &ArgMatches, read: ReadRequest) -> Com
 
 /// Text for people.
 fn explained(answer: &Value) -> String {
-    let summary = format!("{}\n", answer["summary"]["text"].as_str().map(shown).unwrap_or_default());
+    let summary = text(&answer["summary"]["text"]) + "\n";
     if answer["list"].is_string() {
-        let overrides = match answer["overrides"].as_array().map_or(&[][..], Vec::as_slice) {
+        let overrides = match items(&answer["overrides"]) {
             [] => String::new(),
             overrides => format!("\noverrides:\n{}", of_list(overrides)),
         };
         return format!("{summary}\n{overrides}");
     }
-    let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
-    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
     let mut sections = vec![summary];
-    sections.extend(list("keys").iter().map(one));
-    let others: Vec<_> = list("others").iter().map(|row| vec![text(row, "rule"), text(row, "why")]).collect();
+    sections.extend(items(&answer["keys"]).iter().map(one));
+    let others: Vec<_> =
+        items(&answer["others"]).iter().map(|row| vec![cell(&row["rule"]), cell(&row["why"])]).collect();
     if !others.is_empty() {
         sections.push(table(&["OTHER RULE", "WHY IT DOES NOT COUNT IT"], &others));
     }

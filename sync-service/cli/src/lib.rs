@@ -43,7 +43,8 @@ mod rules;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use clap_complete::{Shell, generate};
 use tokio::runtime;
 
@@ -65,6 +66,31 @@ pub fn commands() -> impl Iterator<Item = Command> {
         keys::explain_command(),
     ];
     others.into_iter().chain(overrides::commands()).chain([completions_command()])
+}
+
+/// Option with a value.
+fn option(name: &'static str, value: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value)
+}
+
+/// Option with a whole number from 1 to `max`.
+fn number(name: &'static str, value: &'static str, max: u64) -> Arg {
+    option(name, value).value_parser(RangedU64ValueParser::<u64>::new().range(1..=max))
+}
+
+/// Option without a value.
+fn flag(name: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue)
+}
+
+/// Required argument.
+fn required(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).value_name(value).required(true).help(help)
+}
+
+/// Text of an argument, if it is given or has a default.
+fn given<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
+    matches.get_one::<String>(name).map(String::as_str)
 }
 
 /// Runs the command of this name. `whole` is weir-sync's command line; `read` reads a request to explain.
@@ -107,7 +133,7 @@ fn print(result: CommandResult, is_json: bool) -> ExitCode {
         Ok(CommandOutput { end, page, notes, .. }) => (end, page, notes),
         Err(Failure { end, sentence }) => (end, String::new(), sentence),
     };
-    // The readers may have closed the pipes.
+    // The reader may have closed the pipe.
     if !notes.is_empty() {
         let _ = writeln!(std::io::stderr(), "{}", notes.trim_end());
     }
@@ -126,11 +152,11 @@ const COMPLETIONS: &str = "completions";
 
 /// Definition of the command line.
 fn completions_command() -> Command {
-    let shell = Arg::new("shell").value_name("SHELL").required(true).value_parser(value_parser!(Shell));
+    let shell = required("shell", "SHELL", "The shell").value_parser(value_parser!(Shell));
     Command::new(COMPLETIONS)
         .about("Prints what a shell reads to complete weir-sync's command lines")
         .after_help("As in: weir-sync completions bash > /etc/bash_completion.d/weir-sync")
-        .arg(shell.help("The shell"))
+        .arg(shell)
 }
 
 /// Generates the completions of `whole`.

@@ -30,19 +30,16 @@ impl Named {
             None => (text, Self::Number),
         };
         let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten();
-        let expected = || "expected a version, as in r12, or its whole number".to_owned();
-        number.filter(|number| *number > 0).map(named).ok_or_else(expected)
+        let number = number.filter(|number| *number > 0);
+        number.map(named).ok_or_else(|| "expected a version, as in r12, or its whole number".to_owned())
     }
 
     pub(super) async fn number(self, api: &Api) -> Result<u64, Failure> {
         match self {
             Self::Number(number) => Ok(number),
             Self::Short(short) => {
-                let names = Names::ask(api).await?;
-                let number = names.number(short);
-                number.ok_or_else(|| {
-                    Failure::refused(format!("there is no version r{short}: `rules versions` lists them"))
-                })
+                let missing = || Failure::refused(format!("there is no version r{short}: `rules versions` lists them"));
+                Names::ask(api).await?.number(short).ok_or_else(missing)
             }
         }
     }

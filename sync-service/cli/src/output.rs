@@ -109,6 +109,16 @@ pub(super) fn note(answer: &Value) -> String {
     answer["note"].as_str().map(|note| format!("warning: {}", shown(note))).unwrap_or_default()
 }
 
+/// A text in an answer, safe for a terminal; empty if it is none.
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().map(shown).unwrap_or_default()
+}
+
+/// The items of a list in an answer; none if it is no list.
+pub(super) fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
 /// Joins notes, one per line.
 pub(super) fn lines(notes: impl IntoIterator<Item = String>) -> String {
     let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();

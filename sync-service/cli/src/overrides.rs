@@ -1,12 +1,13 @@
 //! `weir-sync ban`, `allow` and `override` with their counterparts, and `overrides`, which lists the overrides.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command, value_parser};
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use super::api::{Api, ApiRequest, asking, comment};
-use super::keys::named;
-use super::output::{self, CommandOutput, CommandResult, shown, table};
+use crate::api::{Api, ApiRequest, asking, comment};
+use crate::keys::{named, one_key};
+use crate::output::{self, CommandOutput, CommandResult, items, shown, table, text};
+use crate::{flag, given, option, required};
 
 const BAN: &str = "ban";
 const UNBAN: &str = "unban";
@@ -17,23 +18,14 @@ const LIST: &str = "overrides";
 
 /// Definitions of the command lines.
 pub(super) fn commands() -> [Command; 6] {
-    let whom = |help: &'static str| Arg::new("whom").value_name("WHOM").required(true).help(help);
+    let whom = |help: &'static str| required("whom", "WHOM", help);
     let gone = || whom("Its id or its address, as `weir-sync overrides` lists them");
-    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
-    let value = Arg::new("value").value_name("VALUE").required(true);
-    let overriding = until(asking(Command::new(OVERRIDE)))
+    let key = "Its key: an address, `all`, or `text:` and the value of the one other part";
+    let overriding = one_key(until(asking(Command::new(OVERRIDE))), key)
         .about("Gives a key another rate, until a time")
-        .arg(Arg::new("key-rule").value_name("RULE").required(true).help("The rule"))
-        .arg(value.help("Its key: an address, `all`, or `text:` and the value of the one other part"))
         .arg(option("rate", "RATE").required_unless_present("lift").help("As in a rule: 100/s"))
-        .arg(option("burst", "N").value_parser(clap::value_parser!(u64)).help("As in a rule"))
-        .arg(
-            Arg::new("lift")
-                .long("lift")
-                .action(clap::ArgAction::SetTrue)
-                .conflicts_with_all(["rate", "burst", "until"])
-                .help("Lifts it"),
-        );
+        .arg(option("burst", "N").value_parser(value_parser!(u64)).help("As in a rule"))
+        .arg(flag("lift").conflicts_with_all(["rate", "burst", "until"]).help("Lifts it"));
     [
         until(asking(Command::new(BAN)))
             .about("Refuses an address, a network, or a key of a rule, until a time")
@@ -50,7 +42,6 @@ pub(super) fn commands() -> [Command; 6] {
 
 /// Adds the options for end and reason of an override.
 fn until(command: Command) -> Command {
-    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     command
         .arg(option("for", "TIME").default_value("1h").help("For how long, as in 30s, 15m, 1h or 7d"))
         .arg(option("until", "TIME").conflicts_with("for").help("Until when, instead, as in 2026-11-23T12:00:00Z"))
@@ -75,13 +66,12 @@ fn whom(matches: &ArgMatches) -> Vec<&str> {
 
 /// Fields of an override with its end and its reason.
 fn lasting(matches: &ArgMatches) -> Map<String, Value> {
-    let text = |name| matches.get_one::<String>(name).cloned();
-    let end = match text("until") {
+    let end = match given(matches, "until") {
         Some(until) => ("until", until),
-        None => ("for", text("for").unwrap_or_default()),
+        None => ("for", given(matches, "for").unwrap_or_default()),
     };
-    let reason = text("reason").map(|reason| ("reason", reason));
-    [end].into_iter().chain(reason).map(|(name, text)| (name.to_owned(), Value::String(text))).collect()
+    let reason = given(matches, "reason").map(|reason| ("reason", reason));
+    [end].into_iter().chain(reason).map(|(name, text)| (name.to_owned(), json!(text))).collect()
 }
 
 async fn give(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> CommandResult {
@@ -104,20 +94,15 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> CommandResult {
         return Ok(changed(answer, page));
     }
     let mut body = lasting(matches);
-    if let Some(rate) = matches.get_one::<String>("rate") {
-        body.insert("rate".into(), json!(rate));
-    }
-    if let Some(burst) = matches.get_one::<u64>("burst") {
-        body.insert("burst".into(), json!(burst));
-    }
+    body.extend(given(matches, "rate").map(|rate| ("rate".into(), json!(rate))));
+    body.extend(matches.get_one::<u64>("burst").map(|burst| ("burst".into(), json!(burst))));
     let order = api.ask(ApiRequest::new(Method::PUT, &path).json(&body.into())).await?.body;
     Ok(put(order, "given another rate"))
 }
 
 /// Output for an override that was put.
 fn put(order: Value, what: &str) -> CommandOutput {
-    let until = order["until"].as_str().map(shown).unwrap_or_default();
-    let page = format!("{} is {what} until {until}.\n", about(&order));
+    let page = format!("{} is {what} until {}.\n", about(&order), text(&order["until"]));
     let without = order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
     let notes = output::lines([without.unwrap_or_default(), output::note(&order)]);
     changed(order, page).with_note(notes)
@@ -131,10 +116,9 @@ fn changed(answer: Value, page: String) -> CommandOutput {
 
 /// Subject of an override.
 fn about(order: &Value) -> String {
-    let text = |field: &str| order[field].as_str().map(shown).unwrap_or_default();
     match order["address"].as_str() {
         Some(address) => shown(address),
-        None => format!("{} of {}", text("key"), text("rule")),
+        None => format!("{} of {}", text(&order["key"]), text(&order["rule"])),
     }
 }
 
@@ -149,7 +133,7 @@ async fn take_back(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> C
 
 async fn list(api: &Api) -> CommandResult {
     let answer = api.ask(ApiRequest::get(&["overrides"])).await?.body;
-    let overrides = answer["overrides"].as_array().map_or(&[][..], Vec::as_slice);
+    let overrides = items(&answer["overrides"]);
     let lost = answer["lost"].as_u64().map_or_else(String::new, |revision| {
         format!(
             "warning: POPs run revision {revision}, of a rule set that the store has lost: its overrides are not \

@@ -3,16 +3,15 @@
 mod canary;
 mod put;
 
-use clap::builder::RangedU64ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::api::{Api, ApiRequest, ApiResponse, asking, comment};
-use super::names::{Named, Names, given_version};
-use super::output::{self, CommandOutput, CommandResult, Failure, pretty, table};
-use crate::moment;
-use put::{differences, kept, lines};
+use crate::api::{Api, ApiRequest, ApiResponse, asking, comment};
+use crate::names::{Named, Names, given_version};
+use crate::output::{self, CommandOutput, CommandResult, Failure, items, pretty, table, text};
+use crate::{flag, given, moment, number, required};
+use put::lines;
 
 /// Name of the command.
 pub(super) const NAME: &str = "rules";
@@ -20,11 +19,7 @@ pub(super) const NAME: &str = "rules";
 /// Definition of the command line.
 pub(super) fn command() -> Command {
     let version = |name: &'static str| Arg::new(name).value_name("VERSION").value_parser(Named::read);
-    let id = RangedU64ValueParser::<u64>::new().range(1..);
-    let id = Arg::new("canary").long("canary").value_name("ID").value_parser(id);
-    let file = || Arg::new("file").value_name("FILE");
-    let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
-    let on = Arg::new("enforce").value_name("on|off").required(true);
+    let file = Arg::new("file").value_name("FILE").help("The rules, as YAML or JSON; - is the standard input");
     asking(Command::new(NAME))
         .about("Shows and changes the fleet's rule set")
         .subcommand_required(true)
@@ -35,35 +30,32 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("put")
-                .about(
-                    "Puts a file as the rule set, and shows what that changes; one with the same content is not \
-                    put again",
-                )
-                .arg(file().required(true).help("The rules, as YAML or JSON; - is the standard input"))
+                .about("Puts a file as the rule set, and shows what that changes; one with the same content is not put again")
+                .arg(file.clone().required(true))
                 .arg(comment())
                 .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
-                .arg(strict.help("Put nothing if there are warnings"))
+                .arg(flag("strict").help("Put nothing if there are warnings"))
                 .arg(put::wait())
                 .args(canary::audience()),
         )
-        .subcommand(Command::new("canary").about(
-            "Shows the rule set that a part of the POPs runs: which of them, and \
-            what it changes",
-        ))
+        .subcommand(
+            Command::new("canary")
+                .about("Shows the rule set that a part of the POPs runs: which of them, and what it changes"),
+        )
         .subcommand(
             Command::new("promote")
                 .about("Makes the canary the rule set of all POPs, as a new version")
-                .arg(id.help("Only if this is the canary, by the number that `rules canary` shows"))
+                .arg(
+                    number("canary", "ID", u64::MAX)
+                        .help("Only if this is the canary, by the number that `rules canary` shows"),
+                )
                 .arg(comment()),
         )
         .subcommand(Command::new("withdraw").about("Ends the canary: its POPs run what the others do").arg(comment()))
         .subcommand(
             Command::new("diff")
                 .about("Says what a file would change if it were put; ends with 1 if it would change anything")
-                .arg(file().required_unless_present("version").help(
-                    "The rules, as YAML or JSON; - is the standard \
-                    input",
-                ))
+                .arg(file.required_unless_present("version"))
                 .arg(
                     version("version")
                         .long("version")
@@ -71,10 +63,9 @@ pub(super) fn command() -> Command {
                         .help("What a rollback to this version would change, instead"),
                 ),
         )
-        .subcommand(Command::new("versions").about(
-            "Lists the versions that are kept: when they were made, by whom \
-            and why",
-        ))
+        .subcommand(
+            Command::new("versions").about("Lists the versions that are kept: when they were made, by whom and why"),
+        )
         .subcommand(
             Command::new("rollback")
                 .about("Puts a version that is kept as a new one")
@@ -84,7 +75,7 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("enforce")
                 .about("The kill switch: switches all rules off in the whole fleet, or on again")
-                .arg(on.value_parser(["on", "off"]).help("Whether rules are enforced"))
+                .arg(required("enforce", "on|off", "Whether rules are enforced").value_parser(["on", "off"]))
                 .arg(comment()),
         )
 }
@@ -97,7 +88,7 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     match name {
         "get" => get(&api, matches).await,
-        "put" if canary::is_for_some(matches) => canary::begin(&api, matches).await,
+        "put" if matches.contains_id("pops") || matches.contains_id("region") => canary::begin(&api, matches).await,
         "put" => put::put(&api, matches).await,
         "canary" => canary::show(&api, matches).await,
         "promote" => canary::promote(&api, matches).await,
@@ -112,7 +103,7 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
 
 async fn get(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ApiResponse { version, body } = match given_version(api, matches, "version").await? {
-        Some(version) => kept(api, version).await?,
+        Some(version) => api.ask(ApiRequest::get(&["rules"]).query("version", &version)).await?,
         None => api.ask(ApiRequest::get(&["rules"])).await?,
     };
     let version = version.unwrap_or_default();
@@ -123,26 +114,25 @@ async fn get(api: &Api, matches: &ArgMatches) -> CommandResult {
 
 async fn versions(api: &Api) -> CommandResult {
     let answer = api.ask(ApiRequest::get(&["rules", "versions"])).await?.body;
-    let kept = answer["versions"].as_array().map_or(&[][..], Vec::as_slice);
+    let kept = items(&answer["versions"]);
     if kept.is_empty() {
         let page = "There is no rule set of the fleet's: `rules put FILE` makes the first version.\n";
         return Ok(CommandOutput::new(answer, page));
     }
     let names = Names::of_kept(&answer);
     let row = |kept: &Value| {
-        let text = |field: &str| kept[field].as_str().unwrap_or_default().to_owned();
         let number = |field: &str| kept[field].as_u64().unwrap_or_default();
-        vec![
-            names.of(number("version")),
-            moment::text(number("at_s").saturating_mul(1_000)),
-            text("author"),
-            text("note"),
-            text("comment"),
-        ]
+        let made = moment::text(number("at_s").saturating_mul(1_000));
+        vec![names.of(number("version")), made, text(&kept["author"]), text(&kept["note"]), text(&kept["comment"])]
     };
     let rows: Vec<_> = kept.iter().map(row).collect();
     let page = table(&["VERSION", "MADE", "BY", "FROM", "COMMENT"], &rows);
     Ok(CommandOutput::new(answer, page))
+}
+
+/// Differences between a kept version and the current one.
+async fn differences(api: &Api, to: u64) -> Result<Value, Failure> {
+    Ok(api.ask(ApiRequest::get(&["rules", "diff"]).query("to", &to)).await?.body)
 }
 
 async fn diff_version(api: &Api, matches: &ArgMatches) -> CommandResult {
@@ -171,7 +161,7 @@ async fn roll_back(api: &Api, matches: &ArgMatches) -> CommandResult {
 }
 
 async fn enforce(api: &Api, matches: &ArgMatches) -> CommandResult {
-    let enforce = matches.get_one::<String>("enforce").is_some_and(|word| word == "on");
+    let enforce = given(matches, "enforce") == Some("on");
     let ask = ApiRequest::new(Method::PUT, &["enforcement"]).json(&json!({"enforce": enforce}));
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     let (made, is_offline) = (&answer["version"], answer["offline"] == true);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 use weir_rules::reading::ConfigError;
@@ -12,7 +12,7 @@ use crate::document::source::budget;
 use crate::document::{DocumentError, steps};
 
 /// A rule file with the position of each value. JSON is parsed as YAML, of which it is a subset.
-pub(super) struct Places<'a> {
+struct Places<'a> {
     root: Option<Spanned<Node>>,
     /// Prefix of each place: the place of the rules in the file.
     prefix: &'a str,
@@ -26,7 +26,7 @@ pub(super) struct FilePart<'a> {
     pub(super) place: &'a str,
 }
 
-/// A value, with the structure that places refer to.
+/// A value, as far as places refer to it.
 enum Node {
     Map(Vec<(String, Spanned<Node>)>),
     List(Vec<Spanned<Node>>),
@@ -35,14 +35,8 @@ enum Node {
 }
 
 impl<'a> Places<'a> {
-    /// The places of a file; without positions if it cannot be read.
-    #[cfg(test)]
-    fn of(bytes: &[u8]) -> Self {
-        Self::within(bytes, FilePart::default())
-    }
-
     /// Positions of a part of a file; empty if it cannot be parsed.
-    pub(super) fn within(bytes: &[u8], part: FilePart<'a>) -> Self {
+    fn within(bytes: &[u8], part: FilePart<'a>) -> Self {
         let options = serde_saphyr::options! { budget: budget() };
         let text = str::from_utf8(bytes).ok();
         let read = text.and_then(|text| serde_saphyr::from_multiple_with_options(text, options).ok());
@@ -52,7 +46,7 @@ impl<'a> Places<'a> {
 
     /// Line and column of `place`, such as `rules[0].rate`, or of its innermost part that exists; none for the
     /// whole file.
-    pub(super) fn position(&self, place: &str) -> Option<(u64, u64)> {
+    fn position(&self, place: &str) -> Option<(u64, u64)> {
         let mut at = self.root.as_ref().filter(|_| !place.is_empty() || !self.prefix.is_empty())?;
         for step in steps(self.prefix).chain(steps(place)) {
             let Some(next) = at.value.within(step) else { break };
@@ -63,7 +57,7 @@ impl<'a> Places<'a> {
     }
 
     /// Name of the rule that contains `place`.
-    pub(super) fn rule(&self, place: &str) -> Option<&str> {
+    fn rule(&self, place: &str) -> Option<&str> {
         let number = place.strip_prefix("rules[")?.split(']').next()?;
         let root = steps(self.prefix).try_fold(self.root.as_ref()?, |at, step| at.value.within(step))?;
         let rule = root.value.within("rules")?.value.within(number)?;
@@ -143,14 +137,6 @@ impl<'de> Visitor<'de> for Reader {
     fn visit_unit<E>(self) -> Result<Node, E> {
         Ok(Node::Other)
     }
-
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Other)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Node::Other)
-    }
 }
 
 /// Severity of a finding.
@@ -194,16 +180,14 @@ impl Finding {
             }
             DocumentError::Fields(errors) => {
                 let places = Places::within(bytes, part);
-                errors.into_iter().map(|error| Self::error(error, &places)).collect()
+                let finding = |ConfigError { place, problem }| {
+                    let (line, column) = places.position(&place).unzip();
+                    let rule = places.rule(&place).map(str::to_owned);
+                    Self { line, column, place, rule, ..Self::of_file(problem) }
+                };
+                errors.into_iter().map(finding).collect()
             }
         }
-    }
-
-    fn error(error: ConfigError, places: &Places<'_>) -> Self {
-        let ConfigError { place, problem } = error;
-        let (line, column) = places.position(&place).unzip();
-        let rule = places.rule(&place).map(str::to_owned);
-        Self { line, column, place, rule, ..Self::of_file(problem) }
     }
 
     /// Warnings about a part of a file with this content.
@@ -219,7 +203,7 @@ impl Finding {
         warnings.into_iter().map(finding).collect()
     }
 
-    /// Formats the finding as a line about `file`, in the form that editors parse.
+    /// A line about `file`, in the form that editors parse.
     pub(super) fn line(&self, file: &str) -> String {
         let Self { severity, line, column, place, rule, problem } = self;
         let at = [line, column].into_iter().flatten().map(|number| format!(":{number}"));
@@ -243,7 +227,7 @@ mod tests {
             ("{\"\\ud83d\\ude00\\/\": \"\\u0000\", \"rules\":[{\"rate\":\r\n\"\u{e9}\",\"name\":\"a\"}]}", (2, 1)),
             ("\u{feff}{\"rules\": [{\"n\u{e9}\": 1, \"rate\": 5, \"name\": \"a\"}]}", (1, 30)),
         ] {
-            let places = Places::of(json.as_bytes());
+            let places = Places::within(json.as_bytes(), FilePart::default());
             assert_eq!(
                 (places.position("rules[0].rate"), places.rule("rules[0]")),
                 (Some(position), Some("a")),

@@ -5,17 +5,17 @@ use clap::{Arg, ArgMatches};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use super::put::{File, current, lines, require_none, warnings};
+use super::put::{File, lines, require_none, tried, warnings};
 use crate::api::{Api, ApiRequest, ApiResponse, ApiResult};
-use crate::names::{Names, given_version};
-use crate::output::{CommandOutput, CommandResult, Failure, shown};
+use crate::names::Names;
+use crate::option;
+use crate::output::{CommandOutput, CommandResult, Failure, items, text};
 
 /// Path of the canary below `/v1`.
 const PATH: [&str; 2] = ["rules", "canary"];
 
 /// Options that select the canary's POPs.
 pub(super) fn audience() -> [Arg; 2] {
-    let option = |name: &'static str, value| Arg::new(name).long(name).value_name(value);
     [
         option("pops", "A,B")
             .conflicts_with("region")
@@ -25,29 +25,9 @@ pub(super) fn audience() -> [Arg; 2] {
     ]
 }
 
-/// True if a rule set is put for some of the POPs only.
-pub(super) fn is_for_some(matches: &ArgMatches) -> bool {
-    matches.contains_id("pops") || matches.contains_id("region")
-}
-
 pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
-    let file = File::read(matches)?;
-    let version = current(api).await?;
-    let version = given_version(api, matches, "if-version").await?.unwrap_or(version);
-    if version == 0 {
-        let sentence = "there is no rule set yet, and so none to try another beside: put one for all POPs first";
-        return Err(Failure::refused(sentence));
-    }
-    let ask = || {
-        let ask = ApiRequest::new(Method::PUT, &["rules"]).replacing(version);
-        let ask = ask.body(file.media_type, file.bytes.clone());
-        let of = |name| matches.get_one::<String>(name);
-        match (of("pops"), of("region")) {
-            (Some(pops), _) => ask.query("pops", pops),
-            (None, region) => ask.query("region", &region.cloned().unwrap_or_default()),
-        }
-    };
-    let tried = file.accepted(api, api.try_ask(ask().query("dry_run", &true)).await?)?;
+    let file = File::read(matches, &["pops", "region"])?;
+    let (version, tried) = tried(api, matches, &file).await?;
     let warnings = warnings(&tried);
     require_none(matches, &warnings)?;
     if tried["is_same"] == true {
@@ -55,7 +35,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
         let sentence = format!("version {version} is the same already: no canary begins");
         return Err(Failure::refused(sentence));
     }
-    let mut answer = file.accepted(api, api.try_ask(ask().comment(matches.get_one("comment"))?).await?)?;
+    let mut answer = file.put(api, file.ask(version).comment(matches.get_one("comment"))?).await?;
     answer["changes"] = tried["changes"].clone();
     let page = format!(
         "Canary {} is for {}, beside version {}: `rules canary` shows how far it has come.\n",
@@ -102,35 +82,34 @@ pub(super) async fn withdraw(api: &Api, matches: &ArgMatches) -> CommandResult {
 }
 
 fn page(canary: &Value, names: Names) -> String {
-    let text = |field: &str| canary[field].as_str().map(shown).unwrap_or_default();
-    let pops = |field: &str| {
-        let names = canary[field].as_array().into_iter().flatten();
-        names.filter_map(Value::as_str).map(shown).collect::<Vec<_>>()
-    };
-    let (running, waiting, refused) = (pops("running"), pops("waiting"), pops("refused"));
+    let [running, waiting, refused] = ["running", "waiting", "refused"].map(|field| items(&canary[field]));
     let all = running.len() + waiting.len() + refused.len();
-    let why = if text("comment").is_empty() { String::new() } else { format!(": {}", text("comment")) };
+    let comment = text(&canary["comment"]);
+    let why = if comment.is_empty() { String::new() } else { format!(": {comment}") };
     let page = format!(
         "Canary {} is for {}, beside version {}, since {} by {}{why}.\nIt runs at {} of {all} POPs.\n",
         canary["id"],
         whom(canary),
         names.of(canary["version"].as_u64().unwrap_or_default()),
-        text("at"),
-        text("author"),
+        text(&canary["at"]),
+        text(&canary["author"]),
         running.len()
     );
-    let others = [("Refused by", refused), ("Not yet at", waiting)].map(|(head, pops)| match pops.as_slice() {
+    let others = [("Refused by", refused), ("Not yet at", waiting)].map(|(head, pops)| match pops {
         [] => String::new(),
-        _ => format!("{head} {}.\n", pops.join(", ")),
+        _ => format!("{head} {}.\n", joined(pops)),
     });
     page + &others.concat()
 }
 
 /// POPs of a canary.
 fn whom(canary: &Value) -> String {
-    if let Some(region) = canary["region"].as_str() {
-        return format!("the region {}", shown(region));
+    match text(&canary["region"]) {
+        region if region.is_empty() => joined(items(&canary["pops"])),
+        region => format!("the region {region}"),
     }
-    let names = canary["pops"].as_array().into_iter().flatten();
-    names.filter_map(Value::as_str).map(shown).collect::<Vec<_>>().join(", ")
+}
+
+fn joined(pops: &[Value]) -> String {
+    pops.iter().map(text).collect::<Vec<_>>().join(", ")
 }

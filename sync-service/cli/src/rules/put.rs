@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -12,9 +11,9 @@ use tokio::time::sleep;
 use crate::api::{Api, ApiRequest, ApiResponse, ApiResult};
 use crate::check::CheckedFile;
 use crate::document::source;
-use crate::fleet;
 use crate::names::{Names, given_version};
-use crate::output::{self, CommandOutput, CommandResult, Failure, shown};
+use crate::output::{self, CommandOutput, CommandResult, Failure, items, shown, text};
+use crate::{fleet, given, number};
 
 /// Media types of a rule set.
 const JSON: &str = "application/json";
@@ -31,31 +30,85 @@ const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Option that waits until POPs run the file.
 pub(super) fn wait() -> Arg {
-    let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
-    Arg::new(WAIT)
-        .long(WAIT)
-        .value_name("SECONDS")
+    number(WAIT, "SECONDS", WAIT_S_MAX)
         .num_args(0..=1)
         .require_equals(true)
         .default_missing_value(WAIT_S_DEFAULT)
-        .value_parser(seconds)
         .conflicts_with_all(["pops", "region"])
         .help("Wait until all POPs run it, for at most SECONDS (30 by default), and end with 1 if one does not")
 }
 
-/// Contents of a rules file.
+/// Contents of a rules file, and the POPs that it is for.
 pub(super) struct File<'a> {
     path: &'a str,
-    pub(super) media_type: &'static str,
-    pub(super) bytes: Bytes,
+    media_type: &'static str,
+    bytes: Bytes,
+    /// Query parameter that selects the POPs; none if it is for all.
+    audience: Option<(&'static str, &'a str)>,
 }
 
-/// Result of a dry run.
-struct Tried {
-    /// Version that would be replaced; 0 if there is none.
-    current: u64,
-    /// The whole answer.
-    answer: Value,
+impl<'a> File<'a> {
+    /// Reads the file that the command line names. One of the options `audience` may select its POPs.
+    pub(super) fn read(matches: &'a ArgMatches, audience: &[&'static str]) -> Result<Self, Failure> {
+        let path = given(matches, "file").unwrap_or_default();
+        let bytes = source::read_file(path, source::FILE_BYTES_MAX);
+        let bytes = bytes.map_err(|error| Failure::unusable(format!("{path}: cannot be read: {error}")))?;
+        let is_json = path.to_ascii_lowercase().ends_with(".json");
+        let audience = audience.iter().find_map(|name| Some((*name, given(matches, name)?)));
+        Ok(Self { path, media_type: if is_json { JSON } else { YAML }, bytes: bytes.into(), audience })
+    }
+
+    /// Request that puts the file in place of `version`.
+    pub(super) fn ask(&self, version: u64) -> ApiRequest<'static> {
+        let ask = ApiRequest::new(Method::PUT, &["rules"]).replacing(version);
+        let ask = ask.body(self.media_type, self.bytes.clone());
+        self.audience.iter().fold(ask, |ask, (name, value)| ask.query(name, value))
+    }
+
+    /// Sends the request, and returns the body of the answer. If weir-sync found errors in the file that this
+    /// program finds, too, they are reported with lines and columns.
+    pub(super) async fn put(&self, api: &Api, ask: ApiRequest<'_>) -> Result<Value, Failure> {
+        match api.try_ask(ask).await? {
+            ApiResult::Done(answer) => Ok(answer.body),
+            ApiResult::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
+                let Some(found) = CheckedFile::errors_in(self.path, &self.bytes) else {
+                    return Err(api.refusal(StatusCode::UNPROCESSABLE_ENTITY, &problem));
+                };
+                Err(Failure::refused(format!("refused: {}\n{found}", text(&problem["detail"]))))
+            }
+            ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
+        }
+    }
+}
+
+/// Makes a dry run of putting the file in place of the current version, or of `--if-version`. Returns the version that
+/// would be replaced (0 if there is none) and the answer.
+pub(super) async fn tried(api: &Api, matches: &ArgMatches, file: &File<'_>) -> Result<(u64, Value), Failure> {
+    let current = current(api).await?;
+    if current == 0 && file.audience.is_some() {
+        let sentence = "there is no rule set yet, and so none to try another beside: put one for all POPs first";
+        return Err(Failure::refused(sentence));
+    }
+    let expected = match matches.try_contains_id("if-version") {
+        Ok(true) => given_version(api, matches, "if-version").await?.unwrap_or(current),
+        // `diff` has no such option.
+        _ => current,
+    };
+    let answer = file.put(api, file.ask(expected).query("dry_run", &true)).await?;
+    if answer["dry_run"] != true {
+        return Err(Failure::unusable(format!("{api}: expected the answer to a dry run, found {answer}")));
+    }
+    Ok((current, answer))
+}
+
+/// Version of the current rule set; 0 if there is none.
+async fn current(api: &Api) -> Result<u64, Failure> {
+    match api.try_ask(ApiRequest::get(&["rules"])).await? {
+        ApiResult::Done(ApiResponse { version: Some(version), .. }) => Ok(version),
+        ApiResult::Done(_) => Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer"))),
+        ApiResult::Refused(StatusCode::NOT_FOUND, _) => Ok(0),
+        ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
+    }
 }
 
 /// Fails if the command line has `--strict` and there are warnings.
@@ -70,20 +123,16 @@ pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<
 
 /// Puts the file as the rule set.
 pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
-    let file = File::read(matches)?;
-    let comment = matches.get_one::<String>("comment");
-    let tried = tried(api, &file, given_version(api, matches, "if-version").await?).await?;
-    let current = tried.current;
-    let warnings = tried.warnings();
+    let file = File::read(matches, &[])?;
+    let (current, tried) = tried(api, matches, &file).await?;
+    let warnings = warnings(&tried);
     require_none(matches, &warnings)?;
-    let is_same = tried.answer["is_same"] == true;
+    let is_same = tried["is_same"] == true;
     let mut note = String::new();
     let made = if is_same {
         current
     } else {
-        let ask = ApiRequest::new(Method::PUT, &["rules"]).replacing(current).body(file.media_type, file.bytes.clone());
-        let answer = api.try_ask(ask.comment(comment)?).await?;
-        let answer = file.accepted(api, answer)?;
+        let answer = file.put(api, file.ask(current).comment(matches.get_one("comment"))?).await?;
         note = output::note(&answer);
         answer["version"].as_u64().unwrap_or_default()
     };
@@ -92,8 +141,8 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     let (running, count, others) = fleet::runs(&fleet, names);
     let is_late = matches.contains_id(WAIT) && (running < count || count == 0);
     let answer = json!({
-        "version": made, "previous": current, "is_same": is_same, "changes": tried.answer["changes"],
-        "warnings": tried.answer["warnings"], "pops": {"running": running, "count": count, "others": others},
+        "version": made, "previous": current, "is_same": is_same, "changes": tried["changes"],
+        "warnings": tried["warnings"], "pops": {"running": running, "count": count, "others": others},
     });
     let made = names.of(made);
     let head = match (is_same, current) {
@@ -106,7 +155,7 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
         _ => format!("It runs at {running} of {count} POPs.\n"),
     };
     let others = others.iter().map(|other| format!("  {other}\n"));
-    let page = head + &lines(&tried.answer) + &runs + &others.collect::<String>();
+    let page = head + &lines(&tried) + &runs + &others.collect::<String>();
     let notes = output::lines(warnings.into_iter().chain([note]));
     Ok(CommandOutput::new(answer, page).with_note(notes).refused_if(is_late))
 }
@@ -129,95 +178,29 @@ async fn followed(api: &Api, matches: &ArgMatches, version: u64) -> Result<Value
 
 /// Shows the changes that putting the file would make.
 pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
-    let file = File::read(matches)?;
-    let tried = tried(api, &file, None).await?;
-    let is_same = tried.answer["is_same"] == true;
-    let (path, current) = (file.path, Names::for_people(api, matches).await.of(tried.current));
-    let head = match (is_same, tried.current) {
+    let file = File::read(matches, &[])?;
+    let (version, tried) = tried(api, matches, &file).await?;
+    let is_same = tried["is_same"] == true;
+    let (path, current) = (file.path, Names::for_people(api, matches).await.of(version));
+    let head = match (is_same, version) {
         (true, _) => format!("{path} is the same as version {current}.\n"),
         (false, 0) => format!("{path} would be the first version.\n"),
         (false, _) => format!("{path} differs from version {current}.\n"),
     };
-    let (page, notes) = (head + &lines(&tried.answer), tried.warnings().join("\n"));
-    Ok(CommandOutput::new(tried.answer, page).with_note(notes).refused_if(!is_same))
-}
-
-/// Makes a dry run of putting the file in place of the current version, or of `expected`.
-async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Tried, Failure> {
-    let seen = current(api).await?;
-    let ask = ApiRequest::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
-    let answer = api.try_ask(ask.body(file.media_type, file.bytes.clone())).await?;
-    let answer = file.accepted(api, answer)?;
-    if answer["dry_run"] != true {
-        return Err(Failure::unusable(format!("{api}: expected the answer to a dry run, found {answer}")));
-    }
-    Ok(Tried { current: seen, answer })
-}
-
-impl Tried {
-    /// Warnings, one per line.
-    fn warnings(&self) -> Vec<String> {
-        warnings(&self.answer)
-    }
-}
-
-impl<'a> File<'a> {
-    pub(super) fn read(matches: &'a ArgMatches) -> Result<Self, Failure> {
-        let path = matches.get_one::<String>("file").map_or("", String::as_str);
-        let bytes = source::read_file(path, source::FILE_BYTES_MAX);
-        let bytes = bytes.map_err(|error| Failure::unusable(format!("{path}: cannot be read: {error}")))?;
-        let is_json = path.to_ascii_lowercase().ends_with(".json");
-        Ok(Self { path, media_type: if is_json { JSON } else { YAML }, bytes: bytes.into() })
-    }
-
-    /// Body of the answer. If weir-sync found errors in the file that this program finds, too, they are
-    /// reported with lines and columns.
-    pub(super) fn accepted(&self, api: &Api, outcome: ApiResult) -> Result<Value, Failure> {
-        match outcome {
-            ApiResult::Done(answer) => Ok(answer.body),
-            ApiResult::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
-                let Some(found) = CheckedFile::errors_in(self.path, &self.bytes) else {
-                    return Err(api.refusal(StatusCode::UNPROCESSABLE_ENTITY, &problem));
-                };
-                let detail = problem["detail"].as_str().map(shown).unwrap_or_default();
-                Err(Failure::refused(format!("refused: {detail}\n{found}")))
-            }
-            ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
-        }
-    }
+    let (page, notes) = (head + &lines(&tried), warnings(&tried).join("\n"));
+    Ok(CommandOutput::new(tried, page).with_note(notes).refused_if(!is_same))
 }
 
 /// Warnings in an answer, one per line.
 pub(super) fn warnings(answer: &Value) -> Vec<String> {
     let warning = |warning: &Value| {
-        let text = |field: &str| warning[field].as_str().map(shown).unwrap_or_default();
         let rule = warning["rule"].as_str().map_or_else(String::new, |rule| format!(" ({})", shown(rule)));
-        format!("warning: {}{rule}: {}", text("place"), text("problem"))
+        format!("warning: {}{rule}: {}", text(&warning["place"]), text(&warning["problem"]))
     };
-    answer["warnings"].as_array().into_iter().flatten().map(warning).collect()
-}
-
-pub(super) async fn kept(api: &Api, version: u64) -> Result<ApiResponse, Failure> {
-    api.ask(ApiRequest::get(&["rules"]).query("version", &version)).await
-}
-
-/// Differences between a kept version and the current one.
-pub(super) async fn differences(api: &Api, to: u64) -> Result<Value, Failure> {
-    Ok(api.ask(ApiRequest::get(&["rules", "diff"]).query("to", &to)).await?.body)
+    items(&answer["warnings"]).iter().map(warning).collect()
 }
 
 /// Lines of an answer that describe differences.
 pub(super) fn lines(answer: &Value) -> String {
-    let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    lines.map(|line| shown(line) + "\n").collect()
-}
-
-/// Version of the current rule set; 0 if there is none.
-pub(super) async fn current(api: &Api) -> Result<u64, Failure> {
-    match api.try_ask(ApiRequest::get(&["rules"])).await? {
-        ApiResult::Done(ApiResponse { version: Some(version), .. }) => Ok(version),
-        ApiResult::Done(_) => Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer"))),
-        ApiResult::Refused(StatusCode::NOT_FOUND, _) => Ok(0),
-        ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
-    }
+    items(&answer["lines"]).iter().map(|line| text(line) + "\n").collect()
 }
