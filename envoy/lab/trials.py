@@ -10,11 +10,10 @@ from problem import Problem, print_line
 
 # The end-to-end tests that show whether a release of Envoy suits the filter, by parts of their names.
 SMOKE = (
-    "limiting:: addresses:: configuration:: observing:: workers::two_workers_share_one_bucket "
+    "limiting:: keys:: configuration:: observing:: workers::two_workers_share_one_bucket "
     "algorithms::a_leaky_bucket algorithms::requests_in_flight algorithms::tokens_and_bytes "
-    "claims::a_rule_counts_each_subject sync:: strict::two_pops strict::without_weir_sync "
-    "live::changes:: live::refused:: pages::an_upgrade pages::requests_over_http3 kubernetes:: "
-    "harness::a_filter_that_dies"
+    "claims::a_rule_counts_each_subject sync:: strict::two_pops login::a_login changes::rules "
+    "pages::an_upgrade pages::requests_over_http3 kubernetes:: harness::a_filter_that_dies"
 ).split()
 _OF_MODULE = ["native::", "panics::", "workers::", "limiting::"]
 # They lack functions that the module calls.

@@ -89,16 +89,6 @@ pub(crate) fn create(id: u32, plugin: u32) {
     drop(before);
 }
 
-/// Puts a plugin's configuration in force; false if it is refused.
-pub(crate) fn configure(id: u32, size: usize) -> bool {
-    with_plugin(id, false, |plugin| plugin.on_configure(size))
-}
-
-/// Ticks a plugin.
-pub(crate) fn tick(id: u32) {
-    with_plugin(id, (), Plugin::on_tick);
-}
-
 /// Decides a request whose headers have arrived. The request is kept if something is left to do for it,
 /// unless it ended meanwhile: the host may call back while it is decided.
 pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
@@ -128,7 +118,7 @@ pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
 }
 
 /// Runs `act` on the plugin `id`; returns `otherwise` if there is none, or if it is borrowed.
-fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
+pub(crate) fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
     let plugin = CONTEXTS.with_borrow(|contexts| contexts.plugin(id));
     match plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
         Some(Ok(mut plugin)) => act(&mut plugin),

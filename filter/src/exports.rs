@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
 use crate::host::{self, Action};
+use crate::plugin::Plugin;
 use crate::worker::RequestContext;
 use crate::{dispatch, memory};
 
@@ -35,12 +36,12 @@ extern "C" fn proxy_on_vm_start(_: u32, _: usize) -> bool {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_configure(id: u32, size: usize) -> bool {
-    dispatch::configure(id, size)
+    dispatch::with_plugin(id, false, |plugin| plugin.on_configure(size))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_tick(id: u32) {
-    dispatch::tick(id);
+    dispatch::with_plugin(id, (), Plugin::on_tick);
 }
 
 #[unsafe(no_mangle)]

@@ -85,27 +85,18 @@ impl Plugin {
     /// Carries out the effects of the engine. The worker is not borrowed while another context is active, which
     /// may end in that call.
     fn perform(&mut self, effects: Vec<Effect>) {
-        let mut acts_for_other = false;
         for effect in effects {
-            if let Effect::Resume(request) = effect {
-                acts_for_other = true;
-                // It fails if the request's client has disconnected.
-                let _ = host::act_for(request).and_then(|()| host::resume_request());
-                continue;
-            }
-            if std::mem::take(&mut acts_for_other) {
-                let _ = host::act_for(self.context);
-            }
             self.perform_one(effect);
-        }
-        if acts_for_other {
-            let _ = host::act_for(self.context);
         }
     }
 
     fn perform_one(&mut self, effect: Effect) {
         match effect {
-            Effect::Resume(_) => {}
+            Effect::Resume(request) => {
+                // It fails if the request's client has disconnected.
+                let _ = host::act_for(request).and_then(|()| host::resume_request());
+                let _ = host::act_for(self.context);
+            }
             Effect::Call(call) => {
                 let made = self.with_worker(|worker| {
                     worker.caller.as_ref().map_or(Ok(()), |caller| calls::make(caller, &call, self.context))

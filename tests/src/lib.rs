@@ -13,8 +13,6 @@ pub mod browser;
 pub mod cases;
 #[cfg(feature = "hosts")]
 pub mod client;
-#[cfg(feature = "mock_host")]
-pub mod conformance;
 #[cfg(feature = "hosts")]
 pub mod envoy;
 #[cfg(feature = "hosts")]

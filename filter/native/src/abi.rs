@@ -11,7 +11,7 @@ use std::ptr::{NonNull, null};
 use std::rc::Rc;
 use std::slice;
 
-use weir_limiter::engine::LogLevel;
+use weir_limiter::engine::{Caller, LogLevel, SyncCall};
 use weir_rules::claim_as_text;
 
 /// Version of the ABI. Envoy logs a warning for another version, and refuses one that is too old.
@@ -230,7 +230,6 @@ impl Bytes {
         Self { data: bytes.as_ptr(), size: bytes.len() }
     }
 
-    /// The bytes.
     pub(crate) fn get(&self) -> &[u8] {
         if self.data.is_null() || self.size == 0 {
             return &[];
@@ -248,32 +247,26 @@ impl EnvoyHeader {
     }
 }
 
-/// The response to a callout.
-pub(crate) struct CalloutResponse<'a> {
-    headers: &'a [EnvoyHeader],
-    body: &'a [Bytes],
+/// The response to a callout, for the current hook.
+pub(crate) struct CalloutResponse {
+    pub(crate) headers: Many<EnvoyHeader>,
+    pub(crate) body: Many<Bytes>,
 }
 
-impl<'a> CalloutResponse<'a> {
-    /// Borrows the arguments of the current hook.
-    pub(crate) fn of(headers: &'a Many<EnvoyHeader>, body: &'a Many<Bytes>) -> Self {
-        Self { headers: headers.get(), body: body.get() }
-    }
-
+impl CalloutResponse {
     /// The value of the header `name`; empty if there is none.
     pub(crate) fn header(&self, name: &str) -> &[u8] {
-        let found = self.headers.iter().find(|header| header.name.get() == name.as_bytes());
+        let found = self.headers.get().iter().find(|header| header.name.get() == name.as_bytes());
         found.map_or(&[], |header| header.value.get())
     }
 
     /// Size of the body, in bytes.
     pub(crate) fn size(&self) -> usize {
-        self.body.iter().map(|part| part.size).sum()
+        self.body.get().iter().map(|part| part.size).sum()
     }
 
-    /// Copies the body.
     pub(crate) fn body(&self) -> Vec<u8> {
-        self.body.iter().flat_map(Bytes::get).copied().collect()
+        self.body.get().iter().flat_map(Bytes::get).copied().collect()
     }
 }
 
@@ -310,7 +303,6 @@ impl<T> KeptConfig<T> {
         Self(Box::into_raw(Box::new(kept)))
     }
 
-    /// Borrows the value.
     pub(crate) fn get(&self) -> Option<&T> {
         // SAFETY: the pointer was made by `new`, and Envoy passes it only until the hook for its end has run.
         // All requests of the configuration end before that.
@@ -354,7 +346,6 @@ impl<T> KeptRequest<T> {
     }
 }
 
-/// Writes to Envoy's log.
 pub(crate) fn log(level: LogLevel, text: &str) {
     let level = match level {
         LogLevel::Info => 2,
@@ -366,7 +357,7 @@ pub(crate) fn log(level: LogLevel, text: &str) {
     unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(text.as_bytes())) }
 }
 
-/// Number of Envoy's workers. To be called on the main thread.
+/// To be called on the main thread.
 pub(crate) fn concurrency() -> u32 {
     // SAFETY: no memory is passed.
     unsafe { envoy_dynamic_module_callback_get_concurrency() }
@@ -401,14 +392,12 @@ impl StreamHandle {
         is_there.then(|| read(value.get(), count))
     }
 
-    /// Adds a header; false if Envoy refuses it.
     pub(crate) fn add_header(self, map: Headers, name: &str, value: &str) -> bool {
         let (name, value) = (Bytes::of(name.as_bytes()), Bytes::of(value.as_bytes()));
         // SAFETY: Envoy reads both during the call.
         unsafe { envoy_dynamic_module_callback_http_add_header(self.0, map, name, value) }
     }
 
-    /// Removes all lines of a header.
     pub(crate) fn remove_header(self, map: Headers, name: &str) {
         let name = Bytes::of(name.as_bytes());
         // SAFETY: Envoy reads the name during the call. A null value removes the header.
@@ -446,7 +435,6 @@ impl StreamHandle {
         is_there.then(|| read(value.get()))
     }
 
-    /// Reads a numeric attribute.
     pub(crate) fn number(self, id: EnvoyAttribute) -> Option<u64> {
         let mut value = 0;
         // SAFETY: Envoy writes eight bytes during the call.
@@ -485,7 +473,6 @@ impl StreamHandle {
         let _ = unsafe { envoy_dynamic_module_callback_http_set_filter_state_bytes(self.0, key, value) };
     }
 
-    /// Index of the worker that has the request.
     pub(crate) fn worker(self) -> u32 {
         // SAFETY: no memory is passed.
         unsafe { envoy_dynamic_module_callback_http_filter_get_worker_index(self.0) }
@@ -497,9 +484,9 @@ impl StreamHandle {
         unsafe { envoy_dynamic_module_callback_http_filter_continue_decoding(self.0) }
     }
 
-    /// Makes an HTTP call, which is cancelled when the request ends.
-    pub(crate) fn call(self, call: &Callout<'_>) -> Result<u64, u32> {
-        call.make(self.0, envoy_dynamic_module_callback_http_filter_http_callout)
+    /// Makes a call to weir-sync, which is cancelled when the request ends.
+    pub(crate) fn call(self, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
+        make_call(self.0, envoy_dynamic_module_callback_http_filter_http_callout, caller, call)
     }
 
     /// Creates a scheduler, by which other threads can run the request's `scheduled` hook.
@@ -513,27 +500,23 @@ impl StreamHandle {
     }
 }
 
-/// An HTTP call to make.
-pub(crate) struct Callout<'a> {
-    pub(crate) cluster: &'a str,
-    pub(crate) headers: &'a [(&'a str, &'a str)],
-    pub(crate) body: &'a [u8],
-    pub(crate) timeout_ms: u32,
-}
-
-impl Callout<'_> {
-    /// Makes the call for `of`, a request or a configuration. Returns Envoy's id of it, or the error code if it
-    /// was not made.
-    fn make(&self, of: *mut c_void, make: MakeCallout) -> Result<u64, u32> {
-        let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());
-        let headers: Vec<EnvoyHeader> = self.headers.iter().map(header).collect();
-        let (cluster, body) = (Bytes::of(self.cluster.as_bytes()), Bytes::of(self.body));
-        let mut id = 0;
-        // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
-        let result =
-            unsafe { make(of, &raw mut id, cluster, headers.as_ptr(), headers.len(), body, self.timeout_ms.into()) };
-        if result == 0 { Ok(id) } else { Err(result) }
-    }
+/// Makes a call to weir-sync for `of`, a request or a configuration. Returns Envoy's id of it, or the reason why it
+/// was not made.
+fn make_call(of: *mut c_void, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
+    let texts = caller.headers(call);
+    let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());
+    let headers: Vec<EnvoyHeader> = texts.iter().map(header).collect();
+    let (cluster, body, mut id) = (Bytes::of(caller.cluster().as_bytes()), Bytes::of(&call.body), 0);
+    // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
+    let result =
+        unsafe { make(of, &raw mut id, cluster, headers.as_ptr(), headers.len(), body, call.timeout_ms.into()) };
+    let why = match result {
+        0 => return Ok(id),
+        2 => "there is no such cluster",
+        4 => "no endpoint takes a request",
+        _ => "Envoy refused it",
+    };
+    Err(format!("Envoy made no call to cluster {:?}: {why} ({result})", caller.cluster()))
 }
 
 /// Runs a `scheduled` hook from any thread: that of a request on its worker, that of a configuration on the main
@@ -584,9 +567,9 @@ impl ConfigHandle {
         }
     }
 
-    /// Makes an HTTP call.
-    pub(crate) fn call(self, call: &Callout<'_>) -> Result<u64, u32> {
-        call.make(self.0, envoy_dynamic_module_callback_http_filter_config_http_callout)
+    /// Makes a call to weir-sync.
+    pub(crate) fn call(self, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
+        make_call(self.0, envoy_dynamic_module_callback_http_filter_config_http_callout, caller, call)
     }
 
     /// Defines a counter with these labels. Envoy accepts definitions only while the configuration is
@@ -612,7 +595,6 @@ impl ConfigHandle {
         self.change(envoy_dynamic_module_callback_http_filter_config_increment_counter, counter, labels, by);
     }
 
-    /// Sets a gauge.
     pub(crate) fn set(self, gauge: MetricId, value: u64) {
         self.change(envoy_dynamic_module_callback_http_filter_config_set_gauge, gauge, &[], value);
     }

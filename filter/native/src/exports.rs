@@ -95,9 +95,9 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
     body_count: usize,
 ) {
     contained((), || {
-        let (headers, body) = (Many::of(headers, headers_count), Many::of(body, body_count));
+        let response = CalloutResponse { headers: Many::of(headers, headers_count), body: Many::of(body, body_count) };
         if let Some(plugin) = plugin.get() {
-            plugin.on_answer(callout, read_answer(result, &CalloutResponse::of(&headers, &body)), config);
+            plugin.on_answer(callout, read_answer(result, &response), config);
         }
     });
 }
@@ -156,8 +156,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_callout_done(
     body_count: usize,
 ) {
     with_request(request, |request| {
-        let (headers, body) = (Many::of(headers, headers_count), Many::of(body, body_count));
-        request.on_answer(callout, read_answer(result, &CalloutResponse::of(&headers, &body)));
+        let response = CalloutResponse { headers: Many::of(headers, headers_count), body: Many::of(body, body_count) };
+        request.on_answer(callout, read_answer(result, &response));
     });
 }
 

@@ -1,12 +1,12 @@
 //! Access to the attributes and headers of Envoy's requests and responses, and calls to weir-sync.
 
-use weir_limiter::engine::{self, CallResult, Caller, SyncCall, UpstreamResponse};
+use weir_limiter::engine::{self, CallResult, UpstreamResponse};
 use weir_limiter::response::{Header, HeaderLine};
 use weir_rules::RuleSet;
 use weir_rules::after::After;
 use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
-use crate::abi::{CALLOUT_ANSWERED, Callout, CalloutResponse, EnvoyAttribute, Headers, StreamHandle};
+use crate::abi::{CALLOUT_ANSWERED, CalloutResponse, EnvoyAttribute, Headers, StreamHandle};
 
 /// Default metadata namespace of Envoy's JWT filter.
 const CLAIMS: &str = "envoy.filters.http.jwt_authn";
@@ -19,11 +19,6 @@ pub(crate) struct HostRequest {
 }
 
 impl HostRequest {
-    /// A request that may have a body.
-    pub(crate) fn of(stream: StreamHandle) -> Self {
-        Self { stream, is_without_body: false }
-    }
-
     /// Applies `take` to the attribute's bytes, without copying them.
     fn read<T>(&mut self, attribute: &Attribute, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let stream = self.stream;
@@ -183,26 +178,8 @@ pub(crate) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])
     })
 }
 
-/// Makes a call by `make`. Returns Envoy's id of it, or the reason why it was not made.
-pub(crate) fn make_call(
-    caller: &Caller,
-    call: &SyncCall,
-    make: impl FnOnce(&Callout<'_>) -> Result<u64, u32>,
-) -> Result<u64, String> {
-    let (cluster, headers) = (caller.cluster(), caller.headers(call));
-    let callout = Callout { cluster, headers: &headers, body: &call.body, timeout_ms: call.timeout_ms };
-    make(&callout).map_err(|result| {
-        let why = match result {
-            2 => "there is no such cluster",
-            4 => "no endpoint takes a request",
-            _ => "Envoy refused it",
-        };
-        format!("Envoy made no call to cluster {cluster:?}: {why} ({result})")
-    })
-}
-
 /// The body of a successful response, or the error.
-pub(crate) fn read_answer(result: u32, reply: &CalloutResponse<'_>) -> CallResult {
+pub(crate) fn read_answer(result: u32, reply: &CalloutResponse) -> CallResult {
     if result != CALLOUT_ANSWERED {
         return Err(engine::no_answer());
     }

@@ -11,7 +11,6 @@ use weir_rules::config::PluginConfig as Written;
 use weir_rules::reading::ConfigError;
 
 use crate::abi::{self, ConfigHandle};
-use crate::http::make_call;
 use crate::locked;
 use crate::metrics::Metrics;
 use crate::process::{WorkerHandle, now};
@@ -182,12 +181,9 @@ impl Plugin {
                     }
                 }
                 Effect::Call(call) => {
-                    let caller = locked(worker).caller();
-                    let made = match caller {
-                        Some(caller) => make_call(&caller, &call, |callout| config.call(callout)),
-                        None => Err("there is no sync section".into()),
-                    };
-                    match made {
+                    let caller = locked(worker).caller.clone();
+                    let caller = caller.ok_or_else(|| "there is no sync section".to_owned());
+                    match caller.and_then(|caller| config.call(&caller, &call)) {
                         Ok(callout) => drop(locked(&self.calls).insert(callout, (number, call.number))),
                         Err(trouble) => {
                             self.answered(number, call.number, Err(Unread::NotMade(trouble)), config);

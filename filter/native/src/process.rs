@@ -29,15 +29,12 @@ struct Process {
 }
 
 impl Process {
-    fn new() -> Self {
-        Self { identity: TableIdentity::of(&random()), table: Mutex::default(), values: Mutex::default() }
-    }
-
     fn named(name: &str) -> Arc<Self> {
         let mut processes = locked(&PROCESSES);
         processes.retain(|_, process| process.strong_count() > 0);
         processes.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let new = Arc::new(Self::new());
+            let identity = TableIdentity::of(&random());
+            let new = Arc::new(Self { identity, table: Mutex::default(), values: Mutex::default() });
             processes.insert(name.to_owned(), Arc::downgrade(&new));
             new
         })

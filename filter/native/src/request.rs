@@ -5,9 +5,10 @@ use std::cell::{Cell, RefCell};
 use weir_limiter::engine::{CallResult, OpenRequest};
 
 use crate::abi::{HeadersStatus, KeptConfig, StreamHandle};
-use crate::http::HostRequest;
+use crate::http::{HostRequest, HostResponse};
 use crate::locked;
 use crate::plugin::Plugin;
+use crate::process::now;
 use crate::worker::{Decided, Worker};
 
 /// A request.
@@ -43,20 +44,20 @@ impl RequestContext {
         let request = HostRequest { stream: self.stream, is_without_body };
         let decided = self.with_worker(|worker, state| {
             let open = state.open.insert(worker.open());
-            worker.decide(open, request, None)
+            worker.decide((open, &mut state.call), request, None)
         });
-        decided.flatten().map_or(HeadersStatus::Continue, |decided| self.carry_out(decided))
+        decided.flatten().map_or(HeadersStatus::Continue, |decided| self.carry_out(&decided))
     }
 
     /// Handles the end of a call.
     pub(crate) fn on_answer(&self, callout: u64, answer: CallResult) {
         let decided = self.with_worker(|worker, state| {
             let (_, number) = state.call.take_if(|(known, _)| *known == callout)?;
-            let request = HostRequest::of(self.stream);
-            worker.decide(state.open.as_mut()?, request, Some((number, answer)))
+            let request = HostRequest { stream: self.stream, is_without_body: false };
+            worker.decide((state.open.as_mut()?, &mut state.call), request, Some((number, answer)))
         });
         if let Some(Some(decided)) = decided
-            && self.carry_out(decided) == HeadersStatus::Continue
+            && self.carry_out(&decided) == HeadersStatus::Continue
         {
             self.stream.go_on();
         }
@@ -68,14 +69,16 @@ impl RequestContext {
     }
 
     pub(crate) fn on_response_headers(&self) {
-        self.with_open(|worker, open| worker.response(open, self.stream));
+        self.with_open(|Worker { engine, seat, .. }, open| {
+            engine.response(open, &mut HostResponse(self.stream), seat, now());
+        });
     }
 
     /// Handles the end of the response, complete or not.
     pub(crate) fn on_response_sent(&self) {
-        self.with_open(|worker, open| {
+        self.with_open(|Worker { engine, seat, .. }, open| {
             if open.awaits_cost() {
-                worker.response_sent(open, self.stream);
+                engine.response_sent(open, &mut HostResponse(self.stream), seat, now());
             }
         });
     }
@@ -90,16 +93,11 @@ impl RequestContext {
         self.with_open(Worker::end);
     }
 
-    fn carry_out(&self, decided: Decided) -> HeadersStatus {
-        if let Some(call) = decided.call
-            && let Ok(mut state) = self.state.try_borrow_mut()
-        {
-            state.call = Some(call);
-        }
-        if let Some(reply) = decided.reply {
+    fn carry_out(&self, (status, reply): &Decided) -> HeadersStatus {
+        if let Some(reply) = reply {
             reply.send(self.stream);
         }
-        decided.status
+        *status
     }
 
     /// Runs `act` unless nothing is left to do for the request.

@@ -9,7 +9,7 @@ use weir_limiter::engine::{
 use weir_rules::config::PluginConfig;
 
 use crate::abi::{HeadersStatus, Scheduler, StreamHandle};
-use crate::http::{HostRequest, HostResponse, make_call, unpacked};
+use crate::http::{HostRequest, unpacked};
 use crate::process::{WorkerHandle, now};
 
 /// An engine, with its host state.
@@ -22,24 +22,18 @@ pub(crate) struct Worker {
     pub(crate) held: HashMap<u32, Scheduler>,
     numbered: u32,
     /// `None` if no weir-sync is configured.
-    caller: Option<Arc<Caller>>,
+    pub(crate) caller: Option<Arc<Caller>>,
 }
 
-/// The decision on a request.
-pub(crate) struct Decided {
-    pub(crate) status: HeadersStatus,
-    /// The call that the request waits for: Envoy's id, and the engine's number of it.
-    pub(crate) call: Option<(u64, u64)>,
-    /// To be sent after the worker is released: a request may end while it is answered, which calls the worker
-    /// again.
-    pub(crate) reply: Option<OwnedReply>,
-}
+/// The decision on a request. The reply is to be sent after the worker is released: a request may end while it is
+/// answered, which calls the worker again.
+pub(crate) type Decided = (HeadersStatus, Option<OwnedReply>);
 
 /// A request to be decided.
 struct Undecided<'a> {
     stream: StreamHandle,
     caller: Option<&'a Caller>,
-    call: Option<(u64, u64)>,
+    call: &'a mut Option<(u64, u64)>,
     reply: Option<OwnedReply>,
 }
 
@@ -50,8 +44,7 @@ impl Proxy for Undecided<'_> {
 
     fn call(&mut self, call: &SyncCall) -> Result<(), String> {
         let caller = self.caller.ok_or("there is no sync section")?;
-        let callout = make_call(caller, call, |callout| self.stream.call(callout))?;
-        self.call = Some((callout, call.number));
+        *self.call = Some((self.stream.call(caller, call)?, call.number));
         Ok(())
     }
 
@@ -87,16 +80,16 @@ impl Worker {
     }
 
     /// Decides a request whose headers have arrived, or that has waited for the call in `answered`. `None` if
-    /// it does not wait for that call.
+    /// it does not wait for that call. Sets `call` if it waits for another.
     pub(crate) fn decide(
         &mut self,
-        open: &mut OpenRequest,
+        (open, call): (&mut OpenRequest, &mut Option<(u64, u64)>),
         mut request: HostRequest,
         answered: Option<(u64, CallResult)>,
     ) -> Option<Decided> {
         let stream = request.stream;
         let Self { engine, seat, caller, held, .. } = self;
-        let mut proxy = Undecided { stream, caller: caller.as_deref(), call: None, reply: None };
+        let mut proxy = Undecided { stream, caller: caller.as_deref(), call, reply: None };
         let status = match engine.drive(open, answered, &mut request, (seat, now()), &mut proxy)? {
             Progress::Continues => HeadersStatus::Continue,
             Progress::Answered => HeadersStatus::Stop,
@@ -106,28 +99,13 @@ impl Worker {
                 HeadersStatus::Hold
             }
         };
-        Some(Decided { status, call: proxy.call, reply: proxy.reply })
-    }
-
-    /// Handles the response headers of a request.
-    pub(crate) fn response(&mut self, open: &mut OpenRequest, stream: StreamHandle) {
-        self.engine.response(open, &mut HostResponse(stream), &mut self.seat, now());
-    }
-
-    /// Handles the end of the response, complete or not.
-    pub(crate) fn response_sent(&mut self, open: &mut OpenRequest, stream: StreamHandle) {
-        self.engine.response_sent(open, &mut HostResponse(stream), &mut self.seat, now());
+        Some((status, proxy.reply))
     }
 
     /// Ends a request, for whatever reason.
     pub(crate) fn end(&mut self, open: &mut OpenRequest) {
         self.held.remove(&open.id());
         self.engine.end(open, &mut self.seat, now());
-    }
-
-    /// The caller of weir-sync; `None` if no weir-sync is configured.
-    pub(crate) fn caller(&self) -> Option<Arc<Caller>> {
-        self.caller.clone()
     }
 }
 

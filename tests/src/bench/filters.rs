@@ -1,11 +1,9 @@
 //! The filters that are compared, as Envoy's configuration.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::artefact;
-use crate::envoy::native_filter;
+use crate::envoy::{native_filter, text, wasm_filter};
 use crate::weir_sync::TOKEN;
 
 /// Addresses that Weir's table tracks, and the most dynamic descriptors of the native filter: as many, so
@@ -64,26 +62,22 @@ impl Filters {
 
 /// A filter that does nothing.
 pub fn empty() -> Filters {
-    let plugin = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": ""});
-    wasm("empty", &artefact::empty_filter_wasm(), &plugin)
+    alone(wasm_filter("empty", "empty", &artefact::empty_filter_wasm(), &text("")))
 }
 
-/// Weir. Each has its own `vm_id`, and so a table of its own.
-pub fn weir(vm_id: &str, module: &Path, configuration: &Value) -> Filters {
-    let plugin = json!({
-        "@type": "type.googleapis.com/google.protobuf.StringValue",
-        "value": configuration.to_string(),
-    });
-    wasm(vm_id, module, &plugin)
+/// Weir. Each has its own VM, and so a table of its own.
+pub fn weir(vm_id: &str, configuration: &Value) -> Filters {
+    alone(wasm_filter(vm_id, vm_id, &artefact::filter_wasm(), &text(&configuration.to_string())))
 }
 
 /// Weir as a dynamic module. Each name has a table of its own.
 pub fn module(name: &str, configuration: &Value) -> Filters {
-    let plugin = json!({
-        "@type": "type.googleapis.com/google.protobuf.StringValue",
-        "value": configuration.to_string(),
-    });
-    Filters { filters: vec![native_filter(name, &plugin)], rate_limits: None }
+    alone(native_filter(name, &text(&configuration.to_string())))
+}
+
+/// One filter, which wants nothing of the route.
+fn alone(filter: Value) -> Filters {
+    Filters { filters: vec![filter], rate_limits: None }
 }
 
 /// One rule per address. `word` begins the rules' names: the listeners share a weir-sync, but no budgets.
@@ -172,26 +166,4 @@ pub fn central(cluster: &str) -> Filters {
 
 fn per_address() -> Value {
     json!([{"actions": [{"remote_address": {}}]}])
-}
-
-fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filters {
-    Filters {
-        filters: vec![json!({
-            "name": "wasm",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
-                "config": {
-                    "name": vm_id,
-                    "root_id": vm_id,
-                    "vm_config": {
-                        "vm_id": vm_id,
-                        "runtime": "envoy.wasm.runtime.v8",
-                        "code": {"local": {"filename": module}},
-                    },
-                    "configuration": plugin,
-                },
-            },
-        })],
-        rate_limits: None,
-    }
 }

@@ -246,30 +246,3 @@ fn complete(answer: &[u8]) -> Option<u16> {
     let status = text.get(9..12)?.parse().ok()?;
     (answer.len() >= head + 4 + length).then_some(status)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_complete_with_its_body() {
-        let head = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 3\r\n\r\n".to_vec();
-        assert_eq!(complete(&head), None);
-        assert_eq!(complete(&[head.clone(), b"no".to_vec()].concat()), None);
-        assert_eq!(complete(&[head, b"no!".to_vec()].concat()), Some(429));
-        assert_eq!(complete(b"HTTP/1.1 200 OK\r\n\r\n"), Some(200));
-    }
-
-    #[test]
-    fn connections_are_assigned_to_workers_by_cpu_time() {
-        let used = [2_400, 30, 3_000, 0, 2_900, 700, 2_500, 45];
-        let is_first = [true, false, true, false, true, false, true, false];
-        assert_eq!(first_of_two(&used).as_deref(), Ok(&is_first[..]));
-        // One that was disturbed hides no other.
-        let used = [2_400, 30, 40_000, 0, 2_900, 20, 2_500, 45];
-        assert_eq!(first_of_two(&used).map(|first| first.iter().filter(|is| **is).count()), Ok(4));
-        let refused = first_of_two(&[2_400, 2_500, 2_300, 2_400, 2_600, 2_500, 2_400, 2_600]);
-        assert!(refused.is_err_and(|refused| refused.contains("8 of 8")));
-        assert!(first_of_two(&[0; 8]).is_err());
-    }
-}

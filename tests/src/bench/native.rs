@@ -145,13 +145,4 @@ mod tests {
         assert_eq!(beside, SAME.len(), "a case that is no case: {}", part.figures);
         assert_eq!(reached(estimate).map(|reached| reached.word()), Ok(Word::Aim));
     }
-
-    #[test]
-    fn a_missing_measurement_is_named() {
-        let text = r#"{"mean": {"point_estimate": 9.0}, "median": {"point_estimate": 60.5, "standard_error": 1.0,
-            "confidence_interval": {"confidence_level": 0.95, "lower_bound": 60.0, "upper_bound": 1061.0}}}"#;
-        assert_eq!(parse(text), Some(Estimate { median: 60.5, low: 60.0, high: 1_061.0 }));
-        let error = read(Path::new("/nowhere")).expect_err("nothing is there");
-        assert!(error.contains("estimates.json") && error.contains("make bench-native"), "{error}");
-    }
 }

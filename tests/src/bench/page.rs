@@ -110,7 +110,7 @@ mod tests {
             )
         };
         let mut part = Part::begin("new", &["reached"]);
-        part.figure("size", Some((WASM_BYTES, 1e6)), &["1000 KB".into()]);
+        part.figure("size", Some((WASM_BYTES, 1_000.0)), &["1000 KB".into()]);
         let table = "new\n\n| figure | must | aim | reached |\n|---|---|---|---|\n| size | 384 KB | 250 KB | 1000 KB |";
         let written = with_part(&page("|", "old"), "x", &part);
         assert_eq!(written, Ok(page("1000 KB | falls short", table)));

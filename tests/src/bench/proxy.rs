@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::artefact;
-use crate::envoy::{CONNECTION_MANAGER, FAULTS, cluster, find_module, tcp};
+use crate::envoy;
+use crate::envoy::{CONNECTION_MANAGER, FAULTS, cluster, find_module, protocol, router, tcp};
 use crate::port;
 use crate::process::Process;
 use crate::wait::until;
@@ -109,22 +110,14 @@ pub fn http(name: &str, address: SocketAddr) -> Value {
 /// The cluster of a service that answers gRPC.
 pub fn central(name: &str, address: SocketAddr) -> Value {
     let mut cluster = http(name, address);
-    cluster["typed_extension_protocol_options"] = json!({
-        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-            "explicit_http_config": {"http2_protocol_options": {}},
-        },
-    });
+    cluster["typed_extension_protocol_options"] = protocol("http2_protocol_options");
     cluster
 }
 
 /// The listener at `address` with `before` in front of the cluster `upstream`, or of an answer of Envoy's own.
 fn listener(before: &Filters, address: SocketAddr, has_upstream: bool) -> Value {
     let mut filters = before.filters.clone();
-    filters.push(json!({
-        "name": "router",
-        "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
-    }));
+    filters.push(router());
     let mut route = json!({"match": {"prefix": "/"}});
     if has_upstream {
         route["route"] = json!({"cluster": "upstream"});
@@ -134,21 +127,13 @@ fn listener(before: &Filters, address: SocketAddr, has_upstream: bool) -> Value 
     } else {
         route["direct_response"] = json!({"status": 200});
     }
-    json!({
-        "name": format!("port-{}", address.port()),
-        "address": tcp(address),
-        // So that each of two workers has as many connections.
-        "connection_balance_config": {"exact_balance": {}},
-        "filter_chains": [{"filters": [{
-            "name": "http",
-            "typed_config": {
-                "@type": CONNECTION_MANAGER,
-                "stat_prefix": "edge",
-                "use_remote_address": true,
-                "xff_num_trusted_hops": 1,
-                "http_filters": filters,
-                "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
-            },
-        }]}],
-    })
+    let manager = json!({
+        "@type": CONNECTION_MANAGER,
+        "stat_prefix": "edge",
+        "use_remote_address": true,
+        "xff_num_trusted_hops": 1,
+        "http_filters": filters,
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+    });
+    envoy::listener(&format!("port-{}", address.port()), &tcp(address), &manager)
 }

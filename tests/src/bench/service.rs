@@ -178,24 +178,3 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
     None
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_the_domain_and_the_entries() {
-        let entry = [&[0x0a, 1, b'k', 0x12, 1][..], b"v"].concat();
-        let descriptor = [&[0x0a, 6][..], &entry].concat();
-        let message = [&[0x0a, 2][..], b"do", &[0x12, 8], &descriptor, &[0x18, 1]].concat();
-        let frame = [&[0, 0, 0, 0, 14][..], &message].concat();
-        assert_eq!(key_of(&frame).as_deref(), Some(&b"do_k_v"[..]));
-    }
-
-    #[test]
-    fn a_truncated_message_has_no_key() {
-        assert_eq!(key_of(&[]), None);
-        assert_eq!(key_of(&[0, 0, 0, 0, 2, 0x0a, 9]), None);
-        assert_eq!(key_of(&[0, 0, 0, 0, 1, 0xff]), None);
-    }
-}

@@ -18,9 +18,8 @@ use crate::process::Process;
 use crate::wait::until;
 
 use admin::Admin;
-pub(crate) use setup::{CONNECTION_MANAGER, cluster, native_filter, tcp};
-use setup::{Delivery, Listen};
-pub use setup::{Host, Setup, wasm_filter};
+pub(crate) use setup::{CONNECTION_MANAGER, cluster, listener, native_filter, protocol, tcp, wasm_filter};
+pub use setup::{Host, Setup, router, text};
 
 /// Envoy's log lines of a filter that died: its own last words, then the host's.
 pub(crate) const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];
@@ -45,9 +44,10 @@ impl Envoy {
         let admin = Admin::at(&admin_file(folder.path()), &mut process).await;
         let edge = until("Envoy's listener", async || {
             process.assert_alive();
-            match setup.listen {
-                Listen::Tcp => admin.listener().await.map(Target::Tcp),
-                Listen::Pipe => admin.listening().await.then(|| Target::Pipe(setup::pipe_file(folder.path()))),
+            if setup.is_on_a_pipe {
+                admin.listening().await.then(|| Target::Pipe(setup::pipe_file(folder.path())))
+            } else {
+                admin.listener().await.map(Target::Tcp)
             }
         })
         .await;
@@ -82,7 +82,7 @@ impl Envoy {
     /// Replaces the configuration of the filter, by renaming a new listener file over the old one.
     /// Envoy's stats show if it accepted it.
     pub fn reconfigure(&mut self, plugin: Value) {
-        assert_eq!(self.setup.delivery, Delivery::File, "only a listener from a file can change");
+        assert!(self.setup.is_from_file, "only a listener from a file can change");
         self.setup.plugin = Some(plugin);
         write_listener(&self.setup, self.folder.path());
     }
@@ -111,7 +111,7 @@ impl Envoy {
     }
 
     async fn use_weir_sync(&mut self, address: SocketAddr, is_in_use: bool) {
-        assert_eq!(self.setup.delivery, Delivery::File, "only addresses from a file can change");
+        assert!(self.setup.is_from_file, "only addresses from a file can change");
         for (_, is_in_use_now) in self.setup.weir_syncs.iter_mut().filter(|(known, _)| *known == address) {
             *is_in_use_now = is_in_use;
         }
@@ -274,7 +274,7 @@ fn admin_file(folder: &Path) -> PathBuf {
 fn spawn(setup: &Setup, folder: &Path) -> Process {
     let bootstrap = folder.join("bootstrap.json");
     write(&bootstrap, &setup.bootstrap(folder));
-    if setup.delivery == Delivery::File {
+    if setup.is_from_file {
         write_listener(setup, folder);
         write_weir_syncs(setup, folder);
     }

@@ -21,24 +21,6 @@ pub(crate) const CONNECTION_MANAGER: &str = "type.googleapis.com/\
 /// Short, so that a test of a dead end is.
 const CONNECT_TIMEOUT: &str = "0.25s";
 
-/// The way in which a listener comes to Envoy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delivery {
-    /// In the bootstrap.
-    Static,
-    /// By LDS from a file, which can be replaced.
-    File,
-}
-
-/// The listener's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listen {
-    /// A free port of 127.0.0.1.
-    Tcp,
-    /// A Unix domain socket.
-    Pipe,
-}
-
 /// The host of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
@@ -71,32 +53,18 @@ impl Host {
     }
 }
 
-/// The form of the filter's configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// As a `google.protobuf.StringValue` of JSON.
-    Text,
-    /// As a `google.protobuf.Struct`, which an operator can write as YAML.
-    Struct,
-}
-
-/// An HTTP filter behind the filter.
-#[derive(Clone, Debug)]
-enum Behind {
-    /// A second filter of ours, with this configuration.
-    Weir(Value),
-    Other(Value),
-}
-
 /// An Envoy to start: one listener, the filter in front of one route.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub(super) plugin: Option<Value>,
     pub(super) host: Host,
     code: Option<PathBuf>,
-    form: Form,
-    pub(super) delivery: Delivery,
-    pub(super) listen: Listen,
+    /// True if the filter's configuration is a `google.protobuf.Struct`, which an operator can write as YAML, and no text.
+    is_struct: bool,
+    /// True if the listener and the addresses of weir-syncs come from files, by LDS and EDS, and not in the bootstrap.
+    pub(super) is_from_file: bool,
+    /// True if it listens at a Unix domain socket, and not at a free port of 127.0.0.1.
+    pub(super) is_on_a_pipe: bool,
     /// The number of equal listeners: `edge`, `edge-1` and so on.
     listeners: usize,
     /// The name of the module's buckets.
@@ -120,7 +88,7 @@ pub struct Setup {
     /// HTTP filters in front of the filter.
     before: Vec<Value>,
     /// HTTP filters behind the filter.
-    behind: Vec<Behind>,
+    behind: Vec<Value>,
     /// Fields more of the connection manager, and of the virtual host.
     more: [Value; 2],
     /// Names of routes, and the prefixes of their paths.
@@ -137,9 +105,9 @@ impl Setup {
             plugin: Some(plugin),
             host: Host::asked_for(),
             code: None,
-            form: Form::Text,
-            delivery: Delivery::Static,
-            listen: Listen::Tcp,
+            is_struct: false,
+            is_from_file: false,
+            is_on_a_pipe: false,
             listeners: 1,
             filter_name: "weir".into(),
             concurrency: 1,
@@ -188,7 +156,7 @@ impl Setup {
     /// With the filter's configuration as a Struct instead of text.
     #[must_use]
     pub fn as_struct(self) -> Self {
-        Self { form: Form::Struct, ..self }
+        Self { is_struct: true, ..self }
     }
 
     /// With this number of workers, among whom connections are spread evenly.
@@ -247,15 +215,6 @@ impl Setup {
         self
     }
 
-    /// The same, over this transport socket.
-    #[must_use]
-    pub fn secured_cluster(mut self, name: &str, address: SocketAddr, transport_socket: Value) -> Self {
-        let mut cluster = cluster(name, address, CONNECT_TIMEOUT);
-        cluster["transport_socket"] = transport_socket;
-        self.clusters.push(cluster);
-        self
-    }
-
     /// With a cluster as a bootstrap writes it, but at this address.
     #[must_use]
     pub fn shipped_cluster(mut self, mut cluster: Value, address: SocketAddr) -> Self {
@@ -287,15 +246,15 @@ impl Setup {
     /// With this HTTP filter behind the filter and those that are there: it is asked later, and sees responses earlier.
     #[must_use]
     pub fn behind(mut self, filter: Value) -> Self {
-        self.behind.push(Behind::Other(filter));
+        self.behind.push(filter);
         self
     }
 
-    /// With a second filter of ours behind the first, configured by `plugin`.
+    /// With a second filter of ours, in the same host, behind the first, configured by `plugin`.
     #[must_use]
-    pub fn second(mut self, plugin: Value) -> Self {
-        self.behind.push(Behind::Weir(plugin));
-        self
+    pub fn second(self, plugin: &Value) -> Self {
+        let filter = self.filter("second", plugin);
+        self.behind(filter)
     }
 
     /// With these fields more of the HTTP connection manager, and of its virtual host.
@@ -336,13 +295,13 @@ impl Setup {
     /// weir-syncs from one that [`super::Envoy::take_out`] does.
     #[must_use]
     pub fn from_file(self) -> Self {
-        Self { delivery: Delivery::File, ..self }
+        Self { is_from_file: true, ..self }
     }
 
     /// With a Unix domain socket instead of a port.
     #[must_use]
     pub fn on_a_pipe(self) -> Self {
-        Self { listen: Listen::Pipe, ..self }
+        Self { is_on_a_pipe: true, ..self }
     }
 
     /// The bootstrap; the listener's files are in `folder`.
@@ -364,27 +323,23 @@ impl Setup {
             bootstrap["stats_config"] = shipped["stats_config"].clone();
             let clusters = shipped["static_resources"]["clusters"].as_array().into_iter().flatten();
             for mut cluster in clusters.filter(|cluster| cluster["name"] == "weir-sync").cloned() {
-                match self.delivery {
-                    Delivery::Static => {
-                        cluster["type"] = "STATIC".into();
-                        cluster["load_assignment"] = self.weir_syncs();
-                    }
-                    Delivery::File => {
-                        cluster["type"] = "EDS".into();
-                        cluster["load_assignment"] = Value::Null;
-                        cluster["eds_cluster_config"] = json!({"eds_config": from(&weir_syncs_file(folder))});
-                    }
+                if self.is_from_file {
+                    cluster["type"] = "EDS".into();
+                    cluster["load_assignment"] = Value::Null;
+                    cluster["eds_cluster_config"] = json!({"eds_config": from(&weir_syncs_file(folder))});
+                } else {
+                    cluster["type"] = "STATIC".into();
+                    cluster["load_assignment"] = self.weir_syncs();
                 }
                 if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
                     clusters.push(cluster);
                 }
             }
         }
-        match self.delivery {
-            Delivery::Static => bootstrap["static_resources"]["listeners"] = json!([self.listener(folder)]),
-            Delivery::File => {
-                bootstrap["dynamic_resources"] = json!({"lds_config": from(&listener_file(folder))});
-            }
+        if self.is_from_file {
+            bootstrap["dynamic_resources"] = json!({"lds_config": from(&listener_file(folder))});
+        } else {
+            bootstrap["static_resources"]["listeners"] = json!([self.listener(folder)]);
         }
         bootstrap
     }
@@ -395,12 +350,7 @@ impl Setup {
             let tls = json!({"sni": "edge.test",
                 "common_tls_context": {"validation_context": {"trusted_ca": {"filename": authority}}}});
             cluster["transport_socket"] = quic("Upstream", &json!({"upstream_tls_context": tls}));
-            cluster["typed_extension_protocol_options"] = json!({
-                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                    "explicit_http_config": {"http3_protocol_options": {}},
-                },
-            });
+            cluster["typed_extension_protocol_options"] = protocol("http3_protocol_options");
         }
         cluster
     }
@@ -433,19 +383,8 @@ impl Setup {
     }
 
     fn listener(&self, folder: &Path) -> Value {
-        let address = match self.listen {
-            Listen::Tcp => tcp(FREE_PORT),
-            Listen::Pipe => json!({"pipe": {"path": pipe_file(folder)}}),
-        };
-        let mut listener = json!({
-            "name": "edge",
-            "address": address,
-            "connection_balance_config": {"exact_balance": {}},
-            "filter_chains": [{"filters": [{
-                "name": "http",
-                "typed_config": self.connection_manager(folder),
-            }]}],
-        });
+        let address = if self.is_on_a_pipe { json!({"pipe": {"path": pipe_file(folder)}}) } else { tcp(FREE_PORT) };
+        let mut listener = listener("edge", &address, &self.connection_manager(folder));
         if let Some([certificate, key]) = &self.http3 {
             listener["address"]["socket_address"]["protocol"] = "UDP".into();
             listener["connection_balance_config"] = Value::Null;
@@ -462,14 +401,8 @@ impl Setup {
     fn connection_manager(&self, folder: &Path) -> Value {
         let mut filters = self.before.clone();
         filters.extend(self.plugin.as_ref().map(|plugin| self.filter(&self.filter_name, plugin)));
-        filters.extend(self.behind.iter().map(|behind| match behind {
-            Behind::Weir(plugin) => self.filter("second", plugin),
-            Behind::Other(filter) => filter.clone(),
-        }));
-        filters.push(json!({
-            "name": "router",
-            "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
-        }));
+        filters.extend(self.behind.iter().cloned());
+        filters.push(router());
         let route = |prefix: &str| {
             let mut route = json!({"match": {"prefix": prefix}});
             if self.upstream.is_some() {
@@ -508,40 +441,64 @@ impl Setup {
     }
 
     fn filter(&self, name: &str, plugin: &Value) -> Value {
-        let configuration = match self.form {
-            Form::Text => json!({
-                "@type": "type.googleapis.com/google.protobuf.StringValue",
-                "value": plugin.to_string(),
-            }),
-            Form::Struct => json!({
-                "@type": "type.googleapis.com/google.protobuf.Struct",
-                "value": plugin,
-            }),
+        let configuration = if self.is_struct {
+            json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": plugin})
+        } else {
+            text(&plugin.to_string())
         };
         match self.host {
-            Host::Wasm => self.wasm_filter(name, &configuration),
+            Host::Wasm => {
+                let code = self.code.clone().unwrap_or_else(artefact::filter_wasm);
+                wasm_filter(name, "weir", &code, &configuration)
+            }
             Host::Native => native_filter(name, &configuration),
         }
     }
-
-    fn wasm_filter(&self, name: &str, configuration: &Value) -> Value {
-        let code = self.code.clone().unwrap_or_else(artefact::filter_wasm);
-        wasm_filter(name, &code, configuration)
-    }
 }
 
-/// The filter in Envoy's sandbox, in the VM that it shares with others of this module, whatever their names.
-pub fn wasm_filter(name: &str, code: &Path, configuration: &Value) -> Value {
+/// A filter's configuration as text.
+pub fn text(configuration: &str) -> Value {
+    json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": configuration})
+}
+
+/// The filter that sends requests to their routes.
+pub fn router() -> Value {
+    json!({
+        "name": "router",
+        "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+    })
+}
+
+/// A listener whose connections are spread evenly over the workers.
+pub(crate) fn listener(name: &str, address: &Value, connection_manager: &Value) -> Value {
+    json!({
+        "name": name,
+        "address": address,
+        "connection_balance_config": {"exact_balance": {}},
+        "filter_chains": [{"filters": [{"name": "http", "typed_config": connection_manager}]}],
+    })
+}
+
+/// The options of a cluster that is asked over this protocol.
+pub(crate) fn protocol(options: &str) -> Value {
+    json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {options: {}},
+    }})
+}
+
+/// The filter in Envoy's sandbox, in the VM `vm_id` that it shares with others of this module, whatever their names.
+pub(crate) fn wasm_filter(name: &str, vm_id: &str, code: &Path, configuration: &Value) -> Value {
     json!({
         "name": name,
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
             "config": {
                 "name": name,
-                "root_id": "weir",
+                "root_id": vm_id,
                 "failure_policy": "FAIL_RELOAD",
                 "vm_config": {
-                    "vm_id": "weir",
+                    "vm_id": vm_id,
                     "runtime": "envoy.wasm.runtime.v8",
                     "code": {"local": {"filename": code}},
                 },

@@ -253,12 +253,12 @@ impl Host {
     }
 
     /// The call that the request `id` waits for.
-    pub(crate) fn call_of(&self, id: u32) -> Option<&HttpCall> {
+    pub fn call_of(&self, id: u32) -> Option<&HttpCall> {
         self.http_calls.iter().find(|call| call.request == Some(id))
     }
 
     /// The filter's answer to the request that began last.
-    pub(crate) fn response(&self) -> Option<&LocalResponse> {
+    pub fn response(&self) -> Option<&LocalResponse> {
         self.responses.last()
     }
 

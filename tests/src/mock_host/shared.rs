@@ -60,11 +60,6 @@ impl SharedData {
         self.0.borrow().map.keys().cloned().collect()
     }
 
-    /// The size of the value of `key`; none if there is none.
-    pub fn size_of(&self, key: &[u8]) -> Option<usize> {
-        self.0.borrow().map.get(key).map(|value| value.bytes.len())
-    }
-
     /// Changes every value whose key begins with `prefix` behind the workers' backs: no number changes.
     pub fn tamper(&self, prefix: &[u8], mut change: impl FnMut(&mut Vec<u8>)) {
         let map = &mut self.0.borrow_mut().map;

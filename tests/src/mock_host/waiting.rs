@@ -51,11 +51,6 @@ impl Worker {
         (expect(self.decision(action)) == Decision::Continue).then_some(Passing(created.id))
     }
 
-    /// A request is freed without a call for its end.
-    pub fn freed(&mut self, passing: Passing) {
-        expect(self.free(passing.0));
-    }
-
     /// A request ends before its headers come.
     pub fn given_up(&mut self, created: Created) {
         expect(self.delete(created.id));
@@ -113,21 +108,6 @@ impl Worker {
         host.responses.clear();
         host.added_headers.clear();
         expect(self.end(passing.0, Decision::Continue))
-    }
-
-    /// Answers the call that a request waits for, after which it has to wait for another; panics if not.
-    pub fn answer_and_hold(&mut self, waiting: &Waiting, answer: CallAnswer) -> Waiting {
-        let host = self.host_mut();
-        host.ask = waiting.ask.clone();
-        host.responses.clear();
-        let (resumed, before) = (host.resumed, host.http_calls.len());
-        self.answer_call(waiting.call.token, answer);
-        let host = self.host();
-        let is_held = host.resumed == resumed && host.responses.is_empty() && host.http_calls.len() == before;
-        match host.http_calls.last() {
-            Some(call) if is_held => Waiting { call: call.clone(), ..waiting.clone() },
-            _ => panic!("it does not wait any more"),
-        }
     }
 
     /// The client of a request that is held goes away.

@@ -143,7 +143,7 @@ impl Worker {
     }
 
     /// A request's context and its headers: its id, and what the filter returned.
-    pub(crate) fn begin(&mut self, ask: &Ask) -> Result<(u32, u32), Trap> {
+    pub fn begin(&mut self, ask: &Ask) -> Result<(u32, u32), Trap> {
         let id = self.next_context();
         self.create(id)?;
         Ok((id, self.headers(id, ask)?))
@@ -183,7 +183,7 @@ impl Worker {
     }
 
     /// The response's headers, and the end of the context.
-    pub(crate) fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
+    pub fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
         if self.has("proxy_on_response_headers") {
             let on_response = self.asked(id, "proxy_on_response_headers", &[id, 1, 0])?;
             if on_response != CONTINUE {
@@ -216,7 +216,7 @@ impl Worker {
     }
 
     /// A request goes on without an answer, or is held with exactly one.
-    pub(crate) fn decision(&self, action: u32) -> Result<Decision, Trap> {
+    pub fn decision(&self, action: u32) -> Result<Decision, Trap> {
         match (action, self.host().responses.as_slice()) {
             (CONTINUE, []) => Ok(Decision::Continue),
             (PAUSE, [response]) => Ok(Decision::Answered(response.clone())),
@@ -313,7 +313,7 @@ impl Worker {
     }
 
     /// A callback for `context`; what it returned, if anything.
-    pub(crate) fn call_for(&mut self, context: u32, export: &'static str, args: &[u32]) -> Result<Option<u32>, Trap> {
+    pub fn call_for(&mut self, context: u32, export: &'static str, args: &[u32]) -> Result<Option<u32>, Trap> {
         let request = (context != self.root).then_some(context);
         let host = self.host_mut();
         (host.callback, host.request) = (export, request);

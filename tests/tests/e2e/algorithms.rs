@@ -147,25 +147,3 @@ async fn tokens_and_bytes_are_charged_with_the_response() {
     let mut other = edge.client().over_http2();
     assert_eq!(drain(&mut other, &Ask::from("203.0.113.8"), 10).await.1, 4);
 }
-
-#[tokio::test]
-async fn a_client_limited_repeatedly_is_refused_for_longer() {
-    let penalty = json!({"after": 5, "within": "1m", "deny_for": "1h"});
-    let edge = Envoy::start(Setup::with(rules([with(rule("some", "50/s", 10), "penalty", penalty)]))).await;
-    let mut client = edge.client();
-    let (_, admitted) = drain(&mut client, &Ask::from(CLIENT), 2_000).await;
-    assert!(admitted >= 10, "{admitted}");
-    repeat(&mut client, &Ask::from(CLIENT), 200).await;
-    let banned = client.send(&Ask::from(CLIENT)).await;
-    assert_eq!(banned.status, 429);
-    assert!((3_590..=3_600).contains(&banned.number("retry-after")), "{banned:?}");
-    assert_eq!(client.send(&Ask::from("203.0.113.8")).await.status, 200);
-}
-
-#[tokio::test]
-async fn a_shadow_rule_shows_only_in_metrics() {
-    let shadow = with(rule("new", "1/h", 1), "mode", json!("shadow"));
-    let edge = Envoy::start(Setup::with(rules([shadow, rule("old", "1/h", 5)]))).await;
-    assert_eq!(drain(&mut edge.client(), &Ask::from(CLIENT), 50).await.1, 5);
-    edge.counter_reaches("weir.rule.new.shadow_limited", 4).await;
-}

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::drain;
 use weir_tests::wait::until;
 
 use crate::plugin::{one, rule, rules, with};
+
+const HOSTS: [Host; 2] = [Host::Wasm, Host::Native];
 
 /// A configuration with an error of every kind, and where they are.
 fn bad() -> (Value, [&'static str; 9]) {
@@ -46,44 +48,40 @@ fn assert_names(log: &str, places: &[&str]) {
 
 #[tokio::test]
 async fn envoy_refuses_to_start_with_a_bad_configuration() {
-    let (plugin, places) = bad();
-    let (status, log) = Envoy::start_refused(Setup::with(plugin)).await;
-    assert!(!status.success(), "{status}");
-    assert_names(&log, &places);
-    assert_names(&log, &["sink"]);
-}
-
-#[tokio::test]
-async fn envoy_refuses_to_start_without_rules() {
-    for plugin in [json!({}), json!({"rules": []})] {
-        let (status, log) = Envoy::start_refused(Setup::with(plugin)).await;
-        assert!(!status.success(), "{status}");
-        assert_names(&log, &["rules"]);
+    for host in HOSTS {
+        for (plugin, places) in [(bad().0, &["rules[0].name", "sink"][..]), (json!({"rules": []}), &["rules"])] {
+            let (status, log) = Envoy::start_refused(Setup::with(plugin).host(host)).await;
+            assert!(!status.success(), "{host:?}: {status}");
+            assert_names(&log, places);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_bad_configuration_is_refused_and_the_old_one_stays() {
-    let mut edge = Envoy::start(Setup::with(one("per-address", "1/h", 3)).from_file()).await;
-    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
-    assert_eq!(client.send(&ask).await.status, 200);
+    for host in HOSTS {
+        let setup = Setup::with(one("per-address", "1/h", 3)).host(host).from_file();
+        let mut edge = Envoy::start(setup).await;
+        let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+        assert_eq!(client.send(&ask).await.status, 200);
 
-    let (plugin, places) = bad();
-    edge.reconfigure(plugin);
-    edge.stat_reaches("listener_manager.lds.update_rejected", 1).await;
-    assert_names(&edge.log(), &places);
-    // On the old connection and on a new one, with the level as it was.
-    assert_eq!(client.send(&ask).await.status, 200);
-    assert_eq!(drain(&mut edge.client(), &ask, 10).await.1, 1);
+        let (plugin, places) = bad();
+        edge.reconfigure(plugin);
+        edge.stat_reaches("listener_manager.lds.update_rejected", 1).await;
+        assert_names(&edge.log(), &places);
+        // On the old connection and on a new one, with the level as it was.
+        assert_eq!(client.send(&ask).await.status, 200);
+        assert_eq!(drain(&mut edge.client(), &ask, 10).await.1, 1);
 
-    // And a good one is still welcome afterwards.
-    edge.reconfigure(one("after", "1/h", 1));
-    until("the good configuration", async || {
-        let answer = edge.client().send(&Ask::from("203.0.113.8")).await;
-        answer.header("ratelimit").starts_with(r#""after""#).then_some(())
-    })
-    .await;
-    edge.assert_alive();
+        // And a good one is still welcome afterwards.
+        edge.reconfigure(one("after", "1/h", 1));
+        until("the good configuration", async || {
+            let answer = edge.client().send(&Ask::from("203.0.113.8")).await;
+            answer.header("ratelimit").starts_with(r#""after""#).then_some(())
+        })
+        .await;
+        edge.assert_alive();
+    }
 }
 
 #[tokio::test]
@@ -91,22 +89,24 @@ async fn an_unchanged_rule_keeps_its_buckets_in_a_new_configuration() {
     let path = |rule, exact: &str| with(rule, "match", json!({"path": {"exact": exact}}));
     let kept = || path(rule("kept", "1/h", 4), "/kept");
     let before = rules([kept(), path(rule("changed", "1/h", 1), "/changed")]);
-    let mut edge = Envoy::start(Setup::with(before).from_file()).await;
     let to = |path: &str| Ask::get(path).forwarded_for("203.0.113.7");
-    assert_eq!(edge.client().send(&to("/kept")).await.status, 200);
-    assert_eq!(drain(&mut edge.client(), &to("/changed"), 5).await.1, 1);
+    for host in HOSTS {
+        let mut edge = Envoy::start(Setup::with(before.clone()).host(host).from_file()).await;
+        assert_eq!(edge.client().send(&to("/kept")).await.status, 200);
+        assert_eq!(drain(&mut edge.client(), &to("/changed"), 5).await.1, 1);
 
-    // The rule also moves to another place in the list: a rule is its name, not its index.
-    edge.reconfigure(rules([path(rule("changed", "1/m", 5), "/changed"), kept()]));
-    let probe = Ask::get("/changed").forwarded_for("203.0.113.99");
-    until("the new configuration", async || {
-        let answer = edge.client().send(&probe).await;
-        (answer.header("x-ratelimit-limit") == "5").then_some(())
-    })
-    .await;
-    assert_eq!(drain(&mut edge.client(), &to("/kept"), 9).await.1, 3, "one of four was taken before");
-    assert_eq!(drain(&mut edge.client(), &to("/changed"), 9).await.1, 5, "another quota is another bucket");
-    edge.assert_alive();
+        // The rule also moves to another place in the list: a rule is its name, not its index.
+        edge.reconfigure(rules([path(rule("changed", "1/m", 5), "/changed"), kept()]));
+        let probe = Ask::get("/changed").forwarded_for("203.0.113.99");
+        until("the new configuration", async || {
+            let answer = edge.client().send(&probe).await;
+            (answer.header("x-ratelimit-limit") == "5").then_some(())
+        })
+        .await;
+        assert_eq!(drain(&mut edge.client(), &to("/kept"), 9).await.1, 3, "one of four was taken before");
+        assert_eq!(drain(&mut edge.client(), &to("/changed"), 9).await.1, 5, "another quota is another bucket");
+        edge.assert_alive();
+    }
 }
 
 #[tokio::test]
@@ -131,13 +131,4 @@ async fn the_last_counts_of_a_replaced_configuration_are_kept() {
     edge.stat_reaches("listener_manager.lds.update_success", 2).await;
     edge.counter_reaches("weir.rule.all.allowed", 200).await;
     edge.assert_alive();
-}
-
-#[tokio::test]
-async fn a_configuration_may_be_a_struct_or_text() {
-    let setup = Setup::with(one("per-address", "1/h", 3));
-    for setup in [setup.clone(), setup.as_struct()] {
-        let edge = Envoy::start(setup).await;
-        assert_eq!(drain(&mut edge.client(), &Ask::from("203.0.113.7"), 10).await.1, 3);
-    }
 }

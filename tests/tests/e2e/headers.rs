@@ -89,7 +89,7 @@ async fn the_stricter_of_two_chained_weirs_is_sent_once() {
     for host in HOSTS {
         for (outer, inner) in [(2, 9), (9, 2)] {
             let setup = Setup::with(rules([loud("outer", outer)])).host(host).upstream(upstream.address());
-            let edge = Envoy::start(setup.second(rules([loud("inner", inner)]))).await;
+            let edge = Envoy::start(setup.second(&rules([loud("inner", inner)]))).await;
             let policy = |name, burst| format!(r#""{name}";q={burst};w={}"#, burst * 3_600);
             let both = format!("{}, {}", policy("inner", inner), policy("outer", outer));
             let strictest = if outer < inner { "outer" } else { "inner" };

@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 use weir_tests::artefact;
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Host, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup, text};
 use weir_tests::load::{drain, repeat};
 use weir_tests::operator::Operator;
 use weir_tests::server::{Respond, Server};
@@ -23,11 +23,6 @@ fn resources(file: &str) -> Vec<Value> {
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let read = |part| serde_saphyr::from_str(part).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.split("\n---\n").map(read).collect()
-}
-
-/// Both hand a plugin's configuration over as JSON in a text.
-fn text(configuration: &Value) -> Value {
-    json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": configuration.to_string()})
 }
 
 /// The example of a `WasmPlugin`, under this name.
@@ -60,7 +55,7 @@ fn of_istio(plugin: &Value) -> Value {
                     "code": {"local": {"filename": artefact::filter_wasm()}},
                     "environment_variables": {"key_values": variables},
                 },
-                "configuration": text(&spec["pluginConfig"]),
+                "configuration": text(&spec["pluginConfig"].to_string()),
             },
         },
     })
@@ -137,7 +132,7 @@ async fn the_envoy_gateway_example_limits_on_its_routes() {
                     "runtime": "envoy.wasm.runtime.v8",
                     "code": {"remote": {"http_uri": http_uri, "sha256": sha256}},
                 },
-                "configuration": text(&configuration),
+                "configuration": text(&configuration.to_string()),
             },
         },
     });

@@ -1,21 +1,16 @@
 //! The filter as a dynamic module of Envoy: it does what the wasm does. `WEIR_HOST=native` runs all other tests
 //! with it.
 
-use std::collections::BTreeMap;
-
 use hyper::Method;
 use serde_json::{Value, json};
-use weir_protocol::messages::{Message, Report};
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::envoy::{Envoy, Host, Setup};
-use weir_tests::load::{drain, together};
 use weir_tests::operator::Operator;
-use weir_tests::server::Server;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
 use crate::plugin::{one, rule, rules, with};
-use crate::sync::{honest, synced};
+use crate::sync::synced;
 
 /// A rule for one path.
 fn at(path: &str, rule: Value) -> Value {
@@ -77,28 +72,6 @@ async fn the_module_and_the_wasm_respond_alike() {
 }
 
 #[tokio::test]
-async fn the_module_keeps_its_buckets_across_configurations() {
-    let setup = Setup::with(one("per-address", "1/h", 4)).host(Host::Native).from_file();
-    let mut edge = Envoy::start(setup).await;
-    let ask = Ask::from("203.0.113.7");
-    assert_eq!(edge.client().send(&ask).await.status, 200);
-
-    edge.reconfigure(rules([with(rule("per-address", "1/h", 4), "brust", json!(1))]));
-    edge.stat_reaches("listener_manager.lds.update_rejected", 1).await;
-    assert!(edge.log().contains("weir: rules[0].brust: unknown field: did you mean burst?"), "{}", edge.log());
-    assert_eq!(edge.client().send(&ask).await.status, 200);
-
-    edge.reconfigure(rules([rule("per-address", "1/h", 4), at("/new", rule("new", "1/h", 1))]));
-    until("the new configuration", async || {
-        let answer = edge.client().send(&Ask::get("/new").forwarded_for("203.0.113.99")).await;
-        (answer.header("ratelimit").starts_with(r#""new""#)).then_some(())
-    })
-    .await;
-    assert_eq!(drain(&mut edge.client(), &ask, 9).await.1, 2, "two of four were taken before");
-    edge.assert_alive();
-}
-
-#[tokio::test]
 async fn the_module_refuses_rules_by_attributes_it_cannot_read() {
     let claim = with(rule("by-subject", "1/h", 1), "key", json!([{"jwt_claim": ["payload", "sub"]}]));
     let cost = json!({"after": {"metadata": ["space", "name", "inner"], "max": 5}});
@@ -126,40 +99,6 @@ async fn weir_sync_shows_why_the_module_refused_a_rule_set() {
     })
     .await;
     assert!(refusal.starts_with("rules[0].cost.after.metadata: expected "), "{refusal}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_of_the_module_share_one_bucket() {
-    let setup = Setup::with(one("per-address", "100/d", 10_000)).host(Host::Native).concurrency(2);
-    let edge = Envoy::start(setup).await;
-    let ask = Ask::from("203.0.113.7");
-    let tally = together(edge.clients(8), |_| vec![ask.clone(); 1_500]).await;
-    assert_eq!((tally.admitted(), tally.limited()), (10_000, 2_000), "{tally:?}");
-    let names = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
-    assert_eq!(edge.counters_of(names, 12_000).await, [10_000, 2_000]);
-    let workers = edge.connections_per_worker().await;
-    assert!(workers.iter().all(|served| *served >= 4), "both workers served: {workers:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_edge_reports_for_all_workers_of_the_module() {
-    let weir_sync = Server::start(honest).await;
-    let setup = Setup::with(synced(one("per-address", "1/h", 100), "a")).host(Host::Native).concurrency(2);
-    let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
-    let ask = Ask::from("203.0.113.7");
-    let tally = together(edge.clients(8), |_| vec![ask.clone(); 15]).await;
-    assert_eq!(tally.admitted(), 100, "{tally:?}");
-    let workers = edge.connections_per_worker().await;
-    assert!(workers.iter().all(|served| *served >= 4), "both workers served: {workers:?}");
-
-    let all_reported = async || {
-        let reports = weir_sync.asked().into_iter().filter_map(|asked| Report::decode(&asked.body).ok());
-        let reports: Vec<_> = reports.filter(|report| !report.keys.is_empty()).collect();
-        reports.iter().any(|report| report.keys[0].admitted == 100).then_some(reports)
-    };
-    let reports = until("a report of all that was admitted", all_reported).await;
-    let reporters: BTreeMap<u64, usize> = reports.iter().map(|report| (report.worker, report.keys.len())).collect();
-    assert_eq!(reporters.values().collect::<Vec<_>>(), [&1], "one edge, and one key: {reports:?}");
 }
 
 /// Two generations of 200 listeners at a time, whose filters have one name.

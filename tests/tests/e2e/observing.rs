@@ -1,39 +1,11 @@
-//! An operator's view: the access log and the metrics.
+//! The filter in Envoy's metrics.
 
 use serde_json::json;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::repeat;
 
-use crate::plugin::{one, rule, rules, with};
-
-#[tokio::test]
-async fn the_access_log_has_the_decision_and_the_rule() {
-    let line = "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% \
-        %FILTER_STATE(wasm.weir.rule:PLAIN)%";
-    for (filter_state, allowed, limited) in [(false, "- -", "- -"), (true, "allow per-address", "limit per-address")] {
-        let plugin = with(one("per-address", "1/h", 2), "filter_state", json!(filter_state));
-        let edge = Envoy::start(Setup::with(plugin).access_log(line)).await;
-        repeat(&mut edge.client(), &Ask::from("203.0.113.7"), 3).await;
-        let allowed = format!("200 direct_response {allowed}");
-        let limited = format!("429 weir_limited:per-address {limited}");
-        assert_eq!(edge.access_log(3).await, [allowed.clone(), allowed, limited]);
-    }
-}
-
-#[tokio::test]
-async fn each_rule_counts_what_it_allowed_and_limited() {
-    let login = with(rule("login", "1/h", 2), "match", json!({"path": {"exact": "/login"}}));
-    let edge = Envoy::start(Setup::with(rules([rule("all", "1/h", 100), login]))).await;
-    let mut client = edge.client();
-    repeat(&mut client, &Ask::get("/login").forwarded_for("203.0.113.7"), 10).await;
-    repeat(&mut client, &Ask::get("/").forwarded_for("203.0.113.7"), 5).await;
-    let names = ["login.allowed", "login.limited", "all.allowed", "all.limited"];
-    let names = names.map(|name| format!("weir.rule.{name}"));
-    let counts = edge.counters_of(names.each_ref().map(String::as_str), 17).await;
-    // What "login" limited, "all" neither allowed nor limited.
-    assert_eq!(counts, [2, 8, 7, 0]);
-}
+use crate::plugin::{rule, rules, with};
 
 #[tokio::test]
 async fn prometheus_metrics_separate_rules_with_similar_names() {

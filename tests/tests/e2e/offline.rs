@@ -11,7 +11,7 @@ use weir_tests::redis::{Redis, Setup as RedisSetup};
 use weir_tests::region::Region;
 use weir_tests::wait::until;
 
-use crate::overrides::{Clients, WITHIN, fleet};
+use crate::changes::{Clients, WITHIN, fleet};
 use crate::plugin::{rule, rules, with};
 
 fn of(path: &str, address: &str) -> Ask {

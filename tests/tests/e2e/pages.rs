@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Setup, router};
 use weir_tests::load::repeat;
 use weir_tests::server::Server;
 use weir_tests::wait::until;
@@ -17,10 +17,6 @@ use weir_tests::wait::until;
 use crate::plugin::{one, rule, rules};
 
 const TYPES: &str = "type.googleapis.com/envoy.extensions.filters.http";
-
-fn router() -> Value {
-    json!({"name": "router", "typed_config": {"@type": format!("{TYPES}.router.v3.Router")}})
-}
 
 /// The requests and headers that scripts of another site may use.
 fn cors_policy() -> Value {
@@ -53,13 +49,6 @@ async fn preflights_behind_the_cors_filter_are_not_counted() {
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("access-control-allow-origin"), "https://site.example");
     assert!(refused.header("access-control-expose-headers").contains("retry-after"));
-}
-
-#[tokio::test]
-async fn preflights_without_the_cors_filter_are_counted() {
-    let edge = Envoy::start(Setup::with(one("api", "1/h", 2))).await;
-    let preflights = repeat(&mut edge.client(), &from_site(Method::OPTIONS), 9).await;
-    assert_eq!((preflights.admitted(), preflights.limited()), (2, 7));
 }
 
 /// A WebSocket's first request; no message follows.

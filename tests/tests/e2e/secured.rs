@@ -75,7 +75,9 @@ async fn a_pop_reports_only_under_the_name_in_its_certificate() {
         let key_secret = "a-secret-of-all-pops";
         let sync = json!({"cluster": "weir-sync", "pop": pop, "interval_ms": 100, "key_secret": key_secret});
         let setup = Setup::with(with(one("api", "1/h", 5), "sync", sync));
-        Envoy::start(setup.secured_cluster("weir-sync", address, transport_socket(folder.path()))).await
+        let socket = transport_socket(folder.path());
+        let cluster = json!({"name": "weir-sync", "connect_timeout": "1s", "transport_socket": socket});
+        Envoy::start(setup.shipped_cluster(cluster, address)).await
     };
     let own = edge("fra1").await;
     assert_eq!(repeat(&mut own.client(), &Ask::get("/").forwarded_for("203.0.113.7"), 9).await.admitted(), 5);

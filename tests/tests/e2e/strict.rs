@@ -24,23 +24,6 @@ fn login(pop: &str) -> Value {
     synced(plugin, pop)
 }
 
-async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
-    Envoy::in_touch(Setup::with(login(pop)).pop(pop, weir_sync)).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_pops_admit_one_burst_together() {
-    let redis = Redis::start().await;
-    let (sync_a, sync_b) = (WeirSync::start("fra1", &redis.url()).await, WeirSync::start("nyc1", &redis.url()).await);
-    let (a, b) = (edge("fra1", &sync_a).await, edge("nyc1", &sync_b).await);
-    let (ask, [mut a_client, mut b_client]) = (Ask::from("203.0.113.7"), [&a, &b].map(Envoy::client));
-    let (at_a, at_b) = tokio::join!(repeat(&mut a_client, &ask, 20), repeat(&mut b_client, &ask, 20));
-    at_a.assert_only_decisions();
-    at_b.assert_only_decisions();
-    assert_eq!(at_a.admitted() + at_b.admitted(), 5, "{at_a:?}, {at_b:?}");
-    a.counter_reaches("weir.strict.paused", 1).await;
-}
-
 // I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_obedient_client_is_admitted_at_its_next_try() {
@@ -81,22 +64,6 @@ async fn requests_below_the_limit_pass_at_a_windows_end() {
         }
     };
     tokio::join!(asked(Host::Wasm, "fra1", "203.0.113.7"), asked(Host::Native, "fra2", "203.0.113.8"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_weir_sync_a_strict_rule_responds_503() {
-    let mut weir_sync = WeirSync::start("fra1", "memory").await;
-    let edge = edge("fra1", &weir_sync).await;
-    let mut client = edge.client();
-    assert_eq!(client.send(&Ask::from("203.0.113.1")).await.status, 200);
-    weir_sync.kill();
-    for n in 2..=5 {
-        let answer = client.send(&Ask::from(&format!("203.0.113.{n}"))).await;
-        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{answer:?}");
-    }
-    weir_sync.restart().await;
-    edge.counter_grows("weir.sync.answered", 4).await;
-    assert_eq!(client.send(&Ask::from("203.0.113.9")).await.status, 200);
 }
 
 /// weir-sync refused it nothing: it was not asked.

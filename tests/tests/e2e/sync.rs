@@ -1,22 +1,24 @@
 //! The budget loop beside the request path: whatever weir-sync does, requests never notice.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
-use weir_tests::client::{Ask, Client};
+use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
-use weir_tests::load::{Run, Tally, drain, open_loop, repeat};
+use weir_tests::load::{Run, drain, open_loop_until, repeat};
+use weir_tests::redis::Redis;
 use weir_tests::server::{Asked, Respond, Server};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
-use crate::plugin::{one, rule, rules, with};
+use crate::plugin::{one, with};
 
 /// Time after which the filter gives an answer of weir-sync up. A request that waited for a lost one takes longer;
 /// no other does, even on a busy machine.
@@ -30,78 +32,31 @@ pub(crate) fn synced(plugin: Value, pop: &str) -> Value {
     with(plugin, "sync", sync)
 }
 
-/// Two rules: one that the traffic of these tests never reaches, and one for `/slow` that it exhausts at
-/// once, so that there is always a key to report.
-pub(crate) fn fast_and_slow() -> Value {
-    let slow = with(rule("slow", "1/h", 5), "match", json!({"path": {"exact": "/slow"}}));
-    let fast = with(rule("fast", "1000/s", 1_000), "match", json!({"path": {"exact": "/"}}));
-    rules([fast, slow])
-}
-
-/// Traffic in the background, until stopped.
-pub(crate) struct Traffic {
-    status: u16,
+/// Requests of one client, one after the other, until stopped.
+struct Traffic {
     stop: watch::Sender<bool>,
-    task: JoinHandle<Vec<Run>>,
+    task: JoinHandle<Run>,
 }
 
 impl Traffic {
-    /// Traffic of `ask`, all of which is to be answered with `status`.
-    fn start(mut client: Client, ask: Ask, status: u16) -> Self {
+    fn start(edge: &Envoy, ask: Ask, per_second: u32) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(async move {
-            let mut runs = vec![];
-            while !*stopped.borrow() {
-                runs.push(open_loop(&mut client, &ask, 50, Duration::from_millis(100)).await);
-            }
-            runs
-        });
-        Self { status, stop, task }
+        let mut client = edge.client();
+        let task = tokio::spawn(async move { open_loop_until(&mut client, &ask, per_second, stopped).await });
+        Self { stop, task }
     }
 
-    /// Traffic to both rules of [`fast_and_slow`].
-    pub(crate) async fn start_both(edge: &Envoy) -> [Self; 2] {
-        let [fast, slow] = ["/", "/slow"].map(|path| Ask::get(path).forwarded_for("203.0.113.7"));
-        assert_eq!(drain(&mut edge.client(), &slow, 10).await.1, 5);
-        [Self::start(edge.client(), fast, 200), Self::start(edge.client(), slow, 429)]
-    }
-
-    /// Stops it, and panics if a request was answered late, or otherwise than it was to be.
-    pub(crate) async fn stop(self) {
+    /// Stops it; panics if a request was neither admitted nor limited.
+    async fn stop(self) -> Run {
         self.stop.send_replace(true);
-        let runs = self.task.await.unwrap_or_else(|e| panic!("the traffic broke off: {e}"));
-        let mut tally = Tally::default();
-        for run in &runs {
-            tally.merge(&run.tally);
-            let waited_for_it = run.slowest >= Duration::from_millis(TIMEOUT_MS);
-            assert!(!waited_for_it, "a request took {:?}", run.slowest);
-        }
-        assert!(tally.total() > 0, "there was no traffic");
-        assert_eq!(tally.of(self.status), tally.total(), "all were to be {}: {tally:?}", self.status);
-    }
-}
-
-// I1
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_pass_while_weir_sync_restarts() {
-    let mut weir_sync = WeirSync::start("fra1", "memory").await;
-    let plugin = synced(fast_and_slow(), "a");
-    let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", weir_sync.address())).await;
-    let traffic = Traffic::start_both(&edge).await;
-    edge.counter_grows("weir.sync.answered", 5).await;
-
-    weir_sync.kill();
-    edge.counter_grows("weir.sync.failed", 5).await;
-
-    weir_sync.restart().await;
-    edge.counter_grows("weir.sync.answered", 5).await;
-    for traffic in traffic {
-        traffic.stop().await;
+        let run = self.task.await.unwrap_or_else(|e| panic!("the traffic broke off: {e}"));
+        run.assert_only_decisions();
+        run
     }
 }
 
 /// A reply that grants everything to every key of the report.
-pub(crate) fn honest(asked: &Asked) -> Respond {
+fn honest(asked: &Asked) -> Respond {
     let report = Report::decode(&asked.body).unwrap_or_else(|e| panic!("the filter sent no report: {e}"));
     let ratio = AdmitRatio::ONE;
     let grant = Grant { ratio, level_milli: 1_000_000, burst: u32::MAX, divisor: 1, lease_ms: 60_000 };
@@ -176,10 +131,12 @@ async fn requests_are_decided_despite_false_replies() {
     ];
     for (number, (lie, respond)) in lies.into_iter().enumerate() {
         let asking = Ask::from(&format!("203.0.113.{number}"));
-        let traffic = Traffic::start(edge.client(), asking, 200);
+        let traffic = Traffic::start(&edge, asking, 50);
         liar.answer(respond);
         edge.counter_grows("weir.sync.failed", 2).await;
-        traffic.stop().await;
+        let run = traffic.stop().await;
+        assert!(run.tally.admitted() > 0 && run.tally.limited() == 0, "after {lie}: {:?}", run.tally);
+        assert!(run.slowest < Duration::from_millis(TIMEOUT_MS), "a request took {:?} after {lie}", run.slowest);
         // A whole burst, no more, no less, whatever the reply was.
         let fresh = Ask::from(&format!("198.51.100.{number}"));
         assert_eq!(drain(&mut edge.client(), &fresh, 2_000).await.1, 1_000, "after {lie}");
@@ -225,4 +182,38 @@ async fn requests_admitted_during_an_outage_are_reported_later() {
     let ascending = numbers.values().all(|numbers| numbers.is_sorted_by(|a, b| a < b));
     assert!(ascending, "each worker numbers its reports: {numbers:?}");
     assert!(reports(&server).iter().all(|report| report.pop == "fra1"));
+}
+
+/// Requests per second that the rule admits, and at once; twice as many come.
+const RATE: u32 = 50;
+/// Time for which the budget is out of reach. Its admissions are worth six bursts.
+const OUTAGE: Duration = Duration::from_secs(6);
+/// Time for which the rate is measured afterwards.
+const AFTER: Duration = Duration::from_secs(5);
+
+/// A POP's right admissions during an outage are no debt that locks its client out afterwards.
+// I5, I8
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_keeps_its_rate_while_redis_hangs_and_after() {
+    let redis = Redis::start().await;
+    let mut weir_sync = WeirSync::start("fra1", &redis.url()).await;
+    let plugin = synced(one("per-address", &format!("{RATE}/s"), RATE), "fra1");
+    let edge = Envoy::in_touch(Setup::with(plugin).pop("fra1", &weir_sync)).await;
+    let traffic = Traffic::start(&edge, Ask::from("203.0.113.7"), 2 * RATE);
+    edge.counter_grows("weir.rule.per-address.limited", 50).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+
+    redis.freeze().await;
+    sleep(OUTAGE).await;
+    redis.thaw();
+    weir_sync.answers("/readyz", 200).await;
+    edge.counter_grows("weir.sync.answered", 1).await;
+    let back = Instant::now();
+    sleep(AFTER).await;
+    let run = traffic.stop().await;
+    let (rate, expected) = (run.admitted_per_second_from(back, AFTER), f64::from(RATE));
+    assert!(rate >= 0.9 * expected, "{rate:.1} of {expected} a second after the outage");
+    // One for the instant between a decision and the arrival of its answer.
+    let ahead = run.most_ahead(expected, expected);
+    assert!(ahead <= 1.0, "{ahead:.1} more than the quota: {:?}", run.tally);
 }

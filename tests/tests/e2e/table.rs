@@ -60,14 +60,3 @@ async fn rotating_addresses_neither_grow_memory_nor_free_a_limited_one() {
     edge.counter_reaches("weir.table.overflowed", 40_000).await;
     edge.assert_alive();
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn full_buckets_make_room_for_new_addresses() {
-    // A token is back within a millisecond: what an address leaves behind holds no information.
-    let plugin = with(one("per-address", "1000/s", 10), "table", json!({"addresses": ADDRESSES}));
-    let edge = Envoy::start(Setup::with(plugin)).await;
-    let tally = rotate(&edge, 0, 8 * ADDRESSES).await;
-    assert_eq!(tally.limited(), 0, "nobody asked for more than one token: {tally:?}");
-    // Each address beyond what the table holds took the place of another one.
-    edge.counter_reaches("weir.table.evicted", 7 * 2_048).await;
-}

@@ -2,7 +2,7 @@
 
 use weir_tests::mock_host::{Answer, Host, Script, Worker};
 
-use crate::harness::{client, plugin, rule, shared, synced};
+use crate::harness::{client, plugin, report, rule, shared, synced};
 
 const LOG_ERROR: u32 = 4;
 
@@ -45,54 +45,43 @@ fn requests_pass_without_an_accepted_configuration() {
     assert!(worker.host().shared_keys().is_empty(), "a refused configuration leaves nothing behind");
 }
 
-#[test]
-fn the_proxys_node_names_an_unnamed_pop() {
+/// A configuration that does not name the POP.
+fn unnamed() -> serde_json::Value {
     let mut plugin = synced(&rule("1/h", 2));
     plugin["sync"].as_object_mut().unwrap().remove("pop");
-    for property in ["xds\0node\0id", "node\0id"] {
-        let mut host = Host::new(&shared());
-        host.properties.insert(property.into(), b"edge-7".to_vec());
-        let mut worker = Worker::configured_on(host, &plugin);
-        worker.tick();
-        assert_eq!(crate::harness::report(&worker).1.pop, "edge-7");
-    }
+    plugin
 }
 
 #[test]
-fn a_long_node_id_is_shortened_to_a_unique_name() {
-    let mut plugin = synced(&rule("1/h", 2));
-    plugin["sync"].as_object_mut().unwrap().remove("pop");
-    let name = |id: &str| {
+fn the_proxys_node_names_an_unnamed_pop() {
+    let name = |property: &str, id: &str| {
         let mut host = Host::new(&shared());
-        host.properties.insert("node\0id".into(), id.into());
-        let mut worker = Worker::configured_on(host, &plugin);
+        host.properties.insert(property.into(), id.into());
+        let mut worker = Worker::configured_on(host, &unnamed());
         worker.tick();
-        crate::harness::report(&worker).1.pop
+        report(&worker).1.pop
     };
+    assert_eq!(["xds\0node\0id", "node\0id"].map(|property| name(property, "edge-7")), ["edge-7"; 2]);
+    assert_eq!(name("node\0id", &"x".repeat(64)), "x".repeat(64));
     // As Istio writes them.
-    let pod = |suffix: &str| {
-        format!(
-            "router~10.244.0.12~istio-ingressgateway-7d8f9c6b5-{suffix}.istio-ingress~istio-ingress.svc.cluster.local"
-        )
+    let pod = |pod: &str| {
+        let id = format!("router~10.244.0.12~istio-ingressgateway-7d8f9c6b5-{pod}.istio-ingress~istio-ingress.svc.x");
+        name("node\0id", &id)
     };
-    let [one, other] = ["abcde", "fghij"].map(|suffix| name(&pod(suffix)));
+    let one = pod("abcde");
     assert!(one.starts_with("router~10.244.0.12~istio-ingressgateway-7d8f9c6b5-abc-"), "{one}");
     assert!((55..=64).contains(&one.len()), "{one}");
-    assert_ne!(name(&format!("{}2", pod("abcde"))), one, "what was cut off counts");
-    assert_ne!(one, other);
-    assert_eq!(name(&pod("abcde")), one, "after a restart as well");
-    assert_eq!(name(&"x".repeat(64)), "x".repeat(64));
+    assert_eq!(pod("abcde"), one, "after a restart as well");
+    assert!(pod("fghij") != one && pod("abcde2") != one, "what was cut off counts");
 }
 
 #[test]
 fn a_pop_without_any_name_is_refused() {
-    let mut plugin = synced(&rule("1/h", 2));
-    plugin["sync"].as_object_mut().unwrap().remove("pop");
     for id in [None, Some(Vec::new()), Some(vec![0xff; 9])] {
         let mut host = Host::new(&shared());
         host.properties.extend(id.map(|id| ("node\0id".to_owned(), id)));
         let mut worker = Worker::try_start(host).unwrap();
-        assert!(!worker.configure(plugin.to_string()));
+        assert!(!worker.configure(unnamed().to_string()));
         assert_eq!(worker.host().logged("weir: sync.pop: missing: expected"), 1);
         assert_eq!(worker.allowed_of(5, &client(1)), 5);
     }

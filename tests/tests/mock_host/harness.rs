@@ -1,7 +1,7 @@
 //! Configurations and addresses that the tests share.
 
 use serde_json::{Value, json};
-use weir_protocol::messages::{Message, Report};
+use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 use weir_tests::mock_host::{Ask, CallAnswer, SharedData, Worker, ZeroCas};
 
 /// Shared data as Envoy has it.
@@ -50,4 +50,11 @@ pub(crate) fn exchange(worker: &mut Worker, answer: impl FnOnce(&Report) -> Call
     let (token, report) = report(worker);
     worker.answer_call(token, answer(&report));
     report
+}
+
+/// The answer to an acquire: this many tokens for each key.
+pub(crate) fn leased(report: &Report, tokens: u64) -> CallAnswer {
+    let grants = vec![Allowance::Leased(Leased::of(tokens, 2_000)); report.keys.len()];
+    let (sequence, pops, settled) = (report.sequence, 3, Settled::All);
+    CallAnswer::new("200", Reply { sequence, pops, settled, grants, ..Reply::default() }.encode())
 }

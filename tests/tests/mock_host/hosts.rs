@@ -77,17 +77,6 @@ fn a_refused_grpc_client_gets_the_reason_and_the_delay() {
     assert_eq!((status.code, names, seconds), (14, types(&["RetryInfo"]), 1));
 }
 
-/// Each refusal of a flood of POSTs brings the address into the module and nothing else.
-#[test]
-fn the_content_type_of_a_refused_post_is_not_read() {
-    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
-    let post = client(1).header("content-type", "application/json");
-    assert_eq!(worker.allowed_of(2, &post), 1);
-    worker.host_mut().lent = 0;
-    assert_eq!(worker.allowed_of(10, &post), 0);
-    assert_eq!(worker.host().lent, 10);
-}
-
 #[test]
 fn a_request_that_cannot_be_answered_passes_and_is_logged() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
@@ -97,43 +86,6 @@ fn a_request_that_cannot_be_answered_passes_and_is_logged() {
     assert_eq!(worker.host().logged("did not take a local response: status 2"), 1);
     worker.host_mut().follow(Script::work());
     assert!(!worker.request(&client(1)).allowed());
-}
-
-#[test]
-fn a_host_without_metrics_or_ticks_limits_requests() {
-    let broken = |function: &str, _| match function {
-        "proxy_define_metric" | "proxy_increment_metric" | "proxy_set_tick_period_milliseconds" => Answer::Status(12),
-        _ => Answer::Work,
-    };
-    let host = Host::new(&shared()).with(Script::of(broken));
-    let mut worker = Worker::configured_on(host, &plugin(&rule("1/h", 3)));
-    assert_eq!(worker.allowed_of(10, &client(1)), 3);
-    worker.tick();
-    assert_eq!(worker.host().called("proxy_increment_metric"), 0);
-    assert_eq!(worker.host().logged("the host has no timer"), 1);
-}
-
-// I1
-#[test]
-fn a_later_http_call_may_be_unimplemented() {
-    let script = Script::only("proxy_http_call", 2, Answer::Status(12));
-    let mut worker = Worker::configured_on(Host::new(&shared()).with(script), &synced(&rule("1/h", 2)));
-    worker.tick();
-    assert_eq!(worker.host().logged("made no call to cluster \"weir-sync\": status 12"), 1);
-    worker.advance_ms(10_000);
-    exchange(&mut worker, |_| CallAnswer::timeout());
-}
-
-#[test]
-fn two_calls_may_share_one_number() {
-    let script = Script::always("proxy_http_call", Answer::Number(7));
-    let mut worker = Worker::configured_on(Host::new(&shared()).with(script), &synced(&rule("1/h", 2)));
-    for _ in 0..3 {
-        worker.tick();
-        worker.advance_ms(10_000);
-    }
-    worker.answer_call(7, CallAnswer::timeout());
-    assert_eq!(worker.allowed_of(3, &client(1)), 2);
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Rule sets that weir-sync pushes: fetched by one worker, shared, put in force while requests are under way.
 
 use serde_json::{Value, json};
-use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, RunningRules, Settled};
-use weir_rules::document::DOCUMENT_BYTES_MAX;
-use weir_tests::mock_host::{Answer, CallAnswer, Decision, Host, HttpCall, Script, SharedData, Worker};
+use weir_protocol::messages::{Allowance, Message, Reply, Report, RunningRules, Settled};
+use weir_tests::mock_host::{CallAnswer, HttpCall, SharedData, Worker};
 
 use crate::harness::{client, plugin, rule, shared, synced, with};
 
@@ -17,11 +16,7 @@ fn named(name: &str, rate: &str, burst: u32) -> Value {
 
 /// The reply to `report` of a fleet that is to run `version`.
 fn word(report: &Report, version: u64) -> CallAnswer {
-    let leased = Allowance::Leased(Leased::of(0, 2_000));
-    let allowance = |key: &weir_protocol::messages::Key| {
-        if report.rules[usize::from(key.rule)].sharing.strict { leased } else { Allowance::Warm }
-    };
-    let grants = report.keys.iter().map(allowance).collect();
+    let grants = vec![Allowance::Warm; report.keys.len()];
     let (sequence, pops, settled, rule_set) = (report.sequence, 1, Settled::All, version);
     CallAnswer::new("200", Reply { sequence, pops, settled, grants, rule_set, ..Reply::default() }.encode())
 }
@@ -129,22 +124,6 @@ fn other_workers_read_the_rule_set_from_shared_data() {
 }
 
 #[test]
-fn without_shared_data_each_worker_fetches_for_itself() {
-    for function in ["proxy_get_shared_data", "proxy_set_shared_data"] {
-        let shared = shared();
-        let mut workers = [1, 2].map(|_| {
-            let script = Script::always(function, Answer::Status(12));
-            Worker::configured_on(Host::new(&shared).with(script), &synced(&rule("1/h", 5)))
-        });
-        for worker in &mut workers {
-            push(worker, 7, set(&[rule("1/h", 2)]));
-            assert_eq!(worker.allowed_of(9, &client(1)), 2);
-            assert!(tick(worker, 7).is_empty());
-        }
-    }
-}
-
-#[test]
 fn a_corrupt_rule_set_in_shared_data_is_fetched_again() {
     // Of the document, its version, and the word of it.
     for (is_word, at) in [(false, 8), (false, 2), (true, 0)] {
@@ -162,24 +141,6 @@ fn a_corrupt_rule_set_in_shared_data_is_fetched_again() {
         assert_eq!(late.allowed_of(9, &client(2)), 2);
         assert_eq!(worker(&shared).allowed_of(9, &client(3)), 2);
     }
-}
-
-// I2
-#[test]
-fn a_mebibyte_of_a_thousand_rules_is_accepted() {
-    let rules: Vec<_> = (0..999)
-        .map(|i| with(named(&format!("r{i}"), "1/h", 9), "match", json!({"path": {"exact": format!("/{i}")}})))
-        .chain([rule("1/h", 2)])
-        .collect();
-    let mut document = set(&rules);
-    document.resize(DOCUMENT_BYTES_MAX, b' ');
-    let shared = shared();
-    let mut worker = worker(&shared);
-    push(&mut worker, 7, document);
-    assert_eq!(worker.allowed_of(9, &client(1)), 2);
-    assert_eq!(shared.size_of(b"weir.rules"), Some(DOCUMENT_BYTES_MAX + 8));
-    assert_eq!(self::worker(&shared).allowed_of(9, &client(2)), 2);
-    assert_eq!(running(&mut worker).version, 7);
 }
 
 // I2
@@ -212,48 +173,6 @@ fn a_pushed_set_outranks_a_changed_plugin_configuration() {
     // Without weir-sync there is no fleet whose rules they were.
     assert!(worker.update(plugin(&rule("1/h", 4)).to_string()));
     assert_eq!(worker.allowed_of(9, &client(2)), 4);
-}
-
-// I1
-#[test]
-fn requests_waiting_across_a_rule_change_are_decided() {
-    let strict = |name: &str| {
-        let rule = with(named(name, "5/m", 5), "strict", json!(true));
-        with(rule, "response", json!({"on_allowed": true}))
-    };
-    let mut worker = Worker::configured(&shared(), &synced(&strict("login")));
-    let leased = |call: &HttpCall, charged| {
-        let report = Report::decode(&call.body).expect("weir-sync could not read this report");
-        let lease = Allowance::Leased(Leased::of(charged, 2_000));
-        let (sequence, grants) = (report.sequence, vec![lease; report.keys.len()]);
-        let reply = Reply { sequence, pops: 1, settled: Settled::All, grants, rule_set: 7, ..Reply::default() };
-        CallAnswer::new("200", reply.encode())
-    };
-    // It waits across the switch; its rule is unchanged, and moved: the token that came is spent.
-    let waiting = worker.held(&client(1));
-    let gone = worker.held(&client(2));
-    let call = {
-        worker.advance_ms(250);
-        worker.tick();
-        let calls = worker.host().http_calls.clone();
-        let own = [waiting.call.token, gone.call.token];
-        for call in calls.into_iter().filter(|call| !own.contains(&call.token)) {
-            let report = Report::decode(&call.body).expect("weir-sync could not read this report");
-            worker.answer_call(call.token, word(&report, 7));
-        }
-        worker.advance_ms(250);
-        worker.tick();
-        worker.host().http_calls.iter().find(|call| call.body.is_empty()).cloned().expect("no fetch")
-    };
-    let wide = named("wide", "1/h", 99);
-    worker.answer_call(call.token, CallAnswer::new("200", set(&[wide, strict("login")])));
-    let served = worker.answer_waiting(&waiting, leased(&waiting.call, 1));
-    assert_eq!(served.decision, Decision::Continue);
-    assert!(served.added_headers.iter().any(|(_, value)| value.contains("\"login\"")), "{served:?}");
-    // Its token did not come: it asks once more, under the rules that are in force now, and no third time.
-    let again = worker.answer_and_hold(&gone, leased(&gone.call, 0));
-    let served = worker.answer_waiting(&again, leased(&again.call, 0));
-    assert_eq!(served.answer().status, 429);
 }
 
 // I1

@@ -10,5 +10,4 @@ mod random;
 mod requests;
 mod resources;
 mod shared_data;
-mod strict;
 mod sweep;

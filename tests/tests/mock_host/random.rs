@@ -9,118 +9,76 @@ use weir_tests::mock_host::{
 
 use crate::harness::{plugin, rule, synced};
 
+/// An event at a worker, or in the proxy.
 #[derive(Clone, Debug)]
 enum Event {
-    Request {
-        worker: usize,
-        client: u8,
-    },
-    StrangeRequest {
-        worker: usize,
-        bytes: Vec<u8>,
-    },
-    Tick {
-        worker: usize,
-    },
-    Reply {
-        worker: usize,
-        ratio: u64,
-        level: i64,
-        pops: u32,
-    },
-    StrangeReply {
-        worker: usize,
-        status: Vec<u8>,
-        body: Vec<u8>,
-        claimed: Option<u32>,
-    },
-    Clock {
-        worker: usize,
-        monotonic: u64,
-        unix: u64,
-    },
-    Advance {
-        worker: usize,
-        ms: u64,
-    },
-    Reload {
-        worker: usize,
-    },
-    Tamper {
-        at: usize,
-        with: u8,
-    },
-    /// The fleet is to run another rule set.
-    Push {
-        version: u64,
-    },
-    /// The rule sets in shared data are something else.
-    TamperRules {
-        at: usize,
-        with: u8,
-    },
+    /// A request of a client.
+    Request(usize, u8),
+    /// A request with these bytes for its address and its path.
+    StrangeRequest(usize, Vec<u8>),
+    Tick(usize),
+    /// A good answer to the oldest call: an admit ratio, a level, a number of POPs.
+    Reply(usize, (u64, i64, u32)),
+    /// Another answer to it: its status, its body, the size that the host claims.
+    StrangeReply(usize, (Vec<u8>, Vec<u8>, Option<u32>)),
+    /// The monotonic clock and the wall clock jump to these times.
+    Clock(usize, (u64, u64)),
+    AdvanceMs(usize, u64),
+    Reload(usize),
     /// The client of the request that has waited for the longest goes away.
-    Leave {
-        worker: usize,
-    },
+    Leave(usize),
+    /// A byte of each slot, or of each rule set in shared data, is something else.
+    Tamper(&'static [u8], (usize, u8)),
+    /// The fleet is to run another rule set.
+    Push(u64),
 }
 
 const WORKERS: usize = 2;
 
 fn event() -> impl Strategy<Value = Event> {
     let (worker, bytes) = (0..WORKERS, prop::collection::vec(any::<u8>(), 0..80));
-    let claimed = prop::option::of(any::<u32>());
+    let status = prop_oneof![Just(b"200".to_vec()), bytes.clone()];
+    let strange = (status, bytes.clone(), prop::option::of(any::<u32>()));
+    let of = |event: fn(usize) -> Event| worker.clone().prop_map(event);
     prop_oneof![
-        8 => (worker.clone(), 0u8..4).prop_map(|(worker, client)| Event::Request { worker, client }),
-        1 => (worker.clone(), bytes.clone()).prop_map(|(worker, bytes)| Event::StrangeRequest { worker, bytes }),
-        4 => worker.clone().prop_map(|worker| Event::Tick { worker }),
-        4 => (worker.clone(), 0u64..=1_000, any::<i64>(), 0u32..400).prop_map(|(worker, ratio, level, pops)| {
-            Event::Reply { worker, ratio, level: level / 1_000, pops }
-        }),
-        1 => (worker.clone(), prop_oneof![Just(b"200".to_vec()), bytes.clone()], bytes, claimed)
-            .prop_map(|(worker, status, body, claimed)| Event::StrangeReply { worker, status, body, claimed }),
-        1 => (worker.clone(), any::<u64>(), any::<u64>())
-            .prop_map(|(worker, monotonic, unix)| Event::Clock { worker, monotonic, unix }),
-        3 => (worker.clone(), 0u64..20_000).prop_map(|(worker, ms)| Event::Advance { worker, ms }),
-        1 => worker.clone().prop_map(|worker| Event::Leave { worker }),
-        1 => worker.prop_map(|worker| Event::Reload { worker }),
-        1 => (0usize..512, 1u8..).prop_map(|(at, with)| Event::Tamper { at, with }),
-        2 => (0u64..9).prop_map(|version| Event::Push { version }),
-        1 => (0usize..40, 1u8..).prop_map(|(at, with)| Event::TamperRules { at, with }),
+        8 => (worker.clone(), 0u8..4).prop_map(|(worker, client)| Event::Request(worker, client)),
+        1 => (worker.clone(), bytes).prop_map(|(worker, bytes)| Event::StrangeRequest(worker, bytes)),
+        4 => of(Event::Tick),
+        4 => (worker.clone(), (0u64..=1_000, any::<i64>(), 0u32..400)).prop_map(|(worker, of)| Event::Reply(worker, of)),
+        1 => (worker.clone(), strange).prop_map(|(worker, answer)| Event::StrangeReply(worker, answer)),
+        1 => (worker.clone(), any::<(u64, u64)>()).prop_map(|(worker, times)| Event::Clock(worker, times)),
+        3 => (worker.clone(), 0u64..20_000).prop_map(|(worker, ms)| Event::AdvanceMs(worker, ms)),
+        1 => of(Event::Leave),
+        1 => of(Event::Reload),
+        1 => (0usize..512, 1u8..).prop_map(|change| Event::Tamper(b"weir.s5.", change)),
+        1 => (0usize..40, 1u8..).prop_map(|change| Event::Tamper(b"weir.rules", change)),
+        2 => (0u64..9).prop_map(Event::Push),
     ]
 }
 
-/// A script that answers `odd` of 256 calls with anything, from `seed` on (splitmix64).
+/// A script that answers `odd` of 256 calls with anything.
 fn anything(seed: u64, odd: u8) -> Script {
-    let mut state = seed;
-    let mut next = move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
     Script::of(move |function, _| {
-        let roll = next().to_le_bytes();
-        if roll[0] >= odd {
+        if random.u8(..) >= odd {
             return Answer::Work;
         }
-        let status = if roll[2] < 200 { u32::from(roll[3] % 14) } else { u32::from_le_bytes([roll[3]; 4]) };
+        let status = if random.u8(..) < 200 { random.u32(..14) } else { random.u32(..) };
         let status = match function {
             // "OK" is a promise to answer, the call or the request; the filter cannot detect a false one.
             "proxy_http_call" | "proxy_send_local_response" => status.max(1),
             _ => status,
         };
-        match (function, roll[1] % 5) {
+        match (function, random.u8(..5)) {
             ("proxy_http_call", _) | (_, 0) => Answer::Status(status),
             (_, 1) => Answer::Nothing,
-            (_, 2) => Answer::Number(next() >> (roll[4] % 64)),
+            (_, 2) => Answer::Number(random.u64(..) >> random.u32(..64)),
             (_, 3) => Answer::Stray {
-                asks: (0..roll[5] % 3).map(|i| u32::from(roll[6]) * u32::from(i)).collect(),
-                place: (roll[7] % 2 == 0).then(|| u32::from(roll[2]) << (roll[3] % 25)),
-                bytes: u32::from(roll[4]),
+                asks: (0..random.u32(..3)).map(|_| random.u32(..512)).collect(),
+                place: random.bool().then(|| random.u32(..256) << random.u32(..25)),
+                bytes: random.u32(..256),
             },
-            _ => Answer::Bytes((0..next() % 600).map(|_| next().to_le_bytes()[0]).collect()),
+            _ => Answer::Bytes((0..random.usize(..600)).map(|_| random.u8(..)).collect()),
         }
     })
 }
@@ -163,52 +121,49 @@ impl World {
 
     fn happen(&mut self, event: &Event) -> Result<(), Trap> {
         match event {
-            Event::Request { worker, client } => {
-                self.request(*worker, &Ask::from(format!("192.0.2.{client}:1")));
-            }
-            Event::StrangeRequest { worker, bytes } => {
-                self.request(*worker, &Ask::from(bytes).header(":path", bytes));
-            }
-            Event::Tick { worker } => return self.workers[*worker].try_tick(),
-            Event::Reply { worker, ratio, level, pops } => {
+            Event::Request(worker, client) => self.request(*worker, &Ask::from(format!("192.0.2.{client}:1"))),
+            Event::StrangeRequest(worker, bytes) => self.request(*worker, &Ask::from(bytes).header(":path", bytes)),
+            Event::Tick(worker) => return self.workers[*worker].try_tick(),
+            Event::Reply(worker, (ratio, level, pops)) => {
                 let rule_set = self.rule_set;
                 return self.answer_first(*worker, |call| {
                     if call.path().starts_with(RULES_PATH) {
                         return document(call.path().strip_prefix("/v1/rules?version=").unwrap_or_default());
                     }
                     let report = Report::decode(&call.body).expect("weir-sync could not read this report");
-                    let allow = |_| Allowance::Hot(grant(*ratio, level / 1_000, 3_000));
-                    let (grants, pops) = (report.keys.iter().map(allow).collect(), *pops);
-                    let (sequence, settled) = (report.sequence, Settled::All);
+                    let grants = vec![Allowance::Hot(grant(*ratio, level / 1_000_000, 3_000)); report.keys.len()];
+                    let (sequence, pops, settled) = (report.sequence, *pops, Settled::All);
                     let reply = Reply { sequence, pops, settled, grants, rule_set, ..Reply::default() };
                     CallAnswer::new("200", reply.encode())
                 });
             }
-            Event::StrangeReply { worker, status, body, claimed } => {
+            Event::StrangeReply(worker, (status, body, claimed_size)) => {
                 let headers = vec![(":status".to_owned(), status.clone())];
-                let answer = CallAnswer { headers, body: body.clone(), claimed_size: *claimed };
+                let answer = CallAnswer { headers, body: body.clone(), claimed_size: *claimed_size };
                 return self.answer_first(*worker, |_| answer);
             }
-            Event::Clock { worker, monotonic, unix } => {
+            Event::Clock(worker, (monotonic, unix)) => {
                 let host = self.workers[*worker].host_mut();
                 (host.monotonic_ns, host.unix_ns) = (*monotonic, *unix);
             }
-            Event::Advance { worker, ms } => {
+            Event::AdvanceMs(worker, ms) => {
                 let host = self.workers[*worker].host_mut();
                 host.monotonic_ns = host.monotonic_ns.saturating_add(ms * 1_000_000);
             }
-            Event::Reload { worker } => {
+            Event::Reload(worker) => {
                 self.waiting[*worker].clear();
                 self.workers[*worker] = self.start(self.seed ^ 0xabcd, true)?;
             }
-            Event::Push { version } => self.rule_set = *version,
-            Event::TamperRules { at, with } => self.tamper(b"weir.rules", *at, *with),
-            Event::Tamper { at, with } => self.tamper(b"weir.s5.", *at, *with),
-            Event::Leave { worker } if !self.waiting[*worker].is_empty() => {
-                let left = self.waiting[*worker].remove(0);
-                self.workers[*worker].abandon(&left);
+            Event::Leave(worker) => {
+                if !self.waiting[*worker].is_empty() {
+                    let left = self.waiting[*worker].remove(0);
+                    self.workers[*worker].abandon(&left);
+                }
             }
-            Event::Leave { .. } => {}
+            Event::Tamper(keys, (at, with)) => {
+                self.shared.tamper(keys, |value| value.iter_mut().skip(*at).take(1).for_each(|byte| *byte ^= with));
+            }
+            Event::Push(version) => self.rule_set = *version,
         }
         Ok(())
     }
@@ -217,10 +172,6 @@ impl World {
         if let Begun::Waiting(waiting) = self.workers[worker].begin_request(ask) {
             self.waiting[worker].push(waiting);
         }
-    }
-
-    fn tamper(&self, keys: &[u8], at: usize, with: u8) {
-        self.shared.tamper(keys, |value| value.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= with));
     }
 
     /// Answers the oldest call, if there is one. A request that waited for it is decided then, unless the host

@@ -3,7 +3,7 @@
 use serde_json::json;
 use weir_tests::mock_host::{Answer, Script, Worker};
 
-use crate::harness::{client, plugin, rule, shared, with};
+use crate::harness::{client, plugin, rule, shared, synced, with};
 
 // I1
 #[test]
@@ -66,27 +66,33 @@ fn repeated_host_answers_leak_no_memory() {
     assert_eq!(worker.memory_bytes(), warm);
 }
 
+/// What a decision asks its host for is most of its cost.
 #[test]
-fn attributes_that_no_rule_uses_are_never_fetched() {
-    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 10)));
-    worker.host_mut().follow(Script::work());
-    assert_eq!(worker.allowed_of(5, &client(1)), 5);
-    for function in ["proxy_get_header_map_value", "proxy_get_header_map_pairs"] {
-        assert_eq!(worker.host().called(function), 0, "{function}");
-    }
-    assert_eq!(worker.host().called("proxy_get_property"), 5);
-}
-
-#[test]
-fn headers_are_fetched_once_a_request() {
+fn a_request_makes_only_the_calls_it_needs() {
     let key = json!([{"header": "x"}, {"header": "y"}, {"cookie": "z"}]);
-    let three = json!({"name": "r", "key": key, "rate": "1/h", "burst": 9});
-    let mut worker = Worker::configured(&shared(), &plugin(&three));
-    worker.host_mut().follow(Script::work());
+    let by_headers = with(rule("20/s", 100), "key", key);
+    let advertised = with(rule("20/s", 100), "response", json!({"on_allowed": true}));
     let ask = client(1).header("x", "a").line("x", "b").header("y", "c").header("cookie", "z=1");
-    assert_eq!(worker.allowed_of(5, &ask), 5);
-    assert_eq!(worker.host().called("proxy_get_header_map_pairs"), 5);
-    assert_eq!(worker.host().called("proxy_get_header_map_value"), 0);
+    for (configuration, pairs) in [
+        (plugin(&rule("20/s", 100)), 0),
+        (synced(&rule("20/s", 100)), 0),
+        // An upstream's own quota headers are read.
+        (synced(&advertised), 1),
+        (plugin(&by_headers), 1),
+    ] {
+        let mut worker = Worker::configured(&shared(), &configuration);
+        worker.host_mut().follow(Script::work());
+        assert_eq!(worker.allowed_of(5, &ask), 5);
+        let functions = ["proxy_get_shared_data", "proxy_get_header_map_pairs", "proxy_get_header_map_value"];
+        assert_eq!(functions.map(|name| worker.host().called(name)), [5, 5 * pairs, 0], "{configuration}");
+    }
+    // Each refusal of a flood of POSTs brings the address into the module and nothing else.
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
+    let post = client(1).header("content-type", "application/json");
+    assert_eq!(worker.allowed_of(2, &post), 1);
+    worker.host_mut().lent = 0;
+    assert_eq!(worker.allowed_of(10, &post), 0);
+    assert_eq!(worker.host().lent, 10);
 }
 
 #[test]

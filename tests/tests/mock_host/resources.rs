@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use weir_tests::mock_host::{Ask, CallAnswer, SharedData, Worker, grant, reply};
+use weir_protocol::messages::{Message as _, Report};
+use weir_tests::mock_host::{Ask, Begun, CallAnswer, SharedData, Worker, grant, reply};
 
-use crate::harness::{client, exchange, plugin, report, rule, shared, synced, with};
+use crate::harness::{client, exchange, leased, plugin, rule, shared, synced, with};
 
 const ADDRESSES: u32 = 40_000;
 /// Half of them warm everything up.
@@ -98,26 +99,6 @@ fn the_page_for_operators_names_every_metric_and_no_other() {
 }
 
 #[test]
-fn reported_keys_are_hashed_with_the_secret() {
-    let rule = json!({"name": "r", "key": [{"header": "x-key"}], "rate": "1/h", "burst": 2});
-    let value = |secret: Option<&str>, text: &str| {
-        let mut configuration = synced(&rule);
-        if let Some(secret) = secret {
-            configuration["sync"] = with(configuration["sync"].clone(), "key_secret", json!(secret));
-        }
-        let mut worker = Worker::configured(&shared(), &configuration);
-        assert_eq!(worker.allowed_of(3, &client(1).header("x-key", text)), 2);
-        worker.tick();
-        report(&worker).1.keys[0].value.clone()
-    };
-    let plain = value(None, "hunter2");
-    assert_eq!((plain[0], plain.len()), (1, 17));
-    assert_eq!(plain, value(None, "hunter2"));
-    assert_ne!(plain, value(None, "hunter3"));
-    assert_ne!(plain, value(Some("a secret of a fleet"), "hunter2"));
-}
-
-#[test]
 fn hashing_without_a_secret_is_warned_about() {
     let rule = json!({"name": "r", "key": ["host"], "rate": "1/h"});
     let warnings = |configuration: &serde_json::Value| {
@@ -130,4 +111,16 @@ fn hashing_without_a_secret_is_warned_about() {
     bare["sync"].as_object_mut().unwrap().remove("token");
     assert_eq!(warnings(&bare), 1);
     assert_eq!(warnings(&plugin(&rule)), 0);
+}
+
+// I1, I2
+#[test]
+fn waiting_requests_are_bounded() {
+    let strict = with(rule("5/m", 5), "strict", json!(true));
+    let mut worker = Worker::configured(&shared(), &synced(&with(strict, "on_sync_loss", json!("deny"))));
+    let waiting: Vec<_> = (0..1_000).map(|_| worker.held(&client(1))).collect();
+    assert_eq!(worker.request(&client(1)).answer().status, 503);
+    let report = Report::decode(&waiting[0].call.body).expect("weir-sync could not read this report");
+    assert!(worker.answer_waiting(&waiting[0], leased(&report, 1)).allowed());
+    assert!(matches!(worker.begin_request(&client(1)), Begun::Waiting(_)));
 }

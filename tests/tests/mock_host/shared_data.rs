@@ -147,17 +147,3 @@ fn a_larger_table_only_adds_slots() {
     assert_eq!(writes_of(&shared, 64), 0);
     assert_eq!(slots(&shared), 8);
 }
-
-#[test]
-fn every_request_reads_one_slot() {
-    let advertised = with(rule("20/s", 100), "response", json!({"on_allowed": true}));
-    for configuration in [plugin(&rule("20/s", 100)), synced(&rule("20/s", 100)), synced(&advertised)] {
-        let mut worker = Worker::configured(&shared(), &configuration);
-        let before = worker.host().called("proxy_get_shared_data");
-        for gap_ms in [1, 100, 1_000] {
-            assert_eq!(worker.allowed_of(10, &client(1)), 10);
-            worker.advance_ms(gap_ms);
-        }
-        assert_eq!(worker.host().called("proxy_get_shared_data") - before, 30);
-    }
-}

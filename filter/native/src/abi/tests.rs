@@ -322,7 +322,7 @@ fn every_form_of_envoys_values_is_read() {
         let headers = [EnvoyHeader::of(b":status", status.as_bytes())];
         let body: Vec<Bytes> = body.iter().map(|part| Bytes::of(part.as_bytes())).collect();
         let (headers, body) = (Many::of(headers.as_ptr(), 1), Many::of(body.as_ptr(), body.len()));
-        read_answer(result, &CalloutResponse::of(&headers, &body))
+        read_answer(result, &CalloutResponse { headers, body })
     };
     assert!(matches!(answer("200", &["ab", "", "c"], CALLOUT_ANSWERED), Ok(body) if body == b"abc"));
     assert!(matches!(answer("200", &[], CALLOUT_ANSWERED), Ok(body) if body.is_empty()));

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::artefact;
 use crate::bench::filters::{self, Filters, Quota, SERVICE};
 
 /// Rotating callers.
@@ -171,7 +170,7 @@ impl Case {
             Nothing | NothingAgain => Filters::default(),
             Empty => filters::empty(),
             Native => filters::native(self.quota()),
-            Wasm => filters::weir(word, &artefact::filter_wasm(), &self.weir(word)),
+            Wasm => filters::weir(word, &self.weir(word)),
             Module => filters::module(word, &self.weir(word)),
             Central => filters::central(SERVICE),
         }

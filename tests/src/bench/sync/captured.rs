@@ -163,28 +163,3 @@ fn quoted(line: &str) -> Option<Vec<Vec<u8>>> {
     }
     Some(texts)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_charge_is_captured() {
-        let line = concat!(
-            r#"1763738231.000001 [0 127.0.0.1:40000] "EVALSHA" "ab12" "2" "weir:budget:{bench:000000000042}" "#,
-            r#""weir:budget:{bench:000000000043}" "bench/x" "\n00\"7\n" "\x00\x01\\345678\xff""#
-        );
-        let (arguments, keys_len) = charge(line).expect("a charge");
-        let last = [&FAR.to_le_bytes()[..], b"8\xff"].concat();
-        let keys = [42, 43].map(|n| format!("weir:budget:{{bench:0000000000{n}}}").into_bytes());
-        let is = [b"EVALSHA".into(), b"ab12".into(), b"2".into(), keys[0].clone(), keys[1].clone()];
-        assert_eq!((&arguments[..5], keys_len), (&is[..], 2));
-        assert_eq!(arguments[5..], [b"bench/x".to_vec(), b"\n00\"7\n".to_vec(), last]);
-        let sent = pipeline(&arguments, 2, 2..6, 5).get_packed_pipeline();
-        let sent = String::from_utf8_lossy(&sent).into_owned();
-        let keys: Vec<&str> = sent.split("{bench:00000000000").skip(1).map(|rest| &rest[..1]).collect();
-        assert_eq!((keys, sent.matches("EVALSHA").count()), (vec!["2", "3", "4", "0"], 2), "{sent}");
-        assert_eq!(charge(&line.replace("weir:budget:{bench", "weir:pops")), None);
-        assert_eq!(charge(&line.replace("] \"EVALSHA", " lua] \"GET")), None);
-    }
-}

@@ -50,7 +50,7 @@ pub(super) async fn run(figures: &mut Figures) {
             seen.add(done.unwrap_or_else(|e| panic!("a POP failed: {e}")));
         }
         let [sync_us, redis_us] = [0, 1].map(|n| (after[n] - before[n]) / float(u64::from(pops) * KEYS_AT_A_POP));
-        figures.row(&figure(pops), &seen.reached(sync_us, redis_us));
+        figures.row(&figure(pops), None, seen.reached(sync_us, redis_us));
     }
 }
 

@@ -131,8 +131,8 @@ pub(super) async fn memory(plan: Plan, figures: &mut Figures) {
     };
     let [by_core, by_wall] = rounds(plan, one, pops_of(&weir_sync, SHARED_BY)).await;
     let figure = "weir-sync, memory store, reports of 100 keys: keys/s per core";
-    figures.target(SYNC_MEMORY, figure, by_core, 0);
-    figures.spread("the same, reports/s by the wall, the load on the same machine", by_wall, 0);
+    figures.spread(figure, Some(SYNC_MEMORY), by_core, 0);
+    figures.spread("the same, reports/s by the wall, the load on the same machine", None, by_wall, 0);
 }
 
 /// Keys that are each asked for at ten POPs of the region, which report them at once.
@@ -147,7 +147,7 @@ pub(super) async fn shared(plan: Plan, figures: &mut Figures) {
     };
     let [counts] = rounds(plan, one, (0..SHARING).map(of).collect()).await;
     let figure = "one key at ten POPs of a region: Redis's CPU time per count, in us";
-    figures.target(REDIS_COUNT, figure, counts, 1);
+    figures.spread(figure, Some(REDIS_COUNT), counts, 1);
 }
 
 /// Redis: charges a second through weir-sync, beside the same script from a client that does nothing else.
@@ -179,13 +179,13 @@ pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
     let [ratios, alone, reports, charges, by_core, ours, theirs] = rounds(plan, one, pops).await;
     let figure =
         format!("weir-sync on Redis : a bare client, same call, {POPS} connections with {KEYS} keys under way at both");
-    figures.target(SYNC_REDIS, &figure, ratios, 2);
-    figures.spread("the same : a bare client over one connection", alone, 2);
-    figures.spread("weir-sync on Redis, reports of 100 keys: reports/s", reports, 0);
-    figures.spread("the same, keys/s", charges, 0);
-    figures.spread("the same, keys/s per core of weir-sync", by_core, 0);
-    figures.target(REDIS_KEY, "Redis's CPU time for a key of weir-sync's, in us", ours, 1);
-    figures.spread("the same of the bare client's, in us", theirs, 1);
+    figures.spread(&figure, Some(SYNC_REDIS), ratios, 2);
+    figures.spread("the same : a bare client over one connection", None, alone, 2);
+    figures.spread("weir-sync on Redis, reports of 100 keys: reports/s", None, reports, 0);
+    figures.spread("the same, keys/s", None, charges, 0);
+    figures.spread("the same, keys/s per core of weir-sync", None, by_core, 0);
+    figures.spread("Redis's CPU time for a key of weir-sync's, in us", Some(REDIS_KEY), ours, 1);
+    figures.spread("the same of the bare client's, in us", None, theirs, 1);
     progress(&format!(
         "a script call has {} arguments and charges {} of {} keys",
         captured.arguments_len(),
@@ -218,11 +218,11 @@ pub(super) async fn cluster(plan: Plan, figures: &mut Figures) {
     let busiest = calls.iter().copied().fold(0.0, f64::max);
     let figure = "a Redis Cluster of three masters : one Redis, keys per second of all CPU used (weir-sync's and \
         Redis's)";
-    figures.target(SYNC_CLUSTER, figure, ratios, 2);
-    figures.spread("the same cluster: keys per second of all CPU used", by_cpu, 0);
-    figures.spread("the same, keys/s by the wall", by_wall, 0);
+    figures.spread(figure, Some(SYNC_CLUSTER), ratios, 2);
+    figures.spread("the same cluster: keys per second of all CPU used", None, by_cpu, 0);
+    figures.spread("the same, keys/s by the wall", None, by_wall, 0);
     let figure = "script calls of the busiest of three masters : a third of all, 800 keys";
-    figures.target(SYNC_EVEN, figure, super::spread([busiest / even]), 3);
+    figures.spread(figure, Some(SYNC_EVEN), super::spread([busiest / even]), 3);
 }
 
 /// The script calls that each master has answered.

@@ -84,26 +84,12 @@ fn spread(rounds: impl IntoIterator<Item = f64>) -> Spread {
 struct Figures(Part);
 
 impl Figures {
-    /// A figure that nothing is asked of.
-    fn row(&mut self, figure: &str, reached: &str) {
-        self.line(figure, None, reached.to_owned());
+    /// A figure of several rounds, with this number of digits behind the point, and what it must reach, if anything.
+    fn spread(&mut self, figure: &str, target: Option<Target>, reached: Spread, digits: usize) {
+        self.row(figure, target.map(|target| (target, reached.median)), format!("{reached:.digits$}"));
     }
 
-    /// The same of several rounds, with this number of digits behind the point.
-    fn spread(&mut self, figure: &str, reached: Spread, digits: usize) {
-        self.line(figure, None, format!("{reached:.digits$}"));
-    }
-
-    /// A figure that has a must.
-    fn target(&mut self, target: Target, figure: &str, reached: Spread, digits: usize) {
-        self.line(figure, Some((target, reached.median)), format!("{reached:.digits$}"));
-    }
-
-    fn line(&mut self, figure: &str, target: Option<(Target, f64)>, reached: String) {
-        // What a division by nothing gives.
-        let is_number =
-            !reached.split(|letter: char| !letter.is_alphanumeric()).any(|word| matches!(word, "inf" | "NaN"));
-        assert!(is_number, "bench-sync: \"{figure}\" came to no number: {reached}");
+    fn row(&mut self, figure: &str, target: Option<(Target, f64)>, reached: String) {
         progress(&format!("{figure}: {reached}"));
         self.0.figure(figure, target, &[reached]);
     }

@@ -86,23 +86,20 @@ impl Pop {
 
     /// The same, where each key has this `quota`.
     pub(super) fn with_quota(weir_sync: &WeirSync, name: &str, keys: Range<u64>, quota: Quota) -> Self {
-        Self::at_port(weir_sync.address().port(), name, keys, quota)
-    }
-
-    fn at_port(port: u16, name: &str, keys: Range<u64>, quota: Quota) -> Self {
         let key = |n| Key { value: value(n), epoch: EPOCH, ..Key::default() };
         let rules = vec![BudgetRule { name: RULE.into(), quota, sharing: Sharing::of(quota) }];
         let keys: Vec<Key> = keys.map(key).collect();
         let held = Held { ratio: AdmitRatio::ONE, credit: 0, bucket: Bucket::default(), confirmed: 0, answered: 0 };
         let held = vec![held; keys.len()];
         let report = Report { pop: name.into(), worker: 1, table: 1, rules, keys, ..Report::default() };
-        let client = Client::of_port(port);
+        let client = Client::of_port(weir_sync.address().port());
         Self { client, began: Instant::now(), quota, report, held, settled_ms: 0 }
     }
 
     /// Lets requests come in for every key, reports, and takes in the answer; panics where there is none.
     pub(super) async fn exchange(&mut self) -> Outcome {
-        let report = self.build_report();
+        self.ask_for_each(self.began.elapsed());
+        let report = self.report.encode();
         let request_bytes = report.len() as u64;
         let ask = ask(report);
         let sent = Instant::now();
@@ -113,11 +110,6 @@ impl Pop {
         assert_eq!(reply.sequence, self.report.sequence, "the reply to another report");
         self.observe(&reply);
         Outcome { took, is_settled: reply.settled.is_all(), bytes: (request_bytes, answer.body.len() as u64) }
-    }
-
-    fn build_report(&mut self) -> Vec<u8> {
-        self.ask_for_each(self.began.elapsed());
-        self.report.encode()
     }
 
     /// Makes the report of `now`, a span since it began: each key was asked for [`ASKED`] times.
@@ -179,52 +171,4 @@ fn value(n: u64) -> Vec<u8> {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use weir_budget::budget::{Budget, BudgetId};
-    use weir_budget::divide::GrantSettings;
-    use weir_budget::hub::{Hub, HubSettings, StoreReplies};
-    use weir_budget::plan::PlanEntry;
-    use weir_budget::report_limits::ReporterKind;
-    use weir_protocol::time::Time;
-
-    use super::*;
-
-    /// weir-sync accepts of a POP at most what its bucket can have admitted, and charges nothing of a key that
-    /// claims more: a flood of such reports measures nothing.
-    #[test]
-    fn every_token_it_claims_is_charged() {
-        let settings = HubSettings {
-            replica: "bench/a".into(),
-            terms: GrantSettings::default(),
-            pop_ttl_ns: 1 << 40,
-            pops_expected: 1,
-        };
-        for quota in [quota(60, 600), quota(60_000, 1_000)] {
-            let (mut hub, mut budgets) = (Hub::new(settings.clone()), BTreeMap::<BudgetId, Budget>::new());
-            let mut pop = Pop::at_port(1, "pop-0", 0..3, quota);
-            for ms in 1..10_000 {
-                let now = Duration::from_millis(ms);
-                pop.ask_for_each(now);
-                let now_us = ms * 1_000;
-                let pending =
-                    hub.report(ReporterKind::Pop, Time::from_nanos(now_us * 1_000), now_us, pop.report.clone());
-                let charge = |entry: &PlanEntry| {
-                    let budget = budgets.entry(entry.id.clone()).or_default();
-                    Ok::<_, ()>(budget.charge(now_us, &entry.charge("bench/a", "pop-0")))
-                };
-                let accounts = pending.entries().iter().map(charge).collect();
-                let answers = StoreReplies { accounts, acquired: vec![], pops: Ok(1) };
-                let reply = hub.settle(Time::from_nanos(now_us * 1_000), 0, pending, answers).reply;
-                assert!(reply.settled.is_all(), "{ms} ms after it began, {quota:?}");
-                pop.observe(&reply);
-            }
-            let admitted: u64 = pop.report.keys.iter().map(|key| key.admitted).sum();
-            assert!(admitted > 3 * u64::from(quota.burst()));
-        }
-    }
 }

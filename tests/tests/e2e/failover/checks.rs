@@ -52,10 +52,10 @@ impl Outcome {
         Account::of(asker.rule.quota(), requests)
     }
 
-    /// Requests that were neither admitted nor limited.
+    /// Requests that were neither admitted nor limited, in the order in which they were sent.
     fn failed(&self, which: Which<'_>) -> Vec<&Sent> {
-        let of = |(client, _)| self.of(client).filter(|sent| !matches!(sent.status, Ok(200 | 429)));
-        self.clients(which).flat_map(of).collect()
+        let is_failed = |sent: &&Sent| which(&self.askers[sent.client]) && !matches!(sent.status, Ok(200 | 429));
+        self.sent.iter().filter(is_failed).collect()
     }
 
     /// Admissions, as a part of those of one ideal bucket for each client with the same requests.
@@ -63,12 +63,6 @@ impl Outcome {
         let accounts: Vec<_> = self.clients(which).map(|(client, asker)| self.account(client, asker)).collect();
         let admitted: usize = accounts.iter().map(Account::admitted).sum();
         float(admitted) / float(accounts.iter().map(|account| account.ideal).sum())
-    }
-
-    /// The least and the most of that which one client had.
-    fn ratios(&self, which: Which<'_>) -> (f64, f64) {
-        let ratios = self.clients(which).map(|(client, asker)| self.account(client, asker).ratio());
-        ratios.fold((f64::INFINITY, 0.0), |(least, most), ratio| (ratio.min(least), ratio.max(most)))
     }
 
     /// Admissions between `from` and `to`, as a part of the quota's rate.
@@ -79,17 +73,6 @@ impl Outcome {
             rate += f64::from(asker.rule.rate);
         }
         admitted / rate
-    }
-
-    /// Admissions of every second of the load, as a part of the quota's rate, in hundredths.
-    fn seconds(&self, which: Which<'_>) -> Vec<i64> {
-        let second = |from| {
-            let part = self.part(which, Duration::from_secs(from), Duration::from_secs(from + 1));
-            #[allow(clippy::cast_possible_truncation, reason = "some hundreds")]
-            let hundredths = (part * 100.0).round() as i64;
-            hundredths
-        };
-        (0..self.lasts.as_secs()).map(second).collect()
     }
 
     /// The least and the most that was admitted in any [`SPAN`] from just before [`AT`] until `end`, as a part of the
@@ -110,78 +93,43 @@ impl Outcome {
     pub(super) fn assert_kept(&self, what: &str, struck: Which<'_>, end: Duration) {
         let slowest = self.sent.iter().map(|sent| sent.took).max().unwrap_or_default();
         let latest = self.sent.iter().map(|sent| sent.late).max().unwrap_or_default();
+        let (count, lasts) = (self.sent.len(), self.lasts);
+        println!("{what}: {count} requests in {lasts:?}, answered within {slowest:?}, sent at most {latest:?} late");
         let failed = self.failed(&|asker| !asker.rule.is_strict);
-        println!(
-            "{what}: of {} requests in {:?} {} failed; answered within {slowest:?}, sent at most {latest:?} late",
-            self.sent.len(),
-            self.lasts,
-            failed.len()
-        );
+        assert!(failed.is_empty(), "{what}: {} failed, the first: {:?}", failed.len(), failed.first());
         let kinds: [(&str, Which<'_>, _); 2] = [
             ("clients of the master in question", &|asker| !asker.rule.is_strict && struck(asker), ALONE),
             ("other clients", &|asker| !asker.rule.is_strict && !struck(asker), UNDISTURBED),
         ];
-        let mut wrong = vec![];
-        for (kind, which, expected) in kinds {
-            if self.clients(which).next().is_none() {
-                continue;
-            }
-            let (ratio, (least, most)) = (self.ratio(which), self.ratios(which));
-            let (slow, fast) = self.spans(which, end);
+        for (kind, which, expected) in kinds.into_iter().filter(|(_, which, _)| self.clients(which).next().is_some()) {
+            let (ratio, (slow, fast)) = (self.ratio(which), self.spans(which, end));
+            println!("  {kind}: ratio {ratio:.3}; in any {SPAN:?} meanwhile {slow:.2} to {fast:.2} of the rate");
             // Spans are by when requests were sent; each is decided between then and its answer.
             let late = slowest.as_secs_f64() / SPAN.as_secs_f64();
             let is_kept = slow >= expected.start() - late && fast <= expected.end() + late;
-            println!(
-                "  {kind}: ratio {ratio:.3}, of one client {least:.3} to {most:.3}; in any {SPAN:?} meanwhile \
-                 {slow:.2} to {fast:.2} of the rate"
-            );
-            if !RATIO.contains(&ratio) || !is_kept {
-                let seconds = self.seconds(which);
-                wrong.push(format!("{kind}; hundredths of the rate, second by second: {seconds:?}"));
-            }
+            assert!(RATIO.contains(&ratio) && is_kept, "{what}, {kind}: {ratio:.3}, {slow:.2} to {fast:.2}");
         }
-        assert!(failed.is_empty(), "{what}: {} failed, the first: {:?}", failed.len(), failed.first());
-        assert!(wrong.is_empty(), "{what}: {wrong:#?}");
     }
 
-    /// Prints which requests of the strict rule were denied, and what its clients got. Panics if one of them got
-    /// more than its quota in any span, or was denied although nothing had happened to its master, or not before
-    /// `end`.
+    /// Prints what clients of the strict rule got. Panics if one of them got more than its quota in any span, got no
+    /// answer, or was denied although nothing had happened to its master, or not before `end`.
     pub(super) fn assert_strict(&self, what: &str, struck: Which<'_>, end: Duration) {
-        let denied = self.denied();
-        let last = denied.last().map(|(_, at)| at.saturating_sub(AT)).unwrap_or_default();
-        println!("  strict: {} requests were denied, the last after {last:?}", denied.len());
-        self.assert_never_overshot(what);
-        for (asker, at) in denied {
-            assert!(struck(asker), "{what}: its master lived, but it was denied at {at:?}: {asker:?}");
-            assert!((AT.saturating_sub(FORGOTTEN)..end + STRICT_WITHIN).contains(&at), "{what}: denied at {at:?}");
-        }
-    }
-
-    /// Strict requests that were denied: whose they are, and when they were sent. Panics if one got no answer.
-    fn denied(&self) -> Vec<(&Asker, Duration)> {
-        let strict = self.failed(&|asker| asker.rule.is_strict);
-        let failed: Vec<_> = strict.iter().filter(|sent| sent.status != Ok(503)).collect();
-        assert!(failed.is_empty(), "strict: {} failed, the first: {:?}", failed.len(), failed.first());
-        let mut denied: Vec<_> = strict.iter().map(|sent| (&self.askers[sent.client], sent.at)).collect();
-        denied.sort_by_key(|(_, at)| *at);
-        denied
-    }
-
-    /// Prints what clients of the strict rule got; panics if one got more than its quota in any span.
-    fn assert_never_overshot(&self, what: &str) {
         let is_strict: Which<'_> = &|asker| asker.rule.is_strict;
         let over = self.clients(is_strict).map(|(client, asker)| {
             let admitted = self.of(client).filter(|sent| sent.status == Ok(200));
             overshoot(asker.rule.quota(), &admitted.map(|sent| (sent.at, sent.took)).collect::<Vec<_>>())
         });
         let over = over.fold(f64::NEG_INFINITY, f64::max);
-        let (least, most) = self.ratios(is_strict);
-        println!(
-            "  strict: overshoot at most {over:.2} tokens; ratio {:.3}, of one client {least:.3} to {most:.3}",
-            self.ratio(is_strict)
-        );
+        let (denied, ratio) = (self.failed(is_strict), self.ratio(is_strict));
+        let last = denied.last().map(|sent| sent.at.saturating_sub(AT)).unwrap_or_default();
+        println!("  strict: {} denied, the last after {last:?}; ratio {ratio:.3}", denied.len());
         assert!(over <= 0.0, "{what}: a client of the strict rule got {over:.2} tokens too many");
+        for sent in denied {
+            let (asker, within) = (&self.askers[sent.client], AT.saturating_sub(FORGOTTEN)..end + STRICT_WITHIN);
+            assert_eq!(sent.status, Ok(503), "{what}: {sent:?}");
+            assert!(struck(asker), "{what}: its master lived, but it was denied: {sent:?}, {asker:?}");
+            assert!(within.contains(&sent.at), "{what}: denied, not within {within:?}: {sent:?}");
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod charges;
 mod quotas;
-mod together;
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -83,7 +82,7 @@ async fn in_force(weir_sync: &WeirSync, pops: &[&str]) {
 
 #[test]
 fn envoy_accepts_the_example_bootstraps() {
-    for file in ["envoy/gateway/envoy.yaml", "envoy/gateway/quotas.yaml"] {
+    for file in ["envoy/gateway/envoy.yaml", "envoy/gateway/quotas.yaml", "envoy/llm-api/envoy.yaml"] {
         let mut command = Command::new(artefact::envoy());
         command.args(["--mode", "validate", "-c", file]).current_dir(artefact::workspace());
         let output = command.output().expect("Envoy runs");

@@ -1,10 +1,11 @@
-//! The client address of a request, which chooses its bucket.
+//! The bucket of a request: by its client's address, or by the name of its route.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::json;
 use weir_tests::client::{Ask, Client};
 use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::repeat;
 
 use crate::plugin::{one, rule, rules, with};
 
@@ -82,4 +83,27 @@ async fn a_request_without_a_readable_address_passes_and_is_counted() {
     }
     edge.counter_reaches("weir.address.unreadable", 5).await;
     edge.assert_alive();
+}
+
+/// Envoy knows the name of a request's route when the filter is asked.
+#[tokio::test]
+async fn a_rule_matches_and_counts_routes_by_their_names() {
+    for (rule, expected) in [
+        // Two routes of one name are one; a route without a name is none, and is not counted.
+        (
+            json!({"name": "r", "key": ["route"], "rate": "1/h", "burst": 2}),
+            [("/login", 2), ("/v1", 2), ("/v2", 0), ("/", 5)],
+        ),
+        (
+            json!({"name": "r", "match": {"routes": ["login"]}, "key": ["all"], "rate": "1/h"}),
+            [("/login/x", 1), ("/v1", 5), ("/v2", 5), ("/", 5)],
+        ),
+    ] {
+        let setup = Setup::with(rules([rule.clone()]));
+        let edge = Envoy::start(setup.route("login", "/login").route("api", "/v1").route("api", "/v2")).await;
+        let mut client = edge.client();
+        for (path, admitted) in expected {
+            assert_eq!(repeat(&mut client, &Ask::get(path), 5).await.admitted(), admitted, "{path}: {rule}");
+        }
+    }
 }
