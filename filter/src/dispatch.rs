@@ -25,7 +25,6 @@ struct Contexts {
     requests: VecDeque<(u32, Rc<RefCell<RequestContext>>)>,
 }
 
-/// A request that has begun.
 #[derive(Clone, Copy)]
 struct Begun {
     id: u32,

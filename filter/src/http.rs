@@ -121,7 +121,8 @@ impl UpstreamResponse for HostResponse {
     }
 
     fn bytes(&mut self) -> u64 {
-        host::property("response\0size").ok().and_then(number).unwrap_or(0)
+        let size = host::property("response\0size").ok().and_then(|bytes| bytes.try_into().ok());
+        size.map_or(0, u64::from_le_bytes)
     }
 
     fn metadata(&mut self, path: &[String]) -> Option<Vec<u8>> {
@@ -134,11 +135,6 @@ impl UpstreamResponse for HostResponse {
 pub(crate) fn status(of: Headers) -> u16 {
     let status = host::header(of, ":status").ok();
     status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
-}
-
-/// Reads a property that is a number.
-fn number(bytes: Vec<u8>) -> Option<u64> {
-    bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// All lines of the headers of a request or response, in the host's form: count, sizes, then names and values, each
@@ -165,7 +161,6 @@ impl HeaderLines {
         !is_first
     }
 
-    /// The name and the value of each line.
     fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let sizes = self.sizes().unwrap_or_default();
         let mut rest = self.0.get(4 + sizes.len()..).unwrap_or_default();

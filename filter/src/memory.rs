@@ -20,7 +20,6 @@ struct Memory {
     /// Buffers lent to the host for calls that have not returned. There may be several, because a host may
     /// call back.
     lent: Vec<Vec<u8>>,
-    /// Free buffers.
     spare: Vec<Vec<u8>>,
 }
 
@@ -39,7 +38,6 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
-    /// Begins a call.
     pub(crate) fn begin() -> Self {
         Self { before: MEMORY.with_borrow(|memory| memory.lent.len()) }
     }

@@ -33,7 +33,6 @@ pub(crate) struct Metrics {
     gauges: [Option<u32>; GAUGES.len()],
 }
 
-/// The metrics of a rule.
 type RuleMetrics = [Option<u32>; OF_RULE.len()];
 /// Metric name suffixes, which follow the rule's name.
 const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
@@ -56,7 +55,6 @@ impl Metrics {
         metrics
     }
 
-    /// Defines the metrics of new rules.
     pub(crate) fn define_rules(&mut self, rules: &RuleSet) {
         let mut without = 0;
         let mut defined = |name: &str| {

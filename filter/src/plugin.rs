@@ -13,7 +13,6 @@ use crate::worker::Worker;
 
 /// A plugin in one worker.
 pub(crate) struct Plugin {
-    /// Id of the root context.
     context: u32,
     worker: Option<Rc<RefCell<Worker>>>,
 }

@@ -45,6 +45,14 @@ pub fn workspace() -> &'static Path {
     tests.parent().unwrap_or(tests)
 }
 
+/// A YAML file of the workspace.
+#[cfg(feature = "hosts")]
+pub fn yaml(file: &str) -> serde_json::Value {
+    let path = workspace().join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
 /// The path that a build gives `path`: in the target directory that this test was built in, or in the usual one.
 fn built(path: &str) -> Vec<PathBuf> {
     // The test is <target>/<profile>/deps/<test>.

@@ -1,7 +1,6 @@
 //! HTTP clients: one connection each, so that a test knows which connection carried what.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -11,8 +10,7 @@ use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpSocket, UnixStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Time that a request may wait for its answer before it counts as lost. Far above what one takes.
@@ -122,15 +120,6 @@ impl Answer {
     }
 }
 
-/// The address that a client connects to.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// A TCP port.
-    Tcp(SocketAddr),
-    /// A Unix domain socket.
-    Pipe(PathBuf),
-}
-
 enum Sender {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
@@ -138,28 +127,20 @@ enum Sender {
 
 /// A client with one connection, opened when first needed and again after the server closed it.
 pub struct Client {
-    target: Target,
-    local: Option<IpAddr>,
+    address: SocketAddr,
     http2: bool,
     sender: Option<Sender>,
 }
 
 impl Client {
     /// An HTTP/1.1 client.
-    pub fn new(target: Target) -> Self {
-        Self { target, local: None, http2: false, sender: None }
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, http2: false, sender: None }
     }
 
     /// An HTTP/1.1 client of a port on 127.0.0.1.
     pub fn of_port(port: u16) -> Self {
-        Self::new(Target::Tcp((Ipv4Addr::LOCALHOST, port).into()))
-    }
-
-    /// The same, but connecting from `local`.
-    #[must_use]
-    pub fn bound_to(mut self, local: IpAddr) -> Self {
-        self.local = Some(local);
-        self
+        Self::new((Ipv4Addr::LOCALHOST, port).into())
     }
 
     /// The same, but speaking HTTP/2 from the first byte.
@@ -210,31 +191,15 @@ impl Client {
         }
         match &mut self.sender {
             Some(sender) => Ok(sender),
-            none => Ok(none.insert(connect(&self.target, self.local, self.http2).await?)),
+            none => Ok(none.insert(connect(self.address, self.http2).await?)),
         }
     }
 }
 
-async fn connect(target: &Target, local: Option<IpAddr>, http2: bool) -> Result<Sender, String> {
-    let fail = |e: std::io::Error| format!("cannot connect to {target:?}: {e}");
-    match target {
-        Target::Tcp(address) => {
-            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(fail)?;
-            if let Some(local) = local {
-                socket.bind((local, 0).into()).map_err(fail)?;
-            }
-            let stream = socket.connect(*address).await.map_err(fail)?;
-            stream.set_nodelay(true).map_err(fail)?;
-            handshake(stream, http2).await
-        }
-        Target::Pipe(path) => handshake(UnixStream::connect(path).await.map_err(fail)?, http2).await,
-    }
-}
-
-async fn handshake<S>(stream: S, http2: bool) -> Result<Sender, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn connect(address: SocketAddr, http2: bool) -> Result<Sender, String> {
+    let fail = |e: std::io::Error| format!("cannot connect to {address}: {e}");
+    let stream = TcpStream::connect(address).await.map_err(fail)?;
+    stream.set_nodelay(true).map_err(fail)?;
     let io = TokioIo::new(stream);
     // A connection's end shows at the next request; its task reports it to nobody.
     if http2 {

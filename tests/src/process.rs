@@ -1,10 +1,12 @@
 //! A child process: its log in a file, its end by process id, its last words when a test fails.
 
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
+use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::wait::until;
@@ -33,6 +35,17 @@ impl Process {
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {name} ({}): {e}", command.get_program().display()));
         Self { name: name.into(), child, log: log.into() }
+    }
+
+    /// The same, once it takes connections at `address`.
+    pub async fn listening(name: &str, command: Command, log: &Path, address: SocketAddr) -> Self {
+        let mut process = Self::spawn(name, command, log);
+        until(name, async || {
+            process.assert_alive();
+            TcpStream::connect(address).await.ok()
+        })
+        .await;
+        process
     }
 
     /// Its process id.

@@ -89,7 +89,9 @@ impl Metrics {
         for (i, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let counts = counters.take_rule(i);
             let more = [counts.allowed, counts.limited, counts.denied, counts.shadow_limited];
-            add(name, more);
+            if let Some(counts) = locked(&DEFINED).get_mut(name) {
+                counts.iter_mut().zip(more).for_each(|(count, more)| *count = count.saturating_add(more.into()));
+            }
             for (metric, more) in self.rules.iter().zip(more) {
                 count(*metric, &[name], more);
             }
@@ -112,15 +114,6 @@ fn define(name: &str) -> bool {
         defined.entry(name.to_owned()).or_default();
     }
     has_room
-}
-
-/// Adds `more` to the counters of the rule `name`, if it is counted.
-fn add(name: &str, more: [u32; OF_RULE.len()]) {
-    if let Some(counts) = locked(&DEFINED).get_mut(name) {
-        for (count, more) in counts.iter_mut().zip(more) {
-            *count = count.saturating_add(more.into());
-        }
-    }
 }
 
 /// Counts of the rules [of this turn](reported_in_turn), and the number of all counted rules.

@@ -55,7 +55,9 @@ impl Plugin {
                 worker.counted.clone_from(&counted);
             }
         }
-        let timer = Timer::start(period_ms(&first).unwrap_or(1_000), config.scheduler());
+        let period = |effect: &Effect| if let Effect::SetTimer(period_ms) = effect { Some(*period_ms) } else { None };
+        let period_ms = first.iter().flatten().find_map(period).unwrap_or(1_000);
+        let timer = Timer::start(period_ms, config.scheduler());
         let plugin = Self {
             workers: workers.into_iter().map(Mutex::new).collect(),
             count,
@@ -71,7 +73,6 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// The worker of this index, for its requests.
     pub(crate) fn worker(&self, number: usize) -> Option<&Mutex<Worker>> {
         self.serving().get(number)
     }
@@ -210,12 +211,4 @@ impl Plugin {
             }
         }
     }
-}
-
-/// The timer interval that these effects set.
-fn period_ms(effects: &[Vec<Effect>]) -> Option<u32> {
-    effects.iter().flatten().find_map(|effect| match effect {
-        Effect::SetTimer(period_ms) => Some(*period_ms),
-        _ => None,
-    })
 }

@@ -42,12 +42,10 @@ impl Timer {
         Self { shared, thread }
     }
 
-    /// True if the thread runs.
     pub(crate) fn ticks(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// Sets the interval, from the next tick on.
     pub(crate) fn set(&self, period_ms: u32) {
         self.shared.period_ms.store(period_ms, Ordering::Relaxed);
     }

@@ -73,7 +73,6 @@ impl Worker {
         Ok((worker, effects))
     }
 
-    /// Begins a request.
     pub(crate) fn open(&mut self) -> OpenRequest {
         self.numbered = self.numbered.wrapping_add(1);
         OpenRequest::new(self.numbered)
@@ -117,7 +116,6 @@ impl OwnedReply {
         Self { status: answer.status, bytes, headers_at, body_at }
     }
 
-    /// Sends the response.
     pub(crate) fn send(&self, stream: StreamHandle) {
         let (rest, body) = self.bytes.split_at_checked(self.body_at).unwrap_or_default();
         let (details, headers) = rest.split_at_checked(self.headers_at).unwrap_or_default();

@@ -82,7 +82,7 @@ fn measured(name: &str, words: &[&str]) -> Result<(), String> {
     let one = Builder::new_current_thread;
     let (marker, part) = match (name, parts) {
         ("envoy", []) => (page::ENVOY, on(one(), envoy::run(envoy::Plan::of(is_quick)))?),
-        ("gateway", []) => (page::GATEWAY, on(one(), gateway::run(gateway::Plan::of(is_quick)))?),
+        ("gateway", []) => (page::GATEWAY, on(one(), gateway::run(gateway::length(is_quick)))?),
         ("sync", parts) => (page::SYNC, on(Builder::new_multi_thread(), sync::run(sync::Plan::of(is_quick), parts))?),
         ("native", [criterion]) => (page::NATIVE, native::read(Path::new(criterion))?),
         _ => return Err(USAGE.into()),

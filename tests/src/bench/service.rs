@@ -16,11 +16,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, pipe};
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use crate::port;
 use crate::process::Process;
-use crate::wait::until;
 
 /// The word that makes the benchmark's program the service.
 pub const WORD: &str = "service";
@@ -44,12 +43,8 @@ impl Service {
         let program = env::current_exe().map_err(|e| format!("where is this program: {e}"))?;
         let mut command = Command::new(program);
         command.args([WORD, &address.to_string(), redis, &limit.to_string()]);
-        let mut process = Process::spawn("the central service", command, &folder.path().join("service.log"));
-        until("the central service", async || {
-            process.assert_alive();
-            TcpStream::connect(address).await.ok()
-        })
-        .await;
+        let log = folder.path().join("service.log");
+        let process = Process::listening("the central service", command, &log, address).await;
         Ok(Self { process, address, _folder: folder })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::client::{Ask, Client, Target};
+use crate::client::{Ask, Client};
 use crate::process::Process;
 use crate::wait::until;
 
@@ -75,7 +75,7 @@ impl Admin {
 
     /// A page's text, if it is there.
     pub(super) async fn page(&self, path: &str) -> Option<String> {
-        let answer = Client::new(Target::Tcp(self.0)).try_send(&Ask::get(path)).await.ok()?;
+        let answer = Client::new(self.0).try_send(&Ask::get(path)).await.ok()?;
         (answer.status == 200).then(|| answer.text())
     }
 }

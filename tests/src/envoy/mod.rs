@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::artefact;
-use crate::client::{Client, Target};
+use crate::client::Client;
 use crate::process::Process;
 use crate::wait::until;
 
@@ -30,7 +30,7 @@ pub struct Envoy {
     // Before the folder: the process ends first, then its files go.
     process: Process,
     admin: Admin,
-    edge: Target,
+    edge: SocketAddr,
     setup: Setup,
     forgiven: bool,
     folder: TempDir,
@@ -44,11 +44,7 @@ impl Envoy {
         let admin = Admin::at(&admin_file(folder.path()), &mut process).await;
         let edge = until("Envoy's listener", async || {
             process.assert_alive();
-            if setup.is_on_a_pipe {
-                admin.listening().await.then(|| Target::Pipe(setup::pipe_file(folder.path())))
-            } else {
-                admin.listener().await.map(Target::Tcp)
-            }
+            admin.listener().await
         })
         .await;
         Self { process, admin, edge, setup, forgiven: false, folder }
@@ -71,7 +67,7 @@ impl Envoy {
 
     /// A new client of the listener.
     pub fn client(&self) -> Client {
-        Client::new(self.edge.clone())
+        Client::new(self.edge)
     }
 
     /// So many clients of the listener.
@@ -96,7 +92,7 @@ impl Envoy {
     /// A client of each listener.
     pub async fn clients_of_listeners(&self) -> Vec<Client> {
         let addresses = self.admin.listeners().await.unwrap_or_default();
-        addresses.into_iter().map(|(_, address)| Client::new(Target::Tcp(address))).collect()
+        addresses.into_iter().map(|(_, address)| Client::new(address)).collect()
     }
 
     /// Marks a weir-sync as not to be used any more, as an operator does before it is stopped, and waits until it
@@ -170,8 +166,7 @@ impl Envoy {
 
     /// The connections that each worker has accepted on the listener, ever.
     pub async fn connections_per_worker(&self) -> Vec<u64> {
-        let Target::Tcp(address) = &self.edge else { return vec![] };
-        let mut counts = vec![];
+        let (address, mut counts) = (self.edge, vec![]);
         for worker in 0..self.setup.concurrency {
             // Stat names know no colon; the listener is named after the port it asked for.
             let name = |port| format!("listener.{}_{port}.worker_{worker}.downstream_cx_total", address.ip());
@@ -242,12 +237,9 @@ impl Envoy {
         self.forgiven = true;
     }
 
-    /// The port of its listener.
+    /// The address of its listener.
     pub fn address(&self) -> SocketAddr {
-        match &self.edge {
-            Target::Tcp(address) => *address,
-            Target::Pipe(path) => panic!("the listener has no port but {}", path.display()),
-        }
+        self.edge
     }
 }
 

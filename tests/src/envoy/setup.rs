@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -63,8 +62,6 @@ pub struct Setup {
     is_struct: bool,
     /// True if the listener and the addresses of weir-syncs come from files, by LDS and EDS, and not in the bootstrap.
     pub(super) is_from_file: bool,
-    /// True if it listens at a Unix domain socket, and not at a free port of 127.0.0.1.
-    pub(super) is_on_a_pipe: bool,
     /// The number of equal listeners: `edge`, `edge-1` and so on.
     listeners: usize,
     /// The name of the module's buckets.
@@ -107,7 +104,6 @@ impl Setup {
             code: None,
             is_struct: false,
             is_from_file: false,
-            is_on_a_pipe: false,
             listeners: 1,
             filter_name: "weir".into(),
             concurrency: 1,
@@ -229,11 +225,8 @@ impl Setup {
     /// With the cluster `weir-sync` and the stats' tags of envoy/single/envoy.yaml, for these weir-syncs.
     #[must_use]
     pub fn as_shipped(self, weir_syncs: &[SocketAddr]) -> Self {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy/single/envoy.yaml");
-        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        let bootstrap = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let weir_syncs = weir_syncs.iter().map(|address| (*address, true)).collect();
-        Self { shipped: Some(bootstrap), weir_syncs, ..self }
+        Self { shipped: Some(artefact::yaml("envoy/single/envoy.yaml")), weir_syncs, ..self }
     }
 
     /// With this HTTP filter in front of the filter, behind those that are there.
@@ -296,12 +289,6 @@ impl Setup {
     #[must_use]
     pub fn from_file(self) -> Self {
         Self { is_from_file: true, ..self }
-    }
-
-    /// With a Unix domain socket instead of a port.
-    #[must_use]
-    pub fn on_a_pipe(self) -> Self {
-        Self { is_on_a_pipe: true, ..self }
     }
 
     /// The bootstrap; the listener's files are in `folder`.
@@ -383,8 +370,7 @@ impl Setup {
     }
 
     fn listener(&self, folder: &Path) -> Value {
-        let address = if self.is_on_a_pipe { json!({"pipe": {"path": pipe_file(folder)}}) } else { tcp(FREE_PORT) };
-        let mut listener = listener("edge", &address, &self.connection_manager(folder));
+        let mut listener = listener("edge", &tcp(FREE_PORT), &self.connection_manager(folder));
         if let Some([certificate, key]) = &self.http3 {
             listener["address"]["socket_address"]["protocol"] = "UDP".into();
             listener["connection_balance_config"] = Value::Null;
@@ -542,10 +528,6 @@ pub(super) fn listener_file(folder: &Path) -> PathBuf {
 
 pub(super) fn weir_syncs_file(folder: &Path) -> PathBuf {
     folder.join("weir-syncs.json")
-}
-
-pub(super) fn pipe_file(folder: &Path) -> PathBuf {
-    folder.join("edge.sock")
 }
 
 pub(super) fn access_log_file(folder: &Path) -> PathBuf {

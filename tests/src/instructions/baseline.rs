@@ -1,4 +1,4 @@
-//! The counts that are kept with the code, and how others compare with them.
+//! The counts that are kept with the code.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -43,84 +43,27 @@ pub fn render(counts: &Counts) -> String {
     text
 }
 
-/// The change of a case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// About as it was.
-    Same,
-    /// It takes too much more.
-    Rose,
-    /// It takes less, by enough that the baseline would hide a rise.
-    Fell,
-    /// It has no count to compare with.
-    New,
-    /// It has a count, and is no case any more.
-    Gone,
-}
-
-/// One case, before and now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compared {
-    /// The case's title.
-    pub title: String,
-    /// Its count in the baseline.
-    pub old: Option<u64>,
-    /// Its count now.
-    pub new: Option<u64>,
-}
-
-impl Compared {
-    /// Its change.
-    pub fn change(&self) -> Change {
-        match (self.old, self.new) {
-            (None, _) => Change::New,
-            (_, None) => Change::Gone,
-            (Some(old), Some(new)) if new * 100 > old * (100 + CHANGE_PERCENT_MAX) => Change::Rose,
-            (Some(old), Some(new)) if new * 100 < old * (100 - CHANGE_PERCENT_MAX) => Change::Fell,
-            _ => Change::Same,
-        }
+/// The verdict on a case that has `old` instructions in the baseline and `new` ones now; nothing if it is about as it
+/// was. True if that is a failure.
+pub fn change(old: Option<u64>, new: Option<u64>) -> Option<(&'static str, bool)> {
+    match (old, new) {
+        (None, _) => Some(("not in the baseline", true)),
+        (_, None) => Some(("no case any more", true)),
+        (Some(old), Some(new)) if new * 100 > old * (100 + CHANGE_PERCENT_MAX) => Some(("dearer", true)),
+        (Some(old), Some(new)) if new * 100 < old * (100 - CHANGE_PERCENT_MAX) => Some(("cheaper", false)),
+        _ => None,
     }
-
-    /// The case, both counts, and by how much they differ, in one line.
-    pub fn line(&self) -> String {
-        let text = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
-        let percent = match (self.old, self.new) {
-            (Some(old @ 1..), Some(new)) => {
-                let tenths = (i128::from(new) - i128::from(old)) * 1_000 / i128::from(old);
-                let sign = if tenths < 0 { '-' } else { '+' };
-                format!("{sign}{}.{} %", tenths.abs() / 10, tenths.abs() % 10)
-            }
-            _ => String::new(),
-        };
-        format!("{:<44} {:>9} -> {:>9} {percent:>9}", self.title, text(self.old), text(self.new))
-    }
-}
-
-/// Every case of either, in the order of their titles.
-pub fn compare(old: &Counts, new: &Counts) -> Vec<Compared> {
-    let mut titles: Vec<_> = old.keys().chain(new.keys()).collect();
-    titles.sort();
-    titles.dedup();
-    let counts = |title: &String| (old.get(title).copied(), new.get(title).copied());
-    let compared = titles.into_iter().map(|title| (title, counts(title)));
-    compared.map(|(title, (old, new))| Compared { title: title.clone(), old, new }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn change(old: Option<u64>, new: Option<u64>) -> Change {
-        Compared { title: "a: b".into(), old, new }.change()
-    }
-
     #[test]
-    fn a_rise_above_five_percent_is_reported() {
-        assert_eq!(change(Some(1_000), Some(1_050)), Change::Same);
-        assert_eq!(change(Some(1_000), Some(1_051)), Change::Rose);
-        assert_eq!(change(Some(1_000), Some(950)), Change::Same);
-        assert_eq!(change(Some(1_000), Some(949)), Change::Fell);
-        assert_eq!(change(Some(0), Some(1)), Change::Rose);
+    fn a_rise_above_five_percent_fails() {
+        let fails = |old, new| change(Some(old), Some(new)).map(|(_, fails)| fails);
+        assert_eq!([1_050, 1_051, 950, 949].map(|new| fails(1_000, new)), [None, Some(true), None, Some(false)]);
+        assert_eq!(fails(0, 1), Some(true));
     }
 
     #[test]

@@ -95,13 +95,6 @@ impl Worker {
         expect(self.end(waiting.context, decision))
     }
 
-    /// A request that goes on to its upstream, which has not answered yet; panics if it does not.
-    pub fn passing(&mut self, ask: &Ask) -> Passing {
-        let (context, action) = expect(self.begin(ask));
-        assert_eq!(expect(self.decision(action)), Decision::Continue);
-        Passing(context)
-    }
-
     /// Its upstream answers.
     pub fn respond(&mut self, passing: Passing) -> Served {
         let host = self.host_mut();

@@ -132,14 +132,9 @@ impl Worker {
 
     /// A whole request: headers, the response's headers (a local one's too), the end.
     pub fn request(&mut self, ask: &Ask) -> Served {
-        expect(self.try_request(ask))
-    }
-
-    /// [`Worker::request`], with the trap if there is one.
-    pub fn try_request(&mut self, ask: &Ask) -> Result<Served, Trap> {
-        let (id, action) = self.begin(ask)?;
-        let decision = self.decision(action)?;
-        self.end(id, decision)
+        let (id, action) = expect(self.begin(ask));
+        let decision = expect(self.decision(action));
+        expect(self.end(id, decision))
     }
 
     /// A request's context and its headers: its id, and what the filter returned.

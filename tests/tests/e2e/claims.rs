@@ -105,33 +105,3 @@ async fn conditions_test_claims_of_every_kind() {
         assert_eq!((tally.admitted(), tally.limited()), if *holds { (1, 3) } else { (4, 0) }, "{test}");
     }
 }
-
-#[tokio::test]
-async fn a_tier_applies_to_the_subjects_it_lists() {
-    let edge = edge([json!({
-        "name": "by-account", "key": [{"jwt_claim": ["payload", "account"]}], "rate": "1/h", "burst": 2,
-        "tiers": [
-            {"name": "big", "keys": ["acme", "big-co", "7"], "times": 3},
-            {"name": "own", "keys": ["us"], "unlimited": true},
-        ],
-    })])
-    .await;
-    let mut client = edge.client();
-    for (account, admitted) in
-        [(json!("acme"), 6), (json!("small"), 2), (json!("us"), 9), (json!("big-co"), 6), (json!(7), 6)]
-    {
-        let tally = repeat(&mut client, &ask("/", &json!({"account": account})), 9).await;
-        assert_eq!((tally.admitted(), tally.limited()), (admitted, 9 - admitted), "{account}");
-    }
-}
-
-#[tokio::test]
-async fn conditions_test_cookies() {
-    let matching = json!({"cookies": [{"name": "plan", "equals": "trial"}, {"name": "debug", "present": false}]});
-    let edge = edge([json!({"name": "trial", "match": matching, "key": ["all"], "rate": "1/h"})]).await;
-    let mut client = edge.client();
-    for (cookie, limited) in [("sid=1; plan=trial", 3), ("plan=trial; debug=1", 0), ("plan=gold", 0), ("x=1", 0)] {
-        let tally = repeat(&mut client, &Ask::get("/").header("cookie", cookie), 4).await;
-        assert_eq!((tally.admitted(), tally.limited()), (4 - limited, limited), "{cookie}");
-    }
-}

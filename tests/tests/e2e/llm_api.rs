@@ -40,12 +40,8 @@ impl Api {
         let mut command = Command::new("python3");
         command.args(["-B", "envoy/llm-api/upstream.py", &address.port().to_string()]);
         command.current_dir(artefact::workspace());
-        let mut upstream = Process::spawn("the upstream", command, &folder.path().join("upstream.log"));
-        until("the upstream to listen", async || {
-            upstream.assert_alive();
-            TcpStream::connect(address).await.ok().map(drop)
-        })
-        .await;
+        let log = folder.path().join("upstream.log");
+        let upstream = Process::listening("the upstream", command, &log, address).await;
         let manager = manager();
         let filters = manager["http_filters"].as_array().expect("filters");
         let names: Vec<_> = filters.iter().map(|filter| filter["name"].as_str().unwrap_or_default()).collect();
@@ -87,9 +83,7 @@ impl Api {
 
 /// The connection manager of the folder's bootstrap.
 fn manager() -> Value {
-    let path = artefact::workspace().join("envoy/llm-api/envoy.yaml");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let bootstrap: Value = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let bootstrap = artefact::yaml("envoy/llm-api/envoy.yaml");
     bootstrap["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"].clone()
 }
 

@@ -1,13 +1,12 @@
 //! envoy/login, at two points of presence, and where nobody can count. The other rule sets to copy are tried in
 //! tests/rules.rs.
 
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
 use serde_json::Value;
 use tokio::time::sleep;
+use weir_tests::artefact;
 use weir_tests::client::Ask;
 use weir_tests::envoy::Setup;
 use weir_tests::load::{drain, repeat};
@@ -16,9 +15,7 @@ use weir_tests::region::Region;
 
 /// A folder's `rules.yaml`, as JSON.
 pub(crate) fn rules_in(folder: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy").join(folder).join("rules.yaml");
-    let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    artefact::yaml(&format!("envoy/{folder}/rules.yaml"))
 }
 
 fn login(address: &str) -> Ask {

@@ -29,8 +29,7 @@ pub(crate) fn read_all(folder: &Path, extension: &str) -> Vec<Value> {
 
 /// The content of a YAML file.
 pub(crate) fn yaml(path: &Path) -> Value {
-    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    artefact::yaml(path.to_str().expect("a path"))
 }
 
 /// Runs promtool on some files; what it finds fails the test.

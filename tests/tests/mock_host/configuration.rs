@@ -45,6 +45,16 @@ fn requests_pass_without_an_accepted_configuration() {
     assert!(worker.host().shared_keys().is_empty(), "a refused configuration leaves nothing behind");
 }
 
+#[test]
+fn the_last_counts_of_a_replaced_configuration_are_kept() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 9)));
+    assert_eq!(worker.allowed_of(3, &client(1)), 3);
+    assert!(worker.update(plugin(&rule("1/m", 9)).to_string()));
+    assert_eq!(worker.host().metric("weir.rule.per-address.allowed"), Some(3));
+    assert_eq!(worker.allowed_of(2, &client(1)), 2);
+    assert_eq!(worker.counted("weir.rule.per-address.allowed"), 5);
+}
+
 /// A configuration that does not name the POP.
 fn unnamed() -> serde_json::Value {
     let mut plugin = synced(&rule("1/h", 2));

@@ -182,7 +182,8 @@ fn a_response_has_no_header_of_a_replaced_rule() {
     for is_replaced in [false, true] {
         let mut worker = Worker::configured(&shared(), &synced(&advertised));
         let call = fetch(&mut worker, 7);
-        let begun = worker.passing(&client(1));
+        let created = worker.created();
+        let begun = worker.passes(created, &client(1)).unwrap();
         if is_replaced {
             let document = set(&[with(advertised.clone(), "name", json!("other"))]);
             worker.answer_call(call.token, CallAnswer::new("200", document));

@@ -1,5 +1,6 @@
 //! The services that are compared, each as its users run it, with one limit for each address.
 
+use std::any::Any;
 use std::env;
 use std::fmt;
 use std::fs;
@@ -7,9 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::net::TcpStream;
+use serde_json::json;
 
 use crate::bench::service;
 use crate::operator::Operator;
@@ -72,36 +71,12 @@ impl fmt::Display for Contender {
 
 /// A running service. Dropping it ends it.
 pub(super) struct Service {
-    contender: Contender,
-    address: SocketAddr,
-    running: Running,
-}
-
-enum Running {
-    Minimal(service::Service),
-    Weir(WeirSync),
-    Limitador { process: Process, _folder: TempDir },
-}
-
-impl Service {
-    /// The service itself.
-    pub(super) fn contender(&self) -> Contender {
-        self.contender
-    }
-
+    pub(super) contender: Contender,
     /// Its address for gRPC.
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
+    pub(super) address: SocketAddr,
     /// Its process.
-    pub(super) fn id(&self) -> u32 {
-        match &self.running {
-            Running::Minimal(service) => service.id(),
-            Running::Weir(weir_sync) => weir_sync.id(),
-            Running::Limitador { process, .. } => process.id(),
-        }
-    }
+    pub(super) id: u32,
+    _running: Box<dyn Any>,
 }
 
 /// Those that can be started here. Says how to get the others.
@@ -124,50 +99,43 @@ fn limitador() -> Option<PathBuf> {
 /// Starts each, where an address may have `limit` requests in a second.
 pub(super) async fn start(contenders: &[Contender], redis: &Redis, limit: u32) -> Result<Vec<Service>, String> {
     let mut services = vec![];
-    for contender in contenders {
+    for contender in contenders.iter().copied() {
         let store = contender.store(redis);
-        let (running, address) = match contender {
-            Contender::Minimal => minimal(&store, limit).await?,
-            Contender::Strict => gateway(&store, &rules(limit, true)).await,
-            Contender::Plain => gateway(&store, &rules(limit, false)).await,
+        services.push(match contender {
+            Contender::Minimal => {
+                let service = service::Service::start(&store, limit).await?;
+                let (address, id) = (service.address(), service.id());
+                Service { contender, address, id, _running: Box::new(service) }
+            }
+            Contender::Strict | Contender::Plain => gateway(contender, &store, limit).await,
             Contender::Limitador => limited(&store, limit).await?,
-        };
-        services.push(Service { contender: *contender, address, running });
+        });
     }
     Ok(services)
 }
 
-async fn minimal(store: &str, limit: u32) -> Result<(Running, SocketAddr), String> {
-    let service = service::Service::start(store, limit).await?;
-    let address = service.address();
-    Ok((Running::Minimal(service), address))
-}
-
-/// A gateway with these rules in force.
-async fn gateway(store: &str, rules: &Value) -> (Running, SocketAddr) {
+/// A gateway with a token bucket for each address in force.
+async fn gateway(contender: Contender, store: &str, limit: u32) -> Service {
+    let strict = contender == Contender::Strict;
+    let rules = json!({"rules": [{
+        "name": "per-address", "key": ["client_address"], "rate": format!("{limit}/s"), "burst": limit,
+        "strict": strict,
+    }]});
     let address = listens();
     let listen = address.to_string();
     let mut weir_sync = WeirSync::start_with(REGION, store, &["--gateway", "on", "--grpc-listen", &listen]).await;
     weir_sync.answers("/readyz", 200).await;
     let mut operator = Operator::of(&weir_sync);
-    let version = operator.put_good(rules).await;
+    let version = operator.put_good(&rules).await;
     until("the gateway to run the rules", async || {
         let (_, fleet) = operator.fleet().await;
         fleet.iter().any(|(_, runs)| *runs == version).then_some(())
     })
     .await;
-    (Running::Weir(weir_sync), address)
+    Service { contender, address, id: weir_sync.id(), _running: Box::new(weir_sync) }
 }
 
-/// A token bucket for each address.
-fn rules(limit: u32, strict: bool) -> Value {
-    json!({"rules": [{
-        "name": "per-address", "key": ["client_address"], "rate": format!("{limit}/s"), "burst": limit,
-        "strict": strict,
-    }]})
-}
-
-async fn limited(store: &str, limit: u32) -> Result<(Running, SocketAddr), String> {
+async fn limited(store: &str, limit: u32) -> Result<Service, String> {
     let binary = limitador().ok_or("limitador has gone")?;
     let folder = tempfile::Builder::new().prefix("weir-bench-limitador-").tempdir();
     let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
@@ -182,13 +150,10 @@ async fn limited(store: &str, limit: u32) -> Result<(Running, SocketAddr), Strin
     command.args(["--rls-ip", "127.0.0.1", "--rls-port", &address.port().to_string()]);
     command.args(["--http-ip", "127.0.0.1", "--http-port", &http.port().to_string()]);
     command.arg(&limits).args(["redis", store]);
-    let mut process = Process::spawn("limitador", command, &folder.path().join("limitador.log"));
-    until("limitador", async || {
-        process.assert_alive();
-        TcpStream::connect(address).await.ok()
-    })
-    .await;
-    Ok((Running::Limitador { process, _folder: folder }, address))
+    let process = Process::listening("limitador", command, &folder.path().join("limitador.log"), address).await;
+    // The process ends first.
+    let (contender, id) = (Contender::Limitador, process.id());
+    Ok(Service { contender, address, id, _running: Box::new((process, folder)) })
 }
 
 fn listens() -> SocketAddr {

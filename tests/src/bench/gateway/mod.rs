@@ -22,70 +22,38 @@ use crate::redis::Redis;
 
 use contender::{Contender, Service};
 
-/// The length of the measurement.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    visits: Length,
-}
-
-impl Plan {
-    /// For a look, about a minute; or what docs/reference/benchmarks.md is made with, under seven minutes.
-    pub fn of(is_quick: bool) -> Self {
-        let visits = Length {
-            rounds: if is_quick { 3 } else { 9 },
-            least_rounds: if is_quick { 1 } else { 3 },
-            lasts: Duration::from_secs(if is_quick { 40 } else { 210 }),
-            warm_up: 300,
-            requests: if is_quick { 4_000 } else { 20_000 },
-            alone: if is_quick { 200 } else { 400 },
-            // What is not strict goes to Redis within a second.
-            settles: Duration::from_millis(1_100),
-        };
-        Self { visits }
+/// For a look, about a minute; or what docs/reference/benchmarks.md is made with, under seven minutes.
+pub fn length(is_quick: bool) -> Length {
+    Length {
+        rounds: if is_quick { 3 } else { 9 },
+        least_rounds: if is_quick { 1 } else { 3 },
+        lasts: Duration::from_secs(if is_quick { 40 } else { 210 }),
+        warm_up: 300,
+        requests: if is_quick { 4_000 } else { 20_000 },
+        alone: if is_quick { 200 } else { 400 },
+        // What is not strict goes to Redis within a second.
+        settles: Duration::from_millis(1_100),
     }
 }
 
 /// Requests per second that a key may have, in the rounds: more than any is asked for.
 const LIMIT: u32 = 1_000;
-
-/// The number of addresses that ask in turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Keys {
-    /// Each is asked for again and again while it is measured.
-    Few,
-    /// So many that each request finds its key as it was left some visits ago.
-    Many,
-}
-
-impl Keys {
-    /// Each of them.
-    const ALL: [Self; 2] = [Self::Few, Self::Many];
-
-    fn count(self) -> u32 {
-        match self {
-            Self::Few => 100,
-            Self::Many => 10_000,
-        }
-    }
-
-    fn callers(self) -> std::sync::Arc<Callers> {
-        let first = if self == Self::Few { Ipv4Addr::new(198, 19, 0, 1) } else { CALLERS };
-        Callers::new(first, self.count())
-    }
-}
+/// Addresses that ask in turn: few, each of which is asked for again and again while it is measured; or so many that
+/// each request finds its key as it was left some visits ago.
+const KEYS: [u32; 2] = [100, 10_000];
 
 /// A service with a number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Visited(Contender, Keys);
+struct Visited(Contender, u32);
 
 impl fmt::Display for Visited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:26} {:6} keys", self.0, self.1.count())
+        write!(f, "{:26} {:6} keys", self.0, self.1)
     }
 }
 
 /// Measures everything; gives what docs/reference/benchmarks.md is to hold. Progress goes to standard error.
-pub async fn run(plan: Plan) -> Result<Part, String> {
+pub async fn run(length: Length) -> Result<Part, String> {
     let cpus = Cpus::choose()?;
     let machine = machine::with_envoy();
     cpus.settle()?;
@@ -96,31 +64,31 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
     let services = contender::start(&contenders, &redis, LIMIT).await?;
     let mut proxy = proxy(&services, upstream, cpus).await?;
     let mut sites = vec![];
-    for keys in Keys::ALL {
+    for (keys, first) in KEYS.into_iter().zip([Ipv4Addr::new(198, 19, 0, 1), CALLERS]) {
         for service in &services {
-            let contender = service.contender();
-            let meters = [Meter::of(&[service.id()]), Meter::of(&[redis.id()])];
+            let (contender, callers) = (service.contender, Callers::new(first, keys));
+            let meters = [Meter::of(&[service.id]), Meter::of(&[redis.id()])];
             let at = (&proxy, contender);
-            sites.push(Site::open(Visited(contender, keys), at, keys.callers(), meters, 200).await?);
+            sites.push(Site::open(Visited(contender, keys), at, callers, meters, 200).await?);
         }
     }
-    let rounds = in_turn(&mut sites, plan.visits, |rounds| print_progress(plan, rounds)).await?;
+    let rounds = in_turn(&mut sites, length, |rounds| print_progress(length, rounds)).await?;
     proxy.check()?;
-    Ok(part(&machine, plan, &rounds))
+    Ok(part(&machine, length, &rounds))
 }
 
 /// An Envoy with a listener and a cluster for each service.
 async fn proxy(services: &[Service], upstream: SocketAddr, cpus: Cpus) -> Result<Proxy<Contender>, String> {
     let mut clusters = vec![http("upstream", upstream)];
-    clusters.extend(services.iter().map(|service| central(service.contender().cluster(), service.address())));
-    let contenders = services.iter().map(Service::contender);
+    clusters.extend(services.iter().map(|service| central(service.contender.cluster(), service.address)));
+    let contenders = services.iter().map(|service| service.contender);
     let listeners = contenders.map(|contender| (contender, filters::central(contender.cluster())));
     Proxy::start(listeners, 1, clusters, cpus).await
 }
 
-fn print_progress(plan: Plan, rounds: &[Round<Visited>]) {
+fn print_progress(length: Length, rounds: &[Round<Visited>]) {
     let Some(round) = rounds.last() else { return };
-    let (number, of) = (rounds.len(), plan.visits.rounds);
+    let (number, of) = (rounds.len(), length.rounds);
     eprintln!("bench-gateway: round {number} of {of}: CPU time of a check in µs, service + Redis");
     for (visited, visit) in round {
         let [service, redis] = visit.cpu_us;
@@ -145,8 +113,8 @@ fn alone(visit: &Visit) -> [f64; 2] {
 }
 
 /// The page's part.
-fn part(machine: &str, plan: Plan, rounds: &[Round<Visited>]) -> Part {
-    let Length { requests, alone, .. } = plan.visits;
+fn part(machine: &str, length: Length, rounds: &[Round<Visited>]) -> Part {
+    let Length { requests, alone, .. } = length;
     let text = format!(
         "{machine} {} rounds; per service, number of keys and round {requests} requests over {CONNECTIONS} \
          connections and {alone} one after the other; median, and quartiles in brackets. A figure is checks per second \
@@ -158,7 +126,7 @@ fn part(machine: &str, plan: Plan, rounds: &[Round<Visited>]) -> Part {
         (GATEWAY_STRICT, Contender::Strict, Contender::Minimal),
         (GATEWAY_PLAIN, Contender::Plain, Contender::Limitador),
     ] {
-        if rounds.iter().any(|round| round.contains_key(&Visited(theirs, Keys::Few))) {
+        if rounds.iter().any(|round| round.contains_key(&Visited(theirs, KEYS[0]))) {
             compared(&mut part, target, rounds, ours, theirs);
         }
     }
@@ -169,15 +137,15 @@ fn part(machine: &str, plan: Plan, rounds: &[Round<Visited>]) -> Part {
 /// Ratio of the checks that one makes in a second of CPU, for few keys and for many; the worse of both counts.
 fn compared(part: &mut Part, target: Target, rounds: &[Round<Visited>], ours: Contender, theirs: Contender) {
     let ratios = |of: fn(&Visit) -> f64| {
-        Keys::ALL.map(|keys| {
+        KEYS.map(|keys| {
             let ratio = |round: &Round<Visited>| {
                 Some(of(round.get(&Visited(theirs, keys))?) / of(round.get(&Visited(ours, keys))?))
             };
             (keys, Spread::of(rounds.iter().filter_map(ratio)))
         })
     };
-    let text = |ratios: &[(Keys, Spread)]| {
-        let each = ratios.iter().map(|(keys, spread)| format!("{spread}, {} keys", grouped(keys.count().into())));
+    let text = |ratios: &[(u32, Spread)]| {
+        let each = ratios.iter().map(|(keys, spread)| format!("{spread}, {} keys", grouped((*keys).into())));
         each.collect::<Vec<_>>().join("; ")
     };
     let all = ratios(both);
@@ -198,7 +166,7 @@ fn services(part: &mut Part, rounds: &[Round<Visited>]) {
         &format!("{CONNECTIONS} at a time, µs"),
     ]);
     for contender in Contender::ALL {
-        for keys in Keys::ALL {
+        for keys in KEYS {
             let visited = Visited(contender, keys);
             let visits: Vec<&Visit> = rounds.iter().filter_map(|round| round.get(&visited)).collect();
             if visits.is_empty() {
@@ -211,7 +179,7 @@ fn services(part: &mut Part, rounds: &[Round<Visited>]) {
             };
             part.row(&[
                 contender.to_string(),
-                grouped(keys.count().into()),
+                grouped(keys.into()),
                 format!("{:.0}", of(&|visit| 1e6 / both(visit))),
                 format!("{:.1}", of(&service)),
                 format!("{:.1}", of(&|visit| visit.cpu_us[1])),

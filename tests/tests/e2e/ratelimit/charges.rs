@@ -5,25 +5,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use weir_tests::client::{Ask, Client};
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::Envoy;
 use weir_tests::operator::Operator;
 use weir_tests::server::Server;
 use weir_tests::wait::until;
 
-use super::{Gateway, in_force, shipped};
+use super::{Gateway, in_force};
 
 /// An Envoy in front of `upstream` that sends these actions for each request.
 async fn edge(gateway: &Gateway, upstream: &Server, rate_limits: Value) -> Envoy {
-    let (manager, cluster) = shipped("envoy.yaml");
-    let setup = Setup::plain().upstream(upstream.address()).before(manager["http_filters"][0].clone());
     // Beside the route's own, Envoy takes no notice of hits.
     let of_route = json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute",
         "rate_limits": rate_limits});
     let of_filters = json!({"typed_per_filter_config": {"envoy.filters.http.ratelimit": of_route}});
-    let setup = setup.more(Value::Null, of_filters);
-    let envoy = Envoy::start(setup.shipped_cluster(cluster, gateway.grpc)).await;
-    envoy.stat_reaches("cluster.weir-sync-grpc.membership_healthy", 1).await;
-    envoy
+    gateway.envoy("envoy.yaml", upstream, of_filters).await
 }
 
 /// The number of checks that the gateway has answered.

@@ -38,12 +38,21 @@ impl Gateway {
         Self { weir_sync, grpc }
     }
 
-    /// An Envoy that asks it, in front of `upstream`.
-    async fn edge(&self, upstream: &Server) -> Envoy {
-        let setup = Setup::plain().upstream(upstream.address());
-        let envoy = Envoy::start(as_shipped(setup, self.grpc)).await;
+    /// An Envoy that asks it, in front of `upstream`, with the filter and the cluster of this bootstrap, and these
+    /// fields of the virtual host.
+    async fn envoy(&self, file: &str, upstream: &Server, host: Value) -> Envoy {
+        let (manager, cluster) = shipped(file);
+        let setup = Setup::plain().upstream(upstream.address()).before(manager["http_filters"][0].clone());
+        let setup = setup.more(Value::Null, host).shipped_cluster(cluster, self.grpc).concurrency(2);
+        let envoy = Envoy::start(setup).await;
         envoy.stat_reaches("cluster.weir-sync-grpc.membership_healthy", 1).await;
         envoy
+    }
+
+    /// The same with all of envoy.yaml: its descriptors, too.
+    async fn edge(&self, upstream: &Server) -> Envoy {
+        let rate_limits = shipped("envoy.yaml").0["route_config"]["virtual_hosts"][0]["rate_limits"].clone();
+        self.envoy("envoy.yaml", upstream, json!({"rate_limits": rate_limits})).await
     }
 }
 
@@ -59,14 +68,6 @@ fn shipped(file: &str) -> (Value, Value) {
     let cluster = resources["clusters"][1].clone();
     assert_eq!(cluster["name"], "weir-sync-grpc");
     (manager.clone(), cluster)
-}
-
-/// The filter, the descriptors and the cluster of envoy/gateway/envoy.yaml, for a gateway at `grpc`.
-fn as_shipped(setup: Setup, grpc: SocketAddr) -> Setup {
-    let (manager, cluster) = shipped("envoy.yaml");
-    let filter = manager["http_filters"][0].clone();
-    let rate_limits = manager["route_config"]["virtual_hosts"][0]["rate_limits"].clone();
-    setup.before(filter).more(Value::Null, json!({"rate_limits": rate_limits})).shipped_cluster(cluster, grpc)
 }
 
 /// Waits until the POPs whose names begin so run the current rules.

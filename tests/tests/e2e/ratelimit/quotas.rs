@@ -15,7 +15,7 @@ use weir_tests::server::Server;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::TOKEN;
 
-use super::{Gateway, in_force, shipped};
+use super::{Gateway, in_force};
 use crate::fleet::measuring;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
@@ -23,14 +23,9 @@ use crate::sync::synced;
 /// Time for which everybody asks: some of Envoy's reports, one in 5 s.
 const LASTS: Duration = Duration::from_secs(24);
 
-/// An Envoy with the filter and the cluster of envoy/gateway/quotas.yaml, for `gateway`.
+/// An Envoy with the filter of envoy/gateway/quotas.yaml.
 async fn edge(gateway: &Gateway, upstream: &Server) -> Envoy {
-    let (manager, cluster) = shipped("quotas.yaml");
-    let setup = Setup::plain().upstream(upstream.address()).concurrency(2);
-    let setup = setup.before(manager["http_filters"][0].clone()).shipped_cluster(cluster, gateway.grpc);
-    let envoy = Envoy::start(setup).await;
-    envoy.stat_reaches("cluster.weir-sync-grpc.membership_healthy", 1).await;
-    envoy
+    gateway.envoy("quotas.yaml", upstream, Value::Null).await
 }
 
 /// Asks `/v1/check` this many times a second; returns when it was let through, from `began` on.
