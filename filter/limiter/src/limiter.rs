@@ -96,7 +96,8 @@ impl Limiter {
 
     /// The POP's limits for a key of `rule` without a grant.
     pub(crate) fn local_limits(&self, rule: RuleIndex) -> Option<LocalLimits> {
-        self.rules.local_limits(rule, self.sync.as_ref().map_or(1, SyncClient::cold_rate_divisor))
+        let divisor = self.sync.as_ref().map_or(1, SyncClient::cold_rate_divisor);
+        self.rules.terms_of(rule).map(|terms| terms.local_limits(divisor))
     }
 
     /// Time-out of a request that waits, in nanoseconds.

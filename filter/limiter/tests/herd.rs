@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_limiter::check::Decision;
-use weir_limiter::key::HashSecret;
-use weir_limiter::key::TableIdentity;
+use weir_limiter::key::{HashSecret, TableIdentity};
 use weir_limiter::limiter::Limiter;
 use weir_limiter::response::numbers;
 use weir_limiter::table::LocalSlots;

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
-use weir_limiter::key::HashSecret;
-use weir_limiter::key::TableIdentity;
+use weir_limiter::key::{HashSecret, TableIdentity};
 use weir_limiter::limiter::Limiter;
 use weir_limiter::table::LocalSlots;
 use weir_protocol::messages::RULE_NAME_MAX;

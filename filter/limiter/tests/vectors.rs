@@ -5,8 +5,7 @@
 
 use weir_limiter::algorithms::{Admission, Bucket};
 use weir_limiter::check::DecisionKind;
-use weir_limiter::key::HashSecret;
-use weir_limiter::key::{Reporter, TableIdentity};
+use weir_limiter::key::{HashSecret, Reporter, TableIdentity};
 use weir_limiter::limiter::Limiter;
 use weir_limiter::table::LocalSlots;
 use weir_protocol::messages::{

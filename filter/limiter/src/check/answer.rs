@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 
 use crate::algorithms::{Admission, BucketStatus, Cell, fixed_window};
 use crate::check::Denial;
+use crate::check::cells::Cells;
 use crate::check::current::{Hit, HitDecision};
-use crate::check::decision::{Beside, DecisionKind, PendingDecision, Policy, QuotaStatus};
+use crate::check::decision::{Beside, LimitReason, PendingDecision, Policy, QuotaStatus};
 use crate::check::evaluate::{BAN, banned_until, count_watched};
 use crate::check::rules::CompiledRules;
 use crate::check::terms::KeyId;
@@ -41,7 +42,7 @@ impl Limiter {
                 strictest = Some((hit.rule, bucket));
             }
         }
-        PendingDecision { hold_ns, ..PendingDecision::of(DecisionKind::Allow, strictest) }
+        PendingDecision::Allow { strictest, hold_ns }
     }
 
     /// Refuses the request for the rule with the longest wait, and puts keys without tokens into the local
@@ -53,21 +54,24 @@ impl Limiter {
         rooms: &mut Vec<Slot>,
         now: Time,
     ) -> PendingDecision {
-        let mut longest: Option<(RuleIndex, BucketStatus)> = None;
-        let (mut unpaid, mut banned_by) = (None, None);
+        let mut longest: Option<(LimitReason, RuleIndex, u64)> = None;
+        let mut consider = |reason, rule, wait_ns| {
+            if longest.is_none_or(|(.., known_ns)| known_ns < wait_ns) {
+                longest = Some((reason, rule, wait_ns));
+            }
+        };
+        let mut is_unpaid = false;
         for hit in hits {
             let wait_ns = match hit.result.decision {
                 HitDecision::Fits(_) => continue,
                 HitDecision::Unpaid => {
-                    unpaid.get_or_insert(hit.rule);
+                    is_unpaid = true;
                     continue;
                 }
-                HitDecision::Denied => return self.denied(hit.rule),
+                HitDecision::Denied => return self.refused(LimitReason::Deny, hit.rule, DENIED_WAIT_NS),
                 HitDecision::Banned { wait_ns } => {
-                    let until = now + wait_ns;
-                    self.local_cache.remember(hit.tag, Denial::ban(until), now);
-                    longest = longer(longest, hit.rule, wait_ns);
-                    banned_by = longest.filter(|(rule, _)| *rule == hit.rule).or(banned_by);
+                    self.local_cache.remember(hit.tag, Denial { cost: 1, is_ban: true, until: now + wait_ns }, now);
+                    consider(LimitReason::Ban, hit.rule, wait_ns);
                     continue;
                 }
                 HitDecision::Thinned { wait_ns } => wait_ns,
@@ -83,23 +87,16 @@ impl Limiter {
             if !hit.watched && hit.result.tag == hit.tag {
                 self.watch_refused(hit, slots, rooms, now);
             }
-            if let Some(penalty) = self
-                .rules
-                .get(hit.rule)
-                .and_then(|rule| rule.penalty)
-                .filter(|_| !(self.current.only_asks || self.current.is_booking))
-            {
+            let is_counted = !(self.current.only_asks || self.current.is_booking);
+            if let Some(penalty) = self.rules.get(hit.rule).and_then(|rule| rule.penalty).filter(|_| is_counted) {
                 self.strike(hit, &penalty, slots, now);
             }
-            longest = longer(longest, hit.rule, wait_ns);
+            consider(LimitReason::Limit, hit.rule, wait_ns);
         }
-        match (longest, unpaid) {
-            (Some((rule, bucket)), _) => {
-                let is_banned = banned_by.is_some_and(|(by, _)| by == rule);
-                PendingDecision { is_banned, ..self.refused(rule, bucket) }
-            }
-            (None, Some(rule)) => PendingDecision::refused(DecisionKind::Wait, rule, BucketStatus::refused(0)),
-            (None, None) => PendingDecision::UNCOUNTED,
+        match longest {
+            Some((reason, rule, wait_ns)) => self.refused(reason, rule, wait_ns),
+            None if is_unpaid => PendingDecision::Wait,
+            None => PendingDecision::UNCOUNTED,
         }
     }
 
@@ -115,27 +112,13 @@ impl Limiter {
         })
     }
 
-    fn denied(&mut self, rule: RuleIndex) -> PendingDecision {
-        self.counters.count(rule, |counts| &mut counts.denied);
-        PendingDecision::refused(DecisionKind::Deny, rule, BucketStatus::refused(DENIED_WAIT_NS))
+    /// A refusal by `rule`, which is counted.
+    pub(crate) fn refused(&mut self, reason: LimitReason, rule: RuleIndex, wait_ns: u64) -> PendingDecision {
+        let is_denied = reason == LimitReason::Deny;
+        self.counters.count(rule, |counts| if is_denied { &mut counts.denied } else { &mut counts.limited });
+        PendingDecision::Refuse(reason, rule, BucketStatus::refused(wait_ns))
     }
 
-    pub(crate) fn refused(&mut self, rule: RuleIndex, bucket: BucketStatus) -> PendingDecision {
-        self.counters.count(rule, |counts| &mut counts.limited);
-        PendingDecision::refused(DecisionKind::Limit, rule, bucket)
-    }
-}
-
-/// The refusal with the longer wait.
-fn longer(
-    known: Option<(RuleIndex, BucketStatus)>,
-    rule: RuleIndex,
-    wait_ns: u64,
-) -> Option<(RuleIndex, BucketStatus)> {
-    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, BucketStatus::refused(wait_ns))))
-}
-
-impl Limiter {
     /// Makes a refused key watched: a refusal means that it is past its fair share.
     pub(crate) fn watch_refused(&mut self, hit: &Hit, slots: &mut dyn Slots, rooms: &mut Vec<Slot>, now: Time) {
         // Only token buckets and quotas are shared by the fleet.
@@ -145,7 +128,7 @@ impl Limiter {
         let mut placement = loaded.slot.find_or_new(hit.tag, now);
         let (has_place, was_cold) = (placement.has_place(), matches!(placement.entry, Entry::Cold(_)));
         if let Some(terms) = self.rules.terms_of(hit.rule) {
-            terms.carry_over(&mut placement, &loaded.slot, now);
+            terms.changes.carry_over(&mut placement, &loaded.slot, now);
         }
         let watched = match placement.entry {
             Entry::Cold(cold) if has_place => Entry::Watched(Watched::begin(&cold, &limits, 0, now)),
@@ -198,7 +181,7 @@ impl Limiter {
         let until = now + penalty.deny_for_ns();
         let changed = self.change_slot(hit.slot, slots, |slot| {
             let tag = hit.tag.beside(STRIKES);
-            let known = slot.get(tag).map_or(Cell::NEW, |entry| entry_cell(&entry));
+            let known = Cells::at(slot, tag, 1).first();
             let Admission::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now) else {
                 return None;
             };
@@ -218,10 +201,6 @@ impl Limiter {
             }
         }
     }
-}
-
-fn entry_cell(entry: &Entry) -> Cell {
-    if let Entry::Cold(cold) = entry { cold.cell() } else { Cell::NEW }
 }
 
 // The quota status.

@@ -1,10 +1,12 @@
 //! Booking of requests that have already happened. Their cost is charged or refunded to every rule that
 //! counts them, even if the buckets have too few tokens. Nothing is evaluated, so nothing is refused.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::mem;
 
 use crate::check::cells::{Cells, algorithm_at};
-use crate::check::current::Hit;
+use crate::check::current::{Hit, Scratch};
 use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
 use crate::check::evaluate::hold;
 use crate::check::rules::MatchResult;
@@ -39,10 +41,8 @@ pub(crate) fn book(
     slots: &mut dyn Slots,
     now: Time,
 ) -> Result<Vec<Consume>, RuleIndex> {
-    let (mut scratch, times) = (limiter.scratch.take().unwrap_or_default(), request.times());
-    let was_booking = core::mem::replace(&mut limiter.current.is_booking, true);
-    let met = limiter.find_matches(request, &mut scratch, slots.count(), now);
-    limiter.current.is_booking = was_booking;
+    let times = request.times();
+    let (scratch, met) = find_booked(limiter, request, slots, now);
     let hits = if matches!(met, MatchResult::Counted) { scratch.hits.as_slice() } else { &[] };
     let shadow = if hits.is_empty() { &[] } else { scratch.shadow.as_slice() };
     let fixed = hits.iter().find(|hit| booking == Booking::Refund && !comes_back(limiter, hit.rule));
@@ -58,14 +58,25 @@ pub(crate) fn book(
 
 /// Drops cached refusals of the request's keys, after tokens were refunded to them.
 pub(crate) fn drop_refusals(limiter: &mut Limiter, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) {
-    let mut scratch = limiter.scratch.take().unwrap_or_default();
-    let was_booking = core::mem::replace(&mut limiter.current.is_booking, true);
-    limiter.find_matches(request, &mut scratch, slots.count(), now);
-    limiter.current.is_booking = was_booking;
+    let (scratch, _) = find_booked(limiter, request, slots, now);
     for hit in &scratch.hits {
         limiter.local_cache.forget(hit.tag);
     }
     limiter.scratch = Some(scratch);
+}
+
+/// Finds all rules that count the request, whatever the local cache has.
+fn find_booked(
+    limiter: &mut Limiter,
+    request: &mut dyn Request,
+    slots: &dyn Slots,
+    now: Time,
+) -> (Box<Scratch>, MatchResult) {
+    let mut scratch = limiter.scratch.take().unwrap_or_default();
+    let was_booking = mem::replace(&mut limiter.current.is_booking, true);
+    let met = limiter.find_matches(request, &mut scratch, slots.count(), now);
+    limiter.current.is_booking = was_booking;
+    (scratch, met)
 }
 
 /// True if the rule's tokens can be refunded. Turns in a queue and places in flight cannot.
@@ -107,7 +118,7 @@ fn book_hit(
         if let Algorithm::TokenBucket(quota) = &algorithm {
             hold(slot, hit.tag, quota, now);
             let mut placement = slot.find_or_new(hit.tag, now);
-            terms.carry_over(&mut placement, slot, now);
+            terms.changes.carry_over(&mut placement, slot, now);
             // The rate divisor at which they were charged is unknown. More than the tokens would let the POP
             // admit above the quota (I3).
             give_back_tokens(&mut placement.entry, quota, tokens, 1, |_| 0);
@@ -157,14 +168,14 @@ fn book_strict(
     });
     let rest = tokens.saturating_sub(if let Updated::Written(spent) = spent { spent } else { 0 });
     let value = *limiter.rules.keys.value(hit.key);
-    (rest > 0).then(|| Consume::of(hit.rule, value, rest, hit.tag))
+    (rest > 0).then_some(Consume { rule: hit.rule, value, tokens: rest, tag: hit.tag })
 }
 
 /// The amount to consume from the budget, if the request of `done` cost `tokens` more than it had
 /// acquired.
 pub(crate) fn book_beyond(limiter: &Limiter, done: &EndAction, tokens: u32) -> Option<Consume> {
     let rule = limiter.rules.with_salt(done.salt).filter(|_| tokens > 0)?;
-    Some(Consume::of(rule, done.value, tokens, done.place.tag))
+    Some(Consume { rule, value: done.value, tokens, tag: done.place.tag })
 }
 
 fn charge_of(limiter: &Limiter, hit: &Hit, algorithm: Algorithm) -> Option<EndAction> {

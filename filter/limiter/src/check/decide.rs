@@ -2,15 +2,12 @@
 
 use alloc::boxed::Box;
 
-use crate::RuleIndex;
-use crate::algorithms::BucketStatus;
 use crate::check::answer::allowed;
-use crate::check::current::{AcquireState, ConnectivityReading};
-use crate::check::current::{Hit, HitDecision, Scratch};
-use crate::check::decision::{Decision, DecisionKind, LimitReason, PendingDecision};
+use crate::check::current::{AcquireState, ConnectivityReading, Hit, HitDecision, Scratch};
+use crate::check::decision::{Decision, LimitReason, PendingDecision};
 use crate::check::evaluate::Evaluation;
 use crate::check::fast_path::{FastPath, passed, refused_quickly, try_fast_path};
-use crate::check::rules::{MatchContext, MatchResult};
+use crate::check::rules::MatchResult;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::connectivity::Connectivity;
@@ -22,11 +19,10 @@ impl Limiter {
     /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         match try_fast_path(self, request, slots, now) {
-            FastPath::Passed => return passed(self, now),
-            FastPath::Refused(rule, denial) => return refused_quickly(self, rule, denial, now),
-            FastPath::Left => {}
+            FastPath::Passed => passed(self, now),
+            FastPath::Refused(rule, denial) => refused_quickly(self, rule, denial, now),
+            FastPath::Left => self.decide_at(AcquireState::NotYet, request, slots, now),
         }
-        self.decide_at(AcquireState::NotYet, request, slots, now)
     }
 
     /// [`Limiter::decide`] without the quick path, for a request whose tokens are acquired as far as `acquired`.
@@ -41,19 +37,20 @@ impl Limiter {
         self.current.would_refuse.clear();
         // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let met = self.find_matches(request, &mut scratch, slots.count(), now);
-        let pending = if let MatchResult::Blocked = met {
-            PendingDecision::BLOCKED
-        } else if let MatchResult::Lacking(rule) = met {
-            self.refused_for_lacking(rule)
-        } else if scratch.hits.is_empty() {
-            PendingDecision::UNCOUNTED
-        } else if let Some(refused) = self.remembered(&scratch.hits, now) {
-            refused
-        } else {
-            self.settle(&mut scratch, slots, now)
+        let pending = match self.find_matches(request, &mut scratch, slots.count(), now) {
+            MatchResult::Blocked => PendingDecision::Block,
+            MatchResult::Lacking(rule) => {
+                // The wait is the time of one token.
+                let wait_ns = self.rules.get(rule).map_or(0, |rule| rule.quota.token_ns());
+                self.refused(LimitReason::Limit, rule, wait_ns)
+            }
+            MatchResult::Counted if scratch.hits.is_empty() => PendingDecision::UNCOUNTED,
+            MatchResult::Counted => match self.remembered(&scratch.hits, now) {
+                Some(refused) => refused,
+                None => self.settle(&mut scratch, slots, now),
+            },
         };
-        let is_allowed = pending.outcome == DecisionKind::Allow;
+        let is_allowed = matches!(pending, PendingDecision::Allow { .. });
         if is_allowed {
             if !scratch.shadow.is_empty() && !self.current.only_asks {
                 self.evaluate_shadows(&mut scratch, slots, now);
@@ -66,9 +63,8 @@ impl Limiter {
             self.end_acquired(&scratch.hits, is_allowed, slots, now);
         }
         self.current.in_vain.clear();
-        let PendingDecision { outcome, strictest, hold_ns, is_banned } = pending;
-        let decision = match (outcome, strictest) {
-            (DecisionKind::Allow, _) => {
+        let decision = match pending {
+            PendingDecision::Allow { strictest, hold_ns } => {
                 let status =
                     if self.rules.sends_status { self.rules.status_of_allowed(allowed(&scratch.hits)) } else { None };
                 let afterwards = core::mem::take(&mut self.current.afterwards);
@@ -78,12 +74,7 @@ impl Limiter {
                 };
                 Decision::Allow { strictest, status, shadow, hold_ns, afterwards }
             }
-            (DecisionKind::Limit | DecisionKind::Deny, Some((rule, bucket))) => {
-                let reason = match outcome {
-                    DecisionKind::Deny => LimitReason::Deny,
-                    _ if is_banned => LimitReason::Ban,
-                    _ => LimitReason::Limit,
-                };
+            PendingDecision::Refuse(reason, rule, bucket) => {
                 let hits = &scratch.hits;
                 let tag = || hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
                 let jitter_s = self.rules.jitter_s(rule, tag);
@@ -91,37 +82,18 @@ impl Limiter {
                 Decision::Refuse { reason, status: self.rules.status(rule, bucket, counted), jitter_s }
             }
             // A request that has waited must not wait again: its decisions are final then, and this makes sure of it.
-            (DecisionKind::Wait, Some(_)) if self.current.connectivity.may_acquire() => {
+            PendingDecision::Wait if self.current.connectivity.may_acquire() => {
                 self.scratch = Some(scratch);
                 return self.wait(request, slots, now);
             }
-            _ => Decision::Block,
+            PendingDecision::Wait | PendingDecision::Block => Decision::Block,
         };
         self.scratch = Some(scratch);
         decision
     }
 
-    /// Finds the rules that count the request, and fills `scratch` with a hit for each.
-    pub(crate) fn find_matches(
-        &mut self,
-        request: &mut dyn Request,
-        scratch: &mut Scratch,
-        slot_count: u32,
-        now: Time,
-    ) -> MatchResult {
-        let Self { rules, local_cache: cache, counters, current, .. } = self;
-        rules.find_matches(request, scratch, MatchContext { cache, counters, current, slot_count, now })
-    }
-
-    /// Limits a request that lacks a part of the rule's key, or has it more than once. The wait is the time
-    /// of one token.
-    pub(crate) fn refused_for_lacking(&mut self, rule: RuleIndex) -> PendingDecision {
-        let wait_ns = self.rules.get(rule).map_or(0, |rule| rule.quota.token_ns());
-        self.refused(rule, BucketStatus::refused(wait_ns))
-    }
-
     /// Reads the POP's connectivity before a request is evaluated.
-    pub(crate) fn read_connectivity(&mut self, now: Time) {
+    fn read_connectivity(&mut self, now: Time) {
         let acquired = self.current.connectivity.acquired;
         let connectivity = self.sync.as_ref().map(|sync| &sync.connectivity);
         let is_lost = connectivity.is_none_or(|connectivity| connectivity.step(now) == Connectivity::Fallback);
@@ -138,8 +110,7 @@ impl Limiter {
             self.watch.touch_known(hit.tag, hit.cost, None, now);
         }
         self.counters.add(CountedEvent::LocalCacheHits, 1);
-        let refused = self.refused(hit.rule, BucketStatus::refused(denial.until.nanos_since(now)));
-        Some(PendingDecision { is_banned: denial.is_ban, ..refused })
+        Some(self.refused(denial.reason(), hit.rule, denial.until.nanos_since(now)))
     }
 
     /// Evaluates the hits on the table, and commits the tokens they take.
@@ -177,14 +148,10 @@ impl Limiter {
         }
         self.allow(hits, loaded, now)
     }
-}
 
-// Rules in shadow, which are evaluated one by one after the decision.
-
-impl Limiter {
-    /// Evaluates an allowed request by the rules in shadow. The result changes neither the decision nor the
-    /// buckets of other rules.
-    pub(crate) fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
+    /// Evaluates an allowed request by each rule in shadow. The result changes neither the decision nor the buckets of
+    /// other rules.
+    fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.read_connectivity(now);
         let Scratch { shadow, rooms, .. } = scratch;
         for i in 0..shadow.len() {

@@ -140,33 +140,23 @@ impl Decision {
     }
 }
 
-/// A decision in the making. The steps pass it by value, so it is small.
+/// A decision before its quota status is made. The steps pass it by value, so it is small.
 #[derive(Clone, Copy)]
-pub(crate) struct PendingDecision {
-    pub(crate) outcome: DecisionKind,
-    /// The strictest of the rules that counted the request; none if no rule did.
-    pub(crate) strictest: Option<(RuleIndex, BucketStatus)>,
-    /// Nanoseconds to hold the request until its turn.
-    pub(crate) hold_ns: u64,
-    /// True if the request is refused because its key is banned.
-    pub(crate) is_banned: bool,
+pub(crate) enum PendingDecision {
+    /// As in [`Decision::Allow`].
+    Allow {
+        strictest: Option<(RuleIndex, BucketStatus)>,
+        hold_ns: u64,
+    },
+    Refuse(LimitReason, RuleIndex, BucketStatus),
+    Block,
+    /// Acquire a strict rule's tokens first.
+    Wait,
 }
 
 impl PendingDecision {
     /// Allows a request that no rule counted.
-    pub(crate) const UNCOUNTED: Self = Self::of(DecisionKind::Allow, None);
-    /// Blocks a request on the `deny` list.
-    pub(crate) const BLOCKED: Self = Self::of(DecisionKind::Block, None);
-
-    /// This outcome, decided by the strictest rule.
-    pub(crate) const fn of(outcome: DecisionKind, strictest: Option<(RuleIndex, BucketStatus)>) -> Self {
-        Self { outcome, strictest, hold_ns: 0, is_banned: false }
-    }
-
-    /// A refusal by `rule`.
-    pub(crate) fn refused(outcome: DecisionKind, rule: RuleIndex, bucket: BucketStatus) -> Self {
-        Self::of(outcome, Some((rule, bucket)))
-    }
+    pub(crate) const UNCOUNTED: Self = Self::Allow { strictest: None, hold_ns: 0 };
 }
 
 /// An action to be done once, when a request that was let through ends.

@@ -2,8 +2,7 @@
 
 use crate::algorithms::{Admission, Admitted, Bucket, BucketStatus, Cell, reserved};
 use crate::check::cells::{Cells, evaluate_cells};
-use crate::check::current::CurrentRequest;
-use crate::check::current::{Hit, HitDecision, HitResult};
+use crate::check::current::{CurrentRequest, Hit, HitDecision, HitResult};
 use crate::check::rules::CompiledRules;
 use crate::check::terms::RuleTerms;
 use crate::counters::{CountedEvent, Counters};
@@ -142,8 +141,8 @@ impl<'a> Evaluation<'a> {
         }
         let quota = &terms.quota;
         let mut placement = slot.find_or_new(hit.tag, now);
-        if !terms.before.is_empty() {
-            terms.carry_over(&mut placement, slot, now);
+        if !terms.changes.is_empty() {
+            terms.changes.carry_over(&mut placement, slot, now);
         }
         let limits = self.sync.map(|sync| terms.local_limits(sync.cold_rate_divisor()));
         if let (Some(limits), Entry::Cold(cold), false) = (&limits, &mut placement.entry, placement.owed.is_full(now)) {

@@ -12,15 +12,14 @@ use alloc::vec::Vec;
 
 use crate::algorithms::{Admission, BucketStatus};
 use crate::check::Denial;
-use crate::check::decision::{Decision, LimitReason};
+use crate::check::decision::Decision;
 use crate::check::evaluate::{cold_after_taking, most_of, rate_divisor_of, watched_after_taking};
 use crate::check::plain::{EntryPlaces, Making, Plain, PlainRule};
 use crate::check::terms::RuleTerms;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::sync::SyncClient;
-use crate::sync::WatchList;
 use crate::sync::connectivity::Connectivity;
+use crate::sync::{SyncClient, WatchList};
 use crate::table::slot::{Cold, Entry, LocalLimits, Watched};
 use crate::table::{EntryChange, Slots};
 use crate::{OWN_MEMORY, RuleIndex};
@@ -116,7 +115,7 @@ fn take_in_place(
         return None;
     }
     let (keys, fleet_secret, secret) = (&mut limiter.rules.keys, &limiter.rules.fleet_secret, &limiter.rules.secret);
-    plain.find(request, secret, slots.count(), || Making { rules: &limiter.rules.set, keys, fleet_secret, secret })?;
+    plain.find(request, slots.count(), Making { rules: &limiter.rules.set, keys, fleet_secret, secret })?;
     let Plain { rules, found: EntryPlaces { changes, slots: indices }, .. } = plain;
     if limiter.local_cache.is_worth_asking(now) {
         let denials = changes.iter().zip(&*rules).zip(0..).filter_map(|((change, rule), i)| {
@@ -165,9 +164,9 @@ pub(crate) fn refused_quickly(limiter: &mut Limiter, rule: RuleIndex, denial: De
         tag = plain.found.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
     }
     limiter.counters.add(CountedEvent::LocalCacheHits, 1);
-    let bucket = BucketStatus::refused(denial.until.nanos_since(now));
-    limiter.refused(rule, bucket);
-    let reason = if denial.is_ban { LimitReason::Ban } else { LimitReason::Limit };
+    let (reason, wait_ns) = (denial.reason(), denial.until.nanos_since(now));
+    limiter.refused(reason, rule, wait_ns);
+    let bucket = BucketStatus::refused(wait_ns);
     let jitter_s = limiter.rules.jitter_s(rule, || tag);
     let counted = (0..).map(RuleIndex::new).zip(limiter.rules.terms.iter().map(|terms| terms.key));
     Decision::Refuse { reason, status: limiter.rules.status(rule, bucket, counted), jitter_s }

@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use crate::check::decision::LimitReason;
 use crate::table::slot::Tag;
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -27,9 +28,8 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
-    /// A ban that ends at `until`.
-    pub(crate) const fn ban(until: Time) -> Self {
-        Self { cost: 1, is_ban: true, until }
+    pub(crate) fn reason(&self) -> LimitReason {
+        if self.is_ban { LimitReason::Ban } else { LimitReason::Limit }
     }
 }
 

@@ -19,6 +19,7 @@ mod evaluate;
 mod fast_path;
 mod local_cache;
 mod plain;
+mod quota_changes;
 mod rules;
 mod settle;
 mod strict;
@@ -27,8 +28,7 @@ mod terms;
 pub(crate) use answer::{forget, put_ban, replace_ban};
 pub use book::Booking;
 pub(crate) use book::{book, book_beyond, drop_refusals};
-pub(crate) use current::{AcquireState, CurrentRequest};
-pub(crate) use current::{Hit, HitDecision, HitResult, Scratch};
+pub(crate) use current::{AcquireState, CurrentRequest, Hit, HitDecision, HitResult, Scratch};
 pub use decision::{
     Beside, Decision, DecisionKind, EndAction, EndActionKind, LimitReason, Policy, QuotaStatus, ReservedTokens,
 };

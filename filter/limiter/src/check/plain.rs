@@ -10,8 +10,7 @@ use core::net::IpAddr;
 use crate::OWN_MEMORY;
 use crate::algorithms::{Portion, missing_ns};
 use crate::check::current::slot_of;
-use crate::check::terms::RuleTerms;
-use crate::check::terms::{KeyCache, KeyId};
+use crate::check::terms::{KeyCache, KeyId, RuleTerms};
 use crate::key::{HashSecret, KeyHash, SHORT_BYTES_MAX};
 use crate::table::slot::Tag;
 use crate::table::{CHANGED_MAX, EntryChange};
@@ -129,21 +128,15 @@ impl Plain {
 
     /// Finds the places of the request's entries; none if the request lacks a key.
     #[inline]
-    pub(super) fn find<'a>(
-        &mut self,
-        request: &mut dyn Request,
-        secret: &HashSecret,
-        slot_count: u32,
-        others: impl FnOnce() -> Making<'a>,
-    ) -> Option<()> {
+    pub(super) fn find(&mut self, request: &mut dyn Request, slot_count: u32, making: Making<'_>) -> Option<()> {
         if let Some((number, prefixes)) = self.address {
-            let hash = self.client.hash(request, prefixes, secret)?;
+            let hash = self.client.hash(request, prefixes, making.secret)?;
             self.found.put(&self.rules, number, hash, slot_count);
             if self.others.is_empty() {
                 return Some(());
             }
         }
-        self.find_others(request, others(), slot_count)
+        self.find_others(request, making, slot_count)
     }
 
     #[inline(never)]

@@ -5,13 +5,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
-use crate::check::current::{AcquireState, CurrentRequest, Hit, Scratch, slot_of};
-use crate::check::local_cache::LocalCache;
+use crate::check::current::{AcquireState, Hit, Scratch, slot_of};
 use crate::check::plain::Plain;
 use crate::check::terms::{KeyCache, KeyId, RuleTerms};
-use crate::counters::{CountedEvent, Counters};
+use crate::counters::CountedEvent;
 use crate::key::HashSecret;
-use crate::table::slot::{LocalLimits, Tag};
+use crate::limiter::Limiter;
+use crate::table::slot::Tag;
 use crate::table::{EntryPlace, NamedKey};
 use weir_protocol::messages::BudgetRule;
 use weir_protocol::quota::Quota;
@@ -123,7 +123,7 @@ impl CompiledRules {
     /// Ends the changes of quotas from which no bucket lacks anything any more.
     pub(crate) fn end_changes(&mut self, now: Time) {
         let had_returned = self.has_returned();
-        self.terms.iter_mut().for_each(|terms| terms.end_changes(now));
+        self.terms.iter_mut().for_each(|terms| terms.changes.end(now));
         if had_returned && !self.has_returned() {
             self.plain = Plain::of(&self.set, &self.terms);
         }
@@ -131,7 +131,7 @@ impl CompiledRules {
 
     /// True if a rule has a quota that it had before. The quick path would not see what its keys took in between.
     fn has_returned(&self) -> bool {
-        self.terms.iter().any(RuleTerms::has_returned)
+        self.terms.iter().any(|terms| terms.changes.have_returned())
     }
 
     pub(crate) fn get(&self, rule: RuleIndex) -> Option<&Rule> {
@@ -168,11 +168,6 @@ impl CompiledRules {
     /// The quota of a rule that is shared and not strict.
     pub(crate) fn bounded(&self, rule: RuleIndex) -> Option<Quota> {
         self.get(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
-    }
-
-    /// The POP's limits for a key of `rule` without a grant, at the rate divisor `divisor`.
-    pub(crate) fn local_limits(&self, rule: RuleIndex, divisor: u32) -> Option<LocalLimits> {
-        self.terms_of(rule).map(|terms| terms.local_limits(divisor))
     }
 
     /// The rule with this salt; none if it is not in force.
@@ -229,42 +224,34 @@ pub(crate) enum MatchResult {
     Lacking(RuleIndex),
 }
 
-/// The inputs of matching besides the rules.
-pub(crate) struct MatchContext<'a> {
-    pub(crate) cache: &'a LocalCache,
-    pub(crate) counters: &'a mut Counters,
-    pub(crate) current: &'a mut CurrentRequest,
-    pub(crate) slot_count: u32,
-    pub(crate) now: Time,
-}
-
-impl CompiledRules {
+impl Limiter {
     /// Finds the rules that count the request, and fills `scratch` with a hit for each.
     pub(crate) fn find_matches(
         &mut self,
         request: &mut dyn Request,
         scratch: &mut Scratch,
-        with: MatchContext<'_>,
+        slot_count: u32,
+        now: Time,
     ) -> MatchResult {
-        let MatchContext { cache, counters, current, slot_count, now } = with;
+        let Self { rules, local_cache: cache, counters, current, .. } = self;
         let Scratch { values, conditions, met, unlimited, hits, shadow, .. } = scratch;
         unlimited.clear();
         hits.clear();
         shadow.clear();
-        let request = &mut Fetched::new(request, self.set.attributes(), values);
-        self.keys.next_request();
-        let mut listed = self.set.allowed(request, conditions);
+        let request = &mut Fetched::new(request, rules.set.attributes(), values);
+        rules.keys.next_request();
+        let mut listed = rules.set.allowed(request, conditions);
         if listed == Listed::No && !current.is_booking && cache.is_worth_asking(now) {
             // A refusal that is cached for a rule that is cheap to match saves matching the others.
-            let cheap = self.set.find_cheap_matches(request, conditions, met).unwrap_or_default();
+            let cheap = rules.set.find_cheap_matches(request, conditions, met).unwrap_or_default();
             for i in cheap.iter().copied().map(RuleIndex::new) {
                 let place = usize::from(i);
-                let rule_terms = self.set.rules().get(place).zip(self.terms.get(place));
+                let rule_terms = rules.set.rules().get(place).zip(rules.terms.get(place));
                 let Some((rule, terms)) = rule_terms.filter(|(_, terms)| terms.is_enforced()) else {
                     continue;
                 };
-                let secrets = (&self.fleet_secret, &self.secret);
-                if let Ok(hash) = self.keys.hash(terms.key, &rule.key, request, secrets) {
+                let secrets = (&rules.fleet_secret, &rules.secret);
+                if let Ok(hash) = rules.keys.hash(terms.key, &rule.key, request, secrets) {
                     let cost = terms.cost.of(request);
                     hits.push(Hit::of(i, terms.key, hash, terms.salt, slot_count, cost));
                 }
@@ -275,7 +262,7 @@ impl CompiledRules {
             hits.clear();
         }
         if listed == Listed::No {
-            listed = self.set.blocked(request, conditions);
+            listed = rules.set.blocked(request, conditions);
         }
         match listed {
             Listed::No => {}
@@ -289,25 +276,25 @@ impl CompiledRules {
                 return MatchResult::Blocked;
             }
         }
-        let met = self.set.find_matches(request, conditions, met);
+        let met = rules.set.find_matches(request, conditions, met);
         let is_unlimited = |i: &RuleIndex| {
-            let terms = self.terms_of(*i);
+            let terms = rules.terms_of(*i);
             terms.is_some_and(|terms| terms.is_unlimited && terms.enforcement.mode != Mode::Off)
         };
-        if self.set.has_unlimited() {
+        if rules.set.has_unlimited() {
             unlimited.extend(met.iter().copied().map(RuleIndex::new).filter(is_unlimited));
         }
         let mut is_address_missing = false;
         for i in met.iter().copied().map(RuleIndex::new) {
             let place = usize::from(i);
-            let (Some(rule), Some(terms)) = (self.set.rules().get(place), self.terms.get(place)) else {
+            let (Some(rule), Some(terms)) = (rules.set.rules().get(place), rules.terms.get(place)) else {
                 continue;
             };
             if terms.is_off() {
                 continue;
             }
-            let secrets = (&self.fleet_secret, &self.secret);
-            let (key, hash) = match self.keys.hash(terms.key, &rule.key, request, secrets) {
+            let secrets = (&rules.fleet_secret, &rules.secret);
+            let (key, hash) = match rules.keys.hash(terms.key, &rule.key, request, secrets) {
                 Ok(hash) => (terms.key, hash),
                 Err(part) => {
                     let is_news = part == MissingPart::ClientAddress && !is_address_missing;
@@ -316,7 +303,7 @@ impl CompiledRules {
                     let is_repeated = part == MissingPart::Repeated;
                     match if is_repeated { Missing::Limit } else { rule.missing } {
                         Missing::Skip => continue,
-                        Missing::Share => (KeyId::LACKING, self.keys.hash_of_lacking()),
+                        Missing::Share => (KeyId::LACKING, rules.keys.hash_of_lacking()),
                         Missing::Limit if terms.is_enforced() => {
                             hits.clear();
                             shadow.clear();
@@ -330,7 +317,7 @@ impl CompiledRules {
                     }
                 }
             };
-            let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
+            let is_shadow = !terms.enforcement.holds_for(rules.keys.value(key), &rules.fleet_secret);
             // A request that has waited was counted on its first pass.
             let watched = current.connectivity.acquired != AcquireState::NotYet;
             let list = if is_shadow { &mut *shadow } else { &mut *hits };

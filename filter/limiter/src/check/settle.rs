@@ -155,7 +155,7 @@ fn charge_bucket(
 ) -> Option<bool> {
     let mut placement = slot.find_or_new(done.place.tag, now);
     if let Some(terms) = terms {
-        terms.carry_over(&mut placement, slot, now);
+        terms.changes.carry_over(&mut placement, slot, now);
     }
     let known = placement.entry;
     // Under a lease the bucket refills more slowly, which is done by charging a multiple.

@@ -3,8 +3,7 @@
 use crate::algorithms::concurrency::RETRY_NS;
 use crate::algorithms::{Admitted, Bucket, BucketStatus, Receipt, concurrency};
 use crate::check::cells::{Cells, take_cells};
-use crate::check::current::AcquireState;
-use crate::check::current::{Hit, HitDecision, HitResult};
+use crate::check::current::{AcquireState, Hit, HitDecision, HitResult};
 use crate::check::evaluate::Evaluation;
 use crate::check::terms::RuleTerms;
 use crate::table::slot::{BAR_STEP_NS, Entry, Placement, Slot, Tag};

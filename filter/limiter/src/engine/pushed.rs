@@ -19,8 +19,7 @@ use super::state::{Engine, texts};
 use crate::counters::Counters;
 use crate::sync::CallPurpose;
 use weir_protocol::messages::{REFUSAL_MAX, RULES_PATH, RunningRules};
-use weir_rules::RuleSet;
-use weir_rules::document;
+use weir_rules::{RuleSet, document};
 
 /// Longest time-out of the fetch of a rule set, in milliseconds.
 const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
@@ -98,7 +97,8 @@ impl Engine {
 
     fn take(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut EngineCall<'_>) {
         if let Some(client) = &mut self.limiter.sync {
-            client.record_wanted_rule_set(version);
+            // Newer than the replies to this worker's reports so far.
+            client.versions.observe_version(version, client.sequence);
         }
         self.put_in_force(version, rules, turn);
     }

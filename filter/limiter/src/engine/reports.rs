@@ -98,8 +98,8 @@ impl Engine {
 
     pub(super) fn share_contact(&self, host: &mut dyn Host) {
         let Some(client) = &self.limiter.sync else { return };
-        if let Some(at) = client.connectivity.last_reply_at() {
-            let is_guess = client.connectivity.is_guessing();
+        if let Some(at) = client.connectivity.last_reply_at {
+            let is_guess = client.connectivity.is_guessing;
             host.set_contact(&SyncContact { pops: client.pops, is_guess, at });
         }
     }
@@ -115,7 +115,7 @@ impl Engine {
         if self.step.replace(step).is_none_or(|before| before == step) {
             return;
         }
-        let is_guessing = self.limiter.sync.as_ref().is_some_and(|client| client.connectivity.is_guessing());
+        let is_guessing = self.limiter.sync.as_ref().is_some_and(|client| client.connectivity.is_guessing);
         let (level, text) = match step {
             Connectivity::Fresh => (LogLevel::Info, "in touch with weir-sync"),
             Connectivity::Stale if is_guessing => {

@@ -6,14 +6,15 @@ use alloc::vec::Vec;
 use core::mem;
 
 use crate::RuleIndex;
-use crate::check::AcquireState;
-use crate::check::{Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path};
+use crate::check::{
+    AcquireState, Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
+};
 use crate::engine::answers::{LimitedClient, RuleReplies};
 use crate::engine::effects::{CallResult, LoggedDecision, RequestDecision, RequestStep, Unread};
 use crate::engine::host::Host;
 use crate::engine::reports;
 use crate::engine::state::Engine;
-use crate::sync::{Consume, ConsumeReply, decide_taken, let_take};
+use crate::sync::{Consume, ConsumeReply, decide_taken};
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
 use weir_rules::Rule;
@@ -113,23 +114,13 @@ impl Engine {
         now: Time,
     ) -> RequestDecision<'_> {
         let now = self.clock.time(host, now);
-        match try_fast_path(&mut self.limiter, request, host, now) {
-            FastPath::Passed => {
-                let is_silent =
-                    !(self.logs_decisions || self.host_rules.observes_decisions || self.limiter.rules.sends_status);
-                if is_silent {
-                    return RequestDecision::CONTINUE;
-                }
-                let decision = passed(&self.limiter, now);
-                return self.carry_out(decision, Asking { open, request, host, now });
-            }
-            FastPath::Refused(rule, denial) => {
-                let decision = refused_quickly(&mut self.limiter, rule, denial, now);
-                return self.carry_out(decision, Asking { open, request, host, now });
-            }
-            FastPath::Left => {}
-        }
-        let decision = self.limiter.decide_at(AcquireState::NotYet, request, host, now);
+        let is_told = self.logs_decisions || self.host_rules.observes_decisions || self.limiter.rules.sends_status;
+        let decision = match try_fast_path(&mut self.limiter, request, host, now) {
+            FastPath::Passed if !is_told => return RequestDecision::CONTINUE,
+            FastPath::Passed => passed(&self.limiter, now),
+            FastPath::Refused(rule, denial) => refused_quickly(&mut self.limiter, rule, denial, now),
+            FastPath::Left => self.limiter.decide_at(AcquireState::NotYet, request, host, now),
+        };
         self.carry_out(decision, Asking { open, request, host, now })
     }
 
@@ -182,7 +173,7 @@ impl Engine {
     /// Lets requests consume tokens of strict rules directly where that is cheaper than to lease them, in a
     /// host next to the store.
     pub fn let_take(&mut self) {
-        let_take(&mut self.limiter);
+        self.limiter.takes = Some(Box::default());
     }
 
     /// Decides the request of `open` again, with the budget's answer to its [`RequestStep::Take`]; `taken` is none

@@ -73,14 +73,7 @@ impl Engine {
     /// Keeps the reserved tokens of the request of `open` charged, because its cost will not be stated.
     pub fn keep_estimates(&mut self, open: &mut OpenRequest, host: &mut dyn Host, now: Time) {
         let now = self.clock.time(host, now);
-        for done in mem::take(&mut open.afterwards) {
-            match done.what {
-                EndActionKind::Charge { reserved, .. } => {
-                    self.limiter.charge(done, reserved.tokens, host, now);
-                }
-                EndActionKind::Release { .. } => open.afterwards.push(done),
-            }
-        }
+        self.finish(open, |_, what| reserved(what), host, now);
     }
 
     /// Handles the response's headers. Not to be called if `open` is done.
@@ -154,10 +147,7 @@ impl Engine {
         if let Some(acquire) = open.acquire.take() {
             self.limiter.give_up_acquire(acquire.number, host, now);
         }
-        self.keep_estimates(open, host, read);
-        for done in mem::take(&mut open.afterwards) {
-            self.limiter.release(done, host, now);
-        }
+        self.finish(open, |_, what| reserved(what).or(Some(0)), host, now);
     }
 
     /// Charges the request's costs that are known now; the others stay.
@@ -169,14 +159,28 @@ impl Engine {
         now: Time,
     ) {
         let now = self.clock.time(host, now);
-        for done in mem::take(&mut open.afterwards) {
-            let cost = match &done.what {
-                EndActionKind::Charge { after: Some(after), reserved } => cost_of(after, reserved.tokens),
-                _ => None,
-            };
-            match cost {
-                Some(cost) => self.limiter.charge(done, cost, host, now),
+        let known = |_, what: &EndActionKind| match what {
+            EndActionKind::Charge { after: Some(after), reserved } => cost_of(after, reserved.tokens),
+            _ => None,
+        };
+        self.finish(open, known, host, now);
+    }
+
+    /// Carries out the actions for which `cost_of` returns a cost, given their number; a release needs any. The others
+    /// stay.
+    fn finish(
+        &mut self,
+        open: &mut OpenRequest,
+        mut cost_of: impl FnMut(usize, &EndActionKind) -> Option<u32>,
+        host: &mut dyn Host,
+        now: Time,
+    ) {
+        for (number, done) in mem::take(&mut open.afterwards).into_iter().enumerate() {
+            let is_release = matches!(done.what, EndActionKind::Release { .. });
+            match cost_of(number, &done.what) {
                 None => open.afterwards.push(done),
+                Some(_) if is_release => self.limiter.release(done, host, now),
+                Some(cost) => self.limiter.charge(done, cost, host, now),
             }
         }
     }
@@ -231,17 +235,17 @@ impl Engine {
         now: Time,
     ) {
         let now = self.clock.time(host, now);
-        for (number, done) in mem::take(&mut open.afterwards).into_iter().enumerate() {
-            let cost = match done.what {
-                EndActionKind::Charge { reserved, .. } if booked.contains(&number) => reserved.tokens,
-                _ => cost_of(&done.what, cost, times),
-            };
-            match done.what {
-                EndActionKind::Charge { .. } => self.limiter.charge(done, cost, host, now),
-                EndActionKind::Release { .. } => self.limiter.release(done, host, now),
-            }
-        }
+        let cost_of = |number, what: &EndActionKind| match what {
+            EndActionKind::Charge { reserved, .. } if booked.contains(&number) => Some(reserved.tokens),
+            _ => Some(cost_of(what, cost, times)),
+        };
+        self.finish(open, cost_of, host, now);
     }
+}
+
+/// Tokens that the request reserved until its cost is known; none for a release.
+fn reserved(what: &EndActionKind) -> Option<u32> {
+    if let EndActionKind::Charge { reserved, .. } = what { Some(reserved.tokens) } else { None }
 }
 
 /// Cost of a request that stood for `times` requests and cost as much as `cost` of them; `cost` tokens under

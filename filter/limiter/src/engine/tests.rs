@@ -7,10 +7,9 @@ mod pushed;
 mod takes;
 
 use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
+use alloc::{format, vec};
 
 use super::*;
 use weir_protocol::messages::{Allowance, Message, Reply, Report, Settled};

@@ -34,12 +34,10 @@ use std::cell::RefCell;
 use std::string::String;
 use std::vec;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
-use weir_protocol::time::SECOND_NS;
-use weir_protocol::time::Time;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::RuleSet;
 use weir_rules::reading::ErrorCollector;
-use weir_rules::request::Attribute;
-use weir_rules::request::Request;
+use weir_rules::request::{Attribute, Request};
 
 const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS);
 const MS: u64 = 1_000_000;

@@ -7,13 +7,12 @@
 //! * `grpc-retry-pushback-ms`: the time until the next try (gRPC proposal A6). Clients with a retry policy
 //!   obey it.
 
-use alloc::borrow::{Cow, ToOwned as _};
+use alloc::borrow::ToOwned as _;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// A header's name and value.
-type Header<'a> = (&'a str, Cow<'a, str>);
+use super::Header;
 
 /// Prefix of the type URLs of gRPC's error details.
 const TYPES: &str = "type.googleapis.com/google.rpc.";

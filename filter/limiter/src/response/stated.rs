@@ -5,10 +5,11 @@
 //! `-limit`, `-remaining` and `-reset`. Every policy stays in `RateLimit-Policy`. A status that cannot be
 //! read is ignored.
 
-use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+
+use super::Header;
 
 /// The headers that state a quota: those of the drafts, up to 06 as a triple, and `X-RateLimit-*`.
 pub const STATED: [&str; 8] = [
@@ -33,9 +34,6 @@ const EPOCH_S_MIN: u64 = 1_000_000_000;
 
 /// A line of a response's header: the header's place in [`STATED`], and the value.
 pub type HeaderLine = (usize, Vec<u8>);
-
-/// A header's name and value.
-type Header<'a> = (&'a str, Cow<'a, str>);
 
 /// A quota's status, as headers state it.
 pub(super) struct Stated {

@@ -10,8 +10,7 @@
 use alloc::boxed::Box;
 use core::cell::Cell;
 
-use crate::check::AcquireState;
-use crate::check::{Decision, Hit, HitDecision};
+use crate::check::{AcquireState, Decision, Hit, HitDecision};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::calls::{CallPurpose, KeyContents, OwnEpoch, ReportBuilder, ReportedKey};
@@ -19,7 +18,7 @@ use crate::sync::client::SyncClient;
 use crate::sync::consume::{chunk_beside, take};
 use crate::sync::demand::chunk_of;
 use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Watched};
-use crate::table::{LoadedSlot, Slots, Updated};
+use crate::table::{EntryPlace, LoadedSlot, Slots, Updated};
 use crate::{NEXT_TO_STORE, RuleIndex};
 use weir_protocol::messages::{Message, Reply, Report, Settled, WireError};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -115,17 +114,10 @@ impl Limiter {
         if reported.awaited == 0 || !self.can_give_back() {
             return;
         }
-        let (timeout_ns, unconfirmed) = (self.timeout_ns(), Cell::new(None));
-        let updated = self.update_watched(reported.place, None, slots, now, &|watched| {
-            let is_unconfirmed = watched.epoch == reported.epoch
-                && watched.admitted.max(watched.charged) == 0
-                && watched.awaited(timeout_ns, now) == 0;
-            unconfirmed.set(is_unconfirmed.then_some(*watched));
-            if is_unconfirmed {
-                watched.end_epoch(now);
-            }
+        let ended = self.end_unused(reported.place, slots, now, &|watched| {
+            watched.epoch == reported.epoch && watched.admitted.max(watched.charged) == 0
         });
-        if let (Updated::Written(_), Some(watched)) = (updated, unconfirmed.get())
+        if let Some(watched) = ended
             && let Some(name) = self.watch.get_mut(reported.place.tag.bits()).map(|key| key.name)
             && let Some(sync) = &mut self.sync
         {
@@ -143,20 +135,30 @@ impl Limiter {
         if !self.is_for_itself(hit.rule) || self.rules.flight(hit.rule).is_some() || !self.can_give_back() {
             return;
         }
-        let (timeout_ns, spare) = (self.timeout_ns(), Cell::new(None));
-        let updated = self.update_watched(hit.place(), None, slots, now, &|watched| {
-            let is_spare = watched.on_hand(now) > 0 && watched.awaited(timeout_ns, now) == 0;
-            spare.set(is_spare.then_some(*watched));
-            if is_spare {
+        let ended = self.end_unused(hit.place(), slots, now, &|watched| watched.on_hand(now) > 0);
+        if let (Some(watched), Some(sync)) = (ended, &mut self.sync) {
+            sync.keep_giving_back(self.rules.named(hit), &watched, 0);
+        }
+    }
+
+    /// Ends the epoch of the key at `place` if `is_unused` and no request waits for its tokens. Returns the entry as it
+    /// was before; none if the epoch goes on.
+    fn end_unused(
+        &mut self,
+        place: EntryPlace,
+        slots: &mut dyn Slots,
+        now: Time,
+        is_unused: &dyn Fn(&Watched) -> bool,
+    ) -> Option<Watched> {
+        let (timeout_ns, before) = (self.timeout_ns(), Cell::new(None));
+        let updated = self.update_watched(place, None, slots, now, &|watched| {
+            let ends = is_unused(watched) && watched.awaited(timeout_ns, now) == 0;
+            before.set(ends.then_some(*watched));
+            if ends {
                 watched.end_epoch(now);
             }
         });
-        if let (Updated::Written(_), Some(watched)) = (updated, spare.get()) {
-            let name = self.rules.named(hit);
-            if let Some(sync) = &mut self.sync {
-                sync.keep_giving_back(name, &watched, 0);
-            }
-        }
+        before.get().filter(|_| matches!(updated, Updated::Written(_)))
     }
 
     /// Asks for tokens for this request alone, under an epoch of their own: the request reserves them, or its

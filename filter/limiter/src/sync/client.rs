@@ -5,10 +5,9 @@ use alloc::vec::Vec;
 use crate::RuleIndex;
 use crate::check::CompiledRules;
 use crate::key::Reporter;
-use crate::sync::calls::{CallPurpose, Calls, OwnEpoch, PendingCall};
+use crate::sync::calls::{CallPurpose, Calls, OwnEpoch, PendingCall, ReportBuilder};
 use crate::sync::connectivity::{ConnectivityState, FALLBACK_NS, Versions};
-use weir_protocol::messages;
-use weir_protocol::messages::{BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
+use weir_protocol::messages::{BANS_MAX, Ban, BudgetRule, POPS_MAX, Replies, Report};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::key::KeyValue;
 
@@ -48,15 +47,15 @@ pub struct SyncClient {
     /// Number of the latest report, or call for tokens, that was given up.
     pub(crate) lost: u64,
     /// Number of this POP's workers that report keys, from weir-sync's last reply; at least 1.
-    workers: u32,
+    pub(super) workers: u32,
     /// Recent time to a reply, in nanoseconds: the longest, decayed with each reply. None before the first.
     pub(crate) answers_take_ns: Option<u64>,
     /// Time-out of a request that waits, in nanoseconds.
     pub(crate) timeout_ns: u64,
     /// Bytes of keys that may be reported, as of `refilled_at`.
-    bytes: u64,
+    pub(super) bytes: u64,
     refilled_at: Time,
-    /// Keys that were banned here; at most [`messages::BANS_MAX`].
+    /// Keys that were banned here; at most [`BANS_MAX`].
     pub(crate) bans: Vec<BannedHere>,
     /// Number of epochs acquired for single requests.
     epochs: u32,
@@ -99,14 +98,7 @@ impl SyncClient {
             self.known_pops = pops;
         }
         self.pops = if is_guess { self.known_pops.max(pops) } else { pops };
-        self.connectivity.guess(self.known_pops == 0);
-    }
-
-    /// Applies a reply's number of reporting workers of this POP; 0 changes nothing.
-    pub(crate) fn set_workers(&mut self, workers: u32) {
-        if workers > 0 {
-            self.workers = workers.min(WORKERS_MAX);
-        }
+        self.connectivity.is_guessing = self.known_pops == 0;
     }
 
     /// Sets the time without a reply after which each rule's `on_sync_loss` applies, and the time-out of requests
@@ -128,12 +120,6 @@ impl SyncClient {
     /// The purpose of call `number`, if it is under way.
     pub(crate) fn purpose(&self, number: u64) -> Option<CallPurpose> {
         self.calls.get(number).map(|call| call.purpose)
-    }
-
-    /// Applies the version of the rule set that another worker received. It is newer than the replies to this
-    /// worker's reports so far.
-    pub(crate) fn record_wanted_rule_set(&mut self, version: u64) {
-        self.versions.observe_version(version, self.sequence);
     }
 
     /// Starts the fetch of a rule set, and returns its number. An earlier fetch under way is given up.
@@ -178,11 +164,6 @@ impl SyncClient {
         self.bytes
     }
 
-    /// Debits `bytes` of reported keys.
-    pub(crate) fn spend_bytes(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_sub(bytes);
-    }
-
     /// Returns a new epoch that is in no entry. This worker never repeats one. The first is random, so that
     /// two workers do not use the same epoch for a key during the seconds in which the budget remembers it.
     pub(crate) fn epoch_of_its_own(&mut self) -> u32 {
@@ -213,14 +194,9 @@ impl SyncClient {
     }
 
     /// Builds the next report.
-    pub(crate) fn next(
-        &mut self,
-        rules: Vec<messages::BudgetRule>,
-        keys: Vec<messages::Key>,
-        bans: Vec<Ban>,
-        now: Time,
-    ) -> Report {
+    pub(super) fn next(&mut self, rules: Vec<BudgetRule>, builder: ReportBuilder, now: Time) -> Report {
         let Reporter { pop, worker } = self.reporter.clone();
+        let ReportBuilder { keys, bans, held, .. } = builder;
         let done = self.calls.first().map_or(self.sequence, |first| first.saturating_sub(1));
         Report {
             pop,
@@ -234,7 +210,7 @@ impl SyncClient {
             rules,
             keys,
             bans,
-            held: Vec::new(),
+            held,
             status: None,
         }
     }

@@ -23,48 +23,32 @@ pub enum Connectivity {
 
 /// The state that connectivity is computed from.
 #[derive(Clone, Copy, Debug)]
-pub struct ConnectivityState {
-    last_reply_at: Option<Time>,
+pub(crate) struct ConnectivityState {
+    pub(crate) last_reply_at: Option<Time>,
     /// Time of the last failed call for which weir-sync is to blame; zero if there was none.
     missed_at: Time,
     /// True if weir-sync only guesses the number of POPs.
-    is_guessing: bool,
+    pub(crate) is_guessing: bool,
     fallback_ns: u64,
 }
 
 impl ConnectivityState {
     /// Starts in fallback, without any reply. Falls back again after `fallback_ns` nanoseconds without one.
-    pub const fn new(fallback_ns: u64) -> Self {
+    pub(crate) const fn new(fallback_ns: u64) -> Self {
         Self { last_reply_at: None, missed_at: Time::ZERO, is_guessing: false, fallback_ns }
     }
 
     /// Records a reply at `at`; ignored if a later one is known.
-    pub fn observe(&mut self, at: Time) {
+    pub(crate) fn observe(&mut self, at: Time) {
         self.last_reply_at = self.last_reply_at.max(Some(at));
     }
 
-    /// Sets whether weir-sync only guesses the number of POPs.
-    pub fn guess(&mut self, is_guessing: bool) {
-        self.is_guessing = is_guessing;
-    }
-
     /// Records a failed call at `at`; ignored if a later one is known.
-    pub fn miss(&mut self, at: Time) {
+    pub(crate) fn miss(&mut self, at: Time) {
         self.missed_at = self.missed_at.max(at);
     }
 
-    /// True if weir-sync only guesses the number of POPs.
-    pub fn is_guessing(&self) -> bool {
-        self.is_guessing
-    }
-
-    /// Time of the last reply; none before the first.
-    pub fn last_reply_at(&self) -> Option<Time> {
-        self.last_reply_at
-    }
-
-    /// The step at `now`.
-    pub fn step(&self, now: Time) -> Connectivity {
+    pub(crate) fn step(&self, now: Time) -> Connectivity {
         match self.last_reply_at.map(|at| now.nanos_since(at)) {
             Some(silent_ns) if silent_ns < STALE_NS.min(self.fallback_ns) && !self.is_guessing => Connectivity::Fresh,
             Some(silent_ns) if silent_ns < self.fallback_ns => Connectivity::Stale,
@@ -74,7 +58,7 @@ impl ConnectivityState {
 
     /// True if a request should wait for weir-sync at `now`: not in fallback if a call has failed since the
     /// last reply. If none has failed, the POP itself may have stood still, as a virtual machine may.
-    pub fn may_ask(&self, now: Time) -> bool {
+    pub(crate) fn may_ask(&self, now: Time) -> bool {
         self.step(now) < Connectivity::Fallback || self.missed_at <= self.last_reply_at.unwrap_or_default()
     }
 }
@@ -159,13 +143,13 @@ mod tests {
         connectivity.observe(T0 + 60 * SECOND_NS);
         connectivity.observe(T0);
         assert_eq!(connectivity.step(T0 + 60 * SECOND_NS), Connectivity::Fresh);
-        connectivity.guess(true);
+        connectivity.is_guessing = true;
         assert_eq!(
             connectivity.step(T0 + 60 * SECOND_NS),
             Connectivity::Stale,
             "it does not know how many share a quota"
         );
-        connectivity.guess(false);
+        connectivity.is_guessing = false;
         assert_eq!(connectivity.step(T0 + 60 * SECOND_NS), Connectivity::Fresh);
     }
 }

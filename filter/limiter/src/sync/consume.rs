@@ -9,12 +9,9 @@
 //! all other rules have enough. Consumed tokens cannot be given back. If another rule refuses after all,
 //! because another request was quicker, they are lost to the client.
 
-use alloc::boxed::Box;
-
 use crate::RuleIndex;
 use crate::algorithms::{Bucket, BucketStatus};
-use crate::check::AcquireState;
-use crate::check::{Decision, Hit, HitDecision, HitResult, RuleTerms, Scratch};
+use crate::check::{AcquireState, Decision, Hit, HitDecision, HitResult, RuleTerms, Scratch};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::demand::{Consume, ConsumeReply, INTERVAL_NS, unreported_of};
@@ -30,12 +27,6 @@ use weir_rules::request::Request;
 const LOW_PART: u32 = 4;
 /// Wait of a client if the budget named none, in nanoseconds.
 const UNKNOWN_WAIT_NS: u64 = SECOND_NS;
-
-/// Lets requests consume from now on where that is cheaper. The host passes the answers to
-/// [`decide_taken`].
-pub(crate) fn let_take(limiter: &mut Limiter) {
-    limiter.takes = Some(Box::default());
-}
 
 /// The tokens to consume for the current request, which must wait; none if acquiring them is better.
 pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {

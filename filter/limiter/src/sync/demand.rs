@@ -162,14 +162,8 @@ pub struct Consume {
     pub value: KeyValue,
     /// The number of tokens.
     pub tokens: u32,
-    pub(super) tag: Tag,
-}
-
-impl Consume {
-    /// `tokens` of the key `value` under `rule`, whose entries have this tag.
-    pub(crate) fn of(rule: RuleIndex, value: KeyValue, tokens: u32, tag: Tag) -> Self {
-        Self { rule, value, tokens, tag }
-    }
+    /// Tag of the key's entry.
+    pub(crate) tag: Tag,
 }
 
 /// A budget's answer to a [`Consume`].

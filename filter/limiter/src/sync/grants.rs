@@ -7,13 +7,11 @@ use crate::RuleIndex;
 use crate::check::{forget, put_ban, replace_ban};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::sync::WatchList;
-use crate::sync::calls::AcquiredTokens;
-use crate::sync::calls::{CallPurpose, PendingCall, ReportedKey};
+use crate::sync::calls::{AcquiredTokens, CallPurpose, PendingCall, ReportedKey};
 use crate::sync::demand::rest_until;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::{EntryPlace, NamedKey, Slots, Updated};
-use weir_protocol::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WireError};
+use weir_protocol::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WORKERS_MAX, WireError};
 use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
 
@@ -34,7 +32,7 @@ impl Limiter {
         }
         self.observe(&reply, &sent.reported, sent.sent_at, slots, now);
         if reply.grants.is_empty() {
-            take_back(&mut self.watch, &sent.reported);
+            self.watch.undo_report(&sent.reported);
         }
         Ok(())
     }
@@ -63,7 +61,9 @@ impl Limiter {
     ) {
         if let Some(sync) = self.sync.as_mut() {
             sync.observe(reply.pops, reply.is_guess, now);
-            sync.set_workers(reply.workers);
+            if reply.workers > 0 {
+                sync.workers = reply.workers.min(WORKERS_MAX);
+            }
             sync.versions.observe(reply.rule_set, reply.sequence, now);
         }
         self.counters.add(if reply.settled.is_all() { CountedEvent::Answered } else { CountedEvent::Partial }, 1);
@@ -274,7 +274,7 @@ impl Limiter {
             else {
                 continue;
             };
-            let before: Vec<Tag> = self.rules.terms_of(rule).iter().flat_map(|terms| terms.tags_before(tag)).collect();
+            let before: Vec<Tag> = self.rules.terms_of(rule).iter().flat_map(|terms| terms.changes.tags_before(tag)).collect();
             let until = |ban: &Ban| now + u64::from(ban.for_ms) * 1_000_000;
             // If the slot has no room for a ban, this POP bans the key once it is limited too often here.
             let _ = self.change_slot(slot, slots, |slot| match instead {
@@ -307,26 +307,7 @@ impl Limiter {
     pub(crate) fn report_again(&mut self, sequence: u64) -> Option<Time> {
         let sent = self.sync.as_mut()?.give_up(sequence, CallPurpose::Report)?;
         self.counters.add(CountedEvent::SyncFailed, 1);
-        take_back(&mut self.watch, &sent.reported);
+        self.watch.undo_report(&sent.reported);
         Some(sent.sent_at)
-    }
-}
-
-/// Marks these keys to be reported again.
-pub(crate) fn unreport(watch: &mut WatchList, keys: &[ReportedKey]) {
-    for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
-        if let Some(key) = watch.get_mut(reported.place.tag.bits()) {
-            key.mark_changed(reported.dirty_since);
-        }
-    }
-}
-
-/// Undoes a report of these keys, as if it had never been made.
-fn take_back(watch: &mut WatchList, keys: &[ReportedKey]) {
-    unreport(watch, keys);
-    for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
-        if let Some(key) = watch.get_mut(reported.place.tag.bits()) {
-            key.restore_unreported(reported.asked.wrapping_sub(reported.asked_recently));
-        }
     }
 }

@@ -22,7 +22,7 @@ mod watched_key;
 pub(crate) use calls::AcquiredTokens;
 pub use calls::{ACQUIRES_MAX, CallPurpose, REPORTS_MAX};
 pub use client::SyncClient;
-pub(crate) use consume::{decide_taken, evaluate_consumed, let_take};
+pub(crate) use consume::{decide_taken, evaluate_consumed};
 pub(crate) use demand::ConsumeState;
 pub use demand::{Consume, ConsumeReply};
 pub use own_epochs::OWN_MAX;

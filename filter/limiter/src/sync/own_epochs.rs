@@ -101,9 +101,9 @@ impl SyncClient {
             if !is_due || own.named_in == next || self.calls.get(own.named_in).is_some() {
                 continue;
             }
-            let Some(limits) = rules.local_limits(own.name.rule, divisor) else { continue };
+            let Some(terms) = rules.terms_of(own.name.rule) else { continue };
             let (admitted, ahead) = own.cost.map_or((0, own.tokens), |cost| (cost, 0));
-            let begun = Watched::begin(&Cold::NEW, &limits, 0, now);
+            let begun = Watched::begin(&Cold::NEW, &terms.local_limits(divisor), 0, now);
             let watched = Watched { epoch: own.epoch, admitted, charged: admitted, ..begun };
             let reported = ReportedKey {
                 epoch: own.epoch,

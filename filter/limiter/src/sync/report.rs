@@ -10,7 +10,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use core::iter;
+use core::{iter, mem};
 
 use crate::RuleIndex;
 use crate::counters::CountedEvent;
@@ -18,7 +18,6 @@ use crate::limiter::Limiter;
 use crate::sync::calls::{CallPurpose, KeyContents, PendingCall, ReportBuilder, ReportedKey};
 use crate::sync::client::SyncClient;
 use crate::sync::demand::{Want, Wish, chunk_of, unreported_of};
-use crate::sync::grants::unreport;
 use crate::sync::watched_key::bytes_of;
 use crate::table::slot::Watched;
 use crate::table::{NamedKey, Slots, Updated};
@@ -68,7 +67,8 @@ impl Limiter {
         }
         let report = self.begin_report(builder, CallPurpose::Report, now)?;
         let used: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
-        self.sync.as_mut()?.spend_bytes(used);
+        let sync = self.sync.as_mut()?;
+        sync.bytes = sync.bytes.saturating_sub(used);
         Some(report)
     }
 
@@ -82,19 +82,22 @@ impl Limiter {
         }
         let Some(sync) = &self.sync else { return false };
         for sent in sync.calls.of(CallPurpose::Report) {
-            unreport(&mut self.watch, &sent.reported);
+            self.watch.report_again(&sent.reported);
         }
         sync.calls.have_room(CallPurpose::Report)
     }
 
     /// Builds a report, which is under way from now on.
-    pub(crate) fn begin_report(&mut self, builder: ReportBuilder, purpose: CallPurpose, now: Time) -> Option<Report> {
+    pub(super) fn begin_report(
+        &mut self,
+        mut builder: ReportBuilder,
+        purpose: CallPurpose,
+        now: Time,
+    ) -> Option<Report> {
         let rules = builder.rules.iter().filter_map(|&rule| self.rules.reported(rule)).collect();
-        let sync = self.sync.as_mut()?;
-        let mut report = sync.next(rules, builder.keys, builder.bans, now);
-        report.held = builder.held;
-        let (number, reported) = (report.sequence, builder.reported);
-        sync.calls.begin(PendingCall { number, purpose, sent_at: now, reported });
+        let (sync, reported) = (self.sync.as_mut()?, mem::take(&mut builder.reported));
+        let report = sync.next(rules, builder, now);
+        sync.calls.begin(PendingCall { number: report.sequence, purpose, sent_at: now, reported });
         self.counters.add(CountedEvent::Reported, 1);
         Some(report)
     }
@@ -186,9 +189,7 @@ type Name<'a> = (&'a str, &'a [u8]);
 /// Ends this worker. Returns the handover that replaces `left`, the one of the workers that ended before,
 /// or none if there is nothing to add.
 pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
-    for sent in limiter.sync.as_mut()?.calls.end_all(CallPurpose::Report) {
-        unreport(&mut limiter.watch, &sent.reported);
-    }
+    end_reports(limiter);
     let rules = limiter.rules.set.rules();
     let mine = limiter.watch.unreported().filter_map(|key| {
         let rule = rules.get(usize::from(key.name.rule))?;
@@ -211,11 +212,16 @@ pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
 /// Makes the next report the last one: it contains everything that is not confirmed, even if it is under
 /// way.
 pub(crate) fn hurry(limiter: &mut Limiter) {
+    end_reports(limiter);
+    limiter.watch.hurry();
+}
+
+/// Gives up the reports under way. Their keys are reported again.
+fn end_reports(limiter: &mut Limiter) {
     let Some(sync) = &mut limiter.sync else { return };
     for sent in sync.calls.end_all(CallPurpose::Report) {
-        unreport(&mut limiter.watch, &sent.reported);
+        limiter.watch.report_again(&sent.reported);
     }
-    limiter.watch.hurry();
 }
 
 /// Takes over the keys in the handover `left`, to be reported next. Keys of rules that are not in force

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::RuleIndex;
+use crate::sync::calls::ReportedKey;
 use crate::sync::watched_key::WatchedKey;
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
@@ -199,6 +200,25 @@ impl WatchList {
             }
         }
         due.into_iter().map(|due| due.tag).collect()
+    }
+
+    /// Marks these keys to be reported again.
+    pub(crate) fn report_again(&mut self, keys: &[ReportedKey]) {
+        for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
+            if let Some(key) = self.get_mut(reported.place.tag.bits()) {
+                key.mark_changed(reported.dirty_since);
+            }
+        }
+    }
+
+    /// Undoes a report of these keys, as if it had never been made.
+    pub(crate) fn undo_report(&mut self, keys: &[ReportedKey]) {
+        self.report_again(keys);
+        for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
+            if let Some(key) = self.get_mut(reported.place.tag.bits()) {
+                key.restore_unreported(reported.asked.wrapping_sub(reported.asked_recently));
+            }
+        }
     }
 
     /// Makes every key with something to report due.

@@ -163,7 +163,12 @@ pub(crate) fn change_slot<T>(
     let (mut result, mut spare) = (Updated::Failed, room.take().unwrap_or_default());
     for _ in 0..UPDATES_MAX {
         let (mut loaded, _) = LoadedSlot::read(slots, index, spare);
-        let done = change_once(&mut loaded, slots, &change);
+        // None if another worker wrote the slot meanwhile.
+        let done = match loaded.is_known().then(|| change(&mut loaded.slot)) {
+            None => Some(Updated::Failed),
+            Some(None) => Some(Updated::Gone),
+            Some(Some(changed)) => loaded.write(slots).is_ok().then_some(Updated::Written(changed)),
+        };
         spare = loaded.slot;
         if let Some(done) = done {
             result = done;
@@ -173,19 +178,6 @@ pub(crate) fn change_slot<T>(
     }
     *room = Some(spare);
     result
-}
-
-/// Changes the slot that was read, and writes it back. None if another worker wrote it meanwhile.
-fn change_once<T>(
-    loaded: &mut LoadedSlot,
-    slots: &mut dyn Slots,
-    change: impl Fn(&mut Slot) -> Option<T>,
-) -> Option<Updated<T>> {
-    if !loaded.is_known() {
-        return Some(Updated::Failed);
-    }
-    let Some(changed) = change(&mut loaded.slot) else { return Some(Updated::Gone) };
-    loaded.write(slots).is_ok().then_some(Updated::Written(changed))
 }
 
 /// Slots in this program's own memory, for a host without shared data, for simulations and tests. Nothing

@@ -5,8 +5,7 @@
 //! `until:word` in decimal and hexadecimal.
 
 use serde_json::Value;
-use weir_limiter::algorithms::BucketStatus;
-use weir_limiter::algorithms::{self, Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
+use weir_limiter::algorithms::{self, Admission, BucketStatus, CELLS_MAX, Cell, NEVER_NS, Receipt};
 use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
 use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, WindowLimit};

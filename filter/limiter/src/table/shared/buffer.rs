@@ -13,9 +13,9 @@
 use super::atomics::{AtomicU64, Ordering};
 use crate::FIBONACCI;
 use crate::table::slot::{
-    BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
+    BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, KEYS_PER_SLOT as UNITS, SLOT_WORDS, Slot, Tag, UNIT_WORDS,
+    UNITS_WORD, WATCHED_UNITS, WATCHED_WORDS,
 };
-use crate::table::slot::{KEYS_PER_SLOT as UNITS, Slot, Tag, WATCHED_WORDS};
 
 const PRINTS: usize = 1;
 const FIRST_UNIT: usize = 2;
@@ -133,7 +133,7 @@ fn for_used(counts: EntryCounts, mut copy: impl FnMut(usize, usize)) {
 
 /// The fingerprints of the cold entries of `slot`.
 fn prints_of(slot: &Slot, cold: usize) -> u64 {
-    let of = |i: usize| print_of(slot.tag_of_cold(i)) << (u32::try_from(i).unwrap_or(0) * PRINT_BITS);
+    let of = |i: usize| print_of(slot.cold_tag(i)) << (u32::try_from(i).unwrap_or(0) * PRINT_BITS);
     (0..cold.min(UNITS)).map(of).fold(0, |prints, print| prints | print)
 }
 

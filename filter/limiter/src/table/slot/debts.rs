@@ -23,7 +23,7 @@
 use core::cmp::Reverse;
 
 use crate::algorithms::Bucket;
-use crate::table::slot::layout::{DEBTS_MAX, Slot};
+use crate::table::slot::layout::{DEBTS_COUNT, DEBTS_MAX, Slot};
 use crate::table::slot::moment::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
 use crate::table::slot::tag::Tag;
 use weir_protocol::time::Time;
@@ -146,13 +146,13 @@ impl Slot {
     fn drop_debt(&mut self, i: usize) {
         let last = self.debts().saturating_sub(1);
         self.set_debt(i, self.debt_at(last));
-        self.set_debts_count(last);
+        self.set_count(DEBTS_COUNT, last);
     }
 
     fn push_debt(&mut self, debt: Debt) {
         let i = self.debts();
         if i < DEBTS_MAX {
-            self.set_debts_count(i + 1);
+            self.set_count(DEBTS_COUNT, i + 1);
             self.set_debt(i, debt);
         }
     }

@@ -1,8 +1,7 @@
 //! The entries of a slot: the local state of keys.
 
 use super::moment::{Moment, epoch_of, stepped};
-use crate::algorithms::Cell;
-use crate::algorithms::{Bucket, FairShare};
+use crate::algorithms::{Bucket, Cell, FairShare};
 use weir_protocol::messages::{AdmitRatio, DIVISOR_MAX, Grant};
 use weir_protocol::quota::{Quota, TOKENS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};

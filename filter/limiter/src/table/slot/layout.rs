@@ -116,14 +116,6 @@ impl Slot {
         usize::from(self.array::<1>(COLD_COUNT)[0])
     }
 
-    pub(super) fn set_watched_count(&mut self, count: usize) {
-        self.set_count(WATCHED_COUNT, count);
-    }
-
-    pub(super) fn set_cold_count(&mut self, count: usize) {
-        self.set_count(COLD_COUNT, count);
-    }
-
     /// True if none of its keys is watched, and none was ever banned.
     pub(crate) fn is_plain(&self) -> bool {
         const { assert!(BANS == WATCHED_COUNT + 3) };
@@ -145,11 +137,8 @@ impl Slot {
         usize::from(self.array::<1>(DEBTS_COUNT)[0])
     }
 
-    pub(super) fn set_debts_count(&mut self, count: usize) {
-        self.set_count(DEBTS_COUNT, count);
-    }
-
-    fn set_count(&mut self, offset: usize, count: usize) {
+    /// Sets the number of entries at [`WATCHED_COUNT`] or [`COLD_COUNT`], or that of debts at [`DEBTS_COUNT`].
+    pub(super) fn set_count(&mut self, offset: usize, count: usize) {
         self.write(offset, [u8::try_from(count).unwrap_or(0)]);
     }
 
@@ -203,8 +192,8 @@ impl Slot {
         Tag(self.word(watched_offset(i)))
     }
 
-    /// The tag of the `i`-th cold entry.
-    pub(super) fn cold_tag(&self, i: usize) -> Tag {
+    /// The tag of the `i`-th cold entry. If there are fewer, that of no entry.
+    pub(crate) fn cold_tag(&self, i: usize) -> Tag {
         Tag(self.word(cold_offset(i)))
     }
 
@@ -336,10 +325,5 @@ impl Slot {
     /// Replaces the word `i`.
     pub(crate) fn set_word_at(&mut self, i: usize, word: u64) {
         self.write(i * WORD_BYTES, word.to_le_bytes());
-    }
-
-    /// The tag of the `i`-th cold entry. If there are fewer, that of no entry.
-    pub(crate) fn tag_of_cold(&self, i: usize) -> Tag {
-        self.cold_tag(i)
     }
 }

@@ -38,7 +38,7 @@ pub use tag::Tag;
 use crate::algorithms::Bucket;
 use core::cmp::Reverse;
 use debts::OwedDebts;
-use layout::UNITS;
+use layout::{COLD_COUNT, UNITS, WATCHED_COUNT};
 use weir_protocol::time::Time;
 
 /// Most cold keys with an entry in one slot.
@@ -192,7 +192,7 @@ impl Slot {
             }
         }
         let i = self.cold();
-        self.set_cold_count(i + 1);
+        self.set_count(COLD_COUNT, i + 1);
         self.set_cold(i, tag, cold);
         Some(dropped)
     }
@@ -218,7 +218,7 @@ impl Slot {
         }
         dropped += self.make_room(WATCHED_UNITS, now)?;
         let i = self.watched();
-        self.set_watched_count(i + 1);
+        self.set_count(WATCHED_COUNT, i + 1);
         self.set_watched(i, tag, watched);
         Some(dropped)
     }
@@ -316,13 +316,13 @@ impl Slot {
     fn remove_watched(&mut self, i: usize) {
         let last = self.watched().saturating_sub(1);
         self.move_watched(last, i);
-        self.set_watched_count(last);
+        self.set_count(WATCHED_COUNT, last);
     }
 
     fn remove_cold(&mut self, i: usize) {
         let last = self.cold().saturating_sub(1);
         self.move_cold(last, i);
-        self.set_cold_count(last);
+        self.set_count(COLD_COUNT, last);
     }
 }
 
