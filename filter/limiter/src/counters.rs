@@ -34,8 +34,7 @@ pub enum CountedEvent {
     Partial,
     /// A report got no reply, or one that could not be read.
     SyncFailed,
-    /// A watched key found no room in its slot or on the worker's watch list, so this worker does not report
-    /// it.
+    /// A watched key found no room in its slot or on the worker's watch list, so this worker does not report it.
     SyncDropped,
     /// A request waited for a strict rule's tokens.
     Paused,

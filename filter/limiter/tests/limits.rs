@@ -1,8 +1,5 @@
-//! The limits of a rule set: the largest works, and a larger one is refused with the place and the
-//! expectation.
+//! The limits of a rule set: the largest works, and a larger one is refused with the place and the expectation.
 #![cfg(not(target_arch = "wasm32"))]
-
-use std::time::Instant;
 
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
@@ -79,9 +76,7 @@ fn rules_at_paths(count: usize) -> Value {
 #[test]
 fn a_thousand_rules_work_and_one_more_is_refused() {
     let text = rules_at_paths(RULES_MAX).to_string();
-    let began = Instant::now();
     let rules = document::parse(text.as_bytes()).unwrap();
-    println!("{RULES_MAX} rules, {} bytes: parsed in {:?}", text.len(), began.elapsed());
     assert_eq!(rules.rules().len(), RULES_MAX);
     assert!(counts(&rules, || asks("/999")));
     assert!(!counts(&rules, || asks("/1000")));
@@ -147,36 +142,6 @@ fn a_list_has_at_most_ten_thousand_entries() {
     assert_eq!(values(ENTRIES_MAX + 1).unwrap_err(), [expected]);
 }
 
-// I2
-#[test]
-fn other_lists_have_a_hundred_items() {
-    let hosts = |n: usize| json!({"hosts": (0..n).map(|n| format!("h{n}.example")).collect::<Vec<_>>()});
-    let methods = |n: usize| json!({"methods": vec!["GET"; n]});
-    let paths = |n: usize| json!({"paths": vec![json!({"prefix": "/a"}); n]});
-    let headers = |n: usize| json!({"headers": vec![json!({"name": "x", "present": true}); n]});
-    let query = |n: usize| json!({"query": vec![json!({"name": "x", "present": true}); n]});
-    let any = |n: usize| json!({"any": vec![json!({"methods": ["GET"]}); n]});
-    let lists: [(&str, &dyn Fn(usize) -> Value); 6] = [
-        ("hosts", &hosts),
-        ("methods", &methods),
-        ("paths", &paths),
-        ("headers", &headers),
-        ("query", &query),
-        ("any", &any),
-    ];
-    for (name, list) in lists {
-        assert!(matching(&list(100)).is_ok(), "{name}");
-        let expected = format!("rules[0].match.{name}: expected a list of 1 to 100 items, found 101");
-        assert_eq!(matching(&list(101)).unwrap_err(), [expected]);
-    }
-    for name in ["allow", "deny"] {
-        let list =
-            |n: usize| parse(&json!({"rules": [rule(0, &json!({}))], name: vec![json!({"methods": ["GET"]}); n]}));
-        assert!(list(100).is_ok(), "{name}");
-        assert_eq!(list(101).unwrap_err(), [format!("{name}: expected a list of 1 to 100 items, found 101")]);
-    }
-}
-
 /// A document of exactly `bytes` bytes, filled up by a list of values.
 fn of_bytes(bytes: usize) -> Vec<u8> {
     let list: Vec<_> = (0..2_000).map(|n| format!("{n:0>512}")).collect();
@@ -238,12 +203,6 @@ fn globs_and_paths_are_bounded() {
     let rules = path(json!({"glob": "/**/b"})).unwrap();
     assert!(!counts(&rules, || asks(&format!("/{}", "a".repeat(2_047)))));
     assert!(counts(&rules, || asks(&format!("/{}", "a".repeat(2_048)))));
-    for kind in ["exact", "prefix"] {
-        assert!(path(json!({kind: format!("/{}", "a".repeat(1_023))})).is_ok());
-        let found = path(json!({kind: format!("/{}", "a".repeat(1_024))})).unwrap_err();
-        let expected = format!("rules[0].match.path.{kind}: expected text of 1 to 1024 bytes");
-        assert!(found[0].starts_with(&expected), "{found:?}");
-    }
 }
 
 // I2
@@ -256,44 +215,6 @@ fn different_headers_are_bounded() {
     assert!(many(995).is_ok());
     let expected = "rules[995].match.headers[0].name: expected at most 1000 headers and claims in all rules together";
     assert_eq!(many(996).unwrap_err(), [expected]);
-}
-
-// I2
-#[test]
-fn templates_are_bounded() {
-    let response = |response: Value| parse(&json!({"rules": [rule(0, &json!({"response": response}))]}));
-    assert!(response(json!({"body": "x".repeat(8_192)})).is_ok());
-    assert!(response(json!({"set_headers": {"x-a": "x".repeat(1_024)}})).is_ok());
-    for (wrong, expected) in [
-        (json!({"body": "x".repeat(8_193)}), "rules[0].response.body: expected text of 1 to 8192 bytes, found \"x"),
-        (
-            json!({"set_headers": {"x-a": "x".repeat(1_025)}}),
-            "rules[0].response.set_headers.x-a: expected text of 1 to 1024 bytes, found \"x",
-        ),
-        (json!({"body": "{{x}}"}), "rules[0].response.body: expected only the placeholders {{rule}}, "),
-    ] {
-        let found = response(wrong).unwrap_err();
-        assert_eq!(found.len(), 1);
-        assert!(found[0].starts_with(expected) && found[0].len() < 250, "{found:?}");
-    }
-}
-
-#[test]
-fn a_cost_that_never_fits_is_refused() {
-    let one = |fields: Value| parse(&json!({"rules": [rule(0, &fields)]})).unwrap_err();
-    for (fields, expected) in [
-        (json!({"cost": 2}), "rules[0].cost: expected at most 1, the rule's burst: 2 is never admitted"),
-        (
-            json!({"burst": 5, "local_burst": 2, "cost": 3}),
-            "rules[0].cost: expected at most 2, the rule's local_burst: 3 is never admitted",
-        ),
-        (
-            json!({"cost": {"header": "x-cost", "max": 2}}),
-            "rules[0].cost.max: expected at most 1, the rule's burst: 2 is never admitted",
-        ),
-    ] {
-        assert_eq!(one(fields), [expected]);
-    }
 }
 
 #[test]

@@ -34,16 +34,6 @@ pub struct Receipt(pub(super) Time);
 impl Receipt {
     /// Receipt for something that is in no cell; giving it back changes nothing.
     pub const NONE: Self = Self(Time::ZERO);
-
-    /// The receipt with this number.
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(Time::from_nanos(bits))
-    }
-
-    /// The receipt as a number.
-    pub const fn bits(self) -> u64 {
-        self.0.as_nanos()
-    }
 }
 
 /// The result of asking for room.

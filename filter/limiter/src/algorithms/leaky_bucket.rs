@@ -11,15 +11,15 @@ use weir_rules::algorithm::LeakyBucket;
 
 /// A request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueTurn {
+pub(super) struct QueueTurn {
     /// The bucket after the turn is taken.
-    pub after: Bucket,
+    pub(super) after: Bucket,
     /// Nanoseconds until the turn comes; 0 if it comes at once.
-    pub hold_ns: u64,
+    pub(super) hold_ns: u64,
 }
 
 /// Takes a turn of `n` times the usual length at `now`, if there is a place.
-pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Admission<QueueTurn> {
+pub(super) fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Admission<QueueTurn> {
     if n > leaky.places() {
         return Admission::Short { wait_ns: NEVER_NS };
     }
@@ -33,19 +33,19 @@ pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Admission
 
 /// Takes `n` turns at `now` even without free places, at most as far ahead as a bucket's debt may go.
 #[must_use]
-pub fn charge(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Bucket {
+pub(super) fn charge(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Bucket {
     bucket.charged(leaky.quota(), n, now)
 }
 
 /// Gives back a turn of `n` that led to the state `taken`. If another turn was taken after it, it is lost:
 /// giving it back would make the next request share a turn.
 #[must_use]
-pub fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
+pub(super) fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
     if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
 }
 
 /// The quota status at `now`: the places left.
-pub fn status(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> BucketStatus {
+pub(super) fn status(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> BucketStatus {
     BucketStatus::allowed(bucket, leaky.quota(), now)
 }
 
@@ -110,28 +110,6 @@ mod tests {
                 prop_assert_eq!(usize::try_from(status.remaining).unwrap(), places - ends.len());
                 prop_assert_eq!(status.more_ns, ends.front().map_or(0, |end| end.nanos_since(now)));
                 prop_assert_eq!(status.full_ns, ends.back().map_or(0, |end| end.nanos_since(now)));
-            }
-        }
-
-        /// I8, and the rate: however the clock steps, no two requests leave closer than a turn, and an
-        /// earlier time has no more room than a later one.
-        #[test]
-        fn no_request_leaves_before_the_turn_ahead_is_over(
-            queue in 0u32..8, steps in prop::collection::vec((-2_000i64..3_000, 1u32..4), 1..200),
-        ) {
-            let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();
-            let (mut bucket, mut now, mut over) = (Bucket::FULL, T0 + 1_000_000, Time::ZERO);
-            for (step, n) in steps {
-                let before = status(&leaky, bucket, now).remaining;
-                now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
-                if step < 0 {
-                    prop_assert!(status(&leaky, bucket, now).remaining <= before);
-                }
-                if let Admission::Taken(turn) = take(&leaky, bucket, n, now) {
-                    let leaves = now + turn.hold_ns;
-                    prop_assert!(leaves >= over);
-                    (over, bucket) = (leaves + u64::from(n) * TURN_NS, turn.after);
-                }
             }
         }
     }

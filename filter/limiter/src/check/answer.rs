@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use crate::algorithms::{Admission, BucketStatus, Cell, fixed_window};
 use crate::check::Denial;
 use crate::check::cells::Cells;
-use crate::check::current::{Hit, HitDecision};
 use crate::check::decision::{Beside, LimitReason, PendingDecision, Policy, QuotaStatus};
+use crate::check::decision::{Hit, HitDecision};
 use crate::check::evaluate::{BAN, banned_until, count_watched};
 use crate::check::rules::CompiledRules;
 use crate::check::terms::KeyId;
@@ -45,8 +45,7 @@ impl Limiter {
         PendingDecision::Allow { strictest, hold_ns }
     }
 
-    /// Refuses the request for the rule with the longest wait, and puts keys without tokens into the local
-    /// cache.
+    /// Refuses the request for the rule with the longest wait, and puts keys without tokens into the local cache.
     pub(crate) fn refuse(
         &mut self,
         hits: &[Hit],
@@ -100,9 +99,8 @@ impl Limiter {
         }
     }
 
-    /// True if the local cache may repeat this rule's refusal until the wait is over. Not for rules that
-    /// count requests in flight, because these may end at any time; not if reserved tokens may come back; and
-    /// not for rules with a penalty, which counts refusals.
+    /// True if the local cache may repeat this rule's refusal until the wait is over: no request in flight and no
+    /// reserved token can come back, and no penalty counts refusals.
     fn may_remember(&self, rule: RuleIndex) -> bool {
         let rule = self.rules.get(rule);
         rule.is_some_and(|rule| {
@@ -146,9 +144,8 @@ impl Limiter {
 
 // Penalties: counting a key's limited requests, and banning it for a time.
 //
-// Both are cells beside the key's own entry, in the same slot: all workers share the count, and no eviction
-// ends a ban. A key that is banned here is named in reports until one of them is answered; weir-sync sends
-// the ban to all POPs.
+// Both are cells beside the key's own entry, in the same slot: all workers share the count, and no eviction ends a ban.
+// A key that is banned here is named in reports until one of them is answered; weir-sync sends the ban to all POPs.
 
 /// Number of the cell, beside a key's own, that counts limited requests. Lower numbers are a log's cells.
 const STRIKES: u8 = 8;
@@ -160,8 +157,7 @@ pub(crate) fn replace_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> 
     put_ban(slot, tag, until, now)
 }
 
-/// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no
-/// room.
+/// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no room.
 pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
     let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
     let cell = Cell { until, word: 0 };
@@ -175,8 +171,7 @@ pub(crate) fn forget(slot: &mut Slot, tag: Tag) {
 }
 
 impl Limiter {
-    /// Counts a limited request of a key whose rule has a penalty, and bans the key once its strikes are used
-    /// up.
+    /// Counts a limited request for a penalty, and bans the key once its strikes are used up.
     pub(crate) fn strike(&mut self, hit: &Hit, penalty: &Penalty, slots: &mut dyn Slots, now: Time) {
         let until = now + penalty.deny_for_ns();
         let changed = self.change_slot(hit.slot, slots, |slot| {
@@ -260,7 +255,7 @@ impl CompiledRules {
     }
 }
 
-/// The rules of hits that fit, each with its quota status.
+/// The rules of hits that fit, with their quota status.
 pub(crate) fn allowed(hits: &[Hit]) -> impl Iterator<Item = (CountedKey, BucketStatus)> + Clone {
     hits.iter().filter_map(|hit| match hit.result.decision {
         HitDecision::Fits(bucket) => Some(((hit.rule, hit.key), bucket)),
@@ -308,11 +303,6 @@ mod tests {
                 counts[part_of(tag.wrapping_add(dealt), most_s) as usize] += 1;
             }
             prop_assert!(counts.iter().all(|n| n.abs_diff(each) <= 3), "{each}: {counts:?}");
-        }
-
-        #[test]
-        fn a_part_is_within_its_bounds(number: u64, most_s: u32) {
-            prop_assert!(part_of(number, most_s) <= most_s);
         }
     }
 }

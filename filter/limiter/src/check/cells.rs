@@ -1,9 +1,8 @@
-//! Hits of rules that count by another algorithm than the token bucket. Their state is in cells, in the same
-//! slots.
+//! Hits of rules that count by another algorithm than the token bucket. Their state is in cells, in the same slots.
 
 use crate::algorithms;
 use crate::algorithms::{Admission, CELLS_MAX, Cell, NEVER_NS};
-use crate::check::current::{Hit, HitDecision, HitResult};
+use crate::check::decision::{Hit, HitDecision, HitResult};
 use crate::check::terms::RuleTerms;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -70,9 +69,8 @@ impl Cells {
         self.list.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Stores the cells that are not empty or that the slot has already. Returns the number of spent entries
-    /// that were dropped for them, or `None` if there is no room for all. The slot may then hold some of
-    /// them.
+    /// Stores the cells that are not empty or that the slot has already. Returns the number of spent entries that were
+    /// dropped for them, or `None` if there is no room for all; the slot may then hold some of them.
     pub(crate) fn store(&self, slot: &mut Slot, now: Time) -> Option<u32> {
         let mut dropped = 0;
         for (i, cell) in (0u8..).zip(self.all()) {
@@ -95,8 +93,7 @@ pub(crate) fn evaluate_cells(
 ) -> HitResult {
     let own = Cells::find_or_new(slot, hit.tag, terms.overflow, algorithm, now);
     let tag = own.tag;
-    // A single cell is stored or not. Of several, some may be stored before the room ends, so a copy is
-    // needed.
+    // Of several cells, some may be stored before the room ends, so a copy is needed.
     let before = (own.len > 1).then(|| slot.clone());
     if let Some(result) = take_cells(own, hit, algorithm, slot, now) {
         return result;

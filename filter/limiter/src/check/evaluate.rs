@@ -1,8 +1,8 @@
 //! Evaluating hits on a copy of a slot, and taking their tokens there.
 
-use crate::algorithms::{Admission, Admitted, Bucket, BucketStatus, Cell, reserved};
+use crate::algorithms::{Admission, Admitted, Bucket, BucketStatus, Cell, concurrency};
 use crate::check::cells::{Cells, evaluate_cells};
-use crate::check::current::{CurrentRequest, Hit, HitDecision, HitResult};
+use crate::check::decision::{CurrentRequest, Hit, HitDecision, HitResult};
 use crate::check::rules::CompiledRules;
 use crate::check::terms::RuleTerms;
 use crate::counters::{CountedEvent, Counters};
@@ -108,7 +108,7 @@ impl<'a> Evaluation<'a> {
             return;
         }
         let divisor = rate_divisor_of(&slot.find_or_new(hit.tag, now).entry, hit.cost, now);
-        let (cell, receipt) = reserved::begin(cell, hit.tag.bits(), hit.cost.saturating_mul(divisor), now);
+        let (cell, receipt) = concurrency::reserve(cell, hit.tag.bits(), hit.cost.saturating_mul(divisor), now);
         // Without room for the cell, the tokens stay taken.
         let is_stored = Cells::one(hit.tag.beside(1), cell).store(slot, now).is_some();
         hit.result.taken = is_stored.then_some(Admitted { receipt, hold_ns: 0 });
@@ -158,7 +158,10 @@ impl<'a> Evaluation<'a> {
             hit.result = evaluate_consumed(hit, taken, terms, (&placement, slot), now);
             return;
         }
-        if let Some(wait_ns) = barred_ns(&placement.entry, terms, now) {
+        if let Entry::Watched(watched) = &placement.entry
+            && terms.is_calendar
+            && let wait_ns @ 1.. = watched.barred_ns(now)
+        {
             return result(hit, HitDecision::Short { wait_ns });
         }
         let offline = self.offline(hit, terms);
@@ -182,11 +185,8 @@ impl<'a> Evaluation<'a> {
         {
             watched.forgive_share(quota);
         }
-        let dearest = if matches!(terms.cost, Cost::Header { .. }) {
-            self.watch.dearest(hit.tag).max(hit.cost)
-        } else {
-            hit.cost
-        };
+        let has_costs = matches!(terms.cost, Cost::Header { .. });
+        let dearest = if has_costs { self.watch.dearest(hit.tag).max(hit.cost) } else { hit.cost };
         let burst = most_of(&placement.entry, dearest, terms, now);
         let divisor = rate_divisor_of(&placement.entry, hit.cost, now);
         let bucket = placement.entry.bucket().held_to(quota, burst, now);
@@ -210,8 +210,13 @@ impl<'a> Evaluation<'a> {
             Admission::Short { wait_ns } => return result(hit, HitDecision::Short { wait_ns }),
         };
         let mut entry = after_taking(placement.entry, after, limits.as_ref(), hit.cost, now);
-        if is_share && let Entry::Watched(watched) = &mut entry {
-            self.record_share(watched, hit.cost, terms);
+        // A charge of more than a burst to a fair share is owed only while the POP is offline.
+        if let Entry::Watched(watched) = &mut entry
+            && is_share
+            && !terms.is_strict
+            && u64::from(self.pops()) * u64::from(hit.cost) > u64::from(quota.burst())
+        {
+            watched.owe_share(hit.cost, self.pops());
         }
         let put = slot.put_back(&placement, &entry, now).ok_or(0);
         let evicted = match put.or_else(|_| self.crowd(&placement, &entry, limits.as_ref(), hit.cost, slot, now)) {
@@ -223,17 +228,9 @@ impl<'a> Evaluation<'a> {
         hit.result.evicted = evicted;
     }
 
-    /// Records a charge of more than a burst to a fair share. It is owed only while the POP is offline.
-    fn record_share(&self, watched: &mut Watched, cost: u32, terms: &RuleTerms) {
-        let pops = self.pops();
-        if !terms.is_strict && u64::from(pops) * u64::from(cost) > u64::from(terms.quota.burst()) {
-            watched.owe_share(cost, pops);
-        }
-    }
-
-    /// Takes tokens for a key that should become `watched` but finds no room in its slot. Within its fair
-    /// share it stays cold. Beyond that, it replaces a watched key with less to report. Returns the number of
-    /// evicted entries, or the wait in nanoseconds if there is no such key.
+    /// Takes tokens for a key that should become `watched` but finds no room in its slot. Within its fair share it
+    /// stays cold; beyond that, it replaces a watched key with less to report. Returns the number of evicted entries,
+    /// or the wait in nanoseconds if there is no such key.
     fn crowd(
         &mut self,
         placement: &Placement,
@@ -311,12 +308,6 @@ pub(super) fn watched_after_taking(mut watched: Watched, after: Bucket, cost: u3
     watched
 }
 
-/// Nanoseconds for which a calendar quota is known to have no tokens for this key; none if it may have some.
-fn barred_ns(entry: &Entry, terms: &RuleTerms, now: Time) -> Option<u64> {
-    let Entry::Watched(watched) = entry else { return None };
-    Some(watched.barred_ns(now)).filter(|wait_ns| terms.is_calendar && *wait_ns > 0)
-}
-
 /// Most tokens that the entry's bucket may hold at `now`. If that is not zero, it is at least the cost of the
 /// `dearest` request: otherwise divided bursts would never let that one through.
 pub(super) fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
@@ -368,7 +359,7 @@ pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
 /// Returns the cell that counts the reservations.
 pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell {
     let cell = Cells::at(slot, tag.beside(1), 1).first();
-    let held = reserved::held(cell, now);
+    let held = concurrency::reserved(cell, now);
     if held > 0 {
         let mut placement = slot.find_or_new(tag, now);
         let least = Bucket::full_at(now + quota.token_ns().saturating_mul(held));

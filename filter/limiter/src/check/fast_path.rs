@@ -1,11 +1,10 @@
 //! The quick path, for most requests where the table is in the program's own memory.
 //!
-//! A request under plain rules changes its entries in place. Everything else is left to the general path,
-//! before anything is changed: a new key, a key that becomes watched, is refused by its admit ratio or is
-//! missing on this worker's watch list, a short bucket, a slot with a ban, a request that lacks a part of a
-//! key, a POP that is offline. Both paths have the same result, because they call the same functions on an
-//! entry. The exception is a change that another thread overtakes half-way: part of it may remain, and the
-//! general path then takes those tokens once more.
+//! A request under plain rules changes its entries in place. Everything else is left to the general path, before
+//! anything is changed: a new key, a key that becomes watched, is refused by its admit ratio or is missing on this
+//! worker's watch list, a short bucket, a slot with a ban, a request that lacks a part of a key, a POP that is offline.
+//! Both paths have the same result, because they call the same functions on an entry. The exception is a change that
+//! another thread overtakes half-way: part of it may remain, and the general path then takes those tokens once more.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

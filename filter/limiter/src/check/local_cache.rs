@@ -1,8 +1,6 @@
-//! The local cache: refusals of keys that cannot have a token yet. Each is valid for half a second at most.
-//!
-//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed array
-//! of pairs. Of two keys with the same place, the refusal that expires first is replaced, which only costs
-//! look-ups.
+//! The local cache: refusals of keys that cannot have a token yet, so that a flood from one key costs a table look-up
+//! only when a token may have come. A fixed array of pairs: a third key with the same place replaces the refusal that
+//! expires first, which only costs look-ups.
 
 use alloc::vec::Vec;
 
@@ -81,8 +79,7 @@ impl LocalCache {
         self.forgotten = Some(Vec::new());
     }
 
-    /// Takes the recorded keys. If there were more than [`KEYS`], refusals of the rest expire within half a
-    /// second.
+    /// Takes the recorded keys. If there were more than [`KEYS`], refusals of the rest expire within half a second.
     pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
         self.forgotten.as_mut().map(core::mem::take).unwrap_or_default()
     }
@@ -131,24 +128,26 @@ mod tests {
 
     // I3
     #[test]
-    fn a_refusal_ends_exactly_when_a_token_comes() {
-        let mut cache = LocalCache::new();
-        let tag = Tag::of_key(9, 0);
-        assert!(!cache.is_worth_asking(Time::ZERO));
-        cache.remember(tag, denial(100), T0);
-        cache.remember(Tag::of_key(8, 0), denial(50), T0);
-        assert_eq!(cache.get(tag, 1, T0 + 99), Some(denial(100)));
-        assert_eq!(cache.get(tag, 1, T0 + 100), None);
-        assert_eq!([99, 100].map(|ns| cache.is_worth_asking(T0 + ns)), [true, false]);
-    }
-
-    #[test]
-    fn a_refusal_expires_after_half_a_second() {
-        let mut cache = LocalCache::new();
-        let tag = Tag::of_key(9, 0);
-        cache.remember(tag, denial(3_600 * SECOND_NS), T0);
-        assert!(cache.get(tag, 1, T0 + (SECOND_NS / 2 - 1)).is_some());
-        assert_eq!(cache.get(tag, 1, T0 + SECOND_NS / 2), None);
+    fn a_refusal_is_valid_for_half_a_second_until_a_token_comes_or_it_is_forgotten() {
+        let (mut cache, tag, other) = (LocalCache::new(), Tag::of_key(9, 0), Tag::of_key(8, 0));
+        assert!(!cache.is_worth_asking(T0));
+        for (until_ns, cost, after_ns, is_refused) in [
+            (100, 5, 99, true),
+            (100, 6, 99, true),
+            (100, 4, 99, false),
+            (100, 5, 100, false),
+            (3_600 * SECOND_NS, 5, SECOND_NS / 2 - 1, true),
+            (3_600 * SECOND_NS, 5, SECOND_NS / 2, false),
+        ] {
+            cache.remember(tag, Denial { cost: 5, ..denial(until_ns) }, T0);
+            assert_eq!(cache.get(tag, cost, T0 + after_ns).is_some(), is_refused, "{cost} after {after_ns} ns");
+            assert!(!is_refused || cache.is_worth_asking(T0 + after_ns));
+        }
+        cache.remember(other, denial(100), T0);
+        cache.forget(tag);
+        assert_eq!((cache.get(tag, 5, T0), cache.get(other, 1, T0)), (None, Some(denial(100))));
+        cache.clear();
+        assert_eq!(cache.get(other, 1, T0), None);
     }
 
     #[test]
@@ -161,23 +160,5 @@ mod tests {
         assert!(cache.get(a, 1, T0).is_some() && cache.get(b, 1, T0).is_some(), "two have room");
         cache.remember(c, denial(100), T0);
         assert_eq!([a, b, c].map(|tag| cache.get(tag, 1, T0).is_some()), [false, true, true]);
-    }
-
-    #[test]
-    fn a_forgotten_key_has_no_refusal() {
-        let (mut cache, tag, other) = (LocalCache::new(), Tag::of_key(9, 0), Tag::of_key(8, 0));
-        cache.remember(tag, denial(100), T0);
-        cache.remember(other, denial(100), T0);
-        cache.forget(tag);
-        assert_eq!((cache.get(tag, 1, T0), cache.get(other, 1, T0)), (None, Some(denial(100))));
-        cache.clear();
-        assert_eq!(cache.get(other, 1, T0), None);
-    }
-
-    #[test]
-    fn a_refusal_does_not_apply_to_cheaper_requests() {
-        let (mut cache, tag) = (LocalCache::new(), Tag::of_key(9, 0));
-        cache.remember(tag, Denial { cost: 5, ..denial(100) }, T0);
-        assert_eq!([4, 5, 6].map(|cost| cache.get(tag, cost, T0).is_some()), [false, true, true]);
     }
 }

@@ -9,10 +9,7 @@
 //! the other; if a later one turns out short, the tokens taken in the earlier ones are given back.
 
 mod answer;
-mod book;
 mod cells;
-mod commit;
-mod current;
 mod decide;
 mod decision;
 mod evaluate;
@@ -26,13 +23,13 @@ mod strict;
 mod terms;
 
 pub(crate) use answer::{forget, put_ban, replace_ban};
-pub use book::Booking;
-pub(crate) use book::{book, book_beyond, drop_refusals};
-pub(crate) use current::{AcquireState, CurrentRequest, Hit, HitDecision, HitResult, Scratch};
-pub use decision::{
-    Beside, Decision, DecisionKind, EndAction, EndActionKind, LimitReason, Policy, QuotaStatus, ReservedTokens,
+pub(crate) use decision::{
+    AcquireState, CurrentRequest, EndActionKind, Hit, HitDecision, HitResult, ReservedTokens, Scratch,
 };
+pub use decision::{Beside, Decision, DecisionKind, EndAction, LimitReason, Policy, QuotaStatus};
 pub(crate) use fast_path::{FastPath, passed, refused_quickly, try_fast_path};
 pub(crate) use local_cache::{Denial, LocalCache};
 pub(crate) use rules::CompiledRules;
+pub use settle::Booking;
+pub(crate) use settle::{book, book_beyond, drop_refusals};
 pub(crate) use terms::RuleTerms;

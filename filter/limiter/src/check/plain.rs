@@ -9,7 +9,7 @@ use core::net::IpAddr;
 
 use crate::OWN_MEMORY;
 use crate::algorithms::{Portion, missing_ns};
-use crate::check::current::slot_of;
+use crate::check::decision::slot_of;
 use crate::check::terms::{KeyCache, KeyId, RuleTerms};
 use crate::key::{HashSecret, KeyHash, SHORT_BYTES_MAX};
 use crate::table::slot::Tag;
@@ -30,8 +30,7 @@ pub(crate) struct Plain {
     address: Option<(usize, Prefixes)>,
     /// All other keys.
     others: Vec<OtherKey>,
-    /// True if all rules have `on_sync_loss: local`, so that the quick path also serves while the POP is
-    /// offline.
+    /// True if all rules have `on_sync_loss: local`, so that the quick path also serves while the POP is offline.
     pub(super) is_local: bool,
     client: Client,
     /// Attributes of the last request that the other keys needed.
@@ -39,12 +38,12 @@ pub(crate) struct Plain {
     pub(super) found: EntryPlaces,
 }
 
-/// A key without a fast path.
+/// A key without a fast path of its own.
 #[derive(Clone, Copy)]
 struct OtherKey {
     number: usize,
     id: KeyId,
-    /// One of the rules that count by this key.
+    /// One of the rules that count by it.
     rule: usize,
 }
 
@@ -74,7 +73,6 @@ pub(super) struct Making<'a> {
     pub(super) secret: &'a HashSecret,
 }
 
-/// The precomputed terms of a rule.
 pub(super) struct PlainRule {
     pub(super) salt: u64,
     /// The tokens that each request costs.
@@ -205,7 +203,6 @@ impl Client {
     }
 }
 
-/// The hash of the key of this address; none if the address cannot be read.
 #[inline]
 fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &HashSecret) -> Option<KeyHash> {
     // Dotted IPv4 goes first, because its result fits a register. The general result comes in memory, and

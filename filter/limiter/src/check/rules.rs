@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
-use crate::check::current::{AcquireState, Hit, Scratch, slot_of};
+use crate::check::decision::{AcquireState, Hit, Scratch, slot_of};
 use crate::check::plain::Plain;
 use crate::check::terms::{KeyCache, KeyId, RuleTerms};
 use crate::counters::CountedEvent;
@@ -70,7 +70,7 @@ impl Replacement {
 }
 
 impl CompiledRules {
-    /// Compiles `set`. Keys are hidden with this process's secret, or hashed without one in a fleet, until
+    /// Compiles `set`. In a fleet, the parts of keys are hashed without a secret until
     /// [`CompiledRules::hide_keys_with`] sets the fleet's.
     pub(crate) fn new(set: Arc<RuleSet>, secret: HashSecret, is_in_fleet: bool) -> Self {
         let (keys, terms) = RuleTerms::of(&set, &secret, is_in_fleet);
@@ -158,8 +158,8 @@ impl CompiledRules {
         self.terms_of(rule).is_some_and(|terms| terms.has_turns)
     }
 
-    /// True if requests under this rule acquire tokens for themselves and hold them, because their cost is known
-    /// only at the end. `is_reserving` is true if the host states the request's cost.
+    /// True if requests under this rule acquire tokens for themselves and hold them until they end. `is_reserving` is
+    /// true if the host states the request's cost then.
     pub(crate) fn reserves(&self, rule: RuleIndex, is_reserving: bool) -> bool {
         let may = |rule: &Rule| rule.sharing.strict && rule.sharing.refill_policy != RefillPolicy::Queue;
         self.get(rule).is_some_and(|rule| may(rule) && (is_reserving || rule.after.is_some()))
@@ -214,7 +214,6 @@ impl<T: Ord> Indices<T> {
 
 // Matching: the rules that count a request, and the buckets of its keys.
 
-/// The next step for a request once its rules are known.
 pub(crate) enum MatchResult {
     /// Decide the hits, if there are any. If the local cache refuses one of them, the list may be incomplete.
     Counted,

@@ -1,23 +1,31 @@
-//! The end of a request: releases and charges.
+//! The end of a request: releases and charges. And the booking of requests that have already happened.
 
-use crate::algorithms;
-use crate::algorithms::{Bucket, Cell, Receipt, reserved};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::mem;
+
+use crate::algorithms::{Bucket, Cell, Receipt, concurrency};
 use crate::check::cells::{Cells, algorithm_at};
-use crate::check::current::Hit;
 use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
+use crate::check::decision::{Hit, Scratch};
 use crate::check::evaluate::{after_taking, hold, rate_divisor_of};
+use crate::check::rules::MatchResult;
 use crate::check::strict::{cell_of, free};
 use crate::check::terms::RuleTerms;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
+use crate::sync::Consume;
 use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Tag, Watched};
 use crate::table::{EntryPlace, LoadedSlot, NamedKey, Slots, Updated, change_slot};
+use crate::{RuleIndex, algorithms};
 use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::time::Time;
 use weir_rules::algorithm::Algorithm;
+use weir_rules::request::Request;
 
 impl Limiter {
-    /// Records the action for the end of the request of `hit`, which fits. Its slot is among `written`.
+    /// Records the action for the end of the request of `hit`. Its slot is among `written`.
     pub(crate) fn record_end_action(&mut self, hit: &Hit, written: &[LoadedSlot], now: Time) {
         let Some(rule) = self.rules.get(hit.rule) else { return };
         let algorithm = rule.in_cells().unwrap_or(rule.algorithm);
@@ -120,8 +128,7 @@ impl Limiter {
     }
 }
 
-/// Charges a token bucket `cost` tokens less the reserved ones, or gives back the rest. Returns true if the
-/// key is watched and has more to report; none if there is no room.
+/// [`settle_cells`] for a token bucket. Returns true if the key is watched and has more to report; none without room.
 fn settle_bucket(
     done: &EndAction,
     reserved: ReservedTokens,
@@ -140,12 +147,14 @@ fn settle_bucket(
         Some(more) => charge_bucket(done, limits, more, slot, now),
         None => {
             let rest = ended.min(reserved.tokens.saturating_sub(cost));
-            return_to_bucket(done, reserved, rest, quota, slot, now).map(|_| false)
+            let mut placement = slot.find_or_new(tag, now);
+            give_back_bounded(&mut placement.entry, quota, rest, reserved.divisor);
+            slot.put_back(&placement, &placement.entry, now).map(|_| false)
         }
     }
 }
 
-/// Charges a token bucket. Returns true if the key is watched; none if there is no room.
+/// Charges a token bucket. Returns true if the key is watched; none without room.
 fn charge_bucket(
     done: &EndAction,
     (terms, limits): (Option<&RuleTerms>, Option<&LocalLimits>),
@@ -175,31 +184,23 @@ fn charge_bucket(
     slot.put(done.place.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)
 }
 
-/// Gives back `n` tokens of `receipt` to the cells of `done`.
-fn return_to_cells(done: &EndAction, receipt: Receipt, n: u32, slot: &mut Slot, now: Time) -> Option<u32> {
-    let algorithm = algorithm_at(done.place.tag, &done.algorithm);
-    let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
-    algorithms::give_back(&algorithm, cells.all_mut(), receipt, n, now);
-    cells.store(slot, now)
-}
-
 /// Charges cells `cost` tokens less the reserved ones, or gives back the rest.
 fn settle_cells(done: &EndAction, reserved: ReservedTokens, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
-    if let Some(rest) = reserved.tokens.checked_sub(cost) {
-        return return_to_cells(done, reserved.receipt?, rest, slot, now);
+    let tag = done.place.tag;
+    let algorithm = algorithm_at(tag, &done.algorithm);
+    let mut cells = Cells::at(slot, tag, algorithm.cells());
+    match cost.checked_sub(reserved.tokens).filter(|more| *more > 0) {
+        Some(more) => {
+            algorithms::charge(&algorithm, cells.all_mut(), tag.bits(), more, now);
+        }
+        None => algorithms::give_back(&algorithm, cells.all_mut(), reserved.receipt?, reserved.tokens - cost, now),
     }
-    let algorithm = algorithm_at(done.place.tag, &done.algorithm);
-    let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
-    algorithms::charge(&algorithm, cells.all_mut(), done.place.tag.bits(), cost - reserved.tokens, now);
     cells.store(slot, now)
 }
 
-// Tokens that a request reserves until its cost is known.
-//
-// The bucket is charged at once. A cell beside it counts the reserved tokens, and that part of the bucket
-// does not refill meanwhile. Otherwise the bucket could refill first and get the tokens back afterwards, and
-// then admit more than a burst at once (I3). Keys that are counted in cells need none of this, because
-// windows and logs record what they still hold.
+// Tokens that a request reserves until its cost is known. The bucket is charged at once. A cell beside it counts the
+// reserved tokens, and that part of the bucket does not refill meanwhile. Otherwise the bucket could refill first, get
+// the tokens back afterwards, and admit more than a burst at once (I3). Windows and logs record what they still hold.
 
 impl ReservedTokens {
     /// The reservation of `hit`; nothing if its slot is not among those `written`.
@@ -212,8 +213,8 @@ impl ReservedTokens {
     }
 }
 
-/// Releases a reservation of `tokens`, charged at the rate divisor `divisor`, from the cell `cell` of the key
-/// `tag`. Returns the number of tokens that were still reserved.
+/// Releases a reservation of `tokens`, charged at this rate divisor, from the cell of the key `tag`. Returns the number
+/// of tokens that were still reserved.
 pub(super) fn end(
     cell: Cell,
     slot: &mut Slot,
@@ -221,29 +222,20 @@ pub(super) fn end(
     (receipt, tokens, divisor): (Receipt, u32, u32),
     now: Time,
 ) -> u32 {
-    let after = reserved::end(cell, receipt, tokens.saturating_mul(divisor), now);
+    let after = concurrency::end_reservation(cell, receipt, tokens.saturating_mul(divisor), now);
     // Always fits: the cell exists already.
     let _ = Cells::one(tag.beside(1), after).store(slot, now);
-    let ended = reserved::held(cell, now).saturating_sub(reserved::held(after, now));
+    let ended = concurrency::reserved(cell, now).saturating_sub(concurrency::reserved(after, now));
     u32::try_from(ended / u64::from(divisor.max(1))).unwrap_or(u32::MAX)
 }
 
-/// Gives `tokens` of the reservation of `done` back to its bucket.
-pub(super) fn return_to_bucket(
-    done: &EndAction,
-    reserved: ReservedTokens,
-    tokens: u32,
-    quota: &Quota,
-    slot: &mut Slot,
-    now: Time,
-) -> Option<u32> {
-    let mut placement = slot.find_or_new(done.place.tag, now);
-    give_back_tokens(&mut placement.entry, quota, tokens, reserved.divisor, |_| 0);
-    if let Entry::Watched(watched) = &mut placement.entry {
+/// [`give_back_tokens`] of a bounded rule's key, even if the budget was charged for them.
+fn give_back_bounded(entry: &mut Entry, quota: &Quota, tokens: u32, divisor: u32) {
+    give_back_tokens(entry, quota, tokens, divisor, |_| 0);
+    if let Entry::Watched(watched) = entry {
         // Otherwise `charged - admitted` tokens would count as leased if the rule became strict.
         watched.charged = watched.charged.min(watched.admitted);
     }
-    slot.put_back(&placement, &placement.entry, now)
 }
 
 /// Gives back `tokens` that were taken from an entry at the rate divisor `divisor`. A watched key's admitted
@@ -263,4 +255,156 @@ pub(super) fn give_back_tokens(
             watched.admitted = watched.admitted.saturating_sub(tokens).max(least(watched));
         }
     }
+}
+
+/// The kind of a booking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Booking {
+    /// Charges tokens that were spent.
+    Charge,
+    /// Refunds tokens that were charged but not spent.
+    Refund,
+}
+
+/// Books the cost of `request` under each rule that counts it, even if the buckets have too few tokens. Returns the
+/// amounts to consume from the budgets of strict rules. If `booking` is a refund, fails with the first rule that cannot
+/// refund; nothing is booked then.
+pub(crate) fn book(
+    limiter: &mut Limiter,
+    booking: Booking,
+    request: &mut dyn Request,
+    slots: &mut dyn Slots,
+    now: Time,
+) -> Result<Vec<Consume>, RuleIndex> {
+    let times = request.times();
+    let (scratch, met) = find_booked(limiter, request, slots, now);
+    let hits = if matches!(met, MatchResult::Counted) { scratch.hits.as_slice() } else { &[] };
+    let shadow = if hits.is_empty() { &[] } else { scratch.shadow.as_slice() };
+    let fixed = hits.iter().find(|hit| booking == Booking::Refund && !comes_back(limiter, hit.rule));
+    let booked = if let Some(hit) = fixed {
+        Err(hit.rule)
+    } else {
+        let booked = hits.iter().chain(shadow);
+        Ok(booked.filter_map(|hit| book_hit(limiter, booking, hit, times, slots, now)).collect())
+    };
+    limiter.scratch = Some(scratch);
+    booked
+}
+
+/// Drops cached refusals of the request's keys, after tokens were refunded to them.
+pub(crate) fn drop_refusals(limiter: &mut Limiter, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) {
+    let (scratch, _) = find_booked(limiter, request, slots, now);
+    for hit in &scratch.hits {
+        limiter.local_cache.forget(hit.tag);
+    }
+    limiter.scratch = Some(scratch);
+}
+
+/// Finds all rules that count the request, whatever the local cache has.
+fn find_booked(
+    limiter: &mut Limiter,
+    request: &mut dyn Request,
+    slots: &dyn Slots,
+    now: Time,
+) -> (Box<Scratch>, MatchResult) {
+    let mut scratch = limiter.scratch.take().unwrap_or_default();
+    let was_booking = mem::replace(&mut limiter.current.is_booking, true);
+    let met = limiter.find_matches(request, &mut scratch, slots.count(), now);
+    limiter.current.is_booking = was_booking;
+    (scratch, met)
+}
+
+/// True if the rule's tokens can be refunded. Turns in a queue and places in flight cannot.
+fn comes_back(limiter: &Limiter, rule: RuleIndex) -> bool {
+    limiter.rules.get(rule).is_some_and(|rule| {
+        let is_queue = matches!(rule.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_));
+        !is_queue && rule.in_cells().is_none()
+    })
+}
+
+/// Books one hit of a request that stands for `times` requests. Returns the amount left for a strict rule's budget.
+/// Rules that count requests in flight book nothing, because the request is over.
+fn book_hit(
+    limiter: &mut Limiter,
+    booking: Booking,
+    hit: &Hit,
+    times: u32,
+    slots: &mut dyn Slots,
+    now: Time,
+) -> Option<Consume> {
+    let rule = limiter.rules.get(hit.rule)?;
+    let tokens = if rule.after.is_some() { times } else { hit.cost };
+    let (algorithm, is_strict, refill_policy) = (rule.algorithm, rule.sharing.strict, rule.sharing.refill_policy);
+    if matches!(algorithm, Algorithm::Concurrency(_)) || matches!(refill_policy, RefillPolicy::InFlight(_)) {
+        return None;
+    }
+    limiter.local_cache.forget(hit.tag);
+    if is_strict && !hit.is_shadow {
+        return book_strict(limiter, booking, hit, tokens, slots, now);
+    }
+    if let (Algorithm::TokenBucket(_), Booking::Charge) = (algorithm, booking) {
+        let what = EndActionKind::Charge { after: None, reserved: ReservedTokens::NOTHING };
+        let (value, salt) = (*limiter.rules.keys.value(hit.key), limiter.rules.terms_of(hit.rule)?.salt);
+        limiter.charge(EndAction { what, algorithm, place: hit.place(), value, salt }, tokens, slots, now);
+        return None;
+    }
+    let Limiter { rules, room, counters, .. } = limiter;
+    let terms = rules.terms_of(hit.rule)?;
+    let booked = change_slot(room, counters, (hit.slot, slots), |slot| {
+        if let Algorithm::TokenBucket(quota) = &algorithm {
+            hold(slot, hit.tag, quota, now);
+            let mut placement = slot.find_or_new(hit.tag, now);
+            terms.changes.carry_over(&mut placement, slot, now);
+            // The rate divisor at which they were charged is unknown. More than the tokens would let the POP
+            // admit above the quota (I3).
+            give_back_bounded(&mut placement.entry, quota, tokens, 1);
+            // Without room to be watched, the key waits for its next grant.
+            return slot.put_back(&placement, &placement.entry, now).or_else(|| {
+                let bucket = placement.entry.bucket();
+                slot.put(hit.tag, &Entry::Cold(Cold { bucket, ..Cold::NEW }), now)
+            });
+        }
+        let mut cells = Cells::find_or_new(slot, hit.tag, terms.overflow, &algorithm, now);
+        let algorithm = algorithm_at(cells.tag, &algorithm);
+        match booking {
+            Booking::Charge => {
+                algorithms::charge(&algorithm, cells.all_mut(), hit.tag.bits(), tokens, now);
+            }
+            Booking::Refund => algorithms::refund(&algorithm, cells.all_mut(), tokens, now),
+        }
+        cells.store(slot, now)
+    });
+    let is_lost = matches!(booked, Updated::Gone | Updated::Failed);
+    counters.add(CountedEvent::Uncharged, u32::from(is_lost));
+    None
+}
+
+/// Charges the tokens that a strict rule's key holds. Returns the rest for the budget; a refund goes there entirely.
+fn book_strict(
+    limiter: &mut Limiter,
+    booking: Booking,
+    hit: &Hit,
+    tokens: u32,
+    slots: &mut dyn Slots,
+    now: Time,
+) -> Option<Consume> {
+    let spent = limiter.change_slot(hit.slot, slots, |slot| {
+        let mut placement = slot.find_or_new(hit.tag, now);
+        let Entry::Watched(watched) = &mut placement.entry else { return None };
+        let spent = if booking == Booking::Charge { watched.on_hand(now).min(tokens) } else { 0 };
+        watched.spend(spent, now);
+        if booking == Booking::Refund {
+            watched.unbar();
+        }
+        slot.put_back(&placement, &placement.entry, now).map(|_| spent)
+    });
+    let rest = tokens.saturating_sub(if let Updated::Written(spent) = spent { spent } else { 0 });
+    let value = *limiter.rules.keys.value(hit.key);
+    (rest > 0).then_some(Consume { rule: hit.rule, value, tokens: rest, tag: hit.tag })
+}
+
+/// The amount to consume from the budget if the request of `done` cost `tokens` more than it had acquired.
+pub(crate) fn book_beyond(limiter: &Limiter, done: &EndAction, tokens: u32) -> Option<Consume> {
+    let rule = limiter.rules.with_salt(done.salt).filter(|_| tokens > 0)?;
+    Some(Consume { rule, value: done.value, tokens, tag: done.place.tag })
 }

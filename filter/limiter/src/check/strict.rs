@@ -3,7 +3,7 @@
 use crate::algorithms::concurrency::RETRY_NS;
 use crate::algorithms::{Admitted, Bucket, BucketStatus, Receipt, concurrency};
 use crate::check::cells::{Cells, take_cells};
-use crate::check::current::{AcquireState, Hit, HitDecision, HitResult};
+use crate::check::decision::{AcquireState, Hit, HitDecision, HitResult};
 use crate::check::evaluate::Evaluation;
 use crate::check::terms::RuleTerms;
 use crate::table::slot::{BAR_STEP_NS, Entry, Placement, Slot, Tag};
@@ -14,9 +14,8 @@ use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket};
 /// Longest wait, in nanoseconds, for a client whose key got no tokens from weir-sync and no time for the
 /// next. The wait is the refill time of its tokens, up to this.
 const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
-/// Time in nanoseconds after which weir-sync is asked again about a strict rule's key without tokens, so that
-/// a manual change of its budget takes effect. A calendar quota is not asked about again before its window
-/// ends.
+/// Time in nanoseconds after which weir-sync is asked again about a strict rule's key without tokens, so that a manual
+/// change of its budget takes effect. A calendar quota is not asked about again before its window ends.
 const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
 impl Evaluation<'_> {
@@ -38,8 +37,7 @@ impl Evaluation<'_> {
         // A request in flight may last until its epoch ends, so it must begin that long before.
         let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
         let tokens = self.current.acquired.iter().find(|tokens| tokens.tag == hit.tag && begins_by < tokens.until);
-        // A request that reserves does not spend shared tokens, because they could not be given back
-        // separately.
+        // A request that reserves does not spend shared tokens, because they could not be given back separately.
         let (on_hand, elsewhere, awaited) = match placement.entry {
             Entry::Watched(w) if !self.rules.reserves(hit.rule, self.current.is_reserving) => {
                 // Tokens that other requests wait for are reserved. A request that has waited finds enough
@@ -103,14 +101,12 @@ impl Evaluation<'_> {
     }
 }
 
-// Turns in a queue that the fleet's budget keeps: a strict leaky bucket.
-//
-// Each request acquires its own turn. Nothing about it is stored in the key's slot. A turn that is not used
-// is lost, because no other request could use it.
+// Turns in a queue that the fleet's budget keeps: a strict leaky bucket. Each request acquires its own turn. Nothing
+// about it is stored in the key's slot, and a turn that is not used is lost.
 
 impl Evaluation<'_> {
     /// Uses the turn that was acquired for the request, if it got one and can be held until then.
-    pub(super) fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> HitResult {
+    fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> HitResult {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |decision| HitResult::refused(decision, hit.tag);
         if cost > quota.burst() {
@@ -145,12 +141,10 @@ impl Evaluation<'_> {
     }
 }
 
-// Requests in flight under a rule that the whole fleet counts.
-//
-// A key's entry holds the POP's places. `charged - admitted` places are free. The `admitted` ones are taken
-// by requests in flight or were given back. A cell beside the entry counts the requests in flight, as for a
-// rule that each POP counts by itself, so a request whose end is never seen expires. A report states the
-// difference between `admitted` and that cell: the places given back.
+// Requests in flight under a rule that the whole fleet counts. A key's entry holds the POP's places: `charged -
+// admitted` are free, and `admitted` ones are taken by requests in flight or were given back. A cell beside the entry
+// counts the requests in flight, so one whose end is never seen expires. A report states the difference between
+// `admitted` and that cell: the places given back.
 
 /// Tag of the cell that counts the requests in flight of the key `tag`.
 pub(crate) const fn cell_of(tag: Tag) -> Tag {
@@ -173,9 +167,8 @@ pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
 }
 
 impl Evaluation<'_> {
-    /// Evaluates a hit while the POP is offline, under a rule whose queue or requests in flight the fleet
-    /// counts. Uses this POP's own count against the whole limit, or against its fair share of it if
-    /// `is_share`. None for other rules.
+    /// Evaluates a hit while the POP is offline, if the fleet counts the rule's queue or requests in flight: this POP's
+    /// own count against the whole limit, or its fair share of it if `is_share`.
     #[inline(never)]
     pub(super) fn evaluate_offline(
         &self,

@@ -78,8 +78,8 @@ impl RuleReplies {
         Self { answers: PreparedResponses::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
 
-    /// Makes the response to a limited request. `all` are the responses of all rules, those of `rule` among
-    /// them; none if they are missing.
+    /// Makes the response to a limited request. `all` are the responses of all rules; none if those of `rule` are
+    /// missing.
     pub(super) fn limited<'a>(
         all: &'a mut [Self],
         rule: &Rule,
@@ -154,10 +154,9 @@ impl GrpcSigns {
         Self { te: header("te"), content_type: header("content-type") }
     }
 
-    /// True if the request is gRPC. Every gRPC request has a body: its last frame is a data frame, even if
-    /// empty (gRPC over HTTP2, "EOS"). And it has `te: trailers`, which few others have. Reading an absent
-    /// header costs a third of reading one that is there. So for a flood of POSTs the content type is not
-    /// read, and for one of GETs nothing is.
+    /// True if the request is gRPC. Every gRPC request has a body: its last frame is a data frame, even if empty (gRPC
+    /// over HTTP2, "EOS"). And it has `te: trailers`, which few others have. So for a flood of POSTs the content type
+    /// is not read, and for one of GETs nothing is.
     pub(super) fn are_those_of(&self, request: &mut dyn Request) -> bool {
         !request.is_without_body()
             && request.first_line(&self.te).is_some()

@@ -1,12 +1,11 @@
-//! The time of a POP. It goes on where its host's monotonic clock steps back, as when a virtual machine is
-//! moved, and where a clock that stepped back returns.
+//! The time of a POP. It goes on where its host's monotonic clock steps back, as when a virtual machine is moved, and
+//! where a clock that stepped back returns.
 //!
-//! All stored times (of buckets, windows, bans, leases, refusals) are of this clock. So a step gives no token
-//! and holds none back. Only the time since the last reading is lost, also at a return.
-//! Workers share the offset of the host's clock, as they share the table. The first to notice a step sets it,
-//! by its own last reading, so at most a tick's refill is lost. To go on from the latest reading of all would
-//! give tokens: a key could be full by the first worker's time, and refill again by the difference.
-//! Each ticks more often than [`STEP_NS_MIN`], so each sees a step before the clock returns.
+//! All stored times (of buckets, windows, bans, leases, refusals) are of this clock. So a step gives no token and holds
+//! none back (I8). Workers share the offset of the host's clock, as they share the table. The first to notice a step
+//! sets it, by its own last reading, so at most a tick's refill is lost. To go on from the latest reading of all would
+//! give tokens: a key could be full by the first worker's time, and refill again by the difference. Each ticks more
+//! often than [`STEP_NS_MIN`], so each sees a step before the clock returns.
 
 use super::host::Host;
 use super::shared::SharedValue;

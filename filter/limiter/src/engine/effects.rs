@@ -98,8 +98,7 @@ pub enum Effect {
     Resume(u32),
     /// Make this call. Pass its reply, or the failure to make it, to [`super::Engine::answer`].
     Call(SyncCall),
-    /// Tick at this interval from now on, in milliseconds. A host that cannot calls
-    /// [`super::Engine::has_no_timer`].
+    /// Tick at this interval from now on, in milliseconds. A host that cannot calls [`super::Engine::has_no_timer`].
     SetTimer(u32),
     /// Write this to the log.
     Log(LogLevel, String),
@@ -136,10 +135,6 @@ impl<'a> EngineCall<'a> {
 
     pub(super) fn log(&mut self, level: LogLevel, text: impl Into<String>) {
         self.effects.push(Effect::Log(level, text.into()));
-    }
-
-    pub(super) fn call(&mut self, call: SyncCall) {
-        self.effects.push(Effect::Call(call));
     }
 }
 
@@ -187,8 +182,8 @@ pub fn no_answer() -> Unread {
 pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> CallResult {
     if status != 200 {
         let body = if size > ANSWER_BYTES_MAX { Vec::new() } else { body().unwrap_or_default() };
-        let trouble = if is_gateways(status) && !body.starts_with(b"{") {
-            // weir-sync's own refusals are JSON.
+        // A proxy answers so if its upstream does not. weir-sync's own refusals are JSON.
+        let trouble = if matches!(status, 502..=504) && !body.starts_with(b"{") {
             format!("weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)")
         } else {
             let text = body.get(..REFUSAL_BYTES_MAX).unwrap_or(&body);
@@ -200,11 +195,6 @@ pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> 
         return Err(Unread::TooLarge(size));
     }
     body()
-}
-
-/// True if a proxy answers with this status when its upstream does not.
-fn is_gateways(status: u16) -> bool {
-    matches!(status, 502..=504)
 }
 
 #[cfg(test)]

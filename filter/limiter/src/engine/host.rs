@@ -44,8 +44,8 @@ pub trait Host: Slots + SharedState {
     /// Reports a decision to the host, if that publishes more of it than the response does.
     fn decided(&mut self, _decision: &Decision) {}
 
-    /// The decisions since this process began, for a report: of [some rules](reported_in_turn), and the number of
-    /// all rules. Empty for a host without these counts.
+    /// The decisions since this process began: of [some rules](reported_in_turn), and the number of all rules. Empty
+    /// for a host without these counts.
     fn counted(&mut self, _turn: u64) -> (Vec<RuleCounts>, usize) {
         (Vec::new(), 0)
     }
@@ -55,8 +55,7 @@ pub trait Host: Slots + SharedState {
         0
     }
 
-    /// Packs headers into the form that the host takes. They are packed once for all clients with the same
-    /// response.
+    /// Packs headers into the form that the host takes, once for all clients with the same response.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8>;
 }
 
@@ -78,21 +77,19 @@ impl Default for HostRules {
     }
 }
 
-/// Indices of the rules, out of `rules`, that are reported in `turn`: at most [`COUNTED_MAX`]. Each is
-/// reported once in as many turns as that takes.
+/// Indices of the rules, out of `rules`, that are reported in `turn`: at most [`COUNTED_MAX`].
 pub fn reported_in_turn(turn: u64, rules: usize) -> Range<usize> {
     let turns = turns_of(rules);
     let (at, size) = (usize::try_from(turn % turns as u64).unwrap_or(0), rules.div_ceil(turns));
     (at * size).min(rules)..((at + 1) * size).min(rules)
 }
 
-/// Number of turns in which this number of rules is reported, at least one.
+/// Number of turns in which this number of rules is reported.
 pub(super) fn turns_of(rules: usize) -> usize {
     rules.div_ceil(COUNTED_MAX).max(1)
 }
 
-/// A host in this program's own memory, for workers that run one at a time: for simulations, examples and
-/// tests.
+/// A host in this program's own memory, for workers that run one at a time.
 pub struct LocalHost {
     /// The proxy's own name.
     pub node: Option<String>,

@@ -27,9 +27,9 @@ const TICK_MS: u32 = 1_000;
 const TURN_MS: u32 = 10;
 
 impl Engine {
-    /// Creates an engine from a plugin configuration, with the first effects for its host. Fails if the
-    /// configuration has errors, each with its place. Also fails if the POP would report without a name,
-    /// because POPs of one name count as one.
+    /// Creates an engine from a plugin configuration, with the first effects for its host. Fails with the errors of the
+    /// configuration, each with its place. A POP that would report without a name is an error, because POPs of one name
+    /// count as one.
     #[inline(never)]
     pub fn configure(
         bytes: &[u8],
@@ -40,8 +40,7 @@ impl Engine {
         Self::begin(PluginConfig::parse(bytes).map_err(texts)?, host_rules, host, now)
     }
 
-    /// [`Engine::configure`] for a configuration that was parsed. Several engines can begin with copies of it,
-    /// and share its rules.
+    /// [`Engine::configure`] for a configuration that was parsed, whose copies share its rules.
     pub fn begin(
         mut config: PluginConfig,
         host_rules: HostRules,
@@ -135,8 +134,7 @@ impl Engine {
         turn.effects
     }
 
-    /// Records that the host could not set its timer: it ticks as before, if at all. No request is held from
-    /// now on, because nothing would resume it in time.
+    /// Records that the host could not set its timer: it ticks as before, if at all. No request is held from now on.
     pub fn has_no_timer(&mut self) {
         self.holding.hold_nothing();
         self.pace.ticks_per_interval = self.pace.before;
@@ -156,8 +154,7 @@ impl Engine {
         if may_hold { (self.pace.interval_ms / TURN_MS).max(1) } else { 1 }
     }
 
-    /// Ends the worker in a host without handover: everything unreported is reported now, whether or not a
-    /// report is due.
+    /// Ends the worker in a host without handover: everything unreported is reported now.
     pub fn report_all(&mut self, host: &mut dyn Host, now: Time) -> Vec<Effect> {
         let now = self.clock.time(host, now);
         let mut turn = EngineCall::new(host, now);
@@ -191,8 +188,8 @@ fn reporter(sync: &SyncConfig, host: &mut dyn Host) -> Result<Reporter, String> 
     Ok(Reporter { pop, worker: host.random() })
 }
 
-/// The POP's name from its node's id. An id that is too long for a name, as Istio's are, is cut, and a hash
-/// of the whole is appended to distinguish it from others with the same beginning.
+/// The POP's name from its node's id. An id that is too long for a name, as Istio's are, is cut, and a hash of the
+/// whole is appended.
 fn named_by(node: String) -> Option<String> {
     if node.len() <= POP_NAME_MAX {
         return Some(node).filter(|name| !name.is_empty());

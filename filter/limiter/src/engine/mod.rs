@@ -8,9 +8,8 @@
 //! leave                             the worker ends
 //! ```
 //!
-//! There is no IO here and no clock. `now` is an argument, the state that workers share is behind a trait
-//! ([`Host`]), and the host's next actions are return values. For a request that is let through, that is
-//! [`RequestStep::Continue`].
+//! There is no IO here and no clock. `now` is an argument, the state that workers share is behind a trait ([`Host`]),
+//! and the host's next actions are return values.
 //!
 //! ```
 //! use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestStep};
@@ -42,7 +41,6 @@
 
 mod answers;
 mod clock;
-mod drive;
 mod effects;
 mod host;
 mod lifetime;
@@ -57,13 +55,12 @@ mod tests;
 
 pub use crate::check::Booking;
 pub use crate::sync::{Consume, ConsumeReply};
-pub use drive::{Progress, Proxy};
 pub use effects::{
     ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, LoggedDecision, RequestDecision, RequestStep,
     SyncCall, Unread, answered, no_answer,
 };
 pub use host::{Host, HostRules, LocalHost, reported_in_turn};
-pub use requests::OpenRequest;
+pub use requests::{OpenRequest, Progress, Proxy};
 pub use responses::UpstreamResponse;
 pub use shared::{PushedVersions, SharedState, SharedValue, SharedValues, SyncContact};
 pub use state::Engine;

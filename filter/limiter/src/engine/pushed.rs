@@ -1,8 +1,8 @@
 //! The rule set that the fleet is to run: fetched by one worker, shared with the others, put in force.
 //!
-//! The rules in force stay until a usable new set has arrived. A version that cannot be fetched is tried
-//! again, and one that cannot be used is refused for good. The rules of the plugin configuration are in force
-//! until a version is pushed; a worker that starts later takes that version from the others.
+//! The rules in force, at first those of the plugin configuration, stay until a usable new set has arrived. A version
+//! that cannot be fetched is tried again, and one that cannot be used is refused for good. A worker that starts later
+//! takes the pushed version from the others.
 
 use alloc::format;
 use alloc::string::String;
@@ -26,8 +26,8 @@ const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
 /// Time after which a fetch counts as lost, in nanoseconds: its worker has ended, or its host dropped it.
 const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS_MAX as u64 + 1_000) * 1_000_000;
 
-/// Delay between a condition's end and its end here, in milliseconds. By then weir-sync, whose clock counts,
-/// has pushed a rule set without it, unless it is out of reach or has lost its data.
+/// Delay between a condition's end and its end here, in milliseconds. By then weir-sync, whose clock counts, has pushed
+/// a rule set without it, if it can.
 const END_GRACE_MS: u64 = 1_000;
 
 impl Engine {
@@ -63,7 +63,7 @@ impl Engine {
             let first_ms = answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2);
             let timeout_ms = doubled_ms(first_ms, self.pushed.failed.saturating_sub(1));
             let path = format!("{RULES_PATH}?version={version}");
-            turn.call(SyncCall { number, path, body: Vec::new(), timeout_ms });
+            turn.effects.push(Effect::Call(SyncCall { number, path, body: Vec::new(), timeout_ms }));
         }
     }
 

@@ -31,11 +31,10 @@ impl Engine {
         let greeted = host.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
         let Some(mut report) = self.limiter.report(host, greeted.is_some(), now) else { return };
         report.status = greeted.and_then(|before| self.status(before, interval_ms, turn));
-        turn.call(call(report.sequence, report.encode(), timeout_ms));
+        turn.effects.push(Effect::Call(call(report.sequence, report.encode(), timeout_ms)));
     }
 
-    /// The POP's status, for the first greeting of each second; `before` is the time of the last greeting of
-    /// any worker.
+    /// The POP's status, for the first greeting of each second; `before` is the time of the last one of any worker.
     fn status(&self, before: Time, interval_ms: u32, turn: &mut EngineCall<'_>) -> Option<StatusReport> {
         let (host, now) = (&mut *turn.host, turn.now);
         let every_ms = interval_ms.max(STATUS_MS);
@@ -157,13 +156,10 @@ pub(super) fn too_large(size: usize, most: usize) -> String {
     format!("weir-sync's answer has {size} bytes, expected at most {most}")
 }
 
-// One engine that reports for all workers of a program, where these share its memory.
-//
-// Its host creates it beside those of the workers, and gives it no request. Before each of its ticks that
-// [reports](Engine::is_about_to_report), it [gathers](Engine::gather) from each worker. Then the workers tick,
-// and right before that it gathers once more: the demand in between is for its next report. After each of
-// its ticks and replies, the workers [drop](Engine::forget_denials) the cached refusals of the [keys that
-// changed](Engine::take_forgotten).
+// One engine that reports for all workers of a program, where these share its memory. Its host gives it no request.
+// Before each of its ticks that reports, it gathers from each worker; and once more before the workers tick, so that
+// the demand in between is in its next report. After each of its ticks and replies, the workers drop the cached
+// refusals of the keys that changed.
 
 impl Engine {
     /// Makes this the reporter.
@@ -176,8 +172,8 @@ impl Engine {
         self.pace.ticks.wrapping_add(1).is_multiple_of(self.pace.ticks_per_interval.max(1))
     }
 
-    /// Takes over the unreported keys of this worker. Keys that find no room, and those of strict rules, are
-    /// reported at the worker's own tick.
+    /// Takes over the unreported keys of this worker. Keys without room, and those of strict rules, are reported at the
+    /// worker's own tick.
     pub fn gather(&mut self, worker: &mut Self, now: Time) {
         gather(&mut self.limiter, &mut worker.limiter, self.clock.peek(now));
     }

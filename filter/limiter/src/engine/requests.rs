@@ -1,4 +1,4 @@
-//! Requests: decided on arrival, followed until they end.
+//! Requests: decided on arrival, followed until they end. And the drive loop of hosts within a proxy.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use crate::check::{
     AcquireState, Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
 };
 use crate::engine::answers::{LimitedClient, RuleReplies};
-use crate::engine::effects::{CallResult, LoggedDecision, RequestDecision, RequestStep, Unread};
+use crate::engine::effects::{CallResult, LocalReply, LoggedDecision, RequestDecision, RequestStep, SyncCall, Unread};
 use crate::engine::host::Host;
 use crate::engine::reports;
 use crate::engine::state::Engine;
@@ -20,9 +20,8 @@ use weir_protocol::time::Time;
 use weir_rules::Rule;
 use weir_rules::request::Request;
 
-/// Most waits of a request. It waits once, unless the rules were replaced meanwhile, the lease of its tokens
-/// had ended on arrival, or its epoch ended while the call failed. Where replies take a tenth of a millisecond,
-/// the last millisecond of a window takes some more.
+/// Most waits of a request. It waits once, unless the rules were replaced meanwhile, the lease of its tokens had ended
+/// on arrival, or its epoch ended while the call failed.
 const WAITS_MAX: u8 = 12;
 
 /// The pending actions of one request. Unless it [is done](OpenRequest::is_done), the host keeps it as long as the
@@ -79,8 +78,7 @@ impl OpenRequest {
         self.headers.is_none() && self.acquire.is_none() && self.take.is_none() && self.afterwards.is_empty()
     }
 
-    /// Takes the names of the rules in shadow that would have refused it, separated by commas, for access logs in
-    /// any case. None if there are none.
+    /// Takes the names of the rules in shadow that would have refused it, separated by commas; none if there are none.
     pub fn take_shadow(&mut self) -> Option<String> {
         let headers = self.headers.as_mut()?;
         let rules = mem::take(&mut headers.logged);
@@ -124,8 +122,7 @@ impl Engine {
         self.carry_out(decision, Asking { open, request, host, now })
     }
 
-    /// Decides the request of `open` again, with the reply to call `number`. None if it does not wait for
-    /// that call.
+    /// Decides the request of `open` again, with the reply to call `number`. None if it does not wait for that.
     pub fn answer_request(
         &mut self,
         open: &mut OpenRequest,
@@ -170,14 +167,14 @@ impl Engine {
         Some(self.carry_out(decision, Asking { open, request, host, now }))
     }
 
-    /// Lets requests consume tokens of strict rules directly where that is cheaper than to lease them, in a
-    /// host next to the store.
+    /// Lets requests consume tokens of strict rules where that is cheaper than to lease them: for a host next to the
+    /// store, which answers [`RequestStep::Take`].
     pub fn let_take(&mut self) {
         self.limiter.takes = Some(Box::default());
     }
 
-    /// Decides the request of `open` again, with the budget's answer to its [`RequestStep::Take`]; `taken` is none
-    /// if the budget is out of reach.
+    /// Decides the request of `open` again, with the budget's answer to its [`RequestStep::Take`]; none if the budget
+    /// is out of reach.
     pub fn taken(
         &mut self,
         open: &mut OpenRequest,
@@ -215,8 +212,11 @@ impl Engine {
                 if status.is_some() || !shadow.is_empty() {
                     asking.open.headers = Some(Box::new(self.headers_to_add(status, &shadow)));
                 }
-                let rule = strictest.map(|(rule, _)| rule);
-                self.let_through(rule, hold_ns, asking.open, asking.now)
+                let Some((rule, _)) = strictest else { return RequestDecision::CONTINUE };
+                let may_hold = hold_ns > 0 && !self.limiter.current.only_asks;
+                let is_held = may_hold && self.holding.hold(asking.open.id, asking.now + hold_ns);
+                let step = if is_held { RequestStep::Hold } else { RequestStep::Continue };
+                RequestDecision { step, logged: self.logged("allow", Some(rule)) }
             }
             Decision::Wait(report) => self.wait(&report, asking.open, asking.now),
             Decision::Take(take) => {
@@ -241,19 +241,6 @@ impl Engine {
         }
     }
 
-    fn let_through(
-        &mut self,
-        strictest: Option<RuleIndex>,
-        hold_ns: u64,
-        open: &mut OpenRequest,
-        now: Time,
-    ) -> RequestDecision<'_> {
-        let Some(index) = strictest else { return RequestDecision::CONTINUE };
-        let is_held = hold_ns > 0 && !self.limiter.current.only_asks && self.holding.hold(open.id, now + hold_ns);
-        let step = if is_held { RequestStep::Hold } else { RequestStep::Continue };
-        RequestDecision { step, logged: self.logged("allow", Some(index)) }
-    }
-
     /// Starts the wait for a strict rule's tokens.
     fn wait(&self, report: &Report, open: &mut OpenRequest, now: Time) -> RequestDecision<'static> {
         if open.waits_until == Time::ZERO {
@@ -275,9 +262,8 @@ impl Engine {
         RequestDecision { step: RequestStep::Call(reports::call(number, body, first_ms)), ..RequestDecision::CONTINUE }
     }
 
-    /// Sends a failed call once more, in the time that is left, because another weir-sync may reply. The
-    /// report names the epoch and all tokens that it is to have, so the budget is debited only for the
-    /// missing ones.
+    /// Sends a failed call once more, in the time that is left, because another weir-sync may reply. The report names
+    /// all tokens that the epoch is to have, so the budget is debited only for the missing ones.
     fn acquire_again(
         &mut self,
         mut acquire: Box<AcquireCall>,
@@ -326,13 +312,79 @@ impl Engine {
         self.host_rules.answers_grpc && self.grpc.are_those_of(request)
     }
 
-    /// The decision for access logs, if the configuration asks for it. Setting it is a good part of a
-    /// request's cost, and a refusal names its rule in the response's details anyway.
+    /// The decision for access logs, if the configuration asks for it: setting it is a good part of a request's cost.
     fn logged(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<LoggedDecision<'_>> {
         if !self.logs_decisions {
             return None;
         }
         let rule = rule.and_then(|rule| self.limiter.rules().rules().get(usize::from(rule)));
         Some(LoggedDecision { decision, rule: rule.map_or("", |rule| &rule.name) })
+    }
+}
+
+/// A proxy's side of one request.
+pub trait Proxy {
+    /// Sets a value for access logs, under this name of filter state.
+    fn set_filter_state(&mut self, name: &str, value: &str);
+
+    /// Makes a call; the error describes why it was not made.
+    fn call(&mut self, call: &SyncCall) -> Result<(), String>;
+
+    /// Answers the client in place of the upstream; false if the proxy cannot.
+    fn answer(&mut self, answer: &LocalReply<'_>) -> bool;
+}
+
+/// State of a request after a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It continues.
+    Continues,
+    /// It is held until [`super::Effect::Resume`] names it.
+    Held,
+    /// It waits for a call.
+    Waits,
+    /// Its client was answered.
+    Answered,
+}
+
+impl Engine {
+    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and has `proxy`
+    /// carry out the decision. `None` if it does not wait for that call.
+    #[allow(clippy::match_wildcard_for_single_variants, reason = "a gateway's engine has one more step")]
+    pub fn drive(
+        &mut self,
+        open: &mut OpenRequest,
+        mut answered: Option<(u64, CallResult)>,
+        request: &mut dyn Request,
+        (host, now): (&mut dyn Host, Time),
+        proxy: &mut dyn Proxy,
+    ) -> Option<Progress> {
+        loop {
+            let decided = match answered.take() {
+                None => self.request(open, request, host, now),
+                Some(answer) => self.answer_request(open, answer, request, host, now)?,
+            };
+            // Access logs have them as `%FILTER_STATE(wasm.weir.decision:PLAIN)%`.
+            if let Some(logged) = decided.logged {
+                proxy.set_filter_state("wasm.weir.decision", logged.decision);
+                proxy.set_filter_state("wasm.weir.rule", logged.rule);
+            }
+            if let Some(rules) = open.take_shadow() {
+                proxy.set_filter_state("wasm.weir.shadow", &rules);
+            }
+            return Some(match decided.step {
+                // An answered request must not continue. If the proxy cannot answer, it does.
+                RequestStep::Answer(answer) if proxy.answer(&answer) => Progress::Answered,
+                RequestStep::Continue | RequestStep::Answer(_) => Progress::Continues,
+                RequestStep::Call(call) => match proxy.call(&call) {
+                    Ok(()) => Progress::Waits,
+                    Err(trouble) => {
+                        answered = Some((call.number, Err(Unread::NotMade(trouble))));
+                        continue;
+                    }
+                },
+                _ => Progress::Held,
+            });
+        }
     }
 }

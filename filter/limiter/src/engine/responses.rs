@@ -28,8 +28,7 @@ pub trait UpstreamResponse {
     /// them; none if it has no such header.
     fn header(&mut self, name: &str) -> Option<Vec<u8>>;
 
-    /// The lines of its headers of these names, each with its name's place. Empty if the host cannot read
-    /// them.
+    /// The lines of its headers of these names, each with its name's place. Empty if the host cannot read them.
     fn lines(&mut self, _names: &[&str]) -> Vec<HeaderLine> {
         Vec::new()
     }
@@ -40,7 +39,7 @@ pub trait UpstreamResponse {
     /// Adds a header. One that the host rejects is left out.
     fn add(&mut self, name: &str, value: &str);
 
-    /// Its size in bytes, once it is complete; 0 if unknown.
+    /// Its size in bytes once it is complete; 0 if unknown.
     fn bytes(&mut self) -> u64 {
         0
     }
@@ -52,8 +51,8 @@ pub trait UpstreamResponse {
 }
 
 impl Engine {
-    /// Gives back the tokens of the last request, which was let through, for a host that only peeked. No
-    /// other worker may have been called since it was decided.
+    /// Gives back the tokens of the last request, which was let through, for a host that only peeked. No other worker
+    /// may have been called since.
     pub fn take_back(&mut self, open: &mut OpenRequest, host: &mut dyn Host, now: Time) {
         let now = self.clock.time(host, now);
         for done in mem::take(&mut open.afterwards) {
@@ -95,8 +94,7 @@ impl Engine {
         self.add_headers(open, response, host);
     }
 
-    /// Adds the quota headers, and the header of rules in shadow, to the response of a request that was let
-    /// through; once, and as far as the rules ask for them.
+    /// Adds the quota headers, and the header of rules in shadow, to the response of an allowed request, once.
     pub fn add_headers(&self, open: &mut OpenRequest, response: &mut dyn UpstreamResponse, host: &mut dyn Host) {
         let Some(headers) = open.headers.take() else { return };
         let HeadersToAdd { status, shadow, .. } = *headers;
@@ -140,8 +138,8 @@ impl Engine {
         }
     }
 
-    /// Ends the request, whether answered, reset or timed out. Releases what it holds, keeps reserved tokens
-    /// charged if no cost was stated, and ends its wait for a call.
+    /// Ends the request. Releases what it holds, keeps reserved tokens charged if no cost was stated, and ends its wait
+    /// for a call.
     pub fn end(&mut self, open: &mut OpenRequest, host: &mut dyn Host, read: Time) {
         let now = self.clock.time(host, read);
         if let Some(acquire) = open.acquire.take() {
@@ -185,15 +183,15 @@ impl Engine {
         }
     }
 
-    /// Sets whether the next requests have happened already. Their refusals do not count for a penalty; a
-    /// refused one is to be booked ([`Engine::book`]).
+    /// Sets whether the next requests have happened already. Their refusals do not count for a penalty; the host
+    /// [books](Engine::book) those that are refused.
     pub fn books(&mut self, is_booking: bool) {
         self.limiter.current.is_booking = is_booking;
     }
 
-    /// Books the cost of `request` under each rule that counts it, as a charge or a refund, even if too few
-    /// tokens are left. Returns the amounts that the host is to book to the budgets of strict rules. Fails
-    /// with a rule that cannot refund; nothing is booked then.
+    /// Books the cost of `request` under each rule that counts it, even if too few tokens are left. Returns the amounts
+    /// that the host is to book to the budgets of strict rules. Fails with a rule that cannot refund; nothing is booked
+    /// then.
     pub fn book(
         &mut self,
         booking: Booking,

@@ -40,15 +40,12 @@ pub struct PushedVersions {
 /// A value that workers share. Times are eight bytes of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SharedValue {
-    /// The last reply of weir-sync: the number of live POPs as four bytes (the highest bit marks a guess),
-    /// and the time. A reply to one worker counts for all, so a new worker need not wait for its own first
-    /// one.
+    /// The last reply of weir-sync to any worker: the number of live POPs as four bytes (the highest bit marks a
+    /// guess), and the time.
     Contact,
-    /// Time of the last failed report for which weir-sync is to blame. So requests of other workers need not
-    /// wait to find out.
+    /// Time of the last failed report for which weir-sync is to blame.
     Missed,
-    /// Offset by which the host's clock is behind the POP's, since it stepped back: eight bytes of
-    /// nanoseconds, signed.
+    /// Offset by which the host's clock is behind the POP's, since it stepped back: eight bytes of nanoseconds, signed.
     Behind,
     /// Time of the last greeting of any worker.
     Greeted,
@@ -120,8 +117,7 @@ pub trait SharedState {
     /// Replaces a shared value if it still has this version.
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError>;
 
-    /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects
-    /// it.
+    /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects it.
     fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
         let version = self.get(value).map_or(Version::NONE, |(_, version)| version);
         self.set(value, bytes, version)
@@ -161,9 +157,9 @@ pub trait SharedState {
         let _ = self.replace(SharedValue::Contact, &bytes);
     }
 
-    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous
-    /// greeting; none if it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of
-    /// the interval are enough. A greeting in the future was recorded with another clock.
+    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous greeting; none if
+    /// it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval are enough. A
+    /// greeting in the future was recorded with another clock.
     fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
         let greeted = self.time(SharedValue::Greeted);
         let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
@@ -233,16 +229,14 @@ pub trait SharedState {
     /// Keeps a parsed rule set for the other workers.
     fn keep_parsed(&mut self, _version: u64, _rules: &Arc<RuleSet>) {}
 
-    /// Prepares a value when a worker begins. It is created ahead, because on Envoy the first write of a key
-    /// overwrites another worker's.
+    /// Creates a value when a worker begins, because on Envoy the first write of a key overwrites another worker's.
     fn open_value(&mut self, value: SharedValue) {
         if self.get(value) == Err(ReadError::Missing) {
             let _ = self.set(value, &[], Version::NONE);
         }
     }
 
-    /// Adds the handover of a worker that ends. `add` gets the handover so far, and returns the new one if
-    /// there is anything to add.
+    /// Adds the handover of a worker that ends. `add` gets the one so far, and returns a new one if it has to add.
     fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
         for _ in 0..LEAVES_MAX {
             let Ok((left, version)) = self.get(SharedValue::Handover) else { return };

@@ -32,7 +32,7 @@ pub struct Engine {
     pub(super) pace: Pace,
     /// None without weir-sync.
     pub(super) sync: Option<SyncConfig>,
-    /// The reason why the last exchange failed. It is logged when it changes, not at every tick.
+    /// The reason why the last exchange failed, which is logged when it changes.
     pub(super) trouble: Option<String>,
     /// The last logged step of connectivity.
     pub(super) step: Option<Connectivity>,
@@ -61,7 +61,7 @@ pub(super) struct PushedRules {
     pub(super) seen: PushedVersions,
     /// End of the first condition of the rules in force that ends, in milliseconds since 1970.
     pub(super) next_end_ms: Option<u64>,
-    /// The reason why the last fetch failed. It is logged when it changes, not at every attempt.
+    /// The reason why the last fetch failed, which is logged when it changes.
     pub(super) trouble: Option<String>,
     /// Number of fetches that failed in a row, and start time of the last one.
     pub(super) failed: u32,
@@ -79,13 +79,12 @@ impl Engine {
         self.limiter.counters()
     }
 
-    /// The configuration for reaching weir-sync; none without it.
+    /// The configuration of weir-sync, if there is one.
     pub fn sync(&self) -> Option<&SyncConfig> {
         self.sync.as_ref()
     }
 
-    /// The POP's time when the host's clock reads `read`. All other functions that take a time expect the
-    /// host's.
+    /// The POP's time when the host's clock reads `read`. All other functions that take a time expect the host's.
     pub fn time(&self, read: Time) -> Time {
         self.clock.peek(read)
     }
@@ -101,10 +100,8 @@ pub(super) fn texts(errors: Vec<ConfigError>) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-// Requests that wait for their turn in a leaky bucket.
-
-/// Most requests of one worker that are held at once. Any beyond go on without waiting, or are refused if the
-/// turn is from the fleet's queue.
+/// Most requests of one worker that are held at once until their turns in a leaky bucket. Any beyond go on without
+/// waiting, or are refused if the turn is from the fleet's queue.
 const HELD_MAX: usize = 10_000;
 
 /// The held requests of one worker, ordered by their turns.
@@ -125,7 +122,6 @@ impl Holding {
         self.most = 0;
     }
 
-    /// True if one more request can be held.
     pub(super) fn has_room(&self) -> bool {
         self.by_turn.len() < self.most
     }
@@ -139,41 +135,16 @@ impl Holding {
         has_room
     }
 
-    /// True if no request is held.
     pub(super) fn is_empty(&self) -> bool {
         self.by_turn.is_empty()
     }
 
-    /// Removes and returns the request with the earliest turn, if that has come at `now`. Its client may have
-    /// left meanwhile.
+    /// Removes the request with the earliest turn, if that has come at `now`. Its client may have left meanwhile.
     pub(super) fn next_due(&mut self, now: Time) -> Option<u32> {
         let Reverse((turn, _)) = self.by_turn.peek()?;
         if *turn > now {
             return None;
         }
         self.by_turn.pop().map(|Reverse((_, id))| id)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-    use alloc::vec::Vec;
-
-    fn due(holding: &mut Holding, at: u64) -> Vec<u32> {
-        core::iter::from_fn(|| holding.next_due(Time::from_nanos(at))).collect()
-    }
-
-    #[test]
-    fn held_requests_resume_in_turn_and_are_bounded() {
-        let at = Time::from_nanos;
-        let mut holding = Holding::default();
-        assert!(holding.hold(1, at(30)) && holding.hold(2, at(10)) && holding.hold(3, at(20)));
-        assert_eq!((due(&mut holding, 9), due(&mut holding, 20), due(&mut holding, 99)), (vec![], vec![2, 3], vec![1]));
-        assert!((0..HELD_MAX).all(|_| holding.hold(1, at(1))) && !holding.hold(2, at(1)));
-        holding.hold_nothing();
-        assert_eq!(due(&mut holding, 1).len(), HELD_MAX, "those that are held have their turns");
-        assert!(!holding.hold(1, at(1)));
     }
 }

@@ -170,6 +170,16 @@ fn a_held_request_goes_on_in_its_turn() {
     assert_eq!(turns, [vec![], vec![2], vec![3], vec![]]);
 }
 
+// I2
+#[test]
+fn ten_thousand_requests_are_held_at_most() {
+    let mut host = host();
+    let leaky = r#""algorithm": "leaky_bucket", "rate": "10000/s", "queue": 20000"#;
+    let (mut engine, _) = configured(leaky, false, &mut host);
+    let held = (0..10_005).filter(|id| asked(&mut engine, &mut OpenRequest::new(*id), &mut host, T0) == "hold");
+    assert_eq!(held.count(), 10_000);
+}
+
 #[test]
 fn a_request_that_only_asks_is_not_held() {
     let mut host = host();

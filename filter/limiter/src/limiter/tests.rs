@@ -54,10 +54,36 @@ impl Request for Client {
     }
 }
 
+/// A request with these attributes: its `source`, its `path`, and headers.
+struct Asks<'a>(Vec<(&'a str, &'a str)>);
+
+impl Request for Asks<'_> {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        let name = match attribute {
+            Attribute::SourceAddress => "source",
+            Attribute::Path => "path",
+            Attribute::Header(name) => name,
+            _ => return None,
+        };
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+    }
+}
+
 fn rules(value: &Value) -> RuleSet {
     let errors = ErrorCollector::default();
     let rules = RuleSet::parse(value, "rules", &errors);
     errors.into_result(rules).unwrap()
+}
+
+/// `rule` with these fields in place of its own.
+fn changed(mut rule: Value, fields: &Value) -> Value {
+    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    rule
+}
+
+/// An encoded reply with a grant for each key, all of which it settles.
+fn reply(sequence: u64, pops: u32, grants: Vec<Allowance>) -> Vec<u8> {
+    Reply { sequence, pops, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
 fn one_rule(rate: &str, burst: u32) -> RuleSet {
@@ -133,17 +159,6 @@ fn a_request_takes_from_all_rules_or_none() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.3", 9, T0 + 120 * SECOND_NS), 2);
 }
 
-#[test]
-fn the_strictest_rule_gives_the_status() {
-    let both = json!([
-        {"name": "wide", "key": ["client_address"], "rate": "1/s", "burst": 100},
-        {"name": "tight", "key": ["client_address"], "rate": "1/s", "burst": 2},
-    ]);
-    let (mut limiter, mut slots) = (limiter(rules(&both), None), LocalSlots::new(4));
-    let allowed = ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap();
-    assert_eq!((allowed.0, allowed.1.remaining), (RuleIndex::new(1), 1));
-}
-
 /// Slots that let another worker write between a read and a write.
 struct Contended<'a> {
     slots: &'a mut LocalSlots,
@@ -189,8 +204,7 @@ fn a_conflict_is_decided_again_on_fresh_state() {
 
 fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u32, grant: Grant, now: Time) {
     let grants = vec![Allowance::Hot(grant); report.keys.len()];
-    let reply = Reply { sequence: report.sequence, pops, settled: Settled::All, grants, ..Reply::default() };
-    limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
+    limiter.apply(report.sequence, &reply(report.sequence, pops, grants), slots, now).unwrap();
 }
 
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {

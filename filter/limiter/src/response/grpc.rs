@@ -1,11 +1,9 @@
-//! Responses to refused gRPC clients: trailers-only, with the HTTP status 200 and the gRPC status in headers.
-//! They are complete, so that Envoy's `grpc_web` passes them on unchanged; it would give a plain 429 another
-//! gRPC status.
+//! Responses to refused gRPC clients: trailers-only, with the HTTP status 200 and the gRPC status in headers. They are
+//! complete, so that Envoy's `grpc_web` passes them on unchanged; it would give a plain 429 another gRPC status.
 //!
 //! * `grpc-status-details-bin`: a `google.rpc.Status`, in base64 without padding. Its details are a
 //!   `RetryInfo` and, if a quota is exhausted, a `QuotaFailure` that names the rule.
-//! * `grpc-retry-pushback-ms`: the time until the next try (gRPC proposal A6). Clients with a retry policy
-//!   obey it.
+//! * `grpc-retry-pushback-ms`: the time until the next try (gRPC proposal A6). Clients with a retry policy obey it.
 
 use alloc::borrow::ToOwned as _;
 use alloc::format;
@@ -18,7 +16,7 @@ use super::Header;
 const TYPES: &str = "type.googleapis.com/google.rpc.";
 
 /// HTTP status of every gRPC response.
-pub const GRPC_HTTP_STATUS: u16 = 200;
+pub(crate) const GRPC_HTTP_STATUS: u16 = 200;
 
 /// The gRPC status for this HTTP status: `PERMISSION_DENIED`, `UNAVAILABLE` or `RESOURCE_EXHAUSTED`.
 pub const fn grpc_status(status: u16) -> u8 {

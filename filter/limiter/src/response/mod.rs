@@ -8,9 +8,8 @@
 //!   that q/w is the rate; `t` is the time until there is one more token than now, rounded up, and is never later
 //!   than `Retry-After`. For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t`
 //!   the time until its window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
-//! * `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (the time at which the bucket is full, or if
-//!   nothing is left, at which the next request may pass; in seconds from now or since 1970, as configured in
-//!   the rule).
+//! * `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (the time at which the bucket is full, or if nothing
+//!   is left, at which the next request may pass; in seconds from now or since 1970, as configured in the rule).
 //! * The body is a problem (RFC 9457) of a type that the draft registers, or the rule's own.
 //!
 //! A jitter may raise `Retry-After` and its gRPC counterparts, so that clients do not return all at once.
@@ -23,10 +22,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-pub use self::grpc::{GRPC_HTTP_STATUS, grpc_status};
+pub(crate) use self::grpc::GRPC_HTTP_STATUS;
+pub use self::grpc::grpc_status;
 use self::grpc::{base64, grpc_headers, grpc_refusal};
+pub use self::stated::HeaderLine;
+pub(crate) use self::stated::STATED;
 use self::stated::{Forms, Stated};
-pub use self::stated::{HeaderLine, STATED};
 use crate::algorithms::BucketStatus;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::time::SECOND_NS;
@@ -51,16 +52,14 @@ pub struct PreparedResponses {
     abnormal: String,
     content_type: String,
     set_headers: Vec<(String, Template)>,
-    /// Reason for a limited response in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
-    pub limited_details: String,
-    /// Reason for a denied response in access logs.
-    pub denied_details: String,
-    /// gRPC message of a limited response.
+    /// Reasons in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    pub(crate) limited_details: String,
+    pub(crate) denied_details: String,
+    /// Messages for gRPC clients.
     limited_message: String,
-    /// gRPC message of a denied response.
     denied_message: String,
     /// Body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
-    pub denial: String,
+    pub(crate) denial: String,
 }
 
 #[derive(Clone, Debug)]
@@ -71,16 +70,14 @@ enum Body {
 
 /// A limited response, without its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitedResponse<'a> {
-    /// Its headers; each name at most once.
-    pub headers: Vec<Header<'a>>,
-    /// Its body.
-    pub body: Cow<'a, str>,
+pub(crate) struct LimitedResponse<'a> {
+    /// Each name at most once.
+    pub(crate) headers: Vec<Header<'a>>,
+    pub(crate) body: Cow<'a, str>,
 }
 
 impl PreparedResponses {
-    /// Prepares the responses of `rule`.
-    pub fn of(rule: &Rule) -> Self {
+    pub(crate) fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
         let (status, limit) = (response.status, u64::from(quota.burst()));
         let window = window_s(rule).map_or(String::new(), |seconds| format!(";w={seconds}"));
@@ -110,9 +107,8 @@ impl PreparedResponses {
         }
     }
 
-    /// The headers of a denied response. They state no quota, because no bucket was read. `jitter_s` raises
-    /// `Retry-After`.
-    pub fn denied(&self, bucket: &BucketStatus, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
+    /// The headers of a denied response. They state no quota, because no bucket was read.
+    pub(crate) fn denied(&self, bucket: &BucketStatus, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
         let after_s = retry_after_s(bucket, jitter_s);
         let mut headers =
             alloc::vec![("retry-after", after_s.to_string().into()), ("cache-control", "no-store".into())];
@@ -125,29 +121,26 @@ impl PreparedResponses {
     }
 
     /// True if the rule's responses depend on the wall clock. If not, it need not be read.
-    pub fn is_by_wall_clock(rule: &Rule) -> bool {
+    pub(crate) fn is_by_wall_clock(rule: &Rule) -> bool {
         rule.response.reset == Reset::Epoch || rule.sharing.refill_policy.is_window()
     }
 
-    /// The quota status of an allowed client. A calendar quota is whole again when its window ends, by the
-    /// wall clock `unix_ns`.
+    /// The quota status of an allowed client. A calendar quota is whole again when its window ends by the wall clock.
     pub fn allowed(rule: &Rule, bucket: &BucketStatus, unix_ns: u64) -> BucketStatus {
         let whole_again = |left_ns| BucketStatus { more_ns: left_ns, full_ns: left_ns, ..*bucket };
         window_left_ns(rule, unix_ns).map_or(*bucket, whole_again)
     }
 
     /// The rule's policy, with the part of the client's key that may be disclosed.
-    pub fn policy(&self, partition: &[u8]) -> String {
+    pub(crate) fn policy(&self, partition: &[u8]) -> String {
         format!("{}{}", self.policy, partition_key(partition))
     }
 
-    /// A limited response with the given status. It has no body if the client is gRPC.
-    pub fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> LimitedResponse<'_> {
+    /// A limited response, without a body for a gRPC client.
+    pub(crate) fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> LimitedResponse<'_> {
         let LimitedStatus { numbers, partition, policies, is_grpc, is_banned } = status;
-        let families = rule.response.headers;
-        let forms = Forms { ratelimit: families.ratelimit, triples: [families.x_ratelimit, false] };
-        let mut headers = self.stated(numbers, partition).headers((*policies).into(), forms);
-        let after_s = families.retry_after.then_some(numbers.retry_after_s);
+        let mut headers = self.stated(numbers, partition).headers((*policies).into(), forms(rule));
+        let after_s = rule.response.headers.retry_after.then_some(numbers.retry_after_s);
         headers.extend(after_s.map(|seconds| ("retry-after", seconds.to_string().into())));
         if *is_grpc {
             let (status, message) = (rule.response.status, &self.limited_message);
@@ -173,23 +166,21 @@ impl PreparedResponses {
         LimitedResponse { headers, body }
     }
 
-    /// The quota headers of an allowed response. They replace `lines`, the quota headers that others have
-    /// set. `policies` are those of all rules that publish theirs; `unix_ns` is the wall clock.
-    pub fn quota(
+    /// The quota headers of an allowed response, which replace those in `lines`. `policies` are those of all rules that
+    /// publish theirs; `unix_ns` is the wall clock.
+    pub(crate) fn quota(
         &self,
         rule: &Rule,
         (bucket, partition, policies): (&BucketStatus, &[u8], String),
         lines: &[HeaderLine],
         unix_ns: u64,
     ) -> Vec<Header<'_>> {
-        let families = rule.response.headers;
-        let forms = Forms { ratelimit: families.ratelimit, triples: [families.x_ratelimit, false] };
         let bucket = Self::allowed(rule, bucket, unix_ns);
         let own = self.stated(&numbers(rule, &bucket, unix_ns, 0), partition);
         if lines.is_empty() {
-            return own.headers(policies, forms);
+            return own.headers(policies, forms(rule));
         }
-        stated::merged((own, policies, forms), lines, &|s| reset_in(rule, s, unix_ns), unix_ns / SECOND_NS)
+        stated::merged((own, policies, forms(rule)), lines, &|s| reset_in(rule, s, unix_ns), unix_ns / SECOND_NS)
     }
 
     fn stated(&self, numbers: &Numbers, partition: &[u8]) -> Stated {
@@ -207,17 +198,14 @@ impl PreparedResponses {
 
 /// The variable parts of a limited response.
 #[derive(Clone, Copy, Debug)]
-pub struct LimitedStatus<'a> {
-    /// The numbers.
-    pub numbers: Numbers,
+pub(crate) struct LimitedStatus<'a> {
+    pub(crate) numbers: Numbers,
     /// The part of the key that may be disclosed; empty if there is none.
-    pub partition: &'a [u8],
+    pub(crate) partition: &'a [u8],
     /// The policies of all rules that counted the request and publish theirs.
-    pub policies: &'a str,
-    /// True for a gRPC client, which gets no body.
-    pub is_grpc: bool,
-    /// True if the key is banned.
-    pub is_banned: bool,
+    pub(crate) policies: &'a str,
+    pub(crate) is_grpc: bool,
+    pub(crate) is_banned: bool,
 }
 
 /// The parameter for a partition key (draft-ietf-httpapi-ratelimit-headers-10, 3.1.4).
@@ -254,16 +242,16 @@ fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> S
 pub const DENIED_STATUS: u16 = 503;
 
 /// Status for a request on the `deny` list.
-pub const BLOCKED_STATUS: u16 = 403;
+pub(crate) const BLOCKED_STATUS: u16 = 403;
 
 /// Body for a request on the `deny` list, of type [`PROBLEM_TYPE`].
-pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
+pub(crate) const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
 
 /// gRPC message for a request on the `deny` list.
 const BLOCKED_MESSAGE: &str = "Forbidden";
 
 /// Headers for a request on the `deny` list.
-pub fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
+pub(crate) fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
     let mut headers = alloc::vec![("cache-control", "no-store".into())];
     if is_grpc {
         headers.extend(grpc_refusal(BLOCKED_STATUS, BLOCKED_MESSAGE));
@@ -273,17 +261,20 @@ pub fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
     headers
 }
 
-/// True if a request with this `content-type` is gRPC. gRPC-Web does not count. A gRPC body can only hold
-/// messages, so such a client is answered in headers.
-pub fn is_grpc(content_type: &[u8]) -> bool {
+/// True if a request with this `content-type` is gRPC, whose clients are answered in headers. gRPC-Web does not count.
+pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
 
 /// Media type of a problem.
-pub const PROBLEM_TYPE: &str = "application/problem+json";
+pub(crate) const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// Media type of a rule's own body, if the rule names none.
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+
+fn forms(rule: &Rule) -> Forms {
+    Forms { ratelimit: rule.response.headers.ratelimit, triples: [rule.response.headers.x_ratelimit, false] }
+}
 
 fn content_type(response: &Response) -> String {
     let default = if response.body.is_some() { TEXT_TYPE } else { PROBLEM_TYPE };
@@ -296,7 +287,10 @@ pub fn numbers(rule: &Rule, bucket: &BucketStatus, unix_ns: u64, jitter_s: u32) 
         more_s: seconds_up(bucket.more_ns),
         retry_after_s: retry_after_s(bucket, jitter_s),
         remaining: bucket.remaining,
-        reset_s: reset_s(rule, bucket, unix_ns),
+        reset_s: match rule.response.reset {
+            Reset::Delta => seconds_up(bucket.reset_ns()),
+            Reset::Epoch => seconds_up(unix_ns.saturating_add(bucket.reset_ns())),
+        },
     }
 }
 
@@ -311,13 +305,6 @@ fn retry_after_s(bucket: &BucketStatus, jitter_s: u32) -> u64 {
     seconds_up(bucket.more_ns).max(1).saturating_add(jitter_s.into())
 }
 
-fn reset_s(rule: &Rule, bucket: &BucketStatus, unix_ns: u64) -> u64 {
-    match rule.response.reset {
-        Reset::Delta => seconds_up(bucket.reset_ns()),
-        Reset::Epoch => seconds_up(unix_ns.saturating_add(bucket.reset_ns())),
-    }
-}
-
 /// A reset in `seconds`, in the format that the rule configures.
 fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
     match rule.response.reset {
@@ -327,8 +314,7 @@ fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
     .to_string()
 }
 
-/// Seconds in which the whole quota of a rule comes back, rounded up; none if it does not come back with
-/// time.
+/// Seconds in which the whole quota of a rule comes back, rounded up; none if it does not come back with time.
 pub fn window_s(rule: &Rule) -> Option<u64> {
     match rule.sharing.refill_policy {
         RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar) => Some(calendar.nominal_s()),
@@ -349,17 +335,11 @@ fn window_ns(rule: &Rule) -> Option<u64> {
 
 /// The `qu` of a policy (empty if it counts requests), and the number of these units in a token.
 fn quota_unit(rule: &Rule) -> (&'static str, u64) {
-    match (&rule.algorithm, rule.after.as_deref()) {
-        _ if counts_in_flight(rule) => (";qu=\"concurrent-requests\"", 1),
-        (_, Some(After::Bytes { per })) => (";qu=\"content-bytes\"", u64::from(*per)),
+    match (&rule.algorithm, &rule.sharing.refill_policy, rule.after.as_deref()) {
+        (Algorithm::Concurrency(_), ..) | (_, RefillPolicy::InFlight(_), _) => (";qu=\"concurrent-requests\"", 1),
+        (.., Some(After::Bytes { per })) => (";qu=\"content-bytes\"", u64::from(*per)),
         _ => ("", 1),
     }
-}
-
-/// True if the rule limits requests in flight.
-fn counts_in_flight(rule: &Rule) -> bool {
-    matches!(rule.algorithm, Algorithm::Concurrency(_))
-        || matches!(rule.sharing.refill_policy, RefillPolicy::InFlight(_))
 }
 
 fn seconds_up(ns: u64) -> u64 {

@@ -1,9 +1,7 @@
-//! Merging quota headers: a response carries one set, even if others have stated a quota in it, such as an
-//! upstream, a second Weir in the chain, or Envoy's `enable_x_ratelimit_headers`.
-//!
-//! The strictest status is stated in all the forms that any of them uses: as `RateLimit`, and as a triple of
-//! `-limit`, `-remaining` and `-reset`. Every policy stays in `RateLimit-Policy`. A status that cannot be
-//! read is ignored.
+//! Merging quota headers: a response carries one set, even if others have stated a quota in it, such as an upstream, a
+//! second Weir, or Envoy's `enable_x_ratelimit_headers`. The strictest status is stated in all the forms that any of
+//! them uses: as `RateLimit`, and as a triple of `-limit`, `-remaining` and `-reset`. Every policy stays in
+//! `RateLimit-Policy`. A status that cannot be read is ignored.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,7 +10,7 @@ use alloc::vec::Vec;
 use super::Header;
 
 /// The headers that state a quota: those of the drafts, up to 06 as a triple, and `X-RateLimit-*`.
-pub const STATED: [&str; 8] = [
+pub(crate) const STATED: [&str; 8] = [
     "ratelimit-policy",
     "ratelimit",
     "x-ratelimit-limit",
@@ -60,6 +58,7 @@ impl Stated {
     /// True if it has a smaller fraction of its limit left than the other, or the same and a longer wait.
     fn is_stricter(&self, other: &Self) -> bool {
         let (limit, others) = self.limit.zip(other.limit).unwrap_or((1, 1));
+        let wide = |one: u64, other: u64| u128::from(one) * u128::from(other);
         let (left, others) = (wide(self.remaining, others), wide(other.remaining, limit));
         left < others || left == others && self.more_s > other.more_s
     }
@@ -219,8 +218,4 @@ fn split(text: &str, separator: u8) -> Vec<&str> {
         }
     }
     parts
-}
-
-fn wide(one: u64, other: u64) -> u128 {
-    u128::from(one) * u128::from(other)
 }

@@ -7,11 +7,12 @@ use weir_rules::RuleSet;
 use weir_rules::reading::ErrorCollector;
 
 fn rule(response: &serde_json::Value) -> Rule {
-    let (errors, value) = (
-        ErrorCollector::default(),
-        json!([{"name": "r-1", "key": ["client_address"], "rate": "3/s", "burst": 10, "response": response}]),
-    );
-    let rules = RuleSet::parse(&value, "rules", &errors);
+    parsed(&json!({"name": "r-1", "key": ["client_address"], "rate": "3/s", "burst": 10, "response": response}))
+}
+
+fn parsed(rule: &serde_json::Value) -> Rule {
+    let errors = ErrorCollector::default();
+    let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
     errors.into_result(rules).unwrap().rules()[0].clone()
 }
 
@@ -111,13 +112,10 @@ fn a_policy_states_its_unit_unless_it_is_requests() {
     let of = |fields: serde_json::Value| {
         let mut rule = json!({"name": "a", "key": ["client_address"]});
         rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        let errors = ErrorCollector::default();
-        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
-        let rules = errors.into_result(rules).unwrap();
-        let rule = &rules.rules()[0];
+        let rule = parsed(&rule);
         let bucket = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
-        let answers = PreparedResponses::of(rule);
-        let headers = quota(&answers, rule, &bucket, 0);
+        let answers = PreparedResponses::of(&rule);
+        let headers = quota(&answers, &rule, &bucket, 0);
         (value_of(&headers, "ratelimit-policy"), value_of(&headers, "ratelimit"))
     };
     for (fields, policy, left) in [
@@ -137,10 +135,8 @@ fn a_policy_states_its_unit_unless_it_is_requests() {
 /// Six hours before the end of the 10th of September 2001.
 #[test]
 fn a_calendar_quota_states_when_its_window_ends() {
-    let errors = ErrorCollector::default();
-    let value = json!([{"name": "q", "key": ["client_address"], "algorithm": "quota", "rate": "500/day"}]);
-    let rules = RuleSet::parse(&value, "rules", &errors).unwrap();
-    let (rule, hour_ns) = (&rules.rules()[0], 3_600 * SECOND_NS);
+    let rule = &parsed(&json!({"name": "q", "key": ["client_address"], "algorithm": "quota", "rate": "500/day"}));
+    let hour_ns = 3_600 * SECOND_NS;
     let unix_ns = 11_576 * 24 * hour_ns - 6 * hour_ns;
     let allowed = BucketStatus { remaining: 7, more_ns: 1, full_ns: 2 };
     let answers = PreparedResponses::of(rule);

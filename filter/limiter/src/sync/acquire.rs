@@ -1,11 +1,9 @@
 //! Acquiring tokens of strict rules, while the request waits.
 //!
-//! A POP spends only tokens that the budget was debited for beforehand. If it holds none, the request waits
-//! for one exchange, bounded by a time-out, and is then decided again. If the exchange fails early, the same
-//! report is sent once more in the time that is left.
-//!
-//! Acquired tokens go into the key's entry, for any request. If the slot has no room for the entry, the
-//! request acquires tokens for itself alone. So a slot full of keys with debt locks no newcomer out.
+//! A POP spends only tokens that the budget was debited for beforehand. If it holds none, the request waits for one
+//! exchange, bounded by a time-out, and is then decided again. If the exchange fails early, the same report is sent
+//! once more in the time that is left. Acquired tokens go into the key's entry, for any request. If the slot has no
+//! room for that, the request acquires tokens for itself alone, so a slot full of keys with debt locks no newcomer out.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -16,7 +14,7 @@ use crate::limiter::Limiter;
 use crate::sync::calls::{CallPurpose, KeyContents, OwnEpoch, ReportBuilder, ReportedKey};
 use crate::sync::client::SyncClient;
 use crate::sync::consume::{chunk_beside, take};
-use crate::sync::demand::chunk_of;
+use crate::sync::report::chunk_of;
 use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Watched};
 use crate::table::{EntryPlace, LoadedSlot, Slots, Updated};
 use crate::{NEXT_TO_STORE, RuleIndex};
@@ -41,12 +39,12 @@ impl Limiter {
         }
         let lost = self.sync.as_mut()?.report_own_epochs(&mut builder, &self.rules, true, now);
         self.counters.add(CountedEvent::Uncharged, lost);
-        let own = builder.len();
+        let own = builder.keys.len();
         for hit in unpaid() {
             self.want(hit, &mut builder, slots, now);
         }
         self.scratch = Some(scratch);
-        if builder.len() == own {
+        if builder.keys.len() == own {
             return None;
         }
         self.counters.add(CountedEvent::Paused, 1);
@@ -66,8 +64,7 @@ impl Limiter {
         }
         let (flight, busy) = (self.rules.flight(hit.rule), Cell::new(0));
         let updated = self.update_counted(place, flight, Some(limits), slots, now, &|watched, in_flight| {
-            // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with
-            // them.
+            // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with them.
             let is_overspent = match flight {
                 Some(_) => watched.admitted < in_flight,
                 None => watched.admitted > watched.charged,
@@ -129,8 +126,8 @@ impl Limiter {
         self.sync.as_ref().is_some_and(SyncClient::can_give_back)
     }
 
-    /// Gives back the unused tokens of the hit's key, if its request acquires tokens for itself alone. Places of
-    /// other requests in flight are of the same epoch, so they stay.
+    /// Gives back the unused tokens of the hit's key, if its request acquires tokens for itself alone. Places in flight
+    /// stay, because those of other requests are of the same epoch.
     fn give_back_spare(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
         if !self.is_for_itself(hit.rule) || self.rules.flight(hit.rule).is_some() || !self.can_give_back() {
             return;
@@ -180,8 +177,7 @@ impl Limiter {
         builder.add(hit.rule, reported, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
     }
 
-    /// Ends the use of acquired tokens after their request was decided again. Its `hits` spent them if it
-    /// `is_allowed`.
+    /// Ends the use of acquired tokens after their request was decided again. Its `hits` spent them if it `is_allowed`.
     pub(crate) fn end_acquired(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
         while let Some(acquired) = self.current.acquired.pop() {
             let hit = hits.iter().find(|hit| hit.tag == acquired.tag);
@@ -226,9 +222,8 @@ impl Limiter {
         }
     }
 
-    /// Applies the reply to call `number`, which acquires tokens. Returns false if weir-sync asked no budget;
-    /// the request is then to be decided as offline. On an error nothing changed, and the call is still under
-    /// way.
+    /// Applies the reply to call `number`, which acquires tokens. Returns false if weir-sync asked no budget: the
+    /// request is decided as offline. On an error nothing changed, and the call is still under way.
     pub fn acquired(&mut self, number: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<bool, WireError> {
         let reply = Reply::decode(bytes)?;
         let acquire = self.end_answered(number, CallPurpose::Acquire, &reply)?;
@@ -265,8 +260,8 @@ impl Limiter {
         })
     }
 
-    /// Records that call `number` failed and that its report is sent once more. The first reply may still
-    /// have been sent, so the grants pushed with it count as lost.
+    /// Records that call `number` failed and that its report is sent once more. The grants pushed with a first reply
+    /// count as lost.
     pub(crate) fn acquire_sent_again(&mut self, number: u64) {
         self.counters.add(CountedEvent::SyncFailed, 1);
         if let Some(sync) = &mut self.sync {
@@ -274,7 +269,7 @@ impl Limiter {
         }
     }
 
-    /// Ends call `number`, which failed at `now`.
+    /// Ends call `number`, which failed.
     pub fn acquire_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         let sent_at = self.give_up_acquire(number, slots, now);
         self.counters.add(CountedEvent::SyncFailed, 1);
@@ -283,8 +278,8 @@ impl Limiter {
         }
     }
 
-    /// Ends call `number`, for which no request waits any more, and returns the time at which it was sent, if it was
-    /// under way. The next report asks for the acquired tokens, or gives them back.
+    /// Ends call `number`, for which no request waits any more, and returns the time at which it was sent. The next
+    /// report asks for the acquired tokens, or gives them back.
     pub(crate) fn give_up_acquire(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
         let acquire = self.sync.as_mut()?.give_up(number, CallPurpose::Acquire)?;
         for reported in &acquire.reported {
@@ -294,8 +289,7 @@ impl Limiter {
         Some(acquire.sent_at)
     }
 
-    /// Decides a request that has waited. `answered` is true if weir-sync asked the budgets. The request
-    /// never waits again.
+    /// Decides a request that has waited, and never waits again. `answered` is true if weir-sync asked the budgets.
     pub fn decide_again(
         &mut self,
         answered: bool,

@@ -10,14 +10,14 @@ use weir_protocol::messages::{Ban, HeldEpoch};
 use weir_protocol::time::Time;
 
 /// Most reports of a worker under way at once; the next waits until one ends.
-pub const REPORTS_MAX: usize = 4;
+pub(crate) const REPORTS_MAX: usize = 4;
 
 /// Most requests of one worker that wait at once. Any beyond are decided without asking weir-sync.
 pub const ACQUIRES_MAX: usize = 1_000;
 
 /// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallPurpose {
+pub(crate) enum CallPurpose {
     /// Reports counts.
     Report,
     /// Acquires tokens that a request waits for.
@@ -37,8 +37,7 @@ pub(crate) struct PendingCall {
     pub(crate) reported: Vec<ReportedKey>,
 }
 
-/// The calls under way, ordered by number: at most [`REPORTS_MAX`] reports, [`ACQUIRES_MAX`] calls that acquire
-/// tokens, and one fetch of rules.
+/// The calls under way, ordered by number; one of them at most is a fetch of rules.
 #[derive(Default)]
 pub(crate) struct Calls(Vec<PendingCall>);
 
@@ -86,7 +85,6 @@ impl Calls {
         self.0.iter().filter(move |call| call.purpose == purpose)
     }
 
-    /// The records of all keys in calls under way.
     pub(crate) fn reported_mut(&mut self) -> impl Iterator<Item = &mut ReportedKey> {
         self.0.iter_mut().flat_map(|call| &mut call.reported)
     }
@@ -106,8 +104,7 @@ impl Calls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedKey {
     pub(crate) place: EntryPlace,
-    /// Index of the rule; [`RuleIndex::NONE`] if it is no longer in force, or if the reply is to change
-    /// nothing.
+    /// [`RuleIndex::NONE`] if the rule is no longer in force, or if the reply is to change nothing.
     pub(crate) rule: RuleIndex,
     pub(crate) epoch: u32,
     pub(crate) admitted: u32,
@@ -124,8 +121,7 @@ pub(crate) struct ReportedKey {
 }
 
 impl ReportedKey {
-    /// A record for the key at `place` under `rule`, with something to report since `dirty_since`. All counts
-    /// are zero.
+    /// A record without counts.
     pub(crate) fn of(place: EntryPlace, rule: RuleIndex, dirty_since: Time) -> Self {
         Self {
             place,
@@ -190,10 +186,6 @@ impl ReportBuilder {
         self.reported.push(reported);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.keys.len()
-    }
-
     /// The report's index for a rule of the limiter. Adds the rule if it is new.
     pub(crate) fn refer(&mut self, rule: RuleIndex) -> Option<u16> {
         let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
@@ -202,21 +194,15 @@ impl ReportBuilder {
         });
         u16::try_from(index).ok()
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
 }
 
-/// Tokens that a call acquired for the next decision of its request, and for nothing else.
+/// Tokens that a call acquired for the next decision of its request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcquiredTokens {
     pub(crate) tag: Tag,
-    /// The record of the key in that call. The tokens that the request waits for are reserved until the
-    /// decision.
+    /// The record of the key in that call. Its awaited tokens are reserved until the decision.
     pub(crate) reported: ReportedKey,
-    /// Tokens of an epoch for this request alone; 0 if they are in the key's entry. The decision spends them,
-    /// or nothing does.
+    /// Tokens of an epoch for this request alone; 0 if they are in the key's entry.
     pub(crate) tokens: u32,
     pub(crate) until: Time,
     /// Time of the budget's next token, or of the turn that it gave.

@@ -1,13 +1,16 @@
-//! A worker's exchange with weir-sync: calls under way, the report budget in bytes, and connectivity.
+//! A worker's exchange with weir-sync: calls under way, the report budget in bytes, bans, and epochs that are in no
+//! entry.
 
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
 use crate::check::CompiledRules;
 use crate::key::Reporter;
-use crate::sync::calls::{CallPurpose, Calls, OwnEpoch, PendingCall, ReportBuilder};
+use crate::sync::calls::{CallPurpose, Calls, KeyContents, OwnEpoch, PendingCall, ReportBuilder, ReportedKey};
 use crate::sync::connectivity::{ConnectivityState, FALLBACK_NS, Versions};
-use weir_protocol::messages::{BANS_MAX, Ban, BudgetRule, POPS_MAX, Replies, Report};
+use crate::table::NamedKey;
+use crate::table::slot::{Cold, Tag, Watched};
+use weir_protocol::messages::{Allowance, BANS_MAX, Ban, BudgetRule, HeldEpoch, KEYS_MAX, POPS_MAX, Replies, Report};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::key::KeyValue;
 
@@ -102,8 +105,7 @@ impl SyncClient {
     }
 
     /// Sets the time without a reply after which each rule's `on_sync_loss` applies, and the time-out of requests
-    /// that wait, in nanoseconds. For that time a waiting request's key keeps its place, and acquired tokens are
-    /// kept for it.
+    /// that wait, in nanoseconds.
     pub(crate) fn set_times(&mut self, fallback_ns: u64, timeout_ns: u64) {
         (self.connectivity, self.timeout_ns) = (ConnectivityState::new(fallback_ns), timeout_ns);
     }
@@ -164,8 +166,8 @@ impl SyncClient {
         self.bytes
     }
 
-    /// Returns a new epoch that is in no entry. This worker never repeats one. The first is random, so that
-    /// two workers do not use the same epoch for a key during the seconds in which the budget remembers it.
+    /// A new epoch that is in no entry. This worker never repeats one. The first is random, so that two workers do not
+    /// use the same one for a key while the budget remembers it.
     pub(crate) fn epoch_of_its_own(&mut self) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
         let worker = self.reporter.worker;
@@ -175,7 +177,7 @@ impl SyncClient {
         begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
-    /// Takes the number of the next call. For a report, this is its sequence.
+    /// Takes the number of the next call.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.sequence = self.next_sequence();
         self.sequence
@@ -193,7 +195,6 @@ impl SyncClient {
         Some(call)
     }
 
-    /// Builds the next report.
     pub(super) fn next(&mut self, rules: Vec<BudgetRule>, builder: ReportBuilder, now: Time) -> Report {
         let Reporter { pop, worker } = self.reporter.clone();
         let ReportBuilder { keys, bans, held, .. } = builder;
@@ -222,8 +223,7 @@ impl SyncClient {
         }
     }
 
-    /// Takes over keys that were banned at another worker. `to` maps its rules to the rules here. Bans that
-    /// find no room stay there.
+    /// Takes over keys that were banned at another worker, as far as there is room. `to` maps its rules to those here.
     pub(crate) fn take_over_bans(&mut self, other: &mut Self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         let first_report = self.sequence + 1;
         other.bans.retain(|ban| match to(ban.rule).filter(|_| self.bans.len() < BANS_MAX) {
@@ -251,5 +251,141 @@ impl SyncClient {
             })
         };
         self.bans.iter().filter_map(named).collect()
+    }
+}
+
+// Epochs that are in no entry: those that one request acquired for itself alone, because its slot has no room for its
+// key or because its cost is known only at its end, and those that are given back.
+//
+// The request holds its epoch until it ends. Reports renew the lease of its tokens meanwhile, and count none of them as
+// spent. After the end, a report states the cost; the budget gets back the rest, or is debited for the difference. That
+// is repeated until a reply confirms it or the lease has ended; then the budget counts exactly the acquired tokens as
+// spent. A key's epoch that is given back is repeated in the same way, so that a lost report loses no tokens.
+
+/// Most epochs of a worker that requests hold or whose end is not confirmed; tokens acquired beyond count as spent.
+pub const OWN_MAX: usize = 2_048;
+/// Most of these epochs that one call for tokens names.
+const NAMED_MAX: usize = KEYS_MAX / 2;
+/// Lease that a report asks for while a request goes on, in milliseconds. It is renewed when half of that is left.
+const HOLD_MS: u32 = 60_000;
+const RENEWED_NS: u64 = 30 * SECOND_NS;
+/// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
+const WAITS_NS: u64 = 5 * SECOND_NS;
+
+impl SyncClient {
+    /// Keeps an epoch, to name it in reports; false if there are [`OWN_MAX`].
+    pub(crate) fn keep_own(&mut self, own: OwnEpoch) -> bool {
+        let has_room = self.held.len() + self.ended.len() < OWN_MAX;
+        if has_room {
+            if own.cost.is_some() { &mut self.ended } else { &mut self.held }.push(own);
+        }
+        has_room
+    }
+
+    /// True if one more epoch can be given back until a reply confirms it. Half of the places are left to requests.
+    pub(crate) fn can_give_back(&self) -> bool {
+        self.held.len() + self.ended.len() < OWN_MAX && self.ended.len() < OWN_MAX / 2
+    }
+
+    /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `named_in`
+    /// does so already. False if it [cannot](Self::can_give_back) be repeated.
+    pub(crate) fn keep_giving_back(&mut self, name: NamedKey, watched: &Watched, named_in: u64) -> bool {
+        self.can_give_back()
+            && self.keep_own(OwnEpoch {
+                name,
+                epoch: watched.epoch,
+                tokens: watched.charged.max(watched.admitted),
+                cost: Some(watched.admitted),
+                until: watched.until,
+                named_in,
+                again_at: Time::ZERO,
+            })
+    }
+
+    /// Records the cost of the request that holds `epoch`. False if its lease has ended: its tokens stay spent.
+    pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) -> bool {
+        let Some(at) = self.held.iter().position(|own| own.epoch == epoch) else { return false };
+        let own = self.held.swap_remove(at);
+        self.ended.push(OwnEpoch { cost: Some(cost), named_in: 0, ..own });
+        true
+    }
+
+    /// Adds epochs that have ended to `builder`; in a report, also those whose leases must be renewed. A call
+    /// for tokens can give back, but not state that more was spent. Returns the number of epochs whose lease ended
+    /// before a cost other than their tokens was confirmed.
+    pub(crate) fn report_own_epochs(
+        &mut self,
+        builder: &mut ReportBuilder,
+        rules: &CompiledRules,
+        is_acquire: bool,
+        now: Time,
+    ) -> u32 {
+        let mut lost = 0;
+        self.held.retain(|own| now < own.until);
+        self.ended.retain(|own| {
+            let is_over = own.until <= now;
+            lost += u32::from(is_over && own.cost != Some(own.tokens));
+            !is_over
+        });
+        let most = if is_acquire { NAMED_MAX } else { KEYS_MAX };
+        let (next, divisor) = (self.next_sequence(), self.cold_rate_divisor());
+        for own in self.ended.iter_mut().chain(&mut self.held) {
+            if builder.keys.len() >= most {
+                break;
+            }
+            let is_beyond = own.cost.is_some_and(|cost| cost > own.tokens);
+            let is_due = match own.cost {
+                Some(_) => own.again_at <= now && !(is_acquire && is_beyond),
+                None => !is_acquire && own.until.nanos_since(now) < RENEWED_NS,
+            };
+            if !is_due || own.named_in == next || self.calls.get(own.named_in).is_some() {
+                continue;
+            }
+            let Some(terms) = rules.terms_of(own.name.rule) else { continue };
+            let (admitted, ahead) = own.cost.map_or((0, own.tokens), |cost| (cost, 0));
+            let begun = Watched::begin(&Cold::NEW, &terms.local_limits(divisor), 0, now);
+            let watched = Watched { epoch: own.epoch, admitted, charged: admitted, ..begun };
+            let reported = ReportedKey {
+                epoch: own.epoch,
+                is_unplaced: true,
+                ..ReportedKey::of(own.name.place, RuleIndex::NONE, now)
+            };
+            let key = builder.keys.len();
+            let value = own.name.value.as_bytes();
+            builder.add(own.name.rule, reported, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
+            // An epoch that only gives back needs no statement about its request.
+            if let (false, true, Ok(key)) = (is_acquire, own.cost.is_none() || is_beyond, u16::try_from(key)) {
+                builder.held.push(HeldEpoch { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
+            }
+            own.named_in = next;
+        }
+        lost
+    }
+
+    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch` of the key `tag`. A lease
+    /// in the reply means that the epoch goes on, or that its cost has to wait.
+    pub(crate) fn observe_own_epoch(
+        &mut self,
+        (tag, epoch): (Tag, u32),
+        number: u64,
+        allowance: &Allowance,
+        sent_at: Time,
+    ) {
+        let is_it = |own: &OwnEpoch| (own.name.place.tag, own.epoch, own.named_in) == (tag, epoch, number);
+        let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
+        for list in [&mut self.ended, &mut self.held] {
+            let Some(at) = list.iter().position(is_it) else { continue };
+            match list.get_mut(at).filter(|_| lease_ms > 0) {
+                Some(own) => {
+                    own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000);
+                    if own.cost.is_some() {
+                        own.again_at = sent_at + WAITS_NS;
+                    }
+                }
+                // The budget has closed the epoch.
+                None => drop(list.swap_remove(at)),
+            }
+            return;
+        }
     }
 }

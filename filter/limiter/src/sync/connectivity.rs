@@ -14,8 +14,7 @@ pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
 pub enum Connectivity {
     /// weir-sync replies.
     Fresh,
-    /// No recent reply: grants hold until their leases end. Or weir-sync replies without knowing how many
-    /// POPs share a quota.
+    /// No recent reply: grants hold until their leases end. Or weir-sync does not know how many POPs share a quota.
     Stale,
     /// No reply for too long, or never: each rule's `on_sync_loss` decides.
     Fallback,
@@ -65,8 +64,8 @@ impl ConnectivityState {
 
 // The rule set version that the fleet is to run, and the one that this worker runs.
 
-/// Time after a switch in which a worker ignores older versions, in nanoseconds. A weir-sync that has not
-/// received the newer version yet must not take the POP back.
+/// Time after a switch in which a worker ignores older versions, in nanoseconds: a weir-sync that has not received the
+/// newer one yet must not take the POP back.
 const STEP_BACK_NS: u64 = SECOND_NS;
 
 /// The version that a worker runs, and the one that it is to run.
@@ -82,8 +81,8 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Applies the version in the reply to report `sequence`. 0 changes nothing: that weir-sync has no rule
-    /// set, and the last one stays in force.
+    /// Applies the version in the reply to report `sequence`; 0 if that weir-sync has no rule set, which changes
+    /// nothing.
     pub(crate) fn observe(&mut self, version: u64, sequence: u64, now: Time) {
         let is_step_back = version < self.running.version && now.nanos_since(self.since) < STEP_BACK_NS;
         if version > 0 && sequence > self.observed_in && !is_step_back {

@@ -1,26 +1,26 @@
 //! Consuming a strict rule's tokens directly from the budget, in hosts that are next to the store.
 //!
-//! A lease suits a key in frequent demand. For any other key it costs two exchanges, one to acquire and one
-//! to report the spent tokens, and an entry here that is rarely used again. A host that is one step from the
-//! store can have its requests *consume* instead: the budget debits and spends the tokens in one step, and
-//! nothing is kept or reported here.
+//! A lease suits a key in frequent demand. For any other key it costs two exchanges and an entry that is rarely used
+//! again. Here the budget debits and spends the tokens in one step instead, and nothing is kept or reported.
 //!
-//! A request consumes only if nothing else is missing: its one strict rule holds no token at all for it, and
-//! all other rules have enough. Consumed tokens cannot be given back. If another rule refuses after all,
-//! because another request was quicker, they are lost to the client.
+//! A request consumes only if nothing else is missing: its one strict rule holds no token for it, and all other rules
+//! have enough. Consumed tokens cannot be given back: they are lost to the client if another rule refuses after all.
+
+use alloc::vec::Vec;
 
 use crate::RuleIndex;
 use crate::algorithms::{Bucket, BucketStatus};
 use crate::check::{AcquireState, Decision, Hit, HitDecision, HitResult, RuleTerms, Scratch};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::sync::demand::{Consume, ConsumeReply, INTERVAL_NS, unreported_of};
+use crate::sync::report::{AHEAD_MIN, INTERVAL_NS, unreported_of};
 use crate::table::Slots;
-use crate::table::slot::{Cold, Entry, Placement, Slot, Watched};
+use crate::table::slot::{Cold, Entry, Placement, Slot, Tag, Watched};
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::OnSyncLoss;
 use weir_protocol::time::{SECOND_NS, Time};
+use weir_rules::key::KeyValue;
 use weir_rules::request::Request;
 
 /// A key consumes while its budget has less than one part in this many left, because others need the rest.
@@ -57,8 +57,7 @@ fn is_strict(limiter: &Limiter, rule: RuleIndex) -> bool {
     limiter.rules.get(rule).is_some_and(|rule| rule.sharing.strict)
 }
 
-/// True if tokens of the rule are spent at once. Tokens that are held until the request ends cannot be
-/// consumed, nor can turns.
+/// True if tokens of the rule are spent at once, not held until the request ends, and are no turns.
 fn may_consume(limiter: &Limiter, rule: RuleIndex) -> bool {
     let is_spent = |refill_policy| {
         matches!(
@@ -69,15 +68,13 @@ fn may_consume(limiter: &Limiter, rule: RuleIndex) -> bool {
     !limiter.reserves(rule) && limiter.rules.get(rule).is_some_and(|rule| is_spent(rule.sharing.refill_policy))
 }
 
-/// Tokens that a token bucket's key acquires beyond its need: few, because they are outstanding for a
-/// while.
+/// Tokens that a token bucket's key acquires beyond its need: few, because they are outstanding for a while.
 pub(crate) fn chunk_beside(limiter: &Limiter, quota: Quota) -> u32 {
     let refilled = u32::try_from(INTERVAL_NS / quota.token_ns().max(1)).unwrap_or(u32::MAX);
     if limiter.takes.is_some() { unreported_of(RefillPolicy::Continuous, quota).min(refilled) } else { 0 }
 }
 
-/// Decides a request again after the budget's answer `taken` to `take`; none if the budget is out of
-/// reach.
+/// Decides a request again after the budget's answer to `take`; none if the budget is out of reach.
 pub(crate) fn decide_taken(
     limiter: &mut Limiter,
     take: &Consume,
@@ -131,8 +128,7 @@ pub(crate) fn evaluate_consumed(
     HitResult { evicted, ..HitResult::refused(decision, hit.tag) }
 }
 
-/// Also charges the bucket by which `on_sync_loss` decides, as spending leased tokens does. Returns the
-/// number of entries that were evicted for it.
+/// Charges the bucket by which `on_sync_loss` decides, too. Returns the number of entries that were evicted for it.
 fn charge_bucket(cost: u32, terms: &RuleTerms, placement: &Placement, slot: &mut Slot, now: Time) -> u32 {
     if terms.on_sync_loss == OnSyncLoss::Deny || terms.is_calendar {
         return 0;
@@ -151,4 +147,82 @@ fn has_some(scratch: &Scratch, hit: &Hit, now: Time) -> bool {
     let loaded = scratch.loaded.iter().find(|loaded| loaded.index == hit.slot);
     let entry = loaded.map(|loaded| loaded.slot.find_or_new(hit.tag, now).entry);
     matches!(entry, Some(Entry::Watched(watched)) if watched.on_hand(now) > 0)
+}
+
+/// Number of keys for which recent use is remembered.
+const KEYS: usize = 4_096;
+/// Time after a lease in which the key gets another one, in nanoseconds.
+const LEASED_NS: u64 = SECOND_NS;
+
+/// Tokens that a request consumes from the budget, all or none.
+#[derive(Clone, Debug)]
+pub struct Consume {
+    /// Index of the rule in the rules in force.
+    pub rule: RuleIndex,
+    /// The key.
+    pub value: KeyValue,
+    /// The number of tokens.
+    pub tokens: u32,
+    /// Tag of the key's entry.
+    pub(crate) tag: Tag,
+}
+
+/// A budget's answer to a [`Consume`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConsumeReply {
+    /// True if all tokens were debited.
+    pub is_taken: bool,
+    /// Tokens left in the budget.
+    pub left: u32,
+    /// Milliseconds until the missing tokens may be there; 0 if unknown.
+    pub wait_ms: u64,
+}
+
+/// A worker's state for consuming from budgets.
+pub(crate) struct ConsumeState {
+    recent: Vec<Recent>,
+}
+
+/// A key that consumed recently. Two keys with the same place displace each other, and count as rarely used.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Recent {
+    tag: u64,
+    /// Start of the current interval, and the number of requests in it.
+    since: Time,
+    count: u64,
+    leased_at: Option<Time>,
+    pub(super) is_low: bool,
+}
+
+impl Default for ConsumeState {
+    fn default() -> Self {
+        Self { recent: alloc::vec![Recent::default(); KEYS] }
+    }
+}
+
+impl ConsumeState {
+    pub(super) fn recent(&mut self, tag: Tag) -> Option<&mut Recent> {
+        let place = usize::try_from(tag.bits() % KEYS as u64).unwrap_or_default();
+        let recent = self.recent.get_mut(place)?;
+        if recent.tag != tag.bits() {
+            *recent = Recent { tag: tag.bits(), ..Recent::default() };
+        }
+        Some(recent)
+    }
+}
+
+impl Recent {
+    /// Counts one more request. Returns true if the key is asked for often enough to be worth a lease.
+    pub(super) fn is_often(&mut self, now: Time) -> bool {
+        if self.count == 0 || now.nanos_since(self.since) >= INTERVAL_NS {
+            (self.since, self.count) = (now, 0);
+        }
+        self.count += 1;
+        let had_lease = self.leased_at.is_some_and(|at| now.nanos_since(at) < LEASED_NS);
+        let is_often = !self.is_low && (self.count > AHEAD_MIN || had_lease);
+        if is_often {
+            self.leased_at = Some(now);
+        }
+        is_often
+    }
 }

@@ -8,7 +8,7 @@ use crate::check::{forget, put_ban, replace_ban};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::calls::{AcquiredTokens, CallPurpose, PendingCall, ReportedKey};
-use crate::sync::demand::rest_until;
+use crate::sync::report::rest_until;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::{EntryPlace, NamedKey, Slots, Updated};
 use weir_protocol::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WORKERS_MAX, WireError};
@@ -21,8 +21,8 @@ const WAIT_MS_MAX: u64 = 32 * 86_400_000;
 const RETURNS_MS: u64 = 1_000;
 
 impl Limiter {
-    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report is
-    /// still under way. A report that was given up before is an error, too.
+    /// Applies the reply to report `sequence`. On an error nothing changed, and the report is still under way, unless
+    /// it was given up before.
     pub fn apply(&mut self, sequence: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let reply = Reply::decode(bytes)?;
         let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
@@ -144,8 +144,8 @@ impl Limiter {
         self.local_cache.forget(reported.place.tag);
     }
 
-    /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time the report
-    /// was made, so it ends here before it ends at weir-sync.
+    /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time of the report, so it
+    /// ends here before it ends at weir-sync.
     fn lease(&mut self, reported: &ReportedKey, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let sharing = self.rules.get(reported.rule).map(|rule| &rule.sharing);
@@ -161,8 +161,7 @@ impl Limiter {
         // Reserved tokens come back when a request ends, which is sooner than a refill.
         let returns = leased.may_return && self.reserves(reported.rule);
         let more_at = now + if returns { wait_ms.min(RETURNS_MS) } else { wait_ms } * 1_000_000;
-        // Not later than the start of the next window: the budget measured the wait after `sent_at`, and
-        // rounded it up.
+        // Not later than the start of the next window: the budget measured the wait after `sent_at`, and rounded it up.
         let bar_at = if is_calendar { sent_at + wait_ms.saturating_sub(1) * 1_000_000 } else { more_at };
         let got_none = leased.lease_ms == 0 && (wait_ms > 0 || is_calendar || !reported.is_again);
         let has_window_ended = is_calendar && wait_ms > 0 && bar_at <= now;
@@ -232,8 +231,7 @@ impl Limiter {
         {
             key.mark_changed(now);
             if is_calendar {
-                // If the request spends all of them, the next report states so, because other POPs may wait
-                // for tokens.
+                // If the request spends all of them, the next report states so, because other POPs may wait for tokens.
                 let is_spent = watched.on_hand(now) <= reported.awaited;
                 key.rest(if is_spent { now } else { rest_until(watched.until) }, now);
             }
@@ -295,15 +293,13 @@ impl Limiter {
         self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
     }
 
-    /// Ends report `sequence`, which failed at `now`. Its keys are reported again. Returns true if weir-sync
-    /// is to blame.
+    /// Ends report `sequence`, which failed. Its keys are reported again. Returns true if weir-sync is to blame.
     pub fn report_failed(&mut self, sequence: u64, now: Time) -> bool {
         let sent_at = self.report_again(sequence);
         sent_at.zip(self.sync.as_mut()).is_some_and(|(sent_at, sync)| sync.miss(sent_at, now))
     }
 
-    /// Ends report `sequence`, and marks its keys to be reported again. Returns the time it was sent, if it
-    /// was under way.
+    /// Ends report `sequence`, and marks its keys to be reported again. Returns the time at which it was sent.
     pub(crate) fn report_again(&mut self, sequence: u64) -> Option<Time> {
         let sent = self.sync.as_mut()?.give_up(sequence, CallPurpose::Report)?;
         self.counters.add(CountedEvent::SyncFailed, 1);

@@ -1,11 +1,8 @@
 //! Making reports: admitted tokens and demand of the POP's keys.
 //!
-//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers.
-//! Nothing waits for a reply: if none has come by the next tick, the next report repeats the counts, and late
-//! replies are still applied.
-//!
-//! A worker that ends hands over the names of keys whose counts were not reported, or not confirmed by a reply. The
-//! counts are in the shared slots, but only the worker has the keys' names.
+//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers. Nothing waits
+//! for a reply: if none has come by the next tick, the next report repeats the counts, and late replies are still
+//! applied. Only the names of keys are a worker's own. One that ends hands over those whose counts are not confirmed.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,13 +13,12 @@ use crate::RuleIndex;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::calls::{CallPurpose, KeyContents, PendingCall, ReportBuilder, ReportedKey};
-use crate::sync::client::SyncClient;
-use crate::sync::demand::{Want, Wish, chunk_of, unreported_of};
 use crate::sync::watched_key::bytes_of;
 use crate::table::slot::Watched;
 use crate::table::{NamedKey, Slots, Updated};
 use weir_protocol::messages::Report;
 use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::{GIVEN_BACK_S, RefillPolicy};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::sorting::sorted;
 
@@ -31,20 +27,17 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// Additional weight of a key's wait for each burst of demand in that time.
 const BURST_WEIGHT: u64 = 1_000;
 
-/// Weight of each nanosecond since the key was last reported. It grows with the tokens since then that
-/// exceed the key's fair share, measured in bursts: those asked for at this worker, or those of the POP that are
-/// unconfirmed, if they are more.
+/// Weight of each nanosecond since the key was last reported. It grows with the `tokens` since then that exceed the
+/// key's fair share, measured in bursts.
 fn weight(quota: Quota, divisor: u32, tokens: u64, waits_ns: u64) -> u64 {
     let share = waits_ns / quota.token_ns().saturating_mul(divisor.max(1).into());
     1 + tokens.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
 }
 
 impl Limiter {
-    /// The report to send now. None if [`crate::sync::REPORTS_MAX`] are under way, or if there is nothing to report
-    /// and no need to `greet`. A greeting keeps the POP among the live ones, and its reply brings pushed
-    /// grants; one worker of a POP sends it each interval.
-    ///
-    /// The caller sends the report, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
+    /// The report to send now; the caller then calls [`Limiter::apply`] or [`Limiter::report_failed`]. None if
+    /// as many as may be are under way, or if there is nothing to report and no need to `greet`. A greeting
+    /// keeps the POP among the live ones, and its reply brings pushed grants; one worker sends it each interval.
     pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
         if !self.may_report(now) {
             return None;
@@ -62,7 +55,7 @@ impl Limiter {
         let lost = self.sync.as_mut()?.report_own_epochs(&mut builder, &self.rules, false, now);
         self.counters.add(CountedEvent::Uncharged, lost);
         builder.bans = self.sync.as_mut()?.bans(now, |rule| builder.refer(rule));
-        if builder.is_empty() && builder.bans.is_empty() && !greet {
+        if builder.keys.is_empty() && builder.bans.is_empty() && !greet {
             return None;
         }
         let report = self.begin_report(builder, CallPurpose::Report, now)?;
@@ -125,8 +118,7 @@ impl Limiter {
         let flight = self.rules.flight(rule);
         let updated = self.update_counted(place, flight, None, slots, now, &|watched, in_flight| {
             let wish = wish.map(|wish| Wish { in_flight: flight.map(|_| in_flight), ..wish });
-            // A strict rule's budget does not need this count, and counting would turn the key into a bounded
-            // rule's.
+            // A strict rule's budget does not need this count, and counting would turn the key into a bounded rule's.
             if !is_strict {
                 watched.count_asked(unadded, now);
             }
@@ -179,12 +171,8 @@ impl Limiter {
 
 // Handover from a worker that ends.
 
-/// Most bytes that all ended workers together hand over. A key beyond that is reported after its next
-/// request.
+/// Most bytes that all ended workers together hand over. A key beyond that is reported after its next request.
 pub(crate) const HANDOVER_BYTES_MAX: usize = 64 * 1024;
-
-/// A key's name: its rule's name, and its canonical bytes.
-type Name<'a> = (&'a str, &'a [u8]);
 
 /// Ends this worker. Returns the handover that replaces `left`, the one of the workers that ended before,
 /// or none if there is nothing to add.
@@ -209,8 +197,7 @@ pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// Makes the next report the last one: it contains everything that is not confirmed, even if it is under
-/// way.
+/// Makes the next report the last one: it contains everything that is not confirmed.
 pub(crate) fn hurry(limiter: &mut Limiter) {
     end_reports(limiter);
     limiter.watch.hurry();
@@ -224,8 +211,8 @@ fn end_reports(limiter: &mut Limiter) {
     }
 }
 
-/// Takes over the keys in the handover `left`, to be reported next. Keys of rules that are not in force
-/// are skipped, and so are bytes that cannot be read.
+/// Takes over the keys in the handover `left`, to be reported next, as far as they can be read and are of rules in
+/// force.
 pub(crate) fn inherit(limiter: &mut Limiter, left: &[u8], slots: &dyn Slots, now: Time) {
     for (rule, value) in names(left) {
         if let Some(key) = limiter.rules.find(rule, value, slots.count()) {
@@ -234,29 +221,21 @@ pub(crate) fn inherit(limiter: &mut Limiter, left: &[u8], slots: &dyn Slots, now
     }
 }
 
-/// The names in `left`, up to the first that cannot be read.
-fn names(left: &[u8]) -> impl Iterator<Item = Name<'_>> {
+/// The names in `left`, each of a rule's name and a key's canonical bytes, up to the first that cannot be read.
+fn names(left: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
     let mut rest = left.get(..HANDOVER_BYTES_MAX).unwrap_or(left);
     iter::from_fn(move || {
-        let (name, behind) = postcard::take_from_bytes::<Name<'_>>(rest).ok()?;
+        let (name, behind) = postcard::take_from_bytes::<(&str, &[u8])>(rest).ok()?;
         rest = behind;
         Some(name)
     })
 }
 
-// Reporting by one engine for all workers of a program.
-//
-// ```text
-// worker -- keys with something to report, bans -> gather         -> the reporter's list -> a report
-// worker <- refusals that are no longer valid   <- take_forgotten <- the reporter        <- a reply
-// ```
-//
-// The counts are in the slots that all workers share. The reporter takes over the names of keys with
-// something to report, and their demand. Keys of strict rules stay with their worker, which acquires tokens
-// for its own requests and has the records of those calls.
+// Reporting by one engine for all workers of a program. The counts are in the slots that all workers share. The
+// reporter takes over the names of keys with something to report, their demand, and bans. Keys of strict rules stay
+// with their worker, which acquires tokens for its own requests and has the records of those calls.
 
-/// Takes over the reports of `worker`, as far as there is room. The worker reports the rest. In return it
-/// gets the state that acquiring tokens depends on.
+/// Takes over the reports of `worker`, as far as there is room; the worker reports the rest.
 pub(crate) fn gather(limiter: &mut Limiter, worker: &mut Limiter, now: Time) {
     let is_same = Arc::ptr_eq(&limiter.rules.set, &worker.rules.set);
     let (mine, theirs) = (&limiter.rules.terms, &worker.rules.terms);
@@ -272,13 +251,144 @@ pub(crate) fn gather(limiter: &mut Limiter, worker: &mut Limiter, now: Time) {
     worker.watch.hand_over(|key| to(key.name.rule).is_some_and(|rule| watch.take_over(key, rule, now)));
     if let (Some(mine), Some(theirs)) = (&mut limiter.sync, &mut worker.sync) {
         mine.take_over_bans(theirs, to);
-        theirs.observe_through(mine);
+        theirs.answers_take_ns = theirs.answers_take_ns.or(mine.answers_take_ns);
     }
 }
 
-impl SyncClient {
-    /// Copies the reporter's knowledge of weir-sync, for this worker's calls.
-    fn observe_through(&mut self, reporter: &Self) {
-        self.answers_take_ns = self.answers_take_ns.or(reporter.answers_take_ns);
+// Tokens that a report wants for a strict rule's key: some in advance of its requests, or to give back the rest.
+//
+// Under a token bucket, only a key in frequent demand is worth a lease. A token that is not used soon is given back,
+// and the next request waits for its own. The next call for tokens states how many were spent. Until then, or until the
+// lease ends, that part of the burst does not refill, so only a small part may go unreported. A calendar quota has long
+// leases, and a POP keeps a small part of it while the key is asked for at all, so that a steady client rarely waits.
+// That part is given back shortly before the lease ends, if the key was not asked for.
+
+/// Demand between two reports, in requests, from which a strict rule's key acquires tokens in advance. Below
+/// that, tokens that expire unused would cost more than the waits they save.
+pub(super) const AHEAD_MIN: u64 = 4;
+/// Default time between two reports, in nanoseconds.
+pub(super) const INTERVAL_NS: u64 = SECOND_NS / 4;
+/// A key in demand holds one part in this many of its calendar quota, but at least one token.
+const CHUNK_PART: u32 = 1_000;
+/// One part in this many of a token bucket's burst may be spent without a report of its own.
+const UNREPORTED_PART: u32 = 64;
+/// Time before the end of the lease at which tokens of a calendar quota are given back, in nanoseconds.
+const REST_NS: u64 = GIVEN_BACK_S * SECOND_NS;
+
+/// The demand for a strict rule's key, and the limits for what it may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// Demand in tokens that no answered report contained. For a calendar quota, no answered call for tokens
+    /// either, because the acquired tokens are held already.
+    pub(crate) asked: u64,
+    /// Tokens that a request costs if it does not state its cost.
+    pub(crate) usual_cost: u32,
+    /// True if the worker has too many keys to hold tokens for one without demand.
+    pub(crate) is_crowded: bool,
+    /// Tokens to hold of a calendar quota; none for other rules.
+    pub(crate) chunk: Option<u32>,
+    /// Tokens of a token bucket that may be spent without a report of their own.
+    pub(crate) unreported: u32,
+    /// Number of this POP's requests in flight, if the fleet counts them.
+    pub(crate) in_flight: Option<u32>,
+    /// Time-out of a request that waits, in nanoseconds.
+    pub(crate) timeout_ns: u64,
+}
+
+/// Content of a report about a strict rule's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Nothing, because the key holds nothing. A POP that needs a token acquires it.
+    Nothing,
+    /// Nothing before this time, unless the key is asked for.
+    Later(Time),
+    /// The key wants this many tokens beyond those it spent. 0 gives back the rest of its epoch, which has ended here.
+    Ahead(u32),
+}
+
+/// Tokens to hold of a calendar quota.
+pub(crate) fn chunk_of(quota: Quota) -> u32 {
+    (quota.burst() / CHUNK_PART).max(1)
+}
+
+/// Tokens that may be spent without a report of their own: none under windows, whose epochs are long.
+pub(crate) fn unreported_of(refill_policy: RefillPolicy, quota: Quota) -> u32 {
+    if refill_policy == RefillPolicy::Continuous { quota.burst() / UNREPORTED_PART } else { 0 }
+}
+
+/// Time at which a key of a calendar quota must be reported again, if its lease ends at `until`.
+pub(crate) fn rest_until(until: Time) -> Time {
+    Time::from_nanos(until.as_nanos().saturating_sub(REST_NS))
+}
+
+impl Wish {
+    /// The want for a key in the state `watched`, as it was before an epoch that [`Wish::ends`] was ended.
+    pub(crate) fn of(&self, watched: &Watched, now: Time) -> Want {
+        let is_over = watched.charged == 0 || watched.is_over(now) || self.is_closed(watched);
+        if is_over || self.is_spent(watched, now) {
+            return Want::Nothing;
+        }
+        if self.gives_back(watched, now) {
+            return Want::Ahead(0);
+        }
+        if let (Some(in_flight), Some(free)) = (self.in_flight, self.free(watched, now)) {
+            return Want::Ahead(in_flight.saturating_add(free));
+        }
+        match self.chunk {
+            Some(_) if self.is_idle(watched, now) => Want::Later(rest_until(watched.until)),
+            chunk => Want::Ahead(
+                u32::try_from(self.asked)
+                    .unwrap_or(u32::MAX)
+                    .max(watched.on_hand(now))
+                    .max(chunk.unwrap_or_default())
+                    .max(self.usual_cost),
+            ),
+        }
+    }
+
+    /// Number of places to keep free beside the requests in flight, if the fleet counts them. They are few,
+    /// because other POPs may be waiting for the places that are free here.
+    pub(crate) fn free(&self, watched: &Watched, now: Time) -> Option<u32> {
+        let in_flight = self.in_flight?;
+        let most = if self.is_seldom_asked() { 0 } else { (in_flight / 2).saturating_add(self.usual_cost) };
+        Some(most.max(watched.awaited(self.timeout_ns, now)))
+    }
+
+    /// True if the epoch ends with this report, or has ended.
+    pub(crate) fn ends(&self, watched: &Watched, now: Time) -> bool {
+        !self.is_closed(watched) && (self.gives_back(watched, now) || watched.is_over(now))
+    }
+
+    /// True if the calendar window has no tokens left. An empty token bucket refills, so its key still
+    /// acquires in advance.
+    fn is_closed(&self, watched: &Watched) -> bool {
+        self.chunk.is_some() && watched.is_barred()
+    }
+
+    fn gives_back(&self, watched: &Watched, now: Time) -> bool {
+        if self.chunk.is_none() {
+            let is_held = self.in_flight.is_some_and(|in_flight| in_flight > 0);
+            return self.is_seldom(watched, now) && !is_held && !self.is_spent(watched, now);
+        }
+        let is_late = rest_until(watched.until) <= now;
+        self.is_idle(watched, now) && (is_late || self.is_crowded || watched.on_hand(now) == 0)
+    }
+
+    /// True if the key is not worth a lease, and no request waits for one.
+    fn is_seldom(&self, watched: &Watched, now: Time) -> bool {
+        self.is_seldom_asked() && watched.awaited(self.timeout_ns, now) == 0
+    }
+
+    fn is_seldom_asked(&self) -> bool {
+        self.asked < AHEAD_MIN * u64::from(self.usual_cost)
+    }
+
+    /// True if no tokens are held, and few enough were spent that the next call for tokens may report them.
+    fn is_spent(&self, watched: &Watched, now: Time) -> bool {
+        watched.charged <= self.unreported && watched.on_hand(now) == 0 && self.is_seldom(watched, now)
+    }
+
+    fn is_idle(&self, watched: &Watched, now: Time) -> bool {
+        self.asked == 0 && watched.awaited(self.timeout_ns, now) == 0
     }
 }

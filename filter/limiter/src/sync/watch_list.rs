@@ -36,16 +36,13 @@ pub(crate) struct WatchList {
 }
 
 impl WatchList {
-    /// Adds a watched key that was not asked for here, with something to report since `now`. False if there
-    /// is no room.
+    /// Adds a watched key that was not asked for here, with something to report since `now`. False without room.
     pub(crate) fn learn(&mut self, key: &NamedKey, now: Time) -> bool {
         self.entry(key, now).map(|known| known.mark_changed(now)).is_some()
     }
 
-    /// Counts a request of `cost` tokens for a watched key. `unconfirmed` is [`Watched::unconfirmed`] of its
-    /// entry, if that is known. False if the key is not on the list and none of its neighbours can make room.
-    ///
-    /// [`Watched::unconfirmed`]: crate::table::slot::Watched::unconfirmed
+    /// Counts a request of `cost` tokens for a watched key. `unconfirmed` are the tokens that its entry has not
+    /// confirmed, if that is known. False if the key is not on the list and none of its neighbours can make room.
     pub(crate) fn touch(&mut self, key: &NamedKey, cost: u32, unconfirmed: Option<u32>, now: Time) -> bool {
         self.entry(key, now).map(|known| known.count(cost, unconfirmed, now)).is_some()
     }
@@ -105,10 +102,9 @@ impl WatchList {
         self.place(tag.bits()).is_ok()
     }
 
-    /// Adds `ratio` to the key's credit, and returns true if the credit is enough for one request.
-    ///
-    /// This is error diffusion, whatever the requests cost: of any n requests in a row, ratio x n are
-    /// admitted, give or take one, and evenly spread. Keys that found no room on the list share one credit.
+    /// Adds `ratio` to the key's credit, and returns true if the credit is enough for one request: error diffusion,
+    /// whatever the requests cost. Of any n requests in a row, ratio x n are admitted, give or take one, and evenly
+    /// spread. Keys that found no room on the list share one credit.
     pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
         let credit = self.credit(tag);
         *credit = credit.saturating_add(ratio.bits());
@@ -135,9 +131,8 @@ impl WatchList {
         quiet.is_some_and(|tag| self.remove(tag))
     }
 
-    /// Drops one of a few keys next to `tag` that is not hot, even if it has something to report, to make
-    /// room for a hot one. Its counts stay in shared data, and are reported once it is asked for again and
-    /// has room. False if all of the few are hot.
+    /// Drops one of a few keys next to `tag` that is not hot, to make room for a hot one. If it has something to
+    /// report, that is reported once it is asked for again and has room. False if all of the few are hot.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
         let light = self.neighbours(tag).find(|(_, key)| !key.is_hot).map(|(tag, _)| *tag);
         light.is_some_and(|tag| self.remove(tag))
@@ -148,8 +143,7 @@ impl WatchList {
         self.keys.iter().skip(at).chain(self.keys.iter().take(at)).take(NEIGHBOURS_MAX)
     }
 
-    /// Settles the key's credit after the decision. An admitted request uses up one; otherwise at most one is
-    /// kept.
+    /// Settles the key's credit after the decision. An admitted request uses up one; else at most one is kept.
     pub(crate) fn settle(&mut self, tag: Tag, admitted: bool) {
         let (credit, one) = (self.credit(tag), AdmitRatio::ONE.bits());
         *credit = if admitted { credit.saturating_sub(one) } else { (*credit).min(one) };
@@ -172,12 +166,11 @@ impl WatchList {
         self.keys.retain_mut(|(_, key)| to(key.name.rule).map(|rule| key.name.rule = rule).is_some());
     }
 
-    /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with
-    /// something to report is due. If not all fit, hot keys go first, in up to three quarters of the room, so
-    /// that a crowd of others cannot delay them. Within each kind, keys go by the weight of the time since
-    /// their last report. `weigh` returns the weight of a nanosecond, given the rule, the number of tokens and
-    /// that of nanoseconds: tokens asked for here since, or admitted at the POP and unconfirmed, if those are
-    /// more. A client that asks all workers asks little of each.
+    /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
+    /// report is due. If not all fit, hot keys go first, in up to three quarters of the room, so that a crowd of others
+    /// cannot delay them. Within each kind, keys go by the weight of the time since their last report. `weigh` returns
+    /// that of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are those asked for here since,
+    /// or those of the POP that are unconfirmed, if they are more: a client that asks all workers asks little of each.
     pub(crate) fn due(&mut self, bytes: u64, now: Time, weigh: impl Fn(RuleIndex, u64, u64) -> u64) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.all_mut().for_each(|key| key.look(since_ns));

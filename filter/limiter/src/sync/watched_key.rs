@@ -1,5 +1,4 @@
-//! One watched key on a worker's list: its demand, the reported part of that, and the time of its next
-//! report.
+//! One watched key on a worker's list: its demand, the reported part of that, and the time of its next report.
 
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
@@ -11,8 +10,7 @@ const KEY_BYTES: u64 = 20;
 
 /// Interval of reports of a warm key, in nanoseconds.
 const WARM_NS: u64 = 2 * SECOND_NS;
-/// A warm key is reported early once the demand since its last report exceeds this part of its burst: an
-/// eighth.
+/// A warm key is reported early once the demand since its last report exceeds one part in this many of its burst.
 const LUMP_PART: u32 = 8;
 /// Shortest span over which a rate is measured, in nanoseconds.
 const SPAN_NS_MIN: u64 = SECOND_NS / 4;
@@ -94,8 +92,7 @@ impl WatchedKey {
         }
     }
 
-    /// True if it is to be reported now. A warm key is due at its interval, and at once if its demand has
-    /// doubled since it was called warm or exceeds a good part of its burst.
+    /// True if it is to be reported now. A warm key is due at its interval, or if its demand has grown much.
     pub(super) fn is_due(&self, now: Time) -> bool {
         if now < self.rests_until && self.asked_recently() == 0 {
             return false;
@@ -151,8 +148,7 @@ impl WatchedKey {
         }
     }
 
-    /// Demand since its latest answered report. Calls for tokens do not count here, so the result is the
-    /// key's demand however quickly these are answered.
+    /// Demand since its latest answered report. Calls for tokens do not count, however quickly they are answered.
     pub(crate) fn asked_since_report(&self) -> u64 {
         self.asked.wrapping_sub(self.reported)
     }
@@ -165,9 +161,8 @@ impl WatchedKey {
         }
     }
 
-    /// Applies the reply to a report made at `sent_at`. The report contained the demand `asked`, the new part
-    /// of it since `since`. `warm_burst` is the burst of the key's rule if the reply calls the key warm.
-    /// Replies may come out of order.
+    /// Applies the reply to a report made at `sent_at`, with the demand `asked`, the new part of it since `since`.
+    /// `warm_burst` is the burst of the key's rule if the reply calls the key warm. Replies may come out of order.
     pub(crate) fn answered(&mut self, asked: u64, since: Time, sent_at: Time, warm_burst: Option<u32>) {
         let new = asked.wrapping_sub(self.answered);
         // `new` also exceeds the demand if the key was dropped since, and added again.
@@ -183,12 +178,10 @@ impl WatchedKey {
         self.warm = warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART, has_grown: false });
     }
 
-    /// True if weir-sync last called it warm.
     pub(crate) fn is_warm(&self) -> bool {
         self.warm.is_some()
     }
 
-    /// Makes it hot.
     pub(crate) fn mark_hot(&mut self) {
         (self.warm, self.is_hot) = (None, true);
     }
@@ -214,7 +207,7 @@ impl WatchedKey {
         self.mark_changed(other.dirty_since);
     }
 
-    /// Gives it nothing to report until `until`, unless it is asked for. After that it is due.
+    /// Gives it nothing to report until `until`, unless it is asked for.
     pub(crate) fn rest(&mut self, until: Time, now: Time) {
         self.mark_changed(now);
         self.rests_until = until;
@@ -227,8 +220,8 @@ impl WatchedKey {
     }
 }
 
-/// The first credit, from the key's hash. POPs have different secrets and so different hashes, which keeps
-/// them from admitting their first requests all at once.
+/// The first credit, from the key's hash, which is another at each POP. So they do not admit their first requests all
+/// at once.
 fn first_credit(tag: Tag) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
     let bits = (tag.bits() >> 20) as u32;

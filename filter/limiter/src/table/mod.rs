@@ -1,9 +1,278 @@
 //! The table: slots that the workers of a proxy share, and the entries in them.
 
+use alloc::vec::Vec;
+
+use crate::RuleIndex;
+use crate::counters::{CountedEvent, Counters};
+use crate::table::slot::{Cold, Entry, Slot, Tag};
+use weir_protocol::time::Time;
+use weir_rules::key::KeyValue;
+
 mod shared;
 pub mod slot;
-mod slots;
 
 pub use shared::{SharedSlots, SlotsHandle};
-pub use slots::{CHANGED_MAX, ChangeFn, EntryChange, LocalSlots, ReadError, Sample, Slots, Version, WriteError};
-pub(crate) use slots::{EntryPlace, LoadedSlot, NamedKey, Updated, change_slot};
+
+/// Most reads of a slot that looks corrupt, before it counts as empty. On a host whose reads may tear, the next
+/// read gets the whole slot.
+const READS_MAX: u32 = 3;
+
+/// Version of a slot. A write succeeds only if the slot is still at the version that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version(pub u32);
+
+impl Version {
+    /// The version of a slot that does not exist yet.
+    pub const NONE: Self = Self(0);
+}
+
+/// The reason why a slot could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// The host has no such slot yet.
+    Missing,
+    /// The bytes of this version are not a slot, or the read was torn.
+    Corrupt(Version),
+    /// The host does not offer shared data, or failed.
+    Unavailable,
+}
+
+/// The reason why a slot was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// Another worker wrote it since it was read.
+    Conflict,
+    /// The host does not offer shared data, or failed.
+    Unavailable,
+}
+
+/// Slots shared by the workers of one proxy.
+pub trait Slots {
+    /// Reads slot `index` (below [`Slots::count`]) into `into`.
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError>;
+
+    /// Writes slot `index` if its version is still `version`.
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError>;
+
+    /// The number of slots, at least 1.
+    fn count(&self) -> u32;
+
+    /// True if [`Slots::change_in_place`] can change anything.
+    fn changes_in_place(&self) -> bool {
+        false
+    }
+
+    /// Changes entries of the slots `indices` in place. Finds the entry of each tag (no two alike), lets `evaluate` set
+    /// the new entries, and stores them if none of these slots has changed meanwhile; else it tries again, a bounded
+    /// number of times. A cold entry stays cold. A watched entry changes only its bucket, `admitted` and
+    /// `unconfirmed_since`.
+    ///
+    /// Returns false if not all entries were changed: an entry is missing, a key of a slot was banned, `evaluate`
+    /// returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots cannot do it. Nothing
+    /// was changed then. Also false if another thread overtook this one half-way; some entries may have changed then.
+    fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [EntryChange], _evaluate: ChangeFn<'_>) -> bool {
+        false
+    }
+}
+
+/// Most slots whose entries are changed together.
+pub const CHANGED_MAX: usize = 4;
+
+/// An entry to be changed in place.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryChange {
+    /// Tag of the entry's key.
+    pub(crate) tag: Tag,
+    /// Position of its slot in the list of indices.
+    pub(crate) slot: usize,
+    /// The entry that was found; after evaluating, the new entry.
+    pub(crate) entry: Entry,
+    /// Offset at which it was found.
+    pub(crate) at: usize,
+}
+
+impl EntryChange {
+    /// A change of the entry `tag` in the slot at this position of the list of indices.
+    pub(crate) fn of(tag: Tag, slot: usize) -> Self {
+        Self { tag, slot, entry: Entry::Cold(Cold::NEW), at: 0 }
+    }
+}
+
+/// Replaces the entries that were found by new ones. False if they are to stay as they are. May be called
+/// several times.
+pub type ChangeFn<'a> = &'a mut dyn FnMut(&mut [EntryChange]) -> bool;
+
+/// A slot that was read, to be changed and written back.
+pub(crate) struct LoadedSlot {
+    pub(crate) index: u32,
+    pub(crate) slot: Slot,
+    /// The version that was read; none if the read failed. The slot must not be written then: on Envoy that
+    /// could replace other workers' entries. Also none once writing was given up.
+    version: Option<Version>,
+}
+
+impl LoadedSlot {
+    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty, so that the
+    /// request gets a decision; the event names the cause.
+    pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Option<CountedEvent>) {
+        let mut loaded = Self { index, slot: room, version: None };
+        let mut mishap = CountedEvent::Corrupt;
+        for _ in 0..READS_MAX {
+            let error = match slots.read(index, &mut loaded.slot) {
+                Ok(version) => return (Self { version: Some(version), ..loaded }, None),
+                Err(error) => error,
+            };
+            (loaded.version, mishap) = match error {
+                ReadError::Corrupt(version) => (Some(version), CountedEvent::Corrupt),
+                ReadError::Missing => (Some(Version::NONE), CountedEvent::Missing),
+                ReadError::Unavailable => (None, CountedEvent::Unavailable),
+            };
+            if mishap != CountedEvent::Corrupt {
+                break;
+            }
+        }
+        loaded.slot.clear();
+        (loaded, Some(mishap))
+    }
+
+    /// True if the slot may be written: the read succeeded, and writing was not given up. It can be evaluated in
+    /// any case.
+    pub(crate) fn is_known(&self) -> bool {
+        self.version.is_some()
+    }
+
+    /// Gives up writing the slot, so that nothing will be given back to it.
+    pub(crate) fn give_up(&mut self) {
+        self.version = None;
+    }
+
+    /// Writes the slot back.
+    pub(crate) fn write(&mut self, slots: &mut dyn Slots) -> Result<(), WriteError> {
+        let version = self.version.ok_or(WriteError::Unavailable)?;
+        slots.write(self.index, &mut self.slot, version)
+    }
+}
+
+/// Most attempts of a change that conflicts with other workers' writes. A change that fails is tried again at
+/// the next report.
+const UPDATES_MAX: u32 = 8;
+
+/// Changes slot `index` by compare-and-swap, with `room` to read into. Writes nothing if `change` returns none.
+pub(crate) fn change_slot<T>(
+    room: &mut Option<Slot>,
+    counters: &mut Counters,
+    (index, slots): (u32, &mut dyn Slots),
+    change: impl Fn(&mut Slot) -> Option<T>,
+) -> Updated<T> {
+    let (mut result, mut spare) = (Updated::Failed, room.take().unwrap_or_default());
+    for _ in 0..UPDATES_MAX {
+        let (mut loaded, _) = LoadedSlot::read(slots, index, spare);
+        // None if another worker wrote the slot meanwhile.
+        let done = match loaded.is_known().then(|| change(&mut loaded.slot)) {
+            None => Some(Updated::Failed),
+            Some(None) => Some(Updated::Gone),
+            Some(Some(changed)) => loaded.write(slots).is_ok().then_some(Updated::Written(changed)),
+        };
+        spare = loaded.slot;
+        if let Some(done) = done {
+            result = done;
+            break;
+        }
+        counters.add(CountedEvent::CasRetried, 1);
+    }
+    *room = Some(spare);
+    result
+}
+
+/// Slots in this program's own memory, for a host without shared data. Nothing else writes them, so they need no seal.
+#[derive(Clone)]
+pub struct LocalSlots {
+    slots: Vec<(Slot, u32)>,
+}
+
+impl LocalSlots {
+    /// Creates `count` empty slots, at least 1.
+    pub fn new(count: u32) -> Self {
+        Self { slots: alloc::vec![(Slot::empty(), 1); count.max(1) as usize] }
+    }
+}
+
+impl Slots for LocalSlots {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        let (slot, version) = self.slots.get(index as usize).ok_or(ReadError::Missing)?;
+        into.copy_from(slot);
+        Ok(Version(*version))
+    }
+
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
+        let (stored, current) = self.slots.get_mut(index as usize).ok_or(WriteError::Unavailable)?;
+        if *current != version.0 {
+            return Err(WriteError::Conflict);
+        }
+        stored.copy_from(slot);
+        *current = current.wrapping_add(1).max(1);
+        Ok(())
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The place of an entry in the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryPlace {
+    pub(crate) tag: Tag,
+    pub(crate) slot: u32,
+}
+
+/// A key under a rule, with the place of its entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedKey {
+    pub(crate) place: EntryPlace,
+    pub(crate) rule: RuleIndex,
+    pub(crate) value: KeyValue,
+}
+
+/// The result of a change.
+pub(crate) enum Updated<T> {
+    Written(T),
+    /// There was nothing to change (the entry or its slot is gone), or no room.
+    Gone,
+    /// The host failed, or all retries conflicted.
+    Failed,
+}
+
+/// Slots sampled in a tick; this takes some ten microseconds.
+const SLOTS_PER_TICK: u32 = 16;
+/// Slots that are enough for an estimate to within a few percent: keys are spread over slots at random.
+const SLOTS_MAX: u32 = 128;
+
+/// A sample of the table's slots.
+#[derive(Default)]
+pub struct Sample {
+    /// Index of the next slot to sample.
+    next: u32,
+    looked_at: u32,
+    keys: usize,
+    room: Slot,
+}
+
+impl Sample {
+    /// Samples a few slots at `now`. Once there are enough, returns the approximate number of keys in the whole table.
+    pub fn look(&mut self, slots: &mut dyn Slots, now: Time) -> Option<u64> {
+        let count = slots.count().max(1);
+        for _ in 0..SLOTS_PER_TICK.min(count) {
+            if slots.read(self.next, &mut self.room).is_ok() {
+                self.keys += self.room.keys_at(now);
+            }
+            self.looked_at += 1;
+            self.next = if self.next + 1 < count { self.next + 1 } else { 0 };
+        }
+        if self.looked_at < SLOTS_MAX.min(count) {
+            return None;
+        }
+        let (keys, looked_at) = (core::mem::take(&mut self.keys), core::mem::take(&mut self.looked_at));
+        u64::try_from(keys).ok().map(|keys| keys * u64::from(count) / u64::from(looked_at.max(1)))
+    }
+}

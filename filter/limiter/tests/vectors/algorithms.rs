@@ -37,7 +37,7 @@ impl Key {
         let hash = u64::from_str_radix(vector["hash"].as_str().unwrap(), 16).unwrap();
         let cells = vec![Cell::NEW; algorithm.cells()];
         assert!(cells.len() <= CELLS_MAX);
-        Self { algorithm, hash, cells, receipt: Receipt::from_bits(0) }
+        Self { algorithm, hash, cells, receipt: Receipt::NONE }
     }
 
     fn does(&mut self, what: &str, now: Time, n: u32) -> String {

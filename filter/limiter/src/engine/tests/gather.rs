@@ -140,14 +140,3 @@ fn a_worker_with_other_rules_hands_over_common_ones() {
     assert_eq!((report.rules[0].name.as_str(), report.keys[0].admitted), ("r", 8));
     assert!(others.is_empty(), "{others:?}");
 }
-
-#[test]
-fn workers_take_the_rules_that_one_has_read() {
-    let mut program = Program::of(RULE);
-    let shares = |one: &Engine, other: &Engine| core::ptr::eq(one.rules(), other.rules());
-    let config = weir_rules::config::PluginConfig::parse(format!(r#"{{"rules": [{}]}}"#, rule(RULE)).as_bytes());
-    let config = config.expect("a good configuration");
-    let begin = |host: &mut LocalHost| Engine::begin(config.clone(), HostRules::default(), host, T0).expect("good").0;
-    let [one, other] = [begin(&mut program.host), begin(&mut program.host)];
-    assert!(shares(&one, &other), "read once");
-}

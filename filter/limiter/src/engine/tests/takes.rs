@@ -86,12 +86,14 @@ fn a_request_that_another_rule_may_refuse_does_not_take() {
         engine
     };
     let mut host = host();
-    assert_eq!(
-        asked(&mut both(WIDE), &mut OpenRequest::new(5), &mut host, T0),
-        "call",
-        "both are acquired from at once"
-    );
-    let mut engine = both(r#""rate": "1/d", "burst": 1"#);
+    let (mut engine, mut open) = (both(&format!(r#""cost": 5, {WIDE}"#)), OpenRequest::new(5));
+    let call = waiting(&mut engine, &mut open, &mut host);
+    let leased = reply(&call, &Allowance::Leased(Leased::of(5, 2_000)), 0);
+    let shown = answered(&mut engine, &mut open, &call, Ok(leased), &mut host, T0);
+    assert_eq!(shown.expect("an outcome"), "continue", "both are acquired from at once");
+    // Of the first there are four on hand, which others may spend while this one waits for the second.
+    assert_eq!(asked(&mut engine, &mut OpenRequest::new(6), &mut host, T0), "call");
+    let (mut engine, mut host) = (both(r#""rate": "1/d", "burst": 1"#), LocalHost::new([7; 16], 1));
     assert_eq!(taken(&mut engine, &mut host, T0, got(1)), "continue");
     assert_eq!(asked(&mut engine, &mut OpenRequest::new(5), &mut host, T0), "429");
 }
@@ -103,20 +105,4 @@ fn taken_tokens_admit_their_request_after_sync_loss() {
     let [call] = calls(engine.tick(&mut host, T0)).try_into().expect("a greeting");
     engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut host, T0);
     assert_eq!(taken(&mut engine, &mut host, T0 + (5 * SECOND_NS - 500_000), got(0)), "continue");
-}
-
-#[test]
-fn a_request_of_two_strict_rules_does_not_take() {
-    let mut host = host();
-    let dear = format!(r#"{{"name": "s", "key": ["client_address"], "cost": 5, {WIDE}}}"#);
-    let rules = format!(r#"{{"rules": [{}, {dear}], "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#, rule(WIDE));
-    let mut engine = Engine::configure(rules.as_bytes(), HostRules::default(), &mut host, T0).expect("good rules").0;
-    engine.let_take();
-    let mut open = OpenRequest::new(5);
-    let call = waiting(&mut engine, &mut open, &mut host);
-    let leased = reply(&call, &Allowance::Leased(Leased::of(5, 2_000)), 0);
-    let shown = answered(&mut engine, &mut open, &call, Ok(leased), &mut host, T0);
-    assert_eq!(shown.expect("an outcome"), "continue");
-    // Of the first there are four on hand, which others may spend while it waits for the second.
-    assert_eq!(asked(&mut engine, &mut OpenRequest::new(6), &mut host, T0), "call");
 }

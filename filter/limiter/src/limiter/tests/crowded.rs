@@ -25,7 +25,7 @@ fn answer_all(report: &Report) -> Vec<u8> {
         ahead => Leased::of(key.admitted + u64::from(ahead), LEASE_MS),
     };
     let grants = report.keys.iter().map(|key| Allowance::Leased(lease(key))).collect();
-    Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
+    reply(report.sequence, 1, grants)
 }
 
 /// Asks once; if the request has to wait, weir-sync answers with a token.
@@ -64,8 +64,7 @@ fn a_slow_flood_locks_no_newcomer_out() {
 fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Option<(u64, u64)> {
     let report = limiter.report(slots, true, now)?;
     let grants = vec![Allowance::Warm; report.keys.len()];
-    let reply = Reply { sequence: report.sequence, pops: 5, settled: Settled::All, grants, ..Reply::default() };
-    limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
+    limiter.apply(report.sequence, &reply(report.sequence, 5, grants), slots, now).unwrap();
     let value = KeyValue::of_address(
         core::net::Ipv4Addr::from_bits(n).into(),
         weir_rules::address::Prefixes { ipv4: 32, ipv6: 64 },

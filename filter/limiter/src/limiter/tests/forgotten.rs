@@ -26,8 +26,7 @@ fn apply_bans(limiter: &mut Limiter, slots: &mut dyn Slots, last: u8, times_ms: 
 }
 
 fn one(fields: &Value) -> RuleSet {
-    let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "10/h"});
-    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let rule = changed(json!({"name": "r", "key": ["client_address"], "rate": "10/h"}), fields);
     rules(&json!([rule]))
 }
 

@@ -7,8 +7,7 @@ use weir_protocol::messages;
 
 /// A limiter of one rule with these fields, which learned of `pops` POPs at T0.
 fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
-    let mut rule = json!({"name": "r", "key": ["client_address"], "rate": rate, "burst": burst});
-    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let rule = changed(json!({"name": "r", "key": ["client_address"], "rate": rate, "burst": burst}), fields);
     let mut limiter = limiter(rules(&json!([rule])), Some(1));
     limiter.sync.as_mut().unwrap().observe(pops, false, T0);
     limiter

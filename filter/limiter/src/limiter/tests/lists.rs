@@ -9,21 +9,13 @@ fn is_uncounted(decision: &Decision) -> bool {
     matches!(decision, Decision::Allow { strictest: None, .. })
 }
 
-struct To(&'static str);
-
-impl Request for To {
-    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-        match attribute {
-            Attribute::SourceAddress => Some(b"192.0.2.1:5".to_vec()),
-            Attribute::Path => Some(self.0.into()),
-            _ => None,
-        }
-    }
+fn to(path: &str) -> Asks<'_> {
+    Asks(vec![("source", "192.0.2.1:5"), ("path", path)])
 }
 
 fn limiter_of(extra: &Value) -> Limiter {
-    let mut document = json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "1/h", "burst": 1}]});
-    document.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    let document =
+        changed(json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "1/h", "burst": 1}]}), extra);
     limiter(PluginConfig::parse(document.to_string().as_bytes()).unwrap().rules, None)
 }
 
@@ -34,7 +26,7 @@ fn a_client_on_a_list_is_counted_by_no_rule() {
         "deny": [{"path": {"prefix": "/admin"}}, {"path": {"prefix": "/open"}}],
     });
     let (mut limiter, mut slots) = (limiter_of(&lists), LocalSlots::new(4));
-    let mut ask = |limiter: &mut Limiter, path| limiter.decide(&mut To(path), &mut slots, T0);
+    let mut ask = |limiter: &mut Limiter, path| limiter.decide(&mut to(path), &mut slots, T0);
     for _ in 0..3 {
         assert!(is_uncounted(&ask(&mut limiter, "/health")));
         assert!(is_uncounted(&ask(&mut limiter, "/open/but")), "allowed before it is refused");
@@ -63,6 +55,6 @@ fn rules_that_are_off_admit_everything_and_fetch_nothing() {
         assert!(is_uncounted(&limiter.decide(&mut Untouchable, &mut slots, T0)));
     }
     let (mut limiter, on) = (limiter_of(&json!({"enforce": true})), DecisionKind::Limit);
-    limiter.decide(&mut To("/"), &mut slots, T0);
-    assert_eq!(limiter.decide(&mut To("/"), &mut slots, T0).outcome(), on);
+    limiter.decide(&mut to("/"), &mut slots, T0);
+    assert_eq!(limiter.decide(&mut to("/"), &mut slots, T0).outcome(), on);
 }

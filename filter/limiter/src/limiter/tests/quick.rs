@@ -53,19 +53,6 @@ impl Slots for Seen {
     }
 }
 
-/// A client with an API key, or without one.
-struct Caller(String, Option<String>);
-
-impl Request for Caller {
-    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-        match attribute {
-            Attribute::SourceAddress => Some(self.0.clone().into()),
-            Attribute::Header(name) if name == "x-api-key" => self.1.clone().map(String::into_bytes),
-            _ => None,
-        }
-    }
-}
-
 // I3
 #[test]
 fn threads_admit_a_burst_once() {
@@ -146,7 +133,9 @@ impl World {
                 let address =
                     if is_old { format!("10.0.0.{client}:80") } else { format!("[2001:db8:0:{client}::7]:80") };
                 let api_key = (client % 7 != 6).then(|| format!("key {}", client % 4));
-                let decision = limiter.decide(&mut Caller(address, api_key), slots, now);
+                let key = api_key.as_deref().map(|key| ("x-api-key", key));
+                let request = [("source", address.as_str())].into_iter().chain(key);
+                let decision = limiter.decide(&mut Asks(request.collect()), slots, now);
                 result = format!("{decision:?}");
                 if limiter.current.only_asks && decision.outcome() == DecisionKind::Allow {
                     limiter.take_back(slots, now);

@@ -15,8 +15,7 @@ fn daily(rate: &str) -> (Limiter, LocalSlots) {
 }
 
 fn answer(sequence: u64, leased: Leased) -> Vec<u8> {
-    let grants = vec![Allowance::Leased(leased)];
-    Reply { sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
+    reply(sequence, 1, vec![Allowance::Leased(leased)])
 }
 
 /// Asks once, expects the request to wait, and answers it with this lease.

@@ -19,14 +19,13 @@ impl Request for WithHeader<'_> {
 }
 
 fn with(lists: &Value) -> Limiter {
-    let mut document = json!({"rules": [
+    let document = json!({"rules": [
         {"name": "all", "key": ["client_address"], "rate": "1/h", "burst": 2},
         {"name": "some", "match": {"headers": [{"name": "x", "regex": "^a"}]}, "key": [{"header": "y"}],
          "rate": "1/h", "burst": 9},
     ]});
-    document.as_object_mut().unwrap().extend(lists.as_object().unwrap().clone());
     let errors = ErrorCollector::default();
-    let rules = weir_rules::document::read(&document, &errors);
+    let rules = weir_rules::document::read(&changed(document, lists), &errors);
     limiter(errors.into_result(rules).unwrap(), None)
 }
 
@@ -57,12 +56,6 @@ fn requests_that_may_be_allowed_are_looked_at_first() {
 
 #[test]
 fn a_request_that_repeats_a_key_part_is_limited() {
-    struct Asking(&'static str);
-    impl Request for Asking {
-        fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-            (*attribute == Attribute::Path).then(|| self.0.into())
-        }
-    }
     let rules =
         rules(&json!([{"name": "r", "key": [{"query": "k", "duplicates": "limit"}], "rate": "1/m", "burst": 9}]));
     let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
@@ -72,7 +65,7 @@ fn a_request_that_repeats_a_key_part_is_limited() {
         ("/?k=1&k=1", DecisionKind::Limit),
         ("/", DecisionKind::Allow),
     ] {
-        let decision = limiter.decide(&mut Asking(path), &mut slots, T0);
+        let decision = limiter.decide(&mut Asks(vec![("path", path)]), &mut slots, T0);
         assert_eq!(decision.outcome(), expected, "{path}");
     }
 }

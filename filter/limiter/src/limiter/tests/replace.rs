@@ -20,10 +20,6 @@ fn in_a_fleet(set: &Value) -> (Limiter, LocalSlots) {
     (limiter, LocalSlots::new(4))
 }
 
-fn answer(sequence: u64, grants: Vec<Allowance>) -> Vec<u8> {
-    Reply { sequence, pops: 101, settled: Settled::All, grants, ..Reply::default() }.encode()
-}
-
 fn counts(report: &Report) -> Vec<(&str, u64)> {
     report.keys.iter().map(|key| (report.rules[usize::from(key.rule)].name.as_str(), key.admitted)).collect()
 }
@@ -80,7 +76,7 @@ fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] 
         let level_milli = -1_000 * before["burst"].as_i64().expect("a burst");
         let owing =
             Allowance::Hot(Grant { ratio: AdmitRatio::ONE, level_milli, burst: 100, divisor: 1, lease_ms: 60_000 });
-        limiter.apply(sequence, &answer(sequence, vec![owing]), &mut slots, T0).unwrap();
+        limiter.apply(sequence, &reply(sequence, 101, vec![owing]), &mut slots, T0).unwrap();
     }
     limiter.replace_rules(rules(&json!([after])));
     let fill_ns = limiter.rules.get(RuleIndex::new(0)).expect("the rule").quota.fill_ns();
@@ -141,7 +137,7 @@ fn a_grant_keeps_its_fraction_of_a_changed_rate() {
                 assert_eq!(passed(&mut limiter, &mut slots, address, 10, T0), 10);
             }
             let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
-            limiter.apply(sequence, &answer(sequence, vec![granted(part); 3]), &mut slots, T0).unwrap();
+            limiter.apply(sequence, &reply(sequence, 101, vec![granted(part); 3]), &mut slots, T0).unwrap();
             limiter.replace_rules(rules(&json!([after])));
             let through = addresses.map(|address| passed(&mut limiter, &mut slots, address, 100, T0 + MS));
             for passed in through {
@@ -200,7 +196,7 @@ fn unreported_counts_of_unchanged_rules_are_reported_and_others_dropped() {
 }
 
 fn leased(sequence: u64, charged: u64) -> Vec<u8> {
-    answer(sequence, vec![Allowance::Leased(Leased::of(charged, 2_000))])
+    reply(sequence, 101, vec![Allowance::Leased(Leased::of(charged, 2_000))])
 }
 
 fn wait(limiter: &mut Limiter, slots: &mut LocalSlots) -> (Report, u64) {
@@ -252,7 +248,7 @@ proptest! {
                 2 if !under_way.is_empty() => {
                     let report: Report = under_way.remove(which % under_way.len());
                     let grants = vec![Allowance::Warm; report.keys.len()];
-                    if changed.apply(report.sequence, &answer(report.sequence, grants), &mut slots, now).is_ok() {
+                    if changed.apply(report.sequence, &reply(report.sequence, 101, grants), &mut slots, now).is_ok() {
                         confirmed = kept(&report).map_or(confirmed, |admitted| admitted.max(confirmed));
                     }
                 }

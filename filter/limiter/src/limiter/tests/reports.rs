@@ -99,33 +99,6 @@ fn a_grant_caps_the_bucket_less_later_admissions() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 3);
 }
 
-#[test]
-fn another_worker_reports_the_same_counts() {
-    let rule_set = one_rule("100/s", 4);
-    let (mut a, mut b) = (limiter(rule_set.clone(), Some(1)), limiter(rule_set, Some(2)));
-    let mut slots = LocalSlots::new(4);
-    assert_eq!(admitted(&mut a, &mut slots, "192.0.2.1", 5, T0), 4);
-    assert!(allows(&mut b, &mut slots, "192.0.2.1", T0 + 10 * MS));
-    let (from_a, from_b) = (a.report(&mut slots, false, T0).unwrap(), b.report(&mut slots, false, T0).unwrap());
-    assert_eq!(from_a.keys[0].epoch, from_b.keys[0].epoch);
-    assert_eq!((from_a.keys[0].admitted, from_b.keys[0].admitted), (5, 5));
-    assert_eq!(from_b.keys[0].asked, 6);
-    assert_eq!((from_a.keys[0].asked_recently, from_b.keys[0].asked_recently), (1, 1));
-}
-
-/// A request with its cost in a header.
-struct Costs(u32);
-
-impl Request for Costs {
-    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-        match attribute {
-            Attribute::SourceAddress => Some(b"192.0.2.1".to_vec()),
-            Attribute::Header(_) => Some(std::format!("{}", self.0).into()),
-            _ => None,
-        }
-    }
-}
-
 proptest! {
     /// I7, the POP's half: whatever is lost or repeated, the counts are those of the admitted requests.
     #[test]
@@ -172,7 +145,9 @@ proptest! {
         let (mut slots, mut now, mut admitted, mut asked) = (LocalSlots::new(1), T0, 0u64, 0u64);
         for (step_ms, cost, what) in steps {
             now += step_ms * MS;
-            let is_allowed = limiter.decide(&mut Costs(cost), &mut slots, now).outcome() == DecisionKind::Allow;
+            let stated = std::format!("{cost}");
+            let mut request = Asks(vec![("source", "192.0.2.1"), ("cost", &stated)]);
+            let is_allowed = limiter.decide(&mut request, &mut slots, now).outcome() == DecisionKind::Allow;
             admitted += if is_allowed { u64::from(cost) } else { 0 };
             asked += u64::from(cost);
             if what == 0 { continue; }

@@ -10,14 +10,13 @@ const ADDRESS: &str = "192.0.2.1";
 
 /// A rule of 10/s, with a burst of 100, that reserves 30 of them.
 fn reserving(fields: &Value) -> Value {
-    let mut rule = json!({
-        "name": "r", "key": ["client_address"], "rate": "10/s", "burst": 100,
-        "cost": {"after": {"metadata": ["llm", "total_tokens"]}, "reserve": 30},
-    });
-    for (name, value) in fields.as_object().unwrap() {
-        rule[name] = value.clone();
-    }
-    rule
+    changed(
+        json!({
+            "name": "r", "key": ["client_address"], "rate": "10/s", "burst": 100,
+            "cost": {"after": {"metadata": ["llm", "total_tokens"]}, "reserve": 30},
+        }),
+        fields,
+    )
 }
 
 fn alone() -> (Limiter, LocalSlots) {

@@ -5,20 +5,12 @@ use crate::algorithms::Admission;
 use weir_protocol::quota::Quota;
 
 /// A client on a path, with a key but for [`KEYLESS`].
-struct At(&'static str);
+fn at(path: &'static str) -> Asks<'static> {
+    let key = Some(("x", "a key")).filter(|_| path != KEYLESS);
+    Asks([("source", "192.0.2.1:5"), ("path", path)].into_iter().chain(key).collect())
+}
 
 const KEYLESS: &str = "/keyless";
-
-impl Request for At {
-    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-        match attribute {
-            Attribute::SourceAddress => Some(b"192.0.2.1:5".to_vec()),
-            Attribute::Header(_) if self.0 != KEYLESS => Some(b"a key".to_vec()),
-            Attribute::Path => Some(self.0.into()),
-            _ => None,
-        }
-    }
-}
 
 /// A quick rule and a slow one for every request, by two keys, and one for some.
 fn three() -> RuleSet {
@@ -91,7 +83,7 @@ proptest! {
                 }
                 matches!(taken, Admission::Taken(_))
             });
-            let outcome = limiter.decide(&mut At("/"), &mut slots, now).outcome();
+            let outcome = limiter.decide(&mut at("/"), &mut slots, now).outcome();
             prop_assert_eq!(outcome == DecisionKind::Allow, fits, "at {:?}", now);
             if fits {
                 buckets = after;
@@ -111,7 +103,7 @@ proptest! {
             now += pause;
             let through = RefCell::new(Vec::new());
             let decide = |limiter: &mut Limiter, slots: &mut dyn Slots, path: usize| {
-                if limiter.decide(&mut At(PATHS[path]), slots, now).outcome() == DecisionKind::Allow {
+                if limiter.decide(&mut at(PATHS[path]), slots, now).outcome() == DecisionKind::Allow {
                     through.borrow_mut().extend(counting(path).take(quotas.len()));
                 }
             };

@@ -11,12 +11,7 @@ fn strict(on_sync_loss: &str) -> (Limiter, LocalSlots) {
 }
 
 fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
-    answer_with(sequence, Leased::of(charged, lease_ms))
-}
-
-fn answer_with(sequence: u64, leased: Leased) -> Vec<u8> {
-    let grants = vec![Allowance::Leased(leased)];
-    Reply { sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
+    reply(sequence, 1, vec![Allowance::Leased(Leased::of(charged, lease_ms))])
 }
 
 /// Asks, and expects to have to wait.
@@ -144,8 +139,7 @@ fn a_status_counts_tokens_in_the_budget_and_on_hand() {
     let (mut limiter, mut slots) = hourly("5/h", 5, "deny");
     let (report, acquire) = wait(&mut limiter, &mut slots, T0);
     let grants = vec![Allowance::Leased(Leased { left: 2, ..Leased::of(report.keys[0].admitted + 3, 2_000) })];
-    let reply = Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
-    assert!(limiter.acquired(acquire, &reply.encode(), &mut slots, T0).unwrap());
+    assert!(limiter.acquired(acquire, &reply(report.sequence, 1, grants), &mut slots, T0).unwrap());
     let first = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
     assert_eq!(first.strictest().unwrap().1.remaining, 4);
     let next = [(); 2].map(|()| ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap().1.remaining);
@@ -162,28 +156,6 @@ fn leased_tokens_are_spent_at_once_until_the_lease_ends() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 1_995 * MS), 1);
     // The two seconds begin when the acquire was made, not when its answer came.
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome(), DecisionKind::Wait);
-}
-
-// I6
-#[test]
-fn an_acquire_in_vain_is_decided_by_the_rule() {
-    for (policy, expected) in
-        [("deny", DecisionKind::Deny), ("local", DecisionKind::Allow), ("share", DecisionKind::Allow)]
-    {
-        let (mut limiter, mut slots) = strict(policy);
-        let (report, acquire) = wait(&mut limiter, &mut slots, T0);
-        let nonsense = leased(report.sequence + 1, 9, 2_000);
-        assert!(limiter.acquired(acquire, &nonsense, &mut slots, T0).is_err());
-        limiter.acquire_failed(acquire, &mut slots, T0);
-        assert_eq!(again(&mut limiter, false, &mut slots, T0), expected, "{policy}");
-        // weir-sync was silent from the start, so no other request waits for it.
-        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), expected, "{policy}");
-        // weir-sync answers, and the rule is strict again. What was let through meanwhile, its on_sync_loss allowed.
-        limiter.sync.as_mut().unwrap().observe(1, false, T0);
-        let (report, _) = wait(&mut limiter, &mut slots, T0);
-        let key = report.keys.last().unwrap();
-        assert_eq!((key.admitted, key.ahead), (0, 1), "{policy}");
-    }
 }
 
 /// A request counts by two rules, and the budget of one of them is out of reach: its own `on_sync_loss` decides about

@@ -8,12 +8,11 @@ use weir_protocol::refill_policy::RefillPolicy;
 
 /// A turn each 100 ms, and three wait.
 fn leaky(fields: &Value) -> Value {
-    let mut rule = json!({"name": "even", "key": ["client_address"], "algorithm": "leaky_bucket", "rate": "10/s",
-                          "queue": 3, "strict": true});
-    for (name, value) in fields.as_object().unwrap() {
-        rule[name] = value.clone();
-    }
-    rule
+    changed(
+        json!({"name": "even", "key": ["client_address"], "algorithm": "leaky_bucket", "rate": "10/s",
+                          "queue": 3, "strict": true}),
+        fields,
+    )
 }
 
 fn with(fields: &Value) -> (Limiter, LocalSlots) {
@@ -27,7 +26,7 @@ fn reply_with(report: &Report, (charged, wait_ms, left): (u64, u64, u32)) -> Vec
     let turn = Allowance::Leased(Leased { wait_ms, left, ..Leased::of(charged, 2_000) });
     let mut grants = vec![Allowance::Leased(Leased::NONE); report.keys.len()];
     grants[0] = turn;
-    Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
+    reply(report.sequence, 1, grants)
 }
 
 /// Asks and acquires; returns the report, and the decision with the answer.

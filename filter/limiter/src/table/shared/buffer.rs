@@ -10,7 +10,7 @@
 //!
 //! So the first cache line locates a cold entry, and contains two of them.
 
-use super::atomics::{AtomicU64, Ordering};
+use super::head::{AtomicU64, Ordering};
 use crate::FIBONACCI;
 use crate::table::slot::{
     BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, KEYS_PER_SLOT as UNITS, SLOT_WORDS, Slot, Tag, UNIT_WORDS,
@@ -68,7 +68,6 @@ impl SlotBuffer {
         self.0.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Replaces the word at `at`.
     #[inline]
     pub(super) fn set(&self, at: usize, value: u64) {
         if let Some(word) = self.0.get(at) {
@@ -76,7 +75,6 @@ impl SlotBuffer {
         }
     }
 
-    /// The numbers of entries of each kind.
     #[inline]
     pub(super) fn counts(&self) -> EntryCounts {
         EntryCounts::of(self.word(0))
@@ -92,8 +90,7 @@ impl SlotBuffer {
     #[inline]
     pub(super) fn find_cold(&self, tag: Tag, cold: usize) -> Option<usize> {
         let differs = self.word(PRINTS) ^ (print_of(tag) * ONES);
-        // Sets the highest bit of every fingerprint that is zero, and of few others (Warren, "Hacker's
-        // Delight", 6-1).
+        // Sets the highest bit of every fingerprint that is zero, and of few others (Warren, "Hacker's Delight", 6-1).
         let mut alike = differs.wrapping_sub(ONES) & !differs & ONES << (PRINT_BITS - 1);
         while alike != 0 {
             let i = (alike.trailing_zeros() / PRINT_BITS) as usize;
@@ -137,8 +134,7 @@ fn prints_of(slot: &Slot, cold: usize) -> u64 {
     (0..cold.min(UNITS)).map(of).fold(0, |prints, print| prints | print)
 }
 
-/// The fingerprint of a key. Tags are hashes, but salts of different rules have bits in common, so it is
-/// hashed again.
+/// The fingerprint of a key. Tags are hashes, but salts of different rules have bits in common, so it is hashed again.
 #[inline]
 fn print_of(tag: Tag) -> u64 {
     tag.bits().wrapping_mul(FIBONACCI) >> (u64::BITS - PRINT_BITS)

@@ -1,10 +1,7 @@
-//! The head of a slot, which holds its state.
+//! The head of a slot, which holds its state; and the atomics that slots are made of.
 
-use crate::table::shared::atomics::{AtomicU64, Ordering};
-
-/// The state of a slot: its version in the upper half, its buffer's number in the lower. Eight of them share
-/// a cache line. So the list is small enough to stay in the cache, and a decision needs it before it can read
-/// the buffer. The hash chooses the slot, so two busy slots are seldom in one line.
+/// The state of a slot: its version in the upper half, its buffer's number in the lower. Eight share a cache line, so
+/// that the list, which a decision needs before it can read the buffer, stays in the cache.
 pub(super) struct Head(AtomicU64);
 
 /// The state in a head.
@@ -100,3 +97,20 @@ impl Losses {
         *self = Self { index, count: before.saturating_add(1) };
     }
 }
+
+#[cfg(not(all(test, loom)))]
+pub(super) use core::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
+#[cfg(all(test, loom))]
+pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// A number of tries; smaller in a model, which explores every outcome of each try.
+pub(super) const fn tries(real: u32, in_a_model: u32) -> u32 {
+    if cfg!(all(test, loom)) { in_a_model } else { real }
+}
+
+/// Does nothing: loom's own would let all other threads go first, and then no bounded wait would ever end.
+#[cfg(all(test, loom))]
+pub(super) fn spin_loop() {}

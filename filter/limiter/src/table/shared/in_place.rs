@@ -1,12 +1,12 @@
 //! Changing entries in place, without a copy of their slot.
 
-use super::atomics::{Ordering, fence, spin_loop};
 use super::buffer::{SlotBuffer, watched_words};
 use super::head::Head;
+use super::head::{Ordering, fence, spin_loop};
 use super::{LOOKS_MAX, SlotsHandle};
 use crate::algorithms::{Bucket, FairShare};
 use crate::table::slot::{Cold, Entry, Watched};
-use crate::table::slots::{ChangeFn, EntryChange};
+use crate::table::{ChangeFn, EntryChange};
 use weir_protocol::time::Time;
 
 /// Offsets of a cold entry's bucket and share, after its tag.
@@ -53,8 +53,7 @@ impl SlotsHandle {
                 continue;
             }
             let Some(buffers) = all(seen.map(|seen| slots.buffer(seen))) else { return false };
-            // Entries that are read and evaluated here may be torn. A head has changed then, and nothing is
-            // stored.
+            // Entries that are read and evaluated here may be torn. A head has changed then, and nothing is stored.
             if !read_entries(buffers, changes) || !evaluate(changes) {
                 return false;
             }

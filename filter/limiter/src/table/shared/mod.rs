@@ -7,32 +7,25 @@
 //! **A whole slot is written as a copy.** A writer fills a spare buffer, exchanges its number for the old one
 //! in the head, and makes the old buffer a spare.
 //!
-//! **Entries are changed in place** ([`in_place`]), between two versions; an odd version in the head means
-//! that the slot is held. If a request has keys in several slots, all of them are held before the first entry
-//! changes. Others wait for the next version, but only for some microseconds, because the holder may have
-//! lost its processor half-way. Then they go on with the contents as they are, and a writer among them
-//! installs a copy as always. The thread whose change was overtaken keeps the buffer that it changed, which
-//! no slot refers to any more, and decides again. So at worst its tokens are taken twice, from an entry that
-//! others read meanwhile or from another slot that was not overtaken (I3); there may be too few for the
-//! second time. Under a watched entry they are also counted twice. All words that others read meanwhile are
-//! whole.
+//! **Entries are changed in place** ([`in_place`]), between two versions; an odd version in the head means that the
+//! slot is held. If a request has keys in several slots, all are held before the first entry changes. Others wait for
+//! the next version, but only for some microseconds, because the holder may have lost its processor half-way. Then they
+//! go on with the contents as they are, whose words are whole, and a writer among them installs a copy as always. The
+//! thread whose change was overtaken keeps the buffer, which no slot refers to any more, and decides again. So at worst
+//! its tokens are taken twice, and counted twice under a watched entry (I3). No change that was reported as done is
+//! lost.
 //!
-//! **A writer that keeps losing holds the slot** from its next read to its write ([`SlotsHandle::hold`]).
-//! Changes in place are so much quicker than copies that it would never succeed otherwise.
-//!
-//! So a holder that lost its processor delays others by some microseconds at most, and no change that was
-//! reported as done is lost.
+//! **A writer that keeps losing holds the slot** from its next read to its write ([`SlotsHandle::hold`]): changes in
+//! place are so much quicker than copies that it would never succeed otherwise.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::slot::Slot;
-use super::slots::{CHANGED_MAX, ChangeFn, EntryChange, ReadError, Slots, Version, WriteError};
-use atomics::{AtomicU32, Ordering, fence, spin_loop, tries};
+use crate::table::slot::Slot;
+use crate::table::{CHANGED_MAX, ChangeFn, EntryChange, ReadError, Slots, Version, WriteError};
 use buffer::SlotBuffer;
-use head::{Head, HeadState, HeldSlot, Losses};
+use head::{AtomicU32, Head, HeadState, HeldSlot, Losses, Ordering, fence, spin_loop, tries};
 
-mod atomics;
 mod buffer;
 mod head;
 mod in_place;
@@ -45,23 +38,20 @@ const NONE: u32 = u32::MAX;
 const READS_MAX: u32 = tries(1_000, 3);
 /// Number of these reads after which the reader holds the slot while it reads.
 const READS_BESIDE: u32 = tries(16, 1);
-/// Most checks of a held slot before it is read as it is: some microseconds, a hundred times the duration of
-/// a change.
+/// Most checks of a held slot before it is read as it is: some microseconds, a hundred times the duration of a change.
 const LOOKS_MAX: u32 = tries(100, 2);
 
 /// The slots. Threads read and write them through handles.
 pub struct SharedSlots {
     heads: Box<[Head]>,
-    /// One for each slot, then the spare ones: one for each thread that writes, and one for each that may be
-    /// overtaken.
+    /// One for each slot, then the spare ones: one for each thread that writes, and one for each that may be overtaken.
     buffers: Box<[SlotBuffer]>,
     /// Spare buffers that nobody writes; [`NONE`] in the other places.
     spare: Box<[AtomicU32]>,
 }
 
 impl SharedSlots {
-    /// Creates `count` empty slots, at least 1, for any number of handles, of which `writers` threads write
-    /// at once.
+    /// Creates `count` empty slots, at least 1, for any number of handles, of which `writers` threads write at once.
     pub fn new(count: u32, writers: u32) -> Arc<Self> {
         let (count, empty) = (count.max(1), Slot::empty());
         #[allow(clippy::cast_possible_truncation, reason = "it is small")]
@@ -73,11 +63,6 @@ impl SharedSlots {
             buffers: (0..end).map(|_| SlotBuffer::of(&empty)).collect(),
             spare: (count..end).map(AtomicU32::new).collect(),
         })
-    }
-
-    /// The number of slots.
-    pub fn count(&self) -> u32 {
-        u32::try_from(self.heads.len()).unwrap_or(u32::MAX)
     }
 
     #[inline]
@@ -177,8 +162,7 @@ impl Slots for SlotsHandle {
         }
         let own = self.slots.take_spare().ok_or(WriteError::Unavailable)?;
         let next = HeadState { buffer: own, ..seen.next() };
-        // A thread that reads a word of the new contents also sees that this buffer's slot has another one by
-        // now.
+        // A thread that reads a word of the new contents also sees that this buffer's slot has another one by now.
         fence(Ordering::Release);
         self.slots.buffer(next).ok_or(WriteError::Unavailable)?.write(slot);
         if !head.replace(seen, next) {
@@ -195,7 +179,7 @@ impl Slots for SlotsHandle {
     }
 
     fn count(&self) -> u32 {
-        self.slots.count()
+        u32::try_from(self.slots.heads.len()).unwrap_or(u32::MAX)
     }
 
     #[inline]

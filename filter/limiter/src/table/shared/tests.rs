@@ -60,40 +60,6 @@ fn a_write_succeeds_only_from_the_state_that_was_read() {
     assert_eq!(other.write(2, &mut seen, second), Err(WriteError::Unavailable));
 }
 
-/// As many handles as there are listeners: only threads that write at once need a spare buffer each.
-#[test]
-fn any_number_of_handles_writes_one_after_the_other() {
-    let slots = SharedSlots::new(1, 1);
-    let (mut slot, mut handles) = (Slot::empty(), Vec::new());
-    for n in 1..500 {
-        handles.push(SlotsHandle::new(Arc::clone(&slots)));
-        for handle in handles.iter_mut().rev().take(3) {
-            let version = handle.read(0, &mut slot).unwrap();
-            set_all(&mut slot, 1, n);
-            assert_eq!(handle.write(0, &mut slot, version), Ok(()));
-        }
-    }
-}
-
-#[test]
-fn a_repeated_loser_holds_the_slot() {
-    let slots = SharedSlots::new(1, 3);
-    let (mut other, mut slot) = (written(&slots, 2), Slot::empty());
-    let mut loser = SlotsHandle::new(Arc::clone(&slots));
-    for _ in 0..3 {
-        let version = loser.read(0, &mut slot).unwrap();
-        assert!(increment(&mut other, &[0, 1]));
-        assert_eq!(loser.write(0, &mut slot, version), Err(WriteError::Conflict));
-    }
-    let version = loser.read(0, &mut slot).unwrap();
-    assert!(!increment(&mut other, &[0]), "it is held");
-    assert_eq!(common_value(&slot), (4, 2));
-    set_all(&mut slot, 2, 9);
-    assert_eq!(loser.write(0, &mut slot, version), Ok(()));
-    assert!(increment(&mut other, &[0, 1]), "it is held no longer");
-    assert_eq!(values(&mut loser), [10, 10]);
-}
-
 #[test]
 fn threads_see_whole_slots_and_lose_no_write() {
     const WRITERS: u64 = 4;

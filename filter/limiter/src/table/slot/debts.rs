@@ -1,13 +1,11 @@
 //! Debts of evicted keys, three bytes each.
 //!
-//! A slot has room for the entries of sixteen keys, 24 bytes each. If more keys owe something, the debts of
-//! those that owe least are kept here, as a label and the time at which their bucket is full again. This is
-//! the Space-Saving algorithm of Metwally, Agrawal and El Abbadi ("Efficient Computation of Frequent and
-//! Top-k Elements in Data Streams", 2005), over counts that decay. A key that owes much keeps its entry,
-//! exact to the nanosecond; a flood's tail is stored ever more coarsely, never too low.
+//! If more keys owe something than a slot has entries, the debts of those that owe least are kept here, as a label and
+//! the time at which their bucket is full again. This is the Space-Saving algorithm of Metwally, Agrawal and El Abbadi
+//! ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay. A flood's
+//! tail is stored ever more coarsely, never too low.
 //!
-//! * A **label** is the group of the key's rule and eight bits of the key. All keys with a debt's label owe
-//!   it.
+//! * A **label** is the group of the key's rule and eight bits of the key. All keys with a debt's label owe it.
 //! * A **time** has seven significant bits, and is rounded up. It is relative to the slot's *base*, the
 //!   latest time at which the debts changed; debts paid by then are dropped.
 //! * When there would be more than [`DEBTS_MAX`], the least debt of the group with the most is merged into a
@@ -63,16 +61,14 @@ impl Slot {
         owed
     }
 
-    /// Stores the debt of the key `tag`, which is evicted. The debt is paid at `until`, or [`DEBT_NS_MAX`]
-    /// after `now`.
+    /// Stores the debt of the key `tag`, which is evicted. The debt is paid at `until`, or [`DEBT_NS_MAX`] after `now`.
     pub(super) fn keep_debt(&mut self, tag: Tag, until: Time, now: Time) {
         if until <= now {
             return;
         }
         let base = if self.debts() == 0 { now } else { self.base().max(now) };
         self.forget_paid(base);
-        // `until` is after `now`, so the debt is not paid. If the clock stepped back, it is raised to after
-        // the base.
+        // `until` is after `now`, so the debt is not paid. If the clock stepped back, it is raised to after the base.
         let debt = Debt::new(label_of(tag), until.min(now + DEBT_NS_MAX).max(base + 1), base);
         if self.raise(debt) {
             return;
@@ -183,23 +179,6 @@ mod tests {
             }
         }
         const { assert!(DEBT_NS_MAX > weir_protocol::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
-    }
-
-    #[test]
-    fn a_paid_debt_makes_room_and_others_are_merged() {
-        let mut slot = Slot::empty();
-        for key in 1..=DEBTS_MAX as u64 {
-            slot.keep_debt(tag(1, key), T0 + key * SECOND_NS, T0);
-        }
-        let newcomer = tag(1, 200);
-        assert_eq!(slot.owed(newcomer).shared, Bucket::FULL);
-        slot.keep_debt(tag(1, 100), T0 + 50 * SECOND_NS, T0 + SECOND_NS + SECOND_NS / 2);
-        assert_eq!(slot.owed(newcomer).shared, Bucket::FULL);
-        slot.keep_debt(tag(1, 101), T0 + 50 * SECOND_NS, T0 + SECOND_NS + SECOND_NS / 2);
-        let shared = slot.owed(newcomer).shared.refilled();
-        assert!((T0 + 3 * SECOND_NS..T0 + 4 * SECOND_NS).contains(&shared), "the two least, and the third is not");
-        assert_eq!(slot.owed(tag(2, 200)).shared, Bucket::FULL, "another rule's newcomer");
-        assert_eq!(slot.debts_at(T0 + 3 * SECOND_NS + SECOND_NS / 2), DEBTS_MAX - 1);
     }
 
     proptest! {

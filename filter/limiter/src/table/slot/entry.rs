@@ -24,7 +24,7 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cold {
     /// Bucket of the rule's whole quota.
-    pub bucket: Bucket,
+    pub(crate) bucket: Bucket,
     /// The POP's fair share of it; once that is used up, the key becomes watched.
     pub share: FairShare,
 }
@@ -33,77 +33,66 @@ pub struct Cold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// Bucket of the rule's whole quota, capped by grants.
-    pub bucket: Bucket,
+    pub(crate) bucket: Bucket,
     /// End of its grant or lease.
-    pub until: Time,
-    /// Epoch: identifies the span that the counts cover.
+    pub(crate) until: Time,
+    /// Identifies the span that the counts cover.
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
     /// Tokens of this epoch that the budget has confirmed as charged. A bounded rule is charged after it has
     /// admitted, a strict one before.
     pub charged: u32,
-    /// The rest of the state, which depends on the kind of its rule.
-    pub kind: SharingState,
+    pub(crate) kind: SharingState,
 }
 
 /// The part of a watched key's state that depends on the kind of its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SharingState {
-    /// The rule is bounded.
+pub(crate) enum SharingState {
     Bounded(Bounded),
-    /// The rule is strict.
     Strict(Strict),
 }
 
 /// State of a bounded rule's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounded {
+pub(crate) struct Bounded {
     /// Demand in this epoch, in tokens, as far as workers have added theirs.
-    pub asked: u32,
+    pub(crate) asked: u32,
     /// Time at which the first unconfirmed token was admitted.
-    pub unconfirmed_since: Moment,
-    /// Grant, or charge to a fair share.
-    pub hold: Hold,
+    pub(crate) unconfirmed_since: Moment,
+    pub(crate) hold: Hold,
 }
 
 /// State of a strict rule's key: the `charged - admitted` tokens may be spent, unless the key is barred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strict {
+pub(crate) struct Strict {
     /// Tokens that requests wait for.
-    pub awaited: u32,
+    pub(crate) awaited: u32,
     /// Time at which a request last began to wait, or of weir-sync's last reply without tokens.
-    pub updated_at: Moment,
+    pub(crate) updated_at: Moment,
     /// True if the key is barred: the budget has no tokens for it until `until`.
-    pub is_barred: bool,
+    pub(crate) is_barred: bool,
     /// Tokens left in the budget as of the last reply; the burst before the first.
-    pub left: u32,
+    pub(crate) left: u32,
 }
 
-/// State of a bounded rule's key besides its bucket and counts. Numbers of tokens are below 2^20.
+/// Grant of a bounded rule's key, or charge to its fair share. Numbers of tokens are below 2^20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub(crate) enum Hold {
     /// A grant, or none yet.
     Grant {
-        /// The fraction of requests to admit.
         ratio: AdmitRatio,
         /// Most tokens that the bucket may hold.
         burst: u32,
         /// Rate divisor, 1 to [`DIVISOR_MAX`].
         divisor: u32,
     },
-    /// No grant. While the POP was offline, one request of `cost` tokens took more than a fair share of the
-    /// burst from a full bucket, which was charged `cost` once for each of `pops`.
-    Share {
-        /// Tokens that the request cost.
-        cost: u32,
-        /// Number of POPs that shared the quota, 2 to [`DIVISOR_MAX`].
-        pops: u32,
-    },
+    /// No grant. While the POP was offline, one request took more than a fair share of the burst from a full bucket,
+    /// which was charged `cost` tokens once for each of 2 to [`DIVISOR_MAX`] `pops`.
+    Share { cost: u32, pops: u32 },
 }
 
 impl SharingState {
-    /// The number of tokens stored with this state.
     pub(super) fn tokens(self) -> u32 {
         match self {
             Self::Bounded(Bounded {
@@ -117,13 +106,12 @@ impl SharingState {
 
 /// A POP's limits for a key before the fleet has a grant for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalLimits {
-    /// The rule's whole quota.
-    pub quota: Quota,
+pub(crate) struct LocalLimits {
+    pub(crate) quota: Quota,
     /// Most tokens that a bucket holds.
-    pub local_burst: u32,
+    pub(crate) local_burst: u32,
     /// Rate divisor of a cold key.
-    pub divisor: u32,
+    pub(crate) divisor: u32,
 }
 
 impl LocalLimits {
@@ -136,12 +124,10 @@ impl LocalLimits {
     /// The share of a key that was evicted and comes back owing `owed`. The debt counts as used, up to the
     /// whole share, so that the fleet gets reports of the key however often it is evicted.
     ///
-    /// A debt does not record how much of it was reported: all if the key was watched; all but at most a fair
-    /// share if it was cold. So a key that was watched may be charged for that share again at each eviction,
-    /// and a key that was past its share, in a slot without room to watch it, reports no more than the share.
-    /// A bit to distinguish the two would halve the precision of the debt's time, or cost each slot two of its
-    /// debts.
-    pub fn share_of_debt(&self, owed: Bucket, now: Time) -> FairShare {
+    /// A debt does not record how much of it was reported: all if the key was watched; all but at most a fair share if
+    /// it was cold. So a key that was watched may be charged for that share again at each eviction, and one that was
+    /// past its share, in a slot without room to watch it, reports no more than the share.
+    pub(crate) fn share_of_debt(&self, owed: Bucket, now: Time) -> FairShare {
         let unreported_max = self.quota.burst().div_ceil(self.divisor.max(1));
         let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
         FairShare::used(given.min(unreported_max), now)
@@ -149,27 +135,22 @@ impl LocalLimits {
 }
 
 impl Cold {
-    /// The entry of a new key.
-    pub const NEW: Self = Self { bucket: Bucket::FULL, share: FairShare::WHOLE };
+    pub(crate) const NEW: Self = Self { bucket: Bucket::FULL, share: FairShare::WHOLE };
 
     /// The entry whose bytes hold `cell`.
-    pub fn of_cell(cell: Cell) -> Self {
+    pub(crate) fn of_cell(cell: Cell) -> Self {
         Self { bucket: Bucket::full_at(cell.until), share: FairShare::from_bits(cell.word) }
     }
 
-    /// The entry as a cell.
-    pub fn cell(&self) -> Cell {
+    pub(crate) fn cell(&self) -> Cell {
         Cell { until: self.bucket.refilled(), word: self.share.bits() }
     }
 }
 
 impl Watched {
-    /// The entry of a key that becomes watched at `now`, because it takes `taking` tokens that its share does
-    /// not have.
-    ///
-    /// Its unreported tokens are reported now. Their number is in the share, because the bucket may lack
-    /// more: a POP may not give the whole burst by itself, or the key started with other keys' debts.
-    pub fn begin(cold: &Cold, limits: &LocalLimits, taking: u32, now: Time) -> Self {
+    /// The entry of a key that becomes watched at `now`, because it takes `taking` tokens that its share does not have.
+    /// Its unreported tokens are reported now. Their number is in the share, because the bucket may lack more.
+    pub(crate) fn begin(cold: &Cold, limits: &LocalLimits, taking: u32, now: Time) -> Self {
         let LocalLimits { quota, divisor, .. } = limits;
         let used = cold.share.tokens_used(quota, *divisor, now);
         // Tokens that the bucket no longer lacks have refilled since they were admitted.
@@ -228,13 +209,13 @@ impl Watched {
 
     /// Records that its full bucket gave `cost` tokens while the POP was offline, and was charged that for
     /// each of `pops`.
-    pub fn owe_share(&mut self, cost: u32, pops: u32) {
+    pub(crate) fn owe_share(&mut self, cost: u32, pops: u32) {
         let hold = Hold::Share { cost, pops: pops.clamp(1, DIVISOR_MAX) };
         (self.until, self.kind) = (Time::ZERO, SharingState::Bounded(Bounded { hold, ..self.bounded() }));
     }
 
     /// Reduces such a charge to a single `cost`, once the POP is online again.
-    pub fn forgive_share(&mut self, quota: &Quota) {
+    pub(crate) fn forgive_share(&mut self, quota: &Quota) {
         if let SharingState::Bounded(Bounded { hold, .. }) = &mut self.kind
             && let Hold::Share { cost, pops } = *hold
         {
@@ -244,7 +225,7 @@ impl Watched {
     }
 
     /// Applies `grant` from `now` on, with the bucket capped at `level_milli` thousandths of a token.
-    pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
+    pub(crate) fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
         self.forgive_share(quota);
         let (burst, divisor) = (grant.burst.min(TOKENS_MAX), grant.divisor.clamp(1, DIVISOR_MAX));
         let hold = Hold::Grant { ratio: grant.ratio, burst, divisor };
@@ -253,18 +234,17 @@ impl Watched {
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
 
-    /// Ends its grant.
-    pub fn release(&mut self, now: Time) {
+    pub(crate) fn release(&mut self, now: Time) {
         self.until = self.until.min(stepped(now));
     }
 
     /// The admit ratio in force at `now`; 1 without a grant.
-    pub fn ratio_at(&self, now: Time) -> AdmitRatio {
+    pub(crate) fn ratio_at(&self, now: Time) -> AdmitRatio {
         self.grant_at(now).map_or(AdmitRatio::ONE, |(ratio, ..)| ratio)
     }
 
     /// Most tokens that the bucket may hold at `now`, and its rate divisor; none without a grant.
-    pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
+    pub(crate) fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         self.grant_at(now).map(|(_, burst, divisor)| (burst, divisor))
     }
 
@@ -285,13 +265,13 @@ impl Watched {
     }
 
     /// Tokens that its bucket lacks at `now` of its most: the burst of its grant, or else of `limits`.
-    pub fn missing(&self, limits: &LocalLimits, now: Time) -> u64 {
+    pub(crate) fn missing(&self, limits: &LocalLimits, now: Time) -> u64 {
         let local_burst = self.hold_at(now).map_or(limits.local_burst, |(burst, _)| burst);
         LocalLimits { local_burst, ..*limits }.missing(self.bucket, now)
     }
 
     /// Confirms the `admitted` tokens of a report made at `sent_at` as charged.
-    pub fn confirm(&mut self, admitted: u32, sent_at: Time) {
+    pub(crate) fn confirm(&mut self, admitted: u32, sent_at: Time) {
         self.charged = self.charged.max(admitted).min(self.admitted);
         let sent_at = Moment::of(sent_at);
         self.change_bounded(|bounded| {
@@ -301,8 +281,8 @@ impl Watched {
         });
     }
 
-    /// Demand in this epoch, in tokens, as far as workers have added theirs.
-    pub fn asked(&self) -> u32 {
+    /// [`Bounded::asked`].
+    pub(crate) fn asked(&self) -> u32 {
         self.bounded().asked
     }
 
@@ -312,7 +292,7 @@ impl Watched {
     }
 
     /// Age of the first unconfirmed token at `now`, in nanoseconds; zero if all are confirmed.
-    pub fn unconfirmed_ns(&self, now: Time) -> u64 {
+    pub(crate) fn unconfirmed_ns(&self, now: Time) -> u64 {
         if self.admitted > self.charged { self.bounded().unconfirmed_since.nanos_until(now) } else { 0 }
     }
 
@@ -332,13 +312,12 @@ impl Watched {
     }
 
     /// Counts `tokens` of demand of a bounded rule's key, admitted or not.
-    pub fn count_asked(&mut self, tokens: u32, now: Time) {
+    pub(crate) fn count_asked(&mut self, tokens: u32, now: Time) {
         self.renew(now);
         self.change_bounded(|bounded| bounded.asked = bounded.asked.saturating_add(tokens));
     }
 
-    /// Counts `cost` admitted tokens.
-    pub fn count_admitted(&mut self, cost: u32, now: Time) {
+    pub(crate) fn count_admitted(&mut self, cost: u32, now: Time) {
         self.renew(now);
         let is_first = self.admitted <= self.charged;
         self.change_bounded(|bounded| {
@@ -353,21 +332,19 @@ impl Watched {
 pub(super) const COUNT_MAX: u32 = u32::MAX / 2;
 
 impl Entry {
-    /// The bucket.
-    pub fn bucket(&self) -> Bucket {
+    pub(crate) fn bucket(&self) -> Bucket {
         match self {
             Self::Cold(cold) => cold.bucket,
             Self::Watched(watched) => watched.bucket,
         }
     }
 
-    /// Most tokens that the bucket may hold at `now`, and its rate divisor; none without a grant.
-    pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
+    /// [`Watched::hold_at`].
+    pub(crate) fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         if let Self::Watched(watched) = self { watched.hold_at(now) } else { None }
     }
 
-    /// The bucket, to change it.
-    pub fn bucket_mut(&mut self) -> &mut Bucket {
+    pub(crate) fn bucket_mut(&mut self) -> &mut Bucket {
         match self {
             Self::Cold(cold) => &mut cold.bucket,
             Self::Watched(watched) => &mut watched.bucket,
@@ -397,8 +374,7 @@ impl Entry {
         (w.until <= now && unconfirmed < w.kind.tokens().max(1)).then_some(unconfirmed)
     }
 
-    /// True if it can be dropped without loss. Dropping a partly used share only delays the first report of
-    /// the key, so the entry that has been idle longest goes first.
+    /// True if it can be dropped without loss. Dropping a partly used share only delays the first report of the key.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         match self {
             Self::Cold(cold) => cold.bucket.is_full(now),

@@ -73,14 +73,13 @@ impl Slot {
         slot
     }
 
-    /// Drops all entries.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.write(0, [0; HEADER_BYTES]);
         self.write(0, FORMAT);
     }
 
     /// Copies the used parts of `other`.
-    pub fn copy_from(&mut self, other: &Self) {
+    pub(crate) fn copy_from(&mut self, other: &Self) {
         self.write(0, other.array::<HEADER_BYTES>(0));
         let (watched, cold) = (watched_offset(other.watched()), other.cold_begin());
         for used in [HEADER_BYTES..watched, cold..other.debts_end()] {
@@ -90,8 +89,7 @@ impl Slot {
         }
     }
 
-    /// Reads the bytes of a sealed slot. False if they are not a slot or were torn; the contents are
-    /// undefined then.
+    /// Reads the bytes of a sealed slot. False if they are not a slot or were torn; the contents are undefined then.
     pub fn unseal(&mut self, bytes: Vec<u8>) -> bool {
         let Ok(bytes) = bytes.try_into() else { return false };
         self.bytes = bytes;
@@ -123,12 +121,10 @@ impl Slot {
         watched | bans == 0
     }
 
-    /// True if a key in it was ever banned.
     pub(crate) fn has_bans(&self) -> bool {
         self.array::<1>(BANS) != [0]
     }
 
-    /// Records that a key in it is banned.
     pub(crate) fn record_ban(&mut self) {
         self.write(BANS, [1]);
     }
@@ -178,7 +174,6 @@ impl Slot {
         self.write(DEBTS_OFFSET + i * DEBT_BYTES, debt.bytes());
     }
 
-    /// Base time of the debts.
     pub(super) fn base(&self) -> Time {
         Time::from_nanos(self.word(BASE))
     }
@@ -187,7 +182,6 @@ impl Slot {
         self.write(BASE, base.as_nanos().to_le_bytes());
     }
 
-    /// The tag of the `i`-th watched entry.
     pub(super) fn watched_tag(&self, i: usize) -> Tag {
         Tag(self.word(watched_offset(i)))
     }
@@ -197,12 +191,10 @@ impl Slot {
         Tag(self.word(cold_offset(i)))
     }
 
-    /// Moves the watched entry at `from` to `to`.
     pub(super) fn move_watched(&mut self, from: usize, to: usize) {
         self.move_units(watched_offset(from), watched_offset(to), WATCHED_UNITS);
     }
 
-    /// Moves the cold entry at `from` to `to`.
     pub(super) fn move_cold(&mut self, from: usize, to: usize) {
         self.move_units(cold_offset(from), cold_offset(to), 1);
     }
@@ -240,13 +232,11 @@ impl Slot {
         UNITS_END.saturating_sub(self.cold() * UNIT_BYTES)
     }
 
-    /// The index of the cold entry with this tag.
     pub(super) fn find_cold(&self, tag: Tag) -> Option<usize> {
         let tag = tag.0.to_le_bytes();
         self.cold_units().rchunks_exact(UNIT_BYTES).position(|unit| unit.first_chunk() == Some(&tag))
     }
 
-    /// The index of the watched entry with this tag.
     pub(super) fn find_watched(&self, tag: Tag) -> Option<usize> {
         (0..self.watched()).find(|&i| self.watched_tag(i) == tag)
     }
@@ -312,17 +302,14 @@ impl EntryCounts {
 }
 
 impl Slot {
-    /// Numbers of its entries of each kind.
     pub(crate) fn counts(&self) -> EntryCounts {
         EntryCounts::of(self.word_at(COUNTS_WORD))
     }
 
-    /// The word `i`.
     pub(crate) fn word_at(&self, i: usize) -> u64 {
         self.word(i * WORD_BYTES)
     }
 
-    /// Replaces the word `i`.
     pub(crate) fn set_word_at(&mut self, i: usize, word: u64) {
         self.write(i * WORD_BYTES, word.to_le_bytes());
     }

@@ -1,19 +1,16 @@
 //! A slot: the packed set of entries in one shared-data key.
 //!
-//! A host's shared data cannot be enumerated, and on Envoy nothing in it can ever be removed. So the table is
-//! a fixed number of slots with fixed names, and a slot is a fixed number of bytes ([`layout`]) with
-//! [`entry`]s under tags.
+//! On Envoy nothing in shared data can ever be removed. So the table is a fixed number of slots with fixed names, and a
+//! slot is a fixed number of bytes ([`layout`]) with [`entry`]s under tags.
 //!
-//! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. Next is the
-//! key that owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that debt
-//! when it comes back. So a client gains nothing by rotating keys to get rid of a throttled one. A new key
-//! gets a bucket of its own while the slot can distinguish its debts; there is room for twice as many debts as
-//! entries.
+//! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. Next is the key that
+//! owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that when it comes back. So
+//! a client gains nothing by rotating keys. A new key gets a bucket of its own while the slot can distinguish its
+//! debts; there is room for twice as many debts as entries.
 //!
-//! An entry that a debt cannot replace is never evicted: one with a lease, with unconfirmed counts, or with a
-//! cell of another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; a key for which there is no
-//! room stays cold. Keys whose cells find no room share their rule's overflow cell; a few units are reserved
-//! for these.
+//! An entry that a debt cannot replace is never evicted: one with a lease, with unconfirmed counts, or with a cell of
+//! another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; any other stays cold. Keys whose cells find no
+//! room share their rule's overflow cell; a few units are reserved for these.
 
 mod debts;
 mod entry;
@@ -25,14 +22,14 @@ mod tag;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Bounded, Cold, Entry, Hold, LocalLimits, SharingState, Strict, Watched};
+pub(crate) use entry::LocalLimits;
+pub use entry::{Cold, Entry, Watched};
 pub(crate) use layout::{
     BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
 };
 pub use layout::{SLOT_BYTES, Slot};
-pub use moment::Moment;
 pub(crate) use packed::WATCHED_WORDS;
-pub use strict::BAR_STEP_NS;
+pub(crate) use strict::BAR_STEP_NS;
 pub use tag::Tag;
 
 use crate::algorithms::Bucket;
@@ -56,17 +53,15 @@ const WATCHED_MAX: usize = 6;
 
 const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
 
-/// The entry under a tag, or the entry that a new key starts with.
+/// The entry under a tag, or the one that a new key starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// Tag of the entry.
-    pub tag: Tag,
-    /// The entry.
-    pub entry: Entry,
+pub(crate) struct Placement {
+    pub(crate) tag: Tag,
+    pub(crate) entry: Entry,
     /// Debt of the key from its last eviction; full for a key that has an entry.
-    pub owed: Bucket,
+    pub(crate) owed: Bucket,
     /// True if the bucket is charged for other keys' debts, because the slot could not distinguish all debts.
-    pub is_shared: bool,
+    pub(crate) is_shared: bool,
     /// Position of the entry in the slot; valid until the slot changes.
     at: Option<At>,
 }
@@ -81,7 +76,6 @@ impl Placement {
         *lower = bucket.max(*lower);
     }
 
-    /// True if the slot holds an entry of the key.
     pub(crate) fn has_place(&self) -> bool {
         self.at.is_some()
     }
@@ -97,7 +91,7 @@ enum At {
 impl Slot {
     /// The entry of the key `tag`, or the one that it starts with.
     #[inline]
-    pub fn find_or_new(&self, tag: Tag, now: Time) -> Placement {
+    pub(crate) fn find_or_new(&self, tag: Tag, now: Time) -> Placement {
         match self.find(tag) {
             Some(at) => {
                 let entry = self.entry_at(at);
@@ -113,14 +107,12 @@ impl Slot {
         Placement { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
     }
 
-    /// True if the entry under `tag` is a watched one.
-    pub fn is_watched(&self, tag: Tag) -> bool {
+    pub(crate) fn is_watched(&self, tag: Tag) -> bool {
         self.find_watched(tag).is_some()
     }
 
-    /// The entry under `tag`.
     #[inline]
-    pub fn get(&self, tag: Tag) -> Option<Entry> {
+    pub(crate) fn get(&self, tag: Tag) -> Option<Entry> {
         self.find(tag).map(|at| self.entry_at(at))
     }
 
@@ -137,7 +129,7 @@ impl Slot {
 
     /// [`Slot::put`] for an entry that was looked up before; the slot must not have changed since.
     #[inline]
-    pub fn put_back(&mut self, placement: &Placement, entry: &Entry, now: Time) -> Option<u32> {
+    pub(crate) fn put_back(&mut self, placement: &Placement, entry: &Entry, now: Time) -> Option<u32> {
         match (placement.at, entry) {
             (Some(At::Watched(i)), Entry::Watched(watched)) => self.set_watched(i, placement.tag, watched),
             (Some(At::Cold(i)), Entry::Cold(cold)) => self.set_cold(i, placement.tag, cold),
@@ -146,11 +138,10 @@ impl Slot {
         Some(0)
     }
 
-    /// Stores `entry` under `tag`: over the existing entry, or in place of entries that may be evicted.
-    /// Returns the number of evicted entries that held no information, or `None` if there was no room. There
-    /// is always room for a cold bucket.
+    /// Stores `entry` under `tag`, if necessary in place of entries that may be evicted. Returns the number of these
+    /// that held no information, or `None` if there was no room. There is always room for a cold bucket.
     #[inline]
-    pub fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
+    pub(crate) fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
         match (entry, self.find_watched(tag), self.find_cold(tag)) {
             (Entry::Watched(watched), Some(i), _) => {
                 self.set_watched(i, tag, watched);
@@ -223,10 +214,9 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by
-    /// a key that is not watched. The replaced key keeps its debt, but its tokens are not reported. None if
-    /// there is no such key.
-    pub fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
+    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by one that
+    /// is not watched. It keeps its debt, but its tokens are not reported. None if there is no such key.
+    pub(crate) fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
         let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
         let (_, lightest) = light.min_by_key(|(unconfirmed, _)| *unconfirmed)?;
@@ -235,7 +225,7 @@ impl Slot {
     }
 
     /// Number of keys about which the slot holds information at `now`, as entries or as debts.
-    pub fn keys_at(&self, now: Time) -> usize {
+    pub(crate) fn keys_at(&self, now: Time) -> usize {
         let keys = self.entries().filter(|(tag, entry)| !tag.is_overflow() && !entry.is_spent(now));
         keys.count() + self.debts_at(now)
     }
@@ -256,11 +246,9 @@ impl Slot {
         kept.map(|(_, entry)| units_of(&entry)).sum()
     }
 
-    /// Makes room for `units` more. Returns the number of spent entries that were dropped, or `None` if all
-    /// must stay.
-    ///
-    /// The key whose bucket is full again soonest is evicted first, under any rule, so keys of a fast rule
-    /// make room for those of a slow one. They lose nothing: the slot keeps their debts for their return.
+    /// Makes room for `units` more. Returns the number of spent entries that were dropped, or `None` if all must stay.
+    /// The key whose bucket is full again soonest is evicted first, so keys of a fast rule make room for those of a
+    /// slow one.
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
@@ -282,14 +270,13 @@ impl Slot {
         0
     }
 
-    /// Removes the key `tag`, its cells up to number `cells`, and its debt. Other keys with the same label
-    /// lose that debt, too. A debt that the group shares remains.
+    /// Removes the key `tag`, its cells up to number `cells`, and its debt, also of other keys with the same label. A
+    /// debt that the group shares remains.
     pub(crate) fn forget(&mut self, tag: Tag, cells: u8) {
         (0..=cells).for_each(|i| self.remove(tag.beside(i)));
         self.forget_debt(tag);
     }
 
-    /// Drops the entry `tag`, if there is one.
     pub(crate) fn remove(&mut self, tag: Tag) {
         if let Some(i) = self.find_watched(tag) {
             self.remove_watched(i);
@@ -299,8 +286,7 @@ impl Slot {
         }
     }
 
-    /// All entries with their tags.
-    pub fn entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
         let watched = (0..self.watched()).map(|i| self.watched_entry(i));
         watched.chain((0..self.cold()).map(|i| (self.cold_tag(i), Entry::Cold(self.cold_at(i)))))
     }

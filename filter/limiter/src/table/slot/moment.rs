@@ -6,7 +6,7 @@ use weir_protocol::time::Time;
 /// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps. It measures ages up to half of that range,
 /// about ten hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(u32);
+pub(crate) struct Moment(u32);
 
 /// Binary logarithm of a step in nanoseconds.
 pub(super) const STEP_BITS: u32 = 22;
@@ -19,7 +19,7 @@ const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
 
 impl Moment {
     /// The step that `time` is in.
-    pub fn of(time: Time) -> Self {
+    pub(crate) fn of(time: Time) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
         Self::from_bits((time.as_nanos() >> STEP_BITS) as u32)
     }
@@ -40,8 +40,7 @@ impl Moment {
         (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
     }
 
-    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two
-    /// steps.
+    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two steps.
     pub(super) fn nanos_until(self, now: Time) -> u64 {
         match self.steps_until(Self::of(now)) {
             // The clock stepped back.

@@ -20,37 +20,29 @@ impl Tag {
     pub(super) const GROUP_BITS: u32 = 4;
 
     /// A rule's salt, made from a hash; `is_cell` if its keys are counted in cells instead of buckets.
-    pub const fn salt(hash: u64, is_cell: bool) -> u64 {
+    pub(crate) const fn salt(hash: u64, is_cell: bool) -> u64 {
         if is_cell { hash | CELL_BIT } else { hash & !CELL_BIT }
     }
 
     /// The tag of a key under the rule with this salt.
-    pub const fn of_key(key_tag: u64, rule_salt: u64) -> Self {
+    pub(crate) const fn of_key(key_tag: u64, rule_salt: u64) -> Self {
         Self((key_tag & !RULE_BITS ^ rule_salt) & !OVERFLOW_BIT)
     }
 
     /// The tag of the same key under the rule with `other_salt`, if this is the one under the rule with `salt`.
     #[must_use]
-    pub const fn under(self, salt: u64, other_salt: u64) -> Self {
+    pub(crate) const fn under(self, salt: u64, other_salt: u64) -> Self {
         Self(self.0 ^ (salt ^ other_salt) & !OVERFLOW_BIT)
     }
 
-    /// The tag of the overflow cell of the rule with this salt.
-    pub const fn of_overflow(rule_salt: u64) -> Self {
+    pub(crate) const fn of_overflow(rule_salt: u64) -> Self {
         Self(rule_salt | OVERFLOW_BIT | CELL_BIT)
     }
 
-    /// The tag with this number.
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// True for the tag of an overflow cell.
-    pub const fn is_overflow(self) -> bool {
+    pub(crate) const fn is_overflow(self) -> bool {
         self.0 & OVERFLOW_BIT != 0
     }
 
-    /// True for the tag of a cell.
     pub(crate) const fn is_cell(self) -> bool {
         self.0 & CELL_BIT != 0
     }
@@ -64,7 +56,7 @@ impl Tag {
 
     /// The `i`-th tag of this key: this tag itself for 0, a cell's for the others.
     #[must_use]
-    pub const fn beside(self, i: u8) -> Self {
+    pub(crate) const fn beside(self, i: u8) -> Self {
         if i == 0 {
             return self;
         }
@@ -72,8 +64,7 @@ impl Tag {
         Self((self.0 ^ (i as u64).wrapping_mul(FIBONACCI) & !OVERFLOW_BIT) | CELL_BIT)
     }
 
-    /// The tag as a number, for a worker's own maps.
-    pub const fn bits(self) -> u64 {
+    pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 }

@@ -1,5 +1,5 @@
-use super::entry::{COUNT_MAX, UNCONFIRMED_NS_MAX};
-use super::moment::{STEP_BITS, epoch_of};
+use super::entry::{Bounded, COUNT_MAX, Hold, SharingState, UNCONFIRMED_NS_MAX};
+use super::moment::{Moment, STEP_BITS, epoch_of};
 use super::*;
 use crate::algorithms::{Bucket, FairShare};
 use proptest::prelude::*;
@@ -51,12 +51,6 @@ fn indebted(debt_s: u64) -> Slot {
 /// For how many seconds the bucket of `n` is not full.
 fn owes_s(slot: &Slot, n: u64) -> u64 {
     slot.find_or_new(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
-}
-
-// I2
-#[test]
-fn a_key_costs_32_bytes() {
-    assert_eq!(SLOT_BYTES / KEYS_PER_SLOT, 32);
 }
 
 #[test]
@@ -115,39 +109,10 @@ fn a_lease_or_an_unreported_count_keeps_an_entry() {
     assert!(Entry::Watched(w).is_spent(T0 + UNCONFIRMED_NS_MAX + 1));
 }
 
-#[test]
-fn the_full_bucket_idle_for_longest_goes_first() {
-    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    let mut slot = Slot::empty();
-    for n in 0..KEYS_PER_SLOT as u64 {
-        let used_at = if n == 9 { T0 } else { T0 + n * SECOND_NS };
-        let share = FairShare::WHOLE.take(&quota, 1, 1, used_at).unwrap();
-        slot.put(tag(n), &Entry::Cold(Cold { bucket: Bucket::FULL, share }), T0);
-    }
-    let later = T0 + 100 * SECOND_NS;
-    slot.put(tag(0), &cold(500), later);
-    assert_eq!(slot.put(tag(99), &cold(500), later), Some(1));
-    assert_eq!(slot.get(tag(9)), None);
-    assert_eq!(slot.put(tag(98), &cold(500), later), Some(1));
-    assert_eq!(slot.get(tag(1)), None);
-}
-
 /// 10/s with a burst of 10, and this rate divisor.
 fn local_limits(divisor: u32) -> LocalLimits {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
     LocalLimits { quota, local_burst: 10, divisor }
-}
-
-// I7
-#[test]
-fn used_shares_are_reported_after_the_bucket_has_refilled() {
-    let limits = local_limits(4);
-    let share = FairShare::WHOLE.take(&limits.quota, 2, 4, T0).unwrap();
-    let cold = Cold { bucket: Bucket::FULL, share };
-    assert_eq!(Watched::begin(&cold, &limits, 1, T0).admitted, 2 + 1);
-    // The other tokens that the bucket lacks were not admitted to this key.
-    let bucket = Bucket::full_at(T0 + 8 * 100_000_000);
-    assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &limits, 1, T0).admitted, 2 + 1);
 }
 
 // I7

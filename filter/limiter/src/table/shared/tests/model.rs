@@ -49,8 +49,7 @@ fn model(slots: u32, threads: impl Fn(&Arc<SharedSlots>) + Send + Sync + 'static
 }
 
 /// Runs two threads, and then passes the slots and the sum of the threads' results to `check`. Each of them is the
-/// first to run once: loom remembers only the last access to a word, and so misses orders that begin with a
-/// reader.
+/// first to run once: loom remembers only the last access to a word, and so misses orders that begin with a reader.
 fn in_every_order(
     slots: u32,
     one: fn(&mut SlotsHandle) -> u64,
