@@ -65,6 +65,11 @@ impl SharedSlots {
         })
     }
 
+    /// The number of slots.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.heads.len()).unwrap_or(u32::MAX)
+    }
+
     #[inline]
     fn head(&self, index: u32) -> Option<&Head> {
         self.heads.get(index as usize)
@@ -179,7 +184,7 @@ impl Slots for SlotsHandle {
     }
 
     fn count(&self) -> u32 {
-        u32::try_from(self.slots.heads.len()).unwrap_or(u32::MAX)
+        self.slots.count()
     }
 
     #[inline]

@@ -332,7 +332,8 @@ impl Watched {
 pub(super) const COUNT_MAX: u32 = u32::MAX / 2;
 
 impl Entry {
-    pub(crate) fn bucket(&self) -> Bucket {
+    /// Its bucket.
+    pub fn bucket(&self) -> Bucket {
         match self {
             Self::Cold(cold) => cold.bucket,
             Self::Watched(watched) => watched.bucket,

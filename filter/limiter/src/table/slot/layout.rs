@@ -79,7 +79,7 @@ impl Slot {
     }
 
     /// Copies the used parts of `other`.
-    pub(crate) fn copy_from(&mut self, other: &Self) {
+    pub fn copy_from(&mut self, other: &Self) {
         self.write(0, other.array::<HEADER_BYTES>(0));
         let (watched, cold) = (watched_offset(other.watched()), other.cold_begin());
         for used in [HEADER_BYTES..watched, cold..other.debts_end()] {
