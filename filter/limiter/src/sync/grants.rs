@@ -126,6 +126,7 @@ impl Limiter {
         now: Time,
     ) {
         let Some(quota) = self.rules.bounded(reported.rule) else { return };
+        let grant = grant.map(|grant| self.with_room(grant, reported.place.tag));
         let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
         let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
         self.update_watched(reported.place, None, slots, now, &|watched| {
@@ -139,9 +140,16 @@ impl Limiter {
             // Negative if reserved tokens came back meanwhile, because the budget was charged for them.
             let since = i64::from(watched.admitted) - i64::from(reported.admitted.max(watched.charged));
             let level_milli = grant.level_milli.saturating_add(refilled_milli);
-            watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
+            watched.hold(&grant, &quota, level_milli.saturating_sub(since * 1_000), now);
         });
         self.local_cache.forget(reported.place.tag);
+    }
+
+    /// The grant with a burst that has room for the key's most expensive request. Cheap requests hold the bucket to
+    /// that burst, at whichever worker they arrive.
+    fn with_room(&self, grant: &Grant, tag: Tag) -> Grant {
+        let most = if grant.burst == 0 { 0 } else { self.watch.dearest(tag) };
+        Grant { burst: grant.burst.max(most), ..*grant }
     }
 
     /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time of the report, so it
@@ -243,9 +251,9 @@ impl Limiter {
         let Some(key) = self.rules.find(rule, &pushed.value, slots.count()) else { return };
         let NamedKey { place, rule, .. } = key;
         let Some(quota) = self.rules.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
-        let limits = self.local_limits(rule);
+        let (limits, grant) = (self.local_limits(rule), self.with_room(&pushed.grant, place.tag));
         let updated = self.update_watched(place, limits, slots, now, &|watched| {
-            watched.hold(&pushed.grant, &quota, pushed.grant.level_milli, now);
+            watched.hold(&grant, &quota, pushed.grant.level_milli, now);
         });
         // Without room in the slot, the key stays as it was.
         let Updated::Written(watched) = updated else { return };
@@ -272,7 +280,8 @@ impl Limiter {
             else {
                 continue;
             };
-            let before: Vec<Tag> = self.rules.terms_of(rule).iter().flat_map(|terms| terms.changes.tags_before(tag)).collect();
+            let before: Vec<Tag> =
+                self.rules.terms_of(rule).iter().flat_map(|terms| terms.changes.tags_before(tag)).collect();
             let until = |ban: &Ban| now + u64::from(ban.for_ms) * 1_000_000;
             // If the slot has no room for a ban, this POP bans the key once it is limited too often here.
             let _ = self.change_slot(slot, slots, |slot| match instead {

@@ -90,6 +90,40 @@ fn reports_of_one_pop_contain_a_key_once() {
     assert!(others.is_empty(), "{others:?}");
 }
 
+/// A client's request of this many tokens.
+struct Paying(u32);
+
+impl Request for Paying {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::Header(_) => Some(format!("{}", self.0).into_bytes()),
+            _ => client().attribute(attribute),
+        }
+    }
+}
+
+/// A grant's burst is smaller, and cheap requests at another worker hold the bucket to it.
+#[test]
+fn a_grant_leaves_room_for_the_most_expensive_request_of_any_worker() {
+    let mut program = Program::among_four(r#""rate": "10/s", "burst": 100, "cost": {"header": "x-cost"}"#);
+    let passes = |program: &mut Program, worker: usize, cost, now| {
+        let mut open = OpenRequest::new(1);
+        let decision = program.workers[worker].request(&mut open, &mut Paying(cost), &mut program.host, now);
+        shown(&decision.step) == "continue"
+    };
+    let grant = Grant { ratio: AdmitRatio::ONE, level_milli: 100_000, burst: 5, divisor: 1, lease_ms: 10_000 };
+    let mut now = T0 + INTERVAL_NS;
+    assert!(passes(&mut program, 0, 40, now));
+    for _ in 0..20 {
+        now += INTERVAL_NS;
+        let (call, report) = only(program.tick(now).into_iter().next().unwrap());
+        assert_eq!(report.keys.len(), 1);
+        program.answer(&call, &Reply { grants: vec![Allowance::Hot(grant)], ..greeted(&report) }, now);
+        assert!(passes(&mut program, 1, 1, now));
+    }
+    assert!(passes(&mut program, 0, 40, now + INTERVAL_NS), "the bucket holds 40 again");
+}
+
 #[test]
 fn a_reset_ends_a_keys_refusals_at_every_worker() {
     let mut program = Program::of(r#""rate": "1/h", "burst": 2"#);
