@@ -1,4 +1,4 @@
-//! Explanations of Redis errors for operators. Each is logged once per episode of failures, however many connections fail.
+//! Explanations of Redis errors for operators. Each is logged once per episode of failures.
 
 use std::mem::{discriminant, take};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! A Redis that is far away, for which weir-sync allows, and one that is near and answers late: nothing waits longer for it than for one that is in time, and what comes of a
-//! connection that was replaced since does not describe the present one.
+//! A Redis that is far away, for which weir-sync allows, and one that is near and answers late: nothing waits longer
+//! for it than for one that is in time, and what comes of a connection that was replaced since does not describe the
+//! present one.
 
 use std::time::Duration;
 

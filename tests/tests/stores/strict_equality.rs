@@ -1,4 +1,5 @@
-//! The script for strict budgets and the reference in weir-budget agree to the bit, on anything, under every refill policy.
+//! The script for strict budgets and the reference in weir-budget agree to the bit, on anything, under every refill
+//! policy.
 
 use std::collections::BTreeMap;
 

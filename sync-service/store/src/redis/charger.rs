@@ -1,5 +1,5 @@
-//! Charges of budgets, and the exchanges with one server that they go in. Reports that wait at the same moment are sent together: counts of one budget are joined,
-//! and several budgets go in one call.
+//! Charges of budgets, and the exchanges with one server that they go in. Reports that wait at the same moment are sent
+//! together: counts of one budget are joined, and several budgets go in one call.
 
 use std::iter;
 use std::mem;

@@ -52,8 +52,8 @@ impl RoutedCommand {
     }
 }
 
-/// Sends calls of `script`, and plain commands, over a connection of `link`; returns an answer for each, which may be an
-/// error. With `wait`, answers count only once replicas have the calls' effects.
+/// Sends calls of `script`, and plain commands, over a connection of `link`; returns an answer for each, which may be
+/// an error. With `wait`, answers count only once replicas have the calls' effects.
 ///
 /// Calls that fail because the script is not loaded are sent again after loading it, which is harmless. So are calls
 /// that were refused as late, as the server's clock is known by then.
