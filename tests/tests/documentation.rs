@@ -9,6 +9,7 @@ use serde_json::Value;
 use weir_rules::config::PluginConfig;
 use weir_tests::bench::page::{PARTS, SUMMARY, held};
 use weir_tests::bench::summary::{TARGETS, Word};
+use weir_tests::examples::blocks;
 use weir_tests::simulation::scenarios::SCENARIOS;
 
 /// The pages that show rule sets to copy.
@@ -18,8 +19,6 @@ const PAGES: [&str; 3] = ["README.md", "docs/budgets.md", "docs/operating.md"];
 const FOLDERS: [(&str, bool); 3] = [(".", false), ("docs", true), ("envoy", true)];
 /// There are more links between pages than this, or they are not found any more.
 const LINKS_MIN: usize = 60;
-/// The README is a front door: what takes more lines is a page of its own.
-const README_LINES_MAX: usize = 200;
 /// The page whose tags tests carry.
 const INVARIANTS: &str = "docs/invariants.md";
 /// The page that `make bench` writes its figures into.
@@ -42,13 +41,10 @@ fn page(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The YAML examples of a page that are rule sets.
-fn rule_sets(page: &str) -> Vec<String> {
-    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks
-        .filter(|block| ["rules:", "enforce:"].iter().any(|first| block.starts_with(first)))
-        .map(str::to_owned)
-        .collect()
+/// The YAML examples of a page that begin so, read.
+fn examples(page: &str, first: &str) -> Vec<Value> {
+    let blocks = blocks(page).into_iter().filter(|(_, language, text)| *language == "yaml" && text.starts_with(first));
+    blocks.map(|(_, _, text)| serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}"))).collect()
 }
 
 /// The tags of invariants (`I5`) in the comments above the tests of a source.
@@ -67,15 +63,15 @@ fn tags(source: &str) -> BTreeSet<String> {
     tags
 }
 
-/// Adds what is below `folder` and ends in `.rs` to `sources`, with its text.
-fn read_sources(folder: &Path, sources: &mut Vec<(PathBuf, String)>) -> io::Result<()> {
+/// Adds the files in `folder` with this extension, with their texts, and those below it if `deep`.
+fn read_files(folder: &Path, extension: &str, deep: bool, files: &mut Vec<(PathBuf, String)>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() {
-            read_sources(&path, sources)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        if path.is_dir() && deep {
+            read_files(&path, extension, deep, files)?;
+        } else if path.is_file() && path.extension().is_some_and(|of_path| of_path == extension) {
             let text = fs::read_to_string(&path)?;
-            sources.push((path, text));
+            files.push((path, text));
         }
     }
     Ok(())
@@ -85,34 +81,13 @@ fn read_sources(folder: &Path, sources: &mut Vec<(PathBuf, String)>) -> io::Resu
 fn every_rule_set_in_the_pages_is_accepted() {
     let mut seen = 0;
     for name in PAGES {
-        for yaml in rule_sets(&page(name)) {
-            let value: Value = serde_saphyr::from_str(&yaml).unwrap_or_else(|e| panic!("{name}: {e}\n{yaml}"));
-            let config = PluginConfig::parse(value.to_string().as_bytes());
-            let errors = config.err().unwrap_or_default();
-            assert!(errors.is_empty(), "{name}: {errors:?}\n{yaml}");
+        for rules in ["rules:", "enforce:"].iter().flat_map(|first| examples(&page(name), first)) {
+            let errors = PluginConfig::parse(rules.to_string().as_bytes()).err().unwrap_or_default();
+            assert!(errors.is_empty(), "{name}: {errors:?}\n{rules}");
             seen += 1;
         }
     }
     assert!(seen >= 2, "expected rule sets in {PAGES:?}, found {seen}");
-}
-
-#[test]
-fn the_readme_is_short() {
-    let lines = page("README.md").lines().count();
-    assert!(lines <= README_LINES_MAX, "expected at most {README_LINES_MAX} lines, found {lines}");
-}
-
-/// Adds the pages in `folder`, and below it if `deep`.
-fn find_pages(folder: &Path, deep: bool, pages: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() && deep {
-            find_pages(&path, deep, pages)?;
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// The text of a page without its blocks of code.
@@ -156,11 +131,10 @@ fn dead(from: &Path, link: &str) -> Option<String> {
 fn every_link_between_pages_resolves() {
     let mut pages = Vec::new();
     for (folder, deep) in FOLDERS {
-        find_pages(&root().join(folder), deep, &mut pages).unwrap_or_else(|e| panic!("{folder}: {e}"));
+        read_files(&root().join(folder), "md", deep, &mut pages).unwrap_or_else(|e| panic!("{folder}: {e}"));
     }
     let (mut followed, mut wrong) = (0, Vec::new());
-    for from in pages {
-        let text = fs::read_to_string(&from).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+    for (from, text) in pages {
         for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
             followed += 1;
             wrong.extend(dead(&from, &link).map(|why| format!("{}: {link}: {why}", from.display())));
@@ -170,25 +144,11 @@ fn every_link_between_pages_resolves() {
     assert!(followed > LINKS_MIN, "expected links between pages, found {followed}");
 }
 
-#[test]
-fn a_broken_link_is_found() {
-    let page = root().join("docs/rules.md");
-    for link in ["architecture.md", "../README.md#start", "#match", "plots/contended.svg"] {
-        assert_eq!(dead(&page, link), None, "{link}");
-    }
-    for link in ["README.md", "../README.md#two-commands", "#no-match", "plots/nothing.svg"] {
-        assert!(dead(&page, link).is_some(), "{link}");
-    }
-    let text = "[a](b.md) and ![c](d.svg)\n```\n[not](one.md)\n```\n[e](#f)\n";
-    assert_eq!(links(text), ["b.md", "d.svg", "#f"]);
-    assert_eq!(anchors("# In `one` word: x-y\n```\n# not\n```\n"), ["in-one-word-x-y".to_owned()].into());
-}
-
 /// All sources, with their paths.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut sources = Vec::new();
     for folder in SOURCES {
-        read_sources(&root().join(folder), &mut sources).unwrap_or_else(|e| panic!("{folder}: {e}"));
+        read_files(&root().join(folder), "rs", true, &mut sources).unwrap_or_else(|e| panic!("{folder}: {e}"));
     }
     sources
 }
@@ -202,14 +162,6 @@ fn every_invariant_is_on_its_page_and_has_a_test() {
     let tested: BTreeSet<_> = sources().iter().flat_map(|(_, text)| tags(text)).collect();
     let missing: Vec<_> = named.iter().filter(|tag| !tested.contains(*tag)).collect();
     assert!(missing.is_empty(), "expected a test with each tag in its comment, found none with {missing:?}");
-}
-
-#[test]
-fn a_tag_counts_only_above_a_test() {
-    let source = "/// I1: x.\n// I2, I3\n#[test]\nfn a() {}\n// I4\nfn b() {}\n#[test]\nfn c() {} // I5\n";
-    let tags = tags(source);
-    assert!(["I1", "I2", "I3"].iter().all(|tag| tags.contains(*tag)), "{tags:?}");
-    assert!(!["I4", "I5"].iter().any(|tag| tags.contains(*tag)), "{tags:?}");
 }
 
 #[test]
@@ -264,13 +216,6 @@ fn the_benchmarks_summary_explains_each_missed_target() {
     for row in copied {
         assert!(summary.lines().any(|line| line == row), "{BENCHMARKS}: not as in {FIGURES}: {row}");
     }
-}
-
-/// The YAML examples of a page that begin so, read.
-fn examples(page: &str, first: &str) -> Vec<Value> {
-    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let blocks = blocks.filter(|block| block.starts_with(first));
-    blocks.map(|block| serde_saphyr::from_str(block).unwrap_or_else(|e| panic!("{block}: {e}"))).collect()
 }
 
 /// Every bootstrap of `envoy/` that has the filter, by its name.

@@ -16,8 +16,7 @@ use weir_protocol::sharing::{OnSyncLoss, Sharing};
 
 /// The largest plugin configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
-/// Number of addresses tracked by default. Their slots and the other keys fit a host with 4,096 shared-data
-/// keys, as in the crate proxy-wasm-host.
+/// Default number of addresses: fits a host with 4,096 shared-data keys, as the crate proxy-wasm-host is.
 const ADDRESSES_DEFAULT: u32 = 65_000;
 /// Upper limit of tracked addresses: 512 MiB of slots.
 const ADDRESSES_MAX: u32 = 16_777_216;
@@ -57,20 +56,22 @@ pub struct SyncConfig {
 }
 
 impl PluginConfig {
-    /// Reads plugin configuration, as JSON or as a `google.protobuf.Struct`. Returns all errors, each with
-    /// its place.
+    /// Reads JSON or a `google.protobuf.Struct`. Returns all errors, each with its place.
     pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let errors = ErrorCollector::default();
         if bytes.len() > CONFIG_BYTES_MAX {
             let found = bytes.len();
-            errors.record("", format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"));
+            errors.record(
+                &"",
+                &format_args!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"),
+            );
             return errors.into_result(None);
         }
         let json = serde_json::from_slice::<Value>(bytes);
         let value = match json.or_else(|error| decode_struct(bytes).ok_or(error)) {
             Ok(value) => value,
             Err(error) => {
-                errors.record("", format!("expected JSON or a google.protobuf.Struct: {error}"));
+                errors.record(&"", &format_args!("expected JSON or a google.protobuf.Struct: {error}"));
                 return errors.into_result(None);
             }
         };
@@ -101,8 +102,7 @@ fn read(item: &Item<'_>) -> Option<PluginConfig> {
     Some(PluginConfig { rules: Arc::new(rules?), addresses: addresses?, sync: sync.unwrap_or_default(), filter_state })
 }
 
-/// Records an error for each field that concerns the fleet: without a `sync` section these fields have no
-/// effect.
+/// Records an error for each field that has no effect without a `sync` section.
 fn record_fields_that_need_sync(rules: &RuleSet, fields: &Fields<'_>) {
     for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
         let (i, default) = (rule.place(), Sharing::of(rule.quota));

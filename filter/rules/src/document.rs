@@ -1,8 +1,6 @@
-//! The rule set document that weir-sync pushes to POPs.
-//!
-//! It is the same object as plugin configuration, without `table`, `sync` and `filter_state`.
+//! The rule set document that weir-sync pushes to POPs: plugin configuration without `table`, `sync` and
+//! `filter_state`.
 
-use alloc::format;
 use alloc::vec::Vec;
 
 use serde_json::Value;
@@ -18,13 +16,13 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
     if bytes.len() > DOCUMENT_BYTES_MAX {
         let found = bytes.len();
-        errors.record("", format!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
+        errors.record(&"", &format_args!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
         return errors.into_result(None);
     }
     let rules = match serde_json::from_slice::<Value>(bytes) {
         Ok(value) => read(&value, &errors),
         Err(error) => {
-            errors.record("", format!("expected a rule set as JSON: {error}"));
+            errors.record(&"", &format_args!("expected a rule set as JSON: {error}"));
             None
         }
     };
@@ -33,8 +31,8 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
 
 /// Reads a document that is already a JSON value. All errors go to `errors`.
 pub fn read(value: &Value, errors: &ErrorCollector) -> Option<RuleSet> {
-    let document = Item::new(value, "", errors);
-    let mut fields = document.fields()?;
+    let item = Item::new(value, "", errors);
+    let mut fields = item.fields()?;
     let rules = RuleSet::read(&mut fields);
     fields.finish();
     rules

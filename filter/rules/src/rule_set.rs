@@ -89,8 +89,7 @@ impl RuleSet {
         self.is_enforced
     }
 
-    /// True if every rule counts every request: there are no conditions and no lists, and the rules are in
-    /// force.
+    /// True if the rules are in force, and there are no conditions and no lists.
     pub fn counts_all_alike(&self) -> bool {
         let has_lists = !(self.allow.list.is_empty() && self.deny.list.is_empty());
         self.is_enforced && self.always.is_some() && !has_lists
@@ -101,20 +100,17 @@ impl RuleSet {
         self.has_unlimited
     }
 
-    /// Conditions of the `allow` list. No rule counts a request that meets one of them, and it is never
-    /// refused.
+    /// The `allow` list. No rule counts a request that meets one of it, and it is never refused.
     pub fn allow(&self) -> &[Condition] {
         &self.allow.list
     }
 
-    /// Conditions of the `deny` list. A request that meets one of them, and none of [`RuleSet::allow`], is
-    /// refused.
+    /// The `deny` list. A request that meets one of it, and none of [`RuleSet::allow`], is refused.
     pub fn deny(&self) -> &[Condition] {
         &self.deny.list
     }
 
-    /// Evaluates both lists. If it is unsure whether a list matches, `allow` does not and `deny` does. `room`
-    /// is scratch space.
+    /// Evaluates both lists. If the result is unsure, `allow` does not match and `deny` does. `room` is scratch space.
     pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         match self.allowed(request, room) {
             Listed::No => self.blocked(request, room),
@@ -138,8 +134,8 @@ impl RuleSet {
         }
     }
 
-    /// Places of the rules that count the request, and of the unlimited tiers that it belongs to, in the
-    /// order they were written. `room` and `out` are scratch space.
+    /// Places of the rules that count the request, and of its unlimited tiers, in order. `room` and `out` are scratch
+    /// space.
     pub fn find_matches<'a>(&'a self, request: &mut Fetched<'_>, room: &mut Bits, out: &'a mut Vec<u16>) -> &'a [u16] {
         if let Some(always) = &self.always {
             return always;
@@ -149,8 +145,8 @@ impl RuleSet {
         out
     }
 
-    /// Like [`RuleSet::find_matches`], among the rules without an expensive condition only. `None` if no rule has an
-    /// expensive condition, or all do.
+    /// Like [`RuleSet::find_matches`], among the rules without an expensive condition; `None` if these are all, or
+    /// none.
     pub fn find_cheap_matches<'a>(
         &self,
         request: &mut Fetched<'_>,
@@ -164,9 +160,8 @@ impl RuleSet {
         Some(out)
     }
 
-    /// Writes one variant of each written rule among those at `places` to `out`. The candidates are the first
-    /// variant that surely applies to the request and those before it that may apply; the one that allows the
-    /// least is chosen.
+    /// Writes one variant of each written rule among those at `places` to `out`: of the first that surely applies to
+    /// the request and those before it that may apply, the one that allows the least.
     fn choose(&self, places: &Bits, request: &mut Fetched<'_>, out: &mut Vec<u16>) {
         out.clear();
         // The chosen variant, its index in `out`, and true if a variant that surely applies was found.
@@ -185,7 +180,10 @@ impl RuleSet {
                 if matched.is_none_or(|(group, _)| group != rule.variant.group) {
                     matched = Some((rule.variant.group, rule.matches.holds(request)));
                 }
-                let holds = rule.is_for(matched.map_or(Holds::No, |(_, holds)| holds), request);
+                let holds = match matched {
+                    Some((_, holds)) if holds.may() => rule.variant.holds(&rule.key, request),
+                    _ => Holds::No,
+                };
                 let (is_less, begin) =
                     before.map_or((true, out.len()), |(other, begin, _)| (rule.allows_less_than(other), begin));
                 match before {
@@ -248,8 +246,7 @@ impl Conditions {
     }
 }
 
-/// Places of the rules that have no expensive condition in any variant; `None` if that is all of them, or
-/// none.
+/// Places of the rules without an expensive condition in any variant; `None` if these are all, or none.
 fn cheap(rules: &[Rule]) -> Option<Bits> {
     let is_dear = |rule: &&Rule| rule.matches.is_dear() || rule.variant.is_dear();
     let dear: Vec<u16> = rules.iter().filter(is_dear).map(Rule::place).collect();

@@ -78,7 +78,6 @@ impl<'a> ApiRequest<'a> {
         Self::new(Method::GET, path)
     }
 
-    /// Adds a query parameter.
     pub(crate) fn query(mut self, name: &'static str, value: &impl ToString) -> Self {
         self.query.push((name, value.to_string()));
         self
@@ -91,7 +90,6 @@ impl<'a> ApiRequest<'a> {
         self
     }
 
-    /// Sets a JSON body.
     pub(crate) fn json(self, body: &Value) -> Self {
         self.body("application/json", body.to_string())
     }
@@ -152,7 +150,6 @@ impl<'a> ApiRequest<'a> {
     }
 }
 
-/// Client of one weir-sync.
 pub(super) struct Api {
     url: Url,
     peer: HttpServer,
@@ -160,20 +157,15 @@ pub(super) struct Api {
     token: Option<HeaderValue>,
 }
 
-/// Successful answer.
 #[derive(Debug)]
 pub(super) struct ApiResponse {
-    /// Version in its entity tag.
     pub(super) version: Option<u64>,
-    /// JSON body.
     pub(super) body: Value,
 }
 
 /// Answer, or a refusal that the command may handle.
 pub(super) enum ApiResult {
-    /// Success.
     Done(ApiResponse),
-    /// Refusal with its status and problem document.
     Refused(StatusCode, Value),
 }
 
@@ -301,8 +293,7 @@ fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
     name.map_err(|_| Failure::unusable(format!("--url: expected a host that a certificate can name, found {url}")))
 }
 
-/// Header with the token from the file at `path`, or from the environment. A name and a role before it, as in
-/// weir-sync's own file, are ignored.
+/// Header with the token from the file at `path`, or from the environment. A name and a role before it are ignored.
 fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
     let (place, text) = match path {
         Some(path) => (format!("--token-file: {path}"), token_file(path)?),

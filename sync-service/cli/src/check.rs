@@ -55,7 +55,6 @@ pub fn command() -> Command {
         )
 }
 
-/// Output as JSON.
 #[derive(Serialize)]
 struct CheckReport<'a> {
     is_good: bool,
@@ -185,7 +184,6 @@ impl<'a> CheckedFile<'a> {
         Some(page + gap + &warnings)
     }
 
-    /// A line per error.
     fn errors(&self) -> String {
         let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(|error| error.line(self.file)).collect::<Vec<_>>().join("\n")

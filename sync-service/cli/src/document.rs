@@ -133,8 +133,7 @@ impl Whole {
         ["rules", "sync", "table"].iter().any(|name| value.get(name).is_some())
     }
 
-    /// Parses a document, or a plugin configuration if it has fields that only these have. The latter is parsed
-    /// as the filter does it.
+    /// Parses a document, or a plugin configuration if it has fields that only these have.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, DocumentError> {
         if bytes.len() > FILE_BYTES_MAX {
             return Err(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes")).into());

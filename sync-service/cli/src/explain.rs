@@ -8,11 +8,12 @@ use weir_rules::key::{KeyPart, KeySpec, KeyValue, Missing, MissingPart};
 use weir_rules::matching::{Bits, Clause, Condition, Holds, Test};
 use weir_rules::mode::Mode;
 use weir_rules::reading::ConfigError;
-use weir_rules::request::{Attribute, AttributeId, Attributes, Fetched, Request, Source, Values};
+use weir_rules::request::{Attribute, AttributeId, Fetched, Request, Source, Values};
 use weir_rules::{Listed, Rule, RuleSet};
 
 use crate::check::CheckedFile;
 use crate::check::explain::condition::{part, source};
+use crate::{flag, given, option};
 
 /// Flag to ask a fleet instead of reading a file.
 pub const LIVE: &str = "live";
@@ -24,35 +25,22 @@ pub type ReadRequest = fn(&Value) -> Result<Box<dyn Request>, Vec<ConfigError>>;
 
 /// Command line of the command.
 pub fn command() -> Command {
-    let one = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
+    let file = Arg::new("file").value_name("FILE").required_unless_present(LIVE);
+    let live = flag(LIVE).conflicts_with_all(["file", "key-secret-file", "route"]);
+    let headers = option("header", "NAME: VALUE").action(ArgAction::Append);
+    let claims = option("claim", "A.B=VALUE").action(ArgAction::Append);
     Command::new(NAME)
         .about("Says which rules, and which of their keys, a request would hit, and why no others")
-        .arg(
-            Arg::new("file")
-                .value_name("FILE")
-                .required_unless_present(LIVE)
-                .help("The rules, or a plugin configuration, as YAML or JSON"),
-        )
-        .arg(
-            Arg::new(LIVE)
-                .long(LIVE)
-                .action(ArgAction::SetTrue)
-                .conflicts_with_all(["file", "key-secret-file", "route"])
-                .help("Asks a weir-sync what its fleet knows of the request's keys"),
-        )
-        .arg(one("method", "METHOD", "Its method").default_value("GET"))
-        .arg(one("path", "PATH", "Its path, with its query").default_value("/"))
-        .arg(one("host", "HOST", "Its host, with a port or without"))
-        .arg(one("header", "NAME: VALUE", "One of its headers; may be given again").action(ArgAction::Append))
-        .arg(one("address", "ADDRESS", "The client's address"))
-        .arg(one("route", "NAME", "The proxy's name of its route"))
-        .arg(
-            one("claim", "A.B=VALUE", "A claim of its JWT, under these names of Envoy's metadata; may be given again")
-                .action(ArgAction::Append),
-        )
-        .arg(one("key-secret-file", "FILE", "The file of the POPs' sync.key_secret, for their keys' bytes"))
+        .arg(file.help("The rules, or a plugin configuration, as YAML or JSON"))
+        .arg(live.help("Asks a weir-sync what its fleet knows of the request's keys"))
+        .arg(option("method", "METHOD").default_value("GET").help("Its method"))
+        .arg(option("path", "PATH").default_value("/").help("Its path, with its query"))
+        .arg(option("host", "HOST").help("Its host, with a port or without"))
+        .arg(headers.help("One of its headers; may be given again"))
+        .arg(option("address", "ADDRESS").help("The client's address"))
+        .arg(option("route", "NAME").help("The proxy's name of its route"))
+        .arg(claims.help("A claim of its JWT, under these names of Envoy's metadata; may be given again"))
+        .arg(option("key-secret-file", "FILE").help("The file of the POPs' sync.key_secret, for their keys' bytes"))
 }
 
 /// The request that the command line describes, as JSON for weir-sync. An error has a line per problem.
@@ -96,8 +84,8 @@ pub fn described(matches: &ArgMatches, read: ReadRequest) -> Result<Value, Strin
         return Err(errors.join("\n"));
     }
     for name in ["method", "path", "host", "address"] {
-        if let Some(text) = matches.get_one::<String>(name) {
-            request[name] = text.as_str().into();
+        if let Some(text) = given(matches, name) {
+            request[name] = text.into();
         }
     }
     request_of(&request, read).map(|_| request)
@@ -126,7 +114,6 @@ impl Request for Routed {
     }
 }
 
-/// The request in one line.
 fn in_one_line(request: &Value, route: Option<&str>) -> String {
     let text = |field: &str| request[field].as_str().unwrap_or_default();
     let mut line = format!("{} {}", text("method"), text("path"));
@@ -153,15 +140,12 @@ fn add_claims(value: &Value, path: &str, line: &mut String) {
 
 /// Explains the request. An error of the file or the request has a line per problem.
 pub fn run(matches: &ArgMatches, read: ReadRequest) -> Result<String, String> {
-    let route = matches.get_one::<String>("route").cloned();
+    let route = given(matches, "route");
     let described = described(matches, read)?;
-    let line = in_one_line(&described, route.as_deref());
-    let mut request = Routed { request: request_of(&described, read)?, route };
-    let secret = match matches.get_one::<String>("key-secret-file") {
-        Some(path) => secret(path)?,
-        None => FleetSecret::UNKEYED,
-    };
-    let document = CheckedFile::document(matches.get_one::<String>("file").map_or("", String::as_str))?;
+    let line = in_one_line(&described, route);
+    let mut request = Routed { request: request_of(&described, read)?, route: route.map(str::to_owned) };
+    let secret = given(matches, "key-secret-file").map_or(Ok(FleetSecret::UNKEYED), secret)?;
+    let document = CheckedFile::document(given(matches, "file").unwrap_or_default())?;
     let mut lines = vec![line];
     lines.extend(outcome(document.rules(), &mut request, &secret));
     let is_hashed = document.rules().rules().iter().any(|rule| rule.key.is_hashed());
@@ -221,8 +205,7 @@ fn outcome(rules: &RuleSet, request: &mut dyn Request, secret: &FleetSecret) -> 
     lines
 }
 
-/// Explanation of each rule for a request that meets the rules at the indexes `met`; an error is the reason why
-/// a rule does not count it.
+/// Explanation of each rule for a request that meets those at `met`; an error is the reason why one does not count it.
 fn explained<'a>(
     rules: &'a RuleSet,
     met: &[u16],
@@ -231,30 +214,25 @@ fn explained<'a>(
 ) -> Vec<(&'a Rule, Result<String, String>)> {
     let mut explain = |(place, rule): (u16, &'a Rule)| {
         let explained = if met.contains(&place) && !rule.variant.is_unlimited() {
-            counted(rule, rules.attributes(), request, secret)
+            counted(rule, request, secret)
         } else {
             let is_met = |other: &(u16, &Rule)| other.1.place() == rule.place() && met.contains(&other.0);
             let chosen = (0..).zip(rules.rules()).find(is_met).map(|(_, other)| other);
-            Err(uncounted(rule, chosen, rules.attributes(), request))
+            Err(uncounted(rule, chosen, request))
         };
         (rule, explained)
     };
     (0u16..).zip(rules.rules()).map(&mut explain).collect()
 }
 
-/// Names of the rules that do not count a request, each with the reason.
+/// The rules that do not count a request, each with the reason.
 pub fn others(rules: &RuleSet, met: &[u16], request: &mut Fetched<'_>) -> Vec<(String, String)> {
     let explained = explained(rules, met, request, &FleetSecret::UNKEYED);
     explained.into_iter().filter_map(|(rule, explained)| Some((rule.name.clone(), explained.err()?))).collect()
 }
 
 /// Explanation of a rule that matches a request; an error is the reason why it does not count it.
-fn counted(
-    rule: &Rule,
-    attributes: &Attributes,
-    request: &mut Fetched<'_>,
-    secret: &FleetSecret,
-) -> Result<String, String> {
+fn counted(rule: &Rule, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<String, String> {
     let mode = match (rule.enforcement.mode, rule.enforcement.percent) {
         (Mode::Off, _) => return Err("its mode is off".into()),
         (Mode::Shadow, _) => "in shadow".into(),
@@ -262,24 +240,20 @@ fn counted(
         (Mode::Enforce, percent) => format!("enforced for {percent} % of its keys, else in shadow"),
     };
     let cost = match &rule.after {
-        Some(_) if rule.reserves => {
-            format!("reserves {}, and costs what its response states", rule.cost.of(request))
-        }
+        Some(_) if rule.reserves => format!("reserves {}, and costs what its response states", rule.cost.of(request)),
         Some(_) => "costs what its response states".into(),
         None => format!("costs {}", rule.cost.of(request)),
     };
     let (key, parts) = match rule.key.value(request, secret) {
-        Ok(key) => (key, parts(&rule.key, attributes, request)),
+        Ok(key) => (key, parts(&rule.key, request)),
         Err(lacking) => {
-            let lacks = lacks(&rule.key, attributes, lacking, request);
+            let lacks = lacks(&rule.key, lacking, request);
             match rule.missing {
                 _ if lacking == MissingPart::Repeated => {
                     return Ok(format!("has {lacks} more than once (duplicates: limit): limited at once; {mode}"));
                 }
                 Missing::Skip => return Err(format!("lacks {lacks} (missing: skip)")),
-                Missing::Limit => {
-                    return Ok(format!("lacks {lacks} (missing: limit): limited at once; {mode}"));
-                }
+                Missing::Limit => return Ok(format!("lacks {lacks} (missing: limit): limited at once; {mode}")),
                 Missing::Share => {
                     (KeyValue::LACKING, format!("of all requests that lack a part: lacks {lacks} (missing: share)"))
                 }
@@ -294,7 +268,8 @@ fn counted(
 }
 
 /// The key's parts and the request's values, in the order in which they were written.
-fn parts(key: &KeySpec, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
+fn parts(key: &KeySpec, request: &mut Fetched<'_>) -> String {
+    let attributes = request.attributes;
     if key.is_all() {
         return "of all requests".into();
     }
@@ -315,22 +290,22 @@ fn parts(key: &KeySpec, attributes: &Attributes, request: &mut Fetched<'_>) -> S
 }
 
 /// First part that the request lacks.
-fn lacks(key: &KeySpec, attributes: &Attributes, lacking: MissingPart, request: &mut Fetched<'_>) -> String {
+fn lacks(key: &KeySpec, lacking: MissingPart, request: &mut Fetched<'_>) -> String {
     if lacking == MissingPart::ClientAddress {
         return "a client address".into();
     }
     let others = key.parts().filter(|part| matches!(part, KeyPart::Other(_)));
     let mut lacking = others.zip(key.others_in_clear(request)).filter(|(_, values)| values.is_none());
-    lacking.next().map_or_else(String::new, |(one, _)| part(one, attributes))
+    lacking.next().map_or_else(String::new, |(one, _)| part(one, request.attributes))
 }
 
 /// Reason why a rule does not count the request; `chosen` is the variant of it that does.
-fn uncounted(rule: &Rule, chosen: Option<&Rule>, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
-    if let Some(reason) = not(&rule.matches, attributes, request) {
+fn uncounted(rule: &Rule, chosen: Option<&Rule>, request: &mut Fetched<'_>) -> String {
+    if let Some(reason) = not(&rule.matches, request) {
         return format!("match: {reason}");
     }
     let tier = rule.variant.tier.as_deref();
-    if let Some(reason) = tier.and_then(|tier| not(&tier.when, attributes, request)) {
+    if let Some(reason) = tier.and_then(|tier| not(&tier.when, request)) {
         return format!("when: {reason}");
     }
     if !rule.variant.holds(&rule.key, request).may() {
@@ -340,8 +315,7 @@ fn uncounted(rule: &Rule, chosen: Option<&Rule>, attributes: &Attributes, reques
         Some(tier) if tier.variant.number == rule.variant.number => {
             "the request is of this tier, which is not limited".into()
         }
-        Some(rule) if rule.variant.tier.is_none() => {
-            let name = &rule.name;
+        Some(Rule { name, variant, .. }) if variant.tier.is_none() => {
             format!("the request may be of this tier, so {name} counts it, which allows less")
         }
         Some(tier) => format!("the request is for the tier {}", tier.name),
@@ -349,12 +323,11 @@ fn uncounted(rule: &Rule, chosen: Option<&Rule>, attributes: &Attributes, reques
     }
 }
 
-/// Describes the part of `condition` that the request certainly fails, with the value it has instead. None if
-/// the request may meet the condition.
-pub(super) fn not(condition: &Condition, attributes: &Attributes, request: &mut Fetched<'_>) -> Option<String> {
+/// Describes the part of `condition` that the request certainly fails, with the value it has instead.
+fn not(condition: &Condition, request: &mut Fetched<'_>) -> Option<String> {
     let Condition { all, any, not, end: _ } = condition;
     if let Some(test) = all.tests().find(|test| !test.holds(request).may()) {
-        return Some(failed(test, attributes, request));
+        return Some(failed(test, request));
     }
     let may = |clause: &Clause| clause.holds(request).may();
     if !any.is_empty() && !any.iter().any(may) {
@@ -365,7 +338,7 @@ pub(super) fn not(condition: &Condition, attributes: &Attributes, request: &mut 
 }
 
 /// Describes the failed `test` with the value that the request has instead.
-fn failed(test: &Test, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
+fn failed(test: &Test, request: &mut Fetched<'_>) -> String {
     let (field, id) = match test {
         Test::Methods(_) | Test::OverriddenMethods(..) => ("methods".into(), Some(AttributeId::METHOD)),
         Test::Paths(_) => ("path".into(), Some(AttributeId::PATH)),
@@ -374,7 +347,7 @@ fn failed(test: &Test, attributes: &Attributes, request: &mut Fetched<'_>) -> St
         Test::Addresses(_) => ("addresses".into(), Some(AttributeId::SOURCE_ADDRESS)),
         Test::Value(value, _) => {
             let id = if let Source::Attribute(id) = value.source { Some(id) } else { None };
-            (source(&value.source, attributes), id)
+            (source(&value.source, request.attributes), id)
         }
     };
     let found = match id.map(|id| request.get(id).map(String::from_utf8_lossy)) {

@@ -8,17 +8,15 @@ use tokio::time::sleep;
 
 use crate::api::{Api, ApiRequest, asking};
 use crate::names::Names;
-use crate::output::{CommandOutput, CommandResult, items, shown, span, table, text};
+use crate::output::{CommandOutput, CommandResult, Failure, items, shown, span, table, text};
 use crate::{flag, number};
 
-/// Name of the command.
 pub(super) const NAME: &str = "fleet";
 /// Maximum time to wait for POPs, in seconds.
 const WAIT_S_MAX: u64 = 3_600;
 /// Polling interval; POPs learn of a version within about as long.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Definition of the command line.
 pub(super) fn command() -> Command {
     let wait = number("wait-s", "SECONDS", WAIT_S_MAX).requires("strict");
     asking(Command::new(NAME))
@@ -27,19 +25,11 @@ pub(super) fn command() -> Command {
         .arg(wait.help("With --strict: how long to wait until they do"))
 }
 
-/// Shows the fleet's POPs.
 pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let is_strict = matches.get_flag("strict");
     let patience = matches.get_one::<u64>("wait-s").copied().unwrap_or_default();
-    let deadline = Instant::now() + Duration::from_secs(patience);
-    let fleet = loop {
-        let fleet = api.ask(ApiRequest::get(&["fleet"])).await?.body;
-        if !is_strict || is_current(&fleet) || Instant::now() >= deadline {
-            break fleet;
-        }
-        sleep(PAUSE).await;
-    };
+    let fleet = watched(&api, patience, |fleet| !is_strict || is_current(fleet)).await?;
     let page = page(&fleet, Names::for_people(&api, matches).await);
     let offline = fleet["offline"].as_str().map(|why| {
         format!(
@@ -50,6 +40,18 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let is_refused = is_strict && !is_current(&fleet);
     let output = CommandOutput::new(fleet, page).with_note(offline.unwrap_or_default());
     Ok(output.refused_if(is_refused))
+}
+
+/// State of the fleet once `is_over`, or after `patience_s` seconds.
+pub(super) async fn watched(api: &Api, patience_s: u64, is_over: impl Fn(&Value) -> bool) -> Result<Value, Failure> {
+    let deadline = Instant::now() + Duration::from_secs(patience_s);
+    loop {
+        let fleet = api.ask(ApiRequest::get(&["fleet"])).await?.body;
+        if is_over(&fleet) || Instant::now() >= deadline {
+            return Ok(fleet);
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 fn is_current(fleet: &Value) -> bool {

@@ -1,11 +1,7 @@
-//! `weir-sync import ratelimit FILE...`: converts a configuration of envoyproxy/ratelimit to rules with the
-//! same decisions.
-//!
-//! [`config`] reads the files, [`limits`] finds the descriptors that each limit counts, [`rules`] writes the
-//! rules.
+//! `weir-sync import ratelimit FILE...`: converts a configuration of envoyproxy/ratelimit, which [`config`] reads, to
+//! rules with the same decisions, which [`rules`] writes.
 
 mod config;
-mod limits;
 mod rules;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -56,8 +52,8 @@ fn read(path: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))
 }
 
-/// Converts `files` of envoyproxy/ratelimit, each with its name and its text, to rules as YAML. An error has a
-/// line for each thing that rules cannot express, with its place.
+/// Converts `files`, each with its name and its text, to rules as YAML. An error has a line for each thing that rules
+/// cannot express, with its place.
 pub fn ratelimit(files: &[(&str, &str)]) -> Result<String, String> {
     let domains = config::read(files)?;
     rules::write(&domains)

@@ -13,7 +13,6 @@ use crate::explain::{self, ReadRequest};
 use crate::output::{CommandOutput, CommandResult, Failure, items, shown, table, text};
 use crate::{given, moment, number, option, required};
 
-/// Names of the commands.
 pub(super) const NAME: &str = "keys";
 pub(super) const RESET: &str = "reset";
 /// Maximum number of listed keys.
@@ -22,7 +21,6 @@ const KEYS_MAX: u64 = 1_000;
 /// Note on a list that lacks the keys of other weir-syncs.
 const PARTIAL: &str = "\nThese are not all keys: the store is out of reach, or a weir-sync is of another version.\n";
 
-/// Definition of the command line of `keys`.
 pub(super) fn command() -> Command {
     let value = Arg::new("value").value_name("VALUE").requires("key-rule");
     selecting(asking(Command::new(NAME)))
@@ -31,7 +29,6 @@ pub(super) fn command() -> Command {
         .arg(value.help("... its value: an address or a network, or as the list has it"))
 }
 
-/// Definition of the command line of `reset`.
 pub(super) fn reset_command() -> Command {
     one_key(asking(Command::new(RESET)), "Its key: an address or a network, or as `weir-sync keys` lists it")
         .about("Resets a key in the whole fleet: it starts anew, full and not banned")
@@ -62,7 +59,6 @@ pub(super) fn named(matches: &ArgMatches) -> Option<(&str, &str)> {
     Some((given(matches, "key-rule")?, given(matches, "value")?))
 }
 
-/// Shows the top keys, or one key.
 pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let Some((rule, value)) = named(matches) else {
@@ -75,7 +71,6 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::new(answer, page))
 }
 
-/// Requests the keys that the command line selects.
 async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, Failure> {
     let mut ask = ApiRequest::get(&["keys"]);
     for name in ["rule", "prefix", "sort"] {
@@ -98,7 +93,6 @@ pub(super) async fn reset(matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::new(answer, page))
 }
 
-/// Table of keys.
 fn list(answer: &Value) -> String {
     let keys = items(&answer["keys"]);
     let notes = notes(answer, keys.len());
@@ -169,8 +163,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Number with one decimal. A number below a tenth, such as the rate of `1/h`, has its first two significant
-/// digits.
+/// Number with one decimal, or below a tenth, as the rate of `1/h`, with two significant digits.
 fn amount(number: f64) -> String {
     let (mut digits, mut scaled) = (1, number.abs());
     while scaled > 0.0 && scaled < 0.95 && digits < 9 {
@@ -179,12 +172,10 @@ fn amount(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
-/// Name of the command.
 pub(super) const TOP: &str = "top";
 /// Escape sequence that moves the cursor to the top and clears the screen below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
-/// Definition of the command line.
 pub(super) fn top_command() -> Command {
     selecting(asking(Command::new(TOP)))
         .about("Shows the fleet's busiest keys, until it is interrupted")
@@ -229,12 +220,10 @@ fn is_shown(page: &str, is_json: bool) -> bool {
     write!(stdout, "{clear}{page}").and_then(|()| stdout.flush()).is_ok()
 }
 
-/// Current time, to the second.
 fn now() -> String {
     moment::text(moment::now_ms() / 1_000 * 1_000)
 }
 
-/// Definition of the command line, with a file or with a fleet.
 pub(super) fn explain_command() -> Command {
     asking(explain::command()).mut_arg("json", |json| json.requires(explain::LIVE))
 }
@@ -248,7 +237,6 @@ pub(super) async fn explain_live(matches: &ArgMatches, read: ReadRequest) -> Com
     Ok(CommandOutput::new(answer, page))
 }
 
-/// Text for people.
 fn explained(answer: &Value) -> String {
     let summary = text(&answer["summary"]["text"]) + "\n";
     if answer["list"].is_string() {

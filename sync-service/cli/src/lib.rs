@@ -4,9 +4,6 @@
 //! nothing except through it. A weir-sync reads the rule sets that it is sent with the same [`document`] and gives the
 //! same warnings and explanations.
 //!
-//! It leaves out the settings and the serving of weir-sync, and all that needs a store. weir-gateway parses a request
-//! in JSON; `explain` gets that parser as an argument.
-//!
 //! ```
 //! use weir_cli::check::warn::warnings;
 //! use weir_cli::document::{Document, Form};
@@ -22,9 +19,7 @@
 //! ```
 //!
 //! weir-sync itself uses [`document`] (rule sets, JSON and YAML with places), [`check::warn`], [`explain::others`],
-//! [`moment`] (RFC 3339) and [`credentials`] (tokens, PEM). `rules`, `fleet`, `keys` and `overrides` are groups of
-//! commands for a running weir-sync. `api` reads the address and the token, and turns an error into a sentence with its
-//! remedy. `output` formats results.
+//! [`moment`] (RFC 3339) and [`credentials`] (tokens, PEM).
 
 mod api;
 pub mod check;
@@ -68,7 +63,6 @@ pub fn commands() -> impl Iterator<Item = Command> {
     others.into_iter().chain(overrides::commands()).chain([completions_command()])
 }
 
-/// Option with a value.
 fn option(name: &'static str, value: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value)
 }
@@ -78,12 +72,10 @@ fn number(name: &'static str, value: &'static str, max: u64) -> Arg {
     option(name, value).value_parser(RangedU64ValueParser::<u64>::new().range(1..=max))
 }
 
-/// Option without a value.
 fn flag(name: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue)
 }
 
-/// Required argument.
 fn required(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).value_name(value).required(true).help(help)
 }
@@ -150,7 +142,6 @@ fn print(result: CommandResult, is_json: bool) -> ExitCode {
 
 const COMPLETIONS: &str = "completions";
 
-/// Definition of the command line.
 fn completions_command() -> Command {
     let shell = required("shell", "SHELL", "The shell").value_parser(value_parser!(Shell));
     Command::new(COMPLETIONS)
@@ -159,7 +150,6 @@ fn completions_command() -> Command {
         .arg(shell)
 }
 
-/// Generates the completions of `whole`.
 fn complete(matches: &ArgMatches, mut whole: Command) -> CommandResult {
     let shell = matches.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
     let mut page = Vec::new();

@@ -10,10 +10,8 @@ pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-syn
     things differ), 2 if the command line, a file or the answer cannot be used, 3 if weir-sync or its store is out of \
     reach. --url, --token-file and --ca-file can stand in the environment; WEIR_TOKEN may hold the token itself.";
 
-/// Kind of a command's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandEnd {
-    /// Success.
     Done,
     /// weir-sync refused the request, or a comparison found differences.
     Refused,
@@ -35,10 +33,8 @@ impl From<CommandEnd> for ExitCode {
     }
 }
 
-/// Output of a command that ran.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandOutput {
-    /// Kind of its end.
     pub(crate) end: CommandEnd,
     /// Text for the standard output.
     pub(crate) page: String,
@@ -76,10 +72,8 @@ impl CommandOutput {
     }
 }
 
-/// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Kind of its end.
     pub(super) end: CommandEnd,
     /// Error, and what to do.
     pub(super) sentence: String,
@@ -134,8 +128,7 @@ pub(crate) fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Renders a table. Columns are as wide as their widest cell, and numbers are right-aligned. Each row must have
-/// a cell per column.
+/// Renders a table, with numbers right-aligned. Each row must have a cell per column.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
     let head: Vec<String> = head.iter().map(|title| (*title).to_owned()).collect();
@@ -162,11 +155,6 @@ pub(super) fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || turns(c) { HIDDEN } else { c }).collect()
 }
 
-/// Seconds per minute, hour and day.
-const MINUTE_S: u64 = 60;
-const HOUR_S: u64 = 60 * MINUTE_S;
-const DAY_S: u64 = 24 * HOUR_S;
-
 /// Formats a duration in the largest unit of which it has at least two, as in `0.4 s` or `3 h`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
 pub(super) fn span(seconds: f64) -> String {
@@ -174,9 +162,9 @@ pub(super) fn span(seconds: f64) -> String {
     match whole {
         0..10 => format!("{:.1} s", seconds.max(0.0)),
         10..120 => format!("{whole} s"),
-        120..7_200 => format!("{} min", whole / MINUTE_S),
-        7_200..172_800 => format!("{} h", whole / HOUR_S),
-        _ => format!("{} days", whole / DAY_S),
+        120..7_200 => format!("{} min", whole / 60),
+        7_200..172_800 => format!("{} h", whole / 3_600),
+        _ => format!("{} days", whole / 86_400),
     }
 }
 

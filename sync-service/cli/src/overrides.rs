@@ -16,7 +16,6 @@ const UNALLOW: &str = "unallow";
 const OVERRIDE: &str = "override";
 const LIST: &str = "overrides";
 
-/// Definitions of the command lines.
 pub(super) fn commands() -> [Command; 6] {
     let whom = |help: &'static str| required("whom", "WHOM", help);
     let gone = || whom("Its id or its address, as `weir-sync overrides` lists them");
@@ -100,7 +99,6 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> CommandResult {
     Ok(put(order, "given another rate"))
 }
 
-/// Output for an override that was put.
 fn put(order: Value, what: &str) -> CommandOutput {
     let page = format!("{} is {what} until {}.\n", about(&order), text(&order["until"]));
     let without = order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
@@ -108,13 +106,11 @@ fn put(order: Value, what: &str) -> CommandOutput {
     changed(order, page).with_note(notes)
 }
 
-/// Output for a change.
 fn changed(answer: Value, page: String) -> CommandOutput {
     let note = output::note(&answer);
     CommandOutput::new(answer, page).with_note(note)
 }
 
-/// Subject of an override.
 fn about(order: &Value) -> String {
     match order["address"].as_str() {
         Some(address) => shown(address),

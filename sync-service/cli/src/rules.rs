@@ -13,10 +13,8 @@ use crate::output::{self, CommandOutput, CommandResult, Failure, items, pretty, 
 use crate::{flag, given, moment, number, required};
 use put::lines;
 
-/// Name of the command.
 pub(super) const NAME: &str = "rules";
 
-/// Definition of the command line.
 pub(super) fn command() -> Command {
     let version = |name: &'static str| Arg::new(name).value_name("VERSION").value_parser(Named::read);
     let file = Arg::new("file").value_name("FILE").help("The rules, as YAML or JSON; - is the standard input");
@@ -30,7 +28,10 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("put")
-                .about("Puts a file as the rule set, and shows what that changes; one with the same content is not put again")
+                .about(
+                    "Puts a file as the rule set, and shows what that changes; one with the same content is not put \
+                     again",
+                )
                 .arg(file.clone().required(true))
                 .arg(comment())
                 .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
@@ -80,7 +81,6 @@ pub(super) fn command() -> Command {
         )
 }
 
-/// Runs a subcommand.
 pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let Some((name, matches)) = matches.subcommand() else {
         return Err(Failure::unusable("expected a command; --help lists them"));

@@ -56,7 +56,7 @@ pub fn of(page: &str) -> Result<Vec<Example>, String> {
 }
 
 /// The fenced blocks of a page: the line each begins in, its language, its text.
-fn blocks(page: &str) -> Vec<(usize, &str, String)> {
+pub fn blocks(page: &str) -> Vec<(usize, &str, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(usize, &str, String)> = None;
     for (number, line) in (1..).zip(page.lines()) {

@@ -10,6 +10,7 @@ use std::{fs, io};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use weir_cli::document::{Document, Form};
+use weir_tests::examples::blocks;
 
 /// Every field of the rule language at least once.
 const FULL: &str = include_str!("full.yaml");
@@ -96,9 +97,9 @@ fn read_file(path: &Path, documents: &mut Vec<(String, Value)>) -> io::Result<()
             rule_sets_within(&value, &name, documents);
         }
     } else if ends_in("md") {
-        for block in fs::read_to_string(path)?.split("```yaml\n").skip(1) {
-            let block = block.split("```").next().unwrap_or_default();
-            if let Ok(value) = serde_saphyr::from_str::<Value>(block) {
+        let page = fs::read_to_string(path)?;
+        for (_, _, text) in blocks(&page).into_iter().filter(|(_, language, _)| *language == "yaml") {
+            if let Ok(value) = serde_saphyr::from_str::<Value>(&text) {
                 // A list is one of rules.
                 let value = if value.is_array() { json!({"rules": value}) } else { value };
                 rule_sets_within(&value, &name, documents);

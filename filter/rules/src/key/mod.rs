@@ -2,11 +2,269 @@
 
 pub mod fleet_secret;
 mod parse;
-mod spec;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub(crate) use parse::{key, prefixes};
-pub use spec::{KeyPart, KeySpec, Missing, MissingPart, PARTS_MAX, Part, SEGMENTS_MAX};
-pub use value::KeyValue;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use self::fleet_secret::{FleetSecret, PartsHash};
+use crate::matching::{Holds, Texts, test_of};
+use crate::request::address::Prefixes;
+use crate::request::{
+    AttributeId, Attributes, Fetched, Folding, Repeated, Source, ValueOf, host_of, normalise_credentials,
+};
+
+pub(crate) use self::parse::{key, prefixes};
+pub use self::value::KeyValue;
+
+/// Maximum number of parts of a key.
+pub const PARTS_MAX: usize = 8;
+/// Stands for every host that cannot be determined; no host has this name.
+const NO_HOST: &[u8] = b"?";
+/// Maximum number of leading path segments in a key.
+pub const SEGMENTS_MAX: u8 = 16;
+
+/// A rule's key as written. Each tuple of values has its own bucket; without parts (`all`), there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeySpec {
+    /// Prefixes that the client's address is cut to, if the address is part of the key.
+    address: Option<Prefixes>,
+    /// The other parts, in the order they were written.
+    pub(crate) others: Vec<Part>,
+    /// Number of `others` that were written before the address.
+    address_at: usize,
+    /// Kinds and names of `others`, as bytes that no other list of parts has.
+    description: Vec<u8>,
+    /// True if the value of the only part in `others` is sent to weir-sync in clear.
+    is_clear: bool,
+}
+
+/// A part of a key, as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPart<'a> {
+    /// The client's address, cut to these prefixes.
+    ClientAddress(Prefixes),
+    /// Any other part.
+    Other(&'a Part),
+}
+
+/// A part of a key that is not the client's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A header, a cookie, a query parameter, a claim, the method or the route.
+    Value(ValueOf),
+    /// The host, in lower case and without its port.
+    Host,
+    /// The path without its query, folded and without dot segments.
+    Path,
+    /// Up to this number of leading segments of that path; empty segments do not count.
+    PathSegments(u8),
+}
+
+/// Reason why a request has no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingPart {
+    /// It has no client address, or an unreadable one.
+    ClientAddress,
+    /// It lacks another part.
+    Other,
+    /// It has several values of a part that may have only one.
+    Repeated,
+}
+
+/// Treatment of a request that lacks a part of the rule's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// The rule does not count the request.
+    #[default]
+    Skip,
+    /// All such requests share one bucket.
+    Share,
+    /// The rule limits the request at once.
+    Limit,
+}
+
+impl KeySpec {
+    /// Prefixes that the client's address is cut to, if it is a part.
+    pub fn prefixes(&self) -> Option<Prefixes> {
+        self.address
+    }
+
+    /// True if the client's address is the only part.
+    pub fn is_address(&self) -> bool {
+        self.address.is_some() && self.others.is_empty()
+    }
+
+    /// True if all requests share one key.
+    pub fn is_all(&self) -> bool {
+        self.address.is_none() && self.others.is_empty()
+    }
+
+    /// The parts, in the order they were written.
+    pub fn parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
+        let others = || self.others.iter().map(KeyPart::Other);
+        let address = self.address.map(KeyPart::ClientAddress);
+        others().take(self.address_at).chain(address).chain(others().skip(self.address_at))
+    }
+
+    /// True if the key has parts that leave the POP as a hash.
+    pub fn is_hashed(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Marks the one part beside the client's address to be sent in clear; false if there is no such part.
+    pub(crate) fn make_clear(&mut self) -> bool {
+        self.is_clear = matches!(self.others.as_slice(), [Part::Value(_) | Part::Host | Part::Path]);
+        // Changes the description, so that values in clear are other keys than hashed ones. No part's
+        // description has this byte.
+        self.description.push(u8::MAX);
+        self.is_clear
+    }
+
+    /// True if the value of the part beside the client's address is sent in clear.
+    pub fn is_clear(&self) -> bool {
+        self.is_clear
+    }
+
+    pub(crate) fn with_prefixes(&self, prefixes: Prefixes) -> Self {
+        Self { address: Some(prefixes), ..self.clone() }
+    }
+
+    /// Begins the hash of the parts with the input that is the same for every request.
+    pub fn begin(&self, secret: &FleetSecret) -> PartsHash {
+        secret.begin(&self.description)
+    }
+
+    /// Computes the request's key; an error if it lacks a part.
+    pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
+        self.value_of(request, &self.begin(secret))
+    }
+
+    /// Computes the request's key with a hash that was [begun](KeySpec::begin) before.
+    pub fn value_of(&self, request: &mut Fetched<'_>, begun: &PartsHash) -> Result<KeyValue, MissingPart> {
+        if self.is_all() {
+            return Ok(KeyValue::ALL);
+        }
+        let address = match self.address {
+            Some(prefixes) => Some((request.client_address().ok_or(MissingPart::ClientAddress)?, prefixes)),
+            None => None,
+        };
+        if self.others.is_empty() {
+            return Ok(KeyValue::of_parts(address, None));
+        }
+        if self.is_clear
+            && let [part] = self.others.as_slice()
+        {
+            let (mut key, mut fits) = (KeyValue::with_clear(address), true);
+            part.put(request, &mut |piece| fits &= piece.value().is_none_or(|value| key.push(value)))?;
+            // A value that does not fit is hashed.
+            if fits {
+                return Ok(key);
+            }
+        }
+        let mut hash = *begun;
+        for part in &self.others {
+            part.put(request, &mut |piece| match piece {
+                Piece::Value(value) => hash.put(value),
+                Piece::Count(count) => hash.put_count(count),
+            })?;
+        }
+        Ok(KeyValue::of_parts(address, Some(hash.finish())))
+    }
+
+    /// The request's values of each part but the client's address: one, or one per path segment; `None` if it lacks it.
+    pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
+        let in_clear = |part: &Part| {
+            let mut values = Vec::new();
+            let put = part.put(request, &mut |piece| values.extend(piece.value().map(<[u8]>::to_vec)));
+            put.ok().map(|()| values)
+        };
+        self.others.iter().map(in_clear).collect()
+    }
+
+    /// Converts a value that an operator wrote to the form that requests' values have.
+    pub(crate) fn as_requests_have(&self, written: &str, attributes: &Attributes) -> String {
+        let mut bytes = match self.others.as_slice() {
+            [Part::Host] => written.to_ascii_lowercase().into_bytes(),
+            [Part::Path | Part::PathSegments(_)] => Folding::ALL.of(written.as_bytes()),
+            _ => written.as_bytes().to_vec(),
+        };
+        if let [Part::Value(ValueOf { source: Source::Attribute(id), .. })] = self.others.as_slice()
+            && attributes.is_credentials(*id)
+        {
+            normalise_credentials(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Searches `values` for the request's value of the one part beside the client's address; unsure if only some of
+    /// several values are found.
+    pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> Holds {
+        match self.others.as_slice() {
+            [Part::Value(value)] => {
+                test_of(value, request, &mut |value| Holds::of(value.is_some_and(|value| values.contains(value))))
+            }
+            [part] => {
+                // Leading segments of a path are joined by slashes.
+                let mut joined: Vec<u8> = Vec::new();
+                let put = part.put(request, &mut |piece| {
+                    if !joined.is_empty() {
+                        joined.push(b'/');
+                    }
+                    joined.extend(piece.value().unwrap_or_default());
+                });
+                Holds::of(put.is_ok() && values.contains(&joined))
+            }
+            _ => Holds::No,
+        }
+    }
+
+    /// Bytes that differ between keys, so that a rule whose key changes gets other buckets.
+    pub fn identity(&self) -> impl Iterator<Item = u8> + '_ {
+        let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
+        address.into_iter().chain(self.description.iter().copied())
+    }
+}
+
+enum Piece<'a> {
+    /// The value, or one segment of a path.
+    Value(&'a [u8]),
+    /// The number of segments, which follow.
+    Count(usize),
+}
+
+impl<'a> Piece<'a> {
+    fn value(self) -> Option<&'a [u8]> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+}
+
+impl Part {
+    /// Passes the request's value to `take`; an error if it has none, or more than it may.
+    fn put(&self, request: &mut Fetched<'_>, take: &mut dyn FnMut(Piece<'_>)) -> Result<(), MissingPart> {
+        match self {
+            Self::Value(value) => {
+                let is_there = value.put(request, |value| take(Piece::Value(value)));
+                is_there.map_err(|Repeated| MissingPart::Repeated)?.then_some(()).ok_or(MissingPart::Other)?;
+            }
+            Self::Host => {
+                let authority = request.get(AttributeId::AUTHORITY).ok_or(MissingPart::Other)?;
+                take(Piece::Value(&host_of(authority).unwrap_or(NO_HOST).to_ascii_lowercase()));
+            }
+            Self::Path => take(Piece::Value(&request.resolved_path().ok_or(MissingPart::Other)?)),
+            Self::PathSegments(most) => {
+                let path = request.resolved_path().ok_or(MissingPart::Other)?;
+                let leading = segments(&path).take(usize::from(*most));
+                take(Piece::Count(leading.clone().count()));
+                leading.for_each(|segment| take(Piece::Value(segment)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    path.split(|&b| b == b'/').filter(|segment| !segment.is_empty())
+}

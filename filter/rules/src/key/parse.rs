@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::spec::{KeySpec, PARTS_MAX, Part, SEGMENTS_MAX};
+use super::{KeySpec, PARTS_MAX, Part, SEGMENTS_MAX};
 use crate::reading::{Fields, Item, meant};
 use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::request::{
@@ -11,7 +11,6 @@ use crate::request::{
     duplicates, source,
 };
 
-/// A part as read from configuration.
 enum Read {
     ClientAddress(Prefixes),
     Other(Part),
@@ -36,7 +35,6 @@ const FIELDS: [&str; 6] = ["client_address", "header", "cookie", "query", "path_
 const NAMED: [(&str, ValueKind); 3] =
     [("header", ValueKind::Header), ("cookie", ValueKind::Cookie), ("query", ValueKind::Query)];
 
-/// Reads the field `key`: a list of parts.
 pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<KeySpec> {
     let list = fields.require("key", "a list, as in [client_address]")?;
     let items: Vec<_> = fields.list("key", PARTS_MAX).collect();
@@ -93,7 +91,7 @@ fn part(item: &Item<'_>, attributes: &mut Attributes) -> Option<Read> {
         item.record("expected one part, as in {header: x-api-key}");
     }
     let part = field(&mut fields, attributes);
-    fields.finish_with(&|name, _| meant::of_key(name));
+    fields.finish_with(|_, name, _| meant::of_key(name));
     part
 }
 
@@ -122,8 +120,7 @@ fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
     Some(Read::Other(Part::Value(ValueOf { source, duplicates: Duplicates::Unset })))
 }
 
-/// Encodes a part as bytes that no other part has: the number of names, then each name after its length. Both
-/// are bounded, so each fits a byte.
+/// Encodes a part as bytes that no other part has: the number of names, then each name after its length.
 fn description(part: &Part, attributes: &Attributes) -> Vec<u8> {
     let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
     let names = names(part, attributes);

@@ -125,6 +125,10 @@ fn an_address_stays_readable_and_the_rest_is_hidden() {
     let address = value(&json!(["client_address"]), &mut request()).unwrap();
     let both = value(&json!([{"header": "token"}, {"client_address": {"ipv4": 24}}]), &mut request()).unwrap();
     assert_eq!(address.as_bytes(), [4, 32, 192, 0, 2, 7]);
+    let of = |address: &str, prefixes| KeyValue::of_address(address.parse().unwrap(), prefixes);
+    assert_eq!(of("192.0.2.7", Prefixes { ipv4: 20, ipv6: 64 }).as_bytes(), [4, 20, 192, 0, 0]);
+    let ipv6 = of("2001:db8:1:2::9", Prefixes::default());
+    assert_eq!(ipv6.as_bytes(), [6, 64, 0x20, 1, 0x0d, 0xb8, 0, 1, 0, 2]);
     assert_eq!((&both.as_bytes()[..6], both.as_bytes().len()), (&[4, 24, 192, 0, 2, 1][..], 22));
     assert_eq!(KeyValue::from_bytes(both.as_bytes()), Some(both));
 }

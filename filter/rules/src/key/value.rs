@@ -8,20 +8,15 @@ use weir_protocol::messages::KEY_BYTES_MAX;
 
 /// Precedes the hash of all parts but the address.
 const HASH_MARK: u8 = 1;
-/// The key of requests that lack a part.
-const LACKING_MARK: u8 = 2;
-/// The key of all requests.
-const ALL_MARK: u8 = 3;
 /// Precedes a part in clear.
 const CLEAR_MARK: u8 = 7;
 
 /// A key's value in canonical form: the same bytes at every POP for the same client.
 ///
-/// Each part is self-delimiting, so no two combinations of parts have the same bytes. An address is its
-/// family (4 or 6), the prefix's length in bits, and the bytes that the prefix covers. All other parts
-/// together are a mark (1) and a hash of 16 bytes, keyed by the fleet's secret; nothing else of them leaves
-/// the POP. If the rule asks for it, a single other part is sent in clear instead: a mark (7) and its value.
-/// Two more values consist of a mark alone: requests that lack a part (2), and all requests (3).
+/// No two combinations of parts have the same bytes. An address is its family (4 or 6), the prefix's length in bits,
+/// and the bytes that the prefix covers. All other parts together are a mark (1) and a hash of 16 bytes, keyed by the
+/// fleet's secret; if the rule asks for it, a single other part is a mark (7) and its value. A mark alone stands for
+/// requests that lack a part (2), and for all requests (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     bytes: [u8; KEY_BYTES_MAX],
@@ -32,9 +27,9 @@ impl KeyValue {
     const EMPTY: Self = Self { bytes: [0; KEY_BYTES_MAX], len: 0 };
 
     /// The key of all requests that lack a part; no request that has every part gets it.
-    pub const LACKING: Self = Self::of_mark(LACKING_MARK);
+    pub const LACKING: Self = Self::of_mark(2);
     /// The key of every request under a rule that counts all of them in one bucket.
-    pub const ALL: Self = Self::of_mark(ALL_MARK);
+    pub const ALL: Self = Self::of_mark(3);
 
     const fn of_mark(mark: u8) -> Self {
         let mut key = Self::EMPTY;
@@ -52,7 +47,15 @@ impl KeyValue {
     pub(crate) fn of_parts(address: Option<(IpAddr, Prefixes)>, others: Option<[u8; 16]>) -> Self {
         let mut key = Self::EMPTY;
         if let Some((address, prefixes)) = address {
-            key.push_cut(address, prefixes);
+            let (cut, bits) = prefixes.cut(address);
+            let mut push = |family: u8, octets: &[u8]| {
+                key.push(&[family, bits]);
+                key.push(octets.get(..usize::from(bits).div_ceil(8)).unwrap_or(octets));
+            };
+            match cut {
+                IpAddr::V4(v4) => push(4, &v4.octets()),
+                IpAddr::V6(v6) => push(6, &v6.octets()),
+            }
         }
         if let Some(hash) = others {
             key.push(&[HASH_MARK]);
@@ -61,23 +64,20 @@ impl KeyValue {
         key
     }
 
-    /// Begins a key of an address cut to prefixes, if there is one, and of a part in clear. The caller pushes the part
-    /// next.
+    /// Begins a key of an address cut to prefixes, if there is one, and of a part in clear, which is to be pushed next.
     pub(crate) fn with_clear(address: Option<(IpAddr, Prefixes)>) -> Self {
         let mut key = Self::of_parts(address, None);
         key.push(&[CLEAR_MARK]);
         key
     }
 
-    /// The canonical bytes of a key of an address (possibly empty) and a part in clear; `None` if they exceed
-    /// [`KEY_BYTES_MAX`].
+    /// The bytes of a key of an address (possibly empty) and a part in clear; `None` beyond [`KEY_BYTES_MAX`].
     pub fn clear(address: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         let bytes = [address, &[CLEAR_MARK], value].concat();
         (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
     }
 
-    /// Splits canonical bytes into those of the address (possibly empty) and the value of the part in clear;
-    /// `None` if there is no such part.
+    /// Splits canonical bytes into the address (possibly empty) and the part in clear; `None` without such a part.
     pub fn clear_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let covered = match bytes {
             [4 | 6, bits, ..] => 2 + usize::from(*bits).div_ceil(8),
@@ -85,19 +85,6 @@ impl KeyValue {
         };
         let (address, rest) = bytes.split_at_checked(covered)?;
         rest.split_first().filter(|(mark, _)| **mark == CLEAR_MARK).map(|(_, value)| (address, value))
-    }
-
-    fn push_cut(&mut self, address: IpAddr, prefixes: Prefixes) {
-        let (cut, bits) = prefixes.cut(address);
-        let covered = usize::from(bits).div_ceil(8);
-        let mut push = |family: u8, octets: &[u8]| {
-            self.push(&[family, bits]);
-            self.push(octets.get(..covered).unwrap_or(octets));
-        };
-        match cut {
-            IpAddr::V4(v4) => push(4, &v4.octets()),
-            IpAddr::V6(v6) => push(6, &v6.octets()),
-        }
     }
 
     /// The key with these canonical bytes; `None` if there are none, or more than [`KEY_BYTES_MAX`].
@@ -119,21 +106,5 @@ impl KeyValue {
     /// The canonical bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(address: &str, ipv4: u8, ipv6: u8) -> KeyValue {
-        KeyValue::of_address(address.parse().unwrap(), Prefixes { ipv4, ipv6 })
-    }
-
-    #[test]
-    fn canonical_bytes_are_what_they_were() {
-        assert_eq!(key("192.0.2.7", 32, 64).as_bytes(), [4, 32, 192, 0, 2, 7]);
-        assert_eq!(key("192.0.2.7", 20, 64).as_bytes(), [4, 20, 192, 0, 0]);
-        assert_eq!(key("2001:db8:1:2::9", 32, 64).as_bytes(), [6, 64, 0x20, 1, 0x0d, 0xb8, 0, 1, 0, 2]);
     }
 }

@@ -34,7 +34,7 @@ impl Cost {
     /// The cost of `request`.
     #[inline]
     pub fn of(&self, request: &mut Fetched<'_>) -> u32 {
-        match (self, request.times()) {
+        match (self, request.times) {
             (Self::Fixed(cost), 1) => *cost,
             (_, times) => self.once(request).saturating_mul(times),
         }
@@ -72,8 +72,7 @@ impl Cost {
     }
 }
 
-/// Reads the field `cost` of a rule with this quota and sharing. If the cost is known only with the response,
-/// the result is the number of tokens to reserve.
+/// Reads the field `cost`. If the cost is known only with the response, the result is the number of tokens to reserve.
 pub(crate) fn cost(
     fields: &mut Fields<'_>,
     quota: Option<Quota>,
@@ -97,10 +96,7 @@ pub(crate) fn cost(
 
 /// Reads a cost that is known with the request.
 fn known_before(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) -> Option<Cost> {
-    if item.value().is_object() {
-        return of_header(item, most, attributes);
-    }
-    admissible(item, most).map(Cost::Fixed)
+    if item.value().is_object() { of_header(item, most, attributes) } else { admissible(item, most).map(Cost::Fixed) }
 }
 
 /// Reads a constant cost. It is an error if it exceeds `most`, since no bucket would ever admit it.
@@ -165,17 +161,5 @@ mod tests {
             let mut request = Fetched::new(&mut header, rules.attributes(), &mut values);
             assert_eq!(rules.rules()[0].cost.of(&mut request), cost, "{text:?}");
         }
-    }
-
-    #[test]
-    fn a_request_takes_its_reserve() {
-        let after = |reserve: Value| json!({"after": {"metadata": ["llm", "tokens"]}, "reserve": reserve});
-        let rule = |cost: &Value| parsed(cost).map(|rules| rules.rules()[0].clone());
-        let taken = |reserve| rule(&after(reserve)).map(|rule| (rule.cost, rule.reserves));
-        assert_eq!(taken(json!(40)), Ok((Cost::Fixed(40), true)));
-        let by_header = taken(json!({"header": "x-max-tokens", "default": 5, "max": 30})).unwrap().0;
-        assert_eq!((by_header.usual(), by_header.most()), (5, 30));
-        let plain = rule(&json!({"after": {"status": [401]}})).unwrap();
-        assert_eq!((plain.cost, plain.reserves), (Cost::Fixed(1), false));
     }
 }

@@ -25,7 +25,6 @@ const EXPIRES_S_MAX: u32 = 86_400;
 /// Largest multiple of the rule's quota that a tier or a wider prefix may have.
 pub(crate) const TIMES_MAX: u32 = 1_000;
 
-/// The names of algorithms in rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AlgorithmName {
     TokenBucket,
@@ -35,8 +34,7 @@ pub(crate) enum AlgorithmName {
     SlidingLog(u32),
     LeakyBucket,
     Concurrency,
-    /// A number of tokens for each window of the calendar, in local time that is this number of minutes ahead
-    /// of UTC.
+    /// For windows of the calendar, in local time that is this number of minutes ahead of UTC.
     Quota(i32),
 }
 
@@ -55,22 +53,20 @@ const KINDS: [(&str, AlgorithmName); 7] = [
 pub struct Limit {
     /// The algorithm, with its parameters.
     pub algorithm: Algorithm,
-    /// The limit as a rate and a burst. This is exact for a token bucket. For other algorithms the burst is
-    /// the limit, and the rate returns all of it within one window or expiry.
+    /// The limit as a rate and a burst. Except for a token bucket, the rate returns the whole limit within one window
+    /// or expiry.
     pub quota: Quota,
-    /// The rate as written, or a multiple of it. `None` if there is no rate, or if it is too large to be
-    /// written.
+    /// The rate as written, or a multiple of it; `None` if there is none, or it is too large to be written.
     pub rate: Option<Rate>,
 }
 
 impl Limit {
-    /// The limit of a token bucket.
     pub(crate) const fn of(quota: Quota, rate: Option<Rate>) -> Self {
         Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
     }
 
-    /// Converts a limit that POPs share strictly to a token bucket, and moves its windows, log, turns or
-    /// requests in flight to the refill policy of the fleet's budget. Other limits are returned unchanged.
+    /// Converts a limit that POPs share strictly to a token bucket, and sets the refill policy of the fleet's budget.
+    /// Other limits are returned unchanged.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
         let (length_ns, refill_policy): (_, fn(u32) -> RefillPolicy) = match &self.algorithm {
@@ -93,8 +89,7 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
-    /// A limit of `times` as much in the same time, with the token time rounded up. An error if it exceeds
-    /// the algorithm's maximum.
+    /// A limit of `times` as much in the same time; an error if it exceeds the algorithm's maximum.
     pub fn times(&self, times: u32) -> Result<Self, QuotaError> {
         let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
         let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));
@@ -127,22 +122,11 @@ pub struct Penalty {
 }
 
 impl Penalty {
-    /// Number of limited requests after which a key is banned.
-    pub fn after(&self) -> u32 {
-        self.strikes.limit()
-    }
-
-    /// Interval in which limited requests are counted, in nanoseconds.
-    pub fn within_ns(&self) -> u64 {
-        self.strikes.length_ns()
-    }
-
     /// Duration of the ban, in nanoseconds.
     pub fn deny_for_ns(&self) -> u64 {
         u64::from(self.deny_for_ms) * 1_000_000
     }
 
-    /// Reads the field `penalty`.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let penalty = fields.take("penalty")?;
         let mut fields = penalty.fields()?;
@@ -167,30 +151,27 @@ impl Penalty {
 /// Reads `algorithm`, and the fields that concern all limits of that algorithm.
 pub(crate) fn kind(fields: &mut Fields<'_>) -> AlgorithmName {
     let kind = fields.choice("algorithm", &KINDS).unwrap_or(AlgorithmName::TokenBucket);
-    let is_quota = matches!(kind, AlgorithmName::Quota(_));
-    let east = utc_offset(fields, is_quota);
+    let offset = fields.take("utc_offset");
+    match (kind, offset) {
+        (AlgorithmName::Quota(_), Some(offset)) => {
+            let east = offset.value().as_str().and_then(minutes);
+            if east.is_none() {
+                offset.record_unexpected("a time zone's offset from UTC, as in \"+02:00\"");
+            }
+            return AlgorithmName::Quota(east.unwrap_or(0));
+        }
+        (_, Some(offset)) => offset.record("expected only with algorithm: quota"),
+        _ => {}
+    }
+    let mut is_strict = || fields.take("strict").is_some_and(|item| item.value().as_bool() == Some(true));
     match kind {
-        AlgorithmName::Quota(_) => AlgorithmName::Quota(east),
         // The fleet's budget keeps longer logs than a POP.
-        AlgorithmName::SlidingLog(_) if fields.is_true("strict") => AlgorithmName::SlidingLog(refill_policy::LOG_MAX),
+        AlgorithmName::SlidingLog(_) if is_strict() => AlgorithmName::SlidingLog(refill_policy::LOG_MAX),
         kind => kind,
     }
 }
 
-/// Reads the field `utc_offset`: the minutes that local time is ahead of UTC. Only a quota has one.
-fn utc_offset(fields: &mut Fields<'_>, is_quota: bool) -> i32 {
-    let Some(item) = fields.take("utc_offset") else { return 0 };
-    if !is_quota {
-        item.record("expected only with algorithm: quota");
-        return 0;
-    }
-    let minutes = item.value().as_str().and_then(minutes);
-    if minutes.is_none() {
-        item.record_unexpected("a time zone's offset from UTC, as in \"+02:00\"");
-    }
-    minutes.unwrap_or(0)
-}
-
+/// Parses an offset from UTC, such as `+02:00`, to minutes.
 fn minutes(text: &str) -> Option<i32> {
     let [sign @ (b'+' | b'-'), digits @ .., b':', tens, ones] = text.as_bytes() else { return None };
     let number = |tens: &u8, ones: &u8| {
@@ -281,12 +262,10 @@ fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {
     Some(Limit { algorithm: Algorithm::Concurrency(concurrency), quota, rate: None })
 }
 
-/// Fields that a rule with `algorithm: quota` may not have: its quota is full at the start of each window, and
-/// always strict.
+/// Fields that a rule with `algorithm: quota`, which is always strict, may not have.
 const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "min_share"];
 
-/// Reads the limit and the sharing of `algorithm: quota`, for windows in local time `east` minutes ahead of UTC. A
-/// token is worth an equal part of the longest window.
+/// Reads the limit and the sharing of `algorithm: quota`, for windows in local time `east` minutes ahead of UTC.
 pub(crate) fn calendar_terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharing)> {
     for name in ELSEWHERE {
         if let Some(item) = fields.take(name) {

@@ -12,9 +12,7 @@ use super::path::PathMatch;
 use super::value::ValueTest;
 use crate::request::{AttributeId, Fetched, ValueOf};
 
-/// A condition on a request: every part must hold. The default holds for every request.
-///
-/// An attribute that the host does not have passes only a test for its absence.
+/// A condition on a request: every part must hold. A missing attribute passes only a test for its absence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// Must hold.
@@ -27,8 +25,7 @@ pub struct Condition {
     pub end: End,
 }
 
-/// End of a condition's time. It can pass while the condition is shared, so that no rule set has to be copied
-/// for it.
+/// End of a condition's time, which can pass while the condition is shared.
 #[derive(Debug)]
 pub struct End(AtomicU64);
 
@@ -192,7 +189,6 @@ impl Test {
         }
     }
 
-    /// True if the test is expensive.
     fn is_dear(&self) -> bool {
         matches!(self, Self::Value(_, test) if test.is_dear())
     }

@@ -1,5 +1,4 @@
-//! Globs on paths: `*` matches any bytes within a segment, `**` any bytes at all, and `/**/` also a single
-//! `/`.
+//! Globs on paths: `*` matches bytes within a segment, `**` any bytes, and `/**/` also a single `/`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +10,6 @@ pub const GLOB_BYTES_MAX: usize = 255;
 /// Longest path that a glob decides, in bytes. For a longer path the result is `No` or `Unsure`.
 pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
 
-/// Number of words in a set of places in a glob.
 const WORDS: usize = 4;
 // One place before each token, and one behind the last.
 const _: () = assert!(GLOB_BYTES_MAX < WORDS * 64);

@@ -9,8 +9,7 @@
 pub enum Holds {
     /// The test does not hold.
     No,
-    /// The result is unsure: the value is too long for the test, or the upstream may interpret it
-    /// differently.
+    /// The value is too long for the test, or the upstream may interpret it differently.
     Unsure,
     /// The test holds.
     Yes,

@@ -10,66 +10,44 @@ use crate::request::{HOST_BYTES_MAX, HostRead, is_of_name};
 /// The hosts of a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// In lower case and reversed, so that a suffix becomes a prefix.
-    backwards: Vec<Backwards>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Backwards {
-    /// A whole name.
-    Exact(Vec<u8>),
-    /// A suffix, with its dot as the last byte. At least one more byte must precede it in a host.
-    Suffix(Vec<u8>),
+    /// In lower case and reversed, so that a suffix becomes a prefix. A suffix has its dot as the last byte, and at
+    /// least one more byte must precede it in a host.
+    pub(super) backwards: Vec<Vec<u8>>,
 }
 
 impl Hosts {
-    /// Adds `api.example.com`, `*.example.com` or an IPv6 address. False if the text is none of these or
-    /// longer than [`HOST_BYTES_MAX`].
+    /// Adds `api.example.com`, `*.example.com` or an IPv6 address; false if the text is none of these, or too long.
     pub fn add(&mut self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let text = text.strip_suffix('.').unwrap_or(&text);
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-        if bare.parse::<Ipv6Addr>().is_ok() {
-            self.backwards.push(Backwards::Exact(bare.bytes().rev().collect()));
-            return true;
+        let is_address = bare.parse::<Ipv6Addr>().is_ok();
+        let mut labels = text.strip_prefix("*.").unwrap_or(text).split('.');
+        let is_name =
+            text.len() <= HOST_BYTES_MAX && labels.all(|label| !label.is_empty() && label.bytes().all(is_of_name));
+        if is_address || is_name {
+            let name = if is_address { bare } else { text.trim_start_matches('*') };
+            self.backwards.push(name.bytes().rev().collect());
         }
-        let suffix = text.strip_prefix("*.");
-        let labels = suffix.unwrap_or(text);
-        let is_name = text.len() <= HOST_BYTES_MAX
-            && labels.split('.').all(|label| !label.is_empty() && label.bytes().all(is_of_name));
-        if is_name {
-            let name = labels.bytes().rev();
-            self.backwards.push(match suffix {
-                Some(_) => Backwards::Suffix(name.chain([b'.']).collect()),
-                None => Backwards::Exact(name.collect()),
-            });
-        }
-        is_name
+        is_address || is_name
     }
 
     /// Each host in its written form: `api.example.com`, `*.example.com`.
     pub fn iter(&self) -> impl Iterator<Item = String> {
-        self.backwards.iter().map(|host| {
-            let (star, name) = match host {
-                Backwards::Exact(name) => ("", name),
-                Backwards::Suffix(name) => ("*", name),
-            };
+        self.backwards.iter().map(|name| {
+            let star = if is_suffix(name) { "*" } else { "" };
             star.chars().chain(name.iter().rev().map(|b| char::from(*b))).collect()
         })
     }
 
-    pub(super) fn backwards(&self) -> &[Backwards] {
-        &self.backwards
-    }
-
-    /// Tests the request's host.
     pub(super) fn holds(&self, host: &HostRead) -> Holds {
         let Some(host) = host.backwards() else { return Holds::Unsure };
-        Holds::of(self.backwards.iter().any(|one| match one {
-            Backwards::Exact(name) => name == host,
-            Backwards::Suffix(suffix) => host.len() > suffix.len() && host.starts_with(suffix),
-        }))
+        Holds::of(self.backwards.iter().any(|name| name == host || is_suffix(name) && host.starts_with(name)))
     }
+}
+
+pub(super) fn is_suffix(backwards: &[u8]) -> bool {
+    backwards.ends_with(b".")
 }
 
 #[cfg(test)]

@@ -1,19 +1,16 @@
 //! Index that finds the few conditions, out of many, that a request can meet.
 //!
-//! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using
-//! efficient multi-dimensional range matching", 1998). The dimensions are the method, the path, the host, the
-//! route, and each header or claim that many conditions compare with whole values. In each dimension a
-//! request's value selects a set of conditions: those that ask for this value, and those that ask for none. A
-//! condition can hold only if it is in every selected set. The sets are built when configuration arrives, so
-//! a request costs one search per dimension, a few words of AND, and the check of the conditions that remain.
+//! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using efficient
+//! multi-dimensional range matching", 1998). The dimensions are the method, the path, the host, the route, and each
+//! header or claim that many conditions compare with whole values. In each, a request's value selects the conditions
+//! that ask for this value or for none. A condition can hold only if every dimension selects it.
 //!
-//! Each distinct set is kept once, however many values select it: the index takes one set, of a bit per
-//! condition, for each combination of conditions that a value selects.
+//! Each distinct set, of a bit per condition, is kept once.
 
 use alloc::vec::Vec;
 
 use super::condition::{Clause, Condition, Test};
-use super::hosts::Backwards;
+use super::hosts::is_suffix;
 use super::path::{PathMatch, Written};
 use super::value::{Texts, ValueTest};
 use crate::request::{AttributeId, Duplicates, Fetched, Folding, HostRead, Lines, Source, ValueOf};
@@ -84,10 +81,8 @@ impl Index {
         }
     }
 
-    /// Writes the conditions that the request can meet to `out`: each one that holds or may hold, and few
-    /// others.
-    ///
-    /// Fetches an attribute only if one of the conditions left needs it.
+    /// Writes each condition that holds or may hold, and few others, to `out`. Fetches an attribute only if one of the
+    /// conditions left needs it.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
         out.copy_from(&self.every);
         for (of, dimension) in &self.dimensions {
@@ -176,8 +171,8 @@ impl Dimension {
         }
     }
 
-    /// Index of the longest head that the value begins with. This is the last head that does not sort after
-    /// the value, or one of that head's own heads.
+    /// Index of the longest head of the value: the last head that does not sort after it, or one of that head's own
+    /// heads.
     fn head_at(&self, value: &[u8]) -> Option<usize> {
         let mut at = self.heads.partition_point(|head| head.text.as_slice() <= value).checked_sub(1)?;
         loop {
@@ -215,11 +210,9 @@ fn asked(test: &Test, of: Of) -> Vec<Asked> {
             paths.iter().map(of_path).collect()
         }
         (Test::Hosts(hosts), Of::Host) => {
-            let of_host = |host: &Backwards| match host {
-                Backwards::Exact(name) => Asked::Exact(name.clone()),
-                Backwards::Suffix(suffix) => Asked::Head(suffix.clone()),
-            };
-            hosts.backwards().iter().map(of_host).collect()
+            let of_host =
+                |name: &Vec<u8>| if is_suffix(name) { Asked::Head(name.clone()) } else { Asked::Exact(name.clone()) };
+            hosts.backwards.iter().map(of_host).collect()
         }
         _ => Vec::new(),
     }
@@ -241,10 +234,8 @@ fn by_value(postings: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)>
     values
 }
 
-/// Distinct sets, numbered.
 #[derive(Default)]
 struct Sets {
-    /// Sorted by set.
     numbers: Vec<(Bits, u32)>,
     list: Vec<Bits>,
 }

@@ -1,7 +1,4 @@
-//! Conditions: which requests a rule counts.
-//!
-//! A [`Condition`] is compiled when configuration arrives. [`Index`] finds the few of many conditions that a
-//! request can meet.
+//! Conditions: which requests a rule counts. [`Index`] finds the few of many that a request can meet.
 
 mod addresses;
 mod condition;

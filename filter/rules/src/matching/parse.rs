@@ -28,8 +28,7 @@ const METHOD_BYTES_MAX: usize = 32;
 const OVERRIDES_MAX: usize = 8;
 /// Longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
-/// Latest end of a condition in milliseconds since 1970: the end of the year 9999, so that a year has four
-/// digits.
+/// Latest end of a condition, the end of the year 9999, in milliseconds since 1970.
 const UNTIL_MS_MAX: u64 = 253_402_300_799_999;
 /// Longest network in its written form, in bytes.
 const NETWORK_BYTES_MAX: usize = 64;
@@ -53,21 +52,20 @@ pub(crate) fn conditions(fields: &mut Fields<'_>, name: &'static str, reader: &m
     conditions
 }
 
-/// Records an error for an empty condition. It would hold for every request, which is most likely a slip.
+/// Records an error for an empty condition, which is most likely a slip.
 fn record_if_empty(item: &Item<'_>) {
     if item.value().as_object().is_some_and(serde_json::Map::is_empty) {
         item.record("empty: expected a condition, as in {path: {prefix: /api}}");
     }
 }
 
-/// Reads a condition.
 pub(crate) fn condition(item: &Item<'_>, reader: &mut Reader) -> Option<Condition> {
     let mut fields = item.fields()?;
     let all = clause(&mut fields, reader);
     let any = fields.list("any", LIST_MAX).filter_map(|item| lone_clause(&item, reader)).collect();
     let not = fields.take("not").and_then(|item| lone_clause(&item, reader));
     let end = fields.take("until_ms").map_or_else(End::default, |item| end(&item));
-    fields.finish_with(&|name, _| meant::of_condition(name));
+    fields.finish_with(meant::of_condition);
     Some(Condition { all, any, not: not.map(Box::new), end })
 }
 
@@ -84,7 +82,7 @@ fn lone_clause(item: &Item<'_>, reader: &mut Reader) -> Option<Clause> {
     let mut fields = item.fields()?;
     record_if_empty(item);
     let clause = clause(&mut fields, reader);
-    fields.finish_with(&|name, _| meant::of_condition(name));
+    fields.finish_with(meant::of_condition);
     Some(clause)
 }
 
@@ -149,6 +147,21 @@ fn paths(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Vec<PathMatch>>
 }
 
 fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
+    let (written, (sure, open)) = written_path(item)?;
+    if !written.text().starts_with('/') {
+        item.record("expected a path that begins with /");
+    }
+    if let Written::Glob(glob) = &written {
+        reader.wildcards += glob.bytes().filter(|b| *b == b'*').count();
+    }
+    if reader.wildcards > WILDCARDS_MAX {
+        item.record(format_args!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
+    }
+    PathMatch::new(written, sure, open)
+}
+
+/// Reads a path, with the differences that it ignores, and those that it leaves open.
+fn written_path(item: &Item<'_>) -> Option<(Written, (Folding, Folding))> {
     if let Some(text) = item.value().as_str() {
         // A path with a wildcard is a glob.
         let is_glob = text.contains('*');
@@ -156,7 +169,7 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
         let text = item.text(bytes_max)?.to_owned();
         item.is_short_for(|| Value::Object([(kind.to_owned(), text.clone().into())].into_iter().collect()));
         let folding = folding(&text, None);
-        return written_path(item, if is_glob { Written::Glob(text) } else { Written::Exact(text) }, folding, reader);
+        return Some((if is_glob { Written::Glob(text) } else { Written::Exact(text) }, folding));
     }
     let mut fields = item.fields()?;
     let exact = fields.text("exact", PATH_BYTES_MAX);
@@ -177,29 +190,10 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
         [_, true, _] => Written::Prefix(text),
         _ => Written::Glob(text),
     };
-    written_path(item, written, folding, reader)
+    Some((written, folding))
 }
 
-fn written_path(
-    item: &Item<'_>,
-    written: Written,
-    (sure, open): (Folding, Folding),
-    reader: &mut Reader,
-) -> Option<PathMatch> {
-    if !written.text().starts_with('/') {
-        item.record("expected a path that begins with /");
-    }
-    if let Written::Glob(glob) = &written {
-        reader.wildcards += glob.bytes().filter(|b| *b == b'*').count();
-    }
-    if reader.wildcards > WILDCARDS_MAX {
-        item.record(format_args!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
-    }
-    PathMatch::new(written, sure, open)
-}
-
-/// Reads the differences between paths that are ignored, and those that are left open because the rule does
-/// not mention them.
+/// Reads the differences between paths that are ignored, and those that the rule leaves open.
 fn folding(path: &str, fields: Option<&mut Fields<'_>>) -> (Folding, Folding) {
     let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
     // A path written with parameters is not meant to match one without.
@@ -264,7 +258,6 @@ fn value_test(kind: ValueKind, fields: &mut Fields<'_>, reader: &mut Reader) -> 
     Some(Test::Value(ValueOf { source, duplicates }, test))
 }
 
-/// Reads the field `name`, a list of values.
 pub(crate) fn long_texts(fields: &mut Fields<'_>, name: &'static str, as_it_is: impl Fn(&str) -> String) -> Texts {
     fields.list(name, LONG_LIST_MAX).filter_map(|item| item.text(VALUE_BYTES_MAX)).map(as_it_is).collect()
 }
@@ -303,8 +296,7 @@ fn test_of_value(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut 
     fields.take("regex").and_then(|item| pattern(&item, is_of_credentials, reader)).map(ValueTest::Regex)
 }
 
-/// Reads a prefix of credentials. A prefix that ends within the scheme is compared in any case; blanks after
-/// a whole scheme count as one.
+/// A prefix of credentials. Within the scheme it is compared in any case; blanks after a whole scheme count as one.
 fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> ValueTest {
     match prefix.trim_ascii_start().split_once([' ', '\t']) {
         None => ValueTest::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),

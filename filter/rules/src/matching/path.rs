@@ -9,11 +9,9 @@ use crate::request::{Fetched, Folding};
 
 /// A test of the path, without its query.
 ///
-/// Upstreams interpret paths differently: many treat `/LOGIN`, `/login/` and `/login;x=1` as `/login`.
-/// Differences that the operator ignores are folded away on both sides. If the operator leaves a difference
-/// open, and a path passes only with that folded away too, the result is [`Holds::Unsure`]. The result is
-/// also unsure for a path that has segments `.` or `..` once the ignored and open differences are folded
-/// away.
+/// Many upstreams treat `/LOGIN`, `/login/` and `/login;x=1` as `/login`. Differences that the operator ignores are
+/// folded away on both sides. The result is [`Holds::Unsure`] for a path that passes only if those left open are folded
+/// away too, or that then has segments `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {
     written: Written,
@@ -42,11 +40,8 @@ struct Form {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The path is exactly this.
     Exact(Vec<u8>),
-    /// The path begins with this.
     Prefix(Vec<u8>),
-    /// The path matches this glob.
     Glob(Glob),
 }
 
@@ -60,8 +55,7 @@ impl Written {
 }
 
 impl PathMatch {
-    /// Creates a test that ignores the differences `sure` and is unsure about `open`. `None` if a glob is too
-    /// long.
+    /// A test that ignores the differences `sure` and is unsure about `open`; `None` if a glob is too long.
     #[inline(never)]
     pub fn new(written: Written, sure: Folding, open: Folding) -> Option<Self> {
         let form = |folding| Some(Form { folding, kind: Kind::new(&written, folding)? });
@@ -102,8 +96,7 @@ impl PathMatch {
         self.open.as_ref().unwrap_or(&self.sure)
     }
 
-    /// True if this test holds for each path that `narrow` holds for, and may hold for each that `narrow` may
-    /// hold for. `false` may be wrong.
+    /// True if this test holds, or may hold, for each path for which `narrow` does. `false` may be wrong.
     pub fn contains(&self, narrow: &Self) -> bool {
         self.sure.contains(&narrow.sure) && self.open().contains(narrow.open())
     }

@@ -1,7 +1,6 @@
 //! Conditions and their index, as rules and lists use them.
 
 mod agreement;
-mod searches;
 mod spellings;
 mod unsure;
 
@@ -10,7 +9,9 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::reading::{ConfigError, ErrorCollector};
-use crate::request::{ATTRIBUTES_MAX, Attribute, Fetched, HOST_BYTES_MAX, QUERY_BYTES_MAX, Request, Values};
+use crate::request::{
+    ATTRIBUTES_MAX, Attribute, Fetched, HOST_BYTES_MAX, QUERY_BYTES_MAX, Request, SEARCH_WORK_MAX, Values,
+};
 use crate::{Listed, RuleSet};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -168,5 +169,24 @@ fn expressions_wildcards_and_attributes_are_limited() {
         assert!(read(fits).is_ok(), "{expected}");
         let error = read(too_many).unwrap_err();
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// The dearest rule set that is accepted refuses what it cannot search at a bounded cost.
+#[test]
+fn the_dearest_request_costs_a_bounded_amount_of_work() {
+    let dear = "(a?b?c?d?e?f?g?h?i?j?){6}z$";
+    let bytes = Pattern::new(dear, false).unwrap().program_bytes();
+    let count = PROGRAMS_BYTES_MAX / bytes;
+    let deny: Vec<_> = (0..count).map(|_| json!({"headers": [{"name": "x", "regex": dear}]})).collect();
+    let rules = listing(&json!({"deny": deny}));
+    for (value_bytes, expected) in
+        [(REGEX_VALUE_BYTES_MAX, Listed::Blocked), (SEARCH_WORK_MAX / bytes / count, Listed::No)]
+    {
+        let (mut sample, mut values) = (Sample::of(&[("x", &"a".repeat(value_bytes))]), Values::default());
+        let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
+        assert_eq!(rules.listed(&mut request, &mut Bits::default()), expected, "{value_bytes}");
+        let work = request.search_work.spent();
+        assert!(work <= SEARCH_WORK_MAX && work + REGEX_VALUE_BYTES_MAX * bytes > SEARCH_WORK_MAX, "{work}");
     }
 }

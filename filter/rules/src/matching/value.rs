@@ -11,12 +11,9 @@ use crate::sorting::sorted;
 
 /// Longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
-/// Longest value that a regular expression is tried on, in bytes. A longer one, or one that is not UTF-8,
-/// gives unsure.
+/// Longest value that a regular expression is tried on, in bytes. A longer one gives unsure.
 pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
-/// Limit of the memory of all compiled expressions of a rule set, in bytes. A search takes time in proportion
-/// to the value's length and the expression's size; [`SEARCH_WORK_MAX`](crate::request::SEARCH_WORK_MAX)
-/// bounds the sum.
+/// Limit of the memory of all compiled expressions of a rule set, in bytes.
 pub const PROGRAMS_BYTES_MAX: usize = 32 * 1_024;
 /// Minimum size that an expression is counted as, in bytes.
 const PROGRAM_BYTES_MIN: usize = 128;
@@ -61,7 +58,6 @@ impl ValueTest {
         holds
     }
 
-    /// True if the test is expensive.
     pub(crate) fn is_dear(&self) -> bool {
         matches!(self, Self::Regex(_))
     }
@@ -84,8 +80,7 @@ pub(crate) fn test_of(
     }
 }
 
-/// Applies `test` to a header in several lines. An upstream may use one of the lines, or all of them as one
-/// text, so the result is unsure unless all agree.
+/// Applies `test` to a header in several lines: unsure unless each line and the joined text agree.
 #[inline(never)]
 fn test_of_lines(lines: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
     // The joined text first: it is the longest, and if it is unsure, no line needs to be tried.
@@ -94,8 +89,7 @@ fn test_of_lines(lines: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) ->
     if is_alike { joined } else { Holds::Unsure }
 }
 
-/// Applies `test` to a line that may be several values joined. The whole line counts, but the result is
-/// unsure if only one of its parts passes.
+/// Applies `test` to a line that may be several values joined: unsure if only one of its parts passes.
 #[inline(never)]
 fn test_of_joined(line: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
     let joined = test(Some(line.joined()));
@@ -211,8 +205,7 @@ impl Pattern {
         self.is_in_text(spelled)
     }
 
-    /// The scheme of the credentials in `value`, spelled as in the expression; `None` if the expression does
-    /// not contain it.
+    /// The scheme of the credentials in `value`, spelled as in the expression, if that contains it.
     fn scheme_of(&self, value: &[u8]) -> Option<&[u8]> {
         let scheme = value.split(|byte| *byte == b' ').next().filter(|scheme| scheme.len() < value.len())?;
         let mut heads = self.regex.as_str().as_bytes().windows(scheme.len().max(1));

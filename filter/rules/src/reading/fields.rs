@@ -1,8 +1,6 @@
-//! Walks through configuration and records its errors.
-//!
-//! Configuration arrives as JSON. An [`Item`] is one value of it, and [`Fields`] are those of an object. Both
-//! have a place, record errors in [`ErrorCollector`], and continue, returning `None` for a wrong value. A document is
-//! good if no error was recorded.
+//! Walks through configuration, which arrives as JSON. An [`Item`] is one value of it, and [`Fields`] are those of an
+//! object. Both have a place, record errors in [`ErrorCollector`], and continue, returning `None` for a wrong value.
+//! A document is good if no error was recorded.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -14,16 +12,14 @@ use core::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use super::errors::ErrorCollector;
-use super::meant;
 use super::struct_value::whole_number;
+use super::{ErrorCollector, meant};
 use weir_protocol::messages::RULE_NAME_MAX;
 
 /// Maximum number of characters of a found value that an error repeats.
 const FOUND_CHARS_MAX: usize = 60;
 
-/// Place of a value: a field of the value at `parent`, an item of that value, or an item of the list in one
-/// of its fields.
+/// Place of a value: a field of the value at `parent`, an item of it, or an item of one of its fields.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     parent: Option<&'a Self>,
@@ -68,13 +64,7 @@ impl<'a> Item<'a> {
 
     /// Records an error of this value.
     pub fn record(&self, problem: impl fmt::Display) {
-        self.record_shown(&problem);
-    }
-
-    // Not generic, so that it is compiled once for all types of `problem`.
-    #[inline(never)]
-    fn record_shown(&self, problem: &dyn fmt::Display) {
-        self.errors.record_shown(&self.place, problem);
+        self.errors.record(&self.place, &problem);
     }
 
     /// Records an error in its field `name`.
@@ -105,10 +95,10 @@ impl<'a> Item<'a> {
         self.record_other(&expected);
     }
 
-    // Not generic, so that it is compiled once for all types of `expected`.
+    // Not generic, so that it is compiled once.
     #[inline(never)]
     fn record_other(&self, expected: &dyn fmt::Display) {
-        self.record_shown(&format_args!("expected {expected}, found {}", shown(self.value)));
+        self.record(format_args!("expected {expected}, found {}", shown(self.value)));
     }
 
     /// Reads an object.
@@ -155,13 +145,7 @@ impl<'a> Item<'a> {
     /// Parses the text of this value.
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
         let read = self.value.as_str().unwrap_or_default().parse::<T>();
-        read.map_err(|error| self.record_unread(&error)).ok()
-    }
-
-    // Not generic, so that it is compiled once.
-    #[inline(never)]
-    fn record_unread(&self, error: &dyn fmt::Display) {
-        self.record_shown(&format_args!("{error}, found {}", shown(self.value)));
+        read.map_err(|error| self.record(format_args!("{error}, found {}", shown(self.value)))).ok()
     }
 
     /// Reads one of the names in `choices` and returns its meaning.
@@ -195,8 +179,7 @@ impl<'a> Item<'a> {
         core::slice::from_ref(self.value)
     }
 
-    /// The values of a list of 1 to `len_max` items; records an error for another length. A value that is not a
-    /// list counts as its only item.
+    /// The values of a list of 1 to `len_max` items. A value that is not a list counts as its only item.
     fn list(&self, len_max: usize) -> &'a [Value] {
         let Some(items) = self.value.as_array() else { return self.only() };
         if (1..=len_max).contains(&items.len()) {
@@ -240,11 +223,6 @@ impl<'a> Fields<'a> {
     /// Records an error of the object.
     pub fn record(&self, problem: impl fmt::Display) {
         self.item.record(problem);
-    }
-
-    /// The whole object.
-    pub(crate) fn object(&self) -> &'a Map<String, Value> {
-        self.object
     }
 
     /// Records an error of the field `name`, which may be absent.
@@ -304,11 +282,6 @@ impl<'a> Fields<'a> {
         truth
     }
 
-    /// True if the field `name` is present and `true`.
-    pub(crate) fn is_true(&mut self, name: &'static str) -> bool {
-        self.take(name).is_some_and(|item| item.value.as_bool() == Some(true))
-    }
-
     /// Takes the field `name`, text of 1 to `bytes_max` bytes.
     pub fn text(&mut self, name: &'static str, bytes_max: usize) -> Option<&'a str> {
         self.take(name)?.text(bytes_max)
@@ -343,21 +316,19 @@ impl<'a> Fields<'a> {
 
     /// Records an error for each field that was not taken, and for each null.
     pub fn finish(self) {
-        self.finish_with(&|_, _| None);
+        self.finish_with(|_, _, _| None);
     }
 
-    /// Like `finish`; `meant` translates a field of another limiter's configuration to a field of this one.
-    pub(crate) fn finish_with(self, meant: &dyn Fn(&str, &Value) -> Option<String>) {
+    /// Like `finish`; `meant` translates a field of another limiter's configuration: object, name and value.
+    pub(crate) fn finish_with(self, meant: fn(&Map<String, Value>, &str, &Value) -> Option<String>) {
         for (name, value) in self.object {
             if self.item.errors.is_full() {
                 return;
             }
             if !self.known.contains(&name.as_str()) {
-                match meant(name, value).or_else(|| meant::nearest(&self.known, name)) {
+                match meant(self.object, name, value).or_else(|| meant::nearest(&self.known, name)) {
                     Some(meant) => self.record_at(name, format_args!("unknown field: did you mean {meant}?")),
-                    None => {
-                        self.record_at(name, format_args!("unknown field: expected {}", self.known.join(", ")));
-                    }
+                    None => self.record_at(name, format_args!("unknown field: expected {}", self.known.join(", "))),
                 }
             } else if value.is_null() {
                 // A null is an error because a field that was meant to narrow a rule must not widen it.

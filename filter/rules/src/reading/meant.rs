@@ -58,7 +58,7 @@ pub(crate) fn of_rule(rule: &Map<String, Value>, name: &str, value: &Value) -> O
 }
 
 /// The meaning of the unknown field `name` of a condition.
-pub(crate) fn of_condition(name: &str) -> Option<String> {
+pub(crate) fn of_condition(_: &Map<String, Value>, name: &str, _: &Value) -> Option<String> {
     let meant = match name {
         _ if !IS_ANYTHING_MEANT => return None,
         _ if ADDRESSES.contains(&name) => "addresses",

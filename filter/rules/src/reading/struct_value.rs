@@ -79,14 +79,12 @@ fn text_of(bytes: &[u8]) -> Option<String> {
     core::str::from_utf8(bytes).ok().map(ToOwned::to_owned)
 }
 
-/// The content of a field.
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// Passes each field of a message, with its number, to `read`; `None` if the bytes are not fields, or if `read` returns
-/// that.
+/// Passes each field, with its number, to `read`; `None` if the bytes are not fields, or if `read` returns that.
 fn each_field<'a>(bytes: &'a [u8], read: &mut dyn FnMut((u64, Field<'a>)) -> Option<()>) -> Option<()> {
     let mut rest = Rest(bytes);
     while !rest.0.is_empty() {
@@ -130,8 +128,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The value of a whole JSON number in any notation. A Struct's numbers are doubles, a host may write 100 as
-/// `100.0` or `1e2`, and templates write numbers as text.
+/// The value of a whole JSON number in any notation: `100`, `100.0`, `1e2`, or the text `"100"` of a template.
 pub(super) fn whole_number(value: &Value) -> Option<u64> {
     if let Some(digits) = value.as_str() {
         return digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?;
@@ -155,7 +152,6 @@ mod tests {
     use prost_types::value::Kind;
     use prost_types::{ListValue, Struct, Value as ProtoValue};
     use serde_json::json;
-    use std::vec;
 
     fn proto(value: &Value) -> ProtoValue {
         let kind = match value {
@@ -172,13 +168,6 @@ mod tests {
     fn proto_struct(value: &Value) -> Struct {
         let fields = value.as_object().unwrap().iter().map(|(name, field)| (name.clone(), proto(field)));
         Struct { fields: fields.collect() }
-    }
-
-    #[test]
-    fn a_malformed_struct_is_refused() {
-        for bytes in [vec![0xff; 9], b"\n\x80".to_vec(), vec![10, 200, 1, 1]] {
-            assert_eq!(decode(&bytes), None, "{bytes:?}");
-        }
     }
 
     #[test]

@@ -9,15 +9,13 @@ pub const IPV6_BITS: u8 = 128;
 
 /// Parses the peer address that a host reports; `None` for a socket path or anything else.
 ///
-/// Known forms: `1.2.3.4:567`, `[2001:db8::1]:567`, `1.2.3.4:0`, a bare address, and any of these with a zone
-/// (`fe80::1%eth0`), which is dropped. IPv4-mapped IPv6 (RFC 4291, 2.5.5.2) folds to IPv4, so a client has
-/// one key, independent of the socket's family.
+/// Known forms: `1.2.3.4:567`, `[2001:db8::1]:567`, a bare address, and any of these with a zone (`fe80::1%eth0`),
+/// which is dropped. IPv4-mapped IPv6 (RFC 4291, 2.5.5.2) folds to IPv4.
 pub fn parse(text: &[u8]) -> Option<IpAddr> {
     dotted(text).map(IpAddr::V4).or_else(|| any_form(text))
 }
 
-/// Parses the usual forms `1.2.3.4` and `1.2.3.4:567` in one pass. `None` for other forms, which [`parse`]
-/// reads.
+/// Parses `1.2.3.4` and `1.2.3.4:567` in one pass; `None` for other forms, which [`parse`] reads.
 pub fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
     let (mut bits, mut at) = (0u32, 0);
     for place in 0..4 {
@@ -126,37 +124,21 @@ mod tests {
 
     #[test]
     fn every_form_that_a_host_uses_is_read() {
-        for (text, address) in [
-            ("1.2.3.4:567", "1.2.3.4"),
-            ("1.2.3.4:0", "1.2.3.4"),
-            ("1.2.3.4", "1.2.3.4"),
-            ("[2001:db8::1]:567", "2001:db8::1"),
-            ("[2001:db8::1]", "2001:db8::1"),
-            ("2001:db8::1", "2001:db8::1"),
-            ("fe80::1%eth0", "fe80::1"),
-            ("[fe80::1%2]:80", "fe80::1"),
-            ("[::ffff:1.2.3.4]:567", "1.2.3.4"),
-            ("::ffff:1.2.3.4", "1.2.3.4"),
+        for (address, texts) in [
+            ("1.2.3.4", "1.2.3.4:567 1.2.3.4:0 1.2.3.4 [::ffff:1.2.3.4]:567 ::ffff:1.2.3.4"),
+            ("2001:db8::1", "[2001:db8::1]:567 [2001:db8::1] 2001:db8::1"),
+            ("fe80::1", "fe80::1%eth0 [fe80::1%2]:80"),
         ] {
-            assert_eq!(parsed(text).as_deref(), Some(address), "{text}");
+            for text in texts.split(' ') {
+                assert_eq!(parsed(text).as_deref(), Some(address), "{text}");
+            }
         }
     }
 
     #[test]
     fn a_malformed_address_is_refused() {
-        for text in [
-            "",
-            "/var/run/envoy.sock",
-            "@abstract",
-            "1.2.3:80",
-            "[::1",
-            "[::1]x",
-            "[::1]:x",
-            "1.2.3.4:99999",
-            "localhost",
-            ":80",
-            "1.2.3.4:",
-        ] {
+        let texts = " /var/run/envoy.sock @abstract 1.2.3:80 [::1 [::1]x [::1]:x 1.2.3.4:99999 localhost :80 1.2.3.4:";
+        for text in texts.split(' ') {
             assert_eq!(parsed(text), None, "{text}");
         }
         assert_eq!(parse(&[0xff, 0xfe]), None);

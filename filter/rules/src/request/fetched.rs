@@ -4,22 +4,19 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::address;
-use super::attribute::{Attribute, AttributeId, Attributes, Request};
 use super::encodings::Lines;
 use super::folding::{Folding, PathRead, resolved};
 use super::host::HostRead;
+use super::{Attribute, AttributeId, Attributes, Request, address};
 
 /// Attribute values of one request. The memory is reused for the next one.
 #[derive(Debug, Default)]
 pub struct Values {
-    /// Number of the current request.
     request: u64,
     list: Vec<Value>,
     /// The client's address, and the request it was read for.
     client_address: (u64, Option<IpAddr>),
-    /// Text of the address that was read last, and the result: the next request is often from the same
-    /// connection.
+    /// The address that was read last, and the result: the next request is often from the same connection.
     last_read: (Vec<u8>, Option<IpAddr>),
     /// The path, and the request it was read for.
     path: (u64, PathRead),
@@ -29,10 +26,8 @@ pub struct Values {
     host: (u64, HostRead),
 }
 
-/// A folded path.
 #[derive(Clone, Debug, Default)]
 struct Folded {
-    /// The request it was folded for.
     request: u64,
     bytes: Vec<u8>,
     has_dot_segments: bool,
@@ -40,14 +35,12 @@ struct Folded {
 
 #[derive(Clone, Debug, Default)]
 struct Value {
-    /// The request it was last fetched for.
     request: u64,
     is_there: bool,
     lines: Lines,
 }
 
-/// Limit of the cost of a request's regular expression searches: the sum over all searches of the value's
-/// length times the size of the compiled expression, both in bytes.
+/// Limit of the cost of a request's searches: the sum of each value's length times the expression's size, in bytes.
 pub const SEARCH_WORK_MAX: usize = 4 * 1_024 * 1_024;
 
 /// Remaining search work of a request.
@@ -61,15 +54,13 @@ impl Default for SearchWork {
 }
 
 impl SearchWork {
-    /// Takes the cost of searching `value_bytes` for an expression of `program_bytes`; false if too little is
-    /// left.
+    /// Takes the cost of a search; false if too little is left.
     pub(crate) fn take(&mut self, value_bytes: usize, program_bytes: usize) -> bool {
         let left = self.0.checked_sub(value_bytes.saturating_mul(program_bytes));
         self.0 = left.unwrap_or(self.0);
         left.is_some()
     }
 
-    /// The search work used so far.
     #[cfg(test)]
     pub(crate) fn spent(self) -> usize {
         SEARCH_WORK_MAX - self.0
@@ -79,19 +70,16 @@ impl SearchWork {
 /// A request whose attributes are fetched once.
 pub struct Fetched<'a> {
     request: &'a mut dyn Request,
-    attributes: &'a Attributes,
+    /// The attributes that the rules read.
+    pub attributes: &'a Attributes,
     values: &'a mut Values,
-    times: u32,
+    /// Number of requests that this one stands for.
+    pub(crate) times: u32,
     /// Remaining work for regular expression searches.
     pub(crate) search_work: SearchWork,
 }
 
 impl<'a> Fetched<'a> {
-    /// Number of requests that this one stands for.
-    pub(crate) fn times(&self) -> u32 {
-        self.times
-    }
-
     /// Wraps `request`, with nothing fetched yet.
     #[inline]
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
@@ -102,11 +90,6 @@ impl<'a> Fetched<'a> {
         }
         let times = request.times();
         Self { request, attributes, values, times, search_work: SearchWork::default() }
-    }
-
-    /// The attributes that the rules read.
-    pub(crate) fn attributes(&self) -> &'a Attributes {
-        self.attributes
     }
 
     /// The attribute's bytes, fetched on the first call. Lines of a header are joined by commas.
@@ -138,15 +121,13 @@ impl<'a> Fetched<'a> {
         Some(())
     }
 
-    /// The folded path without its query; `None` if the host has none. It is read on the first call, and not
-    /// copied if it needs no folding.
+    /// The folded path without its query, if there is one. It is not copied if it needs no folding.
     #[inline]
     pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
         self.folded_path(folding).map(|(path, _)| path)
     }
 
-    /// Like [`Fetched::path`]. The bool is true if the path has segments `.` or `..`, which upstreams may
-    /// resolve.
+    /// Like [`Fetched::path`], with true if the path has segments `.` or `..`, which upstreams may resolve.
     pub(crate) fn folded_path(&mut self, folding: Folding) -> Option<(&[u8], bool)> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;

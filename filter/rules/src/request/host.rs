@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 /// Longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// The host of an authority in the form that conditions compare. It is kept because the next request often
-/// has the same authority.
+/// The host of an authority in the form that conditions compare, kept for the next request.
 #[derive(Clone, Debug)]
 pub(crate) struct HostRead {
     authority: Vec<u8>,
@@ -22,8 +21,7 @@ impl Default for HostRead {
 }
 
 impl HostRead {
-    /// Reads `authority`. A host longer than [`HOST_BYTES_MAX`] is cut to one byte more than that, so that it
-    /// equals no whole name in a condition.
+    /// Reads `authority`. A longer host is cut to [`HOST_BYTES_MAX`] and one byte, so that it equals no whole name.
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
         if authority == self.authority {
@@ -47,9 +45,8 @@ impl HostRead {
     }
 }
 
-/// The host of an authority, without its port, the dot of a fully qualified name, and the brackets of an IPv6
-/// address. `None` if the text is not a host and a port, such as `a..` or `user@a`: upstreams differ in the
-/// host they derive from it.
+/// The host of an authority, without its port, a final dot, and the brackets of an IPv6 address. `None` for a text such
+/// as `a..` or `user@a`, from which upstreams derive different hosts.
 pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
     let (host, port) = if let Some(rest) = authority.strip_prefix(b"[") {
         rest.split_at_checked(rest.iter().position(|&b| b == b']')? + 1)?

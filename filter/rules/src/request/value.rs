@@ -4,9 +4,9 @@ use alloc::borrow::{Cow, ToOwned};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::attribute::{ATTRIBUTES_MAX, Attribute, AttributeId, Attributes};
 use super::encodings::{Lines, OneOf, cookies, normalise_credentials, parameters};
 use super::fetched::Fetched;
+use super::{ATTRIBUTES_MAX, Attribute, AttributeId, Attributes};
 use crate::reading::{Fields, Item, is_token};
 
 /// Maximum number of names in the path to a claim.
@@ -31,8 +31,8 @@ pub enum Source {
 /// Selects the value that counts if there are several of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// Not configured. A condition evaluates each value; for a header these are its lines, and all lines
-    /// joined by commas. A key takes the first cookie or parameter, and the joined text of a header.
+    /// Not configured. A condition evaluates each value, or each line of a header and all joined. A key takes the first
+    /// cookie or parameter, and the joined text of a header.
     #[default]
     Unset,
     /// The first value.
@@ -48,11 +48,9 @@ pub enum Duplicates {
 pub(crate) struct Repeated;
 
 impl Duplicates {
-    /// The names in configuration.
     pub(crate) const NAMES: [(&'static str, Self); 3] =
         [("first", Self::First), ("last", Self::Last), ("limit", Self::Limit)];
 
-    /// Selects the value that counts.
     #[inline(never)]
     pub(crate) fn pick<'a>(self, values: &mut dyn Iterator<Item = OneOf<'a>>) -> Result<Option<OneOf<'a>>, Repeated> {
         let Some(first) = values.next() else { return Ok(None) };
@@ -110,7 +108,7 @@ impl ValueOf {
     ) -> R {
         match &self.source {
             Source::Attribute(id) => {
-                let are_credentials = request.attributes().is_credentials(*id);
+                let are_credentials = request.attributes.is_credentials(*id);
                 let joined = request.get(*id).into_iter();
                 read(&mut joined.flat_map(|joined| of_header(joined, are_credentials)))
             }
@@ -180,8 +178,7 @@ fn token<'a>(item: &'a Item<'_>, bytes_max: usize, expected: &str) -> Option<&'a
     is_token.then_some(name)
 }
 
-/// Reads the field `field`: the names that lead to a claim or to metadata. NUL is refused because hosts
-/// separate the names by it.
+/// Reads the field `field`: the names that lead to a claim or to metadata. Hosts separate them by NUL.
 pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for item in fields.list(field, CLAIM_NAMES_MAX) {
@@ -194,7 +191,6 @@ pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<
     (!names.is_empty()).then_some(names)
 }
 
-/// Reads the field `duplicates`.
 pub(crate) fn duplicates(fields: &mut Fields<'_>) -> Duplicates {
     fields.choice("duplicates", &Duplicates::NAMES).unwrap_or_default()
 }

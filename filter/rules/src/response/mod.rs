@@ -37,21 +37,17 @@ pub struct Response {
     pub headers: HeaderFamilies,
     /// True if allowed responses carry the quota headers too.
     pub on_allowed: bool,
-    /// True if a response names the rule in a header if the rule is in shadow and would have refused the
-    /// request.
+    /// True if a header names the rule where it is in shadow and would have refused the request.
     pub on_shadow: bool,
     /// Unit of X-RateLimit-Reset.
     pub reset: Reset,
     /// Body of a limited response; `None` stands for a problem document (RFC 9457).
     pub body: Option<Template>,
-    /// Media type of the body. `None` stands for plain text if there is a `body`, else for that of a problem
-    /// document.
+    /// Media type of the body; `None` for plain text if there is a `body`, else for a problem document's.
     pub content_type: Option<String>,
-    /// Further headers of a limited response. Names are in lower case, each at most once. They replace
-    /// headers of the same name.
+    /// Further headers of a limited response, which replace others. Names are in lower case, each at most once.
     pub set_headers: Vec<(String, Template)>,
-    /// Upper limit of the random addition to Retry-After in seconds, so that not all limited clients return
-    /// at once.
+    /// Upper limit of the random addition to Retry-After, in seconds.
     pub retry_after_jitter_s: u32,
 }
 
@@ -98,7 +94,6 @@ impl Response {
         self.on_allowed && (self.headers.ratelimit || self.headers.x_ratelimit)
     }
 
-    /// Reads the field `response`.
     pub(crate) fn read(item: &Item<'_>) -> Option<Self> {
         let (mut fields, default) = (item.fields()?, Self::default());
         let response = Self {
@@ -185,42 +180,4 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
 /// True for a field value (RFC 9110, 5.5) of visible ASCII characters and spaces between them.
 fn is_value(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b' '..=b'~')) && text.trim() == text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::reading::ErrorCollector;
-    use serde_json::json;
-    use std::string::ToString;
-
-    fn parse(value: &Value) -> Result<Response, Vec<String>> {
-        let errors = ErrorCollector::default();
-        let response = Response::read(&Item::new(value, "response", &errors));
-        errors.into_result(response).map_err(|errors| errors.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn every_field_of_a_response_is_read() {
-        let response = parse(&json!({
-            "body": "wait {{retry_after}} s", "content_type": "text/html; charset=utf-8",
-            "set_headers": {"X-Why": "limit of {{rule}}"}, "retry_after_jitter_s": 3_600.0,
-        }))
-        .unwrap();
-        assert_eq!(response.body, Template::parse("wait {{retry_after}} s").ok());
-        assert_eq!(response.content_type.as_deref(), Some("text/html; charset=utf-8"));
-        let value = Template::parse("limit of {{rule}}").unwrap();
-        assert_eq!(response.set_headers, [("x-why".to_owned(), value)]);
-        assert_eq!(response.retry_after_jitter_s, 3_600);
-    }
-
-    #[test]
-    fn headers_are_bounded_in_number() {
-        let headers = |n: usize| {
-            let names = (0..n).map(|i| (format!("x-{i}"), json!("v")));
-            parse(&json!({"set_headers": names.collect::<Map<_, _>>()}))
-        };
-        let fits = [0, SET_HEADERS_MAX, SET_HEADERS_MAX + 1].map(|n| headers(n).is_ok());
-        assert_eq!(fits, [false, true, false]);
-    }
 }

@@ -1,11 +1,11 @@
-//! Rules that a written rule makes: by `tiers`, with another quota, or none, for some of its requests; by
-//! `also_by_prefix`, once more over wider prefixes, so that a client gains little by changing its address within a
-//! prefix.
+//! Rules that a written rule makes: by `tiers`, with another quota or none for some of its requests; by
+//! `also_by_prefix`, over wider prefixes, so that a client gains little by changing its address within one.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::Rule;
 use super::variant::{Tier, TierQuota, Variant};
@@ -63,7 +63,7 @@ fn keys(fields: &mut Fields<'_>, key: Option<&KeySpec>, attributes: &Attributes)
     let as_requests_have =
         |text: &str| key.map_or_else(|| text.to_owned(), |key| key.as_requests_have(text, attributes));
     let keys = long_texts(fields, "keys", as_requests_have);
-    if key.is_some_and(|key| !key.has_one_value()) {
+    if key.is_some_and(|key| key.others.len() != 1) {
         item.record("expected a key with one part beside client_address, whose values these are");
     }
     Some(keys)
@@ -89,16 +89,12 @@ fn change(fields: &mut Fields<'_>, kind: AlgorithmName) -> Option<TierQuota> {
     }
 }
 
-/// The variants of `rule`, written at `at`, in the order in which they are tried: `RULE.TIER` for each tier,
-/// and the rule last.
+/// The variants of `rule`, written at `at`, in the order of trial: `RULE.TIER` for each tier, and the rule last.
 pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>) -> Vec<Rule> {
     let mut rules = Vec::with_capacity(tiers.len() + 1);
     for (number, (item, tier)) in (0..).zip(tiers) {
         let name = format!("{}.{}", rule.name, tier.name);
-        if name.len() > RULE_NAME_MAX {
-            let expected = format!("expected a name that leaves room for the tier {name:?}");
-            at.record_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
-        }
+        require_room(&name, format_args!("the tier {name:?}"), at);
         let (limit, sharing) = match &tier.change {
             TierQuota::Unlimited => (rule.limit(), None),
             TierQuota::To(limit, sharing) => (*limit, sharing.clone()),
@@ -123,6 +119,16 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
     let number = u8::try_from(rules.len()).unwrap_or(u8::MAX);
     rules.push(Rule { variant: Variant { number, ..Variant::default() }, ..rule.clone() });
     rules
+}
+
+/// Records an error at `at`, the written rule, if the name of a rule made of it is too long; true if it fits.
+fn require_room(name: &str, whose: fmt::Arguments<'_>, at: &Item<'_>) -> bool {
+    if name.len() > RULE_NAME_MAX {
+        let expected =
+            format_args!("expected a name that leaves room for {whose}, of at most {RULE_NAME_MAX} characters");
+        at.record_at("name", expected);
+    }
+    name.len() <= RULE_NAME_MAX
 }
 
 /// The sharing of `limit`: that of the rule, with a local burst that is the same part of the burst.
@@ -177,18 +183,19 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
 pub(super) fn expanded(rule: &Rule, wider: &[WiderPrefix<'_>], at: &Item<'_>) -> Vec<Rule> {
     let mut rules = alloc::vec![rule.clone()];
     for (n, wider) in (1..).zip(wider) {
+        let times = wider.times;
         let name = format!("{}.w{n}", rule.name);
-        if name.len() > RULE_NAME_MAX {
-            let expected = format!("expected a name that leaves room for the rule {name:?} which also_by_prefix makes");
-            at.record_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
+        if !require_room(&name, format_args!("the rule {name:?} which also_by_prefix makes"), at) {
             break;
         }
-        let Ok(Limit { algorithm, quota, rate }) = rule.times(wider.times) else {
-            let problem = format!("expected no more than {TOKENS_MAX} as rate per second and as burst, ");
-            wider.item.record(problem + &format!("{} times the rule's", wider.times));
+        let Ok(Limit { algorithm, quota, rate }) = rule.times(times) else {
+            let problem = format_args!(
+                "expected no more than {TOKENS_MAX} as rate per second and as burst, {times} times the rule's"
+            );
+            wider.item.record(problem);
             continue;
         };
-        let local_burst = rule.sharing.local_burst.saturating_mul(wider.times).min(quota.burst());
+        let local_burst = rule.sharing.local_burst.saturating_mul(times).min(quota.burst());
         let sharing = Sharing { local_burst, ..rule.sharing.clone() };
         rules.push(Rule {
             name,
@@ -197,7 +204,7 @@ pub(super) fn expanded(rule: &Rule, wider: &[WiderPrefix<'_>], at: &Item<'_>) ->
             quota,
             rate,
             sharing,
-            variant: Variant { wider_times: Some(wider.times), ..rule.variant.clone() },
+            variant: Variant { wider_times: Some(times), ..rule.variant.clone() },
             ..rule.clone()
         });
     }

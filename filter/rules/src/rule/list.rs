@@ -21,11 +21,8 @@ use weir_protocol::quota::{Quota, TOKENS_MAX};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::{FLOORS_MAX, Floor, OnSyncLoss, REGION_NAME_MAX, Sharing, is_region_name};
 
-/// Names of the fallbacks of a POP without weir-sync.
 const ON_SYNC_LOSS: [(&str, OnSyncLoss); 3] =
     [("local", OnSyncLoss::Local), ("share", OnSyncLoss::Share), ("deny", OnSyncLoss::Deny)];
-
-/// Names of the treatments of a request that lacks a part of the key.
 const MISSING: [(&str, Missing); 3] = [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
 /// Requirement of a rule whose key's value is sent in clear.
@@ -35,7 +32,6 @@ const LOG_KEY: &str = "expected a key of one part beside client_address, and no 
 const SHARED: [(&str, &str); 3] =
     [("on_sync_loss", ", or with strict"), ("local_burst", ", which POPs share"), ("min_share", ", which POPs share")];
 
-/// Reads the list of rules.
 pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     let written = list.value().as_array().map_or(0, Vec::len);
     if !(1..=RULES_MAX).contains(&written) {
@@ -63,8 +59,8 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     Some(rules)
 }
 
-/// Reads a rule. Returns its tiers and then the rule itself, each followed by the rules that `also_by_prefix` makes of
-/// it. Adds their number to `found`; `None` if that exceeds the maximum.
+/// Reads a rule: its tiers and then the rule itself, each followed by the rules that `also_by_prefix` makes of it.
+/// Adds their number to `found`; `None` if that exceeds the maximum.
 fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<Rule>> {
     let mut fields = item.fields()?;
     let name = fields.rule_name("the rule's name");
@@ -101,11 +97,11 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         Some(item) => Response::read(&item),
         None => Some(Response::default()),
     };
-    if after.is_some() {
-        refuse_cost_after_response(kind, &fields);
+    // Turns and requests in flight cannot be charged with the response.
+    if after.is_some() && matches!(kind, AlgorithmName::LeakyBucket | AlgorithmName::Concurrency) {
+        fields.record_at("cost", "expected a cost known at the request: the rule is a leaky_bucket or concurrency");
     }
-    let object = fields.object();
-    fields.finish_with(&|name, value| meant::of_rule(object, name, value));
+    fields.finish_with(meant::of_rule);
     let all = (name, matches, key, cost, limit, sharing, response);
     let (Some(name), Some(matches), Some(key), Some(cost), Some(limit), Some(sharing), Some(response)) = all else {
         return None;
@@ -141,16 +137,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     Some(rules)
 }
 
-/// Refuses a cost that is known only with the response, if the rule gives out turns or counts requests in
-/// flight: it cannot charge it.
-fn refuse_cost_after_response(kind: AlgorithmName, fields: &Fields<'_>) {
-    if matches!(kind, AlgorithmName::LeakyBucket | AlgorithmName::Concurrency) {
-        fields.record_at("cost", "expected a cost known at the request: the rule is a leaky_bucket or concurrency");
-    }
-}
-
-/// Records errors for fields about sharing. POPs share only token buckets and strict rules; with another
-/// algorithm each POP counts for itself.
+/// Records errors for fields about sharing: POPs share only token buckets and strict rules.
 fn record_unshared_fields(kind: AlgorithmName, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
     let is_strict = sharing.is_some_and(|sharing| sharing.strict);
     let are_known = if kind == AlgorithmName::TokenBucket { SHARED.len() } else { usize::from(is_strict) };
@@ -181,8 +168,9 @@ fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {
     for (region, percent) in object {
         let percent = item.within(region, percent);
         if !is_region_name(region) {
-            let expected = format!("1 to {REGION_NAME_MAX} characters from a-z, 0-9, - and _ as a region's name");
-            percent.record(format_args!("expected {expected}"));
+            percent.record(format_args!(
+                "expected 1 to {REGION_NAME_MAX} characters from a-z, 0-9, - and _ as a region's name"
+            ));
         }
         let percent = percent.number(1..=100).and_then(|percent| u8::try_from(percent).ok());
         floors.extend(percent.map(|percent| Floor { region: region.clone(), percent }));

@@ -22,8 +22,7 @@ use crate::limit::after::After;
 use crate::limit::algorithm::{Algorithm, Concurrency, LeakyBucket};
 use crate::limit::cost::Cost;
 use crate::limit::{Limit, Penalty};
-use crate::matching::{Condition, Holds};
-use crate::request::Fetched;
+use crate::matching::Condition;
 use crate::response::Response;
 
 /// A rule.
@@ -37,8 +36,8 @@ pub struct Rule {
     pub key: KeySpec,
     /// Treatment of a request that lacks a part of the key.
     pub missing: Missing,
-    /// Number of tokens that a request takes. If the cost is known only with the response, they are taken
-    /// only if the rule [reserves them](Self::reserves).
+    /// Number of tokens that a request takes. Before a response that states the cost, only if the rule
+    /// [reserves them](Self::reserves).
     pub cost: Cost,
     /// Algorithm of the limit.
     pub algorithm: Algorithm,
@@ -82,8 +81,8 @@ impl Rule {
         self.after.as_ref().map_or(0, |after| after.most()).max(self.cost.most())
     }
 
-    /// True if POPs share the quota. With any algorithm but the token bucket, each POP counts for itself.
-    /// (Windows, logs and turns that POPs share are a matter of the budget, see [`Sharing::refill_policy`].)
+    /// True if POPs share the quota. (Windows, logs and turns that they share are a matter of the budget, see
+    /// [`Sharing::refill_policy`].)
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }
@@ -93,8 +92,8 @@ impl Rule {
         Concurrency::new(self.quota.burst(), self.sharing.refill_policy.expires_us() * 1_000)
     }
 
-    /// Algorithm of a POP's cells if the fleet gives out turns or counts requests in flight. These cells
-    /// count requests in flight at this POP; turns only in fallback, if `on_sync_loss` demands it.
+    /// Algorithm of a POP's cells if the fleet gives out turns or counts requests in flight. They count this POP's
+    /// requests in flight; turns only in fallback, if `on_sync_loss` demands it.
     pub fn in_cells(&self) -> Option<Algorithm> {
         if self.sharing.refill_policy == RefillPolicy::Queue {
             return Some(Algorithm::LeakyBucket(LeakyBucket::of(self.quota)));
@@ -119,30 +118,24 @@ impl Rule {
         core::iter::once(&*self.matches).chain(self.variant.tier.iter().map(|tier| &tier.when))
     }
 
-    /// Tests whether the rule's variant counts the request; `matches` is the result of the rule's condition.
-    pub(crate) fn is_for(&self, matches: Holds, request: &mut Fetched<'_>) -> Holds {
-        if matches.may() { self.variant.holds(&self.key, request) } else { Holds::No }
-    }
-
-    /// True if it allows less than `other`, a variant of the same rule: a lower rate, or an equal rate and a
-    /// smaller burst.
+    /// True if it allows less than `other`, a variant of the same rule: lower rate, or same rate and smaller burst.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
         let order = |rule: &Self| (rule.variant.is_unlimited(), Reverse(rule.quota.token_ns()), rule.quota.burst());
         order(self) < order(other)
     }
 
-    /// True if it is a written rule, not one made by `tiers` or `also_by_prefix`.
+    /// True if it was not made by `tiers` or `also_by_prefix`.
     pub fn is_written(&self) -> bool {
         self.variant.tier.is_none() && self.variant.wider_times.is_none()
     }
 
-    /// Index of the written rule that it is, or that it was made from.
+    /// Index of the written rule that it is, or was made from.
     pub fn place(&self) -> u16 {
         self.variant.group
     }
 
-    /// Bytes that identify the content of buckets: name, key, algorithm, quota. A rule keeps its buckets when
-    /// only other rules change, and starts with fresh ones when its quota does.
+    /// Bytes that identify the content of buckets: name, key, algorithm, quota. A rule gets fresh buckets if one of
+    /// these changes.
     pub fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
         bytes.push(0);
@@ -152,18 +145,19 @@ impl Rule {
         if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {
             bytes.push(self.algorithm.number());
         }
-        if let Some(calendar) = self.sharing.refill_policy.windows() {
-            bytes.push(u8::from(matches!(self.sharing.refill_policy, RefillPolicy::Sliding(_))));
+        let policy = self.sharing.refill_policy;
+        if let Some(calendar) = policy.windows() {
+            bytes.push(u8::from(matches!(policy, RefillPolicy::Sliding(_))));
             // Months depend on the UTC offset, and have no constant length.
             let months = if let Calendar::MonthAt(minutes) = calendar { minutes.cast_unsigned() } else { 0 };
             let (length_s, begins) = calendar.even().unwrap_or((0, months));
             bytes.extend((u64::from(length_s) << 32 | u64::from(begins)).to_le_bytes());
         }
-        if let RefillPolicy::Log(length_s) | RefillPolicy::InFlight(length_s) = self.sharing.refill_policy {
-            bytes.push(2 + u8::from(matches!(self.sharing.refill_policy, RefillPolicy::InFlight(_))));
+        if let RefillPolicy::Log(length_s) | RefillPolicy::InFlight(length_s) = policy {
+            bytes.push(2 + u8::from(matches!(policy, RefillPolicy::InFlight(_))));
             bytes.extend(length_s.to_le_bytes());
         }
-        if self.sharing.refill_policy == RefillPolicy::Queue {
+        if policy == RefillPolicy::Queue {
             bytes.push(5);
         }
         bytes

@@ -10,8 +10,7 @@ pub enum Mode {
     /// Decisions are enforced.
     #[default]
     Enforce,
-    /// Decisions are counted and have no other effect. The rule consumes nothing from other rules' buckets
-    /// and hides none of their decisions.
+    /// Decisions are counted and have no other effect, on other rules neither.
     Shadow,
     /// The rule is not evaluated.
     Off,
@@ -22,8 +21,7 @@ pub enum Mode {
 pub struct Enforcement {
     /// The mode.
     pub mode: Mode,
-    /// Percentage of keys, chosen by their hashes, that the rule is enforced for. The others are treated as
-    /// in shadow.
+    /// Percentage of keys, chosen by their hashes, that the rule is enforced for; for others it is in shadow.
     pub percent: u8,
 }
 
@@ -34,7 +32,6 @@ impl Default for Enforcement {
 }
 
 impl Enforcement {
-    /// Reads the fields `mode` and `enforced_percent`.
     pub(super) fn read(fields: &mut Fields<'_>) -> Self {
         let modes = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
         // YAML 1.1 reads a bare `off` as false.

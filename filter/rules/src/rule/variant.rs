@@ -64,7 +64,6 @@ impl Variant {
         is_among.and(|| tier.when.holds(request))
     }
 
-    /// True if its condition is expensive.
     pub(crate) fn is_dear(&self) -> bool {
         self.tier.as_ref().is_some_and(|tier| tier.when.is_dear())
     }

@@ -121,15 +121,13 @@ pub(super) fn is_gateways(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
-/// Warning for a change whose answer was lost. `shown_by` is the command that shows it; none for requests that
-/// change nothing.
+/// Warning for a change whose answer was lost, which the command `shown_by` shows.
 pub(super) fn perhaps_made(shown_by: Option<&str>) -> String {
     let perhaps = |command| format!(". The change may have been made all the same: `{command}` shows it");
     shown_by.map(perhaps).unwrap_or_default()
 }
 
-/// Failure for a weir-sync that is out of reach. `shown_by` is the command that shows whether a change was
-/// made.
+/// Failure for a weir-sync that is out of reach. The command `shown_by` shows whether a change was made.
 pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str>) -> Failure {
     let next = match error {
         ClientError::Connect(error) => not_connected(error),

@@ -1,5 +1,4 @@
-//! Plugin configurations embedded in other files: a bootstrap of Envoy, a `WasmPlugin`, an
-//! `EnvoyExtensionPolicy`.
+//! Plugin configurations in other files: a bootstrap of Envoy, a `WasmPlugin`, an `EnvoyExtensionPolicy`.
 
 use serde_json::{Map, Value};
 
@@ -17,14 +16,11 @@ const OF_A_HOST: [&str; 5] = ["kind", "static_resources", "resources", "@type", 
 pub(super) struct Embedded {
     /// Index of its YAML document, from 0.
     pub(super) document: usize,
-    /// Its place in the document.
     pub(super) place: String,
-    /// The configuration.
     pub(super) value: Value,
 }
 
-/// Plugin configurations in a file of Envoy or Kubernetes: at least one, or an error. None for a file that is a
-/// configuration itself, or cannot be parsed.
+/// Plugin configurations in a file of Envoy or Kubernetes, or an error if there is none. None for any other file.
 pub(super) fn of(bytes: &[u8]) -> Option<Result<Vec<Embedded>, String>> {
     let documents = match value(bytes, Form::Either) {
         Ok(document) => vec![document],

@@ -61,12 +61,11 @@ pub(crate) fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     lines
 }
 
-/// Rules that the written rule `base` generates by `tiers` and `also_by_prefix`.
+/// Rules that `tiers` and `also_by_prefix` make of the written rule `base`.
 fn made_by<'a>(base: &'a Rule, rules: &'a RuleSet) -> impl Iterator<Item = &'a Rule> {
     rules.rules().iter().filter(|rule| rule.place() == base.place() && !rule.is_written())
 }
 
-/// Explains a generated rule.
 fn made(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     let base = rules.rules().iter().find(|base| base.place() == rule.place() && base.is_written());
     let base = base.map_or("", |base| &base.name);
@@ -75,9 +74,7 @@ fn made(rule: &Rule, rules: &RuleSet) -> Vec<String> {
         None => format!("{base} again"),
     };
     let over = match (rule.variant.wider_times, rule.key.prefixes()) {
-        (Some(_), Some(Prefixes { ipv4, ipv6 })) => {
-            format!(", over wider addresses (IPv4 /{ipv4}, IPv6 /{ipv6})")
-        }
+        (Some(_), Some(Prefixes { ipv4, ipv6 })) => format!(", over wider addresses (IPv4 /{ipv4}, IPv6 /{ipv6})"),
         _ => String::new(),
     };
     if rule.variant.is_unlimited() {
@@ -135,13 +132,12 @@ fn enforcement(rule: &Rule) -> Option<String> {
 /// Description of its penalty.
 fn penalty(rule: &Rule) -> Option<String> {
     let penalty = rule.penalty?;
-    let (after, within, deny_for) = (penalty.after(), span(penalty.within_ns()), span(penalty.deny_for_ns()));
-    let times = if after == 1 { "once".into() } else { format!("{after} times") };
-    Some(format!(
-        "A key that was limited {times} within {} is banned for {}, in every region.",
-        article(&within),
-        article(&deny_for)
-    ))
+    let times = match penalty.strikes.limit() {
+        1 => "once".into(),
+        after => format!("{after} times"),
+    };
+    let [within, deny_for] = [penalty.strikes.length_ns(), penalty.deny_for_ns()].map(|ns| article(&span(ns)));
+    Some(format!("A key that was limited {times} within {within} is banned for {deny_for}, in every region."))
 }
 
 /// Description of its sharing among POPs, a sentence each.

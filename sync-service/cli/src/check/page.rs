@@ -19,9 +19,7 @@ use crate::document::Whole;
 /// Parameters of the explanation.
 pub(super) struct ExplainParameters {
     pub(super) fleet: FleetParameters,
-    /// Description of the fleet.
     pub(super) called: String,
-    /// New keys a second.
     pub(super) newcomers: u64,
 }
 
@@ -34,10 +32,8 @@ impl ExplainParameters {
         let written = rules.iter().filter(|rule| rule.is_written()).count();
         let mut lines = vec![format!("{path}: {written} rules, good")];
         if written < rules.len() {
-            lines.push(format!(
-                "With those that tiers and also_by_prefix make, {} of at most {RULES_MAX}.",
-                rules.len()
-            ));
+            let found = rules.len();
+            lines.push(format!("With those that tiers and also_by_prefix make, {found} of at most {RULES_MAX}."));
         }
         lines.extend(whole.plugin.as_ref().map(of_plugin));
         lines.extend(explain::lists(set));
@@ -134,12 +130,8 @@ fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
                 usual(rule.quota, &rule.sharing, fleet)
             ),
         },
-        Algorithm::LeakyBucket(_) => {
-            format!("a key gets {pops} times the rate, as each POP counts for itself.")
-        }
-        Algorithm::Concurrency(_) => {
-            format!("a key has {at_all} in flight at once, as each POP counts for itself.")
-        }
+        Algorithm::LeakyBucket(_) => format!("a key gets {pops} times the rate, as each POP counts for itself."),
+        Algorithm::Concurrency(_) => format!("a key has {at_all} in flight at once, as each POP counts for itself."),
         _ => format!("a key gets {at_all} in the same time, as each POP counts for itself."),
     };
     Some(overshoot + later)
@@ -150,30 +142,25 @@ const BUCKETS_PER_PLACE: u64 = 3;
 /// Fraction of a slot's entries that cells may take.
 const CELLS_PART: (u64, u64) = (14, 16);
 
-/// Size of the table for `newcomers` a second with one request each under `rule`; none if the rule stores
-/// nothing for them.
-pub(super) fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
+/// Size of the table for `newcomers` a second with one request each; none if the rule stores nothing for them.
+fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode == Mode::Off {
         return None;
     }
-    let (lasts_ns, verb) = (lasts_ns(rule)?, if is_bucket(rule) { "lack something for" } else { "are counted for" });
+    let lasts_ns = lasts_ns(rule)?;
     let keys = u128::from(newcomers) * u128::from(lasts_ns) / u128::from(SECOND_NS);
     let keys = u64::try_from(keys).unwrap_or(u64::MAX).max(1);
-    let addresses = if is_bucket(rule) {
-        keys.div_ceil(BUCKETS_PER_PLACE)
+    let (verb, addresses) = if matches!(rule.algorithm, Algorithm::TokenBucket(_)) {
+        ("lack something for", keys.div_ceil(BUCKETS_PER_PLACE))
     } else {
         let cells = u64::try_from(rule.algorithm.cells()).unwrap_or(u64::MAX);
-        keys.saturating_mul(cells).saturating_mul(CELLS_PART.1).div_ceil(CELLS_PART.0)
+        ("are counted for", keys.saturating_mul(cells).saturating_mul(CELLS_PART.1).div_ceil(CELLS_PART.0))
     };
     Some(format!(
         "Table: {newcomers} new keys a second that ask once each {verb} {}, {keys} at a time; that takes `addresses: \
          {addresses}`.",
         article(&span(lasts_ns))
     ))
-}
-
-fn is_bucket(rule: &Rule) -> bool {
-    matches!(rule.algorithm, Algorithm::TokenBucket(_))
 }
 
 /// Time for which one request is remembered, in nanoseconds.

@@ -44,8 +44,7 @@ impl<'a> Places<'a> {
         Self { root, prefix: part.place }
     }
 
-    /// Line and column of `place`, such as `rules[0].rate`, or of its innermost part that exists; none for the
-    /// whole file.
+    /// Line and column of the innermost part of `place` that exists; none for the whole file.
     fn position(&self, place: &str) -> Option<(u64, u64)> {
         let mut at = self.root.as_ref().filter(|_| !place.is_empty() || !self.prefix.is_empty())?;
         for step in steps(self.prefix).chain(steps(place)) {
@@ -149,7 +148,6 @@ pub(super) enum Severity {
     Warning,
 }
 
-/// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -171,7 +169,6 @@ impl Finding {
         Self { severity: Severity::Error, line: None, column: None, place: String::new(), rule: None, problem }
     }
 
-    /// Errors of a part of a file with this content.
     pub(super) fn errors(fault: DocumentError, bytes: &[u8], part: FilePart<'_>) -> Vec<Self> {
         match fault {
             DocumentError::Text(misread) => {

@@ -1,7 +1,5 @@
-//! Warnings about valid rule sets that cannot be intended: rules that match nothing, and rules that never
-//! limit.
-//!
-//! Warnings are only given if they are certain; a rule set without a warning may still have such rules.
+//! Warnings about valid rule sets that cannot be intended: rules that match nothing, and rules that never limit. A
+//! warning is only given if it is certain.
 
 mod written;
 
@@ -20,8 +18,8 @@ pub use written::Warning;
 /// Text for a condition that excludes itself.
 const NOT_HOLDS: &str = "never matches: its not holds wherever the rest does";
 
-/// Warns of each rule, list entry and tier that can never match, of each rule that can never be the one that
-/// limits, and of rules that a client can evade by another spelling.
+/// Warns of rules, list entries and tiers that never match, of rules that never limit, and of those that a client can
+/// evade by another spelling.
 pub fn warnings(set: &RuleSet) -> Vec<Warning> {
     let rules = set.rules();
     let mut warnings = of_lists(set);
@@ -119,8 +117,7 @@ fn excludes_itself(condition: &Condition) -> bool {
     })
 }
 
-/// True if `rule` never limits a request that `other` does not limit: `other` counts all requests that it
-/// counts, in buckets that hold no more and refill no faster.
+/// True if `other` counts all requests that `rule` counts, in buckets that hold no more and refill no faster.
 fn shadows(other: &Rule, rule: &Rule) -> bool {
     // Each field is named, so that a new one has to be handled here.
     let Rule {

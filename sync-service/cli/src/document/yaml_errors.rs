@@ -56,11 +56,8 @@ fn of_value(error: &Error) -> Option<&'static str> {
     })
 }
 
-/// Message for a tag.
 const TAG: &str = "found a tag: expected none; quote a text that begins with `!`";
-/// Message for a directive.
 const DIRECTIVE: &str = "found a directive: expected none; quote a text that begins with `%`";
-/// Message for an escape.
 const ESCAPE: &str =
     "found an escape that means no character: write `\\\\` for a backslash, or put the text in single quotes";
 

@@ -15,7 +15,6 @@ pub(super) struct Domain {
 
 /// A descriptor: an entry that a request's descriptor may have at this depth.
 pub(super) struct DescriptorNode {
-    /// File and line.
     pub(super) place: String,
     pub(super) key: String,
     pub(super) value: Value,
@@ -31,15 +30,12 @@ pub(super) struct DescriptorNode {
 /// Values that an entry may have.
 #[derive(PartialEq, Eq)]
 pub(super) enum Value {
-    /// Any value.
     Any,
-    /// This value.
     Is(String),
     /// Values that match this text, in which `*` stands for any text.
     Like(String),
 }
 
-/// A rate limit.
 pub(super) struct ImportedLimit {
     pub(super) place: String,
     pub(super) amount: Amount,
@@ -52,31 +48,13 @@ pub(super) struct ImportedLimit {
 /// A number of requests in each unit of time.
 pub(super) enum Amount {
     Unlimited,
-    Limited(u32, Unit),
+    /// Number, and the unit as rules have it.
+    Limited(u32, &'static str),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
-    Second,
-    Minute,
-    Hour,
-    Day,
-    Week,
-    Month,
-    Year,
-}
-
-impl Unit {
-    const NAMES: [(&str, Self); 7] = [
-        ("second", Self::Second),
-        ("minute", Self::Minute),
-        ("hour", Self::Hour),
-        ("day", Self::Day),
-        ("week", Self::Week),
-        ("month", Self::Month),
-        ("year", Self::Year),
-    ];
-}
+/// Units of time, each with its length in a rule. As for envoyproxy/ratelimit, days are in UTC.
+const UNITS: [(&str, &str); 7] =
+    [("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("week", "7d"), ("month", "30d"), ("year", "365d")];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -184,26 +162,21 @@ fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) 
         wrong("quota_mode: rules have no such mode: remove it, or use shadow_mode");
     }
     let key = written.key.filter(|key| !key.is_empty());
-    match &key {
-        None => wrong("key: missing: expected the key of an entry"),
-        Some(key) if key.contains('*') => {
-            wrong(
-                "key: expected a key without *: rules have wildcards in values only, so write a descriptor for each \
-                 key",
-            );
-        }
-        Some(_) => {}
+    if key.is_none() {
+        wrong("key: missing: expected the key of an entry");
+    } else if key.as_ref().is_some_and(|key| key.contains('*')) {
+        wrong("key: expected a key without *: rules have wildcards in values only, so write a descriptor for each key");
     }
-    let mut lost = Vec::new();
-    let mut add_lost = |is: bool, text| lost.extend(is.then_some(text));
     let has_metric = is(written.detailed_metric) || is(written.value_to_metric);
-    add_lost(
-        has_metric,
-        "values are not in Weir's metrics, which are by rule: detailed_metric and value_to_metric are left out",
-    );
-    add_lost(written.metadata.is_some(), "metadata is left out: answers carry none");
     let is_in_shadow = is(written.shadow_mode);
-    add_lost(is_in_shadow && written.rate_limit.is_none(), "shadow_mode without a rate_limit has no effect");
+    let metrics =
+        "values are not in Weir's metrics, which are by rule: detailed_metric and value_to_metric are left out";
+    let dropped = [
+        (has_metric, metrics),
+        (written.metadata.is_some(), "metadata is left out: answers carry none"),
+        (is_in_shadow && written.rate_limit.is_none(), "shadow_mode without a rate_limit has no effect"),
+    ];
+    let lost = dropped.into_iter().filter(|(is_there, _)| *is_there).map(|(_, text)| text).collect();
     let limit = written.rate_limit.and_then(|limit| {
         let place = format!("{file}:{}", limit.referenced.line());
         read_limit(limit.value, place, is_in_shadow).map_err(|wrong| errors.extend(wrong)).ok()
@@ -214,7 +187,7 @@ fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) 
 fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<ImportedLimit, Vec<String>> {
     let mut errors = Vec::new();
     let mut wrong = |problem: &str| errors.push(format!("{place}: {problem}"));
-    let units = || Unit::NAMES.map(|(name, _)| name).join(", ");
+    let units = || UNITS.map(|(name, _)| name).join(", ");
     let amount = match (written.unlimited, written.unit, written.requests_per_unit) {
         (Some(true), None, _) => Some(Amount::Unlimited),
         (Some(true), Some(_), _) => {
@@ -233,11 +206,11 @@ fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<I
             if count > TOKENS_MAX {
                 wrong(&format!("requests_per_unit: expected at most {TOKENS_MAX}: write it for a shorter unit"));
             }
-            let known = Unit::NAMES.into_iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
+            let known = UNITS.into_iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
             if known.is_none() {
                 wrong(&format!("unit: expected one of {}, found {unit:?}", units()));
             }
-            known.map(|(_, unit)| Amount::Limited(count, unit))
+            known.map(|(_, length)| Amount::Limited(count, length))
         }
     };
     let name = written.name.filter(|name| !name.is_empty());

@@ -1,17 +1,21 @@
 //! Writes rules for limits.
 //!
+//! A request's descriptor is looked up entry by entry: at each depth first the value itself, then the wildcards
+//! in the order in which they are written, then the key without a value; there is no backtracking. So a limit
+//! counts the descriptors with the keys on its path whose values match it, unless a sibling with precedence
+//! takes them.
+//!
 //! Data about a request that only a gateway has is in claims under `ratelimit`: `domain`, `entries` (the keys
 //! of its descriptor), `entry` and a key (the value of that entry), `beside` (the other descriptors of the
 //! request).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use weir_protocol::messages::RULES_MAX;
 use weir_rules::reading::ConfigError;
 
-use super::config::{Amount, DescriptorNode, Domain, Unit, Value};
-use super::limits::{self, CountedLimit, First};
+use super::config::{Amount, DescriptorNode, Domain, ImportedLimit, Value};
 use crate::document::{Document, Form};
 
 /// Maximum length of a rule's name, in bytes.
@@ -26,7 +30,7 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
     let mut written = Written::default();
     let mut errors = Vec::new();
     for domain in domains {
-        let limits = limits::of(domain).map_err(|error| errors.push(error)).unwrap_or_default();
+        let limits = limits(domain).map_err(|error| errors.push(error)).unwrap_or_default();
         write_lost(&domain.nodes, &mut written.text);
         for limit in &limits {
             written.rule(domain, limit);
@@ -60,7 +64,6 @@ fn write_lost(nodes: &[DescriptorNode], text: &mut String) {
     }
 }
 
-/// Output so far.
 struct Written {
     text: String,
     /// Place of each rule's limit.
@@ -80,12 +83,9 @@ impl Written {
         let CountedLimit { limit, way, .. } = counted;
         let entries: Vec<_> = way.iter().map(|node| in_words(node)).collect();
         let _ = writeln!(self.text, "# {}: {}", limit.place, entries.join(", "));
-        let (count, unit) = match limit.amount {
-            Amount::Unlimited => {
-                self.text.push_str("# It is unlimited, so no rule counts it.\n");
-                return;
-            }
-            Amount::Limited(count, unit) => (count, unit),
+        let Amount::Limited(count, length) = limit.amount else {
+            self.text.push_str("# It is unlimited, so no rule counts it.\n");
+            return;
         };
         self.places.push(limit.place.clone());
         let name = named(&self.name(domain, counted));
@@ -105,15 +105,14 @@ impl Written {
         }
         let parts: Vec<_> = way.iter().filter_map(|node| part(node)).collect();
         let key = if parts.is_empty() { "all".into() } else { parts.join(", ") };
-        let _ = writeln!(self.text, "  key: [{key}]\n  {}", amount(count, unit));
+        let _ =
+            writeln!(self.text, "  key: [{key}]\n  algorithm: fixed_window\n  strict: true\n  rate: {count}/{length}");
     }
 
     /// Writes the exceptions of the rule.
     fn except(&mut self, counted: &CountedLimit<'_>) {
-        let replaced =
-            counted.replaced_by.iter().map(|way| test("beside", &format!("regex: {}", quoted(&beside(way)))));
-        let clauses = counted.first.iter().map(first).chain(replaced);
-        let clauses: Vec<_> = clauses.map(|test| format!("{{claims: [{test}]}}")).collect();
+        let tests = counted.first.iter().chain(&counted.replaced_by);
+        let clauses: Vec<_> = tests.map(|test| format!("{{claims: [{test}]}}")).collect();
         match clauses.as_slice() {
             [] => {}
             [only] => {
@@ -149,7 +148,114 @@ impl Written {
     }
 }
 
-/// An entry, for a comment.
+/// A limit, with the descriptors that it counts.
+struct CountedLimit<'a> {
+    limit: &'a ImportedLimit,
+    /// Path to it: a descriptor of each depth.
+    way: Vec<&'a DescriptorNode>,
+    /// Exceptions, as tests: siblings of those on the path that have precedence.
+    first: Vec<String>,
+    /// Tests for the limits that replace it.
+    replaced_by: Vec<String>,
+}
+
+/// The limits of a domain, in order. An error has a line for each thing that rules cannot express.
+fn limits(domain: &Domain) -> Result<Vec<CountedLimit<'_>>, String> {
+    let mut limits = Vec::new();
+    walk(&domain.nodes, &mut Vec::new(), &[], &mut limits);
+    let mut replacing: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, limit) in limits.iter().enumerate() {
+        limit.limit.replaces.iter().for_each(|name| replacing.entry(name).or_default().push(place));
+    }
+    let mut errors = Vec::new();
+    for limit in &limits {
+        let keys: BTreeSet<_> = limit.way.iter().map(|node| &node.key).collect();
+        if keys.len() < limit.way.len() {
+            errors.push(format!(
+                "{}: a key comes twice on the way to this rate_limit, and rules know an entry by its key: give one of \
+                 them another key, in the proxy's configuration too",
+                limit.limit.place
+            ));
+        }
+    }
+    for place in 0..limits.len() {
+        let name = limits[place].limit.name.as_deref();
+        for by in name.and_then(|name| replacing.get(name)).into_iter().flatten() {
+            let by = &limits[*by];
+            if by.first.is_empty() {
+                let replaced = test("beside", &format!("regex: {}", quoted(&beside(&by.way))));
+                limits[place].replaced_by.push(replaced);
+            } else {
+                errors.push(format!(
+                    "{}: replaces: a sibling with a value of its own takes some of these descriptors, and rules \
+                     cannot express that for another descriptor: write the values that are to replace one \
+                     by one",
+                    by.limit.place
+                ));
+            }
+        }
+    }
+    errors.dedup();
+    if errors.is_empty() { Ok(limits) } else { Err(errors.join("\n")) }
+}
+
+fn walk<'a>(
+    nodes: &'a [DescriptorNode],
+    way: &mut Vec<&'a DescriptorNode>,
+    first: &[String],
+    limits: &mut Vec<CountedLimit<'a>>,
+) {
+    for (place, node) in nodes.iter().enumerate() {
+        let first = [first, &before(place, nodes)].concat();
+        way.push(node);
+        if let Some(limit) = &node.limit {
+            limits.push(CountedLimit { limit, way: way.clone(), first: first.clone(), replaced_by: Vec::new() });
+        }
+        walk(&node.nodes, way, &first, limits);
+        way.pop();
+    }
+}
+
+/// Tests for the siblings of the node at the index `place` that have precedence.
+fn before(place: usize, nodes: &[DescriptorNode]) -> Vec<String> {
+    let node = &nodes[place];
+    let of_key = |(_, other): &(usize, &DescriptorNode)| other.key == node.key;
+    let mut values = Vec::new();
+    let mut wildcards = Vec::new();
+    for (at, other) in nodes.iter().enumerate().filter(of_key) {
+        match (&other.value, &node.value) {
+            (Value::Is(value), Value::Any) => values.push(quoted(value)),
+            (Value::Is(value), Value::Like(wildcard)) if matches(wildcard, value) => values.push(quoted(value)),
+            (Value::Like(other), Value::Any) => wildcards.push(like(other)),
+            (Value::Like(other), Value::Like(wildcard)) if at < place && overlap(other, wildcard) => {
+                wildcards.push(like(other));
+            }
+            _ => {}
+        }
+    }
+    let values = (!values.is_empty()).then(|| format!("in: [{}]", values.join(", ")));
+    values.into_iter().chain(wildcards).map(|test| of_entry(&node.key, &test)).collect()
+}
+
+/// True if `value` matches `wildcard`.
+fn matches(wildcard: &str, value: &str) -> bool {
+    let Some((head, rest)) = wildcard.split_once('*') else { return wildcard == value };
+    let Some(mut left) = value.strip_prefix(head) else { return false };
+    let (middle, tail) = rest.rsplit_once('*').map_or((None, rest), |(middle, tail)| (Some(middle), tail));
+    for part in middle.into_iter().flat_map(|middle| middle.split('*')) {
+        let Some(at) = left.find(part) else { return false };
+        left = &left[at + part.len()..];
+    }
+    left.ends_with(tail)
+}
+
+/// True if a value may match both wildcards; certainly false if their beginnings differ.
+fn overlap(one: &str, other: &str) -> bool {
+    let head = |wildcard: &str| wildcard.split('*').next().unwrap_or_default().to_owned();
+    let (one, other) = (head(one), head(other));
+    one.starts_with(&other) || other.starts_with(&one)
+}
+
 fn in_words(node: &DescriptorNode) -> String {
     let key = node.key.escape_debug();
     match &node.value {
@@ -169,16 +275,6 @@ fn tests(domain: &Domain, way: &[&DescriptorNode]) -> Vec<String> {
         Value::Like(wildcard) => Some(of_entry(&node.key, &like(wildcard))),
     }));
     tests
-}
-
-fn first(first: &First<'_>) -> String {
-    match first {
-        First::Values(key, values) => {
-            let values: Vec<_> = values.iter().map(|value| quoted(value)).collect();
-            of_entry(key, &format!("in: [{}]", values.join(", ")))
-        }
-        First::Wildcard(key, wildcard) => of_entry(key, &like(wildcard)),
-    }
 }
 
 /// Part of the rule's key for an entry whose values are counted separately.
@@ -247,21 +343,6 @@ fn named(name: &str) -> String {
     if is_text { name.to_owned() } else { quoted(name) }
 }
 
-/// A text in YAML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
-}
-
-/// Rate of the rule: as many requests in each unit as envoyproxy/ratelimit allows, whose days are in UTC.
-fn amount(count: u32, unit: Unit) -> String {
-    let time = match unit {
-        Unit::Second => "s",
-        Unit::Minute => "m",
-        Unit::Hour => "h",
-        Unit::Day => "d",
-        Unit::Week => "7d",
-        Unit::Month => "30d",
-        Unit::Year => "365d",
-    };
-    format!("algorithm: fixed_window\n  strict: true\n  rate: {count}/{time}")
 }

@@ -60,7 +60,6 @@ pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::new(canary, page))
 }
 
-/// Makes the canary the rule set of all POPs.
 pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     let id = match matches.get_one::<u64>("canary") {
         Some(id) => *id,
@@ -72,7 +71,6 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::new(answer, format!("Version {version} is the rule set of canary {id}, for all POPs.\n")))
 }
 
-/// Ends the canary.
 pub(super) async fn withdraw(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
@@ -102,7 +100,6 @@ fn page(canary: &Value, names: Names) -> String {
     page + &others.concat()
 }
 
-/// POPs of a canary.
 fn whom(canary: &Value) -> String {
     match text(&canary["region"]) {
         region if region.is_empty() => joined(items(&canary["pops"])),

@@ -1,12 +1,9 @@
 //! `weir-sync rules put` and `diff`. Both first try the change at the weir-sync that would make it.
 
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 use clap::{Arg, ArgMatches};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use crate::api::{Api, ApiRequest, ApiResponse, ApiResult};
 use crate::check::CheckedFile;
@@ -15,7 +12,6 @@ use crate::names::{Names, given_version};
 use crate::output::{self, CommandOutput, CommandResult, Failure, items, shown, text};
 use crate::{fleet, given, number};
 
-/// Media types of a rule set.
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
@@ -23,10 +19,8 @@ const YAML: &str = "application/yaml";
 const WAIT: &str = "wait";
 const WAIT_S_DEFAULT: &str = "30";
 const WAIT_S_MAX: u64 = 3_600;
-/// Time to wait for POPs without the option, in seconds, and the polling interval. POPs learn of a version
-/// within one interval.
+/// Time to wait for POPs without the option, in seconds.
 const LOOK_S: u64 = 2;
-const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// Option that waits until POPs run the file.
 pub(super) fn wait() -> Arg {
@@ -65,8 +59,8 @@ impl<'a> File<'a> {
         self.audience.iter().fold(ask, |ask, (name, value)| ask.query(name, value))
     }
 
-    /// Sends the request, and returns the body of the answer. If weir-sync found errors in the file that this
-    /// program finds, too, they are reported with lines and columns.
+    /// Sends the request, and returns the body of the answer. Errors in the file are reported with lines and columns if
+    /// this program finds them, too.
     pub(super) async fn put(&self, api: &Api, ask: ApiRequest<'_>) -> Result<Value, Failure> {
         match api.try_ask(ask).await? {
             ApiResult::Done(answer) => Ok(answer.body),
@@ -121,7 +115,6 @@ pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<
     Err(Failure::refused(sentence))
 }
 
-/// Puts the file as the rule set.
 pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches, &[])?;
     let (current, tried) = tried(api, matches, &file).await?;
@@ -136,10 +129,16 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
         note = output::note(&answer);
         answer["version"].as_u64().unwrap_or_default()
     };
-    let fleet = followed(api, matches, made).await?;
+    let waits = matches.contains_id(WAIT);
+    let is_over = |fleet: &Value| {
+        // Somebody else may have put another version in the meantime.
+        let is_over = fleet["rule_set"] != made || fleet::is_settled(fleet);
+        is_over && !(waits && fleet["pops"] == json!([]))
+    };
+    let fleet = fleet::watched(api, matches.get_one::<u64>(WAIT).copied().unwrap_or(LOOK_S), is_over).await?;
     let names = Names::known(api).await;
     let (running, count, others) = fleet::runs(&fleet, names);
-    let is_late = matches.contains_id(WAIT) && (running < count || count == 0);
+    let is_late = waits && (running < count || count == 0);
     let answer = json!({
         "version": made, "previous": current, "is_same": is_same, "changes": tried["changes"],
         "warnings": tried["warnings"], "pops": {"running": running, "count": count, "others": others},
@@ -158,22 +157,6 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     let page = head + &lines(&tried) + &runs + &others.collect::<String>();
     let notes = output::lines(warnings.into_iter().chain([note]));
     Ok(CommandOutput::new(answer, page).with_note(notes).refused_if(is_late))
-}
-
-/// State of the fleet once every POP runs the version or has refused it, or when the time is over.
-async fn followed(api: &Api, matches: &ArgMatches, version: u64) -> Result<Value, Failure> {
-    let seconds = matches.get_one::<u64>(WAIT).copied().unwrap_or(LOOK_S);
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    loop {
-        let fleet = api.ask(ApiRequest::get(&["fleet"])).await?.body;
-        // Somebody else may have put another version in the meantime.
-        let is_over = fleet["rule_set"] != version || fleet::is_settled(&fleet);
-        let waits_for_first = matches.contains_id(WAIT) && fleet["pops"] == json!([]);
-        if is_over && !waits_for_first || Instant::now() >= deadline {
-            return Ok(fleet);
-        }
-        sleep(LOOK_PAUSE).await;
-    }
 }
 
 /// Shows the changes that putting the file would make.

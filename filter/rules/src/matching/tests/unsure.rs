@@ -21,6 +21,7 @@ fn untestable() -> Vec<(Value, Sample)> {
         (json!({"query": [{"name": "q", "equals": "BadBot"}]}), sample("path", behind.clone().into())),
         (json!({"query": [{"name": "q", "present": true}]}), sample("path", behind.into())),
         (json!({"path": {"glob": "/admin/**/x"}}), sample("path", deep.into())),
+        (json!({"hosts": ["evil.example.com"]}), sample("host", b"user@evil.example.com".to_vec())),
     ]
 }
 

@@ -23,9 +23,7 @@ pub(crate) fn of_tier(tier: &Tier, rule: &Rule) -> String {
         (TierQuota::Times(times), ..) => format!("{times} times as much"),
         (_, Some(calendar), None) => format!("{limit}/{}", window(calendar)),
         (_, _, Some(rate)) => match rule.algorithm {
-            Algorithm::TokenBucket(quota) if quota.burst() != rate.count() => {
-                format!("{rate}, {limit} at once")
-            }
+            Algorithm::TokenBucket(quota) if quota.burst() != rate.count() => format!("{rate}, {limit} at once"),
             _ => rate.to_string(),
         },
         (_, _, None) => format!("{limit} in flight"),
@@ -41,9 +39,7 @@ pub(crate) fn allowance(rule: &Rule) -> String {
     };
     match rule.sharing.refill_policy {
         RefillPolicy::Continuous => {}
-        RefillPolicy::Queue => {
-            return turns(rule, &format!("{}, one after the other over the whole fleet", rate()));
-        }
+        RefillPolicy::Queue => return turns(rule, &format!("{}, one after the other over the whole fleet", rate())),
         RefillPolicy::InFlight(expires_s) => {
             let expires = article(&span(u64::from(expires_s) * SECOND_NS));
             return format!(
@@ -56,17 +52,12 @@ pub(crate) fn allowance(rule: &Rule) -> String {
             return format!("{limit} in any {length}, to the letter, counted for the whole fleet");
         }
         RefillPolicy::Window(calendar) => {
-            let begins = begins(calendar);
-            return format!(
-                "{limit} in each {} of the calendar ({begins}), counted for the whole fleet",
-                window(calendar)
-            );
+            let (length, begins) = (window(calendar), begins(calendar));
+            return format!("{limit} in each {length} of the calendar ({begins}), counted for the whole fleet");
         }
         RefillPolicy::Sliding(calendar) => {
-            let length = window(calendar);
-            return format!(
-                "{limit} in any {length}, estimated from the counts of two windows, counted for the whole fleet"
-            );
+            let estimated = "estimated from the counts of two windows, counted for the whole fleet";
+            return format!("{limit} in any {}, {estimated}", window(calendar));
         }
     }
     match &rule.algorithm {
@@ -76,12 +67,9 @@ pub(crate) fn allowance(rule: &Rule) -> String {
             format!("{limit} in each window of {length}; each key's windows begin at a time of their own")
         }
         Algorithm::SlidingWindow(window) => {
-            let length = span(window.length_ns());
-            format!("{limit} in any {length}, estimated from the counts of two windows")
+            format!("{limit} in any {}, estimated from the counts of two windows", span(window.length_ns()))
         }
-        Algorithm::SlidingLog(log) => {
-            format!("{limit} in any {}, to the letter", span(log.window().length_ns()))
-        }
+        Algorithm::SlidingLog(log) => format!("{limit} in any {}, to the letter", span(log.window().length_ns())),
         Algorithm::LeakyBucket(_) => turns(rule, &format!("{}, one after the other", rate())),
         Algorithm::Concurrency(concurrency) => {
             let expires = article(&span(concurrency.expires_ns()));

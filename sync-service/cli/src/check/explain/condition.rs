@@ -19,10 +19,7 @@ pub(crate) fn requests(condition: &Condition, attributes: &Attributes) -> String
 /// A phrase for each test of the condition.
 fn phrases(condition: &Condition, attributes: &Attributes) -> Vec<String> {
     let Condition { all, any, not, end } = condition;
-    let clause = |clause: &Clause| {
-        let tests = clause.tests().map(|test| phrase(test, attributes));
-        tests.collect::<Vec<_>>()
-    };
+    let clause = |clause: &Clause| clause.tests().map(|test| phrase(test, attributes)).collect::<Vec<_>>();
     let within = |one: &Clause| format!("({})", clause(one).join(" and "));
     let mut phrases = clause(all);
     if !any.is_empty() {
@@ -121,7 +118,6 @@ pub(crate) fn named(items: impl Iterator<Item = String>, or: &str) -> String {
     }
 }
 
-/// Description of a rule's key.
 pub(crate) fn key(key: &KeySpec, attributes: &Attributes) -> String {
     if key.is_all() {
         return "in one bucket".into();
@@ -142,12 +138,9 @@ pub(crate) fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
     (!key.is_all()).then_some(does)
 }
 
-/// Description of a part.
 pub(crate) fn part(part: KeyPart<'_>, attributes: &Attributes) -> String {
     match part {
-        KeyPart::ClientAddress(Prefixes { ipv4, ipv6 }) => {
-            format!("client address (IPv4 /{ipv4}, IPv6 /{ipv6})")
-        }
+        KeyPart::ClientAddress(Prefixes { ipv4, ipv6 }) => format!("client address (IPv4 /{ipv4}, IPv6 /{ipv6})"),
         KeyPart::Other(part) => match part {
             Part::Value(value) => value_of(value, attributes),
             Part::Host => "host".into(),

@@ -1,5 +1,4 @@
-//! Warnings about single conditions: texts that no request can have, tests that exclude one another, and other
-//! spellings that evade a rule.
+//! Warnings about single conditions: texts of no request, tests that exclude one another, spellings that evade a rule.
 
 use std::fmt;
 
@@ -10,8 +9,7 @@ use weir_rules::request::{Attributes, Duplicates, Folding, Source};
 
 use crate::check::explain::condition::source;
 
-/// Warns of texts in a condition and in its nested conditions that no request can have. `at` returns the place
-/// of a field, which begins with a dot.
+/// Warns of texts that no request can have. `at` returns the place of a field, which begins with a dot.
 pub(super) fn of_condition(
     condition: &Condition,
     attributes: &Attributes,
@@ -98,7 +96,6 @@ impl Warning {
         Self { place, rule: None, problem: problem.into() }
     }
 
-    /// The same warning, in this rule.
     pub(super) fn of_rule(self, name: &str) -> Self {
         Self { rule: Some(name.to_owned()), ..self }
     }
@@ -117,8 +114,7 @@ impl fmt::Display for Warning {
 /// Another spelling of `/login` for each of [`Folding::NAMES`].
 const SPELLINGS: [&str; 4] = ["/LOGIN", "/login/", "/login;a", "/%6Cogin"];
 
-/// Warns of each path that is refused or counted in one spelling only. Paths in `not` are exempt from the rule,
-/// and are not checked.
+/// Warns of each path that is refused or counted in one spelling only, but for those in `not`.
 pub(super) fn of_spellings(condition: &Condition, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let mut warnings = clause_spellings(&condition.all, at);
     for (i, clause) in condition.any.iter().enumerate() {
