@@ -258,9 +258,7 @@ impl UpstreamResponse for Answering<'_> {
     }
 
     fn header(&mut self, name: &str) -> Option<Vec<u8>> {
-        let found = self.answer.headers.iter().filter(|(known, _)| known == name);
-        let lines: Vec<_> = found.map(|(_, value)| value.as_str()).collect();
-        (!lines.is_empty()).then(|| lines.join("\n").into_bytes())
+        field(&self.answer.headers, name)
     }
 
     fn add(&mut self, name: &str, value: &str) {
@@ -297,26 +295,26 @@ fn compare(seen: &[(DecisionKind, Option<String>)], expected: &[Expected]) -> Re
     Err(format!("found {}", shown.join(", ").to_lowercase()))
 }
 
-struct Asked<'a>(&'a Requests);
-
-impl Asked<'_> {
-    fn field(&self, name: &str) -> Option<Vec<u8>> {
-        let fields = self.0.asks.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
-        let lines: Vec<_> = fields.map(|(_, value)| value.as_str()).collect();
-        (!lines.is_empty()).then(|| lines.join("\n").into_bytes())
-    }
+/// The lines of a header.
+fn field(headers: &[(String, String)], name: &str) -> Option<Vec<u8>> {
+    let found = headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    let lines: Vec<_> = found.map(|(_, value)| value.as_str()).collect();
+    (!lines.is_empty()).then(|| lines.join("\n").into_bytes())
 }
+
+struct Asked<'a>(&'a Requests);
 
 impl Request for Asked<'_> {
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        let field = |name: &str| field(&self.0.asks, name);
         match attribute {
             Attribute::SourceAddress => self.0.address.clone().map(String::into_bytes),
             Attribute::Method => Some(self.0.method.clone().into_bytes()),
             Attribute::Path => Some(self.0.target.clone().into_bytes()),
-            Attribute::Authority => self.field("host").or(Some(b"www.example.com".to_vec())),
-            Attribute::Route => self.field("route"),
-            Attribute::Header(name) => self.field(name),
-            Attribute::Claim(names) => self.field(&format!("claim {}", names.join("."))),
+            Attribute::Authority => field("host").or(Some(b"www.example.com".to_vec())),
+            Attribute::Route => field("route"),
+            Attribute::Header(name) => field(name),
+            Attribute::Claim(names) => field(&format!("claim {}", names.join("."))),
         }
     }
 }
