@@ -17,6 +17,7 @@ use tokio::time::timeout;
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A request to send, as often as wanted.
+#[must_use]
 #[derive(Clone, Debug)]
 pub struct Ask {
     method: Method,
@@ -43,13 +44,11 @@ impl Ask {
     }
 
     /// The same with this X-Forwarded-For.
-    #[must_use]
     pub fn forwarded_for(self, addresses: &str) -> Self {
         self.header("x-forwarded-for", addresses)
     }
 
     /// The same with this header instead of any other of its name.
-    #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         let value = HeaderValue::from_str(value).unwrap_or_else(|_| panic!("no header value: {value:?}"));
         self.headers.insert(HeaderName::from_static(name), value);
@@ -57,7 +56,6 @@ impl Ask {
     }
 
     /// The same with one more line of this header.
-    #[must_use]
     pub fn line(mut self, name: &'static str, value: &str) -> Self {
         let value = HeaderValue::from_str(value).unwrap_or_else(|_| panic!("no header value: {value:?}"));
         self.headers.append(HeaderName::from_static(name), value);
@@ -65,7 +63,6 @@ impl Ask {
     }
 
     /// The same with this body.
-    #[must_use]
     pub fn body(self, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self }
     }
@@ -126,6 +123,7 @@ enum Sender {
 }
 
 /// A client with one connection, opened when first needed and again after the server closed it.
+#[must_use]
 pub struct Client {
     address: SocketAddr,
     http2: bool,
@@ -144,7 +142,6 @@ impl Client {
     }
 
     /// The same, but speaking HTTP/2 from the first byte.
-    #[must_use]
     pub fn over_http2(mut self) -> Self {
         self.http2 = true;
         self

@@ -67,6 +67,7 @@ pub async fn workers(process: u32, count: usize) -> Vec<u32> {
 }
 
 /// The processes and threads whose CPU time counts.
+#[must_use]
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     /// Process and thread.
@@ -88,7 +89,6 @@ impl Meter {
     }
 
     /// And of all of these processes.
-    #[must_use]
     pub fn and(mut self, processes: &[u32]) -> Self {
         self.processes.extend(processes);
         self

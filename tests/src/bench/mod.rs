@@ -47,7 +47,7 @@ use crate::process::ended_by_signal;
 use page::Part;
 
 const USAGE: &str = "expected envoy, gateway, sync or native, then maybe --quick, then maybe --write FILE, \
-    then the parts of sync to measure, or criterion's folder for native";
+    then criterion's folder for native";
 
 /// The program: measures the benchmark that its first argument names.
 pub fn main() -> ExitCode {
@@ -83,7 +83,10 @@ fn measured(name: &str, words: &[&str]) -> Result<(), String> {
     let (marker, part) = match (name, parts) {
         ("envoy", []) => (page::ENVOY, on(one(), envoy::run(envoy::Plan::of(is_quick)))?),
         ("gateway", []) => (page::GATEWAY, on(one(), gateway::run(gateway::length(is_quick)))?),
-        ("sync", parts) => (page::SYNC, on(Builder::new_multi_thread(), sync::run(sync::Plan::of(is_quick), parts))?),
+        ("sync", []) => {
+            let measured = async { Ok(sync::run(sync::Plan::of(is_quick)).await) };
+            (page::SYNC, on(Builder::new_multi_thread(), measured)?)
+        }
         ("native", [criterion]) => (page::NATIVE, native::read(Path::new(criterion))?),
         _ => return Err(USAGE.into()),
     };

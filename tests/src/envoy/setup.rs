@@ -53,6 +53,7 @@ impl Host {
 }
 
 /// An Envoy to start: one listener, the filter in front of one route.
+#[must_use]
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub(super) plugin: Option<Value>,
@@ -126,7 +127,6 @@ impl Setup {
     }
 
     /// With this variable in its environment.
-    #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
@@ -138,81 +138,68 @@ impl Setup {
     }
 
     /// With the filter in this host, whatever `WEIR_HOST` is.
-    #[must_use]
     pub fn host(self, host: Host) -> Self {
         Self { host, ..self }
     }
 
     /// With this module (wasm) in place of the filter: shows that the harness sees one fail.
-    #[must_use]
     pub fn code(self, file: &Path) -> Self {
         Self { code: Some(file.into()), host: Host::Wasm, ..self }
     }
 
     /// With the filter's configuration as a Struct instead of text.
-    #[must_use]
     pub fn as_struct(self) -> Self {
         Self { is_struct: true, ..self }
     }
 
     /// With this number of workers, among whom connections are spread evenly.
-    #[must_use]
     pub fn concurrency(self, concurrency: u32) -> Self {
         Self { concurrency, ..self }
     }
 
     /// With this time for the connections of a listener that was replaced: a busy machine may take a second to make
     /// the VM that comes next, and its worker answers nobody meanwhile.
-    #[must_use]
     pub fn drain_seconds(self, drain_seconds: u32) -> Self {
         Self { drain_seconds, ..self }
     }
 
     /// With this number of equal listeners.
-    #[must_use]
     pub fn listeners(self, listeners: usize) -> Self {
         Self { listeners, ..self }
     }
 
     /// With this number of trusted proxies in front; none makes the peer's address the client's.
-    #[must_use]
     pub fn trusted_hops(self, trusted_hops: u32) -> Self {
         Self { trusted_hops, ..self }
     }
 
     /// With this line per request in the access log.
-    #[must_use]
     pub fn access_log(self, line: &str) -> Self {
         Self { access_log: line.into(), ..self }
     }
 
     /// With a real upstream behind it.
-    #[must_use]
     pub fn upstream(self, upstream: SocketAddr) -> Self {
         Self { upstream: Some(upstream), ..self }
     }
 
     /// With an upstream that is asked over HTTP/3 as `edge.test`, and has its certificate from this authority.
-    #[must_use]
     pub fn http3_upstream(self, upstream: SocketAddr, authority: &Path) -> Self {
         Self { upstream: Some(upstream), upstream_authority: Some(authority.into()), ..self }
     }
 
     /// Listening for HTTP/3, with this certificate and its key.
-    #[must_use]
     pub fn over_http3(self, certificate: &Path, key: &Path) -> Self {
         Self { http3: Some([certificate.into(), key.into()]), ..self }
     }
 
     /// With one more cluster, for weir-sync.
-    #[must_use]
     pub fn cluster(mut self, name: &str, address: SocketAddr) -> Self {
         self.clusters.push(cluster(name, address, CONNECT_TIMEOUT));
         self
     }
 
     /// With a cluster as a bootstrap writes it, but at this address.
-    #[must_use]
     pub fn shipped_cluster(mut self, mut cluster: Value, address: SocketAddr) -> Self {
         let name = cluster["name"].clone();
         cluster["type"] = "STATIC".into();
@@ -223,55 +210,47 @@ impl Setup {
     }
 
     /// With the cluster `weir-sync` and the stats' tags of envoy/single/envoy.yaml, for these weir-syncs.
-    #[must_use]
     pub fn as_shipped(self, weir_syncs: &[SocketAddr]) -> Self {
         let weir_syncs = weir_syncs.iter().map(|address| (*address, true)).collect();
         Self { shipped: Some(artefact::yaml("envoy/single/envoy.yaml")), weir_syncs, ..self }
     }
 
     /// With this HTTP filter in front of the filter, behind those that are there.
-    #[must_use]
     pub fn before(mut self, filter: Value) -> Self {
         self.before.push(filter);
         self
     }
 
     /// With this HTTP filter behind the filter and those that are there: it is asked later, and sees responses earlier.
-    #[must_use]
     pub fn behind(mut self, filter: Value) -> Self {
         self.behind.push(filter);
         self
     }
 
     /// With a second filter of ours, in the same host, behind the first, configured by `plugin`.
-    #[must_use]
     pub fn second(self, plugin: &Value) -> Self {
         let filter = self.filter("second", plugin);
         self.behind(filter)
     }
 
     /// With these fields more of the HTTP connection manager, and of its virtual host.
-    #[must_use]
     pub fn more(self, connection_manager: Value, virtual_host: Value) -> Self {
         Self { more: [connection_manager, virtual_host], ..self }
     }
 
     /// With a route of this name for paths that begin with `prefix`. What is for no such route is for one without
     /// a name.
-    #[must_use]
     pub fn route(mut self, name: &str, prefix: &str) -> Self {
         self.routes.push((name.into(), prefix.into()));
         self
     }
 
     /// With this node id.
-    #[must_use]
     pub fn node(self, id: &str) -> Self {
         Self { node: id.into(), ..self }
     }
 
     /// As the POP `name`, which reports to `weir_sync`. The plugin's own settings for that stay as they are.
-    #[must_use]
     pub fn pop(mut self, name: &str, weir_sync: &WeirSync) -> Self {
         if let Some(plugin) = &mut self.plugin {
             for (field, value) in [("cluster", "weir-sync"), ("pop", name), ("token", TOKEN)] {
@@ -286,7 +265,6 @@ impl Setup {
 
     /// With its listener from a file that [`super::Envoy::reconfigure`] replaces, and the addresses of its
     /// weir-syncs from one that [`super::Envoy::take_out`] does.
-    #[must_use]
     pub fn from_file(self) -> Self {
         Self { is_from_file: true, ..self }
     }

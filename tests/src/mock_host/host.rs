@@ -16,6 +16,7 @@ const JOINED: [&str; 8] =
 const LOG_TAIL_LINES: usize = 12;
 
 /// A request's side of the host.
+#[must_use]
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
     /// Header names and values.
@@ -33,14 +34,12 @@ impl Ask {
     }
 
     /// The same with this header, in place of one that it has.
-    #[must_use]
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.retain(|(known, _)| known != name);
         self.line(name, value)
     }
 
     /// The same with one more line of this header. As in Envoy, some headers' lines become one.
-    #[must_use]
     pub fn line(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let known = self.headers.iter_mut().find(|(known, _)| known == name && JOINED.contains(&name));
         match known {
@@ -137,6 +136,7 @@ impl CallAnswer {
 }
 
 /// The host as one worker's VM sees it. Fields are what a test sets and reads.
+#[must_use]
 pub struct Host {
     /// The monotonic clock, in nanoseconds.
     pub monotonic_ns: u64,
@@ -215,7 +215,6 @@ impl Host {
     }
 
     /// The same with these answers.
-    #[must_use]
     pub fn with(mut self, script: Script) -> Self {
         self.follow(script);
         self

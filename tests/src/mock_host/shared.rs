@@ -14,6 +14,7 @@ pub enum ZeroCas {
 }
 
 /// Shared data; a clone is the same map.
+#[must_use]
 #[derive(Clone)]
 pub struct SharedData(Rc<RefCell<Values>>);
 
@@ -49,7 +50,6 @@ impl SharedData {
     }
 
     /// The same with room for `keys` keys.
-    #[must_use]
     pub fn with_room(self, keys: usize) -> Self {
         self.0.borrow_mut().room = keys;
         self

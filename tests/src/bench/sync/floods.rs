@@ -24,17 +24,6 @@ const SHARED_BY: u64 = 4;
 /// Time that a POP waits after a report that was not charged.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The results of a flood.
-#[derive(Clone, Copy, Debug)]
-struct Reached {
-    /// Reports that were answered and charged.
-    reports: u64,
-    /// Reports that were answered and not charged: the store was too slow for weir-sync's time-out.
-    unsettled: u64,
-    /// Its length.
-    wall: Duration,
-}
-
 /// The POPs, of `weir_sync`, where a key is asked for at `shared_by` of them.
 fn pops_of(weir_sync: &WeirSync, shared_by: u64) -> Vec<Pop> {
     let of = |n| {
@@ -50,47 +39,47 @@ fn flooded() -> Quota {
     quota(60_000, 1_000)
 }
 
-/// Lets all POPs report for this time. Panics where most reports were not charged: what was measured then is no figure.
-async fn flood(pops: &mut Vec<Pop>, lasts: Duration) -> Reached {
+/// Lets all POPs report for this time; returns how many reports were charged, and how long it took. Panics where most
+/// were answered and not charged, because the store was too slow for weir-sync's time-out: that is no figure.
+async fn flood(pops: &mut Vec<Pop>, lasts: Duration) -> (u64, Duration) {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for mut pop in std::mem::take(pops) {
         tasks.spawn(async move {
-            let (mut reports, mut unsettled) = (0, 0);
+            let (mut charged, mut unsettled) = (0, 0);
             while began.elapsed() < lasts {
                 if pop.exchange().await.is_settled {
-                    reports += 1;
+                    charged += 1;
                 } else {
                     unsettled += 1;
                     // weir-sync answers at once while it waits for its store.
                     sleep(PAUSE).await;
                 }
             }
-            (pop, reports, unsettled)
+            (pop, charged, unsettled)
         });
     }
-    let mut reached = Reached { reports: 0, unsettled: 0, wall: Duration::ZERO };
+    let (mut charged, mut unsettled) = (0, 0);
     while let Some(done) = tasks.join_next().await {
-        let (pop, reports, unsettled) = done.unwrap_or_else(|e| panic!("a POP failed: {e}"));
+        let (pop, of_charged, of_unsettled) = done.unwrap_or_else(|e| panic!("a POP failed: {e}"));
         pops.push(pop);
-        reached.reports += reports;
-        reached.unsettled += unsettled;
+        (charged, unsettled) = (charged + of_charged, unsettled + of_unsettled);
     }
-    let Reached { reports, unsettled, .. } = reached;
     assert!(
-        unsettled <= reports,
-        "bench-sync: {unsettled} reports of a flood were not charged, {reports} were: look at \
+        unsettled <= charged,
+        "bench-sync: {unsettled} reports of a flood were not charged, {charged} were: look at \
          weir_sync_report_limits_exceeded_total and weir_sync_store_errors_total"
     );
-    Reached { wall: began.elapsed(), ..reached }
+    (charged, began.elapsed())
 }
 
 /// POPs of a region that are asked for one key.
 const SHARING: u64 = 10;
 
-/// A round of a flood: keys that were charged, seconds by the wall, and of weir-sync's and of the store's CPU time.
+/// A round of a flood: reports and keys that were charged, seconds by the wall, and of weir-sync's and of the store's
+/// CPU time.
 struct Round {
-    reached: Reached,
+    reports: u64,
     keys: f64,
     wall_s: f64,
     sync_s: f64,
@@ -100,11 +89,10 @@ struct Round {
 async fn round(plan: Plan, weir_sync: &WeirSync, servers: &[Redis], pops: &mut Vec<Pop>) -> Round {
     let servers: Vec<u32> = servers.iter().map(Redis::id).collect();
     let before = [cpu(&[weir_sync.id()]), cpu(&servers)];
-    let reached = flood(pops, plan.round).await;
+    let (reports, wall) = flood(pops, plan.round).await;
     let after = [cpu(&[weir_sync.id()]), cpu(&servers)];
     let [sync_s, store_s] = [0, 1].map(|n| after[n].saturating_sub(before[n]).as_secs_f64());
-    let keys = float(reached.reports * KEYS);
-    Round { reached, keys, wall_s: reached.wall.as_secs_f64(), sync_s, store_s }
+    Round { reports, keys: float(reports * KEYS), wall_s: wall.as_secs_f64(), sync_s, store_s }
 }
 
 /// The figures of each round: what comes first, which is not measured, is a flood.
@@ -126,8 +114,8 @@ pub(super) async fn memory(plan: Plan, figures: &mut Figures) {
     progress("the memory store");
     let weir_sync = WeirSync::start("bench", "memory").await;
     let one = async |pops: &mut Vec<Pop>| {
-        let Round { reached, keys, wall_s, sync_s, .. } = round(plan, &weir_sync, &[], pops).await;
-        [keys / sync_s, float(reached.reports) / wall_s]
+        let Round { reports, keys, wall_s, sync_s, .. } = round(plan, &weir_sync, &[], pops).await;
+        [keys / sync_s, float(reports) / wall_s]
     };
     let [by_core, by_wall] = rounds(plan, one, pops_of(&weir_sync, SHARED_BY)).await;
     let figure = "weir-sync, memory store, reports of 100 keys: keys/s per core";
@@ -159,17 +147,17 @@ pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
     let mut pops = pops_of(&weir_sync, 1);
     let captured = Captured::charge(redis.address(), flood(&mut pops, plan.round)).await;
     let one = async |pops: &mut Vec<Pop>| {
-        let Round { reached, keys, wall_s, sync_s, store_s } =
+        let Round { reports, keys, wall_s, sync_s, store_s } =
             round(plan, &weir_sync, std::slice::from_ref(&redis), pops).await;
         let rate = keys / wall_s;
         let before = cpu(&[redis.id()]);
-        let same = captured.replay(POPS, KEYS, POPS * KEYS, reached.reports * KEYS).await;
+        let same = captured.replay(POPS, KEYS, POPS * KEYS, reports * KEYS).await;
         let theirs = cpu(&[redis.id()]).saturating_sub(before).as_secs_f64();
-        let single = captured.replay(1, KEYS, POPS * KEYS, reached.reports * KEYS / 2).await;
+        let single = captured.replay(1, KEYS, POPS * KEYS, reports * KEYS / 2).await;
         [
             rate / same.per_second,
             rate / single.per_second,
-            float(reached.reports) / wall_s,
+            float(reports) / wall_s,
             rate,
             keys / sync_s,
             store_s * 1e6 / keys,

@@ -34,31 +34,17 @@ impl Plan {
     }
 }
 
-/// The parts of a run, in order.
-const PARTS: [&str; 5] = ["memory", "redis", "shared", "cluster", "fleets"];
-
-/// Measures `parts` (none is all of [`PARTS`]); progress, and each figure as it comes, go to standard error.
-pub async fn run(plan: Plan, parts: &[&str]) -> Result<Part, String> {
-    if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(part)) {
-        return Err(format!("expected parts of {PARTS:?}, found {unknown:?}"));
-    }
-    let text = format!(
-        "{} {} rounds of {} s; median, and quartiles in brackets.",
-        machine::name(),
-        plan.rounds,
-        plan.round.as_secs()
-    );
+/// Measures everything; progress, and each figure as it comes, go to standard error.
+pub async fn run(plan: Plan) -> Part {
+    let (machine, seconds) = (machine::name(), plan.round.as_secs());
+    let text = format!("{machine} {} rounds of {seconds} s; median, and quartiles in brackets.", plan.rounds);
     let mut figures = Figures(Part::begin(&text, &["reached"]));
-    for part in PARTS.into_iter().filter(|part| parts.is_empty() || parts.contains(part)) {
-        match part {
-            "memory" => floods::memory(plan, &mut figures).await,
-            "redis" => floods::redis(plan, &mut figures).await,
-            "shared" => floods::shared(plan, &mut figures).await,
-            "cluster" => floods::cluster(plan, &mut figures).await,
-            _ => fleets::run(&mut figures).await,
-        }
-    }
-    Ok(figures.0)
+    floods::memory(plan, &mut figures).await;
+    floods::redis(plan, &mut figures).await;
+    floods::shared(plan, &mut figures).await;
+    floods::cluster(plan, &mut figures).await;
+    fleets::run(&mut figures).await;
+    figures.0
 }
 
 /// Says what is being measured.
