@@ -1,6 +1,5 @@
 //! Parser of the list of rules.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
