@@ -197,8 +197,8 @@ async fn a_foreign_value_is_an_empty_strict_budget() {
         let () = connection.hset(key(part), "deficit_us", "no number").await.unwrap();
     }
     let takes = [b"c", b"d", b"e"].map(|value| taking(value, slow(), 1));
-    let taken = all(store.acquire("gateway/fra/a", &takes).await);
-    assert_eq!(taken.iter().map(|taken| taken.given).collect::<Vec<_>>(), [0, 0, 1], "taken at once");
+    let answers = all(store.acquire("gateway/fra/a", &takes).await);
+    assert_eq!(answers.iter().map(|taken| taken.given).collect::<Vec<_>>(), [0, 0, 1], "taken at once");
     for value in [b"a", b"b"] {
         let quota = quota(1_000, Period::Second, 10);
         let first = ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
