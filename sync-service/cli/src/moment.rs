@@ -13,13 +13,12 @@ pub fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Formats a time in milliseconds since 1970, in UTC: `2026-11-23T11:12:13.456Z`, or `2026-11-23T11:12:13Z` for
-/// a whole second.
+/// Formats a time in milliseconds since 1970, in UTC: `2026-11-23T11:12:13.456Z`. Times sort as text.
 pub fn text(unix_ms: u64) -> String {
     let ms = unix_ms.min(LAST_MS);
     let seconds = i64::try_from(ms / 1_000).unwrap_or_default();
-    let nanos = i32::try_from(ms % 1_000).unwrap_or_default() * 1_000_000;
-    Timestamp { seconds, nanos }.to_string()
+    let whole = Timestamp { seconds, nanos: 0 }.to_string();
+    format!("{}.{:03}Z", whole.trim_end_matches('Z'), ms % 1_000)
 }
 
 /// Parses a time to milliseconds since 1970. None if it is not a time, or before 1970.
@@ -34,6 +33,13 @@ pub fn read(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_sort_as_text() {
+        let times = [1_795_432_320_999, 1_795_432_321_000, 1_795_432_321_001].map(text);
+        assert!(times.is_sorted(), "{times:?}");
+        assert_eq!(times[1], "2026-11-23T11:12:01.000Z");
+    }
 
     #[test]
     fn a_time_has_a_zone() {
