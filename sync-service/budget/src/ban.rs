@@ -1,20 +1,17 @@
 //! Bans: keys that a rule's penalty refuses for some time, at every POP of the fleet.
 //!
-//! A POP reports a key that it banned. Its region sends the ban to its other POPs with their next replies, and
-//! to the other regions through the store, as a [`BanList`] that all regions share. [`Bans`] is a region's
-//! side: all its bans, those that the store does not have yet, and those that each POP was sent.
+//! A POP reports a key that it banned. Its region sends the ban to its other POPs with their next replies, and to the
+//! other regions through the store, as a [`BanList`] that all regions share. Each new ban gets a number, and each POP
+//! has the number up to which it was sent bans; if a reply is lost, all from there on are sent again (see
+//! [`crate::push`]).
 //!
-//! Each new ban gets a number, and each POP has the number up to which it was sent bans. If a reply is lost,
-//! its POP is sent all bans from there on again (see [`crate::push`]).
+//! Operators also ban keys, whatever their rule, and reset them. A reset is a ban of length zero: POPs forget the key,
+//! and so does each region ([`crate::hub::Hub::forget`]). An operator's ban replaces an earlier one: a POP that may
+//! have a longer ban is sent a ban of length zero right before, which ends only that. If it was not sent an earlier
+//! reset yet, that comes first. A penalty's ban just after a reset was most likely made before it, and does not replace
+//! it.
 //!
-//! Operators also ban keys, whatever their rule, and reset them. A reset is sent to POPs as a ban of length
-//! zero, which makes them forget the key; each region forgets it as well ([`crate::hub::Hub::forget`]). An
-//! operator's ban replaces an earlier one: a POP that may have a longer ban is sent a ban of length zero right
-//! before the new one, which only ends the earlier one. If it was not sent an earlier reset yet, that comes first.
-//! A penalty's ban that arrives just after a reset does not replace the reset, as it was most likely made before it.
-//!
-//! Bans from operators' overrides reach each region directly ([`Bans::stand_by`]). They do not depend on room
-//! in the list, nor on the key that a rule counts by after a change of tier.
+//! Bans from operators' overrides reach each region directly ([`Bans::stand_by`]), whether the list has room or not.
 
 mod list;
 
@@ -31,13 +28,11 @@ use list::{BanEntry, remaining_ms};
 use crate::budget::BudgetId;
 use crate::push::{PushState, PushStates, index_of};
 
-/// A ban is news if it ends later than the known one by more than this, in microseconds. Smaller differences
-/// come from the transit times of reports and store replies.
+/// A ban is news if it ends this much later than the known one, in microseconds: more than messages take.
 const LONGER_US: u64 = 1_000_000;
 /// [`LONGER_US`] in milliseconds, for overrides.
 const SLACK_MS: u64 = LONGER_US / 1_000;
-/// A reset that ends later than the known one by more than this, in microseconds, is a new reset: no store
-/// reply takes longer.
+/// A reset is a new one if it ends this much later than the known one, in microseconds: no store reply takes longer.
 const AGAIN_US: u64 = 500_000;
 /// Maximum number of keys sent to the store in one exchange; the rest wait for the next one.
 pub const SHARED_MAX: usize = 1_000;
@@ -48,7 +43,6 @@ pub struct Bans {
     list: BanList,
     news: BTreeMap<BudgetId, News>,
     by_number: BTreeMap<u64, BudgetId>,
-    /// Number of the latest news.
     latest: u64,
     /// Keys from POPs or operators that are not in the store yet; true if an operator sent the key.
     unshared: BTreeMap<BudgetId, bool>,
@@ -57,8 +51,7 @@ pub struct Bans {
     pushed: PushStates<UpTo>,
 }
 
-/// Maximum number of keys that overrides ban at a time; the latest beyond it are banned only as far as the list
-/// has room.
+/// Maximum number of keys that overrides ban; any beyond it are banned only as far as the list has room.
 pub const ORDERED_MAX: usize = 2_000;
 
 /// A question to the store: adds the keys that were banned or reset here, and asks for the fleet's list.
@@ -143,11 +136,9 @@ impl Bans {
         }
     }
 
-    /// Sets the bans that operators' overrides ask for. Each comes with its end in milliseconds since 1970;
-    /// `date_ms` is that time at `now`.
-    ///
-    /// Missing bans are sent to POPs. A ban whose override was withdrawn is lifted: returns the keys that have
-    /// to be forgotten for that. A key that was just reset stays reset, since its override is being withdrawn.
+    /// Sets the bans that operators' overrides ask for, each with its end in milliseconds since 1970; `date_ms` is that
+    /// time at `now`. Returns the keys to forget, since their override was withdrawn. A key that was just reset stays
+    /// reset, since its override is being withdrawn.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, overrides: &[(BudgetId, u64)]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -178,7 +169,6 @@ impl Bans {
         lifted
     }
 
-    /// Resets `id` at `now` by an operator's request.
     pub fn reset(&mut self, now: Time, id: BudgetId) {
         self.put(&id, micros(now), FORGOTTEN_MS, true);
         self.unshared.insert(id, true);
@@ -209,8 +199,7 @@ impl Bans {
     }
 
     /// Merges the fleet's list, read when the store took the keys of `listing`. Returns the keys that were reset
-    /// elsewhere since the last merge. News that came after the question outlasts its answer: answers may overtake
-    /// each other, and the next list has it.
+    /// elsewhere. News that came after the question outlasts its answer, which may be overtaken.
     pub fn merge(&mut self, now: Time, listing: &BanListing, fleet: &[BannedKey]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -284,7 +273,6 @@ impl Bans {
         })
     }
 
-    /// Number of keys known to be banned.
     pub fn banned(&self) -> usize {
         self.list.banned()
     }

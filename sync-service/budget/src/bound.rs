@@ -47,7 +47,6 @@ const REACHES: u128 = 2;
 /// Size of a fleet, and its delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetParameters {
-    /// Points of presence.
     pub pops: u32,
     /// Time between two reports of a POP, in nanoseconds.
     pub interval_ns: u64,
@@ -83,9 +82,8 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: &FleetParameters) -> u64 {
     (held - burst).saturating_add(refill(quota, late_ns))
 }
 
-/// Tokens above `burst + rate x t` for a client that sends to all POPs of `fleet` at once, while no exchange
-/// fails: the POPs' local bursts, and what each admits until it has a grant, rounded up. Never more than
-/// [`bound`].
+/// Tokens above `burst + rate x t` for a client that sends to all POPs of `fleet` at once, while no exchange fails: the
+/// POPs' local bursts, and what each admits until it has a grant, rounded up. Never more than [`bound`].
 pub fn usual(quota: Quota, sharing: &Sharing, fleet: &FleetParameters) -> u64 {
     let pops = u64::from(fleet.pops.max(1));
     if sharing.strict || pops == 1 {
@@ -96,9 +94,8 @@ pub fn usual(quota: Quota, sharing: &Sharing, fleet: &FleetParameters) -> u64 {
     (pops.saturating_mul(local_burst).saturating_sub(burst)).saturating_add(refill(quota, first_ns))
 }
 
-/// Maximum number of tokens that `apart` POPs of `fleet`, cut off for `span_ns` nanoseconds, add to [`bound`],
-/// rounded up: their whole rate each, their fair share of the quota, or nothing. They are charged once the POPs
-/// are back.
+/// Maximum number of tokens that `apart` POPs of `fleet`, cut off for `span_ns` nanoseconds, add to [`bound`], rounded
+/// up: their whole rate each, their fair share of the quota, or nothing. They are charged once the POPs are back.
 pub fn apart(
     quota: Quota,
     sharing: &Sharing,

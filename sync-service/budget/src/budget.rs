@@ -1,12 +1,11 @@
 //! State of one budget, and the only way to change it: [`Budget::charge`].
 //!
-//! A budget counts in nanoseconds of refill ([`Quota::token_ns`] for each token), as a *deficit*: the time
-//! until it is full. Zero is full, [`Quota::fill_ns`] is empty, more than that is debt. Debt is tokens that
-//! were admitted before the budget's level could be known; it is kept and paid back by the refill, so that over
-//! any long run the admitted tokens equal the quota.
+//! A budget counts in nanoseconds of refill ([`Quota::token_ns`] for each token), as a *deficit*: zero is full,
+//! [`Quota::fill_ns`] is empty, more is debt. Debt is tokens that were admitted before the level could be known; the
+//! refill pays it back, so over any long run the admitted tokens equal the quota.
 //!
-//! Every limit below is small enough that a store which only has doubles (Lua in Redis) computes the same to
-//! the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
+//! Every limit below is small enough that a store which only has doubles (Lua in Redis) computes the same to the bit:
+//! whole microseconds of a deficit, counts and charges all stay below 2^53.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -21,23 +20,18 @@ use crate::store_clock::StoreTime;
 
 /// Maximum deficit, in nanoseconds; debt beyond it is forgiven.
 pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
-/// Maximum number of sources that a budget remembers; beyond it, those that reported longest ago are forgotten
-/// until [`SOURCES_KEPT`] are left.
+/// Maximum number of sources of a budget; beyond it, all but the [`SOURCES_KEPT`] that reported last are forgotten.
 pub const SOURCES_MAX: usize = 2_048;
 /// Number of sources left after forgetting; well below the maximum, so that it happens rarely.
 pub const SOURCES_KEPT: usize = SOURCES_MAX / 4 * 3;
-/// Maximum number of replicas (each the weir-sync of a region, or one of several) that a budget remembers;
-/// beyond it, the one that reported longest ago is forgotten first. Thirty regions of four.
+/// Maximum number of replicas of a budget (thirty regions of four); beyond it, the most silent is forgotten first.
 pub const REPLICAS_MAX: usize = 128;
-/// Time for which a silent replica is remembered, in microseconds. By then its demand has faded, and one
-/// that was restarted under another name takes up no more room.
+/// Time for which a silent replica is remembered, in microseconds; by then its demand has faded.
 pub const REPLICA_IDLE_US: u64 = 5_000_000;
-/// Time for which a full budget is remembered, in microseconds: long enough for every retry of a report to find
-/// its record.
+/// Time for which a full budget is remembered, in microseconds: longer than any retry of a report takes.
 pub const GRACE_US: u64 = 60_000_000;
 
-/// Maximum time for which a budget is kept without a charge, in microseconds: the time that the slowest bucket
-/// takes to fill. If a debt takes longer to pay, the rest of it is forgiven.
+/// Maximum time for which a budget is kept without a charge, in microseconds; a debt that takes longer is forgiven.
 pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
 
 /// Maximum time that a store which takes over is assumed to be behind, in microseconds.
@@ -66,13 +60,10 @@ pub struct Demand {
 /// A report's charge to one budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
-    /// Quota of the budget.
     pub quota: Quota,
     /// The replica that charges: its region, or `region/replica` if several weir-syncs serve the region.
     pub replica: &'a str,
-    /// Demand of the region.
     pub demand: Demand,
-    /// The POP with these counts.
     pub pop: &'a str,
     /// Counts of the POP's buckets for this budget, usually one.
     pub counts: &'a [Count],
@@ -83,9 +74,7 @@ pub struct Charge<'a> {
 pub struct ReplicaDemand {
     /// Its name: `region`, or `region/replica`. It is shared, since every account contains it.
     pub name: Arc<str>,
-    /// Its demand.
     pub demand: Demand,
-    /// Age of that demand, in microseconds.
     pub age_us: u64,
 }
 
@@ -112,9 +101,8 @@ pub struct Budget {
     fill_us: u64,
     /// Nanoseconds of refill per token at the last charge's quota; 0 for a new budget.
     token_ns: u64,
-    /// Refill that is missing at an earlier quota and not at this one, in microseconds; negative if more is missing
-    /// at this one. POPs that alternate between two quotas, as while a canary runs, so get no more together than the
-    /// larger burst and the larger rate.
+    /// Refill that is missing at an earlier quota and not at this one, in microseconds, or negative. So POPs that
+    /// alternate between two quotas get no more together than the larger burst and the larger rate.
     forgiven_us: i64,
     /// Lead of the budget's own clock over the store's, in microseconds.
     ahead_us: i64,
@@ -133,17 +121,15 @@ struct ReplicaRecord {
 }
 
 impl Budget {
-    /// Charges the tokens in `charge` that the records do not contain yet: each admitted token once, however
-    /// often and in whichever order reports arrive.
+    /// Charges the tokens in `charge` that the records do not contain yet: each admitted token once, however often and
+    /// in whichever order reports arrive.
     ///
-    /// A report covers the past: while its tokens were admitted, the budget did not have their counts, was
-    /// full, and lost its refill. The unused refill within the charge's span pays for them (see
-    /// [`UnusedRefill`]). So tokens that were admitted at the rate leave no debt, however late they are
-    /// charged, even if their reports were delayed on the way (see [`SourceRecord::observe`]). It does not pay for
-    /// tokens that the POP's own bucket still lacks: had they been admitted earlier, that would have refilled. When
-    /// reports arrive in a bunch, what the bucket lacked at one of them has refilled in part by the next, and the
-    /// unused refill pays for that part then.
-    /// When the store's clock steps, no time passes (see [`crate::store_clock`]).
+    /// While a report's tokens were admitted, the budget did not have their counts, was full, and lost its refill: the
+    /// unused refill within the report's span pays for them (see [`UnusedRefill`]). So tokens admitted at the rate
+    /// leave no debt, however late they are charged, or delayed on the way (see [`SourceRecord::observe`]). It does not
+    /// pay for tokens that the POP's own bucket still lacks. When reports arrive in a bunch, part of what the bucket
+    /// lacked at one of them has refilled by the next, and is paid for then. When the store's clock steps, no time
+    /// passes (see [`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
         let before_us = self.fill_us;
@@ -189,9 +175,8 @@ impl Budget {
         }
     }
 
-    /// Time at which this budget can be dropped without loss of debt or fan-out, in microseconds of the store's
-    /// clock. If it has any, a possible step of that clock is added. Never later than [`KEPT_US_MAX`] after the
-    /// last charge.
+    /// Time at which this budget can be dropped without loss of debt or fan-out, in microseconds of the store's clock,
+    /// and with room for a step of that clock if it has any.
     pub fn expires_us(&self) -> u64 {
         let is_in_debt = u128::from(self.deficit_ns) > u128::from(self.fill_us) * 1_000;
         let fan_out_us = self.fan_out.until_us().saturating_sub(self.at_us);
@@ -259,7 +244,6 @@ impl Budget {
         now_us
     }
 
-    /// Refills up to `now_us`.
     fn refill(&mut self, now_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.at_us);
         let deficit_us = self.deficit_ns / 1_000;
@@ -276,7 +260,6 @@ impl Budget {
         self.at_us = now_us;
     }
 
-    /// Records a count, and returns its new part.
     fn record(&mut self, now_us: u64, pop: &str, count: &Count) -> News {
         match self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop))) {
             Ok(known) => known.observe(now_us, count),
@@ -324,15 +307,12 @@ impl Budget {
     }
 }
 
-/// Refill time of a token, in microseconds.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn token_us(token_ns: u64) -> f64 {
     (token_ns / 1_000) as f64 + (token_ns % 1_000) as f64 / 1_000.0
 }
 
-/// Time for which a budget with this deficit is kept, in microseconds: until it is full, and [`GRACE_US`]
-/// longer. After that it differs from a new one only by its records, which only matter to reports that are
-/// still on their way.
+/// Time for which a budget with this deficit is kept, in microseconds: until it is full, and [`GRACE_US`] longer.
 pub const fn keep_us(deficit_ns: u64) -> u64 {
     deficit_ns.div_ceil(1_000) + GRACE_US
 }

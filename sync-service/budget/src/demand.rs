@@ -1,12 +1,8 @@
-//! Demand in requests per second, measured from cumulative counts: a sliding window per bucket, summed per
-//! budget.
+//! Demand in requests per second: a sliding window over the cumulative counts of each bucket, summed per budget.
 //!
-//! A window holds a few samples of a cumulative count, so repeated and overtaken reports have no effect. A
-//! bucket that stops reporting fades out within [`WINDOW_NS`].
-//!
-//! Several weir-syncs may serve one region, and each receives only some of a POP's reports. Each counts the
-//! demand since the POP's previous report to any of them, so their sum is the region's demand. A weir-sync that
-//! is alone in its region counts all demand that is new to it.
+//! A window holds a few samples, so repeated and overtaken reports have no effect. A bucket that stops reporting fades
+//! out within [`WINDOW_NS`]. Of several weir-syncs that serve one region, each counts the demand since the POP's
+//! previous report to any of them, so their sum is the region's. One that is alone counts all demand that is new to it.
 
 use alloc::vec::Vec;
 
@@ -24,9 +20,9 @@ pub const BUCKETS_MAX: usize = 1_024;
 /// After a silence longer than this, in nanoseconds, new demand counts as of this moment: a bucket with demand
 /// reports, so there was none before.
 const GAP_NS: u64 = 2 * WINDOW_NS;
-/// Silence between two reports of a warm key, in nanoseconds; it is reported about every two seconds. Demand
-/// that arrives after such a silence is spread over all of it. If the report comes sooner, the demand has
-/// grown. A bucket that also reports to other weir-syncs is silent for no longer than this.
+/// Silence between two reports of a warm key, which come every two seconds, in nanoseconds. Demand after such a silence
+/// is spread over all of it; if the report comes sooner, the demand has grown. A bucket that also reports to other
+/// weir-syncs is silent for no longer than this.
 pub(crate) const WARM_GAP_NS: core::ops::RangeInclusive<u64> = 3 * SECOND_NS / 2..=5 * SECOND_NS / 2;
 /// Time without a sign of another weir-sync in the region after which there is none, in nanoseconds.
 const ALONE_NS: u64 = 10 * SECOND_NS;
@@ -47,7 +43,6 @@ pub struct Demands {
     others_at: Option<Time>,
 }
 
-/// Buckets of one budget.
 #[derive(Debug, Default)]
 struct Buckets {
     /// Sorted by POP, then epoch.
@@ -82,19 +77,16 @@ impl DemandReport {
     }
 }
 
-/// Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     /// Asked for, admitted or not.
     pub asked: u64,
-    /// Admitted.
     pub admitted: u64,
 }
 
 /// State of a budget after a bucket's report.
 #[derive(Clone, Copy, Debug)]
 pub struct DemandUpdate {
-    /// Demand for the budget.
     pub demand: Demand,
     /// Demand at the bucket's POP, in thousandths of a token per second.
     pub own_milli: u64,
@@ -130,10 +122,8 @@ impl Demands {
         self.others_at = Some(now);
     }
 
-    /// Records a bucket's report at `now`.
-    ///
-    /// Other workers of the POP may report their demand to other weir-syncs. So of the newly admitted tokens,
-    /// the same fraction counts as new here as of the demand.
+    /// Records a bucket's report at `now`. Of the newly admitted tokens, the same fraction counts as new here as of the
+    /// demand: other workers of the POP may report theirs to other weir-syncs.
     pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, report: &DemandReport) -> DemandUpdate {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_reported(now, is_shared);
@@ -146,12 +136,10 @@ impl Demands {
         DemandUpdate { demand, own_milli, new }
     }
 
-    /// Demand of a budget at `now`.
     pub fn current(&self, now: Time, id: &BudgetId) -> Demand {
         self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
     }
 
-    /// True if `pop` had demand for the budget recently.
     pub fn has_demand(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
         let silence_ns = if self.is_shared(now) { *WARM_GAP_NS.end() } else { GAP_NS };
         let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows_of(pop));
@@ -227,7 +215,6 @@ impl Buckets {
         }
     }
 
-    /// Windows of a POP's buckets.
     fn windows_of<'a>(&'a self, pop: &'a str) -> impl Iterator<Item = &'a DemandWindow> {
         self.windows.iter().filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
     }
@@ -254,7 +241,6 @@ impl Buckets {
         (Demand { milli: milli.min(COUNT_MAX), askers }, own_milli)
     }
 
-    /// True if it was reported recently.
     fn is_reported(&self, now: Time, is_shared: bool) -> bool {
         let kept_ns = if self.is_warm || is_shared { *WARM_GAP_NS.end() } else { GAP_NS };
         now.nanos_since(self.reported_at) <= kept_ns
@@ -265,7 +251,6 @@ impl Buckets {
 #[derive(Clone, Debug, Default)]
 pub struct DemandWindow {
     samples: Vec<Sample>,
-    /// Largest count seen.
     seen: Option<u64>,
     /// Sum of the demand that was new here.
     counted: u64,
@@ -284,7 +269,6 @@ struct Sample {
 }
 
 impl DemandWindow {
-    /// Records a report at `now`.
     pub fn observe(&mut self, now: Time, report: &DemandReport, bucket: BucketReport) {
         let counted_before = self.counted;
         let gap_ns = self.samples.last().map_or(u64::MAX, |last| now.nanos_since(last.at));

@@ -79,17 +79,6 @@ impl GrantSettings {
     }
 }
 
-/// A budget to divide.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedBudget<'a> {
-    /// Quota, sharing, and the demand at the POP that reports.
-    pub entry: &'a PlanEntry,
-    /// State of the budget.
-    pub account: &'a Account,
-    /// Current capacity of the region's own floor; if none, the floor's plain rate applies.
-    pub own: Option<FloorCapacity>,
-}
-
 /// Current capacity of a region's floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloorCapacity {
@@ -102,7 +91,6 @@ pub struct FloorCapacity {
 /// Grants of a key to the POPs of one region, until the next ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// Temperature of the key.
     pub watch_level: WatchLevel,
     /// Importance of pushing the key to POPs.
     pub weight: Weight,
@@ -115,8 +103,7 @@ pub struct Division {
 }
 
 impl Division {
-    /// Importance of keeping the key when there are too many: those that rest go first, then those with the
-    /// smallest deficits.
+    /// Importance of keeping the key: those that rest go first, then those with the smallest deficits.
     pub(crate) fn importance(&self) -> (WatchLevel, Weight) {
         (self.watch_level, self.weight)
     }
@@ -129,8 +116,15 @@ impl Division {
 
 /// Grants of the key to the POPs of `region` until the next ones. They are a function of the account, so that
 /// regions agree without communication.
-pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) -> Division {
-    let SharedBudget { entry, account, own } = *shared;
+///
+/// `own` is the current capacity of the region's own floor; without it, the floor's plain rate applies.
+pub fn divide(
+    entry: &PlanEntry,
+    account: &Account,
+    own: Option<FloorCapacity>,
+    region: &str,
+    terms: &GrantSettings,
+) -> Division {
     let (quota, sharing) = (entry.quota, &entry.sharing);
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = FleetDemand::of(account, sharing, terms);
@@ -138,7 +132,7 @@ pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) ->
     // If one POP has all the demand, its bucket is exact and needs no ratio, only the level. A region's floor
     // is an exception: it refills long before a debt is paid.
     let is_exact = is_single_pop && (level_ns >= 0 || sharing.floor(region) == 0);
-    let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
+    let ratio = if is_exact { AdmitRatio::ONE } else { ratio(entry, own, level_ns, &asked, region) };
     let watch_level = WatchLevel::of(quota, account, asked.lately_milli);
     let fan_out = u64::from(account.fan_out.max(1));
     let (burst, divisor) = hold(entry, fan_out, 0, terms);
@@ -189,9 +183,8 @@ fn rate_divisor_of(entry: &PlanEntry, pops: u64, asked_milli: u64, tokens: u64, 
     divisor.min(quickest).clamp(1, slowest).min(most).max(1)
 }
 
-/// Upper estimate of the number of arrivals for an expected `mean_milli`, in thousandths. Requests arrive as a
-/// Poisson process, whose deviation is the root of its mean: four times the mean is common if few are expected,
-/// and never happens if many are.
+/// Upper estimate of the number of arrivals for an expected `mean_milli`, in thousandths: a Poisson process deviates by
+/// the root of its mean.
 fn likely_milli(mean_milli: u64) -> u64 {
     mean_milli.saturating_add(LUMP_DEVIATIONS * mean_milli.saturating_mul(1_000).isqrt())
 }
@@ -207,10 +200,8 @@ pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
     if debt_ns == 0 { 0 } else { scaled(debt_ns, 1_000, quota.token_ns()) }
 }
 
-/// Part of a replica's demand that still counts, and the number of its POPs with demand.
-///
-/// A region with demand reports it every interval, and until then the last report counts in full. After that
-/// its demand fades like its window, so that a client that moves does not count twice.
+/// Part of a replica's demand that still counts, and the number of its POPs with demand. Within an interval the last
+/// report counts in full. Then it fades like its window, so that a client that moves does not count twice.
 fn still_asked(replica: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
@@ -219,7 +210,6 @@ fn still_asked(replica: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {
     (milli, if left_us > 0 { u64::from(replica.demand.askers) } else { 0 })
 }
 
-/// Demand of the fleet.
 struct FleetDemand<'a> {
     /// Thousandths of a token per second.
     milli: u128,
@@ -228,7 +218,6 @@ struct FleetDemand<'a> {
     lately_milli: u128,
     /// By region, with the same sum as `milli`; empty if no region has a floor.
     by_region: BTreeMap<&'a str, u128>,
-    /// Number of POPs with demand.
     askers: u64,
 }
 
@@ -251,13 +240,19 @@ impl<'a> FleetDemand<'a> {
 }
 
 /// Admit ratio of `region`. All sums here are in thousandths of a nanosecond of refill per second.
-fn ratio(shared: &SharedBudget<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &str) -> AdmitRatio {
-    let PlanEntry { quota, sharing, .. } = shared.entry;
+fn ratio(
+    entry: &PlanEntry,
+    own: Option<FloorCapacity>,
+    level_ns: i128,
+    asked: &FleetDemand<'_>,
+    region: &str,
+) -> AdmitRatio {
+    let PlanEntry { quota, sharing, .. } = entry;
     const { assert!(HORIZON_NS == SECOND_NS, "so that a level divided by it is a rate in the same digits") };
     let price = u128::from(quota.token_ns());
     let own = |name: &str, milli: u128| {
         let rate = u128::from(sharing.floor(name)) * u128::from(HORIZON_NS * 1_000 / 100);
-        let mine = shared.own.filter(|_| name == region).map(|own| u128::from(own.rate_ns) * 1_000);
+        let mine = own.filter(|_| name == region).map(|own| u128::from(own.rate_ns) * 1_000);
         (price * milli).min(mine.unwrap_or(rate))
     };
     let own_sum: u128 =
@@ -344,7 +339,6 @@ pub enum WatchLevel {
     /// Without demand now. But its budget is far from full, or its client was seen at many POPs at once and may
     /// return to all of them.
     Resting,
-    /// Close to its quota.
     Hot,
 }
 
@@ -364,8 +358,7 @@ impl WatchLevel {
     }
 }
 
-/// Importance of pushing a key to POPs: the deficit of its budget, in thousandths of a burst. A client that
-/// sends one request to each of many keys gives each of them little weight.
+/// Importance of pushing a key to POPs: the deficit of its budget, in thousandths of a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u32);
 

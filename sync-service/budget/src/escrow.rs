@@ -46,9 +46,8 @@
 //! tokens were not spent. It lowers the deficit, but never below the outstanding tokens. In any time t at most
 //! burst + rate x t + the refunds in t are spent.
 //!
-//! For the budget a lease lasts longer than for the POP by one part in [`DRIFT_PART`], and starts when the
-//! report arrived, so the POP's ends first. Tokens not spent by the end count as spent, since they may have
-//! been.
+//! For the budget a lease lasts longer than for the POP by one part in [`DRIFT_PART`], and starts when the report
+//! arrived, so the POP's ends first. Tokens not spent by the end count as spent, since they may have been.
 //!
 //! **Refill policies.** Each acquire contains a [`RefillPolicy`], the refill policy; everything else is the same for
 //! all policies. The above is continuous refill: a token bucket. Under [`RefillPolicy::Window`] nothing refills:
@@ -111,8 +110,8 @@ use crate::store_clock::StoreTime;
 
 /// Maximum number of epochs with leased tokens per budget; beyond it nothing is leased.
 pub const HOLDERS_MAX: usize = 1_024;
-/// Time for which an epoch is remembered after its lease has ended, in microseconds, unless its place is
-/// needed. This only prevents a delayed report from acquiring tokens that nobody would spend.
+/// Time for which an epoch is remembered after its lease, in microseconds, unless its place is needed: a delayed report
+/// then acquires no tokens that nobody would spend.
 pub const ENDED_KEPT_US: u64 = LEASE_US_MAX;
 
 /// No lease: the epoch is over, or the store is out of reach.
@@ -147,7 +146,6 @@ struct Holder {
     until_us: u64,
 }
 
-/// Lease that an acquire gives.
 #[derive(Clone, Copy)]
 struct Lease {
     /// Length of the lease for the POP, in milliseconds; 0 if none can be given.
@@ -159,11 +157,10 @@ struct Lease {
 impl Escrow {
     /// Answers the claims of `pop` in order: debits the wanted tokens as far as the level allows.
     ///
-    /// A claim is refused if its epoch's lease has ended, if its spent tokens exceed those that were ever
-    /// debited, or if its epoch is not on record and yet has spent tokens. In the last case the record was lost
-    /// or forgotten, and the POP must begin a new epoch. If the end of the store's window is unknown, or too
-    /// soon to leave any lease, tokens are leased only to epochs that requests hold already. A take needs a
-    /// known window, but no lease.
+    /// A claim is refused if its epoch's lease has ended, or if it reports more tokens as spent than are on record: the
+    /// record was lost, and the POP must begin a new epoch. If the end of the store's window is unknown, or too soon
+    /// for any lease, tokens are leased only to epochs that requests hold already. A take needs a known window, but no
+    /// lease.
     pub fn acquire(&mut self, time: impl Into<StoreTime>, pop: &str, acquire: &AcquireRequest) -> AcquireResult {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
@@ -200,8 +197,8 @@ impl Escrow {
         AcquireResult { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// Time at which it may be dropped to make room for another if there are no more acquires, in microseconds of
-    /// the store's clock: a new one would be the same, full and with nothing leased.
+    /// Time at which it may be dropped, in microseconds of the store's clock: full, with nothing leased, like a new
+    /// one.
     pub fn full_us(&self) -> u64 {
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
         if let Some(end_us) = self.window_ends_us() {
@@ -221,7 +218,6 @@ impl Escrow {
         self.deficit_ns
     }
 
-    /// Number of entries in its log.
     pub fn log_len(&self) -> usize {
         self.log.len()
     }
@@ -266,7 +262,6 @@ impl Escrow {
         Lease { ms: u32::try_from(leased_us / 1_000).unwrap_or(u32::MAX), until_us }
     }
 
-    /// Enters the window that ends at `end_us`.
     fn enter(&mut self, now_us: u64, end_us: u64, acquire: &AcquireRequest) {
         let is_next = |length_us| self.end_us > 0 && self.end_us.checked_add(length_us) == Some(end_us);
         self.before = match sliding_us(acquire) {
@@ -314,14 +309,16 @@ impl Escrow {
         ends.sort_unstable();
         (self.at_us, self.kept_us) = (now_us, counts_us);
         for (until_us, unspent) in ends {
-            self.record_spent(until_us, unspent);
+            self.log.add(until_us.saturating_add(counts_us), unspent);
         }
         self.fade(now_us);
     }
 
     /// For a log: adds `tokens` that may have been spent as late as at `us`.
-    fn record_spent(&mut self, us: u64, tokens: u64) {
-        self.log.add(us.saturating_add(self.kept_us), tokens);
+    fn record_spent(&mut self, us: u64, tokens: u64, refill_policy: RefillPolicy) {
+        if refill_policy.counts_us().is_some() {
+            self.log.add(us.saturating_add(self.kept_us), tokens);
+        }
     }
 
     fn fade(&mut self, now_us: u64) {
@@ -372,10 +369,8 @@ impl Escrow {
         };
         let more = claim.spent().saturating_sub(holder.spent);
         holder.spent += more;
-        if acquire.refill_policy.counts_us().is_some() {
-            self.record_spent(now_us, more);
-            self.fade(now_us);
-        }
+        self.record_spent(now_us, more, acquire.refill_policy);
+        self.fade(now_us);
         if claim.ahead == 0 {
             self.take_back(now_us, id, holder, acquire.token_ns());
             return (NO_LEASE, 0);
@@ -407,9 +402,7 @@ impl Escrow {
             return (Leased { wait_ms, ..NO_LEASE }, 0);
         }
         self.deficit_ns += wanted * acquire.token_ns();
-        if acquire.refill_policy.counts_us().is_some() {
-            self.record_spent(now_us, wanted);
-        }
+        self.record_spent(now_us, wanted, acquire.refill_policy);
         (Leased::of(wanted, 0), wanted)
     }
 
@@ -421,9 +414,7 @@ impl Escrow {
         let wanted = u64::from(tokens);
         let price_ns = price_ns(wanted, acquire.token_ns());
         self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
-        if acquire.refill_policy.counts_us().is_some() {
-            self.record_spent(now_us, wanted);
-        }
+        self.record_spent(now_us, wanted, acquire.refill_policy);
         (Leased::of(wanted, 0), wanted)
     }
 
@@ -453,9 +444,8 @@ impl Escrow {
         }
     }
 
-    /// Time until there are `tokens`, more than there are now, if none are given back. POPs keep tokens of a
-    /// window, and places in flight, in reserve. If claims other than this one, which has `own` of the
-    /// outstanding tokens, hold any of these, it is the time to ask again for them.
+    /// Time until there are `tokens`, more than now. If claims other than this one, which has `own` of the outstanding
+    /// tokens, may give some of a window or places in flight back, it is the time to ask again.
     fn wait_us(&self, now_us: u64, tokens: u32, own: u64, acquire: &AcquireRequest) -> u64 {
         let is_elsewhere = self.outstanding(now_us) > own;
         let given_back = |us: u64| if is_elsewhere { us.min(acquire.ask_again_us()) } else { us };
@@ -509,10 +499,8 @@ impl Escrow {
         let tokens = (claim.spent() - holder.charged).min(TOKENS_MAX.into());
         let price_ns = price_ns(tokens, acquire.token_ns());
         self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
-        if acquire.refill_policy.counts_us().is_some() {
-            let unspent = if holder.until_us > now_us { holder.unspent() } else { 0 };
-            self.record_spent(now_us, unspent + tokens);
-        }
+        let unspent = if holder.until_us > now_us { holder.unspent() } else { 0 };
+        self.record_spent(now_us, unspent + tokens, acquire.refill_policy);
         // Its last count: a report that repeats it charges nothing.
         (holder.charged, holder.spent) = (claim.spent(), claim.spent());
         holder.until_us = holder.until_us.min(now_us);

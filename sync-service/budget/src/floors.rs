@@ -1,13 +1,11 @@
 //! A region's floor as a bucket of its own: f per cent of the rate, f per cent of the burst.
 //!
-//! A region's demand fluctuates from one half second to the next. Its bucket smooths that, so that a region
-//! whose demand equals its floor gets it. While the budget is in debt the bucket may go into debt too: a region
-//! that is flooded from time to time does not get its floor anew each time. What it admitted while it was out of
-//! touch, and had no grant to go by, empties the bucket at most: it keeps its floor when it is back.
+//! It smooths the region's demand, which fluctuates, so that a region whose demand equals its floor gets it. While the
+//! budget is in debt the bucket may go into debt too: a region that is flooded from time to time does not get its floor
+//! anew each time. Tokens admitted out of touch, without a grant, empty the bucket at most.
 //!
-//! Several weir-syncs may serve one region, and the store returns to each only the charges of its own reports.
-//! So each debits its bucket by the counts that POPs report to it; counts are cumulative, so it does not matter
-//! which weir-sync received them first.
+//! Several weir-syncs may serve one region, and the store returns to each only the charges of its own reports. So each
+//! debits its bucket by the cumulative counts of the reports that it receives.
 
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -111,9 +109,8 @@ impl Floors {
         };
         let deficit_ns = deficit_ns.min(most_ns);
         (bucket.deficit_ns, bucket.at) = (deficit_ns, now);
-        // As for the whole budget: a level below the target is made up within a second, and a surplus is given
-        // out faster. Otherwise a small bucket would overflow between two charges, and the region would get
-        // less than its floor.
+        // As for the whole budget, or a small bucket would overflow between two charges: a level below the target is
+        // made up within a second, and a surplus is given out faster.
         let steered_ns = full_ns - full_ns / TARGET_PART;
         let surplus_ns = steered_ns.saturating_sub(deficit_ns).saturating_mul(SURPLUS);
         let lack_ns = deficit_ns.saturating_sub(steered_ns);

@@ -1,13 +1,12 @@
 //! Names of budgets, as text and hashed, and maps from them.
 //!
-//! A report's key is looked up in a dozen places. So its name is hashed once, copies share it, and two copies
-//! are compared by address first. A hash map's look-up hashes a few bytes once, where a tree would compare the key
-//! with a dozen others. Its order differs in each run: where order affects a result, there is a tree, or the
-//! extracted items are sorted.
+//! A report's key is looked up in a dozen places. So its name is hashed once, copies share it, and two copies are
+//! compared by address first. A hash map's order differs in each run: where order affects a result, there is a tree, or
+//! the extracted items are sorted.
 //!
-//! The default hash is fast, and its seed derives from the address space of this process. A client that can neither
-//! see a map's order nor time its look-ups cannot choose keys that collide. Keys that clients choose have a stronger
-//! hash, which they store: a map of such keys computes no hash ([`Carried`]).
+//! The default hash is fast, and its seed derives from the address space of this process. Keys that clients choose have
+//! a stronger hash, so that they cannot be made to collide; they store it, and a map of them computes none
+//! ([`Carried`]).
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -39,7 +38,6 @@ pub type ByBudget<V> = Hashed<BudgetId, V, BuildHasherDefault<Carried>>;
 
 /// Contents of a [`BudgetId`].
 pub struct BudgetName {
-    /// The rule's name.
     pub rule: String,
     /// The key's value in canonical form.
     pub value: Vec<u8>,
@@ -59,11 +57,6 @@ impl BudgetId {
     pub fn new(rule: String, value: Vec<u8>) -> Self {
         let hash = RuleName::new(&rule).hash(&value);
         Self(Arc::new(BudgetName { rule, value, hash }))
-    }
-
-    /// Sort key of the budget of `rule` and `value`.
-    pub(crate) fn order<'a>(rule: &'a str, value: &'a [u8]) -> (&'a [u8], &'a str) {
-        (value, rule)
     }
 }
 
@@ -143,7 +136,7 @@ impl From<&Self> for BudgetId {
 
 impl Ord for BudgetId {
     fn cmp(&self, other: &Self) -> Ordering {
-        Self::order(&self.rule, &self.value).cmp(&Self::order(&other.rule, &other.value))
+        (&self.value, &self.rule).cmp(&(&other.value, &other.rule))
     }
 }
 
@@ -183,8 +176,8 @@ impl Names {
 /// Seed for hashing names; 0 until it is set.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the hash seed to `random` bits, so that clients cannot choose keys that collide. It must be called before
-/// the first name is made; otherwise the seed derives from the address space of this process.
+/// Sets the hash seed to `random` bits, so that clients cannot choose keys that collide. Call it before any name is
+/// made.
 pub fn seed(random: u64) {
     // Existing names keep their hashes, so only the first call sets the seed.
     let _ = SEED.compare_exchange(0, random | 1, Atomic::Relaxed, Atomic::Relaxed);
@@ -199,7 +192,6 @@ fn seed_of_names() -> u64 {
     SEED.load(Atomic::Relaxed)
 }
 
-/// Hash map.
 pub type Hashed<K, V, S = hashbrown::DefaultHashBuilder> = hashbrown::HashMap<K, V, S>;
 
 /// Hasher that returns the hash stored in a key unchanged.
@@ -267,10 +259,8 @@ impl<T> BoundedMap<T> {
         }
     }
 
-    /// Returns the entry of `id`, inserting `new()` if it is missing and there is room. None if the map is
-    /// full.
-    ///
-    /// At most once a second, entries for which `is_needed` is false are removed first.
+    /// Returns the entry of `id`, inserting `new()` if it is missing; none if the map is full. At most once a second,
+    /// entries for which `is_needed` is false are removed first.
     pub(crate) fn get_or_insert(
         &mut self,
         now: Time,
@@ -302,13 +292,11 @@ impl fmt::Display for TextError {
 
 impl core::error::Error for TextError {}
 
-/// Formats bytes in hex.
 #[derive(Clone, Copy, Debug)]
 pub struct Hex<'a>(pub &'a [u8]);
 
 impl Hex<'_> {
-    /// Appends the digits to `text`. It is called for each charged key, and formatting would take several times
-    /// as long.
+    /// Appends the digits to `text`; formatting would take several times as long.
     pub fn add_to(self, text: &mut String) {
         text.extend(self.digits());
     }

@@ -45,27 +45,23 @@
 //! The parts of [`hub`], in the order in which a report passes them:
 //!
 //! 1. [`pops`] lists the POPs that report here, and estimates the size of the fleet;
-//! 2. [`report_limits`] limits a report to what its POP can have admitted; [`ban`] distributes the keys that penalties
-//!    banned to all POPs, and [`push`] repeats messages that were lost;
-//! 3. [`hub`] makes a [`plan`] of the report: its charges and, for strict rules, its acquires; [`demand`] turns
-//!    cumulative counts into requests per second;
-//! 4. the store charges a [`budget`], exactly once: [`records`] has the counts charged for a POP and the delay of its
-//!    reports, the unused refill that pays for late reports, and the fan-out of bursts;
-//! 5. the store acquires from an [`escrow`], which refills by its rule's refill policy: continuously, or by windows;
-//! 6. [`divide`] turns an account into a grant, and decides how closely to watch the key; [`floors`] smooths the
-//!    demand within a region's minimum share;
-//! 7. [`hot`] keeps the keys that are pushed to every POP; [`offline`] keeps the last state of each budget, and without
-//!    the store continues from there with the region's own share.
+//! 2. [`report_limits`] limits a report to what its POP can have admitted; [`ban`] distributes bans to all POPs, and
+//!    [`push`] repeats messages that were lost;
+//! 3. [`hub`] plans the charges and, for strict rules, the acquires; [`demand`] turns counts into requests per second;
+//! 4. the store charges a [`budget`], exactly once, with its [`records`], or acquires from an [`escrow`];
+//! 5. [`divide`] turns an account into a grant, and decides how closely to watch the key; [`floors`] smooths the demand
+//!    within a region's minimum share; [`hot`] has the keys that are pushed to every POP; [`offline`] goes on without the
+//!    store with the region's own share.
 //!
-//! For operators, [`top_keys`] keeps the top keys, [`decisions`] the decisions of each rule, and [`pops`] the state of
-//! each POP. [`store_clock`] prevents a jump of the store's clock from refilling budgets. [`bound`] computes how far
-//! above its quota a key can get, and [`figures`] collects gauges.
+//! For operators there are [`top_keys`], [`decisions`] by rule, and [`bound`], how far above its quota a key can get.
+//! [`store_clock`] prevents a jump of the store's clock from refilling budgets.
 //!
 //! This crate has no clock, no socket and no store: time is an argument, and a store may run the same code
 //! elsewhere. The Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and
 //! [`escrow::Escrow::acquire`], and one test suite runs over both.
 
 #![no_std]
+#![allow(missing_docs, reason = "a name that says all needs no comment")]
 
 extern crate alloc;
 #[cfg(test)]
@@ -78,7 +74,6 @@ pub mod decisions;
 pub mod demand;
 pub mod divide;
 pub mod escrow;
-pub mod figures;
 pub mod floors;
 pub mod hot;
 pub mod hub;

@@ -1,17 +1,14 @@
-//! Offline mode: without the store, a region continues by itself with its own share of every quota.
+//! Offline mode: without the store, a region continues by itself with its own share of every quota: (POPs that report
+//! here) / (POPs of the fleet, as last known), so that regions together admit one quota.
 //!
-//! The share is (POPs that report here) / (POPs of the fleet, as last known), so that regions which cannot
-//! reach each other admit one quota together. Each key gets a local [`Budget`] of that share. It starts from
-//! the last account of the store: a deficit in nanoseconds of refill is the same fraction of a budget of any
-//! size. It is charged with the same cumulative counts as the store's budget would be: everything that no reply
-//! has confirmed. So several weir-syncs that receive reports of the same POPs arrive at the same level.
+//! Each key gets a local [`Budget`] of that share. It starts from the store's last account: a deficit in nanoseconds of
+//! refill is the same fraction of a budget of any size. It is charged with the same cumulative counts, all that no
+//! reply has confirmed, so several weir-syncs with reports of the same POPs arrive at the same level.
 //!
-//! The store misses nothing that is charged here: it stays unconfirmed, so the next report that reaches the
-//! store brings all of it, and the local budget is dropped. A store may be out of reach for some keys only (a
-//! node of a cluster is down); then each of these keys is offline by itself.
+//! What is charged here stays unconfirmed, so the next report that reaches the store brings all of it, and the local
+//! budget is dropped. If only a node of a cluster is down, each of its keys is offline by itself.
 //!
-//! [`UnfilledBudgets`] keeps the last known state of each budget that is not full: where a local budget starts, and
-//! the debt of each rule at any time.
+//! [`UnfilledBudgets`] keeps the last known state of each budget that is not full, and the debt of each rule.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -27,9 +24,8 @@ use crate::divide::debt_milli;
 use crate::id::BoundedMap;
 use crate::plan::PlanEntry;
 
-/// Maximum span of a first charge to a local budget, in microseconds. A report may contain everything that the
-/// store has not confirmed. A local budget that sees a bucket for the first time charges only the part admitted
-/// within this span; the store charges all of it.
+/// Maximum span of a first charge to a local budget, in microseconds: of tokens that no reply has confirmed, only the
+/// part admitted within it is charged here.
 const SPAN_US_MAX: u64 = 1_000_000;
 /// Initial clock of a budget without a known account, in microseconds.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
@@ -56,18 +52,16 @@ impl Share {
         Self { is_guess: true, ..Self::new(here, here) }
     }
 
-    /// True if the size of the fleet is unknown.
     pub fn is_guess(self) -> bool {
         self.is_guess
     }
 
-    /// Number of POPs in the fleet.
     pub fn fleet(self) -> u32 {
         self.fleet
     }
 
-    /// Limits the fan-out of each account to the number of POPs, if that is known. Overshoots that multiply it
-    /// are also due to outages, and a client never bursts at more POPs than there are.
+    /// Limits the fan-out of each account to the number of POPs, if known: overshoots that multiply it are also due to
+    /// outages.
     pub fn limit_fan_outs<'a>(self, accounts: impl Iterator<Item = &'a mut Account>) {
         if !self.is_guess {
             accounts.for_each(|account| account.fan_out = account.fan_out.min(self.fleet));
@@ -92,8 +86,7 @@ impl Share {
     }
 }
 
-/// Local budgets of a region that is offline. For a key without room, each report is charged on its own, from the
-/// last account and the POP's unconfirmed counts.
+/// Local budgets of a region that is offline. Without room for a key, each report is charged on its own.
 #[derive(Debug, Default)]
 pub struct OfflineBudgets {
     budgets: BoundedMap<Local>,
@@ -136,7 +129,6 @@ struct Local {
     /// Time at which the budget's clock showed `shown_us`.
     at: Time,
     shown_us: u64,
-    /// Time of the account that it started from.
     since: Option<Time>,
 }
 
@@ -152,10 +144,8 @@ impl Local {
         Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }
     }
 
-    /// Creates a budget with the deficit of `last`, in tokens of the entry's quota.
-    ///
-    /// The deficit is charged at the budget's time zero, rounded up to whole tokens; then the clock is advanced
-    /// by the refill that the rounding added.
+    /// Creates a budget with the deficit of `last`. That is charged at the budget's time zero, rounded up to whole
+    /// tokens; then the clock is advanced by the refill that the rounding added.
     fn begin(entry: &PlanEntry, last: LastState, replica: &str) -> Self {
         let token_ns = entry.quota.token_ns();
         let tokens = last.deficit_ns.div_ceil(token_ns);
@@ -186,19 +176,15 @@ impl Local {
     }
 }
 
-/// State of a budget at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastState {
-    /// Its quota.
     pub quota: Quota,
     /// Nanoseconds of refill until full, at `at`.
     pub deficit_ns: u64,
-    /// Time of that state.
     pub at: Time,
 }
 
 impl LastState {
-    /// State of the budget of `entry` with this account, at `at`.
     pub(crate) fn of(entry: &PlanEntry, account: &Account, at: Time) -> Self {
         Self { quota: entry.quota, deficit_ns: account.deficit_ns, at }
     }
@@ -217,7 +203,6 @@ impl LastState {
 /// Debts of one rule's budgets, in thousandths of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleDebts {
-    /// Their sum now.
     pub sum_milli: u64,
     /// The largest one now: how far its key is above burst + rate x t.
     pub deepest_milli: u64,
@@ -233,7 +218,6 @@ pub struct UnfilledBudgets {
 }
 
 impl UnfilledBudgets {
-    /// Records the state of the budget `id`.
     pub fn record(&mut self, id: &BudgetId, last: LastState) {
         let debt_milli = last.debt_milli(last.at);
         if debt_milli > 0 {
@@ -250,7 +234,6 @@ impl UnfilledBudgets {
         }
     }
 
-    /// Records a debt of a budget of this rule.
     fn owes(&mut self, rule: &str, debt_milli: u64) {
         if let Some(most) = self.most_milli.get_mut(rule) {
             *most = debt_milli.max(*most);
@@ -264,12 +247,10 @@ impl UnfilledBudgets {
         self.budgets.get(id).copied()
     }
 
-    /// Forgets the budget `id`.
     pub fn forget(&mut self, id: &BudgetId) {
         self.budgets.remove(id);
     }
 
-    /// Debts of the budgets at `now`, by rule.
     pub fn owed(&self, now: Time) -> BTreeMap<String, RuleDebts> {
         let most = |(rule, most_milli): (&String, &u64)| {
             (rule.clone(), RuleDebts { most_milli: *most_milli, ..RuleDebts::default() })

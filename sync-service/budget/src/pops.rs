@@ -1,5 +1,4 @@
-//! The points of presence that report here, their workers, the number of POPs in the fleet, and the status that each
-//! POP reports about once a second: connectivity, clock, and version of the module.
+//! The points of presence that report here, their workers and their status, and the number of POPs in the fleet.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -52,7 +51,6 @@ struct Worker {
     sequence: u64,
     /// Number of the newest report that was answered.
     answered: u64,
-    /// Time of its last report with a key.
     keys_at: Option<Time>,
     running: RunningRules,
     /// True if [`Pops::news`] has returned this since the worker's last report.
@@ -73,7 +71,6 @@ pub struct Sender {
 /// Rule set that a POP runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopRuleSet {
-    /// The POP's name.
     pub pop: String,
     /// The lowest version that a worker runs; 0 is the plugin configuration's.
     pub version: u64,
@@ -111,8 +108,7 @@ impl Pops {
         sender
     }
 
-    /// Records that `report` is answered now. Returns true if it, or a newer one of its worker, was answered
-    /// before.
+    /// Records that `report` is answered now. Returns true if it, or a newer one of its worker, was answered before.
     pub fn answer(&mut self, report: &Report) -> bool {
         let pop = self.known.get_mut(&report.pop);
         let Some(worker) = pop.and_then(|pop| pop.workers.get_mut(&report.worker)) else { return false };
@@ -220,11 +216,9 @@ impl Worker {
 
 /// Number of POPs in the fleet, as far as a weir-sync knows.
 ///
-/// The store counts them. If this process started without the store, it uses the largest of the numbers that
-/// POPs last received and the number that the operator expects, since too large a share is the worse mistake. A
-/// count from the store replaces all of these. But a smaller count than before is accepted only once the store
-/// has counted no more for as long as a silent POP counts as alive, since a store that lost its data starts at
-/// one.
+/// The store counts them. Until it has, the largest of the numbers that POPs last received and that the operator
+/// expects holds, since too large a share is the worse mistake. A count below the last is accepted only once the store
+/// has counted no more for as long as a silent POP counts as alive: a store that lost its data starts at one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FleetSize {
     counted: Option<Counted>,
@@ -270,13 +264,11 @@ const STATUS_NS: u64 = 60 * SECOND_NS;
 /// A POP's last status report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopStatus {
-    /// Its name.
     pub pop: String,
     /// Its connectivity: 0 fresh, 1 stale, 2 fallback.
     pub step: u8,
     /// Lead of its wall clock over ours when its report arrived, in milliseconds; none if it has no clock.
     pub clock_ms: Option<i64>,
-    /// The version of its module.
     pub module: String,
     /// Reason why it refused a newer rule set; empty if it did not.
     pub refusal: String,

@@ -1,13 +1,13 @@
 //! Messages pushed to POPs until they are known to have received them.
 //!
-//! A reply that pushes something is a *letter*, with the number of the report that it answers. Its worker's
-//! next reports contain the latest report whose reply it no longer waits for, and the latest whose reply it
-//! gave up on ([`weir_protocol::messages::Replies`]). So a letter has arrived, is lost, or is under way. The
-//! content of a lost letter is sent again with the next reply to that POP, whichever of its workers gets it. A
-//! letter without a confirmation for [`LOST_NS`] also counts as lost, as its worker may be gone.
+//! A reply that pushes something is a *letter*, with the number of the report that it answers. Its worker's next
+//! reports name the latest report whose reply it no longer waits for, and the latest whose reply it gave up on
+//! ([`weir_protocol::messages::Replies`]). So a letter has arrived, is lost, or is under way. A lost one is sent again
+//! with the next reply to that POP. One without a confirmation for [`LOST_NS`] also counts as lost, as its worker may
+//! be gone.
 //!
-//! [`PushStates`] keeps the letters, and [`PushState`] of each POP's state: the hot keys it was granted, the number of
-//! the last ban it was sent. A POP that lost its table has lost its state, and is sent all of it again.
+//! [`PushStates`] keeps the letters, and the [`PushState`] of each POP; a POP that lost its table is sent everything
+//! again.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,8 +18,7 @@ use core::mem;
 use weir_protocol::messages::{KEYS_MAX, POPS_MAX, RULES_MAX, Replies, Report};
 use weir_protocol::time::{SECOND_NS, Time};
 
-/// Maximum number of keys recorded as sent, of all POPs together: about 80 MB. Beyond it, the POP that has been
-/// silent for longest is forgotten and sent everything anew.
+/// Maximum number of keys recorded as sent, of all POPs: about 80 MB. Beyond it, the most silent POP is forgotten.
 pub const SENT_MAX: usize = 1 << 20;
 /// Time after which a letter without a confirmation counts as lost, in nanoseconds.
 pub const LOST_NS: u64 = 2 * SECOND_NS;
@@ -37,7 +36,6 @@ pub(crate) trait PushState: Default {
     /// Marks everything as not sent.
     fn forget(&mut self);
 
-    /// Number of keys recorded as sent.
     fn len(&self) -> usize;
 }
 
@@ -72,12 +70,9 @@ impl<N: PushState> Default for PushStates<N> {
 }
 
 impl<N: PushState> PushStates<N> {
-    /// Writes the reply to `report` with `write`, which gets the state of its POP and records at most
-    /// [`KEYS_MAX`] more keys in it.
-    ///
-    /// The second value that `write` returns is taken back if the reply is lost; it is none if nothing is
-    /// pushed. If the report `is_repeated`, it was answered before, and nothing is pushed: it would be unknown
-    /// which of the answers arrived.
+    /// Writes the reply to `report` with `write`, which gets the state of its POP and records at most [`KEYS_MAX`] more
+    /// keys in it. The second value that it returns is taken back if the reply is lost; none if nothing is pushed. If
+    /// the report `is_repeated`, nothing is pushed: it would be unknown which of the answers arrived.
     pub(crate) fn push<T: Default>(
         &mut self,
         now: Time,
@@ -108,8 +103,7 @@ impl<N: PushState> PushStates<N> {
         self.len
     }
 
-    /// Forgets the POPs that have been silent for longest, but not `pop`, until there is room for another
-    /// report.
+    /// Forgets the POPs that have been silent for longest, but not `pop`, until there is room for another report.
     fn make_room(&mut self, pop: &str) {
         let is_new = !self.pops.contains_key(pop);
         while self.len + KEYS_MAX > SENT_MAX || is_new && self.pops.len() >= POPS_MAX as usize {

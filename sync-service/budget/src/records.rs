@@ -1,9 +1,8 @@
-//! A budget's records: the counts of its sources and the timing that their reports imply; the refill that it lost
-//! while it was full, which late reports may claim; and the fan-out of bursts.
+//! A budget's records: the counts of its sources and the timing that their reports imply; the refill that it lost while
+//! it was full, which late reports may claim; and the fan-out of bursts.
 //!
-//! A client that bursts at m points of presence at once finds m whole bursts there the first time, because no
-//! POP has a grant for it yet. The budget goes m bursts deep. As long as that is remembered, every POP holds
-//! about an m-th of a burst for the client, so the same trick does not work twice.
+//! A client that bursts at m points of presence finds m whole bursts the first time, and the budget goes m bursts deep.
+//! As long as that is remembered, every POP holds about an m-th of a burst for it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -31,16 +30,13 @@ const _: () = assert!(MADE_MS_MAX * PACE_US < 1 << 53);
 /// Name of a sequence of counts: one bucket of one POP. Ordered by epoch, then name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
-    /// The bucket's epoch.
     pub epoch: u64,
-    /// The POP's name.
     pub pop: String,
 }
 
 /// Cumulative count of a source, from a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The bucket's epoch.
     pub epoch: u64,
     /// Tokens admitted since the epoch began.
     pub admitted: u64,
@@ -89,11 +85,10 @@ impl SourceRecord {
         (record, News { tokens, since_us: now_us, passed_us: now_us, delay_us: 0 })
     }
 
-    /// Records a count. Returns the new part of it.
+    /// Records a count, and returns its new part.
     ///
-    /// Delayed reports arrive in a bunch, so the POP's clock gives the time between two of them. If they arrive
-    /// farther apart than that, the later one was delayed by the difference. If they arrive closer together,
-    /// the delay has shrunk by it. A report that was overtaken changes nothing in the timing.
+    /// The POP's clock gives the time between two reports. If they arrive farther apart, the later one was delayed by
+    /// the difference; if closer together, the delay has shrunk by it. A report that was overtaken changes no timing.
     pub(crate) fn observe(&mut self, now_us: u64, count: &Count) -> News {
         let admitted = count.admitted.min(COUNT_MAX);
         let made_ms = count.made_ms.min(MADE_MS_MAX);
@@ -119,12 +114,12 @@ pub const UNUSED_SPANS_MAX: usize = 8;
 /// Time for which a span is remembered after its end, in microseconds: the longest delay of a report.
 pub const UNUSED_KEPT_US: u64 = 10_000_000;
 
-/// Spans in which the budget was full and lost its refill, as far as no late report has claimed them; in
-/// microseconds of the budget's clock. They are sorted, not empty, and do not touch.
+/// Spans in which the budget was full and lost its refill, as far as no late report has claimed them, in microseconds
+/// of the budget's clock; sorted, not empty, not touching.
 ///
-/// Tokens admitted while the budget was not full, or was full for less time than they cost, would have been
-/// refilled by the next time that it was full. So late reports claim unused refill oldest first, starting at
-/// the time when their tokens may have been admitted, and no refill is claimed twice.
+/// Tokens admitted while the budget was not full, or full for less time than they cost, would have been refilled by the
+/// next time that it was full. So late reports claim unused refill oldest first, from the time when their tokens may
+/// have been admitted, and none is claimed twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnusedRefill {
     spans: Vec<Span>,

@@ -1,20 +1,16 @@
 //! Limits on a POP's claims: no more than its own buckets can have admitted.
 //!
-//! A POP's bucket admits at most burst + rate x t (I3). So whatever a POP reports as admitted for a key, a
-//! *meter* lets no more through: a token bucket with the key's rate that holds [`BURSTS`] bursts. It holds more
-//! than one, as a POP that restarts has a full bucket. Time counts from the POP's last report of the key,
-//! however long ago, since an honest POP reports everything it admitted meanwhile. It is measured by the POP's
-//! own clock, which may not run ahead of ours. Claims beyond that are not charged until the meter has refilled.
+//! A POP's bucket admits at most burst + rate x t (I3). So of what it reports as admitted for a key, a *meter* lets no
+//! more through: a token bucket with the key's rate that holds [`BURSTS`] bursts, as a POP that restarts has a full
+//! bucket. Time counts from the POP's last report of the key, by the POP's own clock, which may not run ahead of ours.
+//! Claims beyond that wait until the meter has refilled.
 //!
-//! Meters are bounded: if a POP claims more keys at once than its share, the rest is not charged until there is
-//! room. Keys of a rule that is in none of the kept rule sets are refused, and so are bans that no rule of
-//! theirs imposes.
+//! Meters are bounded: keys beyond a POP's share wait until there is room. Keys of a rule that is in no kept rule set
+//! are refused, and so are bans that no rule imposes.
 //!
-//! Strict rules need no meters for leased tokens: their budgets give no more than they have, whoever asks. But
-//! a request that held tokens may be reported to have cost more than it held ([`crate::escrow`]). Its rule
-//! gives the maximum cost, and a meter lets such costs through, each whole, while it has a token. So an honest
-//! POP waits for none of them if its requests cost no more than [`BURSTS`] times the tokens they held, since
-//! the requests at one time hold no more than a burst.
+//! Strict rules need no meters for leased tokens: their budgets give no more than they have. But a request may cost
+//! more than it held ([`crate::escrow`]). Its rule gives the maximum, and a meter lets such costs through, each whole,
+//! while it has a token: an honest POP waits for none if its requests cost at most [`BURSTS`] times what they held.
 
 mod meter;
 mod visit;
@@ -46,7 +42,6 @@ pub const METERS_MAX: usize = 1 << 19;
 /// Number of keys that each POP may claim at once, however many POPs there are.
 pub const EVEN_SHARE: usize = METERS_MAX / POPS_MAX as usize;
 
-/// Reason for a refused claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedClaimReason {
     /// Its rule is not in the fleet's rule sets, or has another quota there.
@@ -63,39 +58,33 @@ pub enum RefusedClaimReason {
     Cost,
 }
 
-/// Kind of sender of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReporterKind {
     /// A POP, identified by its token.
     Pop,
-    /// The gateway of this process. Its callers state the costs of their requests; the rule's limits on
-    /// response costs and the bucket's capacity do not apply.
+    /// The gateway of this process. Its callers state costs; limits on response costs and the bucket's capacity do not
+    /// apply.
     Gateway,
 }
 
 /// Refused claims of a report, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Reason of the refusal.
     pub reason: RefusedClaimReason,
-    /// Number of keys or bans.
     pub count: u64,
     /// Rule of the first of them.
     pub rule: String,
     /// Claim of the first of them: tokens, keys, or a ban in milliseconds.
     pub claimed: u64,
-    /// Maximum that was expected.
     pub expected: u64,
 }
 
 /// A rule that the fleet may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownRule {
-    /// The rule as reports contain it.
     pub rule: BudgetRule,
     /// Length of its penalty's ban in milliseconds; 0 if it has no penalty.
     pub ban_ms: u32,
-    /// Maximum cost of one request.
     pub cost_max: u32,
 }
 
@@ -121,15 +110,11 @@ type KnownRules = BTreeMap<String, Vec<KnownRule>>;
 /// Recent claims of the POPs.
 #[derive(Debug, Default)]
 pub struct ReportLimits {
-    /// Rules of the kept versions, by name. None without a pushed rule set; POPs then have their rules from
-    /// elsewhere.
+    /// Rules of the kept versions, by name. None without a pushed rule set; POPs then have their rules from elsewhere.
     rules: Option<KnownRules>,
-    /// Newest of these versions.
     newest: u64,
-    /// Number of reports checked.
     visits: u64,
     pops: BTreeMap<String, Pop>,
-    /// Number of meters of all POPs.
     meters: usize,
     swept_at: Time,
     refusals: Vec<Refusal>,
@@ -155,7 +140,6 @@ impl ReportLimits {
         ban_ms(self.rules.as_ref(), rule).is_some()
     }
 
-    /// True if the fleet may have a rule of this name.
     pub(crate) fn may_have(&self, rule: &str) -> bool {
         self.rules.as_ref().is_none_or(|rules| rules.contains_key(rule))
     }
@@ -269,8 +253,7 @@ impl ReportLimits {
         }
     }
 
-    /// Forgets the POP that has been silent for longest, among those without meters. Returns false if there is
-    /// none.
+    /// Forgets the POP that has been silent for longest, among those without meters. Returns false if there is none.
     fn forget_silent(&mut self) -> bool {
         let idle = self.pops.iter().filter(|(_, pop)| pop.meters.is_empty());
         let silent = idle.min_by_key(|(_, pop)| pop.seen_at).map(|(name, _)| name.clone());
@@ -290,7 +273,6 @@ fn cost_max(rules: Option<&KnownRules>, rule: &BudgetRule) -> u32 {
     rules.map_or(TOKENS_MAX, |rules| versions(rules, rule).map(|known| known.cost_max).max().unwrap_or(0))
 }
 
-/// Kept versions of `rule`.
 fn versions<'a>(rules: &'a KnownRules, rule: &'a BudgetRule) -> impl Iterator<Item = &'a KnownRule> {
     rules.get(&rule.name).into_iter().flatten().filter(|known| known.rule == *rule)
 }

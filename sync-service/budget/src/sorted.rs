@@ -1,8 +1,7 @@
 //! Map for a few pairs, sorted by key in contiguous memory.
 //!
-//! Most budgets have one source or a few, and one replica. A tree would allocate a node with room for eleven
-//! pairs for each, and need an owned key for a look-up. This map takes little more memory than its pairs, and
-//! compares by any function that agrees with the keys' order.
+//! Most budgets have few sources and one replica. A tree would allocate a node with room for eleven pairs for each, and
+//! need an owned key for a look-up; this compares by any function that agrees with the keys' order.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -22,24 +21,22 @@ impl<K, V> Default for Sorted<K, V> {
 impl<K, V> Sorted<K, V> {
     /// Returns the value of the key that `order` finds equal, or the position to insert it. `order` compares a
     /// key with the one that is looked for.
-    pub(crate) fn find(&mut self, order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Vacancy> {
+    pub(crate) fn find(&mut self, order: impl FnMut(&K) -> Ordering) -> Result<&mut V, usize> {
         let found = self.place(order);
-        found.and_then(|at| self.at(at).ok_or(Vacancy(at)))
+        found.and_then(|at| self.at(at).ok_or(at))
     }
 
     /// Returns the index of the key that `order` finds equal, or the position to insert it.
-    pub(crate) fn place(&self, mut order: impl FnMut(&K) -> Ordering) -> Result<usize, Vacancy> {
-        self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Vacancy)
+    pub(crate) fn place(&self, mut order: impl FnMut(&K) -> Ordering) -> Result<usize, usize> {
+        self.pairs.binary_search_by(|(key, _)| order(key))
     }
 
-    /// Value at this index.
     pub(crate) fn at(&mut self, place: usize) -> Option<&mut V> {
         self.pairs.get_mut(place).map(|(_, value)| value)
     }
 
-    /// Inserts a pair at the position from [`Sorted::find`], and returns its index. No pair may have been
-    /// inserted or removed since.
-    pub(crate) fn put(&mut self, Vacancy(at): Vacancy, key: K, value: V) -> usize {
+    /// Inserts a pair at the position from [`Sorted::find`], and returns its index.
+    pub(crate) fn put(&mut self, at: usize, key: K, value: V) -> usize {
         if self.pairs.len() == self.pairs.capacity() {
             // Grows by a half: there are many of these, and most stay small.
             self.pairs.reserve_exact(self.pairs.len() / 2 + 1);
@@ -65,10 +62,6 @@ impl<K, V> Sorted<K, V> {
         self.pairs.len()
     }
 }
-
-/// Position to insert a missing key.
-#[derive(Debug)]
-pub(crate) struct Vacancy(usize);
 
 #[cfg(test)]
 mod tests {

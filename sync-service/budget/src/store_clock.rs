@@ -1,28 +1,22 @@
 //! A weir-sync's estimate of its store's clock.
 //!
-//! The store's clock is a wall clock. It may jump ahead, as at a fail-over to a host whose clock is wrong, and
-//! would then refill every budget. A weir-sync has a clock of its own that never steps. So it computes the latest
-//! time that the store's clock can show, and can detect time that the store's clock skipped. It sends both with
-//! each charge and each acquire.
+//! That is a wall clock. It may jump ahead, as at a fail-over to a host whose clock is wrong, and would then refill
+//! every budget. A weir-sync's own clock never steps. So it computes the latest time that the store's clock can show,
+//! detects time that was skipped, and sends both with each charge and acquire.
 //!
-//! **A call that arrives when the clock shows more than the latest time is refused**, and nothing is written.
-//! Either the clock has jumped, or the call is late because the store hung before it executed it. The store
-//! answers with its clock's time. A weir-sync that still waits for the answer can distinguish the two cases,
-//! and sends the call again; one that has given up has sent it again already, or will. So time for which a
-//! store hung still counts as time.
+//! **A call that arrives when the clock shows more than the latest time is refused**, and nothing is written: the clock
+//! has jumped, or the store hung. The answer has the clock's time, so a weir-sync that still waits can tell the two,
+//! and sends the call again. Time for which a store hung counts as time.
 //!
-//! **A jump that a caller has seen** is subtracted from the time that passed for the budget. This happens once,
-//! since the budget's own times continue from there.
+//! **A jump that a caller has seen** is subtracted once from the time that passed for the budget.
 //!
-//! **Effect of a jump.** A budget that is charged or acquired from by a weir-sync that was in contact with the store
-//! before the jump refills by no more than the time that passed, whoever else uses the budget before or after,
-//! and in whichever order. A jump of less than [`MARGIN_US`] (and a thousandth of the time since the last
-//! answer) counts as time. A weir-sync that starts later goes by its machine's wall clock at first, and so does
-//! not fill budgets either unless that clock is ahead as well.
+//! **Effect of a jump.** A budget that is used by a weir-sync that was in contact with the store before the jump
+//! refills by no more than the time that passed, whoever else uses it, and in whichever order. A jump of less than
+//! [`MARGIN_US`] (and a thousandth of the time since the last answer) counts as time. A weir-sync that starts later
+//! goes by its machine's wall clock at first, and fills no budgets either unless that is ahead as well.
 
-/// Tolerance for the expected time, in microseconds; a smaller jump counts as time. It is longer than weir-sync
-/// usually waits for an answer, so that a slow call is not sent twice. Calls to several servers whose clocks
-/// differ by less are not sent twice either.
+/// Tolerance for the expected time, in microseconds: longer than weir-sync usually waits for an answer, so that a slow
+/// call, or one to a server whose clock differs by less, is not sent twice.
 pub const MARGIN_US: u64 = 1_000_000;
 /// Clocks may differ in pace by one part in this many.
 const PACE_PART: u64 = 1_000;
@@ -39,10 +33,8 @@ pub struct Jump {
 /// A weir-sync's bounds on the store's clock, sent with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Latest time that the clock can show, in microseconds. If it shows more, it has jumped, or the call is
-    /// late.
+    /// Latest time that the clock can show, in microseconds. If it shows more, it has jumped, or the call is late.
     pub latest_us: u64,
-    /// Jumps that were observed.
     pub jump: Jump,
 }
 
@@ -58,7 +50,6 @@ impl Bounds {
 pub struct StoreTime {
     /// Time shown, in microseconds.
     pub now_us: u64,
-    /// Jumps that the caller observed.
     jump: Jump,
 }
 
@@ -70,26 +61,21 @@ impl From<u64> for StoreTime {
 }
 
 impl StoreTime {
-    /// Part of the time since the store's clock showed `since_us` that did not pass, in microseconds.
-    ///
-    /// If the clock showed `since_us` only after the caller had observed the jumps, all of the time passed. If
-    /// it showed that after a jump that the caller had not observed yet, the jump is subtracted as well, up to
-    /// the time that passed: that refills less, and never more.
+    /// Part of the time since the store's clock showed `since_us` that did not pass, in microseconds. If it showed that
+    /// after a jump that the caller had not observed yet, too much is subtracted: that refills less, never more.
     pub(crate) fn skipped_us(&self, since_us: u64) -> u64 {
         let known_us = if since_us <= self.jump.seen_us { self.jump.length_us } else { 0 };
         known_us.min(self.now_us.saturating_sub(since_us))
     }
 }
 
-/// Clock of one server, as its answers show it. The weir-sync's own times are microseconds of a clock that
-/// never steps.
+/// Clock of one server, as its answers show it. The weir-sync's own times are microseconds of a clock that never steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreClock {
     /// Time in the last answer.
     shown_us: u64,
     /// Own time at which that call was sent.
     sent_us: u64,
-    /// Own time at which its answer arrived.
     answered_us: u64,
     /// False until the first answer: the time is then a guess.
     has_answered: bool,
@@ -119,8 +105,7 @@ impl StoreClock {
         let (back_us, jumped_us) = (expected_us.saturating_sub(shown_us), shown_us.saturating_sub(expected_us));
         let has_jumped = shown_us > self.latest_us(own_us);
         if has_jumped {
-            // If the previous time was a guess, the jump may be long ago; records made since then must not lose
-            // time.
+            // If the previous time was a guess, the jump may be long ago; records since then must not lose time.
             let seen_us = if self.has_answered { shown_us } else { self.latest_us(sent_us) };
             self.jump = Jump { seen_us, length_us: self.jump.length_us.saturating_add(jumped_us) };
         } else if self.is_back(sent_us, shown_us) {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use weir_budget::decisions::{DecisionCounts, RuleRates, WINDOW_S};
-use weir_budget::figures::Figures;
+use weir_budget::hub::Figures;
 use weir_protocol::messages::RULES_MAX;
 use weir_protocol::time::SECOND_NS;
 

@@ -15,19 +15,16 @@ use crate::push::LOST_NS;
 /// Maximum number of keys on a list; beyond it, those that end soonest are dropped first.
 pub const BANS_KEPT_MAX: usize = 10_000;
 
-/// Time for which a reset is sent, in milliseconds. It does not exceed [`LOST_NS`], after which a message that
-/// is not confirmed is sent again even if it arrived: a POP that receives a reset twice forgets the key twice.
+/// Time for which a reset is sent, in milliseconds; not longer than [`LOST_NS`], or a POP could get and apply it twice.
 #[allow(clippy::cast_possible_truncation, reason = "two seconds")]
 pub const FORGOTTEN_MS: u32 = (LOST_NS / 1_000_000) as u32;
 
 /// State that a message gives a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BanState {
-    /// Banned by its rule's penalty; extends an earlier ban. Ignored just after a reset, when POPs may still
-    /// report bans from before it.
+    /// Banned by its rule's penalty; extends an earlier ban, and is ignored just after a reset.
     #[default]
     Banned,
-    /// Banned by an operator; replaces the earlier state.
     BannedByOperator,
     /// Reset by an operator: the key is not banned any more, and POPs forget it.
     Forgotten,
@@ -37,7 +34,6 @@ pub enum BanState {
 /// followed by ` -` if it is a reset.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BannedKey {
-    /// The rule and the key.
     pub id: BudgetId,
     /// Remaining time in milliseconds; at most [`BAN_MS_MAX`].
     pub for_ms: u32,
@@ -46,7 +42,6 @@ pub struct BannedKey {
 }
 
 impl BannedKey {
-    /// True if it is a reset.
     pub fn is_forgotten(&self) -> bool {
         self.state == BanState::Forgotten
     }
@@ -82,8 +77,8 @@ impl FromStr for BannedKey {
     }
 }
 
-/// State and end of each key, on any one clock in microseconds; at most [`BANS_KEPT_MAX`] keys. Used within a
-/// region, and by stores without a list of their own.
+/// State and end of each key, on any one clock in microseconds; for a region, and for stores without a list of their
+/// own.
 #[derive(Debug, Default)]
 pub struct BanList {
     stands: BTreeMap<BudgetId, BanEntry>,
@@ -96,7 +91,6 @@ pub struct BanList {
 /// True if the key of an entry is kept; its end; and the rule and value of its key.
 type End = (bool, u64, String, Vec<u8>);
 
-/// An entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BanEntry {
     pub(super) until_us: u64,
@@ -128,8 +122,7 @@ impl BanList {
         live.collect()
     }
 
-    /// Bans `id` until `until_us`, unless a longer ban or a reset is on the list. Returns the dropped keys:
-    /// those that have ended at `now_us`, and those that end soonest if there is no room.
+    /// Bans `id` until `until_us`, unless a longer ban or a reset is on the list. Returns the dropped keys.
     pub fn add(&mut self, id: &BudgetId, until_us: u64, now_us: u64) -> Vec<BudgetId> {
         let is_longer = |known: &BanEntry| !known.is_forgotten && until_us > known.until_us;
         if self.stands.get(id).is_none_or(is_longer) {
@@ -165,7 +158,6 @@ impl BanList {
         gone
     }
 
-    /// Returns the entry of `id`.
     pub(super) fn stands(&self, id: &BudgetId) -> Option<BanEntry> {
         self.stands.get(id).copied()
     }
@@ -175,7 +167,6 @@ impl BanList {
         self.stands(id).filter(|stands| !stands.is_forgotten).map(|stands| stands.until_us)
     }
 
-    /// Number of banned keys.
     pub fn banned(&self) -> usize {
         self.stands.values().filter(|stands| !stands.is_forgotten).count()
     }
@@ -216,8 +207,7 @@ fn id_of((.., rule, value): &End) -> BudgetId {
     BudgetId::new(rule.clone(), value.clone())
 }
 
-/// Whole milliseconds from `now_us` to `until_us`, rounded down, so that a ban gets no longer by being passed
-/// on.
+/// Whole milliseconds from `now_us` to `until_us`, rounded down, so that a ban gets no longer by being passed on.
 pub(super) fn remaining_ms(until_us: u64, now_us: u64) -> u32 {
     u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX)
 }

@@ -25,11 +25,10 @@ pub const WINDOW_TOKEN_NS: u64 = 1_000;
 
 /// Shortest wait before asking again for tokens that others hold and may give back, in microseconds.
 pub const ASK_AGAIN_US: u64 = 1_000_000;
-/// Wait before asking again for a place in flight, in microseconds: requests end at any time, and POPs report
-/// at this interval.
+/// Wait before asking again for a place in flight, in microseconds: the interval at which POPs report.
 const ASK_FOR_A_PLACE_US: u64 = 250_000;
-/// Minimum and maximum time for which a window is remembered after its end, in microseconds; in between, as
-/// long as it lasted. The store's clock may step back by that time without starting a window again.
+/// Minimum and maximum time for which a window is remembered after its end, in microseconds; in between, as long as it
+/// lasted. The store's clock may step back by that time.
 const WINDOW_KEPT_US: (u64, u64) = (60_000_000, 3_600_000_000);
 
 /// Name of a strict budget in a store. A rule whose refill policy changes gets another budget.
@@ -38,14 +37,11 @@ pub type EscrowId = (RefillPolicy, BudgetId);
 /// A report's acquire from one strict budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
-    /// The budget's name.
     pub id: BudgetId,
-    /// Its quota.
     pub quota: Quota,
     /// Time for which the POP may spend the tokens, in microseconds; clamped between [`LEASE_US_MIN`] and
     /// [`LEASE_US_MAX`], or [`CALENDAR_LEASE_US_MAX`] under a policy of windows.
     pub lease_us: u64,
-    /// Its refill policy.
     pub refill_policy: RefillPolicy,
     /// Current window by the clock of the weir-sync that acquires. Needed for months only; without it nothing is
     /// acquired from these.
@@ -57,17 +53,14 @@ pub struct AcquireRequest {
 /// A POP's claim for one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The epoch.
     pub epoch: u64,
     /// Tokens spent since the epoch began.
     pub admitted: u64,
     /// Number of tokens to debit beyond those. Zero gives the epoch back.
     pub ahead: u32,
-    /// Set if one request holds the epoch: the time for which it may continue, in microseconds, clamped between
-    /// [`LEASE_US_MIN`] and [`HELD_US_MAX`], whatever the lease. When the epoch is given back, more may have
-    /// been spent than was debited.
+    /// Set if one request holds the epoch: the time for which it may continue, in microseconds, from [`LEASE_US_MIN`]
+    /// to [`HELD_US_MAX`]. When the epoch is given back, more may have been spent than was debited.
     pub held_us: Option<u64>,
-    /// Kind of the claim.
     pub kind: ClaimKind,
 }
 
@@ -109,7 +102,6 @@ impl AcquireResult {
 }
 
 impl AcquireRequest {
-    /// Name of the budget.
     pub fn escrow(&self) -> EscrowId {
         (self.refill_policy, self.id.clone())
     }
@@ -156,9 +148,7 @@ impl AcquireRequest {
         }
     }
 
-    /// Wait before asking again for tokens of a window, or places, that others hold and may give back, in
-    /// microseconds. A POP without demand keeps its tokens of a window's count for a while; a POP that asks
-    /// twice more by then gets them.
+    /// Wait before asking again for tokens of a window, or places, that others hold and may give back, in microseconds.
     pub fn ask_again_us(&self) -> u64 {
         match self.refill_policy {
             RefillPolicy::InFlight(_) => ASK_FOR_A_PLACE_US,
@@ -211,7 +201,6 @@ impl Claim {
         Self { kind, ..Self::of(0, 0, tokens) }
     }
 
-    /// True if it leases nothing.
     pub fn is_at_once(&self) -> bool {
         self.kind != ClaimKind::Lease
     }

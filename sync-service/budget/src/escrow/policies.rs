@@ -1,5 +1,4 @@
-//! Parts of single refill policies: the log of spent tokens, the arithmetic of the sliding window, and the turns of a
-//! queue (virtual scheduling, as in ITU-T I.371, annex A).
+//! Single refill policies: the log, the sliding window, and the queue (virtual scheduling, as in ITU-T I.371, annex A).
 
 use alloc::collections::VecDeque;
 
@@ -10,17 +9,14 @@ use weir_protocol::quota::TOKENS_MAX;
 use super::acquire::price_ns;
 use super::{AcquireRequest, Claim, Escrow, Lease, NO_LEASE, full_ns};
 
-/// Counted tokens, sorted by the time at which they expire, in microseconds of the store's clock.
-///
-/// They are added in that order: spent tokens are reported in the order of the acquires, and tokens that count as
-/// spent because their lease ended are added before the acquire that finds it ended.
+/// Counted tokens, by the time at which they expire, in microseconds of the store's clock. They are added in that
+/// order: as spent, or when the next acquire finds their lease ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     ends: VecDeque<(u64, u64)>,
 }
 
 impl Log {
-    /// Adds `tokens` that count until `end_us`.
     pub(super) fn add(&mut self, end_us: u64, tokens: u64) {
         if tokens > 0 {
             self.ends.push_back((end_us, tokens));
@@ -56,25 +52,22 @@ impl Log {
         self.ends.front().map(|(end_us, _)| *end_us)
     }
 
-    /// All times, to shift them.
     pub(super) fn times_mut(&mut self) -> impl Iterator<Item = &mut u64> {
         self.ends.iter_mut().map(|(end_us, _)| end_us)
     }
 
-    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 }
 
-/// Times of sliding windows are in steps of four milliseconds, of which any window has a whole number, so that the
-/// products in the Redis script, which counts in doubles, are exact.
+/// Unit of times of sliding windows: any window has a whole number, and products are exact in the Redis script's
+/// doubles.
 pub const STEP_US: u64 = 4_000;
 
 const _: () = assert!(LENGTH_S_MAX as u64 * (1_000_000 / STEP_US) * TOKENS_MAX as u64 <= 1 << 53);
 
-/// Weight of `before` tokens of the previous window, if the current one lasts for another `left_us` of its
-/// `length_us`.
+/// Weight of `before` tokens of the previous window, if the current one lasts for another `left_us` of its `length_us`.
 pub(super) fn weighed(before: u64, left_us: u64, length_us: u64) -> u64 {
     let left = left_us.min(length_us).div_ceil(STEP_US);
     (before * left).div_ceil(length_us / STEP_US)
@@ -93,11 +86,9 @@ pub(super) fn room_at_us(before: u64, room: u64, length_us: u64) -> u64 {
 const MS_NS: u64 = 1_000_000;
 
 impl Escrow {
-    /// Gives a claim a turn for all its tokens, after all earlier turns, if the queue has places for it; else
-    /// nothing. Also returns the number of tokens.
-    ///
-    /// The result contains the wait for the turn, or for places, rounded up to a millisecond. For a claim of
-    /// zero tokens it is the wait that a turn would have.
+    /// Gives a claim a turn for all its tokens, after all earlier turns, if the queue has places for it; also returns
+    /// the number of tokens. The result has the wait for the turn, or for places, rounded up to a millisecond; for a
+    /// claim of no tokens, the wait that a turn would have.
     pub(super) fn take_turn(&mut self, acquire: &AcquireRequest, claim: Claim, lease: Lease) -> (Leased, u64) {
         if claim.spent() > 0 {
             return (NO_LEASE, 0);

@@ -1,6 +1,4 @@
-//! Grants pushed to POPs, so that each is repeated in time, and no more often.
-//!
-//! A POP is sent at most [`PUSH_BYTES_PER_S`]: keys in debt first, then new ones.
+//! Grants pushed to POPs, at most [`PUSH_BYTES_PER_S`] to each: keys in debt first, then new ones.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,7 +8,7 @@ use weir_protocol::messages::{Grant, KEYS_MAX};
 use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
 
-use super::tracked::Tracked;
+use super::Tracked;
 use crate::divide::Weight;
 use crate::push::PushState;
 
@@ -40,7 +38,6 @@ struct PopGrants {
     at: Time,
 }
 
-/// A key to push.
 struct Due<'a> {
     /// Priority, largest first: keys in debt, then new keys, then those pushed longest ago.
     turn: (bool, bool, u64, Weight),

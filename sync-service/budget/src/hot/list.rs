@@ -1,5 +1,4 @@
-//! List of hot keys that regions share through a store. A key stays on it for some time after a region added
-//! it, with all data that another region needs to divide its budget without having seen the rule.
+//! List of hot keys that regions share through a store, with all that another region needs to divide a key's budget.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -16,29 +15,22 @@ use crate::budget::BudgetId;
 use crate::divide::RANK_MAX;
 use crate::id::{Hex, TextError, value_of};
 
-/// Maximum number of hot keys of a region; beyond it, keys that rest are dropped first, then those with the
-/// lowest weight.
+/// Maximum number of hot keys; beyond it, keys that rest are dropped first, then those with the lowest weight.
 pub const HOT_MAX: usize = 4_096;
 
 /// Time for which a key stays on the list after a region last added it, in milliseconds.
 pub const LISTED_MS: u64 = 1_000;
 
-/// A hot key as regions exchange it. Its text form is `<nanoseconds a token>:<burst>:<local
-/// burst>:<floors>:<value in hex>:<rule>`, floors as `<region>=<percent>,...`; a key that rests has `~` before
-/// it. Strict rules have no hot keys.
+/// A hot key as regions exchange it. Its text form is `<nanoseconds a token>:<burst>:<local burst>:<floors>:<value in
+/// hex>:<rule>`, floors as `<region>=<percent>,...`; a key that rests has `~` before it. Strict rules have no hot keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HotKey {
-    /// The budget's name.
     pub id: BudgetId,
-    /// Its quota.
     pub quota: Quota,
-    /// Its sharing among POPs.
     pub sharing: Sharing,
-    /// True if the region that added it has no demand for it: other regions keep it, and need not read its
-    /// budget.
+    /// True if the region that added it has no demand for it: other regions keep it, and need not read its budget.
     pub rests: bool,
-    /// Rank from 0 to [`RANK_MAX`]; on a full list, keys with a lower rank are replaced first. It is only sent
-    /// to the store: keys read from the list have rank 0.
+    /// Rank from 0 to [`RANK_MAX`] for the store, which replaces lower ones first; keys read from the list have rank 0.
     pub rank: u8,
 }
 
@@ -101,9 +93,8 @@ pub struct HotList {
 }
 
 impl HotList {
-    /// Adds a region's hot keys to the list at `now_us`; returns all keys on it, at most [`HOT_MAX`]. On a full
-    /// list, a new key replaces one with a lower rank, and of these the one that ends first. If there is none,
-    /// it is not added.
+    /// Adds a region's hot keys to the list at `now_us`; returns all keys on it, at most [`HOT_MAX`]. On a full list, a
+    /// new key replaces one with a lower rank that ends first, or is not added.
     pub fn exchange(&mut self, mine: &[HotKey], now_us: u64) -> Vec<HotKey> {
         let over_ms = now_us / 1_000;
         let until_ms = over_ms.saturating_add(LISTED_MS);

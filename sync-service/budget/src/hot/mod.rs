@@ -1,37 +1,33 @@
 //! Hot keys of a region, and the POPs that have to be sent grants for them.
 //!
-//! A key is hot when its demand is a large part of its quota, or its level has fallen: then every POP must hold
-//! a grant for it before its client arrives there. Regions exchange their hot keys through the store
-//! ([`HotList`]), and push grants to their POPs with the next replies. A key rests when it has no demand, and
-//! its budget is far from full or has a remembered fan-out. Its grants are pushed too, but less often, since
-//! they do not change. Its budget is read at growing intervals, and at once when another region lists it as
-//! hot.
+//! A key is hot when its demand is a large part of its quota, or its level has fallen: then every POP must hold a grant
+//! before its client arrives there. Regions exchange hot keys through the store ([`HotList`]), and push grants with the
+//! next replies. A key rests when it has no demand, and its budget is far from full or has a remembered fan-out: its
+//! grants are pushed less often, and its budget is read at growing intervals, or at once when another region lists it
+//! as hot.
 
 mod held_grants;
 mod list;
-mod tracked;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_protocol::messages::{KEYS_MAX, PushedGrant, RULES_MAX, Report};
+use weir_protocol::messages::{AdmitRatio, Grant, KEYS_MAX, PushedGrant, RULES_MAX, Report};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
 use weir_protocol::time::{SECOND_NS, Time};
 
-use held_grants::HeldGrants;
-use tracked::Tracked;
-
-pub use crate::divide::RANK_MAX;
-pub use held_grants::PUSH_BYTES_PER_S;
-pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
-pub use tracked::{RESTING_NS, RESTING_NS_MAX};
-
 use crate::budget::BudgetId;
-use crate::divide::Division;
-use crate::divide::WatchLevel;
+use crate::divide::{Division, WatchLevel};
 use crate::id::ByBudget;
 use crate::plan::PlanEntry;
 use crate::push::{PushStates, index_of};
+
+pub use crate::divide::RANK_MAX;
+use held_grants::HeldGrants;
+pub use held_grants::PUSH_BYTES_PER_S;
+pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
 
 /// Number of keys from which the one to replace is chosen.
 const NEIGHBOURS_MAX: usize = 8;
@@ -76,8 +72,8 @@ impl HotKeys {
         self.tracked.get_mut(self.serials.get(id)?)
     }
 
-    /// Drops the least important of a few keys, which are different ones each time. Returns false if none is
-    /// less important than the newcomer, which is then not kept.
+    /// Drops the least important of a few keys, different ones each time; false if none is less important than the
+    /// newcomer.
     fn make_room(&mut self, newcomer: &Division) -> bool {
         self.dropped += 1;
         let from = self.next_leaving;
@@ -86,16 +82,14 @@ impl HotKeys {
         let least = next.min_by_key(|(_, known)| known.division.importance());
         let least = least.filter(|(_, known)| known.division.importance() < newcomer.importance());
         let least = least.map(|(_, known)| known.id.clone());
-        least.is_some_and(|least| self.remove(&least))
-    }
-
-    fn remove(&mut self, id: &BudgetId) -> bool {
-        self.serials.remove(id).is_some_and(|serial| self.tracked.remove(&serial).is_some())
+        least.inspect(|least| self.forget(least)).is_some()
     }
 
     /// Drops a key, whose budget is full again. POPs need not be notified: they forget it as well.
     pub fn forget(&mut self, id: &BudgetId) {
-        self.remove(id);
+        if let Some(serial) = self.serials.remove(id) {
+            self.tracked.remove(&serial);
+        }
     }
 
     /// Number of keys that found no room, or were replaced.
@@ -141,9 +135,8 @@ impl HotKeys {
         unseen
     }
 
-    /// Rule names and grants to push to the sender of `report` beside the keys it `asked` for. A key that its
-    /// POP has demand for is left out while all requests are let through: the last reply for it is more
-    /// precise.
+    /// Rule names and grants to push to the sender of `report` beside the keys it `asked` for. A key that its POP has
+    /// demand for is left out while all requests are let through: the last reply for it is more precise.
     pub fn pushes<'a>(
         &mut self,
         now: Time,
@@ -197,5 +190,112 @@ impl HotKeys {
             !is_lost
         });
         self.sent.sweep(now, |held| held.sweep(now));
+    }
+}
+
+/// Interval after which a region first reads and lists a key that has come to rest, in nanoseconds; it doubles each
+/// time.
+pub const RESTING_NS: u64 = 2 * SECOND_NS;
+/// Longest such interval, in nanoseconds.
+pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
+/// Time for which a key counts as reported, in nanoseconds: hot keys are reported every interval.
+const REPORTED_NS: u64 = SECOND_NS;
+/// Time without a new account after its budget was due to be read, in nanoseconds, until a key is forgotten.
+const LOST_NS: u64 = 10 * SECOND_NS;
+
+#[derive(Clone, Debug)]
+struct Tracked {
+    id: BudgetId,
+    quota: Quota,
+    sharing: Sharing,
+    division: Division,
+    at: Time,
+    /// Time of the last report of it from a POP of this region.
+    reported_at: Time,
+    /// Time at which it was last seen on the shared list or added to it.
+    listed_at: Time,
+    /// Interval after `at` at which its budget is read, and after `listed_at` at which it is listed again if it rests.
+    look_ns: u64,
+    /// Short name of the key for the POPs that hold it; later keys have higher ones.
+    serial: u64,
+}
+
+impl Tracked {
+    fn new(entry: &PlanEntry, division: &Division, serial: u64, now: Time) -> Self {
+        let mut new = Self {
+            id: entry.id.clone(),
+            quota: entry.quota,
+            sharing: entry.sharing.clone(),
+            division: *division,
+            at: now,
+            reported_at: Time::ZERO,
+            listed_at: Time::ZERO,
+            look_ns: RESTING_NS,
+            serial,
+        };
+        new.renew(entry, division, now);
+        new
+    }
+
+    /// Updates the key from the newer account of `entry`, unless that has a quota from the list that POPs here
+    /// do not report.
+    fn renew(&mut self, entry: &PlanEntry, division: &Division, now: Time) {
+        if entry.is_reported() {
+            self.reported_at = now;
+        } else if entry.quota != self.quota && self.is_reported(now) {
+            return;
+        }
+        if division.watch_level == WatchLevel::Hot {
+            self.look_ns = RESTING_NS;
+        } else if self.is_to_be_looked_at(now) {
+            self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
+        }
+        (self.quota, self.division, self.at) = (entry.quota, *division, now);
+        self.sharing.clone_from(&entry.sharing);
+    }
+
+    /// True if its POPs refuse no requests by ratio: each admits the content of its bucket.
+    fn is_open(&self) -> bool {
+        self.division.is_single_pop || self.division.elsewhere.ratio == AdmitRatio::ONE
+    }
+
+    fn rests(&self) -> bool {
+        self.division.watch_level != WatchLevel::Hot
+    }
+
+    /// True if a POP of this region reported it recently; its quota is then its rule's.
+    fn is_reported(&self, now: Time) -> bool {
+        now.nanos_since(self.reported_at) < REPORTED_NS
+    }
+
+    /// True if it has to be listed for the other regions now: a hot key if POPs here report it (or it would stay there
+    /// for ever, with a quota that no POP has any more), a resting one if no region has listed it for a while.
+    fn is_to_be_named(&self, now: Time) -> bool {
+        let is_due = now.nanos_since(self.listed_at) >= self.look_ns && !self.is_lost(now);
+        if self.rests() { is_due } else { self.is_reported(now) }
+    }
+
+    /// True if its last account is old enough for its budget to be read.
+    fn is_to_be_looked_at(&self, now: Time) -> bool {
+        now.nanos_since(self.at) >= self.look_ns
+    }
+
+    /// True if its last account is too old to push grants.
+    fn is_lost(&self, now: Time) -> bool {
+        now.nanos_since(self.at) >= self.look_ns + LOST_NS
+    }
+
+    /// Grant at `now` for POPs without demand for the key, including the refill since the account.
+    fn grant(&self, now: Time) -> Grant {
+        let grant = self.division.elsewhere;
+        let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;
+        let level_milli = grant.level_milli.saturating_add(i64::try_from(refilled).unwrap_or(i64::MAX));
+        Grant { level_milli, ..grant }
+    }
+
+    fn named(&self) -> HotKey {
+        let rests = self.rests();
+        let rank = if rests { 0 } else { self.division.weight.rank() };
+        HotKey { id: self.id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests, rank }
     }
 }

@@ -9,7 +9,7 @@ use weir_protocol::time::Time;
 
 use crate::budget::{Account, BudgetId};
 use crate::demand::Demands;
-use crate::divide::{Division, GrantSettings, SharedBudget, WatchLevel, divide, region_of};
+use crate::divide::{Division, GrantSettings, WatchLevel, divide, region_of};
 use crate::floors::Floors;
 use crate::hot::{HotKey, HotKeys};
 use crate::offline::{LastState, OfflineBudgets, RuleDebts, Share, UnfilledBudgets};
@@ -20,7 +20,6 @@ use crate::plan::PlanEntry;
 pub(super) struct Grants {
     /// `region` or `region/replica`.
     replica: String,
-    /// The region of `replica`.
     pub(super) region: String,
     pub(super) terms: GrantSettings,
     pub(super) demands: Demands,
@@ -46,7 +45,6 @@ impl Grants {
         }
     }
 
-    /// Grant at `now` for a charged entry.
     pub(super) fn of_account(&mut self, now: Time, entry: &PlanEntry, account: &Account) -> Allowance {
         self.offline.end(&entry.id);
         // This replica is in the account, too.
@@ -57,8 +55,8 @@ impl Grants {
         self.allow(now, entry, entry, account)
     }
 
-    /// Grant at `now` for an entry of `pop` that the store did not charge. The entry is charged to this region's
-    /// `share` (see [`crate::offline`]). Nothing is leased, since nothing can be debited.
+    /// Grant at `now` for an entry that the store did not charge: it is charged to this region's `share` (see
+    /// [`crate::offline`]).
     pub(super) fn offline(&mut self, now: Time, pop: &str, whole: &PlanEntry, share: Share) -> Allowance {
         let entry = part(whole, share);
         let last = self.unfilled.last(&entry.id);
@@ -66,8 +64,7 @@ impl Grants {
         self.allow(now, whole, &entry, &account)
     }
 
-    /// Grant at `now` for an entry of `pop` that is not sent to the store, because the POP may not claim it now. It
-    /// is computed from this region's `share`; nothing is stored, and no other POP is sent it.
+    /// Grant at `now` for an entry that its POP may not claim now, from this region's `share`. Nothing of it is stored.
     pub(super) fn uncharged(&self, now: Time, pop: &str, whole: &PlanEntry, share: Share) -> Allowance {
         let entry = part(whole, share);
         let last = self.unfilled.last(&entry.id);
@@ -76,7 +73,7 @@ impl Grants {
 
     /// Grants of a budget with this account to the POPs here.
     pub(super) fn divide(&self, entry: &PlanEntry, account: &Account) -> Division {
-        divide(&SharedBudget { entry, account, own: None }, &self.region, &self.terms)
+        divide(entry, account, None, &self.region, &self.terms)
     }
 
     /// Allowance for an entry after `account` was charged. For a region that is offline, `entry` has its share of
@@ -84,7 +81,7 @@ impl Grants {
     fn allow(&mut self, now: Time, whole: &PlanEntry, entry: &PlanEntry, account: &Account) -> Allowance {
         self.unfilled.record(&entry.id, LastState::of(entry, account, now));
         let own = self.floors.charge(now, entry, entry.sharing.floor(&self.region), account);
-        let division = divide(&SharedBudget { entry, account, own }, &self.region, &self.terms);
+        let division = divide(entry, account, own, &self.region, &self.terms);
         self.hot.record(whole, &division, now);
         let is_in_debt = account.deficit_ns > entry.quota.fill_ns();
         self.demands.record(&entry.id, is_in_debt, division.watch_level == WatchLevel::Warm);
@@ -99,7 +96,6 @@ impl Grants {
         self.floors.forget(id);
     }
 
-    /// Debts of the known budgets at `now`, by rule.
     pub(super) fn owed(&self, now: Time) -> BTreeMap<String, RuleDebts> {
         self.unfilled.owed(now)
     }

@@ -1,5 +1,4 @@
-//! A weir-sync without its IO: reports and a store's answers come in, replies and questions to the store go
-//! out.
+//! A weir-sync without its IO: reports and a store's answers come in, replies and questions to the store go out.
 //!
 //! [`Hub`] has no clock, no store and no lock. Its driver passes the time as an argument, and sends the hub's
 //! questions to the store. Each question is a value of its own type, which the driver hands back with the
@@ -19,9 +18,9 @@
 //! A question that the store does not answer is dropped, except for a report: its POP waits for a reply, and
 //! gets one from the region's own share.
 
-mod charges;
 mod grants;
 mod operators;
+mod plan;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -36,23 +35,23 @@ use crate::budget::{Account, BudgetId};
 use crate::decisions::Decisions;
 use crate::divide::GrantSettings;
 use crate::escrow::{AcquireRequest, AcquireResult};
-use crate::figures::{Figures, LiveRules};
 use crate::hot::HotKey;
 use crate::id::Names;
 use crate::offline::{LastState, Share};
-use crate::plan::{Plan, PlanEntry};
+use crate::plan::PlanEntry;
 use crate::pops::{FleetSize, PopRuleSet, Pops, Sender, Statuses};
 use crate::report_limits::{KnownRule, Refusal, ReportLimits, ReporterKind};
 use crate::top_keys::TopKeys;
 use grants::Grants;
-pub use operators::{BudgetQuery, BudgetState};
+use operators::LiveRules;
+pub use operators::{BudgetQuery, BudgetState, Figures};
+use plan::Plan;
 
 /// Settings of a weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubSettings {
     /// Its name in the store: `region/replica`, or only the region if no other weir-sync serves it.
     pub replica: String,
-    /// Terms of all grants.
     pub terms: GrantSettings,
     /// Time for which a silent POP counts as alive, in nanoseconds.
     pub pop_ttl_ns: u64,
@@ -60,14 +59,12 @@ pub struct HubSettings {
     pub pops_expected: u32,
 }
 
-/// State machine of a weir-sync.
 #[derive(Debug)]
 pub struct Hub {
     settings: HubSettings,
     pops: Pops,
     fleet: FleetSize,
     names: Names,
-    /// Limits on the claims of the POPs.
     limits: ReportLimits,
     grants: Grants,
     bans: Bans,
@@ -100,9 +97,7 @@ pub struct Pending {
 /// The store's answers to a report. A part of the store may be out of reach.
 #[derive(Clone, Debug)]
 pub struct StoreReplies<E> {
-    /// An account for each of [`Pending::entries`].
     pub accounts: Vec<Result<Account, E>>,
-    /// A result for each of [`Pending::acquires`].
     pub acquired: Vec<Result<AcquireResult, E>>,
     /// Number of POPs in the fleet, including the sender.
     pub pops: Result<u32, E>,
@@ -111,11 +106,8 @@ pub struct StoreReplies<E> {
 /// Result of a report.
 #[derive(Debug)]
 pub struct ReportResult<E> {
-    /// The POP that reported.
     pub pop: String,
-    /// Reply to the POP.
     pub reply: Reply,
-    /// Facts for metrics.
     pub facts: Facts,
     /// Reason why some of the report's counts are not charged; none if all are.
     pub error: Option<E>,
@@ -136,8 +128,7 @@ pub struct Facts {
     pub limiting: u64,
     /// Refused claims of the report, by reason.
     pub refused: Vec<Refusal>,
-    /// Number of POPs assumed to be the whole fleet because its size is unknown. Set only when the guess
-    /// begins.
+    /// Number of POPs assumed to be the whole fleet because its size is unknown. Set only when the guess begins.
     pub guess: Option<u32>,
 }
 
@@ -148,7 +139,6 @@ pub struct Tick {
     pub listing: Listing,
     /// Rule sets of the POPs that reported since the last interval, to be stored.
     pub rule_sets: Vec<PopRuleSet>,
-    /// Number of keys that are hot here.
     pub hot_keys: usize,
     /// Number of hot keys since the start that found no room or were replaced by a more important one.
     pub hot_dropped: u64,
@@ -165,8 +155,7 @@ pub struct Query<T> {
 
 /// The keys that are hot here, to be added to the list that regions share.
 pub type Listing = Query<HotKey>;
-/// Budgets to read, because another region lists them or because they rest here. They are charged for no POP,
-/// which takes nothing and returns their accounts.
+/// Budgets to read, since another region lists them or they rest here, as charges of nothing for no POP.
 pub type Look = Query<PlanEntry>;
 
 impl Hub {
@@ -192,8 +181,8 @@ impl Hub {
         }
     }
 
-    /// Sets the rules of all rule set versions that are kept, `newest` being the latest. Claims of other rules
-    /// are refused from now on, or wait if they are of a newer version.
+    /// Sets the rules of all kept rule set versions, `newest` being the latest; claims of other rules are refused, or
+    /// wait.
     pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.limits.set_rules(newest, rules);
     }
@@ -218,15 +207,14 @@ impl Hub {
         Pending { report, plan, sender, registered, has_bans, refusals, asked_at: now }
     }
 
-    /// Bans the key `id` for `for_ms` milliseconds by an operator's request, whatever its rule. This replaces
-    /// an earlier ban, even a longer one. [`Hub::share_bans`] should follow soon, to inform the other regions.
+    /// Bans the key `id` for `for_ms` milliseconds, whatever its rule, in place of any earlier ban. [`Hub::share_bans`]
+    /// should follow soon, to inform the other regions.
     pub fn ban(&mut self, now: Time, id: BudgetId, for_ms: u32) {
         self.bans.order(now, id, for_ms);
     }
 
-    /// Resets the key `id` by an operator's request, after the store has forgotten its budget. Clears all state
-    /// of it here, and sends POPs a reset, which also lifts its ban. [`Hub::share_bans`] should follow soon, to
-    /// inform the other regions.
+    /// Resets the key `id`, after the store has forgotten its budget: clears all state of it here, and lifts its ban.
+    /// [`Hub::share_bans`] should follow soon, to inform the other regions.
     pub fn forget(&mut self, now: Time, id: BudgetId) {
         self.forget_here(&id);
         self.bans.reset(now, id);
@@ -244,9 +232,8 @@ impl Hub {
         self.pops.all(now)
     }
 
-    /// Sets the bans that operators' overrides ask for. Each comes with its end in milliseconds since 1970;
-    /// `date_ms` is that time at `now`. POPs are sent missing bans, and resets of the keys whose overrides were
-    /// withdrawn.
+    /// Sets the bans of operators' overrides, each with its end in milliseconds since 1970; `date_ms` is that time at
+    /// `now`. Keys whose overrides were withdrawn are reset.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, overrides: &[(BudgetId, u64)]) {
         for id in self.bans.stand_by(now, date_ms, overrides) {
             self.forget_here(&id);
@@ -331,8 +318,7 @@ impl Hub {
         }
     }
 
-    /// Applies the store's answer to `listing`: `fleet` is now the list that regions share. Returns the budgets
-    /// to read; none if there are none.
+    /// Applies the store's answer to `listing`, the list that regions share. Returns the budgets to read, if any.
     pub fn listed(&mut self, now: Time, listing: Listing, fleet: &[HotKey]) -> Option<Look> {
         let Query { items: mine, .. } = listing;
         self.store_answered_at = now;
@@ -341,8 +327,7 @@ impl Hub {
         (!items.is_empty()).then_some(Query { items, asked_at: now })
     }
 
-    /// Applies the accounts of the budgets in `look` that are in reach. POPs are sent grants for them with
-    /// their next replies.
+    /// Applies the accounts that are in reach. POPs are sent grants for them with their next replies.
     pub fn looked<E>(&mut self, now: Time, look: Look, mut accounts: Vec<Result<Account, E>>) {
         let Query { items, asked_at } = look;
         self.share(now).limit_fan_outs(accounts.iter_mut().flatten());
@@ -369,7 +354,6 @@ impl Hub {
         }
     }
 
-    /// Gauges at `now`.
     pub fn figures(&mut self, now: Time) -> Figures {
         let (budgets, in_debt) = self.grants.demands.debts(now);
         let share = self.share(now);
@@ -397,8 +381,7 @@ impl Hub {
 }
 
 impl Pending {
-    /// The POP that reports. It has to be registered as alive, unless it is [registered](Self::registered)
-    /// already.
+    /// The POP that reports. It has to be registered as alive, unless it is [registered](Self::registered) already.
     pub fn pop(&self) -> &str {
         &self.report.pop
     }
@@ -408,18 +391,15 @@ impl Pending {
         &self.report
     }
 
-    /// Number of POPs that the store counted when this POP was registered a moment ago. If present, it replaces
-    /// the store's answer.
+    /// Number of POPs that the store counted when this POP was registered a moment ago, in place of the store's answer.
     pub fn registered(&self) -> Option<u32> {
         self.registered
     }
 
-    /// Charges for the store.
     pub fn entries(&self) -> &[PlanEntry] {
         &self.plan.entries
     }
 
-    /// Acquires for the store.
     pub fn acquires(&self) -> &[AcquireRequest] {
         &self.plan.acquires
     }
@@ -431,7 +411,6 @@ impl Pending {
 }
 
 impl<E: Clone> StoreReplies<E> {
-    /// Answers to `pending` that are all `error`.
     pub fn failed(pending: &Pending, error: E) -> Self {
         Self {
             accounts: pending.entries().iter().map(|_| Err(error.clone())).collect(),
@@ -477,7 +456,6 @@ impl Facts {
 }
 
 impl<T> Query<T> {
-    /// The items that the question is about.
     pub fn items(&self) -> &[T] {
         &self.items
     }

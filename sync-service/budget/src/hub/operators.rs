@@ -1,22 +1,25 @@
-//! Operators' queries: the top keys, and the state of one key.
+//! Views for operators: gauges, the top keys, and the state of one key.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_protocol::messages::{Leased, Report};
+use weir_protocol::messages::{BudgetRule, Leased, RULES_MAX, Report};
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::Sharing;
-use weir_protocol::time::Time;
+use weir_protocol::time::{SECOND_NS, Time};
 
 use super::Hub;
+use super::plan::Plan;
+use crate::bound::{FleetParameters, bound};
 use crate::budget::{Account, BudgetId};
 use crate::decisions::{DecisionCounts, RuleRates};
 use crate::demand::TokenCounts;
-use crate::divide::Division;
+use crate::divide::{Division, GrantSettings};
 use crate::escrow::{AcquireRequest, AcquireResult, Claim, LEASE_US_MIN};
-use crate::offline::LastState;
-use crate::plan::{Plan, PlanEntry};
+use crate::offline::{LastState, RuleDebts, Share};
+use crate::plan::PlanEntry;
 use crate::pops::PopStatus;
 use crate::report_limits::DEMAND_TIMES;
 use crate::top_keys::fleet::{ReplicaTopKeys, TopKey};
@@ -25,18 +28,14 @@ use crate::top_keys::{Use, level_milli};
 /// Question to the store about one key; it debits nothing.
 #[derive(Clone, Debug)]
 pub enum BudgetQuery {
-    /// About a shared budget.
     Shared(PlanEntry),
-    /// About a strict budget.
     Strict(AcquireRequest),
 }
 
 /// State of a budget.
 #[derive(Clone, Debug)]
 pub struct BudgetState {
-    /// Its quota.
     pub quota: Quota,
-    /// Its refill policy.
     pub refill_policy: RefillPolicy,
     /// Its level in thousandths of a token; negative if it is in debt.
     pub level_milli: i64,
@@ -66,8 +65,7 @@ impl From<(&AcquireRequest, &AcquireResult)> for BudgetState {
 }
 
 impl Hub {
-    /// Records for operators the charges and acquires of a report of `pop`, as answered by the store, which was
-    /// asked at `asked_at`.
+    /// Records for operators the charges and acquires of a report of `pop` that the store was asked at `asked_at`.
     pub(super) fn record_uses<E>(
         &mut self,
         now: Time,
@@ -110,8 +108,7 @@ impl Hub {
         }
     }
 
-    /// Top keys reported here: up to `most` by limited requests, and half as many each by admitted requests and
-    /// by debt.
+    /// Top keys reported here: up to `most` by limited requests, and half as many each by admissions and by debt.
     pub fn top_keys(&self, now: Time, most: usize) -> ReplicaTopKeys {
         self.top_keys.message(now, most)
     }
@@ -141,8 +138,8 @@ impl Hub {
         self.bans.banned_ms(now, id)
     }
 
-    /// Question to the store about the key `id` at `now`, which is `unix_us` microseconds since 1970. None if
-    /// its rule was not reported recently and is in no rule set that is kept.
+    /// Question to the store about the key `id` at `now`, or `unix_us` microseconds since 1970; none if its rule is
+    /// unknown.
     pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<BudgetQuery> {
         let (quota, sharing) = self.terms_of(&id.rule)?;
         if !sharing.strict {
@@ -156,7 +153,6 @@ impl Hub {
         Some(BudgetQuery::Strict(AcquireRequest { id, quota, lease_us, refill_policy, window, claims }))
     }
 
-    /// State of a shared budget, from the store's answer to `entry`.
     pub fn shared_budget_state(&self, entry: &PlanEntry, account: &Account) -> BudgetState {
         BudgetState {
             quota: entry.quota,
@@ -169,8 +165,7 @@ impl Hub {
         }
     }
 
-    /// For each rule of `report`, true if the fleet may run it: if it is in a rule set that is kept, or if
-    /// there is none.
+    /// For each rule of `report`, true if the fleet may run it: it is in a kept rule set, or there is none.
     pub fn known_rules(&self, report: &Report) -> Vec<bool> {
         report.rules.iter().map(|rule| self.limits.has(rule)).collect()
     }
@@ -180,7 +175,6 @@ impl Hub {
         self.rules.refill_policy(rule).into_iter().chain(self.limits.refill_policies(rule)).collect()
     }
 
-    /// True if POPs have reported keys of the rule recently.
     pub fn is_reported(&self, rule: &str) -> bool {
         self.rules.get(rule).is_some()
     }
@@ -192,8 +186,7 @@ impl Hub {
     }
 }
 
-/// Counts of an acquire from a strict budget. Reports do not contain the requests that a strict rule limited, only the
-/// tokens that POPs wanted.
+/// Counts of an acquire: reports have no requests that a strict rule limited, only the tokens that POPs wanted.
 fn acquired_counts(acquire: &AcquireRequest, acquired: &AcquireResult) -> TokenCounts {
     let wanted =
         acquire.claims.iter().zip(&acquired.leases).filter(|(claim, lease)| {
@@ -205,4 +198,119 @@ fn acquired_counts(acquire: &AcquireRequest, acquired: &AcquireResult) -> TokenC
     let unmet = unmet.min(DEMAND_TIMES * u64::from(acquire.quota.burst()));
     // Spent tokens were debited by earlier acquires.
     TokenCounts { asked: acquired.given.saturating_add(unmet), admitted: acquired.given }
+}
+
+/// Time for which a rule that no report contains is remembered, in nanoseconds.
+const RULE_IDLE_NS: u64 = 600 * SECOND_NS;
+/// Default time after which a POP gives up an exchange, in nanoseconds.
+const TIMEOUT_NS: u64 = SECOND_NS;
+
+/// Gauges of a weir-sync.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    pub budgets: usize,
+    pub in_debt: usize,
+    /// Figures of each rule that was reported recently.
+    pub rules: BTreeMap<String, RuleFigures>,
+    pub pops_here: u32,
+    /// These POPs as a fraction of the fleet.
+    pub share: Share,
+    /// Time since the store's last answer, in nanoseconds.
+    pub store_silence_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleFigures {
+    pub owed: RuleDebts,
+    /// Maximum number of tokens that a key can get above its quota while no exchange of a POP fails twice in a
+    /// row. None if no report has contained the rule recently.
+    pub bound: Option<u64>,
+}
+
+/// The rules that reports contain.
+#[derive(Debug, Default)]
+pub(super) struct LiveRules(BTreeMap<String, LiveRule>);
+
+#[derive(Debug)]
+struct LiveRule {
+    quota: Quota,
+    sharing: Sharing,
+    seen_at: Time,
+}
+
+impl LiveRules {
+    /// Records the rules of a report; at most [`RULES_MAX`].
+    pub(super) fn observe(&mut self, now: Time, rules: &[BudgetRule]) {
+        for rule in rules {
+            let rule_now = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), seen_at: now };
+            if let Some(known) = self.0.get_mut(&rule.name) {
+                *known = rule_now;
+            } else if self.0.len() < RULES_MAX {
+                self.0.insert(rule.name.clone(), rule_now);
+            }
+        }
+    }
+
+    /// Quota and sharing of a rule that was reported recently.
+    pub(super) fn get(&self, rule: &str) -> Option<(Quota, Sharing)> {
+        self.0.get(rule).map(|known| (known.quota, known.sharing.clone()))
+    }
+
+    /// Refill policy of the rule; none if it is not strict.
+    pub(super) fn refill_policy(&self, rule: &str) -> Option<RefillPolicy> {
+        self.0.get(rule).filter(|rule| rule.sharing.strict).map(|rule| rule.sharing.refill_policy)
+    }
+
+    /// Figures of each rule at `now` in a fleet of `pops`, for debts `owed`.
+    pub(super) fn figures(
+        &mut self,
+        now: Time,
+        owed: BTreeMap<String, RuleDebts>,
+        pops: u32,
+        terms: &GrantSettings,
+    ) -> BTreeMap<String, RuleFigures> {
+        self.0.retain(|_, known| now.nanos_since(known.seen_at) <= RULE_IDLE_NS);
+        // The interval in the terms includes the round trip.
+        let interval_ns = terms.interval_ns;
+        let fleet = FleetParameters { pops, interval_ns, trip_ns: 0, timeout_ns: TIMEOUT_NS, failures: 1 };
+        let owed = owed.into_iter().map(|(rule, owed)| (rule, RuleFigures { owed, bound: None }));
+        let mut rules: BTreeMap<_, _> = owed.collect();
+        for (rule, known) in &self.0 {
+            rules.entry(rule.clone()).or_default().bound = Some(bound(known.quota, &known.sharing, &fleet));
+        }
+        rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+    use weir_protocol::quota::{Period, Rate};
+
+    fn rule(name: &str) -> BudgetRule {
+        let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap();
+        BudgetRule { name: name.into(), quota, sharing: Sharing::of(quota) }
+    }
+
+    // I2
+    #[test]
+    fn rules_without_reports_are_forgotten_and_bounded() {
+        let mut rules = LiveRules::default();
+        let at = Time::from_nanos;
+        let shown = |rules: &mut LiveRules, ns| {
+            let owed = BTreeMap::from([("owes".into(), RuleDebts::default())]);
+            let figures = rules.figures(at(ns), owed, 3, &GrantSettings::default());
+            figures.into_iter().map(|(name, of)| (name, of.bound.is_some())).collect::<Vec<_>>()
+        };
+        let row = |name: &str, is_bound| (String::from(name), is_bound);
+        rules.observe(at(0), &[rule("old"), rule("kept")]);
+        assert_eq!(shown(&mut rules, 1), [row("kept", true), row("old", true), row("owes", false)]);
+        rules.observe(at(RULE_IDLE_NS), &[rule("kept")]);
+        assert_eq!(shown(&mut rules, RULE_IDLE_NS + 1), [row("kept", true), row("owes", false)]);
+        let many: Vec<_> = (0..2 * RULES_MAX).map(|n| rule(&n.to_string())).collect();
+        rules.observe(at(RULE_IDLE_NS + 2), &many);
+        assert!(rules.0.len() <= RULES_MAX);
+    }
 }

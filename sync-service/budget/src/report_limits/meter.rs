@@ -1,5 +1,4 @@
-//! A POP's claims: its clock, its bans, and a meter for each key, which has what the POP has claimed of the key, and
-//! lets a part of its next claim through.
+//! A POP's claims: its clock, its bans, and a meter for each key that lets a part of its next claim through.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -23,7 +22,6 @@ const DRIFT_PART: u64 = 64;
 /// Number of epochs of a key that are tracked, since reports overtake each other.
 const EPOCHS_MAX: usize = 4;
 
-/// Claims of a POP on one key.
 #[derive(Debug)]
 pub(super) struct ClaimMeter {
     /// Quota of its rule in the last report.
@@ -32,7 +30,6 @@ pub(super) struct ClaimMeter {
     version: Option<u64>,
     /// Deficit in nanoseconds of refill at time `at`; negative if it holds more than full.
     lacks_ns: i64,
-    /// Time of `lacks_ns`.
     at: Time,
     /// Time of the key's last report, by our clock.
     seen_at: Time,
@@ -55,7 +52,6 @@ struct Asked {
 #[derive(Clone, Copy, Debug, Default)]
 struct Planned {
     visit: u64,
-    /// The rule's index in the report.
     rule: u16,
     entry: usize,
 }
@@ -65,8 +61,7 @@ struct Planned {
 pub(super) struct Measure {
     /// The rule's quota, as the POP reports it.
     pub(super) quota: Quota,
-    /// Rule set that the POP runs. None if the fleet has none: the POP's rules are then its own, and are
-    /// accepted.
+    /// Rule set that the POP runs. None if the fleet has none: the POP's rules are then its own, and are accepted.
     pub(super) version: Option<u64>,
 }
 
@@ -116,8 +111,8 @@ impl ClaimMeter {
         self.planned.entry
     }
 
-    /// Demand of the POP since it last reported `key`, in tokens: the part within `most_milli` thousandths a
-    /// second, over at most `span_ns`, and the part beyond. Must be called before the meter is refilled.
+    /// Demand of the POP since it last reported `key`, in tokens: the part within `most_milli` thousandths a second
+    /// over at most `span_ns`, and the part beyond. Must be called before the meter is refilled.
     pub(super) fn asked(&mut self, now: Time, epoch: u64, key: &Key, most_milli: u64, span_ns: u64) -> (u64, u64) {
         let Asked { epoch: known, seen, credit_ns } = self.asked;
         let new = if known == epoch { key.asked.saturating_sub(seen) } else { 0 };
@@ -143,9 +138,9 @@ impl ClaimMeter {
         u64::try_from(holds_ns).unwrap_or(0) / self.quota.token_ns()
     }
 
-    /// Changes the quota. A quota from a newer rule set gives the POP a new bucket, and so a full meter.
-    /// Otherwise the deficit stays the same number of tokens: a POP switches back and forth while its workers
-    /// adopt a rule set one after the other, or because it lies.
+    /// Changes the quota. One from a newer rule set gives the POP a new bucket, and so a full meter. Otherwise the
+    /// deficit stays the same number of tokens: a POP may switch back and forth, as its workers adopt a rule set or
+    /// because it lies.
     fn measure_by(&mut self, Measure { quota, version }: Measure) {
         if quota == self.quota {
             return;
@@ -198,8 +193,7 @@ impl ClaimMeter {
         true
     }
 
-    /// Takes back the `cost` of an epoch that was let through and did not reach the store; it will be reported
-    /// again.
+    /// Takes back the `cost` of an epoch that was let through and did not reach the store; it will be reported again.
     pub(super) fn take_back_whole(&mut self, epoch: u64, cost: u64) {
         let known = self.epochs.iter().position(|known| known.epoch == epoch);
         let passed = known.map_or(cost, |at| self.epochs.remove(at).passed);
@@ -232,23 +226,21 @@ fn nanos(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
-/// Maximum age of a POP's first claim of a key, in nanoseconds, in addition to the time for which the POP
-/// itself was silent: it may have had more urgent keys to report.
+/// Maximum age of a POP's first claim of a key, in nanoseconds, beside the time for which the POP itself was silent.
 pub const SPAN_NS: u64 = 30 * SECOND_NS;
 /// Maximum number of keys that one POP may claim at once.
 pub const OF_ONE_POP_MAX: usize = 65_536;
 /// Time for which a full meter is kept after the last report of its key, in nanoseconds.
 pub(super) const KEPT_NS: u64 = 10 * SECOND_NS;
-/// The same if the store has not charged all that it let through, and the POP has at most half its share of
-/// meters: the POP claims those tokens again, which a new meter would not recognise.
+/// The same if the store has not charged all that it let through, and the POP has at most half its share of meters: it
+/// claims those tokens again.
 const UNSETTLED_KEPT_NS: u64 = 120 * SECOND_NS;
 /// Capacity for bans that a POP may announce at once, in nanoseconds of their refill: as many as a list keeps.
 const BANS_NS: u64 = 10 * SECOND_NS;
 /// Refill time of one ban, in nanoseconds.
 const BAN_NS: u64 = BANS_NS / BANS_KEPT_MAX as u64;
 
-/// Maximum demand beyond [`super::DEMAND_TIMES`] that is accepted from a POP for operators' views, in tokens per
-/// second for all its keys together: about the maximum of a large proxy.
+/// Maximum demand beyond [`super::DEMAND_TIMES`] that a POP may show operators, in tokens per second for all its keys.
 pub const FLOOD_PER_S: u64 = 1_000_000;
 /// Maximum number of flood tokens accepted at once: those of two seconds.
 const FLOOD_MAX: u64 = 2 * FLOOD_PER_S;

@@ -12,8 +12,7 @@ use crate::budget::BudgetId;
 use crate::escrow::Claim;
 use crate::id::EntryRef;
 
-/// Time for which an epoch is held whose cost has to wait, in microseconds; its POP reports the cost again long
-/// before.
+/// Time for which an epoch is held whose cost has to wait, in microseconds; its POP reports the cost again long before.
 const WAITS_US: u64 = 60_000_000;
 
 /// A report whose claims are checked.
@@ -27,7 +26,6 @@ pub(crate) struct Visit<'a> {
     pub(super) version: Option<u64>,
     /// None if there are too many POPs.
     pub(super) pop: Option<&'a mut Pop>,
-    /// Number of meters of all POPs.
     pub(super) meters: &'a mut usize,
     /// For each rule of the report, the reason to refuse its claims if the fleet is not known to have it.
     pub(super) doubts: Vec<Option<RefusedClaimReason>>,
@@ -80,7 +78,6 @@ impl Visit<'_> {
         Some((entry, passed, asked + flood))
     }
 
-    /// Measure for claims of keys of `rule`.
     fn measure(&self, rule: &BudgetRule) -> Measure {
         Measure { quota: rule.quota, version: self.version }
     }
@@ -113,9 +110,8 @@ impl Visit<'_> {
     /// Limits the cost of a request: returns the claim on the budget `id` to acquire for `key`, whose `claim`
     /// reports the cost. A cost beyond the rule's maximum is cut to that.
     ///
-    /// A cost that the meter has no token for has to wait. Until then the claim counts one token as spent and
-    /// keeps what it holds. The reply shows its POP that the epoch is not over, and the POP reports the cost
-    /// again.
+    /// A cost that the meter has no token for has to wait. Until then the claim counts one token as spent and keeps
+    /// what it holds. The reply shows its POP that the epoch is not over, and the POP reports the cost again.
     pub(crate) fn cost(&mut self, id: &BudgetId, rule: &BudgetRule, key: &Key, claim: Claim) -> Claim {
         if !claim.is_settled() || self.reporter == ReporterKind::Gateway {
             return claim;
@@ -132,7 +128,6 @@ impl Visit<'_> {
         Claim { admitted: 1, ahead: 1, held_us: Some(WAITS_US), ..claim }
     }
 
-    /// True if the meter lets the cost through.
     fn is_metered(&mut self, id: &BudgetId, rule: &BudgetRule, claim: Claim) -> bool {
         let (now, made_at, share, measure) = (self.now, self.made_at, self.share(), self.measure(rule));
         // Costs are reported as requests end, so they cover no time before the report.

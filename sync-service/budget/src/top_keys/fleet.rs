@@ -14,9 +14,7 @@ use crate::divide::region_of;
 /// One weir-sync's figures for a top key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopKey {
-    /// The budget's name.
     pub id: BudgetId,
-    /// Its quota.
     pub quota: Quota,
     /// Rates at the POPs that report to that weir-sync.
     pub rates: KeyRates,
@@ -26,16 +24,13 @@ pub struct TopKey {
     pub age_ms: u64,
     /// Time for which it has been limited, in milliseconds; none if it is not.
     pub limited_ms: Option<u64>,
-    /// Number of POPs there with demand for it.
     pub askers: u32,
-    /// POPs with the highest demand.
     pub pops: Vec<(String, KeyRates)>,
 }
 
 /// One weir-sync's message about its top keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaTopKeys {
-    /// The keys.
     pub keys: Vec<TopKey>,
     /// Upper limits for a key that is not among them.
     pub unseen: Unseen,
@@ -50,13 +45,10 @@ impl From<TopKey> for ReplicaTopKeys {
 /// Upper limits for a key that is not listed, in thousandths of its burst per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unseen {
-    /// Limited tokens.
     pub limited_milli: u64,
-    /// Admitted tokens.
     pub admitted_milli: u64,
 }
 
-/// Sort order of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     /// By limited requests, most first.
@@ -71,28 +63,21 @@ pub enum Sort {
 /// A top key of the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetTopKey {
-    /// The budget's name.
     pub id: BudgetId,
-    /// Its quota.
     pub quota: Quota,
-    /// Rates over all POPs.
     pub rates: KeyRates,
     /// The budget's level in thousandths of a token, from the newest state of it.
     pub level_milli: i64,
-    /// Age of that state, in milliseconds.
     pub age_ms: u64,
     /// Time for which it has been limited, in milliseconds; none if it is not.
     pub limited_ms: Option<u64>,
-    /// Figures by region.
     pub regions: BTreeMap<String, InRegion>,
 }
 
 /// Figures of a key in one region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InRegion {
-    /// Rates over the region's POPs.
     pub rates: KeyRates,
-    /// Number of POPs with demand for it.
     pub askers: u32,
     /// POPs with the highest demand, the highest first.
     pub pops: Vec<(String, KeyRates)>,
@@ -164,7 +149,6 @@ pub fn together<'a>(messages: impl IntoIterator<Item = (&'a str, ReplicaTopKeys)
     (keys.into_values().map(FleetTopKey::whole).collect(), unseen)
 }
 
-/// Sorts `keys`.
 pub fn sort(keys: &mut [FleetTopKey], by: Sort) {
     keys.sort_by(|a, b| {
         let order = |key: &FleetTopKey| {

@@ -1,23 +1,17 @@
 //! Measures of a top key: its rates, and the weights that select the keys to keep.
 //!
-//! Rates of demand and admitted tokens are measured from the counts of reports as they arrive.
+//! Rates are a sliding window of [`WINDOW_NS`] in constant memory: the counts of the current window, and of the
+//! previous one the part within the last [`WINDOW_NS`], as if its counts had arrived evenly. A report's counts cover
+//! the time since the previous report, and are divided at the end of a window. The rate is that at the last report,
+//! until the next report of a warm key is overdue.
 //!
-//! This is a sliding window of [`WINDOW_NS`] in constant memory: the counts of the current window, and the part
-//! of the previous one that is within the last [`WINDOW_NS`], as if its counts had arrived evenly. A report's
-//! counts cover the time since the previous report. They are divided at the end of a window, and the rate is
-//! that at the last report, until the next report of a warm key is overdue.
-//!
-//! The weights find the heavy hitters of a stream in bounded memory.
-//!
-//! A key's weight grows by its counts. When there are too many keys, the weight of the first key beyond the
-//! [`KEPT`] heaviest is subtracted from all of them, and keys without a weight left are dropped. This is the
-//! algorithm of Misra and Gries ("Finding repeated elements", 1982; "Space-Saving", Metwally et al. 2005, is
-//! the same in other words), with many decrements at a time as in Anderson et al., "A High-Performance
-//! Algorithm for Identifying Frequent Items in Data Streams" (2017). Each subtraction from one key is also made
-//! from [`KEPT`] others. So a key lacks at most a fraction of 1 / [`KEPT`] of all counts, and keys that occur
-//! once cannot displace one that occurs often, however many they are.
-//!
-//! Every [`HALF_NS`] all weights are halved, so that only the last seconds count.
+//! The weights find the heavy hitters of a stream in bounded memory. A key's weight grows by its counts. When there are
+//! too many keys, the weight of the first key beyond the [`KEPT`] heaviest is subtracted from all, and keys without a
+//! weight left are dropped: the algorithm of Misra and Gries ("Finding repeated elements", 1982; "Space-Saving",
+//! Metwally et al. 2005, is the same in other words), with many decrements at a time as in Anderson et al., "A
+//! High-Performance Algorithm for Identifying Frequent Items in Data Streams" (2017). So a key lacks at most a fraction
+//! of 1 / [`KEPT`] of all counts, and keys that occur once cannot displace one that occurs often. Every [`HALF_NS`] all
+//! weights are halved.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -41,7 +35,6 @@ const SILENT_NS: u64 = *WARM_GAP_NS.end();
 pub struct KeyRates {
     /// Asked for, admitted or not.
     pub asked_milli: u64,
-    /// Admitted.
     pub admitted_milli: u64,
 }
 
@@ -59,13 +52,11 @@ pub(super) struct KeyMeter {
 }
 
 impl KeyRates {
-    /// Rate of limited tokens.
     pub fn limited_milli(&self) -> u64 {
         self.asked_milli.saturating_sub(self.admitted_milli)
     }
 
-    /// Raises the demand to the admitted tokens if it is lower. A bucket counts admitted tokens at once, but
-    /// demand only when a worker reports, and after an outage of the store some tokens are charged twice.
+    /// Raises the demand to the admitted tokens: buckets count those at once, and an outage may charge some twice.
     #[must_use]
     pub fn whole(self) -> Self {
         Self { asked_milli: self.asked_milli.max(self.admitted_milli), ..self }
@@ -77,7 +68,6 @@ impl KeyRates {
         Self { asked_milli: asked_milli.min(most_milli), admitted_milli: admitted_milli.min(most_milli) }
     }
 
-    /// Adds the rates of `other`.
     pub fn add(&mut self, other: Self) {
         self.asked_milli = self.asked_milli.saturating_add(other.asked_milli);
         self.admitted_milli = self.admitted_milli.saturating_add(other.admitted_milli);
@@ -137,7 +127,6 @@ impl KeyMeter {
 pub const KEPT: usize = 512;
 /// Interval at which weights are halved, in nanoseconds.
 pub const HALF_NS: u64 = 10 * SECOND_NS;
-/// Weight of a burst.
 const BURST_WEIGHT: u64 = 1 << 20;
 
 /// Weight of `tokens` of a quota with this burst. In units of bursts, a rule that counts bytes does not

@@ -1,9 +1,8 @@
 //! Top keys: the busiest keys that this weir-sync sees in reports, in bounded memory, for operators.
 //!
-//! A key that is limited anywhere is in reports, as it is above its fair share there. So reports are enough to
-//! list the keys that are limited: POPs are sent no questions for it, and a cold key costs nothing. The rates
-//! of each key over the last seconds are measured ([`KeyRates`]), in total and at a few POPs, beside the last
-//! state of its budget.
+//! A key that is limited anywhere is in reports, as it is above its fair share there. So reports are enough to list the
+//! keys that are limited: POPs are sent no questions for it, and a cold key costs nothing. The rates of each key over
+//! the last seconds are measured ([`KeyRates`]), in total and at a few POPs, beside the last state of its budget.
 //!
 //! There is room for [`KEYS_MAX`] keys. Two weights decide which ones are kept, one of limited and one of
 //! admitted tokens ([`meter`]), and a few places are for budgets in debt. [`fleet`] has the messages between
@@ -28,7 +27,6 @@ use crate::id::ByBudget;
 use crate::offline::LastState;
 use crate::report_limits::{FLOOD_PER_S, demand_milli_max};
 
-/// Maximum number of keys.
 pub const KEYS_MAX: usize = 4 * KEPT;
 /// Maximum number of keys that are kept for their debt alone.
 pub const IN_DEBT_MAX: usize = KEPT / 2;
@@ -45,11 +43,9 @@ const _: () = assert!(2 * KEPT + IN_DEBT_MAX < KEYS_MAX);
 /// One report's figures for one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
-    /// New counts.
     pub counts: TokenCounts,
     /// State of the budget after them.
     pub last: LastState,
-    /// Number of POPs with demand for it.
     pub askers: u32,
 }
 
@@ -61,11 +57,9 @@ pub struct TopKeys {
     halved_at: Time,
 }
 
-/// State of a key.
 #[derive(Debug)]
 struct Known {
     meter: KeyMeter,
-    /// At most [`POPS_MAX`].
     pops: Vec<(String, KeyMeter)>,
     askers: u32,
     last: LastState,
@@ -102,7 +96,6 @@ impl TopKeys {
         }
     }
 
-    /// Forgets the key `id`.
     pub fn forget(&mut self, id: &BudgetId) {
         self.keys.remove(id);
     }

@@ -286,26 +286,6 @@ proptest! {
         if !lossy { prop_assert_eq!(charged, admitted); }
     }
 
-    /// Merge by max: the order of the reports of an epoch, and repeats among them, do not matter.
-    // I7
-    #[test]
-    fn order_and_repeats_do_not_matter(mut counts in prop::collection::vec(0..1_000_u64, 1..30), seed in any::<u64>()) {
-        let quota = quota(1, Period::Day, 400);
-        // Nothing is confirmed, as when no reply has come through yet.
-        let run = |counts: &[u64]| {
-            let mut budget = Budget::default();
-            for &admitted in counts { charge(&mut budget, 0, quota, "a", &[(1, admitted, admitted)]); }
-            budget
-        };
-        let one = run(&counts);
-        let half = counts[..counts.len() / 2].to_vec();
-        counts.extend(half);
-        let at = usize::try_from(seed % counts.len() as u64).unwrap();
-        counts.rotate_left(at);
-        counts.reverse();
-        prop_assert_eq!(run(&counts).deficit_ns(), one.deficit_ns());
-    }
-
     /// The reports of a steady client are held up, repeated and reordered. Once the last has arrived, the client
     /// owes what it would owe if each had arrived at once; before that, at most a burst more.
     #[test]

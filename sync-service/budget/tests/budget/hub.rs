@@ -1,6 +1,6 @@
 //! A weir-sync without its IO: what it makes of reports, and of a store that answers or does not.
 
-use weir_budget::ban::{BanList, BanState, BannedKey};
+use weir_budget::ban::BanList;
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotList;
@@ -194,25 +194,6 @@ fn an_interval_records_rule_sets_and_lists_hot_keys() {
     assert_eq!((reply.rules.len(), reply.pushed.len()), (1, 1));
 }
 
-#[test]
-fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
-    let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), BanList::default());
-    let report = report("fra1", 1, 0);
-    let bans = vec![Ban { rule: 0, value: vec![1], for_ms: 60_000 }];
-    let pending = here.report(ReporterKind::Pop, at(0), NOW_US, Report { keys: vec![], bans, ..report });
-    assert!(pending.has_bans());
-    let mine = here.share_bans(at(0));
-    let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, state: BanState::Banned };
-    assert_eq!(mine.items(), [ban]);
-    let fleet = list.exchange(mine.items(), NOW_US);
-    here.bans_listed(at(0), mine, &fleet);
-    assert_eq!(here.share_bans(at(0)).items(), [], "the store has it");
-    let nothing = elsewhere.share_bans(at(0));
-    elsewhere.bans_listed(at(0), nothing, &fleet);
-    let reply = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
-    assert_eq!((reply.bans.len(), reply.rules), (1, vec!["r".to_owned()]));
-}
-
 /// An account of a budget that owes ten bursts, and one of the budget that took its place.
 fn account(pending_entry: &PlanEntry, tokens: u64) -> Account {
     let mut entry = pending_entry.clone();
@@ -260,19 +241,6 @@ fn a_reset_key_has_a_new_budget_in_every_region() {
         let reply = settle(hub, 250, report("fra1", 3, 70), 3).reply;
         assert!(reply.grants[0].grant().is_some_and(|grant| grant.level_milli > 0));
     }
-}
-
-#[test]
-fn an_operators_ban_needs_no_penalty_and_ends_at_a_reset() {
-    let mut hub = hub("eu", 0);
-    let id = BudgetId::new("r".into(), vec![1]);
-    hub.ban(at(0), id.clone(), 60_000);
-    let reply = settle(&mut hub, 0, greeting("fra1", 1), 1).reply;
-    assert_eq!((reply.bans[0].for_ms, reply.rules), (60_000, vec!["r".to_owned()]));
-    assert_eq!(hub.banned_ms(at(0), &id), Some(60_000));
-    hub.forget(at(100), id.clone());
-    let reply = settle(&mut hub, 250, Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra1", 2) }, 1).reply;
-    assert_eq!((reply.bans[0].for_ms, hub.banned_ms(at(250), &id)), (0, None));
 }
 
 /// Only one of the two replies arrives, and it is unknown which.

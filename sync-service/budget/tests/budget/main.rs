@@ -4,12 +4,11 @@ mod bans;
 mod charging;
 mod costs;
 mod demand;
-mod dividing;
 mod escrow;
+mod grants;
 mod hot;
 mod hub;
 mod report_limits;
-mod sharing;
 mod store_clock;
 mod top_keys;
 

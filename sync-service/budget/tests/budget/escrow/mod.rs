@@ -2,7 +2,6 @@
 
 mod cases;
 mod held;
-mod liveness;
 mod pop;
 mod random;
 mod turns;

@@ -4,7 +4,7 @@ mod bounds;
 mod looking;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand, ReplicaDemand};
-use weir_budget::divide::{GrantSettings, SharedBudget, divide};
+use weir_budget::divide::{GrantSettings, divide};
 use weir_budget::hot::{HotKey, HotKeys};
 use weir_budget::plan::PlanEntry;
 use weir_protocol::messages::{BudgetRule, Key, PushedGrant, Replies, Report, RunningRules};
@@ -64,8 +64,7 @@ struct Region {
 impl Region {
     fn grant(&mut self, now: Time, entries: &[PlanEntry], accounts: &[Account]) {
         for (entry, account) in entries.iter().zip(accounts) {
-            let shared = SharedBudget { entry, account, own: None };
-            self.hot.record(entry, &divide(&shared, "eu", &GrantSettings::default()), now);
+            self.hot.record(entry, &divide(entry, account, None, "eu", &GrantSettings::default()), now);
         }
     }
 

@@ -1,17 +1,10 @@
-//! Decisions per rule: how many requests a second each rule lets through, limits, or refuses, as POPs report
-//! them.
+//! Decisions per rule: requests a second that it lets through, limits, or refuses, as POPs report them.
 //!
-//! Once a second a POP reports the decisions of its rules since its process started ([`StatusReport`]). The
-//! difference to its previous report is spread over the time until the next one, so that counts that arrive in
-//! lumps become a rate ([`flow`]).
+//! Once a second a POP reports the decisions of its rules since its process started. The difference to its previous
+//! report is spread over the time until the next one, so that lumps become a rate ([`Flow`]).
 //!
-//! A POP's reports may go to several weir-syncs in turn, and each then sees the decisions since the POP's last
-//! report to *it*. So each counts no more than the POP decided in one of its own turns: together they count all
-//! of it. Decisions of a turn whose report was lost are counted in part, or not at all.
-//!
-//! [`StatusReport`]: weir_protocol::messages::StatusReport
-
-mod flow;
+//! A POP's reports may go to several weir-syncs in turn. So each counts no more than the POP decided in one of its own
+//! turns: together they count all of it. Decisions of a turn whose report was lost are counted in part, or not at all.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -20,9 +13,8 @@ use alloc::vec::Vec;
 use weir_protocol::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
 use weir_protocol::time::{SECOND_NS, Time};
 
-use self::flow::Flow;
-pub use self::flow::{DecisionCounts, WINDOW_S};
 use crate::divide::region_of;
+use crate::scaled;
 
 /// Maximum number of rules of all POPs together whose last counts are remembered.
 pub const COUNTS_MAX: usize = 200_000;
@@ -48,11 +40,9 @@ pub const DENY_LIST: &str = "deny list";
 /// Decisions per second of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleRates {
-    /// The rule's name.
     pub rule: String,
     /// Thousandths of a request per second, over the last [`WINDOW_S`].
     pub milli: DecisionCounts,
-    /// Number of POPs that run it.
     pub pops: u32,
 }
 
@@ -61,7 +51,6 @@ pub struct RuleRates {
 pub struct Decisions {
     rules: BTreeMap<String, Rule>,
     pops: BTreeMap<String, Vec<Table>>,
-    /// Number of counts of all tables.
     counts: usize,
     swept_at: Time,
 }
@@ -70,7 +59,6 @@ pub struct Decisions {
 struct Rule {
     flow: Flow,
     kept_until: Time,
-    /// All decisions counted.
     total: DecisionCounts,
     /// Part of them that [`Decisions::news`] has returned.
     returned: DecisionCounts,
@@ -263,6 +251,121 @@ pub fn together<'a>(replicas: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)
         pops: regions.into_values().fold(0, u32::saturating_add),
     };
     rules.into_iter().map(whole).collect()
+}
+
+/// Length of the window over which rates are measured, in seconds.
+pub const WINDOW_S: u64 = 5;
+/// Number of seconds kept: the window, and those to come.
+const SECONDS: usize = 48;
+/// Maximum time over which a lump is spread, in milliseconds.
+const SPREAD_MS_MAX: u64 = 40_000;
+
+#[derive(Clone, Debug)]
+struct Flow {
+    seconds: [DecisionCounts; SECONDS],
+    at_s: u64,
+    /// The first second with any counts.
+    began_s: u64,
+}
+
+impl Flow {
+    fn new(now: Time) -> Self {
+        let at_s = now.as_nanos() / SECOND_NS;
+        Self { seconds: [DecisionCounts::default(); SECONDS], at_s, began_s: at_s + 1 }
+    }
+
+    /// Spreads `counts` over the next `span_ms`.
+    fn add(&mut self, now: Time, counts: DecisionCounts, span_ms: u64) {
+        self.turn(now);
+        let (mut at_ms, span_ms) = (now.as_nanos() / 1_000_000, span_ms.clamp(1, SPREAD_MS_MAX));
+        let from_ms = at_ms;
+        let mut given = DecisionCounts::default();
+        while at_ms < from_ms + span_ms {
+            let second = at_ms / 1_000;
+            at_ms = (second * 1_000 + 1_000).min(from_ms + span_ms);
+            let upto = counts.part(at_ms - from_ms, span_ms);
+            if let Some(slot) = self.slot(second) {
+                *slot = slot.plus(upto.minus(given));
+            }
+            given = upto;
+        }
+    }
+
+    /// Thousandths per second, over the last whole seconds.
+    fn rates(&self, now: Time) -> DecisionCounts {
+        let now_s = now.as_nanos() / SECOND_NS;
+        let from_s = now_s.saturating_sub(WINDOW_S).max(self.began_s);
+        let is_kept = |second: &u64| *second < self.at_s + SECONDS as u64 - WINDOW_S;
+        let of = |second: u64| self.seconds.get(index(second)).copied().unwrap_or_default();
+        let sum = (from_s..now_s).filter(is_kept).map(of).fold(DecisionCounts::default(), DecisionCounts::plus);
+        sum.part(1_000, now_s.saturating_sub(from_s))
+    }
+
+    fn slot(&mut self, second: u64) -> Option<&mut DecisionCounts> {
+        self.seconds.get_mut(index(second))
+    }
+
+    /// Advances the current second; seconds before the window are reused.
+    fn turn(&mut self, now: Time) {
+        let now_s = now.as_nanos() / SECOND_NS;
+        let passed = now_s.saturating_sub(self.at_s).min(SECONDS as u64);
+        // A second that becomes the last one to come reuses the slot of the one that leaves the window.
+        for ahead in 0..passed {
+            let last = now_s - ahead + SECONDS as u64 - WINDOW_S - 1;
+            if let Some(slot) = self.slot(last) {
+                *slot = DecisionCounts::default();
+            }
+        }
+        self.at_s = self.at_s.max(now_s);
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "below the number of seconds that are kept")]
+fn index(second: u64) -> usize {
+    (second % SECONDS as u64) as usize
+}
+
+/// Request counts by decision; or rates, in thousandths of a request per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecisionCounts {
+    /// Let through.
+    pub allowed: u64,
+    pub limited: u64,
+    /// Let through by a rule in shadow, which would have limited them.
+    pub shadow: u64,
+    /// Refused because the POP had no contact with weir-sync.
+    pub denied: u64,
+}
+
+impl DecisionCounts {
+    /// Combines each count with the same count of `other`.
+    fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            allowed: each(self.allowed, other.allowed),
+            limited: each(self.limited, other.limited),
+            shadow: each(self.shadow, other.shadow),
+            denied: each(self.denied, other.denied),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_sub)
+    }
+
+    fn part(self, part: u64, whole: u64) -> Self {
+        self.with(self, |count, _| scaled(count, part, whole))
+    }
+}
+
+impl From<&RuleCounts> for DecisionCounts {
+    fn from(counts: &RuleCounts) -> Self {
+        let [allowed, limited, denied, shadow] = counts.decided;
+        Self { allowed, limited, shadow, denied }
+    }
 }
 
 #[cfg(test)]

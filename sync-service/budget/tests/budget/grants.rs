@@ -1,9 +1,8 @@
-//! Floors, remembered fan-out and watch level: what POPs of each region get of a budget.
+//! Grants: ratio, level and lease for what a budget is; floors, remembered fan-out and watch level.
 
 use proptest::prelude::*;
 use weir_budget::budget::{Account, BudgetId, Demand, ReplicaDemand};
-use weir_budget::divide::WatchLevel;
-use weir_budget::divide::{Division, FloorCapacity, GrantSettings, SharedBudget, divide};
+use weir_budget::divide::{Division, FloorCapacity, GrantSettings, TARGET_NS, WatchLevel, divide};
 use weir_budget::plan::PlanEntry;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant};
 use weir_protocol::quota::{Period, Quota, Rate};
@@ -36,7 +35,7 @@ fn entry(quota: Quota, sharing: &Sharing) -> PlanEntry {
 }
 
 fn divided(entry: &PlanEntry, account: &Account, own: Option<FloorCapacity>, region: &str) -> Division {
-    divide(&SharedBudget { entry, account, own }, region, &GrantSettings::default())
+    divide(entry, account, own, region, &GrantSettings::default())
 }
 
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
@@ -191,7 +190,91 @@ fn warm_keys_get_no_grant_and_resting_ones_the_longest_lease() {
     assert_eq!((division.asking.lease_ms, division.elsewhere.lease_ms), (60_000, 60_000));
 }
 
+/// Grant for POPs with demand of a budget that lacks `deficit_ns`, for replicas with this demand in thousandths of a
+/// token a second, POPs with demand, and age in microseconds.
+fn asking(quota: Quota, deficit_ns: u64, replicas: &[(&str, u64, u32, u64)]) -> Grant {
+    let replica = |&(name, milli, askers, age_us): &(&str, u64, u32, u64)| ReplicaDemand {
+        name: name.into(),
+        demand: Demand { milli, askers },
+        age_us,
+    };
+    let replicas = replicas.iter().map(replica).collect();
+    let account = Account { deficit_ns, fan_out: 0, charged: 0, now_us: 0, replicas };
+    divided(&entry(quota, &Sharing::of(quota)), &account, None, "fra").asking
+}
+
+/// The same for 100/s with a burst of 100, of which `level` tokens are left. Two POPs are asked.
+fn grant(level: i64, demand: u64) -> Grant {
+    asking(quota(), lacking(level), &[("fra", demand * 1_000, 2, 0)])
+}
+
+fn lacking(level: i64) -> u64 {
+    u64::try_from(100 - level).unwrap() * quota().token_ns()
+}
+
+#[test]
+fn the_ratio_is_the_effective_rate_over_the_demand() {
+    assert_eq!(grant(30, 1_000).ratio, AdmitRatio::of(1, 10), "at the target: the rate");
+    assert_eq!(grant(60, 1_000).ratio, AdmitRatio::of(22, 100), "above it: the surplus in a quarter second");
+    assert_eq!(grant(-20, 1_000).ratio, AdmitRatio::of(5, 100), "below it: the debt within a second");
+    assert_eq!(grant(-70, 1_000).ratio, AdmitRatio::ZERO);
+    assert_eq!(grant(-900, 1_000).ratio, AdmitRatio::ZERO);
+    assert_eq!(grant(30, 50).ratio, AdmitRatio::ONE, "less asked for than there is");
+    assert_eq!(grant(30, 0).ratio, AdmitRatio::ONE);
+}
+
+#[test]
+fn a_pop_alone_keeps_its_exact_bucket() {
+    let grant = asking(quota(), lacking(-50), &[("fra", 9_000_000, 1, 0)]);
+    assert_eq!((grant.ratio, grant.level_milli), (AdmitRatio::ONE, -50_000), "the debt itself, no advance");
+    let shared = asking(quota(), lacking(-50), &[("fra", 1_000_000, 1, 0), ("iad", 1_000_000, 1, 0)]);
+    assert_eq!(shared.ratio, AdmitRatio::of(20, 2_000), "two are not alone");
+}
+
+#[test]
+fn the_demand_of_a_region_that_fell_silent_fades() {
+    let with_age = |age_us| asking(quota(), lacking(30), &[("fra", 500_000, 2, 0), ("iad", 500_000, 2, age_us)]).ratio;
+    assert_eq!(with_age(350_000), AdmitRatio::of(1, 10), "it reports again within an interval");
+    assert_eq!(with_age(425_000), AdmitRatio::of(2, 15), "half of it is left");
+    assert_eq!(with_age(500_000), AdmitRatio::of(1, 5), "its window is over");
+}
+
+#[test]
+fn the_lease_lasts_as_long_as_the_debt() {
+    assert_eq!(grant(100, 1).lease_ms, 2_000);
+    assert_eq!(grant(-400, 1).lease_ms, 5_000, "a second, and 400 tokens at 100/s");
+    assert_eq!(grant(-40_000, 1).lease_ms, 60_000);
+}
+
+#[test]
+fn the_slowest_quota_keeps_its_digits() {
+    let slow = crate::quota(1, Period::Day, 10);
+    // The level is at its target, and two POPs are asked for 1/s. One token a day is 1/86400 of that.
+    let grant = asking(slow, 9 * slow.token_ns() - TARGET_NS, &[("fra", 1_000, 2, 0)]);
+    assert_eq!(grant.ratio, AdmitRatio::of(1, 86_400));
+}
+
 proptest! {
+    /// Any account gives a grant. A higher level never gives a smaller ratio, and more demand never gives a larger one.
+    #[test]
+    fn grants_are_monotonous(
+        token_ns in 1..1_000_000_u32,
+        burst in 1..1_000_000_u32,
+        deficit in any::<u64>(),
+        less in any::<u64>(),
+        milli in any::<u64>(),
+        more in any::<u64>(),
+    ) {
+        let Some(rate) = Rate::new(token_ns, Period::Minute) else { return Ok(()) };
+        let Ok(quota) = Quota::new(rate, burst) else { return Ok(()) };
+        let grant = |deficit_ns, milli| asking(quota, deficit_ns, &[("fra", milli, 2, 0)]);
+        let base = grant(deficit, milli);
+        prop_assert!(grant(deficit.saturating_sub(less), milli).ratio >= base.ratio);
+        prop_assert!(grant(deficit, milli.saturating_add(more)).ratio <= base.ratio);
+        prop_assert!((2_000..=60_000).contains(&base.lease_ms));
+        prop_assert!(base.level_milli >= 0);
+    }
+
     /// No budget gives out more than it has, or than the floors. Each region gets its floor, or all that it asks for.
     /// Without floors all regions get the same ratio.
     // I5
