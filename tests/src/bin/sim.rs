@@ -14,8 +14,8 @@ use std::panic;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_tests::simulation::report::{Runs, SMALL_POPS};
-use weir_tests::simulation::{random, report};
+use weir_tests::simulation::random;
+use weir_tests::simulation::scenario::{self, Runs, SMALL_POPS};
 
 /// The runs of the table: a seed for each number of workers; ...
 const RUNS: Runs = Runs { first: 1, more: 2, pops_max: SMALL_POPS, workers: None };
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         let all = if env::var("ALL").is_ok_and(|all| !all.is_empty()) { ALL_RUNS } else { RUNS };
         let workers = workers.and_then(|workers| usize::try_from(workers).ok());
         let runs = Runs { workers, ..seed.map_or(all, |first| Runs { first, more: 0, ..all }) };
-        failed += report::table(&filter, runs, |line| println!("{line}"));
+        failed += scenario::table(&filter, runs, |line| println!("{line}"));
     }
     if random::NAME.contains(&filter) {
         let worlds = match (seed, seeds) {
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         if let Some(seed) = seed {
             println!("{}", random::described(seed));
         }
-        let violated = report::random_worlds(&worlds, |error| println!("{error}"));
+        let violated = scenario::random_worlds(&worlds, |error| println!("{error}"));
         let fail: usize = violated.values().map(Vec::len).sum();
         println!("{} random worlds, of which {fail} violate an invariant", worlds.len());
         for (invariant, seeds) in violated {

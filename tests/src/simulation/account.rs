@@ -1,12 +1,11 @@
 //! One key under one rule: what was truly offered and admitted, and what an ideal bucket would have admitted.
 
 use std::collections::VecDeque;
+use std::iter::Sum;
 
 use weir_protocol::quota::Quota;
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::SECOND_NS;
-
-use super::overdrawn::Overdrawn;
 
 /// A bucket that may go below empty: its deficit in nanoseconds of refill, and when it was that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +15,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// An empty bucket of this quota.
     pub fn empty(quota: Quota, now: u64) -> Self {
         Self { deficit_ns: quota.fill_ns(), at: now }
     }
@@ -38,7 +36,6 @@ impl Meter {
         self.deficit_ns = self.deficit_ns(now) + ns;
     }
 
-    /// Sets its deficit at `now`.
     pub fn set(&mut self, deficit_ns: u64, now: u64) {
         (self.deficit_ns, self.at) = (deficit_ns, self.at.max(now));
     }
@@ -49,12 +46,10 @@ impl Meter {
         self.deficit_ns
     }
 
-    /// True if `cost` tokens are there.
     pub fn has_room(&mut self, quota: Quota, cost: u32, now: u64) -> bool {
         self.deficit_ns(now) + quota.token_ns() * u64::from(cost) <= quota.fill_ns()
     }
 
-    /// Takes `cost` tokens if they are there.
     pub fn take_if_there(&mut self, quota: Quota, cost: u32, now: u64) -> bool {
         let fits = self.has_room(quota, cost, now);
         if fits {
@@ -67,24 +62,29 @@ impl Meter {
 /// The cost of requests, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Offered.
     pub offered: u64,
-    /// Admitted.
     pub admitted: u64,
 }
 
 impl Tally {
-    /// Its growth since it was `then`.
     #[must_use]
     pub fn since(self, then: Self) -> Self {
         Self { offered: self.offered - then.offered, admitted: self.admitted - then.admitted }
     }
 }
 
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            offered: sum.offered + one.offered,
+            admitted: sum.admitted + one.admitted,
+        })
+    }
+}
+
 /// One POP's part of the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AtPop {
-    /// The tokens asked for.
     pub tally: Tally,
     /// Tokens admitted while the key was cold there, which are not reported.
     pub cold: u64,
@@ -95,17 +95,13 @@ pub struct AtPop {
 /// One key under one rule.
 #[derive(Debug)]
 pub struct Account {
-    /// The rule's quota.
     pub quota: Quota,
-    /// The POPs' sharing of it.
     pub sharing: Sharing,
-    /// The tokens asked for.
     pub tally: Tally,
     /// Tokens of requests that the ideal bucket would have admitted.
     pub ideally: u64,
     /// Tokens that lost data forgave, as stated.
     pub forgiven: f64,
-    /// By POP.
     pub pops: Vec<AtPop>,
     /// The most by which admissions are above burst + rate x t, over any span, in tokens.
     pub overshoot: f64,
@@ -264,11 +260,7 @@ impl Account {
 
     /// The tokens asked for and admitted in region 0 of `regions`.
     pub fn region_0(&self, regions: usize) -> Tally {
-        let pops = self.pops.iter().step_by(regions);
-        pops.fold(Tally::default(), |sum, pop| Tally {
-            offered: sum.offered + pop.tally.offered,
-            admitted: sum.admitted + pop.tally.admitted,
-        })
+        self.pops.iter().step_by(regions).map(|pop| pop.tally).sum()
     }
 
     /// Tokens per second.
@@ -289,5 +281,42 @@ impl Account {
     /// The fullest second, as a part of rate x 1 s + burst.
     pub fn fullest(&self) -> f64 {
         self.fullest_second as f64 / (self.rate() + f64::from(self.quota.burst()))
+    }
+}
+
+/// The least part of the rate at which an overdraft is paid back.
+const PAID_BACK: f64 = 0.8;
+
+/// The overdraft of one budget in a stretch, in tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overdrawn {
+    /// Until then it may be overdrawn by what is lent at once to a client that was not known.
+    settles_at: u64,
+    /// Tokens per second.
+    rate: f64,
+    /// The most until then.
+    pub early: f64,
+    /// The most afterwards, beyond what is not yet paid back of `early`.
+    pub late: f64,
+    /// The time of that, in nanoseconds from the begin of the traffic.
+    pub late_at: u64,
+}
+
+impl Overdrawn {
+    /// It is overdrawn by this much when a stretch begins.
+    pub fn new(overdrawn: f64, rate: f64, settles_at: u64) -> Self {
+        Self { settles_at, rate, early: overdrawn, late: 0.0, late_at: settles_at }
+    }
+
+    /// It is overdrawn by this much at `now`.
+    pub fn observe(&mut self, overdrawn: f64, now: u64) {
+        let Some(ns) = now.checked_sub(self.settles_at) else {
+            self.early = self.early.max(overdrawn);
+            return;
+        };
+        let left = (self.early - PAID_BACK * self.rate * ns as f64 / SECOND_NS as f64).max(0.0);
+        if overdrawn - left > self.late {
+            (self.late, self.late_at) = (overdrawn - left, now);
+        }
     }
 }

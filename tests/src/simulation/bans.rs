@@ -5,12 +5,11 @@ use fastrand::Rng;
 use weir_protocol::time::SECOND_NS;
 
 use super::account::Meter;
-use super::faults::{self, Fault, Schedule};
+use super::faults::{self, Fault, Schedule, Way};
 use super::log::Logged;
 use super::setup::Setup;
 use super::shapes::{Asking, Shape, log_uniform};
 use super::stretch;
-use super::touch::Way;
 use super::world::World;
 
 /// Longer than any world, so a key's window ends at most once in it.
@@ -30,9 +29,8 @@ const LOST: u64 = 2;
 /// One in this many requests of a strict rule may be refused because a message was lost, which earns no ban.
 const LOST_PARTS: usize = 10;
 
-/// A rule's penalty.
 #[derive(Clone, Copy, Debug)]
-pub struct Penalty {
+pub(super) struct Penalty {
     after: usize,
     deny_ns: u64,
     is_strict: bool,
@@ -49,7 +47,7 @@ struct Ban {
 
 impl Penalty {
     /// Draws a penalty for a world's first rule, which becomes the only one; its first client earns it.
-    pub fn draw(
+    pub(super) fn draw(
         setup: &mut Setup,
         clients: &mut [Asking],
         (rate, burst, most): (f64, u32, f64),
@@ -77,8 +75,8 @@ impl Penalty {
     }
 
     /// Ends the run if a ban differs from the rule.
-    pub fn check(&self, world: &World, faults: &Schedule, end: u64) {
-        for key in 0..world.setup().keys {
+    pub(super) fn check(&self, world: &World, faults: &Schedule, end: u64) {
+        for key in 0..world.setup.keys {
             let log: Vec<_> = world.log.iter().filter(|logged| logged.key == key).copied().collect();
             let bans = self.bans(key, &log);
             self.are_earned(world, &log, &bans);
@@ -110,7 +108,7 @@ impl Penalty {
 
     /// While nothing is wrong, no POP refuses for long without a ban.
     fn are_not_late(&self, world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
-        let setup = world.setup();
+        let setup = &world.setup;
         let spans = stretch::clean(faults, setup, end);
         for pop in 0..setup.pops {
             let mut refused = 0;
@@ -135,7 +133,7 @@ impl Penalty {
 
 /// A banned client is refused: at the POP that banned it at once, and at the others when the news has arrived.
 fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
-    let setup = world.setup();
+    let setup = &world.setup;
     for ban in bans {
         for pop in 0..setup.pops {
             let until = ban.until - SLACK_NS - if pop == ban.pop { 0 } else { LONGER_NS };
@@ -159,7 +157,7 @@ fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64
 
 /// A client that has tokens is let through once no ban is left.
 fn are_over(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64) {
-    let setup = world.setup();
+    let setup = &world.setup;
     let quota = world.reference.account(0, 0).quota;
     let spans = stretch::clean(faults, setup, end);
     let over = |ban: &Ban| ban.until + late_ns(faults, setup);
@@ -248,14 +246,4 @@ fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
         _ => 0,
     };
     SLACK_NS + 2 * setup.round_trip_ns() + faults.iter().map(|(_, fault)| by(fault)).sum::<u64>()
-}
-
-/// The number of bans of a world, as text.
-pub fn counted(world: &World, penalty: &Penalty) -> String {
-    let bans: Vec<_> = (0..world.setup().keys).flat_map(|key| penalty.bans(key, &of_key(world, key))).collect();
-    format!("{} bans at {} POPs", bans.len(), world.setup().pops)
-}
-
-fn of_key(world: &World, key: u32) -> Vec<Logged> {
-    world.log.iter().filter(|logged| logged.key == key).copied().collect()
 }

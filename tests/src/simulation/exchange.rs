@@ -1,5 +1,4 @@
-//! The events of the budget loop: a report goes to a weir-sync, its charges to the store, and the
-//! answers back.
+//! The events of the budget loop: a report goes to a weir-sync, its charges to the store, and the answers back.
 
 use std::cell::RefCell;
 use std::mem::replace;
@@ -14,7 +13,6 @@ use weir_limiter::engine;
 use weir_protocol::messages::{BudgetRule, Message, Report};
 use weir_protocol::time::SECOND_NS;
 
-use super::checks;
 use super::invariants;
 use super::store::Wrong;
 use super::sync::{Answer, Next, Question, Sync, UnderWay};
@@ -27,7 +25,7 @@ impl World {
     pub(super) fn tick(&mut self, now: u64, pop: usize, worker: usize) {
         let interval_ns = self.setup.interval_ns;
         let ticks = self.pops[pop].ticks_in(worker, interval_ns / 1_000_000);
-        self.queue.push(now + interval_ns / ticks, Event::Tick { pop, worker });
+        self.due(now + interval_ns / ticks, Event::Tick { pop, worker });
         if !self.pops[pop].is_up {
             return;
         }
@@ -55,12 +53,12 @@ impl World {
         {
             self.label.violated("I7", now.saturating_sub(WARM_UP_NS), &what);
         }
-        self.queue.push(now + timeout_ns, Event::TimedOut(call));
+        self.due(now + timeout_ns, Event::TimedOut(call));
         let replicas = self.setup.syncs_per_region;
         let sync = self.pops[pop].region * replicas + self.pops[pop].next_turn(call.worker, replicas);
         let report: Rc<[u8]> = report.into();
         for delay in self.network.near(pop, now, &mut self.rng).into_iter().flatten() {
-            self.queue.push(now + delay, Event::ReportArrives { call, sync, report: Rc::clone(&report) });
+            self.due(now + delay, Event::ReportArrives { call, sync, report: Rc::clone(&report) });
         }
     }
 
@@ -111,9 +109,10 @@ impl World {
     }
 
     pub(super) fn listen(&mut self, now: u64, sync: usize) {
-        self.queue.push(now + self.setup.interval_ns, Event::Listen(sync));
+        self.due(now + self.setup.interval_ns, Event::Listen(sync));
         if self.syncs[sync].is_up {
-            let tick = self.syncs[sync].tick(now);
+            let (hub, time) = self.syncs[sync].hub(now);
+            let tick = hub.tick(time);
             self.wire.are_hot(tick.listing.items());
             self.ask_store(now, sync, Question::Tick(tick));
             if self.has_penalties || !self.setup.operator_actions.is_empty() {
@@ -123,7 +122,8 @@ impl World {
     }
 
     pub(super) fn share_bans(&mut self, now: u64, sync: usize) {
-        let mine = self.syncs[sync].share_bans(now);
+        let (hub, time) = self.syncs[sync].hub(now);
+        let mine = hub.share_bans(time);
         self.ask_store(now, sync, Question::Bans(mine));
     }
 
@@ -145,14 +145,14 @@ impl World {
             return;
         }
         for delay in arrivals.into_iter().flatten() {
-            self.queue.push(now + delay, Event::AtStore { asker, question: Rc::clone(&question) });
+            self.due(now + delay, Event::AtStore { asker, question: Rc::clone(&question) });
         }
     }
 
     /// No answer will come.
     fn gives_up(&mut self, asker: Asker, question: UnderWay) {
         let at = asker.at + self.setup.store_timeout_ns;
-        self.queue.push(at, Event::FromStore { asker, question, answer: None });
+        self.due(at, Event::FromStore { asker, question, answer: None });
     }
 
     pub(super) fn at_store(&mut self, now: u64, asker: Asker, question: UnderWay) {
@@ -164,7 +164,7 @@ impl World {
         let [delay, _] = self.network.far(self.syncs[asker.sync].region, &mut self.rng);
         let back = delay.map(|delay| now + self.store.slow_ns + delay);
         match back.filter(|back| *back <= asker.at + self.setup.store_timeout_ns) {
-            Some(back) => self.queue.push(back, Event::FromStore { asker, question, answer }),
+            Some(back) => self.due(back, Event::FromStore { asker, question, answer }),
             // An answer that comes too late is no answer.
             None => self.gives_up(
                 Asker { at: asker.at.max(now.saturating_sub(self.setup.store_timeout_ns)), ..asker },
@@ -190,8 +190,8 @@ impl World {
                 Answer::Report(StoreReplies { accounts, acquired, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
-                self.store.record_pops(&tick.rule_sets);
-                Answer::Tick(self.store.hot(tick.listing.items(), now), self.store.rule_set.clone())
+                let fleet = self.store.hot.exchange(tick.listing.items(), now_us);
+                Answer::Tick(fleet, self.store.rule_set.clone())
             }
             Question::Look(look) => {
                 let Some(time) = time else { return Answer::Late(now_us) };
@@ -202,7 +202,7 @@ impl World {
                 self.forget(id, now.saturating_sub(WARM_UP_NS));
                 Answer::Forget
             }
-            Question::Bans(mine) => Answer::Bans(self.store.bans(mine.items(), now)),
+            Question::Bans(mine) => Answer::Bans(self.store.bans.exchange(mine.items(), now_us)),
             Question::Probe => Answer::Probe,
         }
     }
@@ -257,19 +257,18 @@ impl World {
             answer => answer,
         };
         if let Some(pause_ns) = sync.observe_store(&question, answer.is_some(), asker.at, now) {
-            self.queue.push(now + pause_ns, Event::Probe { sync: asker.sync, life: asker.life });
+            self.due(now + pause_ns, Event::Probe { sync: asker.sync, life: asker.life });
         }
         self.act(now, asker, question, answer);
     }
 
-    /// Acts on the store's answer, or on its absence.
     fn act(&mut self, now: u64, asker: Asker, question: Question, answer: Option<Answer>) {
         let divided = self.divided(&question, answer.as_ref());
         let next = self.syncs[asker.sync].apply(question, answer, now);
         self.nothing_is_refused(asker.sync, now);
         if let (Some((report, ratios)), Next::Reply(_, reply, _)) = (divided, &next) {
             let since = now.saturating_sub(WARM_UP_NS);
-            checks::grants_are_by_the_formula((&self.label, since), &report, &ratios, reply);
+            invariants::grants_are_by_the_formula((&self.label, since), &report, &ratios, reply);
         }
         match next {
             Next::Reply(call, reply, is_settled) => self.reply(now, call, &reply.into(), is_settled),
@@ -287,7 +286,7 @@ impl World {
             return None;
         };
         let of = |(entry, account): (&PlanEntry, &Result<StoreAccount, ()>)| {
-            Some((entry.clone(), checks::ratio(entry, account.as_ref().ok()?, &self.setup.terms)?))
+            Some((entry.clone(), invariants::ratio(entry, account.as_ref().ok()?, &self.setup.terms)?))
         };
         let ratios: Vec<_> = pending.entries().iter().zip(&answers.accounts).filter_map(of).collect();
         (!ratios.is_empty()).then(|| (pending.report().clone(), ratios))
@@ -306,7 +305,7 @@ impl World {
         }
         self.wire.replied(call.pop, reply);
         for delay in self.network.near(call.pop, now, &mut self.rng).into_iter().flatten() {
-            self.queue.push(now + delay, Event::Answered { call, reply: Rc::clone(reply), is_settled });
+            self.due(now + delay, Event::Answered { call, reply: Rc::clone(reply), is_settled });
         }
     }
 }

@@ -1,15 +1,23 @@
-//! Admissions of one ideal limiter: a bucket for each rule, in one place, that knows of
-//! everything at once. A request passes if every rule that counts it has room, and takes from all of them.
+//! What an ideal limiter would admit: a bucket for each rule, in one place, that knows of everything at once. A
+//! request passes if every rule that counts it has room, and takes from all of them.
+//!
+//! And what a POP or a region may admit that is alone for a while: a POP is alone if it does not reach its weir-sync and
+//! its leases have ended; a region, if it does not reach the store.
 
 use weir_budget::demand::WINDOW_NS;
+use weir_limiter::sync::connectivity::FALLBACK_NS;
 use weir_protocol::quota::Quota;
+use weir_protocol::sharing::OnSyncLoss;
 use weir_protocol::time::SECOND_NS;
 
-use super::account::Meter;
+use super::account::{Meter, Tally};
+use super::faults::{Fault, Schedule};
+use super::setup::Setup;
+use super::stretch::{SHORTEST_NS, Span};
 
 /// The buckets of one client, by rule.
 #[derive(Clone, Debug)]
-pub struct Ideal {
+pub(super) struct Ideal {
     buckets: Vec<Bucket>,
     /// By rule; empty if they do not matter.
     at_pops: Vec<AtPops>,
@@ -17,15 +25,14 @@ pub struct Ideal {
 
 /// The place and time of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
-    /// Its POP.
-    pub pop: usize,
+pub(super) struct At {
+    pub(super) pop: usize,
     /// When, in nanoseconds from the begin of the traffic.
-    pub now: u64,
+    pub(super) now: u64,
     /// The time of the POP's latest report that was answered.
-    pub reported_at: u64,
+    pub(super) reported_at: u64,
     /// True if the POP refused it because the maximum number of requests waited at its worker.
-    pub is_crowded: bool,
+    pub(super) is_crowded: bool,
 }
 
 /// After how long without a request a POP holds what POPs hold that are not asked, in nanoseconds.
@@ -37,7 +44,7 @@ const UNEVEN: u64 = 5;
 
 /// The buckets that POPs have of their own for one client under one rule.
 #[derive(Clone, Debug)]
-pub struct AtPops {
+pub(super) struct AtPops {
     by_pop: Vec<AtPop>,
     /// The amount that each withholds at any time, in nanoseconds of refill: a POP gives only the local burst for a key
     /// that the fleet does not know.
@@ -54,7 +61,6 @@ pub struct AtPops {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct AtPop {
-    /// The deficit of its bucket.
     missing: Meter,
     asked_at: Option<u64>,
     /// The time at which the client came, and the tokens that it has asked for since.
@@ -78,19 +84,19 @@ struct Bucket {
 
 impl Ideal {
     /// Buckets of these quotas that begin with these deficits, and keep back this many nanoseconds of refill.
-    pub fn new(buckets: impl Iterator<Item = (Quota, Meter, u64)>) -> Self {
+    pub(super) fn new(buckets: impl Iterator<Item = (Quota, Meter, u64)>) -> Self {
         let bucket = |(quota, meter, kept_ns)| Bucket { quota, kept_ns, meter, admitted: 0 };
         Self { buckets: buckets.map(bucket).collect(), at_pops: Vec::new() }
     }
 
     /// The same, but a request passes only if its POP's own buckets (`at_pops`, by rule) have room, too.
     #[must_use]
-    pub fn with_buckets_at_pops(self, at_pops: Vec<AtPops>) -> Self {
+    pub(super) fn with_buckets_at_pops(self, at_pops: Vec<AtPops>) -> Self {
         Self { at_pops, ..self }
     }
 
     /// Takes a request's cost under each of these rules; returns whether the request passes.
-    pub fn take(&mut self, costs: &[(usize, u32)], at: At) -> bool {
+    pub(super) fn take(&mut self, costs: &[(usize, u32)], at: At) -> bool {
         let fits = costs.iter().all(|&(rule, cost)| self.has_room(rule, cost, at));
         if fits {
             for &(rule, cost) in costs {
@@ -114,18 +120,18 @@ impl Ideal {
     }
 
     /// Notes at how many POPs at once the client was seen recently, by rule.
-    pub fn remember(&mut self, fan_outs: impl Iterator<Item = u32>) {
+    pub(super) fn remember(&mut self, fan_outs: impl Iterator<Item = u32>) {
         self.at_pops.iter_mut().zip(fan_outs).for_each(|(at_pops, fan_out)| at_pops.fan_out = fan_out);
     }
 
     /// The deficit of the bucket of `rule` at `now`, in nanoseconds of refill.
-    pub fn deficit_ns(&self, rule: usize, now: u64) -> u64 {
+    pub(super) fn deficit_ns(&self, rule: usize, now: u64) -> u64 {
         let mut meter = self.buckets[rule].meter;
         meter.deficit_ns(now)
     }
 
     /// Tokens that passed under `rule`.
-    pub fn admitted(&self, rule: usize) -> u64 {
+    pub(super) fn admitted(&self, rule: usize) -> u64 {
         self.buckets[rule].admitted
     }
 }
@@ -133,7 +139,7 @@ impl Ideal {
 impl AtPops {
     /// Buckets that lack `missing`, by POP, and withhold `withheld_ns` at any time. POPs report after each interval,
     /// and the answer to the next report arrives `news_ns` after a report.
-    pub fn new(missing: Vec<Meter>, withheld_ns: u64, (interval_ns, news_ns): (u64, u64)) -> Self {
+    pub(super) fn new(missing: Vec<Meter>, withheld_ns: u64, (interval_ns, news_ns): (u64, u64)) -> Self {
         let by_pop = missing.into_iter().map(|missing| AtPop { missing, ..AtPop::default() }).collect();
         let (fan_out, asked, short_at) = (0, Meter::default(), None);
         Self { by_pop, withheld_ns, interval_ns, news_ns, fan_out, asked, short_at }
@@ -234,4 +240,110 @@ impl Bucket {
         // A request that costs more than the rest passes if nothing is missing but what is kept back.
         self.meter.deficit_ns(now) + price_ns <= most_ns.max(price_ns).min(self.quota.fill_ns())
     }
+}
+
+/// Time after the store is out of reach until a region goes by its share, in nanoseconds, beside messages under way.
+const ALONE_NS: u64 = 2 * SECOND_NS;
+
+/// The part that is alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    Pop(usize),
+    /// All POPs of a region, which its weir-sync still answers.
+    Region(usize),
+}
+
+/// A POP or a region that is alone, with the clients of the one rule.
+#[derive(Clone, Debug)]
+pub(super) struct Apart {
+    pub(super) who: Who,
+    /// From when to when it goes by its own state.
+    pub(super) span: Span,
+    /// By client; empty until the first request.
+    pub(super) own: Vec<Own>,
+}
+
+/// One client's tally there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    pub(super) quota: Quota,
+    /// The tokens that a bucket of its own would have admitted.
+    pub(super) ideally: u64,
+    /// The tokens asked for and admitted.
+    pub(super) tally: Tally,
+    meter: Meter,
+    withheld_ns: u64,
+    /// The price of a token in tokens; `None` if nothing passes.
+    price: Option<u64>,
+}
+
+impl Own {
+    /// At a POP, one of `pops`, whose bucket for the client lacks `meter` and withholds `withheld_ns`.
+    pub(super) fn of_pop(quota: Quota, meter: Meter, withheld_ns: u64, when: OnSyncLoss, pops: usize) -> Self {
+        let price = match when {
+            OnSyncLoss::Local => Some(1),
+            OnSyncLoss::Share => Some(pops as u64),
+            OnSyncLoss::Deny => None,
+        };
+        Self { quota, ideally: 0, tally: Tally::default(), meter, withheld_ns, price }
+    }
+
+    pub(super) fn of_region(quota: Quota, here: u32, pops: u32) -> Self {
+        let token_ns = quota.token_ns() * u64::from(pops) / u64::from(here);
+        let burst = (quota.burst() * here / pops).max(1);
+        let quota = Quota::from_token_ns(token_ns, burst).expect("a part of a good quota");
+        let (tally, meter) = (Tally::default(), Meter::default());
+        Self { quota, ideally: 0, tally, meter, withheld_ns: 0, price: Some(1) }
+    }
+
+    pub(super) fn offer(&mut self, cost: u32, now: u64) {
+        self.tally.offered += u64::from(cost);
+        let Some(price) = self.price else { return };
+        let price_ns = self.quota.token_ns() * u64::from(cost) * price;
+        let missing_ns = self.meter.deficit_ns(now).max(self.withheld_ns);
+        if missing_ns + price_ns <= self.quota.fill_ns().max(price_ns) {
+            self.meter.set(missing_ns + price_ns, now);
+            self.ideally += u64::from(cost);
+        }
+    }
+}
+
+impl Apart {
+    /// True if a request at `pop` and `now` comes to the POP or region that is alone.
+    pub(super) fn counts(&self, pop: usize, regions: usize, now: u64) -> bool {
+        let is_there = match self.who {
+            Who::Pop(alone) => pop == alone,
+            Who::Region(region) => pop % regions == region,
+        };
+        is_there && (self.span.0..self.span.1).contains(&now)
+    }
+}
+
+/// The parts that are alone, with their times, as far as that can be predicted.
+pub(super) fn foreseen(schedule: &Schedule, setup: &Setup) -> Vec<Apart> {
+    let [_] = setup.rules.as_slice() else { return Vec::new() };
+    let cut = |(i, (at, fault)): (usize, &(u64, Fault))| {
+        let later = &schedule[i + 1..];
+        let (who, is_end): (Who, fn(&Fault) -> bool) = match *fault {
+            Fault::CutPop(pop, true) => (Who::Pop(pop), |fault| matches!(fault, Fault::CutPop(..))),
+            Fault::CutRegion(region, true) => (Who::Region(region), |fault| matches!(fault, Fault::CutRegion(..))),
+            _ => return None,
+        };
+        let (until, _) = later.iter().find(|(_, fault)| is_end(fault))?;
+        let (alone_ns, mut from) = match who {
+            Who::Pop(_) => (FALLBACK_NS + setup.terms.lease_max_ns, *at),
+            Who::Region(_) => (ALONE_NS, *at),
+        };
+        // A weir-sync's crash delays the begin, and other cuts of the same kind do not matter; all else rules it out.
+        for (at, fault) in schedule.iter().take_while(|(at, _)| at < until) {
+            match (fault, who) {
+                (Fault::SyncCrash(_) | Fault::SyncStart(_), _) => from = from.max(*at),
+                (Fault::CutPop(..), Who::Pop(_)) | (Fault::CutRegion(..), Who::Region(_)) => {}
+                _ => return None,
+            }
+        }
+        let from = from + alone_ns + setup.recovery_ns();
+        (from + SHORTEST_NS <= *until).then_some(Apart { who, span: (from, *until), own: Vec::new() })
+    };
+    schedule.iter().enumerate().filter_map(cut).collect()
 }

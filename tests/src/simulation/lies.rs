@@ -11,7 +11,6 @@ use weir_rules::RuleSet;
 pub enum Lie {
     /// A count that grows by more than any client asks for.
     Tokens,
-    /// The same, in a new epoch each time.
     Epochs,
     /// The same, in a new table each time.
     Tables,
@@ -25,14 +24,12 @@ pub enum Lie {
     Keys,
     /// More keys than it may claim, and the client's beyond them.
     Crowd,
-    /// The rule with another quota.
     Quota,
     /// A ban under a rule that has no penalty.
     Ban,
 }
 
 impl Lie {
-    /// Every one.
     pub const ALL: [Self; 10] = [
         Self::Tokens,
         Self::Epochs,
@@ -46,7 +43,6 @@ impl Lie {
         Self::Ban,
     ];
 
-    /// Adds it to the `n`th report.
     pub fn add_to(self, report: &mut Report, n: u64, rule: &BudgetRule, value: &[u8]) {
         let much = 1 << 40;
         let index = u16::try_from(report.rules.len()).expect("few rules");

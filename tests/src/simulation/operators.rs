@@ -1,9 +1,10 @@
-//! The scenarios of the table in which an operator resets a key, or bans it and lifts the ban.
+//! The rows of the table in which a key is banned, by a penalty or by an operator, or reset.
 
 use weir_protocol::time::SECOND_NS;
 
 use super::account::Tally;
 use super::scenario::{Plan, Size};
+use super::setup::RuleText;
 use super::sync::Question;
 use super::traffic;
 use super::world::World;
@@ -35,7 +36,8 @@ impl World {
         let id = self.reference.id(0, 0);
         match action {
             OperatorAction::Ban(for_ms) => {
-                self.syncs[0].ban(id, for_ms, now);
+                let (hub, time) = self.syncs[0].hub(now);
+                hub.ban(time, id, for_ms);
                 self.share_bans(now, 0);
             }
             OperatorAction::Reset => self.ask_store(now, 0, Question::Forget(id)),
@@ -45,9 +47,8 @@ impl World {
 
 /// A client asks for three times its rate, and is reset.
 pub fn reset(size: Size) -> Plan {
-    let mut plan = Plan::of(size, ASKS_S, traffic::even(300.0, size.pops));
-    plan.setup.operator_actions = vec![(RESET_NS, OperatorAction::Reset)];
-    plan
+    let plan = Plan::of(size, ASKS_S, traffic::even(300.0, size.pops));
+    plan.with(|setup| setup.operator_actions = vec![(RESET_NS, OperatorAction::Reset)])
 }
 
 /// A client asks for half its rate at every POP in turn, is banned, and the ban is lifted.
@@ -58,9 +59,9 @@ pub fn banned(size: Size) -> Plan {
     let first = traffic::between(0, banned, asks(|pop, _| pop == 0));
     let others = traffic::between(banned + IN_FORCE_NS, lifted, asks(|pop, last| pop != 0 && pop != last));
     let free = traffic::between(lifted + IN_FORCE_NS, u64::MAX, asks(|pop, last| pop == last));
-    let mut plan = Plan::of(size, 60, traffic::merged(vec![first, others, free]));
-    plan.setup.operator_actions = vec![(banned, OperatorAction::Ban(BAN_MS)), (lifted, OperatorAction::Reset)];
-    Plan { drain_seconds: 15, ..plan }
+    let actions = vec![(banned, OperatorAction::Ban(BAN_MS)), (lifted, OperatorAction::Reset)];
+    let plan = Plan::of(size, 60, traffic::merged(vec![first, others, free]));
+    plan.with(|setup| setup.operator_actions = actions).drained()
 }
 
 /// The effect of the reset: admissions beyond burst + rate x t, in bursts.
@@ -82,8 +83,31 @@ pub fn before_and_after(world: &World) -> f64 {
     passed(pops.first().into_iter().chain(pops.last()).map(|pop| pop.tally))
 }
 
+/// For how long the client floods the first POP, which bans it within the first second, in nanoseconds.
+const FLOOD_NS: u64 = 2 * SECOND_NS;
+/// From when to when it asks the others, which have the ban by then, in nanoseconds.
+const EARNED_NS: [u64; 2] = [3 * SECOND_NS, 25 * SECOND_NS];
+/// From when on it asks the last POP: the ban is over then.
+const FREE_NS: u64 = 35 * SECOND_NS;
+
+/// A client floods one POP, goes on at the others at half of the rate, and is back when its ban is over.
+pub fn earned_ban(size: Size) -> Plan {
+    let last = size.pops - 1;
+    let flood = traffic::between(0, FLOOD_NS, traffic::at_pops(1_000.0, size.pops, |pop| pop == 0));
+    let [from, until] = EARNED_NS;
+    let others = traffic::at_pops(50.0, size.pops, move |pop| (1..last).contains(&pop));
+    let free = traffic::at_pops(50.0, size.pops, move |pop| pop == last);
+    let asks = vec![flood, traffic::between(from, until, others), traffic::between(FREE_NS, u64::MAX, free)];
+    let penalty = r#""penalty": {"after": 50, "within": "1m", "deny_for": "30s"}"#;
+    Plan::of(size, 60, traffic::merged(asks)).under(RuleText::with(penalty)).drained()
+}
+
+/// The part that is let through after the ban that it earned.
+pub fn after_the_ban(world: &World) -> f64 {
+    passed(world.reference.account(0, 0).pops.last().map(|pop| pop.tally).into_iter())
+}
+
 fn passed(tallies: impl Iterator<Item = Tally>) -> f64 {
-    let sum = |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);
-    let (offered, admitted) = tallies.fold((0, 0), sum);
+    let Tally { offered, admitted } = tallies.sum();
     admitted as f64 / offered as f64
 }

@@ -12,18 +12,15 @@ use weir_limiter::engine::{
 use weir_limiter::sync::ACQUIRES_MAX;
 use weir_limiter::table::slot::Entry;
 use weir_protocol::quota::Quota;
-use weir_rules::key::KeyValue;
-use weir_rules::request::{Attribute, Request};
+use weir_protocol::time::Time;
 
 use super::account::Meter;
-use super::clocks::Clock;
-use super::setup::{PATHS, Setup};
+use super::setup::{Clock, Setup};
+use super::traffic::{Arrival, value_of};
 use super::world::WARM_UP_NS;
 
-/// The decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Let through.
+pub(super) enum Decision {
     Admitted,
     /// Answered in the upstream's place.
     Refused,
@@ -31,25 +28,19 @@ pub enum Decision {
     Waits,
 }
 
-/// A POP.
-pub struct Pop {
-    /// Its name in reports.
-    pub name: String,
-    /// Its region.
-    pub region: usize,
-    /// Its monotonic clock.
-    pub clock: Clock,
-    /// True if it runs.
-    pub is_up: bool,
+pub(super) struct Pop {
+    pub(super) name: String,
+    pub(super) region: usize,
+    pub(super) clock: Clock,
+    pub(super) is_up: bool,
     /// The time of its latest report that got a settled answer.
-    pub news_at: u64,
+    pub(super) news_at: u64,
     /// The time of its latest report that got any answer, settled or not.
-    pub replied_at: u64,
+    pub(super) replied_at: u64,
     /// By edge, the weir-sync of its region that its latest call went to: a proxy's workers take turns each by itself.
     turns: Vec<usize>,
     /// Requests for watched keys that its workers could not put on their lists, or displaced others for.
-    pub dropped: u64,
-    /// The configuration of its workers.
+    pub(super) dropped: u64,
     configuration: String,
     /// The bits of the address that the key of each rule keeps.
     bits: Vec<u8>,
@@ -71,13 +62,12 @@ pub struct Pop {
 }
 
 /// A request that was let through, and whose response is to state its cost.
-pub struct GoingOn {
+pub(super) struct GoingOn {
     worker: usize,
     life: u32,
     open: OpenRequest,
 }
 
-/// A response with a cost.
 struct CostlyResponse(u32);
 
 impl UpstreamResponse for CostlyResponse {
@@ -93,12 +83,10 @@ impl UpstreamResponse for CostlyResponse {
 }
 
 /// A call that a worker wants made.
-pub struct Wanted {
-    /// The worker.
-    pub worker: usize,
+pub(super) struct Wanted {
+    pub(super) worker: usize,
     call: SyncCall,
-    /// The request that waits for it.
-    held: Option<(Asked, OpenRequest)>,
+    held: Option<(Arrival, OpenRequest)>,
 }
 
 struct Worker {
@@ -111,19 +99,17 @@ struct Worker {
     timer_ms: u32,
 }
 
-/// A call under way.
 struct UnderWay {
     number: u64,
     sent_at: u64,
     /// True if it is a report of counts.
     is_report: bool,
-    /// The request that waits for it.
-    held: Option<(Asked, OpenRequest)>,
+    held: Option<(Arrival, OpenRequest)>,
 }
 
 impl Pop {
     /// A POP that has just started.
-    pub fn new(index: usize, setup: &Setup, rng: &mut Rng) -> Self {
+    pub(super) fn new(index: usize, setup: &Setup, rng: &mut Rng) -> Self {
         let name = format!("pop-{index}");
         let mut pop = Self {
             region: index % setup.regions,
@@ -150,7 +136,6 @@ impl Pop {
         pop
     }
 
-    /// So many edges begin.
     fn begin(&mut self, edges: usize, rng: &mut Rng, now: u64) {
         self.workers = (0..edges).map(|_| self.worker(rng, now)).collect();
         if let Some(last) = self.workers.last_mut().filter(|_| self.has_reporter) {
@@ -168,13 +153,12 @@ impl Pop {
         worker
     }
 
-    /// Workers.
-    pub fn workers(&self) -> usize {
+    pub(super) fn workers(&self) -> usize {
         self.workers.len() - usize::from(self.has_reporter)
     }
 
     /// Workers, and the edge that reports for them if there is one.
-    pub fn edges(&self) -> usize {
+    pub(super) fn edges(&self) -> usize {
         self.workers.len()
     }
 
@@ -208,8 +192,7 @@ impl Pop {
         }
     }
 
-    /// Decides a request in a worker.
-    pub fn decide(&mut self, worker: usize, mut asked: Asked, now: u64) -> Decision {
+    pub(super) fn decide(&mut self, worker: usize, mut asked: Arrival, now: u64) -> Decision {
         self.numbered = self.numbered.wrapping_add(1);
         let (mut open, time) = (OpenRequest::new(self.numbered), self.clock.at(now));
         let decided = self.workers[worker].edge.request(&mut open, &mut asked, &mut self.site, time);
@@ -231,7 +214,7 @@ impl Pop {
     }
 
     /// A request ends, at this cost. If its worker is gone, nothing happens.
-    pub fn end_request(&mut self, ends: GoingOn, cost: u32, now: u64) {
+    pub(super) fn end_request(&mut self, ends: GoingOn, cost: u32, now: u64) {
         let GoingOn { worker, life, mut open } = ends;
         if self.is_up && life == self.life {
             let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
@@ -240,8 +223,7 @@ impl Pop {
         }
     }
 
-    /// A worker's timer runs.
-    pub fn tick(&mut self, worker: usize, now: u64) {
+    pub(super) fn tick(&mut self, worker: usize, now: u64) {
         self.gather(worker, now);
         let edge = &mut self.workers[worker].edge;
         self.dropped += u64::from(edge.counters().take_event(CountedEvent::SyncDropped));
@@ -255,7 +237,7 @@ impl Pop {
     }
 
     /// The number of a worker's ticks in an interval of this number of milliseconds.
-    pub fn ticks_in(&self, worker: usize, interval_ms: u64) -> u64 {
+    pub(super) fn ticks_in(&self, worker: usize, interval_ms: u64) -> u64 {
         interval_ms.checked_div(self.workers[worker].timer_ms.into()).unwrap_or(1).max(1)
     }
 
@@ -264,13 +246,12 @@ impl Pop {
         self.wanted.extend(calls.map(|call| Wanted { worker, call, held: None }));
     }
 
-    /// The calls that its workers want made.
-    pub fn take_calls(&mut self) -> Vec<Wanted> {
+    pub(super) fn take_calls(&mut self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted)
     }
 
     /// A call is made; its number in the world is `id`.
-    pub fn called(&mut self, id: u64, Wanted { worker, call, held }: Wanted, now: u64) -> SyncCall {
+    pub(super) fn called(&mut self, id: u64, Wanted { worker, call, held }: Wanted, now: u64) -> SyncCall {
         let is_report = held.is_none() && !call.body.is_empty();
         let under_way = UnderWay { number: call.number, sent_at: now, is_report, held };
         self.workers[worker].calls.insert(id, under_way);
@@ -278,25 +259,25 @@ impl Pop {
     }
 
     /// The oldest version of the pushed rule set that one of its workers runs; 0 is its configuration's.
-    pub fn rule_set(&self) -> u64 {
+    pub(super) fn rule_set(&self) -> u64 {
         self.workers.iter().map(|worker| worker.rule_set).min().unwrap_or(0)
     }
 
     /// True if a worker banned a key since this was last asked.
-    pub fn has_banned(&mut self) -> bool {
+    pub(super) fn has_banned(&mut self) -> bool {
         let events = self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(CountedEvent::Banned));
         events.sum::<u32>() > 0
     }
 
     /// The answer to call `call` has come. If a request still waited for it, returns that request, decided.
-    pub fn answered(
+    pub(super) fn answered(
         &mut self,
         worker: usize,
         call: u64,
         reply: &[u8],
         is_settled: bool,
         now: u64,
-    ) -> Option<(Asked, Decision)> {
+    ) -> Option<(Arrival, Decision)> {
         let under_way = self.workers[worker].calls.remove(&call)?;
         if under_way.is_report {
             self.replied_at = self.replied_at.max(under_way.sent_at);
@@ -308,7 +289,7 @@ impl Pop {
     }
 
     /// Call `call` has failed. If a request still waited for it, returns that request, decided.
-    pub fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Asked, Decision)> {
+    pub(super) fn failed(&mut self, worker: usize, call: u64, now: u64) -> Option<(Arrival, Decision)> {
         let under_way = self.workers[worker].calls.remove(&call)?;
         self.end(worker, under_way, Err(Unread::Failed("no answer".into())), now)
     }
@@ -319,7 +300,7 @@ impl Pop {
         UnderWay { number, held, .. }: UnderWay,
         answer: Result<Vec<u8>, Unread>,
         now: u64,
-    ) -> Option<(Asked, Decision)> {
+    ) -> Option<(Arrival, Decision)> {
         let (time, edge) = (self.clock.at(now), &mut self.workers[worker].edge);
         let Some((mut asked, mut open)) = held else {
             let effects = edge.answer(number, answer, &mut self.site, time);
@@ -344,7 +325,7 @@ impl Pop {
     }
 
     /// The process ends: its table and its workers are lost.
-    pub fn crash(&mut self) {
+    pub(super) fn crash(&mut self) {
         self.is_up = false;
         self.site = self.site.restarted();
         self.workers.iter_mut().for_each(|worker| worker.calls.clear());
@@ -352,7 +333,7 @@ impl Pop {
     }
 
     /// The process starts again, with a new table.
-    pub fn start(&mut self, rng: &mut Rng, now: u64) {
+    pub(super) fn start(&mut self, rng: &mut Rng, now: u64) {
         self.is_up = true;
         (self.news_at, self.replied_at) = (now, now);
         self.site = new_process(rng);
@@ -360,7 +341,7 @@ impl Pop {
     }
 
     /// New VMs take over the same table.
-    pub fn reload(&mut self, rng: &mut Rng, now: u64) {
+    pub(super) fn reload(&mut self, rng: &mut Rng, now: u64) {
         self.gather(self.workers(), now);
         for worker in &mut self.workers {
             worker.edge.leave(&mut self.site);
@@ -374,60 +355,57 @@ impl Pop {
         self.begin(self.workers.len(), rng, now);
     }
 
+    /// The table's entry of `key` under a rule.
+    fn entry(&mut self, rule: usize, key: u32) -> Option<Entry> {
+        let limiter = self.workers.first()?.edge.limiter();
+        limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.site)
+    }
+
+    /// The time of the table at `since` nanoseconds from the begin of the traffic.
+    fn table_time(&self, since: u64) -> Time {
+        self.workers[0].edge.time(self.clock.at(WARM_UP_NS + since))
+    }
+
     /// The deficit of the bucket of `key`, at `since` nanoseconds from the begin of the traffic.
-    pub fn missing(&mut self, rule: usize, key: u32, since: u64) -> Meter {
+    pub(super) fn missing(&mut self, rule: usize, key: u32, since: u64) -> Meter {
         let mut meter = Meter::default();
-        let value = value_of(key, self.bits[rule]);
-        let Some(Worker { edge, .. }) = self.workers.first() else { return meter };
-        if let Some(entry) = edge.limiter().entry(rule, &value, &mut self.site) {
-            let time = edge.time(self.clock.at(WARM_UP_NS + since));
-            meter.set(entry.bucket().fill_ns(time), since);
+        if let Some(entry) = self.entry(rule, key) {
+            meter.set(entry.bucket().fill_ns(self.table_time(since)), since);
         }
         meter
     }
 
     /// Tokens that `key` has used of its part of `quota`, one of `parts`, if it is cold at `since` nanoseconds from the
     /// begin of the traffic.
-    pub fn cold(&mut self, rule: usize, key: u32, (quota, parts): (Quota, u64), since: u64) -> u64 {
-        let Some(Worker { edge, .. }) = self.workers.first() else { return 0 };
-        let time = edge.time(self.clock.at(WARM_UP_NS + since));
-        match edge.limiter().entry(rule, &value_of(key, self.bits[rule]), &mut self.site) {
-            Some(Entry::Cold(cold)) => {
-                let parts = u32::try_from(parts).expect("few POPs");
-                cold.share.tokens_used(&quota, parts, time).into()
-            }
-            _ => 0,
-        }
+    pub(super) fn cold(&mut self, rule: usize, key: u32, (quota, parts): (Quota, u64), since: u64) -> u64 {
+        let Some(Entry::Cold(cold)) = self.entry(rule, key) else { return 0 };
+        let parts = u32::try_from(parts).expect("few POPs");
+        cold.share.tokens_used(&quota, parts, self.table_time(since)).into()
     }
 
     /// The source that counts what `key` is admitted under a rule, how many tokens that is, and how many of them a
     /// reply has confirmed. `None` while the key is not reported.
-    pub fn counted(&mut self, rule: usize, key: u32) -> Option<(SourceId, u64, u64)> {
-        let limiter = self.workers.first()?.edge.limiter();
-        let value = value_of(key, self.bits[rule]);
-        let Entry::Watched(watched) = limiter.entry(rule, &value, &mut self.site)? else { return None };
+    pub(super) fn counted(&mut self, rule: usize, key: u32) -> Option<(SourceId, u64, u64)> {
+        let Entry::Watched(watched) = self.entry(rule, key)? else { return None };
         let epoch = u64::from(self.site.identity().table_id) << 32 | u64::from(watched.epoch);
         let source = SourceId { epoch, pop: self.name.clone() };
         Some((source, watched.admitted.into(), watched.charged.into()))
     }
 
-    /// Requests of `key` that wait to be decided.
-    pub fn waiting(&self, key: u32) -> impl Iterator<Item = &Asked> {
+    pub(super) fn waiting(&self, key: u32) -> impl Iterator<Item = &Arrival> {
         let calls = self.workers.iter().flat_map(|worker| worker.calls.values());
         calls.filter_map(|call| call.held.as_ref()).map(|(asked, _)| asked).filter(move |asked| asked.key == key)
     }
 
     /// True if the maximum number of requests waits at `worker`.
-    pub fn is_crowded(&self, worker: usize) -> bool {
+    pub(super) fn is_crowded(&self, worker: usize) -> bool {
         let waiting = self.workers[worker].calls.values().filter(|call| call.held.is_some());
         waiting.count() >= ACQUIRES_MAX
     }
 
     /// True if admissions of `key` will now be charged to its budget.
-    pub fn counts(&mut self, rule: usize, key: u32) -> bool {
-        let Some(worker) = self.workers.first() else { return false };
-        let entry = worker.edge.limiter().entry(rule, &value_of(key, self.bits[rule]), &mut self.site);
-        matches!(entry, Some(Entry::Watched(_)))
+    pub(super) fn counts(&mut self, rule: usize, key: u32) -> bool {
+        matches!(self.entry(rule, key), Some(Entry::Watched(_)))
     }
 }
 
@@ -456,63 +434,11 @@ fn new_process(rng: &mut Rng) -> LocalHost {
     LocalHost::new(secret, rng.u32(..))
 }
 
-/// The first of the clients whose addresses have the same leading `bits` as that of client `key`.
-pub fn first_of(key: u32, bits: u8) -> u32 {
-    key & u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
-}
-
-/// The canonical bytes of client `key`: the leading `bits` of 10.x.y.z.
-pub fn value_of(key: u32, bits: u8) -> Vec<u8> {
-    let [_, x, y, z] = first_of(key, bits).to_be_bytes();
-    match bits {
-        0 => KeyValue::ALL.as_bytes().to_vec(),
-        _ => [&[4, bits], &[10, x, y, z][..usize::from(bits).div_ceil(8)]].concat(),
-    }
-}
-
-/// The first of the clients that have these canonical bytes.
-pub fn key_of(value: &[u8]) -> Option<u32> {
-    match value {
-        [4, _, 10, octets @ ..] => {
-            let at = |i: usize| octets.get(i).copied().unwrap_or(0);
-            Some(u32::from_be_bytes([0, at(0), at(1), at(2)]))
-        }
-        _ => (value == KeyValue::ALL.as_bytes()).then_some(0),
-    }
-}
-
-/// A request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// The client.
-    pub key: u32,
-    /// Its path; see [`PATHS`].
-    pub path: u8,
-    /// The cost that it states; see [`super::setup::BY_COST`].
-    pub cost: u32,
-}
-
-/// The decision on a request, and the call that it waits for.
 fn decision(decided: RequestDecision<'_>) -> (Decision, Option<SyncCall>) {
     match decided.step {
         RequestStep::Continue | RequestStep::Hold => (Decision::Admitted, None),
         RequestStep::Answer(_) => (Decision::Refused, None),
         RequestStep::Call(call) => (Decision::Waits, Some(call)),
         RequestStep::Take(_) => unreachable!("only a gateway's requests take"),
-    }
-}
-
-impl Request for Asked {
-    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-        match attribute {
-            Attribute::SourceAddress => {
-                let [_, x, y, z] = self.key.to_be_bytes();
-                Some(format!("10.{x}.{y}.{z}:1").into_bytes())
-            }
-            Attribute::Path => Some(PATHS[usize::from(self.path)].as_bytes().to_vec()),
-            // The only header that rules here ask for.
-            Attribute::Header(_) => Some(self.cost.to_string().into_bytes()),
-            _ => None,
-        }
     }
 }

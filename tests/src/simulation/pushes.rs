@@ -5,12 +5,11 @@ use fastrand::Rng;
 use weir_protocol::time::SECOND_NS;
 
 use super::account::Tally;
-use super::faults::{Fault, Schedule};
+use super::faults::{Fault, Schedule, Way};
 use super::log::Took;
 use super::scenario::{Plan, Size};
 use super::setup::{PATHS, RuleText, Setup};
 use super::shapes::{Asking, Shape, log_uniform};
-use super::touch::Way;
 use super::traffic;
 use super::world::World;
 
@@ -39,7 +38,7 @@ const PUT_AT: u64 = 20;
 
 /// A rule set that is put.
 #[derive(Clone, Debug)]
-pub struct Push {
+pub(super) struct Push {
     /// When, in nanoseconds from the begin of the traffic.
     at: u64,
     /// The client of the rule that changes.
@@ -52,7 +51,7 @@ pub struct Push {
 
 impl Push {
     /// Draws one for a world whose first rule gives `rate` tokens a second; its client asks for more than it gets.
-    pub fn draw(
+    pub(super) fn draw(
         setup: &mut Setup,
         clients: &mut Vec<Asking>,
         faults: &mut Schedule,
@@ -110,9 +109,9 @@ impl Push {
     }
 
     /// Ends the run if a POP takes it late, or the fleet does not keep the quota before or after.
-    pub fn check(&self, world: &World, faults: &Schedule, end: u64) {
+    pub(super) fn check(&self, world: &World, faults: &Schedule, end: u64) {
         self.check_times(world, faults, end);
-        let setup = world.setup();
+        let setup = &world.setup;
         let takes_ns = (0..setup.pops).map(|pop| Self::takes_ns(pop, setup)).max().unwrap_or(0);
         let last = faults.iter().map(|(at, _)| *at + setup.recovery_ns()).max().unwrap_or(0);
         let first = faults.first().map_or(self.at, |(at, _)| self.at.min(*at));
@@ -123,14 +122,8 @@ impl Push {
         self.check_quota(world, after, (last.max(self.at + takes_ns) + SETTLES_NS, end));
     }
 
-    /// The time of each POP's change, as text.
-    pub fn counted(&self, world: &World) -> String {
-        let ms: Vec<_> = world.took.iter().map(|took| (took.at.saturating_sub(self.at)) / 1_000_000).collect();
-        format!("taken after {ms:?} ms")
-    }
-
     fn check_times(&self, world: &World, faults: &Schedule, end: u64) {
-        let setup = world.setup();
+        let setup = &world.setup;
         for pop in 0..setup.pops {
             for (from, to) in Way::FromStore(pop).whole(faults, setup, end) {
                 let due = from.max(self.at) + Self::takes_ns(pop, setup);
@@ -174,7 +167,7 @@ impl Push {
         if to < from + 4 * SECOND_NS {
             return;
         }
-        let setup = world.setup();
+        let setup = &world.setup;
         let rate = f64::from(rate) / 60.0;
         let seconds = (to - from) as f64 / 1e9;
         let news = (setup.interval_ns + setup.round_trip_ns()) as f64 / 1e9;
@@ -198,19 +191,19 @@ impl Push {
 }
 
 /// One client asks for five times its rate; another's rule changes from 50/s to 10/s.
-pub fn put(size: Size) -> Plan {
+pub(super) fn put(size: Size) -> Plan {
     changed(size, [50, 10], [20; 2], 80.0)
 }
 
 /// The same from 10/s to 50/s, with two weir-syncs a region.
-pub fn raised(size: Size) -> Plan {
+pub(super) fn raised(size: Size) -> Plan {
     let plan = changed(size, [10, 50], [20; 2], 80.0);
     Plan { setup: Setup { syncs_per_region: 2, ..plan.setup }, ..plan }
 }
 
 /// A client that asks for three times the larger rate, and so has hardly anything left, when its quota changes by a
 /// factor of ten, burst and all.
-pub fn by_ten(size: Size, rates: [u32; 2]) -> Plan {
+pub(super) fn by_ten(size: Size, rates: [u32; 2]) -> Plan {
     changed(size, rates, rates, 300.0)
 }
 
@@ -228,12 +221,12 @@ fn changed(size: Size, rates: [u32; 2], bursts: [u32; 2], per_second: f64) -> Pl
     plan.setup.rules = vec![RuleText::default(), before];
     plan.setup.puts = vec![(PUT_AT * SECOND_NS, vec![RuleText::default(), after])];
     (plan.setup.slots, plan.setup.keeps_log) = (SLOTS, true);
-    Plan { drain_seconds: 15, ..plan }
+    plan.drained()
 }
 
 /// The time from the put until the last POP ran it, in milliseconds.
-pub fn taken_ms(world: &World) -> f64 {
-    if world.took.len() < world.setup().pops {
+pub(super) fn taken_ms(world: &World) -> f64 {
+    if world.took.len() < world.setup.pops {
         return f64::INFINITY;
     }
     let last = world.took.iter().map(|Took { at, .. }| *at).max().unwrap_or(u64::MAX);
@@ -249,21 +242,20 @@ fn of_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
 }
 
 /// Admissions of its client, as a part of 50/s, before.
-pub fn before(world: &World) -> f64 {
+pub(super) fn before(world: &World) -> f64 {
     of_rate(world, 50.0, (5, PUT_AT))
 }
 
-/// The same after, of 10/s.
-pub fn after(world: &World) -> f64 {
+pub(super) fn after(world: &World) -> f64 {
     of_rate(world, 10.0, (PUT_AT + 10, 90))
 }
 
 /// Admissions of its client, as a part of `rate`, in these seconds after the set was put.
-pub fn of_new_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
+pub(super) fn of_new_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
     of_rate(world, rate, (PUT_AT + from, PUT_AT + to))
 }
 
 /// The same of 50/s, once what it owed at 10/s is paid.
-pub fn after_it_is_raised(world: &World) -> f64 {
+pub(super) fn after_it_is_raised(world: &World) -> f64 {
     of_rate(world, 50.0, (PUT_AT + 20, 90))
 }

@@ -7,17 +7,12 @@ use fastrand::Rng;
 use weir_budget::divide::GrantSettings;
 use weir_protocol::time::SECOND_NS;
 
-use super::exact;
-use super::expected;
-use super::faults;
 use super::features::{Feature, For};
-use super::network::Link;
-use super::pushes;
 use super::scenario::{self, Plan};
-use super::setup::{BY_COST, PATHS, RuleText, Setup};
+use super::setup::{BY_COST, Link, PATHS, RuleText, Setup};
 use super::shapes::{Asking, Shape, log_uniform};
-use super::traffic;
 use super::trials::Trial;
+use super::{expected, faults, pushes, traffic};
 
 /// The SCENARIO that stands for these worlds.
 pub const NAME: &str = "random world";
@@ -38,24 +33,20 @@ const FAULTS_MAX: usize = 8;
 
 /// A world that was drawn.
 pub struct Drawn {
-    /// The world.
     pub plan: Plan,
-    /// Its clients, by key.
-    pub clients: Vec<Asking>,
+    pub(super) clients: Vec<Asking>,
     /// The mechanism that it tries, if it tries one.
-    pub trial: Option<Trial>,
+    pub(super) trial: Option<Trial>,
     /// The feature that it tries beside quotas.
-    pub feature: Option<Feature>,
+    pub(super) feature: Option<Feature>,
 }
 
-/// The world of a seed.
 pub fn drawn(seed: u64) -> Drawn {
     // Not the world's own generator, which begins with the seed itself.
     let mut rng = Rng::with_seed(!seed);
     let pops = rng.usize(1..=12);
     let per_second = log_uniform(1.0, 2_000.0, &mut rng).round();
     let burst = (per_second * log_uniform(0.1, 10.0, &mut rng)).round().clamp(10.0, 10_000.0);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
     let (burst, seconds) = (burst as u32, (TOKENS / per_second) as u64);
     let seconds = seconds.clamp(SECONDS[0], SECONDS[1]);
     let regions = rng.usize(1..=pops.min(4));
@@ -105,7 +96,6 @@ pub fn drawn(seed: u64) -> Drawn {
     setup.store_timeout_ns = setup.store_timeout_ns.max(2 * setup.round_trip_ns());
     // A POP waits for a weir-sync that waits for its store.
     setup.timeout_ns = setup.timeout_ns.max(setup.store_timeout_ns + 2 * (near.delay_ns + near.jitter_ns));
-    #[allow(clippy::cast_precision_loss, reason = "some seconds")]
     let most = REQUESTS_MAX / f64::from(keys) / seconds as f64;
     let shape = |_| match sharing {
         Sharing::Floor => Shape::floor(per_second, regions, most, &mut rng),
@@ -160,10 +150,9 @@ pub fn drawn(seed: u64) -> Drawn {
 
 /// The POPs' sharing of the first rule's quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sharing {
+pub(super) enum Sharing {
     /// As POPs do by default.
     Plain,
-    /// It is strict.
     Strict,
     /// Region 0 has a floor.
     Floor,
@@ -172,7 +161,7 @@ pub enum Sharing {
 }
 
 /// The floor of region 0, in hundredths.
-pub const FLOOR_PERCENT: u8 = 30;
+pub(super) const FLOOR_PERCENT: u8 = 30;
 
 impl Sharing {
     fn random(pops: usize, regions: usize, burst: u32, rng: &mut Rng) -> Self {
@@ -207,7 +196,6 @@ fn links(rng: &mut Rng) -> (Link, Link) {
     let one_way_ns = log_uniform(2.5e6, 400e6, rng);
     let near_part = rng.f64() * 0.3;
     let link = |part: f64, loss: f64| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below a second")]
         let delay_ns = (one_way_ns * part * 0.9) as u64;
         Link { delay_ns, jitter_ns: delay_ns / 9, loss, duplication: loss }
     };
@@ -223,7 +211,7 @@ pub fn check(seed: u64) -> Result<(), String> {
         expected::check(&world, &clients);
         expected::check_apart(&world, &clients);
         if let Some(trial) = trial {
-            exact::check(&world, trial, &faults, &clients);
+            expected::check_trial(&world, trial, &faults, &clients);
         }
         if let Some(feature) = feature {
             feature.check(&world, &faults, &clients, end);

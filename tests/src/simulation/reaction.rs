@@ -3,6 +3,7 @@
 use weir_protocol::time::SECOND_NS;
 
 use super::account::Account;
+use super::scenario::{Plan, Size};
 use super::traffic::{self, Traffic};
 use super::world::World;
 
@@ -14,22 +15,6 @@ const SLACK_PART: f64 = 0.05;
 const AT_ONCE: u32 = 10;
 /// Time for which a client asks for five times the rate, in nanoseconds.
 const EXCESS_NS: u64 = 2 * SECOND_NS;
-
-/// `events` new clients, one for each event, that begin at five times the rate everywhere.
-pub fn newcomers(events: u32, pops: usize) -> Traffic {
-    staggered(events, 0, pops)
-}
-
-/// `events` clients that ask for 0.4 times the rate for a while, and then for five times.
-pub fn risers(events: u32, pops: usize) -> Traffic {
-    staggered(events, 2 * SECOND_NS, pops)
-}
-
-/// Time that this many events take, in seconds.
-pub fn seconds(events: u32, is_rising: bool) -> u64 {
-    let each = if is_rising { 4 } else { 2 };
-    u64::from(events.div_ceil(AT_ONCE)) * each + 4
-}
 
 fn staggered(events: u32, quiet_ns: u64, pops: usize) -> Traffic {
     let each_ns = quiet_ns + EXCESS_NS;
@@ -102,4 +87,14 @@ pub fn p99_ms(world: &World) -> f64 {
 /// Events in which the quota was exceeded.
 pub fn events(world: &World) -> f64 {
     world.reference.accounts().filter(|(_, _, a)| a.first_excess.is_some()).count() as f64
+}
+
+/// Clients, one for each event, that begin at five times the rate everywhere, or ask for 0.4 times the rate for a while
+/// before.
+pub fn reaction(size: Size, events: u32, is_rising: bool) -> Plan {
+    let quiet_ns = if is_rising { 2 * SECOND_NS } else { 0 };
+    let each = if is_rising { 4 } else { 2 };
+    let seconds = u64::from(events.div_ceil(AT_ONCE)) * each + 4;
+    let plan = Plan::of(size, seconds, staggered(events, quiet_ns, size.pops));
+    plan.with(|setup| (setup.keys, setup.keeps_times, setup.slots) = (events, true, 256))
 }

@@ -9,9 +9,9 @@ use weir_rules::{Rule, RuleSet};
 
 use super::account::{Account, Meter, Tally};
 use super::ideal::{At, AtPops, Ideal};
-use super::pop::{first_of, key_of, value_of};
 use super::setup::Setup;
-use super::stretch::{Compared, Stretch};
+use super::stretch::{Compared, Span, Stretch};
+use super::traffic::{first_of, key_of, value_of};
 
 /// Time between two samples, in nanoseconds.
 pub const SAMPLE_NS: u64 = SECOND_NS / 10;
@@ -37,19 +37,17 @@ pub struct Reference {
     by_floor: u64,
     /// The first key under the first rule, by region, and sampled.
     by_region: Vec<Tally>,
-    samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
 }
 
 /// Sums from the begin of the traffic to the end of a tenth of a second.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Offered and admitted.
     pub tally: Tally,
     /// Admissions of the ideal bucket.
     pub ideally: u64,
     /// Admissions there of an ideal bucket of region 0's floor alone.
     pub by_floor: u64,
-    /// By region.
     pub regions: Vec<Tally>,
 }
 
@@ -80,12 +78,10 @@ impl Reference {
         }
     }
 
-    /// The account of `key` under the rule at `rule`.
     pub fn account(&self, rule: usize, key: u32) -> &Account {
         &self.accounts[rule][first_of(key, self.bits[rule]) as usize]
     }
 
-    /// The same, to change it.
     pub fn account_mut(&mut self, rule: usize, key: u32) -> &mut Account {
         &mut self.accounts[rule][first_of(key, self.bits[rule]) as usize]
     }
@@ -119,7 +115,7 @@ impl Reference {
     }
 
     /// A request of `key`, with its cost in tokens under each of these rules.
-    pub fn offer(&mut self, key: u32, costs: &[(usize, u32)], at: At) {
+    pub(super) fn offer(&mut self, key: u32, costs: &[(usize, u32)], at: At) {
         let At { pop, now, .. } = at;
         let bucket = |rule: usize| rule * self.keys as usize + first_of(key, self.bits[rule]) as usize;
         let of_buckets: Vec<_> = costs.iter().map(|&(rule, cost)| (bucket(rule), cost)).collect();
@@ -139,7 +135,7 @@ impl Reference {
     }
 
     /// Begins to compare, at `now`. `at_pops` names the POPs' buckets for a key under a rule.
-    pub fn begin_stretch(&mut self, setup: &Setup, now: u64, mut at_pops: impl FnMut(usize, u32) -> AtPops) {
+    pub(super) fn begin_stretch(&mut self, setup: &Setup, now: u64, mut at_pops: impl FnMut(usize, u32) -> AtPops) {
         let keys = 0..self.keys;
         let accounts = &mut self.accounts;
         let of_key = |key: u32| {
@@ -150,7 +146,7 @@ impl Reference {
     }
 
     /// Ends the comparison at `now` and returns its result.
-    pub fn end_stretch(&mut self, now: u64) -> Vec<Compared> {
+    pub(super) fn end_stretch(&mut self, now: u64) -> Vec<Compared> {
         let stretches = std::mem::take(&mut self.stretches);
         let keyed = (0_u32..).zip(&stretches);
         let of_key = |(key, stretch): (u32, &Stretch)| {
@@ -168,12 +164,10 @@ impl Reference {
         }
     }
 
-    /// The name of the budget of `key` under the rule at `rule`.
     pub fn id(&self, rule: usize, key: u32) -> BudgetId {
         BudgetId::new(self.names[rule].clone(), value_of(key, self.bits[rule]))
     }
 
-    /// The rule and the key of a budget.
     pub fn named(&self, id: &BudgetId) -> Option<(usize, u32)> {
         let rule = self.names.iter().position(|name| *name == id.rule)?;
         key_of(&id.value).filter(|key| (*key as usize) < self.accounts[rule].len()).map(|key| (rule, key))
@@ -195,9 +189,9 @@ impl Reference {
         }
     }
 
-    /// The samples of the first key under the first rule.
-    pub fn samples(&self) -> &[Sample] {
-        &self.samples
+    /// The growth of `part` between two times, as a part of that of `whole`.
+    pub fn part(&self, (from_s, to_s): Span, part: fn(&Sample) -> u64, whole: fn(&Sample) -> u64) -> f64 {
+        self.between(from_s, to_s, part) / self.between(from_s, to_s, whole)
     }
 
     /// The growth of `figure` between two times, in seconds from the begin of the traffic.
@@ -210,7 +204,6 @@ impl Reference {
     }
 }
 
-/// The floor of region 0 as a quota.
 pub(super) fn floor_of(quota: Quota, sharing: &Sharing) -> Option<Quota> {
     let percent = sharing.floor("region-0");
     let burst = u64::from(quota.burst()) * u64::from(percent) / 100;

@@ -1,19 +1,13 @@
-//! The table: traffic that a fleet without faults must limit. Faults are in `more_scenarios.rs`.
+//! The table.
 
 use weir_protocol::time::SECOND_NS;
 
-use super::clock_steps;
 use super::faults::Fault;
-use super::lumps;
-use super::mechanisms;
-use super::more_scenarios as more;
+use super::rows::{self, at_one_pop, contended, far, replicas, slow_reports};
 use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
-use super::settings::{at_one_pop, contended, far, replicas, slow_reports};
-use super::traffic;
+use super::windows::Kind;
 use super::world::World;
-use super::{
-    calendars, crowds, flights, floors, many, operators, penalties, pushes, quotas, reaction, reserved, turns, windows,
-};
+use super::{fault_rows as more, features, flights, operators, pushes, reaction, traffic, turns, windows};
 
 const MINUTE: u64 = 60;
 /// Long enough that a debt of some seconds at its end hardly counts, in seconds.
@@ -53,6 +47,10 @@ pub(super) fn overshoot(world: &World) -> f64 {
     world.reference.account(0, 0).overshoot_max
 }
 
+fn kilobytes(world: &World) -> f64 {
+    world.wire.kilobytes()
+}
+
 fn bound_part(world: &World) -> f64 {
     world.reference.account(0, 0).bound_part_max
 }
@@ -79,15 +77,14 @@ const REACTION: &[Limit] =
     &[limit("p99 ms", reaction::p99_ms, 0.0, 850.0), limit("events", reaction::events, 300.0, 1e9)];
 /// A POP thins by ratios of half a second ago, so if a floor is asked for at just its rate, others get its last
 /// hundredths: 0.980 to 1.04 over 20 seeds.
-const FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
+const FLOOR: &[Limit] = &[limit("of its floor", rows::of_floor, 0.97, 1e9), limit("ratio", ratio, 0.99, 1.01), BOUND];
 /// With so few requests, some come just after another region's.
-const SLOW_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.75, 1.25), BOUND];
-const SMALL_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e9), BOUND];
-/// A request that waits is admitted later than by the ideal bucket: the ratio shows only that the rule
-/// admits anything.
+const SLOW_FLOOR: &[Limit] = &[limit("of its floor", rows::of_floor, 0.75, 1.25), BOUND];
+const SMALL_FLOOR: &[Limit] = &[limit("of its floor", rows::of_floor, 0.97, 1e9), BOUND];
+/// A request that waits is admitted later than by the ideal bucket: the ratio shows only that the rule admits anything.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
 /// I3 holds for each key. What all are admitted is theirs, or less where keys share a debt.
-const CROWDED: &[Limit] = &[limit("ratio", quotas::of_all, 0.5, 1.0)];
+const CROWDED: &[Limit] = &[limit("ratio", rows::of_all, 0.5, 1.0)];
 const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 1.0, 1.0)];
 /// One exchange in 50 is lost, and two in a row once in 2,500.
 const STRICT_LOSSES: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.998, 1.0)];
@@ -105,25 +102,25 @@ const CUT_OFF: &[Limit] =
     &[limit("of its share", more::of_share, 0.9, 1.1), limit("since start", more::since_start, 0.99, 1.01), BOUND];
 const FAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.03), BOUND];
 const OVERTAKEN: &[Limit] = &[limit("ratio", ratio, 0.98, 1.02), BOUND];
-const LEASE: &[Limit] = &[limit("of its own quota", mechanisms::own_quota, 0.98, 1.01), BOUND];
-const OWN_BURSTS: &[Limit] = &[limit("of its own bursts", mechanisms::own_bursts, 0.99, 1.0), BOUND];
+const LEASE: &[Limit] = &[limit("of its own quota", more::own_quota, 0.98, 1.01), BOUND];
+const OWN_BURSTS: &[Limit] = &[limit("of its own bursts", more::own_bursts, 0.99, 1.0), BOUND];
 const BUNCH: &[Limit] =
-    &[limit("after a bunch", mechanisms::after_a_bunch, 0.985, 1.01), limit("ratio", ratio, 0.99, 1.002), BOUND];
+    &[limit("after a bunch", more::after_a_bunch, 0.985, 1.01), limit("ratio", ratio, 0.99, 1.002), BOUND];
 /// A burst of a twentieth of a second is less than what is under way: what was lent last is not paid back yet.
 const SMALL_BURST: &[Limit] = &[limit("ratio", ratio, 0.98, 1.03), BOUND];
-const NESTED: &[Limit] = &[limit("ratio", quotas::of_all, 0.98, 1.02), BOUND];
+const NESTED: &[Limit] = &[limit("ratio", rows::of_all, 0.98, 1.02), BOUND];
 /// While it is new, a key is not given what its budget steers for: 120 tokens of 1,500.
 const LOCAL_BURST: &[Limit] =
-    &[limit("while new", quotas::while_new, 0.9, 1.01), limit("ratio", ratio, 0.99, 1.01), BOUND];
+    &[limit("while new", rows::while_new, 0.9, 1.01), limit("ratio", ratio, 0.99, 1.01), BOUND];
 const LOCAL_BURST_BELOW: &[Limit] =
-    &[limit("while new", quotas::while_new, 0.998, 1.0), limit("passed", passed, 0.998, 1.0), BOUND];
+    &[limit("while new", rows::while_new, 0.998, 1.0), limit("passed", passed, 0.998, 1.0), BOUND];
 /// The effect of a pulse depends on its begin within an interval: 1.1 to 2.1 with seeds 1 to 12 (2.1 to 2.5 at 20
 /// and 330 POPs if floors are given anew while the budget is in debt).
 const PULSES: &[Limit] =
-    &[limit("of its floor's rate", floors::of_its_rate, 1.0, 2.2), limit("ratio", ratio, 0.99, 1.01), BOUND];
+    &[limit("of its floor's rate", rows::of_its_rate, 1.0, 2.2), limit("ratio", ratio, 0.99, 1.01), BOUND];
 const BANNED: &[Limit] = &[
-    limit("while banned", penalties::while_banned, 0.0, 0.0),
-    limit("after it", penalties::after_the_ban, 0.99, 1.0),
+    limit("while banned", operators::while_banned, 0.0, 0.0),
+    limit("after it", operators::after_the_ban, 0.99, 1.0),
     BOUND,
 ];
 /// A burst anew, and what POPs had not reported: with what is reported in the next two seconds forgotten, too, 3.5
@@ -136,28 +133,30 @@ const ORDERED: &[Limit] = &[
 ];
 /// POPs hold the last hundredth of the day ahead.
 const MIDNIGHT: &[Limit] = &[
-    limit("of the day", calendars::before, 0.95, 1.0),
-    limit("of the next", calendars::after, 0.95, 1.0),
-    limit("ms until it opens", calendars::opens_ms, 0.0, 1000.0),
+    limit("of the day", features::before, 0.95, 1.0),
+    limit("of the next", features::after, 0.95, 1.0),
+    limit("ms until it opens", features::opens_ms, 0.0, 1000.0),
 ];
 /// A lease of a POP that does not ask any more counts until the window ends.
 const FIXED_WINDOWS: &[Limit] =
-    &[limit("above it", windows::above_fixed, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
-const SLIDING_WINDOWS: &[Limit] =
-    &[limit("above it", windows::above_sliding, 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
+    &[limit("above it", |world| windows::above(world, Kind::Fixed), 0.0, 0.0), limit("used", windows::used, 0.9, 1.0)];
+const SLIDING_WINDOWS: &[Limit] = &[
+    limit("above it", |world| windows::above(world, Kind::Sliding), 0.0, 0.0),
+    limit("used", windows::used, 0.9, 1.0),
+];
 /// A token counts until its length after the report in which it is spent.
 const LOGS: &[Limit] = &[
-    limit("above it", windows::above_log, 0.0, 0.0),
+    limit("above it", |world| windows::above(world, Kind::Log), 0.0, 0.0),
     limit("used by all", windows::used_by_all, 0.85, 1.0),
-    limit("used by one", windows::used_by_one, 0.85, 1.0),
+    limit("used by one", windows::used, 0.85, 1.0),
 ];
-const RESERVED: &[Limit] = &[limit("above it", reserved::above, 0.0, 0.0), limit("used", reserved::used, 0.9, 1.05)];
+const RESERVED: &[Limit] = &[limit("above it", flights::overdrawn, 0.0, 0.0), limit("used", flights::used, 0.9, 1.05)];
 const DEBTS: &[Limit] =
-    &[limit("used", reserved::used, 0.9, 1.12), limit("used in all", reserved::used_in_all, 0.9, 1.03)];
+    &[limit("used", flights::used, 0.9, 1.12), limit("used in all", flights::used_in_all, 0.9, 1.03)];
 /// A place that becomes free where no request waits for it goes elsewhere with the next report, a quarter of a second
 /// later, as do those of lost answers once their leases end. A POP that is asked for all holds all but the latter.
 const IN_FLIGHT: &[Limit] = &[
-    limit("above it", flights::above, 0.0, 0.0),
+    limit("above it", flights::above_limit, 0.0, 0.0),
     limit("used by all", flights::used_by_all, 0.6, 1.0),
     limit("used by one", flights::used_by_one, 0.93, 1.0),
 ];
@@ -220,10 +219,10 @@ const LIFTED: &[Limit] = &[
     limit("then", |world| pushes::of_new_rate(world, 100.0, (12, 60)), 0.97, 1.03),
     BOUND,
 ];
-const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
+const HONEST: &[Limit] = &[limit("passed", rows::passed_honest, 0.99, 1.0), BOUND];
 /// A POP that is asked once a second holds two requests, and sometimes gets three at once: 0.988 to 0.992 over
 /// 20 seeds.
-const HONEST_WIDELY: &[Limit] = &[limit("passed", lumps::passed_honest, 0.985, 1.0), BOUND];
+const HONEST_WIDELY: &[Limit] = &[limit("passed", rows::passed_honest, 0.985, 1.0), BOUND];
 const SMALL_BURSTS: &[Limit] = &[limit("ratio", ratio, 0.99, 1.06), BOUND];
 const DEAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.02), BOUND];
 /// An ideal bucket that waits for an expensive request is full at times; the fleet gives out what it then loses.
@@ -231,29 +230,27 @@ const DEAR: &[Limit] = &[limit("ratio", ratio, 0.97, 1.02), BOUND];
 const MIXED: &[Limit] = &[limit("ratio", ratio, 0.96, 1.05), limit("since start", more::since_start, 0.0, 1.0), BOUND];
 const DEAR_AT_ONE_POP: &[Limit] = &[limit("ratio", ratio, 0.998, 1.002), BOUND];
 /// A burst at most, either way.
-const STEPS: &[Limit] = &[limit("bursts beyond", clock_steps::bursts_beyond, -1.0, 1.0), BOUND];
+const STEPS: &[Limit] = &[limit("bursts beyond", more::bursts_beyond, -1.0, 1.0), BOUND];
 /// At most one burst is forgiven, and at most one is owed for longer.
 const STEPS_IN_DEBT: &[Limit] = &[limit("since start", more::since_start, 0.98, 1.02), BOUND];
 const STRICT_STEPS: &[Limit] =
-    &[limit("bursts above", clock_steps::overshoot_bursts, 0.0, 1.0), limit("ratio", ratio, 0.5, 1e9)];
+    &[limit("bursts above", more::overshoot_bursts, 0.0, 1.0), limit("ratio", ratio, 0.5, 1e9)];
 /// Five seconds of refill, and a little.
-const STRICT_SLOW_STEP: &[Limit] = &[limit("bursts above", clock_steps::overshoot_bursts, 0.0, 0.01)];
-const CROWD: &[Limit] =
-    &[limit("% ever hot", more::percent_hot, 0.0, 1.0), limit("KB/s a POP", more::kilobytes, 0.0, 50.0)];
+const STRICT_SLOW_STEP: &[Limit] = &[limit("bursts above", more::overshoot_bursts, 0.0, 0.01)];
+const CROWD: &[Limit] = &[limit("% ever hot", rows::percent_hot, 0.0, 1.0), limit("KB/s a POP", kilobytes, 0.0, 50.0)];
 /// A POP names some 1,500 keys a second, so each of 3,000 every 2 s: that much later they get their first grants. Eight
 /// workers have lists and turns of their own: they name a key as often, but not as regularly, and 1.04 becomes 1.11.
-const CROWD_AT_2X: &[Limit] =
-    &[limit("ratio", quotas::of_all, 0.97, 1.13), limit("KB/s a POP", crowds::kilobytes, 0.0, 100.0)];
+const CROWD_AT_2X: &[Limit] = &[limit("ratio", rows::of_all, 0.97, 1.13), limit("KB/s a POP", kilobytes, 0.0, 100.0)];
 /// A POP has 4,096 keys on its list; others go unreported until they take the place of one that has
 /// nothing to report. Of twice their quotas and their bursts, 1.8 of what is due in the run, hardly less is admitted.
 const CROWD_BEYOND_THE_LIST: &[Limit] =
-    &[limit("ratio", quotas::of_all, 0.97, 1.75), limit("KB/s a POP", crowds::kilobytes, 0.0, 100.0)];
-const QUIET: &[Limit] = &[limit("KB/s a POP", mechanisms::kilobytes, 0.0, 2.0)];
+    &[limit("ratio", rows::of_all, 0.97, 1.75), limit("KB/s a POP", kilobytes, 0.0, 100.0)];
+const QUIET: &[Limit] = &[limit("KB/s a POP", kilobytes, 0.0, 2.0)];
 const FLOOD: &[Limit] = &[
-    limit("KB/s a POP", more::flood_kilobytes, 0.0, 100.0),
+    limit("KB/s a POP", kilobytes, 0.0, 100.0),
     limit("ratio", ratio, 0.98, 1.02),
-    limit("passed", more::bystander_passed, 0.99, 1.0),
-    limit("% dropped", more::percent_dropped, 50.0, 100.0),
+    limit("passed", rows::bystander_passed, 0.99, 1.0),
+    limit("% dropped", rows::percent_dropped, 50.0, 100.0),
 ];
 const FEW: &[Size] = &[Size { pops: 5, regions: 5 }];
 const SMALL: &[Size] = &[Size { pops: 3, regions: 3 }, Size { pops: 20, regions: 5 }];
@@ -262,7 +259,6 @@ const LARGE: &[Size] = &[Size { pops: 330, regions: 30 }];
 /// Events of a reaction.
 const EVENTS: u32 = 320;
 
-/// The table.
 pub const SCENARIOS: &[Scenario] = &[
     plain("contended even 1.5x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::even(150.0, s.pops))),
     plain("contended even 5x", CONTENDED, |s| Plan::of(s, MINUTE, traffic::even(500.0, s.pops))),
@@ -285,52 +281,52 @@ pub const SCENARIOS: &[Scenario] = &[
     in_fleets(LARGE, "jumping 1x to 50x every 2.618 s", JUMPING_WIDELY, |s| jumping(s, 2_618)),
     plain("cold burst at every POP", COLD_BURST, more::cold_burst),
     plain("attacker bursts, rests, returns", ATTACKER, more::attacker),
-    plain("a burst everywhere, then even 0.9x", HONEST, |s| lumps::burst_then(s, traffic::even(90.0, s.pops))),
+    plain("a burst everywhere, then even 0.9x", HONEST, |s| rows::burst_then(s, traffic::even(90.0, s.pops))),
     in_fleets(SMALL, "a burst everywhere, then Zipf 0.9x", HONEST, burst_then_zipf),
     in_fleets(LARGE, "a burst everywhere, then Zipf 0.9x", HONEST_WIDELY, burst_then_zipf),
-    plain("5 a POP every 30 s over 0.9x", SMALL_BURSTS, lumps::small_bursts),
-    plain("cost 50 of a burst of 100, 3x", DEAR, |s| lumps::dear_requests(s, 300.0, s.pops)),
-    plain("cost 50 of a burst of 100, 20x", DEAR, |s| lumps::dear_requests(s, 2_000.0, s.pops)),
-    plain("cost 1 and cost 50, 1.1x", MIXED, |s| lumps::mixed(s, s.pops)),
-    plain("one POP, cost 50, 3x", DEAR_AT_ONE_POP, |s| lumps::dear_requests(s, 300.0, 1)),
-    plain("one POP, cost 1 and cost 50, 1.1x", DEAR_AT_ONE_POP, |s| lumps::mixed(s, 1)),
-    plain("floor 30 %, asks 25 %", FLOOR, |s| floors::asking(s, 25.0)),
-    plain("floor 30 %, asks 30 %", FLOOR, |s| floors::asking(s, 30.0)),
-    plain("floor 30 %, asks 60 %", FLOOR, |s| floors::asking(s, 60.0)),
-    plain("floor 30 % of 1/s, asks 10 %", SLOW_FLOOR, floors::slow),
-    plain("floor 30 %, burst 54 of 300/s, two weir-syncs", SMALL_FLOOR, floors::reported_in_turn),
-    plain("floor 30 %, flooded in pulses", PULSES, floors::in_pulses),
-    plain("a new client to the rate", REACTION, |s| more::reaction(s, EVENTS, false)),
-    plain("0.4x to 5x to the rate", REACTION, |s| more::reaction(s, EVENTS, true)),
+    plain("5 a POP every 30 s over 0.9x", SMALL_BURSTS, rows::small_bursts),
+    plain("cost 50 of a burst of 100, 3x", DEAR, |s| rows::dear_requests(s, 300.0, s.pops)),
+    plain("cost 50 of a burst of 100, 20x", DEAR, |s| rows::dear_requests(s, 2_000.0, s.pops)),
+    plain("cost 1 and cost 50, 1.1x", MIXED, |s| rows::mixed(s, s.pops)),
+    plain("one POP, cost 50, 3x", DEAR_AT_ONE_POP, |s| rows::dear_requests(s, 300.0, 1)),
+    plain("one POP, cost 1 and cost 50, 1.1x", DEAR_AT_ONE_POP, |s| rows::mixed(s, 1)),
+    plain("floor 30 %, asks 25 %", FLOOR, |s| rows::asking(s, 25.0)),
+    plain("floor 30 %, asks 30 %", FLOOR, |s| rows::asking(s, 30.0)),
+    plain("floor 30 %, asks 60 %", FLOOR, |s| rows::asking(s, 60.0)),
+    plain("floor 30 % of 1/s, asks 10 %", SLOW_FLOOR, rows::slow),
+    plain("floor 30 %, burst 54 of 300/s, two weir-syncs", SMALL_FLOOR, rows::reported_in_turn),
+    plain("floor 30 %, flooded in pulses", PULSES, rows::in_pulses),
+    plain("a new client to the rate", REACTION, |s| reaction::reaction(s, EVENTS, false)),
+    plain("0.4x to 5x to the rate", REACTION, |s| reaction::reaction(s, EVENTS, true)),
     plain("strict, one burst everywhere", STRICT, more::strict_burst),
     in_fleets(SMALL, "strict, a burst at one POP", STRICT_BURST, |s| more::strict_burst_at_one_pop(s, 1)),
     in_fleets(SMALL, "strict, a burst at one POP, 4 workers", STRICT_BURST, |s| more::strict_burst_at_one_pop(s, 4)),
     plain("strict under loss, crash, partition", STRICT, more::strict_faults),
-    plain("strict, a lease ends unreported", STRICT, mechanisms::strict_lease_ends),
-    in_fleets(SMALLEST, "more keys than places in a slot", CROWDED, mechanisms::crowded_slot),
-    plain("reports overtake each other", OVERTAKEN, mechanisms::overtaking),
+    plain("strict, a lease ends unreported", STRICT, more::strict_lease_ends),
+    in_fleets(SMALLEST, "more keys than places in a slot", CROWDED, more::crowded_slot),
+    plain("reports overtake each other", OVERTAKEN, more::overtaking),
     plain("store loses its last second", HEALS, |s| more::store_loses(s, Fault::StoreLoses(SECOND_NS))),
     plain("store fails over", HEALS, |s| more::store_fails_over(s, 500 * MS)),
     plain("store fails over, 3 s behind", HEALS, |s| more::store_fails_over(s, 3 * SECOND_NS)),
     plain("store is flushed", FLUSHED, |s| more::store_loses(s, Fault::StoreFlushed)),
-    plain("clocks of half of the POPs 5 min back, 0.9x", BELOW, |s| clock_steps::of_half_of_the_pops(s, 90.0)),
-    plain("clocks of half of the POPs 5 min back, 5x", CONTENDED, |s| clock_steps::of_half_of_the_pops(s, 500.0)),
-    plain("store's clock 30 s back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -30)),
-    plain("store's clock 30 s back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -30)),
-    plain("store's clock 30 s forward, then 3x", STEPS, |s| clock_steps::below_then_above(s, 30)),
-    plain("store's clock 30 s forward and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, 30)),
-    plain("store's clock 600 s back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -600)),
-    plain("store's clock 600 s back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -600)),
-    plain("store's clock 600 s forward, then 3x", STEPS, |s| clock_steps::below_then_above(s, 600)),
-    plain("store's clock 600 s forward and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, 600)),
-    plain("store's clock 600 s forward in debt", STEPS_IN_DEBT, |s| clock_steps::in_debt(s, 600)),
-    plain("store's clock 600 s back in debt", STEPS_IN_DEBT, |s| clock_steps::in_debt(s, -600)),
-    plain("store's clock 600 s back, strict", STRICT_STEPS, |s| clock_steps::strict(s, -600)),
-    plain("store's clock 600 s forward, strict", STRICT_STEPS, |s| clock_steps::strict(s, 600)),
-    plain("store's clock 600 s forward, a spent strict burst", STRICT_SLOW_STEP, clock_steps::slow_strict),
-    plain("a POP alone when its lease ends", LEASE, mechanisms::lease_ends),
-    plain("a POP alone after a burst", OWN_BURSTS, mechanisms::lease_ends_after_a_burst),
-    plain("a POP's link silent, then a bunch", BUNCH, mechanisms::silent_then_a_bunch),
+    plain("clocks of half of the POPs 5 min back, 0.9x", BELOW, |s| more::of_half_of_the_pops(s, 90.0)),
+    plain("clocks of half of the POPs 5 min back, 5x", CONTENDED, |s| more::of_half_of_the_pops(s, 500.0)),
+    plain("store's clock 30 s back, then 3x", STEPS, |s| more::below_then_above(s, -30)),
+    plain("store's clock 30 s back and again, 3x", STEPS, |s| more::to_and_fro(s, -30)),
+    plain("store's clock 30 s forward, then 3x", STEPS, |s| more::below_then_above(s, 30)),
+    plain("store's clock 30 s forward and again, 3x", STEPS, |s| more::to_and_fro(s, 30)),
+    plain("store's clock 600 s back, then 3x", STEPS, |s| more::below_then_above(s, -600)),
+    plain("store's clock 600 s back and again, 3x", STEPS, |s| more::to_and_fro(s, -600)),
+    plain("store's clock 600 s forward, then 3x", STEPS, |s| more::below_then_above(s, 600)),
+    plain("store's clock 600 s forward and again, 3x", STEPS, |s| more::to_and_fro(s, 600)),
+    plain("store's clock 600 s forward in debt", STEPS_IN_DEBT, |s| more::in_debt(s, 600)),
+    plain("store's clock 600 s back in debt", STEPS_IN_DEBT, |s| more::in_debt(s, -600)),
+    plain("store's clock 600 s back, strict", STRICT_STEPS, |s| more::strict_steps(s, -600)),
+    plain("store's clock 600 s forward, strict", STRICT_STEPS, |s| more::strict_steps(s, 600)),
+    plain("store's clock 600 s forward, a spent strict burst", STRICT_SLOW_STEP, more::slow_strict_step),
+    plain("a POP alone when its lease ends", LEASE, more::lease_ends),
+    plain("a POP alone after a burst", OWN_BURSTS, more::lease_ends_after_a_burst),
+    plain("a POP's link silent, then a bunch", BUNCH, more::silent_then_a_bunch),
     plain("region cut off for 60 s", CUT_OFF, more::region_cut_off),
     plain("region restarted while cut off", CUT_OFF, more::region_restarted_cut_off),
     plain("store 800 ms away, 5x", FAR, more::store_far_away),
@@ -338,12 +334,12 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("2,000/s, burst 200, 1.5x", CONTENDED_FAR, |s| contended(s, 2_000, 200, 1.5, 30)),
     plain("store 800 ms away, 3x", CONTENDED_FAR, |s| far(contended(s, 100, 100, 3.0, 120), 800 * MS)),
     plain("store 400 ms away, burst of 10 s, 2x", CONTENDED_FAR, |s| far(contended(s, 100, 1_000, 2.0, 120), 400 * MS)),
-    plain("burst 5, 1.5x", SMALL_BURST, quotas::small_burst),
-    plain("burst 5, hopping every 0.7 s, 3x", SMALL_BURST, quotas::small_burst_moving),
-    plain("three nested rules, the narrowest", NESTED, |s| quotas::nested(s, 3.0, 400, 1_000)),
-    plain("three nested rules, the widest", NESTED, |s| quotas::nested(s, 1.5, 250, 400)),
-    plain("local burst 10 of 1,000, 3x", LOCAL_BURST, |s| quotas::local_burst(s, [10, 1_000], 240, 300.0)),
-    plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, |s| quotas::local_burst(s, [25, 100], 60, 90.0)),
+    plain("burst 5, 1.5x", SMALL_BURST, rows::small_burst),
+    plain("burst 5, hopping every 0.7 s, 3x", SMALL_BURST, rows::small_burst_moving),
+    plain("three nested rules, the narrowest", NESTED, |s| rows::nested(s, 3.0, 400, 1_000)),
+    plain("three nested rules, the widest", NESTED, |s| rows::nested(s, 1.5, 250, 400)),
+    plain("local burst 10 of 1,000, 3x", LOCAL_BURST, |s| rows::local_burst(s, [10, 1_000], 240, 300.0)),
+    plain("local burst 25 of 100, 0.9x", LOCAL_BURST_BELOW, |s| rows::local_burst(s, [25, 100], 60, 90.0)),
     // A report leaves while the two before it are still unanswered.
     plain("two replicas, store 716 ms away", CONTENDED_FAR, |s| {
         replicas(2, far(contended(s, 611, 100, 1.09, 60), 716 * MS))
@@ -358,19 +354,19 @@ pub const SCENARIOS: &[Scenario] = &[
         replicas(2, slow_reports(at_one_pop(s, |one| contended(one, 100, 11, 5.0, 60))))
     }),
     plain("four replicas, 3x", CONTENDED_FAR, |s| replicas(4, contended(s, 100, 100, 3.0, 60))),
-    plain("a client that one POP bans", BANNED, penalties::banned),
+    plain("a client that one POP bans", BANNED, operators::earned_ban),
     plain("an operator resets a key at 3x", RESET, operators::reset),
     plain("an operator bans a key, and lifts it", ORDERED, operators::banned),
-    plain("midnight for a quota of the day", MIDNIGHT, calendars::midnight),
+    plain("midnight for a quota of the day", MIDNIGHT, features::midnight),
     plain("strict 0.3x, exchanges are lost", STRICT_LOSSES, |s| more::strict_below(s, 76 * MS)),
     plain("strict 0.3x, likewise, store 400 ms away", STRICT_FAR_LOSSES, |s| more::strict_below(s, 400 * MS)),
-    plain("strict windows of a second, 0.3x", STRICT_BURST, |s| windows::below(s, "fixed_window")),
-    plain("strict windows of a second that slide, 0.3x", STRICT_BELOW, |s| windows::below(s, "sliding_window")),
+    plain("strict windows of a second, 0.3x", STRICT_BURST, |s| windows::below(s, Kind::Fixed)),
+    plain("strict windows of a second that slide, 0.3x", STRICT_BELOW, |s| windows::below(s, Kind::Sliding)),
     plain("strict windows under loss, crash, partition", FIXED_WINDOWS, windows::fixed),
     plain("strict windows that slide, likewise", SLIDING_WINDOWS, windows::sliding),
     plain("strict logs, likewise", LOGS, windows::log),
-    plain("reserved and settled under loss, crash, partition", RESERVED, reserved::given_back),
-    plain("reserved too little, and debt", DEBTS, reserved::debts),
+    plain("reserved and settled under loss, crash, partition", RESERVED, flights::given_back),
+    plain("reserved too little, and debt", DEBTS, flights::debts),
     plain("strict concurrency, likewise", IN_FLIGHT, flights::concurrency),
     plain("strict leaky bucket, 3x", TURNS, turns::plain),
     plain("strict leaky bucket under loss, crash, partition", TURNS_IN_TROUBLE, turns::in_trouble),
@@ -380,13 +376,13 @@ pub const SCENARIOS: &[Scenario] = &[
     in_fleets(LARGE, "a rule is raised, two replicas", RAISED_WIDELY, pushes::raised),
     plain("a rule is cut by ten", CUT, |size| pushes::by_ten(size, [100, 10])),
     plain("a rule is raised by ten", LIFTED, |size| pushes::by_ten(size, [10, 100])),
-    in_fleets(SMALL, "10,000 keys within fair shares", QUIET, mechanisms::quiet_crowd),
-    in_fleets(SMALL, "3,000 keys, 2x", CROWD_AT_2X, |s| crowds::everywhere(s, 3_000)),
-    in_fleets(SMALL, "3,000 keys, 2x, moving every 1 s", CROWD_AT_2X, |s| crowds::moving(s, 3_000)),
-    in_fleets(SMALLEST, "10,000 keys, 2x", CROWD_BEYOND_THE_LIST, |s| crowds::everywhere(s, 10_000)),
-    in_fleets(LARGE, "1,000,000 keys", CROWD, more::crowd),
-    in_fleets(FEW, "new keys without end", FLOOD, |s| more::flood_of_keys(s, 1)),
-    in_fleets(FEW, "new keys without end, 4 workers", FLOOD, |s| more::flood_of_keys(s, 4)),
+    in_fleets(SMALL, "10,000 keys within fair shares", QUIET, rows::quiet_crowd),
+    in_fleets(SMALL, "3,000 keys, 2x", CROWD_AT_2X, |s| rows::everywhere(s, 3_000)),
+    in_fleets(SMALL, "3,000 keys, 2x, moving every 1 s", CROWD_AT_2X, |s| rows::moving(s, 3_000)),
+    in_fleets(SMALLEST, "10,000 keys, 2x", CROWD_BEYOND_THE_LIST, |s| rows::everywhere(s, 10_000)),
+    in_fleets(LARGE, "1,000,000 keys", CROWD, rows::million),
+    in_fleets(FEW, "new keys without end", FLOOD, |s| rows::flood_of_keys(s, 1)),
+    in_fleets(FEW, "new keys without end, 4 workers", FLOOD, |s| rows::flood_of_keys(s, 4)),
 ];
 
 fn hopping(size: Size, per_second: f64, dwell_ms: u64) -> Plan {
@@ -398,10 +394,5 @@ fn jumping(size: Size, half_ms: u64) -> Plan {
 }
 
 fn burst_then_zipf(size: Size) -> Plan {
-    lumps::burst_then(size, traffic::zipf(90.0, size.pops))
-}
-
-/// The traffic of a crowd.
-pub(super) fn crowd_traffic(size: Size) -> traffic::Traffic {
-    many::crowd(330_000.0, 1_000_000, size.pops)
+    rows::burst_then(size, traffic::zipf(90.0, size.pops))
 }

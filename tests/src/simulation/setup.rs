@@ -1,25 +1,22 @@
-//! The size of a world, and its rules.
+//! The size of a world, its rules, its links and its clocks.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use weir_budget::divide::GrantSettings;
 use weir_budget::report_limits::KnownRule;
 use weir_limiter::table::slot::KEYS_PER_SLOT;
-use weir_protocol::time::SECOND_NS;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::RuleSet;
 use weir_rules::config::PluginConfig;
 
-use super::bound::{self, Bound};
-use super::clocks;
 use super::lies::{Lie, known_rules};
-use super::network::Link;
 use super::operators::OperatorAction;
 
 /// A rule as an operator writes it.
 #[derive(Clone, Debug)]
 pub struct RuleText {
-    /// Its name.
     pub name: String,
     /// The beginning of the paths that it counts; `None`: it counts all.
     pub path: Option<&'static str>,
@@ -88,7 +85,6 @@ pub const PATHS: [&str; 3] = ["/", "/a", "/b"];
 /// A world's size and nature.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Reproduces the run.
     pub seed: u64,
     /// The name of the run in a violated invariant, beside the seed.
     pub scenario: String,
@@ -98,15 +94,12 @@ pub struct Setup {
     pub keys: u32,
     /// POPs, dealt out to the regions in turn.
     pub pops: usize,
-    /// Regions.
     pub regions: usize,
     /// weir-syncs of a region; a POP's reports go to each in turn.
     pub syncs_per_region: usize,
-    /// Workers of a POP.
     pub workers: usize,
     /// Edges of a POP that report for all of its workers: one if these share a program's memory, else none.
     pub reporters: usize,
-    /// Slots of a POP's table.
     pub slots: u32,
     /// Between two reports of a worker, in nanoseconds.
     pub interval_ns: u64,
@@ -118,12 +111,10 @@ pub struct Setup {
     pub near: Link,
     /// Between a weir-sync and the store.
     pub far: Link,
-    /// The drift of clocks, in millionths.
     pub drift_ppm_max: u32,
-    /// The terms that weir-syncs grant by.
     pub terms: GrantSettings,
-    /// The fleet's parameters of the overshoot bound.
-    pub bound: Bound,
+    /// The most tokens above burst + rate x t, if it is not the documented bound.
+    pub bound_max: Option<f64>,
     /// True if requests are accounted for, key by key; false if there are too many keys.
     pub is_accounted: bool,
     /// Rule sets that operators put, and when, in nanoseconds from the begin of the traffic.
@@ -166,12 +157,12 @@ impl Default for Setup {
             far: Link { delay_ns: 38_000_000, jitter_ns: 4_000_000, loss: 0.0, duplication: 0.0 },
             drift_ppm_max: 50,
             terms: GrantSettings::default(),
-            bound: bound::bound,
+            bound_max: None,
             is_accounted: true,
             puts: Vec::new(),
             operator_actions: Vec::new(),
             lie: None,
-            begins_us: clocks::BEGINS_US,
+            begins_us: BEGINS_US,
             keeps_log: false,
             ends: None,
             keeps_times: false,
@@ -215,7 +206,6 @@ impl Setup {
         Ok(sets?.iter().flat_map(|rules| known_rules(rules)).collect())
     }
 
-    /// True if requests of client `key` are accounted for.
     pub fn accounts_for(&self, key: u32) -> bool {
         self.is_accounted && key < self.keys
     }
@@ -225,5 +215,135 @@ impl Setup {
         let path = PATHS[usize::from(path)];
         let counts = |rule: &&RuleText| rule.path.is_none_or(|prefix| path.starts_with(prefix));
         self.rules.iter().enumerate().filter(|(_, rule)| counts(rule)).map(|(i, _)| i).collect()
+    }
+}
+
+/// The behaviour of a link that carries messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// The shortest time one way, in nanoseconds.
+    pub delay_ns: u64,
+    /// The longest additional time, in nanoseconds. If that is more than messages are apart, they overtake each other.
+    pub jitter_ns: u64,
+    /// The part of messages that are lost.
+    pub loss: f64,
+    /// The part of messages that arrive twice.
+    pub duplication: f64,
+}
+
+/// After how long each copy of a message arrives: none, one or two.
+pub type Arrivals = [Option<u64>; 2];
+
+impl Link {
+    /// A link that only takes its time.
+    pub const fn perfect(delay_ns: u64) -> Self {
+        Self { delay_ns, jitter_ns: 0, loss: 0.0, duplication: 0.0 }
+    }
+
+    /// After how long each copy of a message arrives, in nanoseconds.
+    pub fn arrivals(&self, rng: &mut Rng) -> Arrivals {
+        if rng.f64() < self.loss {
+            return [None; 2];
+        }
+        let twice = rng.f64() < self.duplication;
+        let first = self.delay_ns + rng.u64(0..=self.jitter_ns);
+        let second = twice.then(|| self.delay_ns + rng.u64(0..=self.jitter_ns));
+        [Some(first), second]
+    }
+}
+
+/// All links of a world.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Between a POP and its weir-sync.
+    pub near: Link,
+    /// Between a weir-sync and the store.
+    pub far: Link,
+    /// POPs that do not reach their weir-sync.
+    pub cut_pops: Vec<bool>,
+    /// Until when each POP's link is silent, in simulated nanoseconds: whatever is sent before arrives after it.
+    pub silent_until: Vec<u64>,
+    /// Regions that do not reach the store.
+    pub cut_regions: Vec<bool>,
+}
+
+impl Network {
+    pub fn new(near: Link, far: Link, pops: usize, regions: usize) -> Self {
+        let (cut_pops, silent_until) = (vec![false; pops], vec![0; pops]);
+        Self { near, far, cut_pops, silent_until, cut_regions: vec![false; regions] }
+    }
+
+    /// A message between `pop` and its weir-sync, sent at `now`.
+    pub fn near(&self, pop: usize, now: u64, rng: &mut Rng) -> Arrivals {
+        let held_ns = self.silent_until[pop].saturating_sub(now);
+        let arrivals = if self.cut_pops[pop] { [None; 2] } else { self.near.arrivals(rng) };
+        arrivals.map(|arrival| arrival.map(|delay_ns| held_ns + delay_ns))
+    }
+
+    /// A message between a weir-sync of `region` and the store.
+    pub fn far(&self, region: usize, rng: &mut Rng) -> Arrivals {
+        if self.cut_regions[region] { [None; 2] } else { self.far.arrivals(rng) }
+    }
+}
+
+/// The earliest that clocks begin: well above zero, so that they can step back.
+const ORIGIN_NS_MIN: u64 = 1 << 50;
+/// The begin of wall clocks by default, in microseconds since 1970.
+pub const BEGINS_US: u64 = 1 << 50;
+const PARTS_PER_MILLION: i128 = 1_000_000;
+
+/// A monotonic clock, as a process sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin_ns: u64,
+    drift_ppm: i32,
+    offset_ns: i64,
+}
+
+impl Clock {
+    /// A clock with an origin of its own that drifts by at most `drift_ppm_max`.
+    pub fn random(drift_ppm_max: u32, rng: &mut Rng) -> Self {
+        let most = i32::try_from(drift_ppm_max).unwrap_or(i32::MAX);
+        Self { origin_ns: ORIGIN_NS_MIN + rng.u64(0..1 << 50), drift_ppm: rng.i32(-most..=most), offset_ns: 0 }
+    }
+
+    /// Its time when `now_ns` have truly passed.
+    pub fn at(&self, now_ns: u64) -> Time {
+        let drifted = i128::from(now_ns) * (PARTS_PER_MILLION + i128::from(self.drift_ppm)) / PARTS_PER_MILLION;
+        let read = i128::from(self.origin_ns) + drifted + i128::from(self.offset_ns);
+        Time::from_nanos(u64::try_from(read).unwrap_or(0))
+    }
+
+    /// Its time then if it had never jumped.
+    pub fn undisturbed(&self, now_ns: u64) -> Time {
+        Self { offset_ns: 0, ..*self }.at(now_ns)
+    }
+
+    /// Jumps by this many nanoseconds.
+    pub fn jump(&mut self, by_ns: i64) {
+        self.offset_ns += by_ns;
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock {
+    begins_us: u64,
+    offset_us: i64,
+}
+
+impl WallClock {
+    /// One that reads this at first, in microseconds since 1970.
+    pub fn beginning(begins_us: u64) -> Self {
+        Self { begins_us, offset_us: 0 }
+    }
+
+    /// Its time when `now_ns` have truly passed, in microseconds.
+    pub fn at_us(&self, now_ns: u64) -> u64 {
+        (self.begins_us + now_ns / 1_000).saturating_add_signed(self.offset_us)
+    }
+
+    /// Jumps by this many microseconds.
+    pub fn jump(&mut self, by_us: i64) {
+        self.offset_us += by_us;
     }
 }

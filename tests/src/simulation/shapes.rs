@@ -7,7 +7,7 @@ use super::traffic::{self, Traffic};
 
 /// A client's traffic.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Shape {
+pub(super) enum Shape {
     /// At one rate, at all POPs evenly or by Zipf's law.
     Steady {
         /// Requests per second.
@@ -15,18 +15,14 @@ pub enum Shape {
         /// True for Zipf's law.
         is_zipf: bool,
     },
-    /// At one rate, at one POP.
     OnePop {
         /// Requests per second.
         rate: f64,
-        /// Which.
         pop: usize,
     },
-    /// The same, until it leaves.
     Leaving {
         /// Requests per second.
         rate: f64,
-        /// Which.
         pop: usize,
         /// When, in nanoseconds.
         at: u64,
@@ -53,7 +49,6 @@ pub enum Shape {
         asks: f64,
         /// ... and in the others.
         flood: f64,
-        /// The number of regions.
         regions: usize,
     },
     /// The same, but in region 0 every other second only.
@@ -62,7 +57,6 @@ pub enum Shape {
         asks: f64,
         /// ... and in the others.
         flood: f64,
-        /// The number of regions.
         regions: usize,
     },
     /// At one rate, at all POPs evenly, but for a while in one region only.
@@ -80,7 +74,6 @@ pub enum Shape {
     Returning {
         /// Requests per second at the one.
         rate: f64,
-        /// Which.
         pop: usize,
         /// Its length, in nanoseconds.
         round: u64,
@@ -93,7 +86,6 @@ pub enum Shape {
     },
     /// At all POPs at once, then at none.
     Bursts {
-        /// Requests at each POP.
         each: usize,
         /// From one to the next, in nanoseconds.
         period_ns: u64,
@@ -102,18 +94,17 @@ pub enum Shape {
 
 /// A client: how it asks, and what its requests cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asking {
-    /// How.
-    pub shape: Shape,
+pub(super) struct Asking {
+    pub(super) shape: Shape,
     /// Tokens, under a rule that lets requests state their cost.
-    pub cost: u32,
+    pub(super) cost: u32,
     /// True if half of them cost one token only.
-    pub is_mixed: bool,
+    pub(super) is_mixed: bool,
 }
 
 impl Asking {
     /// As traffic at `pops` POPs.
-    pub fn traffic(self, pops: usize) -> Traffic {
+    pub(super) fn traffic(self, pops: usize) -> Traffic {
         let Self { shape, cost, is_mixed } = self;
         let dear = shape.scaled(if is_mixed { 0.5 } else { 1.0 } / f64::from(cost)).traffic(pops);
         let dear = traffic::costing(cost, dear);
@@ -145,7 +136,7 @@ impl Shape {
     }
 
     /// Draws one for a quota of `rate` tokens a second and this burst, at `pops` POPs, asking at most `most` a second.
-    pub fn random(rate: f64, burst: u32, pops: usize, most: f64, rng: &mut Rng) -> Self {
+    pub(super) fn random(rate: f64, burst: u32, pops: usize, most: f64, rng: &mut Rng) -> Self {
         let asked = (rate * log_uniform(0.3, 20.0, rng)).min(most);
         let time_ns = |from: u64, to: u64, rng: &mut Rng| rng.u64(from..to);
         match rng.u8(0..10) {
@@ -166,7 +157,7 @@ impl Shape {
     }
 
     /// Draws one for a count of which `asks` are asked for each second.
-    pub fn for_a_count(asks: f64, pops: usize, rng: &mut Rng) -> Self {
+    pub(super) fn for_a_count(asks: f64, pops: usize, rng: &mut Rng) -> Self {
         match rng.u8(0..3) {
             0 => Self::OnePop { rate: asks, pop: rng.usize(0..pops) },
             1 => Self::Hopping { rate: asks, dwell_ns: rng.u64(SECOND_NS..5 * SECOND_NS) },
@@ -175,14 +166,13 @@ impl Shape {
     }
 
     /// Draws one for a quota of `rate` tokens a second of which region 0 has a floor.
-    pub fn floor(rate: f64, regions: usize, most: f64, rng: &mut Rng) -> Self {
+    pub(super) fn floor(rate: f64, regions: usize, most: f64, rng: &mut Rng) -> Self {
         let asks = (rate * log_uniform(0.1, 1.0, rng)).min(most / 4.0);
         Self::Floor { asks, flood: (rate * log_uniform(1.0, 20.0, rng)).min(most - asks), regions }
     }
 
     /// The most requests that wait at one POP at once, if each waits for `wait_ns`.
-    #[allow(clippy::cast_precision_loss, reason = "some thousand requests, and some seconds")]
-    pub fn waiting(self, wait_ns: u64) -> f64 {
+    pub(super) fn waiting(self, wait_ns: u64) -> f64 {
         let rate = match self {
             Self::Bursts { each, .. } => return each as f64,
             Self::Jumping { high, .. } => high,
@@ -197,8 +187,7 @@ impl Shape {
         rate * wait_ns as f64 / 1e9
     }
 
-    /// True if it asks at one rate.
-    pub fn is_steady(self) -> bool {
+    pub(super) fn is_steady(self) -> bool {
         matches!(
             self,
             Self::Steady { .. }
@@ -210,7 +199,7 @@ impl Shape {
     }
 
     /// As traffic at `pops` POPs.
-    pub fn traffic(self, pops: usize) -> Traffic {
+    pub(super) fn traffic(self, pops: usize) -> Traffic {
         match self {
             Self::Steady { rate, is_zipf: false } => traffic::even(rate, pops),
             Self::Steady { rate, is_zipf: true } => traffic::zipf(rate, pops),
@@ -246,6 +235,6 @@ impl Shape {
 }
 
 /// A number between `from` and `to` whose logarithm is distributed evenly.
-pub fn log_uniform(from: f64, to: f64, rng: &mut Rng) -> f64 {
+pub(super) fn log_uniform(from: f64, to: f64, rng: &mut Rng) -> f64 {
     (from.ln() + rng.f64() * (to / from).ln()).exp()
 }

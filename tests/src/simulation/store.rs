@@ -7,20 +7,19 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
-use weir_budget::ban::{BanList, BannedKey};
+use weir_budget::ban::BanList;
 use weir_budget::budget::{Account, Budget, BudgetId, SourceId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Escrow, EscrowId};
-use weir_budget::hot::{HotKey, HotList};
+use weir_budget::hot::HotList;
 use weir_budget::plan::PlanEntry;
-use weir_budget::pops::PopRuleSet;
 use weir_budget::store_clock::StoreTime;
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 
-use super::clocks::WallClock;
+use super::faults::SEEN_US;
 use super::ledger::{Charged, Reported};
+use super::setup::WallClock;
 use super::sync::RuleSet;
-use super::trouble::SEEN_US;
 use super::turns::Turn;
 
 /// Time for which a silent POP counts as live, in microseconds (weir-sync's default).
@@ -31,36 +30,30 @@ const SWEEP_US: u64 = 100_000;
 /// The most that rounding may cost when a quota changes, in nanoseconds.
 const CONVERTED_NS: u64 = 10_000;
 
-/// The store.
 #[derive(Debug, Default)]
-pub struct Store {
-    /// Its wall clock.
-    pub clock: WallClock,
-    /// True if it answers at all.
-    pub is_up: bool,
+pub(super) struct Store {
+    pub(super) clock: WallClock,
+    pub(super) is_up: bool,
     /// The additional time of an answer, in nanoseconds.
-    pub slow_ns: u64,
+    pub(super) slow_ns: u64,
     /// True if it keeps the ledger; false if there are too many keys.
     keeps_ledger: bool,
     state: State,
     /// The list of hot keys. Losing data loses it; regions name their hot keys again within a second.
-    hot: HotList,
+    pub(super) hot: HotList,
     /// The list of bans, which is lost as well.
-    bans: BanList,
+    pub(super) bans: BanList,
     /// The rule set that is current. Losing data does not lose it here.
-    pub rule_set: RuleSet,
-    /// Each POP's rule set, as last recorded by a weir-sync.
-    pub pop_records: BTreeMap<String, PopRuleSet>,
+    pub(super) rule_set: RuleSet,
     snapshots: BTreeMap<u64, State>,
     swept_us: u64,
     reported: ByHash<BudgetId, Reported>,
     /// The time at which it last lost data.
     lost_at: Option<u64>,
-    /// The sum of the forward steps of its clock, in microseconds, but for the part of each step that weir-syncs
-    /// see.
+    /// The sum of the forward steps of its clock, in microseconds, but for the part of each step that weir-syncs see.
     unseen_us: u64,
     /// The turns that were given, in their order.
-    pub turns: Vec<Turn>,
+    pub(super) turns: Vec<Turn>,
 }
 
 type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -70,7 +63,6 @@ struct State {
     budgets: ByHash<BudgetId, Kept>,
     /// The budgets of strict rules.
     escrows: BTreeMap<EscrowId, Escrow>,
-    /// The time of each POP's last report.
     pops: BTreeMap<String, u64>,
 }
 
@@ -100,7 +92,7 @@ impl Kept {
 
 /// A violation by the store.
 #[derive(Clone, Debug)]
-pub enum Wrong {
+pub(super) enum Wrong {
     /// A budget refilled by more than time.
     Time(String),
     /// A budget charged a sum other than its sources reported.
@@ -109,22 +101,21 @@ pub enum Wrong {
 
 /// The effect of a loss of data on one budget.
 #[derive(Clone, Debug)]
-pub struct Loss {
-    /// Which.
-    pub id: BudgetId,
+pub(super) struct Loss {
+    pub(super) id: BudgetId,
     /// The debt, or the part of a burst, that was forgotten, in nanoseconds of refill.
-    pub forgiven_ns: u64,
+    pub(super) forgiven_ns: u64,
 }
 
 impl Store {
     /// An empty store that answers. Its clock begins at `begins_us`.
-    pub fn new(keeps_ledger: bool, begins_us: u64) -> Self {
+    pub(super) fn new(keeps_ledger: bool, begins_us: u64) -> Self {
         Self { clock: WallClock::beginning(begins_us), is_up: true, keeps_ledger, ..Self::default() }
     }
 
     /// Charges every entry, in the name of `replica`, for `pop`: at `now`, which is `time` by its clock. The error is
     /// the violation.
-    pub fn charge(
+    pub(super) fn charge(
         &mut self,
         replica: &str,
         pop: &str,
@@ -179,7 +170,7 @@ impl Store {
     }
 
     /// Acquires tokens of strict budgets, for `pop`.
-    pub fn acquire(&mut self, pop: &str, acquires: &[AcquireRequest], time: StoreTime) -> Vec<AcquireResult> {
+    pub(super) fn acquire(&mut self, pop: &str, acquires: &[AcquireRequest], time: StoreTime) -> Vec<AcquireResult> {
         let escrows = &mut self.state.escrows;
         let mut acquire_on =
             |acquire: &AcquireRequest| escrows.entry(acquire.escrow()).or_default().acquire(time, pop, acquire);
@@ -189,7 +180,7 @@ impl Store {
     }
 
     /// A lease of a token bucket that ends for the budget before it ends at a POP whose clock is slower by a 64th.
-    pub fn ends_early(&self, acquires: &[AcquireRequest], answers: &[AcquireResult]) -> Option<String> {
+    pub(super) fn ends_early(&self, acquires: &[AcquireRequest], answers: &[AcquireResult]) -> Option<String> {
         let mut of_buckets =
             acquires.iter().zip(answers).filter(|(acquire, _)| acquire.refill_policy == RefillPolicy::Continuous);
         of_buckets.find_map(|(acquire, acquired)| {
@@ -210,7 +201,7 @@ impl Store {
     }
 
     /// Notes that a POP is alive; live POPs.
-    pub fn register(&mut self, pop: &str, now: u64) -> u32 {
+    pub(super) fn register(&mut self, pop: &str, now: u64) -> u32 {
         let now_us = self.clock.at_us(now);
         let pops = &mut self.state.pops;
         match pops.get_mut(pop) {
@@ -224,76 +215,58 @@ impl Store {
         u32::try_from(pops.len()).expect("few POPs")
     }
 
-    /// Puts a region's hot keys on the list; all that are on it.
-    pub fn hot(&mut self, mine: &[HotKey], now: u64) -> Vec<HotKey> {
-        self.hot.exchange(mine, self.clock.at_us(now))
-    }
-
-    /// Puts a region's bans on the list; all that are on it.
-    pub fn bans(&mut self, mine: &[BannedKey], now: u64) -> Vec<BannedKey> {
-        self.bans.exchange(mine, self.clock.at_us(now))
-    }
-
-    /// Records the POPs' rule sets.
-    pub fn record_pops(&mut self, records: &[PopRuleSet]) {
-        self.pop_records.extend(records.iter().map(|record| (record.pop.clone(), record.clone())));
-    }
-
     /// Tokens that a budget knows were charged to it.
-    pub fn charged(&self, id: &BudgetId) -> u64 {
+    pub(super) fn charged(&self, id: &BudgetId) -> u64 {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.total())
     }
 
     /// The tokens that a source counts as admitted and that its budget has not charged: those beyond its record or,
     /// without a record, those that no reply has confirmed.
-    pub fn uncharged_of(&self, id: &BudgetId, source: &SourceId, admitted: u64, confirmed: u64) -> u64 {
+    pub(super) fn uncharged_of(&self, id: &BudgetId, source: &SourceId, admitted: u64, confirmed: u64) -> u64 {
         let kept = self.state.budgets.get(id);
         let on_record = kept.and_then(|kept| kept.charged.on_record(source)).unwrap_or(confirmed);
         admitted.saturating_sub(on_record)
     }
 
     /// Those of these tokens that were charged twice, because a step of the clock had made the store forget the budget.
-    pub fn charged_twice(&self, id: &BudgetId) -> u64 {
+    pub(super) fn charged_twice(&self, id: &BudgetId) -> u64 {
         self.state.budgets.get(id).map_or(0, |kept| kept.charged.twice())
     }
 
     /// The deficit of a budget at `now`, in nanoseconds of refill.
-    pub fn deficit_ns(&self, id: &BudgetId, now: u64) -> u64 {
+    pub(super) fn deficit_ns(&self, id: &BudgetId, now: u64) -> u64 {
         let kept = self.state.budgets.get(id);
         kept.map_or(0, |kept| kept.budget.deficit_ns().saturating_sub(now.saturating_sub(kept.charged_at.0)))
     }
 
     /// The deficit of a budget that the store drops at `now`, in nanoseconds of refill; 0 if it keeps it.
-    pub fn dropped_ns(&self, id: &BudgetId, now: u64) -> u64 {
+    pub(super) fn dropped_ns(&self, id: &BudgetId, now: u64) -> u64 {
         let now_us = self.clock.at_us(now);
         let is_dropped = self.state.budgets.get(id).is_some_and(|kept| kept.budget.expires_us() <= now_us);
         if is_dropped { self.deficit_ns(id, now) } else { 0 }
     }
 
-    /// The reports of a budget's sources.
-    pub fn reported(&self, id: &BudgetId) -> Option<&Reported> {
+    pub(super) fn reported(&self, id: &BudgetId) -> Option<&Reported> {
         self.reported.get(id)
     }
 
     /// A source whose reported count is not charged, without an excuse.
-    pub fn uncharged(&self, id: &BudgetId) -> Option<String> {
+    pub(super) fn uncharged(&self, id: &BudgetId) -> Option<String> {
         let charged = self.state.budgets.get(id).map(|kept| kept.charged.clone()).unwrap_or_default();
         self.reported.get(id)?.uncharged(&charged, self.lost_at)
     }
 
-    /// The clock jumps.
-    pub fn jump(&mut self, by_us: i64) {
+    pub(super) fn jump(&mut self, by_us: i64) {
         self.clock.jump(by_us);
         self.unseen_us += u64::try_from(by_us).unwrap_or(0).min(SEEN_US);
     }
 
     /// Keeps what it holds now, to be restored at `restored_at`.
-    pub fn keep(&mut self, restored_at: u64) {
+    pub(super) fn keep(&mut self, restored_at: u64) {
         self.snapshots.insert(restored_at, self.state.clone());
     }
 
-    /// Forgets a key's budget.
-    pub fn forget(&mut self, id: &BudgetId) {
+    pub(super) fn forget(&mut self, id: &BudgetId) {
         if let Some(kept) = self.state.budgets.remove(id) {
             self.reported.entry(id.clone()).or_default().lose(&kept.charged, &Charged::default());
         }
@@ -301,7 +274,7 @@ impl Store {
     }
 
     /// Goes back to what was kept for now, or to nothing; returns what that did to each budget.
-    pub fn lose(&mut self, now: u64) -> Vec<Loss> {
+    pub(super) fn lose(&mut self, now: u64) -> Vec<Loss> {
         let then = self.snapshots.remove(&now).unwrap_or_default();
         let none = Kept::default();
         let mut losses = Vec::new();

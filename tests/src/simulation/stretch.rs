@@ -7,21 +7,23 @@ use weir_budget::divide::{TARGET_NS, TARGET_PART};
 use weir_protocol::quota::Quota;
 use weir_protocol::time::SECOND_NS;
 
-use super::account::{Account, Meter, Tally};
+use super::account::{Account, Meter, Overdrawn, Tally};
 use super::faults::{Fault, Schedule};
 use super::ideal::{At, AtPops, Ideal};
-use super::overdrawn::Overdrawn;
+use super::ledger::Reported;
+use super::pop::Pop;
 use super::reference::floor_of;
 use super::setup::Setup;
+use super::world::{WARM_UP_NS, World};
 
 /// The shortest stretch that is compared, in nanoseconds.
-pub const SHORTEST_NS: u64 = 4 * SECOND_NS;
+pub(super) const SHORTEST_NS: u64 = 4 * SECOND_NS;
 
 /// The begin and the end of a stretch, in nanoseconds from the begin of the traffic.
-pub type Span = (u64, u64);
+pub(super) type Span = (u64, u64);
 
 /// The times before `end` in which nothing is wrong.
-pub fn clean(schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
+pub(super) fn clean(schedule: &Schedule, setup: &Setup, end: u64) -> Vec<Span> {
     let mut broken = BTreeSet::new();
     let (mut spans, mut clean_since, mut lasting_until) = (Vec::new(), Some(0), 0);
     for (at, fault) in schedule {
@@ -83,37 +85,33 @@ fn change(fault: &Fault, setup: &Setup) -> Change {
 
 /// The comparison at the end of a stretch: one client under one rule.
 #[derive(Clone, Copy, Debug)]
-pub struct Compared {
-    /// The rule's place.
-    pub rule: usize,
-    /// The client.
-    pub key: u32,
-    /// Its begin and its end.
-    pub span: Span,
+pub(super) struct Compared {
+    pub(super) rule: usize,
+    pub(super) key: u32,
+    pub(super) span: Span,
     /// Tokens that were asked for, and admitted.
-    pub tally: Tally,
+    pub(super) tally: Tally,
     /// The same in region 0, ...
-    pub region_0: Tally,
+    pub(super) region_0: Tally,
     /// ... and what a bucket of its floor alone, empty at first, would have admitted there.
-    pub by_floor: u64,
+    pub(super) by_floor: u64,
     /// Admissions of an ideal limiter that begins with the largest debt, and keeps back the target of the loop.
-    pub least: u64,
+    pub(super) least: u64,
     /// Admissions of an ideal limiter that begins with the smallest debt.
-    pub most: u64,
-    /// The overdraft of the budget.
-    pub overdrawn: Overdrawn,
+    pub(super) most: u64,
+    pub(super) overdrawn: Overdrawn,
     /// Tokens that were admitted and that will never be reported.
-    pub unreported: u64,
+    pub(super) unreported: u64,
     /// True if the budget knew the client when it began.
-    pub was_known: bool,
+    pub(super) was_known: bool,
     /// The tokens that the budget has saved up and gives out later: the amount by which it lacks less at the end than
     /// the bucket of the ideal limiter that admits the least, as far as that was not so at the begin.
-    pub saved: f64,
+    pub(super) saved: f64,
 }
 
 /// One client's stretch that is under way.
 #[derive(Clone, Debug)]
-pub struct Stretch {
+pub(super) struct Stretch {
     begin: u64,
     least: Ideal,
     most: Ideal,
@@ -138,7 +136,7 @@ impl Stretch {
     /// It begins at `now`, with the client's accounts by rule.
     ///
     /// `at_pops` are the POPs' own buckets, by rule: grants only ever lower them.
-    pub fn begin<'a>(
+    pub(super) fn begin<'a>(
         accounts: impl Iterator<Item = &'a mut Account>,
         at_pops: Vec<AtPops>,
         setup: &Setup,
@@ -176,7 +174,7 @@ impl Stretch {
     /// A request.
     ///
     /// `fan_outs` are what is remembered about its client, by rule.
-    pub fn offer(&mut self, costs: &[(usize, u32)], at: At, fan_outs: impl Iterator<Item = u32>) {
+    pub(super) fn offer(&mut self, costs: &[(usize, u32)], at: At, fan_outs: impl Iterator<Item = u32>) {
         let At { pop, now, .. } = at;
         self.least.remember(fan_outs);
         // docs/budgets.md: such a request is refused, whatever the budget holds.
@@ -195,8 +193,7 @@ impl Stretch {
         }
     }
 
-    /// The comparison at its end, at `now`, under `rule`.
-    pub fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
+    pub(super) fn end(&self, rule: usize, key: u32, account: &Account, now: u64) -> Compared {
         let Begun { tally, region_0, by_floor, unreported, was_known, owed_ns, known_ns, .. } = self.rules[rule];
         // What was owed beyond what is known is paid back once nothing more is known to be owed.
         let owed_more_ns = owed_ns.saturating_sub(known_ns.max(now - self.begin));
@@ -217,6 +214,86 @@ impl Stretch {
             was_known,
             saved: saved_ns as f64 / account.quota.token_ns() as f64,
         }
+    }
+}
+
+impl World {
+    /// Begins to compare what is admitted with an ideal limiter that begins where the budgets are.
+    pub(super) fn begin_stretch(&mut self, now: u64) {
+        for (rule, key, unreported) in self.look_around() {
+            let id = self.reference.id(rule, key);
+            let kept_ns = self.store.deficit_ns(&id, WARM_UP_NS + now);
+            let is_known = self.store.charged(&id) > 0;
+            let cold_ns = if now > 0 { self.cold_ns(rule, key, now) } else { 0 };
+            let account = self.reference.account_mut(rule, key);
+            (account.is_known, account.cold_ns) = (is_known, cold_ns);
+            // The budget knows best what a fault cost: debt that it forgave is not paid back, and what it charged
+            // because a clock went back is.
+            if now > 0 && !account.sharing.strict {
+                let owed_ns = kept_ns + unreported * account.quota.token_ns();
+                let debt_ns = account.debt.deficit_ns(now);
+                account.owed.set(owed_ns, now);
+                // Debt that was lost cannot be paid back.
+                if account.forgiven > 0.0 {
+                    account.debt.set(owed_ns.min(debt_ns), now);
+                }
+                account.known.set(owed_ns.min(debt_ns), now);
+            }
+        }
+        let news = (self.setup.interval_ns, self.setup.terms.interval_ns);
+        let pops = &mut self.pops;
+        let withheld = self.reference.withheld();
+        let at_pops = |rule: usize, key| {
+            // A strict rule's bucket holds what was leased.
+            let missing = |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
+            let missing = pops.iter_mut().map(missing).collect();
+            AtPops::new(missing, withheld[rule].unwrap_or(0), news)
+        };
+        self.reference.begin_stretch(&self.setup, now, at_pops);
+    }
+
+    /// Tokens of `key` admitted at POPs where it is cold, in nanoseconds of refill: half of a fair share at most.
+    fn cold_ns(&mut self, rule: usize, key: u32, now: u64) -> u64 {
+        let account = self.reference.account(rule, key);
+        if account.sharing.strict {
+            return 0;
+        }
+        let (quota, parts) = (account.quota, 2 * self.pops.len() as u64);
+        let most = u64::from(quota.burst()).div_ceil(parts);
+        let cold = self.pops.iter_mut().filter(|pop| pop.is_up);
+        cold.map(|pop| pop.cold(rule, key, (quota, parts), now).min(most) * quota.token_ns()).sum()
+    }
+
+    /// Counts the tokens that will never be reported, and those not decided yet. Returns, by rule and key, the tokens
+    /// that POPs admitted and will still report, and that are not charged.
+    fn look_around(&mut self) -> Vec<(usize, u32, u64)> {
+        let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
+        let look = |(rule, key)| {
+            let id = self.reference.id(rule, key);
+            let reported = self.store.reported(&id);
+            let (mut unreported, mut uncharged) = (self.reference.account(rule, key).tally.admitted, 0);
+            unreported = unreported.saturating_sub(reported.map_or(0, Reported::total));
+            let mut undecided = 0;
+            for pop in self.pops.iter_mut().filter(|pop| pop.is_up) {
+                if let Some((source, admitted, confirmed)) = pop.counted(rule, key) {
+                    let reported = reported.map_or(0, |reported| reported.of_source(&source));
+                    unreported = unreported.saturating_sub(admitted.saturating_sub(reported));
+                    uncharged += self.store.uncharged_of(&id, &source, admitted, confirmed);
+                }
+                let waiting = pop.waiting(key).filter(|asked| self.rules_of[usize::from(asked.path)].contains(&rule));
+                undecided += waiting.map(|asked| u64::from(self.reference.cost(rule, asked.cost))).sum::<u64>();
+            }
+            let account = self.reference.account_mut(rule, key);
+            (account.unreported, account.undecided) = (unreported, undecided);
+            (rule, key, uncharged)
+        };
+        named.into_iter().map(look).collect()
+    }
+
+    /// Ends the comparison at `now` and keeps its result.
+    pub(super) fn end_stretch(&mut self, now: u64) {
+        self.look_around();
+        self.compared.extend(self.reference.end_stretch(now));
     }
 }
 

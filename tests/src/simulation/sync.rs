@@ -11,10 +11,9 @@ use weir_budget::hub::{BanListing, Hub, HubSettings, Look, Pending, ReportResult
 use weir_budget::report_limits::{KnownRule, Refusal, ReporterKind};
 use weir_budget::store_clock::{Bounds, StoreClock};
 use weir_protocol::messages::{Message, Report};
-use weir_protocol::time::SECOND_NS;
+use weir_protocol::time::{SECOND_NS, Time};
 
-use super::clocks::{Clock, WallClock};
-use super::setup::Setup;
+use super::setup::{Clock, Setup, WallClock};
 use super::world::Call;
 
 /// Time for which a silent POP counts as one of the region, in nanoseconds (weir-sync's default).
@@ -27,26 +26,19 @@ pub(super) const BACKOFF_NS_MAX: u64 = 2 * SECOND_NS;
 /// A weir-sync's call to the store.
 #[derive(Debug)]
 pub(super) enum Question {
-    /// The charges of a report.
     Report(Call, Box<Pending>),
-    /// The calls of an interval.
     Tick(Tick),
-    /// The state of budgets.
     Look(Look),
-    /// To forget the budget of a key.
     Forget(BudgetId),
-    /// The banned keys.
     Bans(BanListing),
     /// The text of the rule set that a POP asks for.
     Rules(Call),
-    /// A probe.
     Probe,
 }
 
 /// A question on its way to the store and back, until it is answered. The network may repeat it.
 pub(super) type UnderWay = Rc<RefCell<Option<Question>>>;
 
-/// The store's answer.
 #[derive(Debug)]
 pub(super) enum Answer {
     Report(StoreReplies<()>),
@@ -74,17 +66,12 @@ pub(super) enum Next {
 pub struct RuleSet {
     /// Its number; 0 if there is none.
     pub version: u64,
-    /// Its text.
     pub document: Rc<[u8]>,
 }
 
-/// A weir-sync.
 pub struct Sync {
-    /// Its region.
     pub region: usize,
-    /// The name it charges budgets by.
     pub replica: String,
-    /// True if it runs.
     pub is_up: bool,
     /// Counts its starts: an answer to a question of an earlier life is dropped.
     pub life: u32,
@@ -97,16 +84,13 @@ pub struct Sync {
     store_clock: Option<StoreClock>,
     /// The rule set that POPs are to run, as last read from the store.
     rule_set: RuleSet,
-    /// The time of its last restart.
     pub restarted_at: Option<u64>,
     /// The refused claims of POPs, by their names.
     pub refused: Vec<(String, Refusal)>,
-    /// The number of these that were checked.
     pub checked: usize,
 }
 
 impl Sync {
-    /// Weir-sync `number` of a region.
     pub fn new(region: usize, number: usize, clock: Clock, setup: &Setup, known_rules: Vec<KnownRule>) -> Self {
         let (replicas, terms) = (setup.syncs_per_region, setup.terms);
         let wall = WallClock::beginning(setup.begins_us);
@@ -147,7 +131,6 @@ impl Sync {
         self.link.observe(matches!(question, Question::Probe), is_answered, asked_at, now)
     }
 
-    /// Its bounds of the store's clock.
     pub fn store_bounds(&mut self, now: u64) -> Bounds {
         let (own_us, unix_us) = (self.own_us(now), self.wall.at_us(now));
         self.store_clock.get_or_insert(StoreClock::new(unix_us, own_us)).bounds(own_us)
@@ -179,7 +162,6 @@ impl Sync {
         self.clock.at(now).as_nanos() / 1_000
     }
 
-    /// A report comes in.
     pub fn observe(&mut self, report: &[u8], now: u64) -> Pending {
         let report = Report::decode(report).expect("a good report");
         self.hub.report(ReporterKind::Pop, self.clock.at(now), self.wall.at_us(now), report)
@@ -190,19 +172,9 @@ impl Sync {
         (self.rule_set.version > 0).then(|| Rc::clone(&self.rule_set.document))
     }
 
-    /// An interval is over.
-    pub fn tick(&mut self, now: u64) -> Tick {
-        self.hub.tick(self.clock.at(now))
-    }
-
-    /// The bans that the other regions are to get.
-    pub fn share_bans(&mut self, now: u64) -> BanListing {
-        self.hub.share_bans(self.clock.at(now))
-    }
-
-    /// An operator bans a key for this number of milliseconds.
-    pub fn ban(&mut self, id: BudgetId, for_ms: u32, now: u64) {
-        self.hub.ban(self.clock.at(now), id, for_ms);
+    /// Its hub, and the time by its clock.
+    pub(super) fn hub(&mut self, now: u64) -> (&mut Hub, Time) {
+        (&mut self.hub, self.clock.at(now))
     }
 
     /// The store has answered, or has not.
@@ -239,7 +211,6 @@ impl Sync {
         Next::Nothing
     }
 
-    /// The process starts again.
     pub fn start(&mut self, now: u64) {
         (self.is_up, self.restarted_at) = (true, Some(now));
     }

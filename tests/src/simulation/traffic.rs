@@ -1,16 +1,17 @@
-//! Arrivals of requests: their times, POPs and clients.
+//! Requests: their clients, times and POPs.
 
 use fastrand::Rng;
 use weir_protocol::time::SECOND_NS;
+use weir_rules::key::KeyValue;
+use weir_rules::request::{Attribute, Request};
 
-/// A request.
+use super::setup::PATHS;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// When, in nanoseconds from the begin of the traffic.
     pub at: u64,
-    /// Where.
     pub pop: usize,
-    /// The client.
     pub key: u32,
     /// Its path: a place in [`super::setup::PATHS`].
     pub path: u8,
@@ -32,7 +33,6 @@ fn arrival(at: u64, pop: usize) -> Arrival {
     Arrival { at, pop, key: 0, path: 0, cost: 1 }
 }
 
-/// No requests at all.
 pub fn silence() -> Traffic {
     Box::new(|_| None)
 }
@@ -117,7 +117,6 @@ pub fn when(mut traffic: Traffic, is_then: impl Fn(u64) -> bool + 'static) -> Tr
     })
 }
 
-/// `traffic` in the name of client `key`, asking for `path`.
 pub fn of(key: u32, path: u8, mut traffic: Traffic) -> Traffic {
     Box::new(move |rng| traffic(rng).map(|next| Arrival { key, path, ..next }))
 }
@@ -127,7 +126,6 @@ pub fn costing(cost: u32, mut traffic: Traffic) -> Traffic {
     Box::new(move |rng| traffic(rng).map(|next| Arrival { cost, ..next }))
 }
 
-/// All of them at once.
 pub fn merged(mut sources: Vec<Traffic>) -> Traffic {
     let mut next: Option<Vec<Option<Arrival>>> = None;
     Box::new(move |rng| {
@@ -157,9 +155,78 @@ impl Zipf {
         Self { sums: sums.collect() }
     }
 
-    /// A rank, from 0.
     pub fn draw(&self, rng: &mut Rng) -> usize {
         let at = rng.f64() * self.sums[self.sums.len() - 1];
         self.sums.partition_point(|sum| *sum <= at).min(self.sums.len() - 1)
+    }
+}
+
+/// `per_second` new clients from `first` on, each once at two POPs, for half of a burst of 20 at each: an attacker that
+/// makes up keys, and sees to it that each is in debt.
+pub fn new_keys(per_second: f64, first: u32, pops: usize) -> Traffic {
+    let (mut now, mut key, mut next) = (0, first, None);
+    Box::new(move |rng| {
+        if let Some(second) = next.take() {
+            return Some(second);
+        }
+        (now, key) = (now + gap_ns(rng, per_second), key + 1);
+        let one = Arrival { at: now, pop: rng.usize(0..pops), key, path: 2, cost: 10 };
+        next = Some(Arrival { pop: (one.pop + 1) % pops, ..one });
+        Some(one)
+    })
+}
+
+/// `keys` clients by Zipf's law with exponent 1.1; nine in ten always at one POP, one in ten anywhere.
+pub fn crowd(per_second: f64, keys: usize, pops: usize) -> Traffic {
+    let ranks = Zipf::new(keys, 1.1);
+    let mut now = 0;
+    Box::new(move |rng| {
+        now += gap_ns(rng, per_second);
+        let key = u32::try_from(ranks.draw(rng)).expect("fits an address");
+        // Scattered, so that neighbouring ranks are neither at one POP nor all of one kind.
+        let scattered = usize::try_from(key.wrapping_mul(2_654_435_761) >> 4).expect("32 bits");
+        let is_spread = scattered % 10 == 0;
+        let pop = if is_spread { rng.usize(0..pops) } else { scattered / 10 % pops };
+        Some(Arrival { at: now, pop, key, path: 0, cost: 1 })
+    })
+}
+
+/// The first of the clients whose addresses have the same leading `bits` as that of client `key`.
+pub fn first_of(key: u32, bits: u8) -> u32 {
+    key & u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
+}
+
+/// The canonical bytes of client `key`: the leading `bits` of 10.x.y.z.
+pub fn value_of(key: u32, bits: u8) -> Vec<u8> {
+    let [_, x, y, z] = first_of(key, bits).to_be_bytes();
+    match bits {
+        0 => KeyValue::ALL.as_bytes().to_vec(),
+        _ => [&[4, bits], &[10, x, y, z][..usize::from(bits).div_ceil(8)]].concat(),
+    }
+}
+
+/// The first of the clients that have these canonical bytes.
+pub fn key_of(value: &[u8]) -> Option<u32> {
+    match value {
+        [4, _, 10, octets @ ..] => {
+            let at = |i: usize| octets.get(i).copied().unwrap_or(0);
+            Some(u32::from_be_bytes([0, at(0), at(1), at(2)]))
+        }
+        _ => (value == KeyValue::ALL.as_bytes()).then_some(0),
+    }
+}
+
+impl Request for Arrival {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => {
+                let [_, x, y, z] = self.key.to_be_bytes();
+                Some(format!("10.{x}.{y}.{z}:1").into_bytes())
+            }
+            Attribute::Path => Some(PATHS[usize::from(self.path)].as_bytes().to_vec()),
+            // The only header that rules here ask for.
+            Attribute::Header(_) => Some(self.cost.to_string().into_bytes()),
+            _ => None,
+        }
     }
 }

@@ -7,9 +7,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::time::SECOND_NS;
 
-use super::network::Link;
 use super::scenario::{Plan, Size};
-use super::setup::RuleText;
+use super::setup::{Link, RuleText};
 use super::traffic;
 use super::windows::{ALL_AT_ONE_NS, SECONDS, at_one_in_the_end, trouble};
 use super::world::{WARM_UP_NS, World};
@@ -32,7 +31,7 @@ const DRIFT_NS: u64 = SECOND_NS / 1_000;
 
 /// A turn that a store gave, in nanoseconds of its clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub(super) struct Turn {
     drawn_at: u64,
     begins: u64,
     ends: u64,
@@ -40,7 +39,7 @@ pub struct Turn {
 
 impl Turn {
     /// Those of one draw, if it is by such a law.
-    pub fn given(draw: &AcquireRequest, drawn: &AcquireResult) -> Vec<Self> {
+    pub(super) fn given(draw: &AcquireRequest, drawn: &AcquireResult) -> Vec<Self> {
         if draw.refill_policy != RefillPolicy::Queue {
             return Vec::new();
         }
@@ -64,7 +63,7 @@ fn rule() -> RuleText {
 }
 
 /// Requests at all POPs, three times what there is, and links that only differ in how long they take.
-pub fn plain(size: Size) -> Plan {
+pub(super) fn plain(size: Size) -> Plan {
     let mut plan = Plan::of(size, SECONDS, traffic::even(ASKED * RATE as f64, size.pops));
     plan.setup.rules = vec![rule()];
     plan.setup.keeps_log = true;
@@ -73,12 +72,12 @@ pub fn plain(size: Size) -> Plan {
 }
 
 /// Everything fails at some time. At last all requests come to one POP: it is to get what all get otherwise.
-pub fn in_trouble(size: Size) -> Plan {
+pub(super) fn in_trouble(size: Size) -> Plan {
     trouble(size, rule(), at_one_in_the_end(size))
 }
 
 /// By how much turns overlap that the store gave, or begin later than the queue has places, in turns.
-pub fn above_at_the_store(world: &World) -> f64 {
+pub(super) fn above_at_the_store(world: &World) -> f64 {
     let (mut over, mut above) = (0_u64, 0_u64);
     for turn in &world.store.turns {
         above = above.max(over.saturating_sub(turn.begins)).max((turn.ends - turn.drawn_at).saturating_sub(PLACES_NS));
@@ -89,26 +88,26 @@ pub fn above_at_the_store(world: &World) -> f64 {
 
 /// By how many turns a request reaches the upstream before its turn at the store, at most: of as many as went on by
 /// then, as many turns had begun.
-pub fn before_its_turn(world: &World) -> f64 {
+pub(super) fn before_its_turn(world: &World) -> f64 {
     let went_on = went_on(world);
-    let begins = world.store.turns.iter().map(|turn| turn.begins - world.setup().begins_us * 1_000);
+    let begins = world.store.turns.iter().map(|turn| turn.begins - world.setup.begins_us * 1_000);
     turns_in(begins.zip(went_on).map(|(begins, at)| begins.saturating_sub(at)).max().unwrap_or(0))
 }
 
 /// By how many turns requests reach the upstream closer to one another than answers that take longer than others
 /// explain.
-pub fn above_at_the_upstream(world: &World) -> f64 {
-    let setup = world.setup();
+pub(super) fn above_at_the_upstream(world: &World) -> f64 {
+    let setup = &world.setup;
     turns_in(closer_ns(world).saturating_sub(setup.near.jitter_ns + setup.far.jitter_ns + POP_NS + DRIFT_NS))
 }
 
 /// The same, where an answer may take as long as a request waits for it.
-pub fn above_in_trouble(world: &World) -> f64 {
-    turns_in(closer_ns(world).saturating_sub(world.setup().timeout_ns + POP_NS + DRIFT_NS))
+pub(super) fn above_in_trouble(world: &World) -> f64 {
+    turns_in(closer_ns(world).saturating_sub(world.setup.timeout_ns + POP_NS + DRIFT_NS))
 }
 
 /// Requests at the upstream, as a part of those of a queue that sees each request as it comes.
-pub fn beside_a_queue(world: &World) -> f64 {
+pub(super) fn beside_a_queue(world: &World) -> f64 {
     let mut ends = VecDeque::new();
     let mut naive = 0_u64;
     for logged in &world.log {
@@ -123,12 +122,12 @@ pub fn beside_a_queue(world: &World) -> f64 {
 }
 
 /// Requests at the upstream before all come to one POP, as a part of the turns there were.
-pub fn used_by_all(world: &World) -> f64 {
+pub(super) fn used_by_all(world: &World) -> f64 {
     used_until(world, ALL_AT_ONE_NS)
 }
 
 /// The same when they do.
-pub fn used_by_one(world: &World) -> f64 {
+pub(super) fn used_by_one(world: &World) -> f64 {
     used_until(world, SECONDS * SECOND_NS)
 }
 

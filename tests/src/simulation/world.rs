@@ -1,5 +1,6 @@
 //! POPs, weir-syncs and a store, and what is due next.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fastrand::Rng;
@@ -7,22 +8,15 @@ use weir_budget::store_clock::Bounds;
 use weir_protocol::sharing::OnSyncLoss;
 use weir_protocol::time::SECOND_NS;
 
-use super::apart::{Apart, Own, Who};
-use super::bound::Fleet;
-use super::checks::Confirmed;
-use super::clocks::Clock;
 use super::faults::{Fault, Schedule};
-use super::ideal::{At, AtPops};
-use super::invariants::{self, Label};
+use super::flights::Lasting;
+use super::ideal::{Apart, At, Own, Who};
+use super::invariants::{self, Confirmed, Fleet, Label};
 use super::ledger::Reported;
-use super::log::{Logged, Took};
-use super::many::Wire;
-use super::network::Network;
-use super::pop::{Asked, Decision, Pop};
-use super::queue::Queue;
+use super::log::{Logged, Took, Wire};
+use super::pop::{Decision, Pop};
 use super::reference::Reference;
-use super::reserved::Lasting;
-use super::setup::Setup;
+use super::setup::{Clock, Network, Setup};
 use super::store::Store;
 use super::stretch::Compared;
 use super::sync::{Answer, Sync, UnderWay};
@@ -53,86 +47,60 @@ pub(super) struct Asker {
     pub(super) bounds: Bounds,
 }
 
+/// What happens at a time. Numbers are places in the lists of [`World`] and its setup.
 #[derive(Debug)]
 pub(super) enum Event {
-    Tick {
-        pop: usize,
-        worker: usize,
-    },
-    ReportArrives {
-        call: Call,
-        sync: usize,
-        report: Rc<[u8]>,
-    },
-    AtStore {
-        asker: Asker,
-        question: UnderWay,
-    },
-    FromStore {
-        asker: Asker,
-        question: UnderWay,
-        answer: Option<Answer>,
-    },
-    Answered {
-        call: Call,
-        reply: Rc<[u8]>,
-        is_settled: bool,
-    },
+    Tick { pop: usize, worker: usize },
+    ReportArrives { call: Call, sync: usize, report: Rc<[u8]> },
+    AtStore { asker: Asker, question: UnderWay },
+    FromStore { asker: Asker, question: UnderWay, answer: Option<Answer> },
+    Answered { call: Call, reply: Rc<[u8]>, is_settled: bool },
     TimedOut(Call),
     Listen(usize),
-    Probe {
-        sync: usize,
-        life: u32,
-    },
+    Probe { sync: usize, life: u32 },
     Look,
-    /// A request ends: the one at this place of [`World::lasting`].
     Ends(usize),
-    /// An operator puts the rule set at this place.
     Put(usize),
-    /// An operator's action at this place.
     OperatorActs(usize),
-    Keep {
-        restored_at: u64,
-    },
+    Keep { restored_at: u64 },
     Fault(Fault),
 }
 
 /// Everything, and what is due next.
 pub struct World {
-    pub(super) setup: Setup,
-    /// The run.
-    pub label: Label,
+    pub setup: Setup,
+    pub(super) label: Label,
     /// Draws what links and restarts do.
     pub(super) rng: Rng,
     traffic_rng: Rng,
     pub(super) network: Network,
     pub(super) pops: Vec<Pop>,
-    pub(super) syncs: Vec<Sync>,
-    /// The store.
-    pub store: Store,
-    pub(super) queue: Queue<Event>,
+    pub syncs: Vec<Sync>,
+    pub(super) store: Store,
+    /// Events by the time at which they are due; those due together, in the order they came in.
+    queue: BTreeMap<(u64, u64), Event>,
+    order: u64,
     pub(super) calls: u64,
     traffic: Traffic,
     next: Option<Arrival>,
     on_sync_loss: Vec<OnSyncLoss>,
-    rules_of: [Vec<usize>; super::setup::PATHS.len()],
+    pub(super) rules_of: [Vec<usize>; super::setup::PATHS.len()],
     pub(super) has_penalties: bool,
     fleet: Fleet,
     /// The tokens truly offered and admitted.
     pub reference: Reference,
     /// Comparisons with an ideal limiter.
-    pub compared: Vec<Compared>,
+    pub(super) compared: Vec<Compared>,
     /// The POPs and regions that are alone for a while, and what they may admit.
-    pub apart: Vec<Apart>,
-    /// Traffic on the wire.
-    pub wire: Wire,
+    pub(super) apart: Vec<Apart>,
+    pub(super) wire: Wire,
     pub(super) confirmed: Confirmed,
     /// The outcome of each request, if that is kept.
-    pub log: Vec<Logged>,
+    pub(super) log: Vec<Logged>,
     /// Requests whose responses state their cost.
-    pub lasting: Vec<Lasting>,
+    pub(super) lasting: Vec<Lasting>,
     /// The POPs' changes to the rule sets that were put, with their times.
-    pub took: Vec<Took>,
+    pub(super) took: Vec<Took>,
 }
 
 /// The generator that traffic is drawn from, in a world of this seed.
@@ -170,7 +138,8 @@ impl World {
             log: Vec::new(),
             took: Vec::new(),
             lasting: Vec::new(),
-            queue: Queue::default(),
+            queue: BTreeMap::new(),
+            order: 0,
             calls: 0,
             next: None,
             rng,
@@ -189,7 +158,7 @@ impl World {
             let mut phase = self.rng.u64(0..self.setup.interval_ns);
             // The reporter is first, so that it greets.
             for worker in (0..self.pops[pop].edges()).rev() {
-                self.queue.push(phase, Event::Tick { pop, worker });
+                self.due(phase, Event::Tick { pop, worker });
                 // Workers of a proxy have a timer each; those of a program that share a reporter have one.
                 if self.setup.reporters == 0 {
                     phase = self.rng.u64(0..self.setup.interval_ns);
@@ -198,23 +167,23 @@ impl World {
         }
         for sync in 0..self.syncs.len() {
             let phase = self.rng.u64(0..self.setup.interval_ns);
-            self.queue.push(phase, Event::Listen(sync));
+            self.due(phase, Event::Listen(sync));
         }
-        for (which, (at, _)) in self.setup.puts.iter().enumerate() {
-            self.queue.push(WARM_UP_NS + at, Event::Put(which));
+        for which in 0..self.setup.puts.len() {
+            self.due(WARM_UP_NS + self.setup.puts[which].0, Event::Put(which));
         }
-        for (which, (at, _)) in self.setup.operator_actions.iter().enumerate() {
-            self.queue.push(WARM_UP_NS + at, Event::OperatorActs(which));
+        for which in 0..self.setup.operator_actions.len() {
+            self.due(WARM_UP_NS + self.setup.operator_actions[which].0, Event::OperatorActs(which));
         }
         for (at, fault) in schedule {
             let at = WARM_UP_NS + at;
             if let Fault::StoreLoses(age_ns) = fault {
-                self.queue.push(at.saturating_sub(age_ns), Event::Keep { restored_at: at });
+                self.due(at.saturating_sub(age_ns), Event::Keep { restored_at: at });
             }
-            self.queue.push(at, Event::Fault(fault));
+            self.due(at, Event::Fault(fault));
         }
         self.run_to(WARM_UP_NS);
-        self.queue.push(WARM_UP_NS, Event::Look);
+        self.due(WARM_UP_NS, Event::Look);
         self.wire.reset();
         self.next = (self.traffic)(&mut self.traffic_rng);
     }
@@ -222,90 +191,13 @@ impl World {
     /// Runs until `end`, in nanoseconds from the begin of the traffic.
     pub fn run_until(&mut self, end: u64) {
         self.run_to(WARM_UP_NS + end);
+        self.wire.until = end;
         self.reference.sample_until(end);
     }
 
     /// No further requests arrive.
     pub fn end_traffic(&mut self) {
         (self.traffic, self.next) = (super::traffic::silence(), None);
-    }
-
-    /// Begins to compare what is admitted with an ideal limiter that begins where the budgets are.
-    pub fn begin_stretch(&mut self, now: u64) {
-        for (rule, key, unreported) in self.look_around() {
-            let id = self.reference.id(rule, key);
-            let kept_ns = self.store.deficit_ns(&id, WARM_UP_NS + now);
-            let is_known = self.store.charged(&id) > 0;
-            let cold_ns = if now > 0 { self.cold_ns(rule, key, now) } else { 0 };
-            let account = self.reference.account_mut(rule, key);
-            (account.is_known, account.cold_ns) = (is_known, cold_ns);
-            // The budget knows best what a fault cost: debt that it forgave is not paid back, and what it charged
-            // because a clock went back is.
-            if now > 0 && !account.sharing.strict {
-                let owed_ns = kept_ns + unreported * account.quota.token_ns();
-                let debt_ns = account.debt.deficit_ns(now);
-                account.owed.set(owed_ns, now);
-                // Debt that was lost cannot be paid back.
-                if account.forgiven > 0.0 {
-                    account.debt.set(owed_ns.min(debt_ns), now);
-                }
-                account.known.set(owed_ns.min(debt_ns), now);
-            }
-        }
-        let news = (self.setup.interval_ns, self.setup.terms.interval_ns);
-        let pops = &mut self.pops;
-        let withheld = self.reference.withheld();
-        let at_pops = |rule: usize, key| {
-            // A strict rule's bucket holds what was leased.
-            let missing = |pop: &mut Pop| withheld[rule].map(|_| pop.missing(rule, key, now)).unwrap_or_default();
-            let missing = pops.iter_mut().map(missing).collect();
-            AtPops::new(missing, withheld[rule].unwrap_or(0), news)
-        };
-        self.reference.begin_stretch(&self.setup, now, at_pops);
-    }
-
-    /// Tokens of `key` admitted at POPs where it is cold, in nanoseconds of refill: half of a fair share at most.
-    fn cold_ns(&mut self, rule: usize, key: u32, now: u64) -> u64 {
-        let account = self.reference.account(rule, key);
-        if account.sharing.strict {
-            return 0;
-        }
-        let (quota, parts) = (account.quota, 2 * self.pops.len() as u64);
-        let most = u64::from(quota.burst()).div_ceil(parts);
-        let cold = self.pops.iter_mut().filter(|pop| pop.is_up);
-        cold.map(|pop| pop.cold(rule, key, (quota, parts), now).min(most) * quota.token_ns()).sum()
-    }
-
-    /// Counts the tokens that will never be reported, and those not decided yet. Returns, by rule and key, the tokens
-    /// that POPs admitted and will still report, and that are not charged.
-    fn look_around(&mut self) -> Vec<(usize, u32, u64)> {
-        let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
-        let look = |(rule, key)| {
-            let id = self.reference.id(rule, key);
-            let reported = self.store.reported(&id);
-            let (mut unreported, mut uncharged) = (self.reference.account(rule, key).tally.admitted, 0);
-            unreported = unreported.saturating_sub(reported.map_or(0, Reported::total));
-            let mut undecided = 0;
-            for pop in self.pops.iter_mut().filter(|pop| pop.is_up) {
-                if let Some((source, admitted, confirmed)) = pop.counted(rule, key) {
-                    let reported = reported.map_or(0, |reported| reported.of_source(&source));
-                    unreported = unreported.saturating_sub(admitted.saturating_sub(reported));
-                    uncharged += self.store.uncharged_of(&id, &source, admitted, confirmed);
-                }
-                let waiting = pop.waiting(key).filter(|asked| self.rules_of[usize::from(asked.path)].contains(&rule));
-                undecided += waiting.map(|asked| u64::from(self.reference.cost(rule, asked.cost))).sum::<u64>();
-            }
-            let account = self.reference.account_mut(rule, key);
-            (account.unreported, account.undecided) = (unreported, undecided);
-            (rule, key, uncharged)
-        };
-        named.into_iter().map(look).collect()
-    }
-
-    /// Ends the comparison at `now` and keeps its result.
-    pub fn end_stretch(&mut self, now: u64) {
-        self.look_around();
-        self.compared.extend(self.reference.end_stretch(now));
     }
 
     /// I7 at quiescence, of every key.
@@ -322,32 +214,22 @@ impl World {
         }
     }
 
-    /// The bound as it is now, in tokens.
-    pub fn bound(&self, rule: usize) -> f64 {
-        let account = self.reference.account(rule, 0);
-        (self.setup.bound)(account.quota, &account.sharing, self.fleet)
-    }
-
-    /// Its weir-syncs.
-    pub fn syncs(&self) -> impl Iterator<Item = &Sync> {
-        self.syncs.iter()
-    }
-
-    /// The setup it was made from.
-    pub fn setup(&self) -> &Setup {
-        &self.setup
+    /// `event` is due at `at`, in simulated nanoseconds.
+    pub(super) fn due(&mut self, at: u64, event: Event) {
+        self.order += 1;
+        self.queue.insert((at, self.order), event);
     }
 
     fn run_to(&mut self, end: u64) {
         loop {
-            let event_at = self.queue.next_at().unwrap_or(u64::MAX);
+            let event_at = self.queue.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
             match self.next {
                 Some(arrival) if WARM_UP_NS + arrival.at <= event_at.min(end) => {
                     self.request(arrival);
                     self.next = (self.traffic)(&mut self.traffic_rng);
                 }
                 _ if event_at <= end => {
-                    let Some((now, event)) = self.queue.pop() else { return };
+                    let Some(((now, _), event)) = self.queue.pop_first() else { return };
                     self.handle(now, event);
                 }
                 _ => return,
@@ -364,12 +246,12 @@ impl World {
             Event::Answered { call, reply, is_settled } => {
                 self.confirmed.replied(call.id, &reply);
                 let decided = self.pops[call.pop].answered(call.worker, call.id, &reply, is_settled, now);
-                self.decided(now, call.pop, decided);
+                self.decided(now, decided);
                 self.make_calls(now, call.pop);
             }
             Event::TimedOut(call) => {
                 let decided = self.pops[call.pop].failed(call.worker, call.id, now);
-                self.decided(now, call.pop, decided);
+                self.decided(now, decided);
                 self.make_calls(now, call.pop);
             }
             Event::Put(which) => self.put(which),
@@ -390,7 +272,6 @@ impl World {
 
     /// Lends what POPs may admit beyond the bound because their news is older than the bound assumes. The loan is
     /// paid back once all are in touch.
-    #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
     fn look(&mut self, now: u64) {
         let ages: Vec<_> = self.pops.iter().map(|pop| pop.is_up.then(|| self.setup.age(pop, now))).collect();
         let is_late = ages.iter().flatten().any(|age| age.late_ns > 0);
@@ -407,7 +288,7 @@ impl World {
                 account.pay_back(LOOK_NS as f64);
             }
         }
-        self.queue.push(now + LOOK_NS, Event::Look);
+        self.due(now + LOOK_NS, Event::Look);
     }
 
     fn request(&mut self, arrival: Arrival) {
@@ -418,7 +299,7 @@ impl World {
         let now = WARM_UP_NS + at;
         let workers = self.pops[pop].workers();
         let worker = if workers > 1 { self.traffic_rng.usize(0..workers) } else { 0 };
-        let decision = self.pops[pop].decide(worker, Asked { key, path, cost }, now);
+        let decision = self.pops[pop].decide(worker, arrival, now);
         if self.setup.accounts_for(key) {
             self.reference.sample_until(at);
             let rules = self.rules_of[usize::from(path)].iter();
@@ -466,9 +347,9 @@ impl World {
     }
 
     /// A request that has waited at a POP is decided.
-    fn decided(&mut self, now: u64, pop: usize, decided: Option<(Asked, Decision)>) {
-        if let Some((Asked { key, path, cost }, decision)) = decided {
-            self.account(Arrival { at: now - WARM_UP_NS, pop, key, path, cost }, &decision);
+    fn decided(&mut self, now: u64, decided: Option<(Arrival, Decision)>) {
+        if let Some((arrival, decision)) = decided {
+            self.account(Arrival { at: now - WARM_UP_NS, ..arrival }, &decision);
         }
     }
 
@@ -496,7 +377,7 @@ impl World {
                 account.admit(pop, cost, at);
                 let local = self.pops[pop].clock.undisturbed(WARM_UP_NS + at).as_nanos();
                 invariants::one_pop_keeps_the_quota(&self.label, account, pop, cost, local, at);
-                invariants::the_fleet_keeps_the_bound(&self.label, account, self.setup.bound, self.fleet, at);
+                invariants::the_fleet_keeps_the_bound(&self.label, account, self.setup.bound_max, self.fleet, at);
                 account.pops[pop].cold += if self.pops[pop].counts(rule, key) { 0 } else { u64::from(cost) };
             }
             if (rule, key) == (0, 0) {
