@@ -9,15 +9,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use hyper::Uri;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 
-use crate::config::values::TokenSource;
+use crate::config::{Config, TokenSource};
 use credentials::{Credential, Credentials, GatewayApi, GatewayApis, PopPatterns, Role, Scope};
 
 /// Tokens for reports, for operators, and for services that ask the gateway.
 #[derive(Debug)]
 pub struct Access {
-    pops_source: TokenSource,
-    admins_source: TokenSource,
-    checks_source: TokenSource,
+    /// Sources of the three.
+    sources: [TokenSource; 3],
     held: RwLock<Held>,
     /// Credential of every reporter if no token is set.
     anyone: Option<Arc<Credential<PopPatterns>>>,
@@ -31,16 +30,12 @@ struct Held {
 }
 
 impl Held {
-    fn overlap(&self) -> Result<(), String> {
+    fn overlap(&self) -> Option<String> {
         if self.admins.overlaps(&self.pops) {
-            let sentence = "admin_token: expected another one than any token of the reports, which POPs hold";
-            return Err(sentence.into());
+            return Some("admin_token: expected another one than any token of the reports, which POPs hold".into());
         }
-        if self.checks.overlaps(&self.pops) || self.checks.overlaps(&self.admins) {
-            let sentence = "check_token: expected another one than any token of the reports or of operators";
-            return Err(sentence.into());
-        }
-        Ok(())
+        let overlaps = self.checks.overlaps(&self.pops) || self.checks.overlaps(&self.admins);
+        overlaps.then(|| "check_token: expected another one than any token of the reports or of operators".into())
     }
 }
 
@@ -51,35 +46,32 @@ pub enum Refused {
     Closed,
     /// The token is missing or wrong.
     Unknown,
-    /// The token of this name may only read.
     ReadOnly(String),
-    /// The token of this name is not for this endpoint of the gateway.
     Api(String, GatewayApi),
     /// No tokens are set for this endpoint of the gateway.
     NoTokens(GatewayApi),
 }
 
 impl Access {
-    /// Reads all tokens. If there are none for POPs, anyone may report; with `has_certificates`, any client
-    /// that presents a certificate. Fails with all errors, each with its setting.
-    pub fn read(
-        pops: &TokenSource,
-        admins: &TokenSource,
-        checks: &TokenSource,
-        has_certificates: bool,
-    ) -> Result<Self, Vec<String>> {
-        let (pops_source, admins_source, checks_source) = (pops.clone(), admins.clone(), checks.clone());
-        let read = (of("token_file", pops), of("admin_token_file", admins), of("check_token_file", checks));
-        let held = match read {
-            (Ok(pops), Ok(admins), Ok(checks)) => Held { pops, admins, checks },
-            (pops, admins, checks) => {
-                return Err([pops.err(), admins.err(), checks.err()].into_iter().flatten().collect());
-            }
-        };
-        held.overlap().map_err(|wrong| vec![wrong])?;
-        let anyone = Credential { name: "anyone".into(), scope: PopPatterns::whole() };
-        let anyone = (*pops == TokenSource::None && !has_certificates).then(|| Arc::new(anyone));
-        Ok(Self { pops_source, admins_source, checks_source, held: RwLock::new(held), anyone })
+    /// Reads all tokens. If there are none for POPs, anyone may report; with client certificates, any client that
+    /// presents one. Fails with all errors, each with its setting.
+    pub(crate) fn read(config: &Config) -> Result<Self, Vec<String>> {
+        let sources = [&config.token, &config.admin_token, &config.check_token].map(Clone::clone);
+        let mut errors = Vec::new();
+        let [pops, admins, checks] = &sources;
+        let (pops, admins, checks) = (
+            tokens("token_file", pops, &mut errors),
+            tokens("admin_token_file", admins, &mut errors),
+            tokens("check_token_file", checks, &mut errors),
+        );
+        let (Some(pops), Some(admins), Some(checks)) = (pops, admins, checks) else { return Err(errors) };
+        let held = Held { pops, admins, checks };
+        if let Some(wrong) = held.overlap() {
+            return Err(vec![wrong]);
+        }
+        let is_open = config.token == TokenSource::None && config.tls_client_ca_file.is_none();
+        let anyone = is_open.then(|| Arc::new(Credential { name: "anyone".into(), scope: PopPatterns::whole() }));
+        Ok(Self { sources, held: RwLock::new(held), anyone })
     }
 
     /// Credential for reports that matches the token `given` with a request.
@@ -101,7 +93,7 @@ impl Access {
     /// Credential whose token a request carries, if it may use this endpoint of the gateway. Without any
     /// tokens, the endpoint for checks is open to all, and the credential is none; limits named by the caller
     /// always take a token.
-    pub fn asker(
+    pub(crate) fn asker(
         &self,
         given: Option<&[u8]>,
         api: GatewayApi,
@@ -111,43 +103,48 @@ impl Access {
             return if api == GatewayApi::Check { Ok(None) } else { Err(Refused::NoTokens(api)) };
         }
         let asker = given.and_then(|given| held.checks.find(given)).ok_or(Refused::Unknown)?;
-        if asker.scope.opens(api) { Ok(Some(Arc::clone(asker))) } else { Err(Refused::Api(asker.name.clone(), api)) }
+        if asker.scope.0.contains(&api) {
+            Ok(Some(Arc::clone(asker)))
+        } else {
+            Err(Refused::Api(asker.name.clone(), api))
+        }
     }
 
     /// True if checks at the gateway need a token.
-    pub fn has_checks(&self) -> bool {
+    pub(crate) fn has_checks(&self) -> bool {
         !self.held().checks.is_empty()
     }
 
     /// True if the gateway has several callers, according to their tokens.
-    pub fn has_askers(&self) -> bool {
+    pub(crate) fn has_askers(&self) -> bool {
         self.held().checks.len() > 1
     }
 
-    /// True if a request carries a token of any kind.
-    pub fn knows(&self, given: Option<&[u8]>) -> bool {
-        let held = self.held();
-        given.is_some_and(|given| {
-            let (pops, admins) = (held.pops.find(given).is_some(), held.admins.find(given).is_some());
-            pops || admins || held.checks.find(given).is_some()
-        })
+    pub(crate) fn knows(&self, given: Option<&[u8]>) -> bool {
+        let Held { pops, admins, checks } = &*self.held();
+        let is_known =
+            |given| pops.find(given).is_some() || admins.find(given).is_some() || checks.find(given).is_some();
+        given.is_some_and(is_known)
     }
 
     /// Reads the files again. If a file is invalid, that is logged, and the previous tokens stay valid.
-    pub fn reread(&self) {
-        let before = self.held().clone();
+    pub(crate) fn reread(&self) {
+        let (before, mut errors) = (self.held().clone(), Vec::new());
+        let [pops, admins, checks] = &self.sources;
         let held = Held {
-            pops: reread("token_file", &self.pops_source, before.pops),
-            admins: reread("admin_token_file", &self.admins_source, before.admins),
-            checks: reread("check_token_file", &self.checks_source, before.checks),
+            pops: tokens("token_file", pops, &mut errors).unwrap_or(before.pops),
+            admins: tokens("admin_token_file", admins, &mut errors).unwrap_or(before.admins),
+            checks: tokens("check_token_file", checks, &mut errors).unwrap_or(before.checks),
         };
-        if let Err(wrong) = held.overlap() {
+        let overlap = held.overlap();
+        for wrong in errors.iter().chain(&overlap) {
             tracing::error!("{wrong}; the previous tokens stay valid");
-            return;
         }
-        let (pops, admins, checks) = (held.pops.len(), held.admins.len(), held.checks.len());
-        tracing::info!(pops, admins, checks, "read the tokens again");
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+        if overlap.is_none() {
+            let (pops, admins, checks) = (held.pops.len(), held.admins.len(), held.checks.len());
+            tracing::info!(pops, admins, checks, "read the tokens again");
+            *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+        }
     }
 
     fn held(&self) -> RwLockReadGuard<'_, Held> {
@@ -155,26 +152,19 @@ impl Access {
     }
 }
 
-/// Tokens of `source`; an error begins with the setting.
-fn of<S: Scope>(setting: &str, source: &TokenSource) -> Result<Arc<Credentials<S>>, String> {
-    Credentials::read(source).map(Arc::new).map_err(|wrong| format!("{setting}: {wrong}"))
-}
-
-fn reread<S: Scope>(setting: &str, source: &TokenSource, before: Arc<Credentials<S>>) -> Arc<Credentials<S>> {
-    of(setting, source).unwrap_or_else(|wrong| {
-        tracing::error!("{wrong}; the previous tokens stay valid");
-        before
-    })
+/// Tokens of `source`; none after an error, which begins with the setting.
+fn tokens<S: Scope>(setting: &str, source: &TokenSource, errors: &mut Vec<String>) -> Option<Arc<Credentials<S>>> {
+    let read = Credentials::read(source).map(Arc::new);
+    read.map_err(|wrong| errors.push(format!("{setting}: {wrong}"))).ok()
 }
 
 /// Token that a request carries; the scheme's case does not matter (RFC 9110, 11.1).
-pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-/// Error text for another host.
 pub(crate) const EXPECTED_HOST: &str = "expected a host of this listener's own: a loopback address, localhost or a \
     name without a dot. Set a token (token_file, check_token_file) to have it asked by other names";
 
@@ -185,27 +175,25 @@ pub(crate) const EXPECTED_HOST: &str = "expected a host of this listener's own: 
 /// tokens answers to its own names only: its addresses, `localhost`, and names without a dot, which no page
 /// has. POPs use the name of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct AllowedHosts {
+pub(crate) struct AllowedHosts {
     is_bounded: bool,
 }
 
 impl AllowedHosts {
     /// Hosts of a listener at `address`; `needs_token` is true if all of its data needs a token.
-    pub fn of(address: SocketAddr, needs_token: bool) -> Self {
+    pub(crate) fn of(address: SocketAddr, needs_token: bool) -> Self {
         Self { is_bounded: address.ip().is_loopback() && !needs_token }
     }
 
-    /// True if all hosts of a request are the listener's own. A request without a host is accepted, since no
-    /// browser sends one.
-    pub fn are_own(self, uri: &Uri, headers: &HeaderMap) -> bool {
+    /// True if all hosts of a request are the listener's own, or it names none, as no browser does.
+    pub(crate) fn are_own(self, uri: &Uri, headers: &HeaderMap) -> bool {
         let named = headers.get_all(HOST).iter().map(|host| host.to_str().ok());
         let mut hosts = uri.authority().map(|authority| Some(authority.as_str())).into_iter().chain(named);
         !self.is_bounded || hosts.all(|host| host.is_some_and(is_own))
     }
 }
 
-/// True if `host`, which may have a port, is an address of the loopback interface or a name that no web page
-/// has.
+/// True if `host`, with or without a port, is a loopback address or a name that no web page has.
 fn is_own(host: &str) -> bool {
     if let Some((address, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return (rest.is_empty() || rest.starts_with(':')) && is_loopback(address);

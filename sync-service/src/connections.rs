@@ -7,7 +7,6 @@
 
 mod arriving;
 mod seats;
-mod timely;
 mod together;
 
 use std::convert::Infallible;
@@ -35,77 +34,44 @@ use tokio_io_timeout::TimeoutStream;
 
 use crate::access::bearer;
 use crate::access::credentials::{Credential, PopPatterns};
-use crate::secrets::Secrets;
-use crate::tls;
-pub use arriving::Arriving;
-use arriving::{Answering, OnTheWay, RequestLifetime};
+use crate::config::Config;
+use crate::secrets::{Secrets, bearer_of};
+pub(crate) use arriving::Arriving;
+use arriving::{Answering, OnTheWay, RequestLifetime, Timely};
 use seats::{Seat, Seats};
-use timely::Timely;
 use together::{Gathered, Together};
 
-/// Header with which Envoy removes the sender from its load balancing at once, not only at the next health
-/// check.
-pub const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
+/// Header with which Envoy removes the sender from its load balancing at once.
+pub(crate) const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
 /// Pause after a connection could not be accepted, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum size of a request's head, and so of the read buffer, in bytes.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Maximum size of a request's head over HTTP/2, where a connection has many at a time; each field counts for
-/// 32 more bytes than it has.
+/// Maximum size of a request's head over HTTP/2; each field counts for 32 more bytes than it has.
 const FIELDS_BYTES_MAX: u32 = 8 * 1024;
-/// Maximum number of fields of a head over HTTP/2, the same as over HTTP/1.1: with HTTP/2 a field that was sent
-/// before takes one byte.
-pub const FIELDS_MAX: usize = 100;
-/// Time that a known connection has for its last response when it gives up its seat. A connection without a
-/// token gets what its socket accepts at once.
+/// Maximum number of fields of a head over HTTP/2, where a repeated field takes one byte.
+pub(crate) const FIELDS_MAX: usize = 100;
+/// Time that a known connection has for its last response when it gives up its seat.
 const LAST_WORDS: Duration = Duration::from_millis(10);
-/// Maximum number of concurrent requests on an HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_000;
+/// Reason for closing a connection without a token.
+const TOO_MANY: &str =
+    "a connection without a token, with too many requests at a time or answers that it does not take";
 /// Maximum number of concurrent responses without an end of their own, per connection.
-pub const LASTING_MAX: usize = 16;
+pub(crate) const LASTING_MAX: usize = 16;
 
-/// Protocol of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1: one request at a time.
+pub(crate) enum Protocol {
     Http1,
     /// HTTP/2: many requests at a time, as gRPC needs.
     Http2,
 }
 
-impl Protocol {
-    /// Its name in a TLS handshake (RFC 7301).
-    fn alpn(self) -> &'static [u8] {
-        match self {
-            Self::Http1 => b"http/1.1",
-            Self::Http2 => b"h2",
-        }
-    }
-}
-
-/// Limits of a listener and its connections.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectionLimits {
-    /// Maximum number of connections.
-    pub connections_max: u32,
-    /// Time until the first byte.
-    pub first_byte_timeout: Duration,
-    /// Time until a request's head is complete, or begins after the previous request. An HTTP/2 connection may
-    /// be idle for longer, but its client must answer a ping at this interval.
-    pub header_timeout: Duration,
-    /// Time for which the client may read nothing of a response.
-    pub write_timeout: Duration,
-    /// Time for which the client may take to read a response.
-    pub response_timeout: Duration,
-}
-
-/// The other end of a connection.
 #[derive(Debug)]
-pub struct Peer {
-    /// Its address.
-    pub address: SocketAddr,
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
     /// Credential of its certificate, if it presented one.
-    pub certificate: Option<Arc<Credential<PopPatterns>>>,
+    pub(crate) certificate: Option<Arc<Credential<PopPatterns>>>,
     /// Permits for responses without an end of their own.
     lasting: Arc<Semaphore>,
     /// Weak, so that a response which outlives the connection does not keep its seat.
@@ -130,7 +96,7 @@ impl Peer {
     }
 
     /// True once it has presented a token of any kind, or a certificate.
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.on_the_way.is_known()
     }
 
@@ -141,7 +107,6 @@ impl Peer {
         }
     }
 
-    /// Looks for a token in the head of a request.
     fn look_at(&self, headers: &HeaderMap, secrets: Option<&Secrets>) {
         // A connection that found no room among the known ones may find it now.
         let is_seated = self.is_known() && self.seat.upgrade().is_none_or(|seat| seat.is_known());
@@ -150,19 +115,17 @@ impl Peer {
         }
     }
 
-    /// Acquires a permit for a response without an end of its own. The connection has few, because each takes
-    /// memory for as long as the client likes.
-    pub fn lasting(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+    /// Acquires a permit for a response without an end of its own, which takes memory for as long as it lasts.
+    pub(crate) fn lasting(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         Arc::clone(&self.lasting).try_acquire_owned()
     }
 }
 
-/// Connections of one listener.
 #[derive(Debug)]
-pub struct Connections {
-    limits: ConnectionLimits,
+pub(crate) struct Connections {
+    config: Arc<Config>,
+    connections_max: u32,
     protocol: Protocol,
-    /// Certificates and tokens of the listener, if it has any.
     secrets: Option<Arc<Secrets>>,
     free: Arc<Semaphore>,
     seats: Arc<Seats>,
@@ -173,14 +136,20 @@ pub struct Connections {
 
 impl Connections {
     /// Creates the set without connections, secured by `secrets`; `open` counts them.
-    pub fn new(limits: ConnectionLimits, secrets: Option<Arc<Secrets>>, open: Gauge, protocol: Protocol) -> Self {
-        let free = Arc::new(Semaphore::new(limits.connections_max as usize));
-        let seats = Arc::new(Seats::new(limits.connections_max as usize));
-        Self { limits, protocol, secrets, free, seats, ending: watch::Sender::new(()), open }
+    pub(crate) fn new(
+        config: Arc<Config>,
+        connections_max: u32,
+        secrets: Option<Arc<Secrets>>,
+        open: Gauge,
+        protocol: Protocol,
+    ) -> Self {
+        let free = Arc::new(Semaphore::new(connections_max as usize));
+        let seats = Arc::new(Seats::new(connections_max as usize));
+        Self { config, connections_max, protocol, secrets, free, seats, ending: watch::Sender::new(()), open }
     }
 
     /// Accepts connections until `shutdown` completes, and answers their requests with `answer`.
-    pub async fn accept<A, F, B>(&self, listener: TcpListener, answer: A, shutdown: impl Future<Output = ()>)
+    pub(crate) async fn accept<A, F, B>(&self, listener: TcpListener, answer: A, shutdown: impl Future<Output = ()>)
     where
         A: Fn(Request<Arriving>, Arc<Peer>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -206,20 +175,19 @@ impl Connections {
         }
     }
 
-    /// Number of connections.
-    pub fn count(&self) -> usize {
-        (self.limits.connections_max as usize).saturating_sub(self.free.available_permits())
+    pub(crate) fn count(&self) -> usize {
+        (self.connections_max as usize).saturating_sub(self.free.available_permits())
     }
 
     /// Closes the connections that wait for a request, and the others once their requests have ended.
-    pub fn send_away(&self) {
+    pub(crate) fn send_away(&self) {
         self.ending.send_replace(());
     }
 
     /// Closes all current connections; returns true if all have ended within `limit`.
-    pub async fn drain(&self, limit: Duration) -> bool {
+    pub(crate) async fn drain(&self, limit: Duration) -> bool {
         self.send_away();
-        timeout(limit, self.free.acquire_many(self.limits.connections_max)).await.is_ok()
+        timeout(limit, self.free.acquire_many(self.connections_max)).await.is_ok()
     }
 
     /// Acquires a seat, if necessary that of a connection without a token. The semaphore is never closed.
@@ -250,7 +218,7 @@ impl Connections {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
     {
-        let (limits, protocol, secrets) = (self.limits, self.protocol, self.secrets.clone());
+        let (config, protocol, secrets) = (Arc::clone(&self.config), self.protocol, self.secrets.clone());
         let mut ending = self.ending.subscribe();
         let seat = Arc::new(Seat::new(&self.seats, address.ip(), &self.open));
         async move {
@@ -265,9 +233,9 @@ impl Connections {
             };
             let mut ended = pin!(ended);
             let on_the_way = Arc::<OnTheWay>::default();
-            let begun = begun(stream, limits, protocol, secrets.as_deref(), &on_the_way);
+            let begun = begun(stream, &config, protocol, secrets.as_deref(), &on_the_way);
             let begun = tokio::select! {
-                begun = timeout(limits.first_byte_timeout, begun) => begun.ok().flatten(),
+                begun = timeout(config.first_byte_timeout, begun) => begun.ok().flatten(),
                 _ = &mut ended => None,
             };
             let Some((stream, certificate)) = begun else { return };
@@ -286,13 +254,18 @@ impl Connections {
                 }
             });
             let gathered = Gathered::default();
-            let builder = limited(limits, protocol, gathered.clone());
+            let builder = limited(&config, protocol, gathered.clone());
             let connection = builder.serve_connection(stream, service);
             let mut connection = Together::new(connection, gathered, Arc::clone(&on_the_way));
             let limit = tokio::select! {
                 result = &mut connection => return log(result),
                 limit = ended => limit,
-                () = on_the_way.too_many.notified() => return refused_too_many(secrets.as_deref(), address),
+                () = on_the_way.too_many.notified() => {
+                    if let Some(secrets) = &secrets {
+                        secrets.refusals.log(address.ip(), TOO_MANY);
+                    }
+                    return;
+                }
             };
             connection.inner().graceful_shutdown();
             match limit {
@@ -300,14 +273,6 @@ impl Connections {
                 None => log(connection.await),
             }
         }
-    }
-}
-
-/// Logs the reason for closing a connection without a token.
-fn refused_too_many(secrets: Option<&Secrets>, peer: SocketAddr) {
-    let reason = "a connection without a token, with too many requests at a time or answers that it does not take";
-    if let Some(secrets) = secrets {
-        secrets.refusals.log(peer.ip(), reason);
     }
 }
 
@@ -327,11 +292,10 @@ fn log(result: Result<(), Failure>) {
     }
 }
 
-/// Prepares a connection from its first byte on: TLS, if there is any, and the credential of its certificate.
-/// None if there is nothing to serve.
+/// Prepares a connection from its first byte on: TLS, if any, and the credential of its certificate.
 async fn begun(
     stream: TcpStream,
-    limits: ConnectionLimits,
+    config: &Config,
     protocol: Protocol,
     secrets: Option<&Secrets>,
     on_the_way: &Arc<OnTheWay>,
@@ -342,19 +306,19 @@ async fn begun(
     // Replies are small and awaited; without this they may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(limits.write_timeout));
+    stream.set_write_timeout(Some(config.write_timeout));
     let stream = Box::pin(stream);
     let timely = |stream: Pin<Box<dyn Duplex>>| {
-        TokioIo::new(Timely::new(stream, limits.response_timeout, Arc::clone(on_the_way)))
+        TokioIo::new(Timely::new(stream, config.response_timeout, Arc::clone(on_the_way)))
     };
     let secured = secrets.and_then(|secrets| Some((secrets, secrets.tls.as_ref()?)));
     let Some((secrets, tls)) = secured else {
         return Some((timely(stream), None));
     };
-    match tls.acceptor(protocol.alpn()).accept(stream).await {
+    match tls.acceptor(if protocol == Protocol::Http1 { b"http/1.1" } else { b"h2" }).accept(stream).await {
         Ok(stream) => {
             let certificates = stream.get_ref().1.peer_certificates();
-            let bearer = certificates.and_then(|chain| tls::bearer(chain.first()?));
+            let bearer = certificates.and_then(|chain| bearer_of(chain.first()?));
             if certificates.is_some() && bearer.is_none() {
                 let reason = "a certificate without a DNS name (subjectAltName), expected the name of its POP";
                 secrets.refusals.log(address.ip(), reason);
@@ -374,14 +338,15 @@ async fn begun(
 }
 
 /// HTTP server of `protocol` with our limits; its tasks go to `gathered`.
-fn limited(limits: ConnectionLimits, protocol: Protocol, gathered: Gathered) -> auto::Builder<Gathered> {
+fn limited(config: &Config, protocol: Protocol, gathered: Gathered) -> auto::Builder<Gathered> {
     let mut builder = auto::Builder::new(gathered);
     let mut http1 = builder.http1();
-    http1.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(HEAD_BYTES_MAX);
+    http1.timer(TokioTimer::new()).header_read_timeout(config.header_timeout).max_buf_size(HEAD_BYTES_MAX);
     let mut http2 = builder.http2();
     http2.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).auto_date_header(false);
     http2.max_header_list_size(FIELDS_BYTES_MAX);
-    http2.keep_alive_interval(limits.header_timeout).keep_alive_timeout(limits.write_timeout);
+    // The client must answer a ping at this interval.
+    http2.keep_alive_interval(config.header_timeout).keep_alive_timeout(config.write_timeout);
     match protocol {
         Protocol::Http1 => builder.http1_only(),
         Protocol::Http2 => builder.http2_only(),
@@ -391,13 +356,29 @@ fn limited(limits: ConnectionLimits, protocol: Protocol, gathered: Gathered) -> 
 /// Reason for the early end of a connection or of a response's body.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// A connection, secured or not.
 trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
-/// Stream that hyper reads from.
 type Stream = TokioIo<Timely<Pin<Box<dyn Duplex>>>>;
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_at_the_moment_its_seat_is_taken_is_answered() {
+        let seat = Seat::new(&Arc::new(Seats::new(1)), [192, 0, 2, 1].into(), &Gauge::default());
+        let is_answered = AtomicBool::new(false);
+        let connection = async {
+            seat.begin();
+            sleep(5 * LAST_WORDS).await;
+            is_answered.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        timeout(Duration::from_secs(10), last_words(LAST_WORDS, connection, &seat)).await.unwrap();
+        assert!(is_answered.load(Ordering::Relaxed));
+    }
+}

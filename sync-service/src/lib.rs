@@ -47,9 +47,9 @@
 pub mod access;
 mod anomalies;
 pub mod audit;
-pub mod changes;
+mod changes;
 pub mod config;
-pub mod connections;
+mod connections;
 mod grpc;
 mod keys;
 pub mod metrics;
@@ -61,7 +61,5 @@ pub mod routes;
 pub mod rules;
 pub mod secrets;
 pub mod server;
-mod settling;
-mod tls;
 
 pub use server::run;

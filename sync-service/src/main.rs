@@ -75,21 +75,20 @@ fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Err
 }
 
 async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Error>> {
-    let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
-    let [terminate, interrupt, hangup] = kinds.map(signal);
-    let mut signals = Signals { terminate: terminate?, interrupt: interrupt?, hangup: hangup? };
+    let [terminate, interrupt, hangup] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+    let mut signals = [signal(terminate)?, signal(interrupt)?, signal(hangup)?];
     let secrets = Arc::new(secrets);
     let reread = Arc::clone(&secrets);
     let (ready, address) = oneshot::channel();
-    let (stop, stopped) = oneshot::channel();
+    let (stop, is_stopped) = oneshot::channel();
     let shutdown = async {
         // An error would mean that the sender is gone, as after a second signal.
-        let _ = stopped.await;
+        let _ = is_stopped.await;
     };
     let stopped_twice = async {
-        signals.stop(&reread).await;
+        stopped(&mut signals, &reread).await;
         let _ = stop.send(());
-        signals.stop(&reread).await;
+        stopped(&mut signals, &reread).await;
     };
     let announce = async {
         if let Ok(Listening { address, ops, grpc }) = address.await {
@@ -109,25 +108,17 @@ async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<
     }
 }
 
-/// Signals that are handled.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    /// Waits for a signal to stop; meanwhile reads `secrets` again on SIGHUP.
-    async fn stop(&mut self, secrets: &Secrets) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hangup.recv() => {
-                    tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a \
-                        restart");
-                    secrets.ask_reread();
-                }
+/// Waits for a signal to stop; meanwhile reads `secrets` again on SIGHUP.
+async fn stopped(signals: &mut [Signal; 3], secrets: &Secrets) {
+    let [terminate, interrupt, hangup] = signals;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = interrupt.recv() => return,
+            _ = hangup.recv() => {
+                tracing::info!("SIGHUP: reading the token and certificate files again; all other settings need a \
+                    restart");
+                secrets.ask_reread();
             }
         }
     }

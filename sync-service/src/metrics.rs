@@ -24,10 +24,10 @@ use weir_store::StoreError;
 /// A gauge that may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// Generates the label sets of metrics.
+/// Generates the label sets of metrics, whose help has the labels' values.
 macro_rules! labels {
-    ($($(#[doc = $about:literal])+ $name:ident { $($field:ident: $kind:ty),+ })+) => {$(
-        $(#[doc = $about])+
+    ($($name:ident { $($field:ident: $kind:ty),+ })+) => {$(
+        /// Labels of a metric.
         #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
         pub struct $name {
             $(#[doc = "The label."] pub $field: $kind,)+
@@ -36,25 +36,20 @@ macro_rules! labels {
 }
 
 labels! {
-    /// Decisions of a rule: `allow`, `limit`, `shadow` (let through, but limited if the rule were enforced) or `deny`.
     OfDecision { rule: String, decision: &'static str }
-    /// Outcome of a report: `answered`, `partial` (the store was out of reach for some keys at least, which got grants
-    /// from the region's own share), `malformed` or `forbidden` (its token is for other POPs).
     ReportOutcome { outcome: &'static str }
-    /// Kind of a store error: one of [`StoreError::KINDS`].
     StoreErrorKind { kind: &'static str }
-    /// Name of the token or certificate of a request.
     Bearer { token: String }
-    /// Refused claim of a POP, whose name is empty beyond the maximum: `rule`, `tokens`, `keys`, `cost` or `ban`.
     RefusedClaim { pop: String, reason: &'static str }
-    /// Event of the audit log: `change`, `decisions`, `omitted` or `anomaly`.
     OfEvent { event: &'static str }
-    /// Anomaly of a rule: `rate`, `pop`, `top_key` or `share`.
     OfAnomaly { rule: String, anomaly: &'static str }
-    /// Sink of the audit log: `file`, `stdout` or `redis`.
     OfSink { sink: &'static str }
-    /// Status of the response to a refused request.
     RefusedStatus { status: u16 }
+}
+
+/// Value of a gauge that counts.
+pub(crate) fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A gauge for each rule.
@@ -268,23 +263,22 @@ impl Metrics {
         registry
     }
 
-    /// Counts a report.
-    pub fn count_report(&self, outcome: &'static str) {
+    pub(crate) fn count_report(&self, outcome: &'static str) {
         self.reports.get_or_create(&ReportOutcome { outcome }).inc();
     }
 
     /// Counts a request that was let in by the token of this name.
-    pub fn count_use(&self, token: &str) {
+    pub(crate) fn count_use(&self, token: &str) {
         self.token_uses.get_or_create(&Bearer { token: token.to_owned() }).inc();
     }
 
-    /// Counts checks through an API of the gateway, or requests that a client with quotas decided for itself.
-    pub fn count_checks(&self, api: &'static str, decision: &'static str, count: u64) {
+    /// Counts checks through an API of the gateway.
+    pub(crate) fn count_checks(&self, api: &'static str, decision: &'static str, count: u64) {
         self.gateway_checks.get_or_create(&Checked { api, decision }).inc_by(count);
     }
 
     /// Those of the gateway.
-    pub fn of_gateway(&self) -> GatewayMetrics {
+    pub(crate) fn of_gateway(&self) -> GatewayMetrics {
         let decisions =
             [&self.gateway_allowed, &self.gateway_limited, &self.gateway_denied, &self.gateway_shadow_limited];
         GatewayMetrics {
@@ -297,7 +291,7 @@ impl Metrics {
     }
 
     /// Gauges with a sample for each rule.
-    pub fn by_rule(&self) -> [&ByRule; 4] {
+    pub(crate) fn by_rule(&self) -> [&ByRule; 4] {
         [&self.debt_tokens, &self.overshoot_tokens, &self.overshoot_max_tokens, &self.bound_tokens]
     }
 }

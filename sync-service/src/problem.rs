@@ -11,13 +11,10 @@ use weir_rules::reading::ConfigError;
 use weir_store::StoreError;
 
 use crate::access::Refused;
-use crate::access::credentials::{Credential, PopPatterns};
 use crate::rules::ChangeError;
 
-/// Error response to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
-    /// Status of the response.
     pub(crate) status: StatusCode,
     body: Value,
     header: Option<(HeaderName, HeaderValue)>,
@@ -33,54 +30,22 @@ impl Problem {
         Self { status, body, header: None }
     }
 
-    /// The body cannot be parsed; `detail` is the reason.
     pub(crate) fn malformed(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// The token is missing or wrong.
     pub(crate) fn unauthorized() -> Self {
         let detail = "expected `Authorization: Bearer` with a token for this path; or, of a POP, a client certificate \
             over TLS";
         Self::new(StatusCode::UNAUTHORIZED, detail).with_header(WWW_AUTHENTICATE, "Bearer")
     }
 
-    /// The token or certificate of a report of `pop` is for other POPs.
-    pub(crate) fn another_pop(reporter: &Credential<PopPatterns>, pop: &str) -> Self {
-        let Credential { name, scope } = reporter;
-        let detail = format!(
-            "the token or certificate `{name}` is for reports of {}, found a report of {pop}: give this POP one of its \
-             own, or add its name to that line of token_file",
-            scope.as_str()
-        );
-        Self::new(StatusCode::FORBIDDEN, detail)
-    }
-
-    /// The report names a POP with the prefix that is reserved for gateways.
-    pub(crate) fn gateways_name(pop: &str) -> Self {
-        let detail = format!(
-            "found a report of {pop}: names that begin with `gateway/` are those of the gateways in weir-syncs; give \
-             this POP another name (sync.pop)"
-        );
-        Self::new(StatusCode::FORBIDDEN, detail)
-    }
-
-    /// The report names a rule that is reserved for gateways.
-    pub(crate) fn gateways_rule(rule: &str) -> Self {
-        let detail = format!(
-            "found a report of {rule}: these budgets are for POST /ratelimit/check and for limits of descriptors"
-        );
-        Self::new(StatusCode::FORBIDDEN, detail)
-    }
-
-    /// The body has errors in these places.
     pub(crate) fn invalid(detail: impl Into<String>, errors: &[ConfigError]) -> Self {
         let error = |error: &ConfigError| object!({"place": error.place, "problem": error.problem});
         let errors = errors.iter().map(error).collect();
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with("errors", errors)
     }
 
-    /// The path supports only the methods `allowed`.
     pub(crate) fn method_not_allowed(allowed: &str) -> Self {
         let problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("expected {allowed}"));
         Self { header: HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed)), ..problem }
@@ -91,7 +56,6 @@ impl Problem {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("expected `Content-Type: {expected}`"))
     }
 
-    /// The body is larger than `bytes_max`.
     pub(crate) fn too_large(bytes_max: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("expected at most {bytes_max} bytes")).that_closes()
     }
@@ -121,7 +85,6 @@ impl Problem {
         self
     }
 
-    /// The complete response.
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
         let mut response = json(self.status, "application/problem+json", &self.body);
         if let Some((name, value)) = &self.header {

@@ -6,9 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_budget::report_limits::{KnownRule, Refusal, RefusedClaimReason};
-use weir_protocol::messages::BudgetRule;
-use weir_rules::RuleSet;
+use weir_budget::report_limits::{Refusal, RefusedClaimReason};
 
 use crate::metrics::{Metrics, RefusedClaim};
 
@@ -17,9 +15,7 @@ const PAUSE: Duration = Duration::from_mins(1);
 /// Maximum number of distinct refusals. Others are not logged until there is room.
 const REFUSALS_MAX: usize = 1_000;
 
-/// Maximum number of bytes logged of a text that a client chose.
 const CLIENT_TEXT_BYTES_MAX: usize = 128;
-/// Maximum number of bytes logged of a reason.
 const REASON_BYTES_MAX: usize = 1_024;
 
 /// Text chosen by a client, for the log. A long text is cut, and its length appended.
@@ -35,7 +31,6 @@ fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
     }
 }
 
-/// Refusals of the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<HashMap<(IpAddr, String), Seen>>);
 
@@ -82,7 +77,6 @@ impl Refusals {
 
 /// Maximum number of pairs of POP and reason; those beyond it are counted together.
 const SEEN_MAX: usize = 10_000;
-/// Name of the POP for those beyond the maximum.
 const OTHERS: &str = "";
 
 /// Refused claims of POPs so far, counted by POP and reason and logged once a minute each.
@@ -94,7 +88,7 @@ impl RefusedClaims {
     pub(crate) fn record(&self, pop: &str, refused: &[Refusal], metrics: &Metrics) {
         for refusal in refused {
             let pop = self.log_at(Instant::now(), pop, refusal);
-            let claim = RefusedClaim { pop, reason: name(refusal.reason) };
+            let claim = RefusedClaim { pop, reason: words(refusal.reason).0 };
             metrics.report_limits_exceeded.get_or_create(&claim).inc_by(refusal.count);
         }
     }
@@ -113,7 +107,7 @@ impl RefusedClaims {
         known.since += refusal.count;
         if is_new || now.duration_since(known.logged_at) >= PAUSE {
             let Refusal { rule, claimed, expected, .. } = refusal;
-            let (since, what) = (known.since, words(refusal.reason));
+            let (since, what) = (known.since, words(refusal.reason).1);
             tracing::warn!(pop, rule, claimed, expected, times = since, "refused what a POP claims: {what}");
             *known = Seen { logged_at: now, since: 0 };
         }
@@ -121,42 +115,25 @@ impl RefusedClaims {
     }
 }
 
-/// Rules of a rule set that POPs may report.
-pub(crate) fn known_rules(rules: &RuleSet) -> impl Iterator<Item = KnownRule> {
-    rules.rules().iter().map(|rule| KnownRule {
-        rule: BudgetRule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() },
-        ban_ms: rule.penalty.map_or(0, |penalty| penalty.deny_for_ms),
-        cost_max: rule.most_cost(),
-    })
-}
-
-fn name(reason: RefusedClaimReason) -> &'static str {
-    match reason {
-        RefusedClaimReason::Rule => "rule",
-        RefusedClaimReason::Newer => "newer",
-        RefusedClaimReason::Tokens => "tokens",
-        RefusedClaimReason::Keys => "keys",
-        RefusedClaimReason::Ban => "ban",
-        RefusedClaimReason::Cost => "cost",
-    }
-}
-
-fn words(reason: RefusedClaimReason) -> &'static str {
+/// Name of a reason in metrics, and its words in the log.
+fn words(reason: RefusedClaimReason) -> (&'static str, &'static str) {
     match reason {
         RefusedClaimReason::Rule => {
-            "no rule set that is kept has this rule with this quota; does the POP run rules of its own?"
+            ("rule", "no rule set that is kept has this rule with this quota; does the POP run rules of its own?")
         }
-        RefusedClaimReason::Newer => {
-            "a rule of a newer rule set than this weir-sync knows; it is charged once the store has returned that"
-        }
+        RefusedClaimReason::Newer => (
+            "newer",
+            "a rule of a newer rule set than this weir-sync knows; it is charged once the store has returned that",
+        ),
         RefusedClaimReason::Tokens => {
-            "more tokens of a key than its bucket can have admitted; they are charged as it refills"
+            ("tokens", "more tokens of a key than its bucket can have admitted; they are charged as it refills")
         }
-        RefusedClaimReason::Keys => {
-            "more keys at once than its share; they get the region's own share of their quota until there is room"
-        }
-        RefusedClaimReason::Ban => "a ban that the rule does not impose, or too many at once",
-        RefusedClaimReason::Cost => "a request that cost more than the rule allows; that much is charged",
+        RefusedClaimReason::Keys => (
+            "keys",
+            "more keys at once than its share; they get the region's own share of their quota until there is room",
+        ),
+        RefusedClaimReason::Ban => ("ban", "a ban that the rule does not impose, or too many at once"),
+        RefusedClaimReason::Cost => ("cost", "a request that cost more than the rule allows; that much is charged"),
     }
 }
 

@@ -6,9 +6,8 @@
 //!
 //! The hub's lock is held only briefly, and never across an await.
 
-pub(crate) mod figures;
-mod keys;
 mod turns;
+mod views;
 
 use std::pin::Pin;
 use std::slice;
@@ -32,7 +31,7 @@ use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 
 use crate::audit::AuditLog;
 use crate::audit::observer::Observer;
-use crate::metrics::{Metrics, StoreErrorKind};
+use crate::metrics::{Metrics, StoreErrorKind, gauge};
 use crate::refusals::RefusedClaims;
 use crate::rules::follow::FleetState;
 use crate::rules::{RuleSetMetrics, RuleSets};
@@ -40,54 +39,42 @@ use crate::rules::{RuleSetMetrics, RuleSets};
 /// Handler of reports, and of queries about the hub's state.
 pub(crate) struct ReportHandler {
     pub(crate) store: Arc<dyn Store>,
-    /// Counters.
     pub(crate) metrics: Arc<Metrics>,
-    /// Rule sets that POPs run.
     pub(crate) rules: Arc<RuleSets>,
-    /// Audit log of changes and decisions.
     pub(crate) audit_log: Arc<AuditLog>,
-    /// Observer of decisions.
     pub(crate) observer: Arc<Observer>,
     hub: Mutex<Hub>,
     refused: RefusedClaims,
-    /// Rules whose decisions appear in the metrics.
-    shown: figures::RateMetrics,
+    shown: views::RateMetrics,
     /// Name of this weir-sync in the store.
     pub(crate) replica: String,
     /// Notified when there are bans that were not shared with the other regions yet.
     pub(crate) new_bans: Notify,
     /// True if this weir-sync's last shared text of top keys is not empty.
     has_shared_keys: AtomicBool,
-    /// Held while bans are shared: an older answer of the store must not undo an operator's later command.
-    sharing: tokio::sync::Mutex<()>,
-    /// Start of the hub's clock.
     started: Instant,
 }
 
 impl ReportHandler {
-    /// Handler that charges `store` and grants according to `settings`. Changes are recorded in `audit_log`.
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        metrics: Arc<Metrics>,
-        settings: HubSettings,
-        audit_log: Arc<AuditLog>,
-    ) -> Self {
+    /// Handler that charges `store` and grants according to `settings`. Changes and decisions are recorded in the
+    /// audit log of `observer`.
+    pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: HubSettings, observer: Observer) -> Self {
+        let audit_log = Arc::clone(&observer.audit_log);
         let shown =
             RuleSetMetrics { revision: metrics.rule_set_version.clone(), canary: metrics.canary_revision.clone() };
         let region = settings.replica.split('/').next().unwrap_or_default();
         Self {
             rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&audit_log))),
-            observer: Arc::new(Observer::new(Arc::clone(&audit_log), Arc::clone(&metrics))),
+            observer: Arc::new(observer),
             audit_log,
             store,
             metrics,
             replica: settings.replica.clone(),
             hub: Mutex::new(Hub::new(settings)),
             refused: RefusedClaims::default(),
-            shown: figures::RateMetrics::default(),
+            shown: views::RateMetrics::default(),
             new_bans: Notify::new(),
             has_shared_keys: AtomicBool::new(false),
-            sharing: tokio::sync::Mutex::default(),
             started: Instant::now(),
         }
     }
@@ -115,7 +102,6 @@ impl ReportHandler {
         outcome.reply.encode()
     }
 
-    /// Passes new rules to the hub.
     fn update_known_rules(&self) {
         if let Some((newest, rules)) = self.rules.news() {
             self.hub().set_rules(newest, rules);
@@ -172,8 +158,7 @@ impl ReportHandler {
         Ok(())
     }
 
-    /// All POPs of the fleet, and the revision that each should run. Without the store, only the POPs that
-    /// report here.
+    /// All POPs, and the revision that each should run. Without the store, only the POPs that report here.
     pub(crate) async fn fleet(&self) -> Result<FleetState, StoreError> {
         match self.fleet_of_store().await {
             Err(error) if error.is_out_of_reach() => Ok(self.rules.fleet_offline(self.pops_here(), error)),
@@ -188,7 +173,6 @@ impl ReportHandler {
         Ok(FleetState::of(current, canary, pops))
     }
 
-    /// POPs that report to this weir-sync.
     pub(crate) fn pops_here(&self) -> Vec<Seen> {
         let (region, replica) = self.replica.split_once('/').unwrap_or((&self.replica, ""));
         let seen = |(rule_set, silent_ns): (PopRuleSet, u64)| Seen {
@@ -202,8 +186,7 @@ impl ReportHandler {
         self.hub().pops(self.now()).into_iter().map(seen).collect()
     }
 
-    /// Latest revision that a POP reporting here runs, if the store answers that it has no rule set, and so has
-    /// lost it.
+    /// Latest revision that a POP reporting here runs, if the store has lost the rule set.
     pub(crate) fn lost_revision(&self) -> Option<u64> {
         let runs = self.pops_here().iter().map(|pop| pop.version).max();
         runs.filter(|revision| *revision > 0 && self.rules.revision() == 0 && self.rules.is_missing())
@@ -231,9 +214,9 @@ impl ReportHandler {
         self.hub().figures(self.now())
     }
 
-    /// Shares new bans with the other regions, and reads theirs.
+    /// Shares new bans with the other regions, and reads theirs. Of several calls at a time, the hub keeps what is
+    /// newer than an answer.
     pub(crate) async fn share_bans(&self) -> Result<(), StoreError> {
-        let _sharing = self.sharing.lock().await;
         let mine = self.hub().share_bans(self.now());
         let fleet = self.store.bans(mine.items()).await?;
         self.hub().bans_listed(self.now(), mine, &fleet);
@@ -283,30 +266,24 @@ impl ReportHandler {
         self.metrics.store_up.set(i64::from(result.is_ok()));
         let masters = self.store.masters();
         let (mut alone, mut reason) = (0, None);
-        for master in &masters {
-            match &master.confirms {
-                Ok(()) => {}
-                Err(why) => {
-                    // Nothing has been sent to this master yet.
-                    alone += usize::from(*why != StoreError::Connecting);
-                    reason = Some(why);
-                }
-            }
+        for why in masters.iter().filter_map(|master| master.confirms.as_ref().err()) {
+            // While it connects, nothing has been sent to the master yet.
+            alone += usize::from(*why != StoreError::Connecting);
+            reason = Some(why);
         }
         self.metrics.store_masters_unreplicated.set(gauge(alone));
         result?;
         // As with masters that are out of reach: weir-sync is ready for the keys of the others.
         let is_any_good = masters.iter().any(|master| master.confirms.is_ok());
-        reason.filter(|_| !is_any_good).map_or(Ok(()), |reason| Err(reason.clone()))
+        reason.filter(|_| !is_any_good).cloned().map_or(Ok(()), Err)
     }
 
-    /// Updates the metrics that are computed on demand.
     pub(crate) async fn refresh_metrics(&self) {
         // The metric itself shows an error.
         let _ = self.ready().await;
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
         known.inc_by(jumps.saturating_sub(known.get()));
-        figures::show(&self.figures(), &self.metrics);
+        views::show(&self.figures(), &self.metrics);
         let decided = self.hub().decided();
         self.shown.add(decided, &self.metrics);
     }
@@ -375,14 +352,10 @@ impl SyncService for ReportHandler {
                 |_| Err(StoreError::Slow(within.as_millis())),
                 |mut acquired| acquired.pop().unwrap_or(Err(StoreError::Invalid("no answer to an acquire"))),
             );
-            match &acquired {
-                Ok(acquired) => {
-                    self.metrics.tokens_charged.inc_by(acquired.given);
-                }
-                Err(error) => {
-                    self.metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc();
-                }
-            }
+            let _ = match &acquired {
+                Ok(acquired) => self.metrics.tokens_charged.inc_by(acquired.given),
+                Err(error) => self.metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc(),
+            };
             acquired
         })
     }
@@ -408,8 +381,4 @@ impl SyncService for ReportHandler {
 fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn gauge(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -2,7 +2,6 @@
 
 mod check;
 mod console;
-mod fleet;
 mod keys;
 mod overrides;
 mod rules;
@@ -10,7 +9,7 @@ pub mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
@@ -29,6 +28,7 @@ use weir_protocol::messages::{self, Message as _, Report, WireError};
 
 use crate::access::credentials::{Credential, GatewayApi, PopPatterns, Role};
 use crate::access::{AllowedHosts, EXPECTED_HOST, bearer};
+use crate::config::Config;
 use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
 use crate::metrics::{Metrics, RefusedStatus, page};
 use crate::problem::{Problem, json, text};
@@ -38,52 +38,34 @@ use crate::secrets::Secrets;
 pub(crate) use console::Live;
 use table::{Needs, Query, Route};
 
-/// Request as routes receive it.
 pub(crate) type HttpRequest = hyper::Request<Arriving>;
-/// Response of a route.
 pub(crate) type HttpResponse = hyper::Response<Full<Bytes>>;
 /// Response as it is sent: a complete body, or a stream of events.
 pub(crate) type SentResponse = hyper::Response<Either<Full<Bytes>, console::EventStream>>;
-/// Response, or the problem that prevented it.
 type Answered = Result<HttpResponse, Problem>;
 
 const METRICS_PATH: &str = "/metrics";
-/// Paths that need no token.
 const PAGES: [&str; 3] = ["/healthz", "/readyz", METRICS_PATH];
 /// Media type of all answers but pages and replies.
 const JSON: &str = "application/json";
 
-/// Handler of all HTTP requests.
 pub(crate) struct Routes {
+    pub(crate) config: Arc<Config>,
     pub(crate) exchange: Arc<ReportHandler>,
-    /// Handler of checks, if the gateway is on.
     pub(crate) gateway: Option<Arc<Gateway>>,
-    /// Counters.
     pub(crate) metrics: Arc<Metrics>,
-    /// Registry that `/metrics` renders.
     pub(crate) registry: Registry,
-    /// Credentials of POPs, operators and services.
     pub(crate) secrets: Arc<Secrets>,
-    /// Last rendered metrics, with the time.
     pub(crate) page: Mutex<Option<(Instant, Bytes)>>,
     /// Held while a rule set is validated for a trial, so that only one is at a time.
     pub(crate) trying: Arc<Mutex<()>>,
     /// Stream of events for viewers of the console at `/`.
     pub(crate) live: Live,
-    /// Minimum interval between two renderings of the metrics.
-    pub(crate) metrics_interval: Duration,
-    /// Host names that requests may use for this weir-sync.
+    /// Host names that requests may use for this weir-sync, and for its operations address.
     pub(crate) hosts: AllowedHosts,
-    /// Host names for the operations address.
     pub(crate) ops_hosts: AllowedHosts,
     /// True while this weir-sync drains and asks callers to go elsewhere.
     pub(crate) is_draining: AtomicBool,
-    /// True if the operations pages have their own address. Only that address then serves the metrics.
-    pub(crate) has_ops: bool,
-    /// Time limit for a body.
-    pub(crate) body_timeout: Duration,
-    /// Maximum size of a body, in bytes.
-    pub(crate) body_bytes_max: usize,
 }
 
 /// Request that was let in, for its route's handler.
@@ -184,7 +166,8 @@ impl Routes {
             return file;
         }
         let path = request.uri().path();
-        if self.has_ops && path == METRICS_PATH {
+        // Only the operations address serves the metrics, if there is one.
+        if self.config.ops_listen.is_some() && path == METRICS_PATH {
             let detail = "the metrics are at the address that ops_listen sets";
             return Err(Problem::new(StatusCode::NOT_FOUND, detail));
         }
@@ -225,11 +208,11 @@ impl Routes {
         }
     }
 
-    /// Rendered metrics, rebuilt at most once per [`Self::metrics_interval`]. With many budgets that takes
+    /// Rendered metrics, rebuilt at most once per `metrics_interval`. With many budgets that takes
     /// long, and reports wait in the meantime.
     async fn metrics_page(&self) -> Bytes {
         let mut page = self.page.lock().await;
-        let is_recent = |(made_at, _): &&(Instant, Bytes)| made_at.elapsed() < self.metrics_interval;
+        let is_recent = |(made_at, _): &&(Instant, Bytes)| made_at.elapsed() < self.config.metrics_interval;
         if let Some((_, known)) = page.as_ref().filter(is_recent) {
             return known.clone();
         }
@@ -243,7 +226,7 @@ impl Routes {
         if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
             return Err(Problem::media_type(messages::CONTENT_TYPE));
         }
-        let body = self.read(request.into_body(), self.body_bytes_max).await?;
+        let body = self.read(request.into_body(), self.config.body_bytes_max).await?;
         let report = Report::decode(&body).map_err(|error| {
             self.metrics.count_report("malformed");
             match error {
@@ -251,27 +234,17 @@ impl Routes {
                 _ => Problem::malformed(error.to_string()),
             }
         })?;
-        if report.pop.starts_with(GATEWAY_PREFIX) {
+        let reporter = may_report(&reporters, first, &report).map_err(|detail| {
             self.metrics.count_report("forbidden");
-            return Err(Problem::gateways_name(&report.pop));
-        }
-        if let Some(rule) = report.rules.iter().find(|rule| limit::RULES.contains(&rule.name.as_str())) {
-            self.metrics.count_report("forbidden");
-            return Err(Problem::gateways_rule(&rule.name));
-        }
-        let reporter = reporters.iter().find(|reporter| reporter.scope.covers(&report.pop));
-        let reporter = reporter.ok_or_else(|| {
-            self.metrics.count_report("forbidden");
-            Problem::another_pop(first, &report.pop)
+            Problem::new(StatusCode::FORBIDDEN, detail)
         })?;
         self.metrics.count_use(&reporter.name);
         Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(ReporterKind::Pop, report).await))
     }
 
-    /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is
-    /// read, if it is read at all.
+    /// Refuses a body that is longer than any path accepts. One of unknown length is refused while it is read.
     fn check_length(&self, request: &HttpRequest) -> Result<(), Problem> {
-        let bytes_max = self.body_bytes_max.max(DOCUMENT_BYTES_MAX);
+        let bytes_max = self.config.body_bytes_max.max(DOCUMENT_BYTES_MAX);
         let fits = request.body().size_hint().lower() <= bytes_max as u64;
         if fits { Ok(()) } else { Err(Problem::too_large(bytes_max)) }
     }
@@ -327,7 +300,6 @@ impl Routes {
         Ok(name)
     }
 
-    /// Parses a JSON body of at most `bytes_max` bytes.
     async fn json(&self, request: HttpRequest, bytes_max: usize) -> Result<Value, Problem> {
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
             return Err(Problem::media_type(JSON));
@@ -341,9 +313,10 @@ impl Routes {
         if body.size_hint().lower() > bytes_max as u64 {
             return Err(Problem::too_large(bytes_max));
         }
-        let collected = timeout(self.body_timeout, Limited::new(body, bytes_max).collect()).await;
+        let body_timeout = self.config.body_timeout;
+        let collected = timeout(body_timeout, Limited::new(body, bytes_max).collect()).await;
         let collected = collected.map_err(|_| {
-            let detail = format!("expected the whole body within {} ms", self.body_timeout.as_millis());
+            let detail = format!("expected the whole body within {} ms", body_timeout.as_millis());
             Problem::new(StatusCode::REQUEST_TIMEOUT, detail).that_closes()
         })?;
         match collected {
@@ -352,6 +325,36 @@ impl Routes {
             Err(_) => Err(Problem::malformed("the body broke off").that_closes()),
         }
     }
+}
+
+/// Credential that covers the POP of `report`, or the reason why there is none. Some POPs and rules are the gateways'.
+fn may_report<'a>(
+    reporters: &'a [Arc<Credential<PopPatterns>>],
+    first: &Credential<PopPatterns>,
+    report: &Report,
+) -> Result<&'a Credential<PopPatterns>, String> {
+    let pop = &report.pop;
+    if pop.starts_with(GATEWAY_PREFIX) {
+        return Err(format!(
+            "found a report of {pop}: names that begin with `gateway/` are those of the gateways in weir-syncs; give \
+             this POP another name (sync.pop)"
+        ));
+    }
+    if let Some(rule) = report.rules.iter().find(|rule| limit::RULES.contains(&rule.name.as_str())) {
+        return Err(format!(
+            "found a report of {}: these budgets are for POST /ratelimit/check and for limits of descriptors",
+            rule.name
+        ));
+    }
+    let reporter = reporters.iter().find(|reporter| reporter.scope.covers(pop));
+    let Credential { name, scope } = first;
+    reporter.map(AsRef::as_ref).ok_or_else(|| {
+        format!(
+            "the token or certificate `{name}` is for reports of {}, found a report of {pop}: give this POP one of its \
+             own, or add its name to that line of token_file",
+            scope.as_str()
+        )
+    })
 }
 
 /// Refuses a request for a host that is not the listener's own.

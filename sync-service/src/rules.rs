@@ -14,9 +14,9 @@
 
 mod canary;
 mod change;
-pub mod file;
-pub mod follow;
-pub mod offline;
+pub(crate) mod file;
+pub(crate) mod follow;
+mod offline;
 mod overrides;
 mod revision;
 
@@ -35,10 +35,10 @@ use weir_store::{Store, StoreError};
 use crate::audit::AuditLog;
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
-use crate::refusals::known_rules;
-use revision::{Followed, NumberedRules, RecentRevisions};
+use revision::{Followed, NumberedRules, RecentRevisions, known_rules};
 
-pub use change::{Audience, Canary, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX, Tried};
+pub(crate) use change::{Audience, Canary, NumberedDocument, POPS_MAX, Tried};
+pub use change::{ChangeError, ChangeOrigin};
 
 /// Maximum delay of a report that names a version which is not known here yet.
 const LOOK_UP_MAX: Duration = Duration::from_millis(100);
@@ -49,9 +49,7 @@ const LOOK_UP_PAUSE: Duration = Duration::from_secs(1);
 pub struct RuleSets {
     store: Arc<dyn Store>,
     audit_log: Arc<AuditLog>,
-    /// Region whose POPs report here.
     region: String,
-    /// Revisions that POPs are to run.
     recent: Mutex<RecentRevisions>,
     /// State of the store from which these were composed.
     followed: tokio::sync::Mutex<Followed>,
@@ -75,8 +73,7 @@ pub struct RuleSetMetrics {
 }
 
 impl RuleSets {
-    /// Rule sets in `store` for the POPs of `region`. The current revisions appear in `shown`; changes are
-    /// recorded in `audit_log`.
+    /// Rule sets in `store` for the POPs of `region`, shown in the metrics `shown`; changes go to `audit_log`.
     pub fn new(store: Arc<dyn Store>, region: &str, shown: RuleSetMetrics, audit_log: Arc<AuditLog>) -> Self {
         Self {
             store,
@@ -93,20 +90,20 @@ impl RuleSets {
     }
 
     /// Current revision for POPs outside of the canary, as last read from the store; 0 if there is none.
-    pub fn revision(&self) -> u64 {
-        self.recent().current().map_or(0, |revision| revision.number)
+    pub(crate) fn revision(&self) -> u64 {
+        self.recent().current.as_ref().map_or(0, |revision| revision.number)
     }
 
     /// Revision that this POP of the region is to run.
-    pub fn revision_of(&self, pop: &str) -> u64 {
+    pub(crate) fn revision_of(&self, pop: &str) -> u64 {
         let recent = self.recent();
-        let canary = recent.canary().filter(|trial| trial.canary.audience.covers(pop, &self.region));
-        canary.map(|trial| &trial.revision).or(recent.current()).map_or(0, |revision| revision.number)
+        let canary = recent.canary.as_ref().filter(|trial| trial.canary.audience.covers(pop, &self.region));
+        canary.map(|trial| &trial.revision).or(recent.current.as_ref()).map_or(0, |revision| revision.number)
     }
 
     /// Version of the rule set in the current revision; 0 if there is none.
     pub fn version(&self) -> u64 {
-        self.recent().current().map_or(0, |revision| revision.version)
+        self.recent().current.as_ref().map_or(0, |revision| revision.version)
     }
 
     /// True if the store answered that it has no rule set.
@@ -116,7 +113,7 @@ impl RuleSets {
 
     /// Reads the store if a POP runs `version` and it is not known here: the POP may have it from another
     /// weir-sync. Takes at most 100 ms, and reads the store at most once per second, whatever POPs report.
-    pub async fn observe_version(&self, version: u64) {
+    pub(crate) async fn observe_version(&self, version: u64) {
         if version == 0 || self.known().has(version) {
             return;
         }
@@ -132,9 +129,8 @@ impl RuleSets {
         let _ = timeout(LOOK_UP_MAX, look_up).await;
     }
 
-    /// The highest known version or revision, and the rules of all that are kept. None if nothing is new since
-    /// the last call.
-    pub fn news(&self) -> Option<(u64, Vec<KnownRule>)> {
+    /// The highest known version or revision, and all kept rules. None if nothing is new since the last call.
+    pub(crate) fn news(&self) -> Option<(u64, Vec<KnownRule>)> {
         self.known().news()
     }
 
@@ -161,7 +157,7 @@ impl RuleSets {
     }
 
     /// Short name of a version, for people; its number if it is not kept.
-    pub async fn name(&self, version: u64) -> String {
+    pub(crate) async fn name(&self, version: u64) -> String {
         let kept = self.store.kept_rules().await.unwrap_or_default();
         let kept = kept.iter().find(|kept| kept.version == version);
         kept.map_or_else(|| version.to_string(), StoredVersion::name)
@@ -191,7 +187,7 @@ impl RuleSets {
 
     /// Rule sets with overrides that POPs run: one, and a second one while a canary runs. Empty if there is no
     /// rule set or it cannot be parsed.
-    pub async fn in_force(&self) -> Result<Vec<Arc<RuleSet>>, StoreError> {
+    pub(crate) async fn in_force(&self) -> Result<Vec<Arc<RuleSet>>, StoreError> {
         if self.revision() == 0 {
             // Nothing was read from the store yet.
             self.listen().await?;
@@ -201,12 +197,12 @@ impl RuleSets {
 
     fn rule_sets(&self) -> Vec<Arc<RuleSet>> {
         let recent = self.recent();
-        let revisions = recent.current().into_iter().chain(recent.canary().map(|trial| &trial.revision));
+        let revisions = recent.current.iter().chain(recent.canary.as_ref().map(|trial| &trial.revision));
         revisions.filter_map(|revision| revision.rule_set.clone()).collect()
     }
 
     /// True if POPs run a rule of this name, or if it is not known what they run.
-    pub fn has_rule(&self, name: &str) -> bool {
+    pub(crate) fn has_rule(&self, name: &str) -> bool {
         let sets = self.rule_sets();
         sets.is_empty() || sets.iter().any(|set| set.rules().iter().any(|rule| rule.name == name))
     }
@@ -219,19 +215,12 @@ impl RuleSets {
         Some(NumberedDocument { version: number, document: revision.document.clone() })
     }
 
-    /// Document of a kept version as it was put.
     async fn kept_version(&self, version: u64) -> Result<Option<NumberedDocument>, StoreError> {
         let document = self.store.get_rules(version).await?;
         Ok(document.map(|document| NumberedDocument { version, document: document.into() }))
     }
 
-    /// Versions that are kept, newest first.
-    pub async fn kept(&self) -> Result<Vec<StoredVersion>, StoreError> {
-        self.store.kept_rules().await
-    }
-
-    /// Puts `document` as a new version and returns its number. If `expected` is given, it must be the current
-    /// version, 0 for none.
+    /// Puts `document` as a new version over `expected` (0 is none), or over any. Returns its number.
     pub async fn put(
         &self,
         document: &Document,
@@ -254,7 +243,7 @@ impl RuleSets {
         let text = document.text();
         let put = NewVersion { document: &text, expected, note: &change.text(), from_file: false };
         let stored = self.store.put_rules(&put).await;
-        made(stored.inspect_err(|error| self.record_uncertain(error, change))?)
+        made(stored.inspect_err(|error| self.audit_log.change_failed(error, change.event("rules")))?)
     }
 
     /// Notifies POPs of a new version in the store, and records it in the log and the audit log.
@@ -267,7 +256,6 @@ impl RuleSets {
         self.record_version(version, document, change).await;
     }
 
-    /// Records a new version in the audit log, with its changes to the previous one.
     async fn record_version(&self, version: u64, document: &Document, change: &ChangeOrigin) {
         if !self.audit_log.is_on() {
             return;
@@ -277,8 +265,8 @@ impl RuleSets {
         // If the store does not answer, the previous version is unknown.
         let (before, changes) = match old {
             Ok(old) => {
-                let value = old.as_ref().map(|old| serde_json::from_slice(&old.document).unwrap_or_default());
-                let changes = Differences::between(&value.unwrap_or_default(), document.value());
+                let value = old.as_ref().map(NumberedDocument::value).unwrap_or_default();
+                let changes = Differences::between(&value, document.value());
                 (Some(old.map_or(0, |old| old.version)), Some(changes))
             }
             Err(_) => (None, None),
@@ -286,25 +274,19 @@ impl RuleSets {
         self.audit_log.change(ChangeEvent { before, after: Some(version), changes, ..change.event("rules") });
     }
 
-    /// Records in the audit log a version that may or may not have been stored.
-    fn record_uncertain(&self, error: &StoreError, change: &ChangeOrigin) {
-        self.audit_log.change_failed(error, change.event("rules"));
-    }
-
     /// Result that [`Self::put`] would have now, without a change.
-    pub async fn try_put(&self, document: &Document, expected: Option<u64>) -> Result<Tried, ChangeError> {
+    pub(crate) async fn try_put(&self, document: &Document, expected: Option<u64>) -> Result<Tried, ChangeError> {
         let current = self.current().await?;
         let version = current.as_ref().map_or(0, |held| held.version);
         if expected.is_some_and(|expected| expected != version) {
             return Err(ChangeError::Conflict(version));
         }
-        let old = current.as_ref().and_then(|held| serde_json::from_slice(&held.document).ok());
+        let old = current.as_ref().map(NumberedDocument::value);
         let next = current.map(|held| held.version + 1);
         Ok(Tried::of(&old.unwrap_or_default(), document.value(), version, next))
     }
 
-    /// Puts the content of a watched file if the store does not have it yet, and returns the new version. Fails
-    /// while a canary runs.
+    /// Puts a watched file unless the store has it, and returns the new version. Fails while a canary runs.
     pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, ChangeError> {
         let text = document.text();
         let change = ChangeOrigin { note: "file".into(), author: "rules_file".into(), ..ChangeOrigin::default() };
@@ -314,7 +296,7 @@ impl RuleSets {
         let was_lost = self.is_file_lost.swap(stored.is_err(), Ordering::Relaxed);
         let lost = |error: &StoreError| {
             if !was_lost {
-                self.record_uncertain(error, &change);
+                self.audit_log.change_failed(error, change.event("rules"));
             }
         };
         let stored = stored.inspect_err(lost)?;
@@ -329,7 +311,12 @@ impl RuleSets {
     }
 
     /// Puts the document of the kept version `to` as a new version.
-    pub async fn roll_back(&self, to: u64, expected: Option<u64>, change: &ChangeOrigin) -> Result<u64, ChangeError> {
+    pub(crate) async fn roll_back(
+        &self,
+        to: u64,
+        expected: Option<u64>,
+        change: &ChangeOrigin,
+    ) -> Result<u64, ChangeError> {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         let note = format!("rollback to {}", self.name(to).await);
         self.put(&read(&old)?, expected, &change.with_note(note)).await
@@ -345,7 +332,6 @@ impl RuleSets {
     }
 }
 
-/// Version that was put.
 fn made(stored: Stored) -> Result<u64, ChangeError> {
     match stored {
         Stored::New(version) | Stored::Same(version) => Ok(version),

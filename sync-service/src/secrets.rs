@@ -1,17 +1,29 @@
-//! Files of secrets, read at the start, on changes and at SIGHUP.
+//! Files of tokens and of TLS certificates, read at the start, on changes and at SIGHUP.
+//!
+//! Files are polled. That works on every file system, and through symbolic links that are swapped.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use std::{fmt, fs};
 
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_rustls::TlsAcceptor;
+use webpki::EndEntityCert;
+use weir_cli::credentials::certificates;
 use weir_rules::fleet_secret::{KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 
 use crate::access::Access;
+use crate::access::credentials::{Credential, PopPatterns};
 use crate::config::{Config, Secret, values};
 use crate::refusals::Refusals;
-use crate::settling::{Settling, ticks};
-use crate::tls::Tls;
+
+const READ_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Secrets read from files.
 pub struct Secrets {
@@ -21,11 +33,9 @@ pub struct Secrets {
     pub(crate) tls: Option<Tls>,
     /// Secret that hides the parts of the gateway's keys.
     pub(crate) gateway_key: Option<Secret>,
-    /// Requests refused lately.
     pub(crate) refusals: Refusals,
     /// Files that should be private, including those of the store.
     secret_paths: Vec<String>,
-    /// Files that are watched.
     paths: Vec<String>,
     /// Content of the files when they were first read.
     first: Vec<Option<Vec<u8>>>,
@@ -56,9 +66,8 @@ impl Secrets {
         let paths = [all(&secret), all(&public)].concat();
         let secret_paths = [all(&secret), all(&read_once)].concat();
         let first = contents(&paths);
-        let has_certificates = config.tls_client_ca_file.is_some();
-        let access = Access::read(&config.token, &config.admin_token, &config.check_token, has_certificates);
-        let tls = config.tls().map(Tls::read).transpose();
+        let access = Access::read(config);
+        let tls = Tls::read(config).transpose();
         let key = config.gateway_key_secret_file.as_deref().map(key_secret).transpose();
         let (access, tls, gateway_key) = match (access, tls, key) {
             (Ok(access), Ok(tls), Ok(key)) => (access, tls, key),
@@ -67,20 +76,12 @@ impl Secrets {
                 return Err(wrong.chain(tls.err()).chain(key.err()).collect());
             }
         };
-        Ok(Self {
-            access,
-            tls,
-            gateway_key,
-            refusals: Refusals::default(),
-            secret_paths,
-            paths,
-            first,
-            asked: watch::Sender::default(),
-        })
+        let (refusals, asked) = (Refusals::default(), watch::Sender::default());
+        Ok(Self { access, tls, gateway_key, refusals, secret_paths, paths, first, asked })
     }
 
     /// Warnings about files that are usable but should be changed.
-    pub fn warnings(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.secret_paths.iter().filter_map(|path| values::privacy_warning(path))
     }
 
@@ -90,13 +91,12 @@ impl Secrets {
     }
 
     /// Changes whenever files must be read or opened again.
-    pub fn rereads(&self) -> watch::Receiver<u64> {
+    pub(crate) fn rereads(&self) -> watch::Receiver<u64> {
         self.asked.subscribe()
     }
 
-    /// Reads the files again on changes and on request, until the task is aborted. A file on a disk that hangs
-    /// delays nothing else.
-    pub async fn watch(self: Arc<Self>) {
+    /// Reads the files again on changes and on request. A file on a disk that hangs delays nothing else.
+    pub(crate) async fn watch(self: Arc<Self>) {
         let mut found = Settling::on(self.first.clone());
         let mut ticks = ticks();
         let mut asked = self.rereads();
@@ -131,7 +131,6 @@ impl Secrets {
     }
 }
 
-/// Reads the secret of keys in the file at `path`.
 fn key_secret(path: &str) -> Result<Secret, String> {
     let place = "gateway_key_secret_file";
     let text = fs::read_to_string(path).map_err(|error| format!("{place}: cannot read {path}: {error}"))?;
@@ -142,4 +141,110 @@ fn key_secret(path: &str) -> Result<Secret, String> {
 
 fn contents(paths: &[String]) -> Vec<Option<Vec<u8>>> {
     paths.iter().map(|path| fs::read(path).ok()).collect()
+}
+
+/// Content of a file, which counts once it was read twice in a row: it may still be being written.
+#[derive(Debug)]
+pub(crate) struct Settling<T> {
+    last: Option<T>,
+    settled: Option<T>,
+}
+
+impl<T> Default for Settling<T> {
+    fn default() -> Self {
+        Self { last: None, settled: None }
+    }
+}
+
+impl<T: Clone + PartialEq> Settling<T> {
+    /// Begins with `known` as the settled content.
+    pub(crate) fn on(known: T) -> Self {
+        Self { last: None, settled: Some(known) }
+    }
+
+    /// Applies the content that was read. Returns it if it is new and has just settled.
+    pub(crate) fn see(&mut self, found: T) -> Option<T> {
+        let is_still = self.last.as_ref() == Some(&found);
+        self.last = Some(found.clone());
+        if !is_still || self.settled.as_ref() == Some(&found) {
+            return None;
+        }
+        self.settled = Some(found.clone());
+        Some(found)
+    }
+}
+
+pub(crate) fn ticks() -> Interval {
+    let mut ticks = interval(READ_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+pub(crate) struct Tls {
+    cert_file: String,
+    key_file: String,
+    /// Authorities of client certificates, which clients may present instead of a token.
+    client_ca_file: Option<String>,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files that `config` names; none if it names none. An error names the setting and the file.
+    fn read(config: &Config) -> Option<Result<Self, String>> {
+        let (cert_file, key_file) = (config.tls_cert_file.clone()?, config.tls_key_file.clone()?);
+        let client_ca_file = config.tls_client_ca_file.clone();
+        let config = server_config(&cert_file, &key_file, client_ca_file.as_deref());
+        Some(config.map(|config| Self { cert_file, key_file, client_ca_file, config: RwLock::new(Arc::new(config)) }))
+    }
+
+    /// Reads the files again for future connections. Invalid ones are logged, and the previous ones stay in use.
+    fn reread(&self) {
+        match server_config(&self.cert_file, &self.key_file, self.client_ca_file.as_deref()) {
+            Ok(config) => {
+                *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                tracing::info!("read the certificates again");
+            }
+            Err(wrong) => tracing::error!("{wrong}; the previous certificates stay in use"),
+        }
+    }
+
+    /// Acceptor for a new connection with this ALPN protocol (RFC 7301).
+    pub(crate) fn acceptor(&self, protocol: &[u8]) -> TlsAcceptor {
+        let mut config = ServerConfig::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Arc::new(config).into()
+    }
+}
+
+/// Credential of a verified client certificate, for the POPs of its DNS names. None without usable names.
+pub(crate) fn bearer_of(certificate: &CertificateDer<'_>) -> Option<Credential<PopPatterns>> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    // A DNS name can only begin with `*`, which is no pattern of POPs.
+    let names: Vec<_> = certificate.valid_dns_names().collect();
+    let scope = PopPatterns::of_names(&names)?;
+    Some(Credential { name: scope.as_str().to_owned(), scope })
+}
+
+fn server_config(cert: &str, key: &str, client_ca: Option<&str>) -> Result<ServerConfig, String> {
+    let chain = certificates("tls_cert_file", cert)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+        pem::Error::Io(error) => format!("tls_key_file: cannot read {key}: {error}"),
+        error => format!("tls_key_file: {key}: expected a private key (PEM): {error}"),
+    })?;
+    let builder = ServerConfig::builder();
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates("tls_client_ca_file", path)? {
+                roots.add(certificate).map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?;
+            }
+            // A client without a certificate needs a token.
+            let verifier = WebPkiClientVerifier::builder(roots.into()).allow_unauthenticated().build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?)
+        }
+    };
+    builder
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("tls_key_file: expected the key of the certificate in {cert}: {error}"))
 }

@@ -26,13 +26,13 @@ use weir_store::stream::StreamSettings;
 use weir_store::{Master, Store, StoreError};
 
 use crate::access::AllowedHosts;
-use crate::anomalies::Thresholds;
-use crate::audit::writer::Writer;
-use crate::audit::{self, AuditLog};
+use crate::audit::observer::Observer;
+use crate::audit::sink::Writer;
+use crate::audit::{self, AuditLog, AuditSettings};
 use crate::config::values::random;
 use crate::config::{AuditStream, Config, StoreAddress};
-use crate::connections::{ConnectionLimits, Connections, Protocol};
-use crate::grpc::{Port, RequestLimits};
+use crate::connections::{Connections, Protocol};
+use crate::grpc::Port;
 use crate::metrics::Metrics;
 use crate::report::ReportHandler;
 use crate::routes::{Live, Routes};
@@ -45,11 +45,8 @@ const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 const BUSY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which bans are gathered before the next ones are shared.
 const BANS_PAUSE: Duration = Duration::from_millis(50);
-/// Interval for updating the gRPC health status.
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
-/// Time limit for writing the last lines of the audit log.
 const AUDIT_LOG_FINISH_MAX: Duration = Duration::from_secs(2);
-/// Maximum number of connections to the operations address.
 const OPS_CONNECTIONS_MAX: u32 = 64;
 
 /// Time limit for trying a store, and the pause between attempts.
@@ -68,15 +65,9 @@ pub enum RunError {
     /// The store's settings are unusable.
     #[error(transparent)]
     Store(#[from] DialError),
-    /// The gateway's settings are unusable.
-    #[error("gateway: {0}")]
-    Gateway(String),
-    /// The audit log's file cannot be written.
-    #[error("audit_log_file: {0}")]
-    AuditLog(String),
-    /// The audit log's stream is unusable.
-    #[error("audit_log_redis: {0}")]
-    Stream(DialError),
+    /// Another setting is unusable, for this reason.
+    #[error("{0}: {1}")]
+    Setting(&'static str, String),
     /// The store was tried and is unusable.
     #[error("{0}")]
     Unusable(StoreError),
@@ -127,6 +118,7 @@ pub fn serve(
     shutdown: Boxed<()>,
 ) -> Boxed<Result<(), RunError>> {
     Box::pin(async move {
+        let config = Arc::new(config);
         let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
         let ops_listener = listen_if(config.ops_listen, "--ops-listen").await?;
         let grpc_listener = listen_if(config.grpc_listen, "--grpc-listen").await?;
@@ -135,7 +127,7 @@ pub fn serve(
         let settings = config.hub();
         tracing::info!(%address, store = %config.store, replica = settings.replica, "weir-sync listens");
         if let Some(file) = &config.audit_log_file {
-            audit::try_file(file).await.map_err(RunError::AuditLog)?;
+            audit::try_file(file).await.map_err(|error| RunError::Setting("audit_log_file", error))?;
         }
         reached(&*store, config.store_timeout).await;
         let (routes, writers) = routes(&config, Arc::clone(&secrets), store, settings)?;
@@ -146,37 +138,32 @@ pub fn serve(
         }
         // The receiver may have been dropped.
         let _ = ready.send(Listening { address, ops, grpc });
-        let limits = limits(&config);
         let mut work = JoinSet::new();
         // The gateway reports as long as it serves checks.
         let mut deciding = JoinSet::new();
         let gateway = routes.gateway.clone();
         gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
-        work.spawn(repeat(Arc::clone(&routes), LISTEN_INTERVAL, |exchange| async move { exchange.listen().await }));
-        work.spawn(share_bans(Arc::clone(&routes)));
-        work.spawn(repeat(
-            Arc::clone(&routes),
-            BUSY_INTERVAL,
-            |exchange| async move { exchange.share_top_keys().await },
-        ));
-        work.spawn(Arc::clone(&routes.exchange.observer).watch());
-        work.spawn(Arc::clone(&routes.exchange.observer).run(config.audit_log_interval));
+        let exchange = &routes.exchange;
+        work.spawn(repeat(Arc::clone(exchange), LISTEN_INTERVAL, |exchange| async move { exchange.listen().await }));
+        work.spawn(share_bans(Arc::clone(exchange)));
+        let share = |exchange: Arc<ReportHandler>| async move { exchange.share_top_keys().await };
+        work.spawn(repeat(Arc::clone(exchange), BUSY_INTERVAL, share));
+        work.spawn(Arc::clone(&exchange.observer).watch());
+        work.spawn(Arc::clone(&exchange.observer).run(config.audit_log_interval));
         work.spawn(Arc::clone(&secrets).watch());
         if let Some(path) = config.rules_file.clone() {
-            let rules = Arc::clone(&routes.exchange.rules);
-            work.spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)));
+            work.spawn(rules_file::watch(path, Arc::clone(&exchange.rules), Arc::clone(&routes.metrics)));
         }
         if let Some(listener) = ops_listener {
-            work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
+            work.spawn(serve_operations(listener, Arc::clone(&routes)));
         }
-        let grpc_port = if grpc_listener.is_some() { port(&config, &routes).await } else { None };
+        let grpc_port = if grpc_listener.is_some() { port(&routes).await } else { None };
         if let (Some(listener), Some(port)) = (grpc_listener, &grpc_port) {
             let (port, routes) = (Arc::clone(port), Arc::clone(&routes));
             work.spawn(update_health(Arc::clone(&port), routes));
-            work.spawn(async move { port.accept(listener).await });
+            work.spawn(port.accept(listener));
         }
-        let open = routes.metrics.connections.clone();
-        let connections = Connections::new(limits, Some(secrets), open, Protocol::Http1);
+        let connections = connections(&routes, Protocol::Http1);
         let answered = Arc::clone(&routes);
         let answer = move |request, peer| Arc::clone(&answered).respond(request, peer);
         let sent_away = async {
@@ -190,15 +177,14 @@ pub fn serve(
         if let Some(gateway) = gateway {
             gateway.report_rest().await;
         }
-        routes.exchange.observer.flush();
-        routes.exchange.audit_log.finish(config.drain_timeout.min(AUDIT_LOG_FINISH_MAX)).await;
+        exchange.observer.flush();
+        exchange.audit_log.finish(config.drain_timeout.min(AUDIT_LOG_FINISH_MAX)).await;
         writing.shutdown().await;
         Ok(())
     })
 }
 
-/// Waits until the store was reached or is known to be out of reach, at most `limit`. Without this, the first
-/// reports would be answered as if the store were down, and their strict requests refused.
+/// Waits until the store is in reach or known not to be: the first strict requests would be refused.
 async fn reached(store: &dyn Store, limit: Duration) {
     let tried = async {
         while matches!(store.ping().await, Err(StoreError::Connecting)) {
@@ -209,9 +195,9 @@ async fn reached(store: &dyn Store, limit: Duration) {
     let _ = timeout(limit, tried).await;
 }
 
-/// Runs `exchange` with the other weir-syncs every `pause` until the task is aborted.
+/// Makes an `exchange` with the other weir-syncs every `pause` until the task is aborted.
 async fn repeat<F: Future<Output = Result<(), StoreError>>>(
-    routes: Arc<Routes>,
+    handler: Arc<ReportHandler>,
     pause: Duration,
     exchange: impl Fn(Arc<ReportHandler>) -> F,
 ) {
@@ -219,7 +205,7 @@ async fn repeat<F: Future<Output = Result<(), StoreError>>>(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = exchange(Arc::clone(&routes.exchange)).await {
+        if let Err(error) = exchange(Arc::clone(&handler)).await {
             // The store's own metrics and `/readyz` show this failure better.
             tracing::debug!(%error, "cannot exchange keys and versions with the other weir-syncs");
         }
@@ -227,29 +213,26 @@ async fn repeat<F: Future<Output = Result<(), StoreError>>>(
 }
 
 /// Shares bans with the other regions as soon as there are new ones, and reads theirs every interval.
-async fn share_bans(routes: Arc<Routes>) {
+async fn share_bans(exchange: Arc<ReportHandler>) {
     let mut ticks = interval(LISTEN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = routes.exchange.new_bans.notified() => {}
+            () = exchange.new_bans.notified() => {}
         }
-        if let Err(error) = routes.exchange.share_bans().await {
+        if let Err(error) = exchange.share_bans().await {
             tracing::debug!(%error, "cannot exchange bans with the other regions");
         }
         sleep(BANS_PAUSE).await;
     }
 }
 
-fn limits(config: &Config) -> ConnectionLimits {
-    ConnectionLimits {
-        connections_max: connections_max(config.connections_max),
-        first_byte_timeout: config.first_byte_timeout,
-        header_timeout: config.header_timeout,
-        write_timeout: config.write_timeout,
-        response_timeout: config.response_timeout,
-    }
+/// Connections of a listener whose requests need the tokens of `routes`.
+fn connections(routes: &Routes, protocol: Protocol) -> Connections {
+    let (config, open) = (Arc::clone(&routes.config), routes.metrics.connections.clone());
+    let connections_max = connections_max(config.connections_max);
+    Connections::new(config, connections_max, Some(Arc::clone(&routes.secrets)), open, protocol)
 }
 
 /// Listens on `address`, which the option `flag` sets.
@@ -294,24 +277,21 @@ async fn drain(connections: &Connections, grpc: Option<&Port>, limit: Duration) 
     }
 }
 
-/// Serves the operations pages until the task is aborted. They have their own connection limit, so other
-/// connections cannot lock an operator out.
-async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: ConnectionLimits) {
-    let limits = ConnectionLimits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
-    let connections = Connections::new(limits, None, Gauge::default(), Protocol::Http1);
+/// Serves the operations pages. They have their own connection limit, so that operators are not locked out.
+async fn serve_operations(listener: TcpListener, routes: Arc<Routes>) {
+    let config = Arc::clone(&routes.config);
+    let connections = Connections::new(config, OPS_CONNECTIONS_MAX, None, Gauge::default(), Protocol::Http1);
     let answer = move |request, peer| Arc::clone(&routes).respond_to_operator(request, peer);
     connections.accept(listener, answer, pending()).await;
 }
 
 /// The gRPC port, if it is configured and the gateway is on.
-async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
+async fn port(routes: &Routes) -> Option<Arc<Port>> {
     let gateway = Arc::clone(routes.gateway.as_ref()?);
-    let (secrets, metrics) = (Arc::clone(&routes.secrets), Arc::clone(&routes.metrics));
-    let open = metrics.connections.clone();
-    let connections = Connections::new(limits(config), Some(Arc::clone(&secrets)), open, Protocol::Http2);
+    let (config, secrets) = (Arc::clone(&routes.config), Arc::clone(&routes.secrets));
     let hosts = AllowedHosts::of(config.grpc_listen?, secrets.access.has_checks());
-    let limits = RequestLimits { hosts, body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
-    Some(Arc::new(Port::new(gateway, connections, secrets, metrics, limits).await))
+    let connections = connections(routes, Protocol::Http2);
+    Some(Arc::new(Port::new(gateway, connections, secrets, Arc::clone(&routes.metrics), config, hosts).await))
 }
 
 /// Publishes the state of `/readyz` as gRPC health until the task is aborted.
@@ -328,7 +308,7 @@ async fn update_health(port: Arc<Port>, routes: Arc<Routes>) {
 }
 
 fn routes(
-    config: &Config,
+    config: &Arc<Config>,
     secrets: Arc<Secrets>,
     store: Arc<dyn Store>,
     settings: HubSettings,
@@ -342,13 +322,13 @@ fn routes(
         timeout: config.gateway_timeout(),
         has_rules_file: config.rules_file.is_some(),
     });
-    let of_audit_log = audit_settings(config);
-    let (audit_log, writers) =
-        AuditLog::new(of_audit_log, &settings.replica, &metrics, &secrets.rereads()).map_err(RunError::Stream)?;
-    let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(audit_log)));
+    let (audit_log, writers) = AuditLog::new(audit_settings(config), &settings.replica, &metrics, &secrets.rereads())
+        .map_err(|error| RunError::Setting("audit_log_redis", error.to_string()))?;
+    let observer = Observer::new(Arc::new(audit_log), Arc::clone(&metrics), config);
+    let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, observer));
     let gateway =
         of_gateway.map(|settings| Gateway::new(&settings, exchange.clone(), metrics.of_gateway())).transpose();
-    let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);
+    let gateway = gateway.map_err(|errors| RunError::Setting("gateway", errors.join("; ")))?.map(Arc::new);
     let routes = Routes {
         gateway,
         exchange,
@@ -358,19 +338,15 @@ fn routes(
         page: Mutex::default(),
         trying: Arc::default(),
         live: Live::default(),
-        metrics_interval: config.metrics_interval,
         hosts: AllowedHosts::of(config.listen, config.needs_token()),
         ops_hosts: AllowedHosts::of(config.ops_listen.unwrap_or(config.listen), false),
         is_draining: AtomicBool::new(false),
-        has_ops: config.ops_listen.is_some(),
-        body_timeout: config.body_timeout,
-        body_bytes_max: config.body_bytes_max,
+        config: Arc::clone(config),
     };
     Ok((routes, writers))
 }
 
-/// Destinations and limits of the audit log.
-fn audit_settings(config: &Config) -> audit::AuditSettings {
+fn audit_settings(config: &Config) -> AuditSettings {
     let stream = |redis: &AuditStream| {
         let files = store_files(config);
         let (url, files, nodes) = match (redis, &config.store) {
@@ -394,23 +370,13 @@ fn audit_settings(config: &Config) -> audit::AuditSettings {
             entries_max: config.audit_log_redis_max,
         })
     };
-    audit::AuditSettings {
+    AuditSettings {
         file: config.audit_log_file.clone(),
         stream: config.audit_log_redis.as_ref().and_then(stream),
         queue_max: config.audit_log_queue_max,
-        keys_max: config.audit_log_keys_max,
-        anomalies: Thresholds { share_max: share(config.anomaly_limited_percent), learn: config.anomaly_learn_minutes },
-        minute: config.anomaly_minute,
     }
 }
 
-/// Percentage as a fraction.
-#[allow(clippy::cast_precision_loss, reason = "at most 100")]
-fn share(percent: usize) -> f64 {
-    percent as f64 / 100.0
-}
-
-/// Files needed for connections to the store.
 fn store_files(config: &Config) -> LoginFiles {
     LoginFiles {
         password: config.store_password_file.clone(),
@@ -445,32 +411,32 @@ async fn try_once(store: &dyn Store) -> Result<(), RunError> {
 }
 
 /// Opens the store that `config` names. Must run inside a tokio runtime. Fails if its settings are unusable.
-pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
+fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let url = match &config.store {
-        StoreAddress::Memory => {
-            return Ok(Arc::new(MemoryStore::new(config.memory_budgets_max, config.pop_ttl)));
-        }
+        StoreAddress::Memory => return Ok(Arc::new(MemoryStore::new(config.memory_budgets_max, config.pop_ttl))),
         StoreAddress::Redis(url) => url.expose(),
     };
-    let files = store_files(config);
-    let (response_timeout, pop_ttl) = (config.store_timeout, config.pop_ttl);
     let wait = Wait { replicas: config.store_wait_replicas, limit: config.store_wait };
-    let wait = (!wait.limit.is_zero()).then_some(wait);
-    let (nodes, keys_max) = (config.store_nodes.clone(), config.store_keys_max);
-    let prefix = config.store_prefix.clone();
-    let options = Options { response_timeout, pop_ttl, files, nodes, wait, keys_max, prefix };
+    let options = Options {
+        response_timeout: config.store_timeout,
+        pop_ttl: config.pop_ttl,
+        files: store_files(config),
+        nodes: config.store_nodes.clone(),
+        wait: (!wait.limit.is_zero()).then_some(wait),
+        keys_max: config.store_keys_max,
+        prefix: config.store_prefix.clone(),
+    };
     Ok(Arc::new(Redis::new(url, options)?))
 }
 
 /// Descriptors for other uses: the store, files, connections to the server's own address.
 const OTHERS: u64 = 128;
-/// Minimum number of connections.
 const CONNECTIONS_MIN: usize = 16;
 
 /// Returns the number of connections: `wanted`, or as many as leave descriptors for other uses. Raises the
 /// process's limit as far as possible without privileges; the usual limit is there for programs that cannot
 /// handle more than 1024.
-pub fn connections_max(wanted: usize) -> u32 {
+fn connections_max(wanted: usize) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let descriptors = if raised.is_ok() { limit.maximum } else { limit.current };

@@ -9,15 +9,12 @@ const LONGEST: u64 = 24 * 60;
 /// Value found in a minute, beside the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
-    /// Value found.
     pub(crate) found: f64,
-    /// Usual value.
     pub(crate) usual: f64,
     /// Upper end of the usual band.
     pub(crate) bound: f64,
 }
 
-/// Phase of an anomaly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Begins,
@@ -25,13 +22,11 @@ pub(crate) enum Phase {
     Ends,
 }
 
-/// An anomaly in one minute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AlarmState {
     pub(crate) phase: Phase,
     /// Reading of the minute; at the end, the highest reading of the anomaly.
     pub(crate) reading: Reading,
-    /// Minute in which the anomaly began.
     pub(crate) since: u64,
 }
 
@@ -42,15 +37,10 @@ pub(crate) struct Alarm {
     end_after: u32,
     /// Consecutive minutes that indicate a change of state.
     run: u32,
-    ringing: Option<Ringing>,
+    /// Minute in which the anomaly under way began, and its highest reading.
+    ringing: Option<(u64, Reading)>,
     /// True after an anomaly that lasted for [`LONGEST`], until the next calm minutes.
     is_muted: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Ringing {
-    since: u64,
-    most: Reading,
 }
 
 impl Alarm {
@@ -59,19 +49,16 @@ impl Alarm {
         Self { begin_after, end_after, run: 0, ringing: None, is_muted: false }
     }
 
-    /// True while an anomaly is under way.
     pub(crate) fn is_ringing(&self) -> bool {
         self.ringing.is_some()
     }
 
-    /// True if the last minute belongs to the usual values: it was not strange, and no anomaly is under way; or its
-    /// level has lasted longer than an anomaly.
+    /// True if the last minute is usual: not strange and without an anomaly, or part of a muted one.
     pub(crate) fn learns(&self, is_strange: bool) -> bool {
         self.is_muted || self.ringing.is_none() && self.run == 0 && !is_strange
     }
 
-    /// Applies the next minute. `is_strange` counts toward a beginning, `is_calm` toward an end. Returns the anomaly
-    /// that is under way, or has just ended.
+    /// Applies the next minute. Returns the anomaly that is under way, or has just ended.
     pub(crate) fn minute(
         &mut self,
         minute: u64,
@@ -90,15 +77,15 @@ impl Alarm {
             None if self.run >= self.begin_after => {
                 let since = (minute + 1).saturating_sub(u64::from(self.run));
                 self.run = 0;
-                self.ringing = Some(Ringing { since, most: reading });
+                self.ringing = Some((since, reading));
                 Some(AlarmState { phase: Phase::Begins, reading, since })
             }
             None => None,
-            Some(ringing) => {
-                if reading.found > ringing.most.found {
-                    ringing.most = reading;
+            Some((since, most)) => {
+                if reading.found > most.found {
+                    *most = reading;
                 }
-                let Ringing { since, most } = *ringing;
+                let (since, most) = (*since, *most);
                 if self.run < self.end_after && minute.saturating_sub(since) < LONGEST {
                     return Some(AlarmState { phase: Phase::GoesOn, reading, since });
                 }
@@ -116,14 +103,11 @@ pub(crate) const FLOOR: f64 = 60.0;
 /// Constant added to each count before its logarithm is taken.
 const ADDED: f64 = 2.0;
 
-/// Activity of a rule in one minute, from the POPs' reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleMinute {
-    /// Tokens that were asked for.
     pub(crate) asked: u64,
     /// Tokens among them that were limited.
     pub(crate) limited: u64,
-    /// Number of keys that were limited.
     pub(crate) keys: u64,
     /// Tokens limited by each POP. POPs that limited nothing are absent.
     pub(crate) pops: BTreeMap<String, u64>,
@@ -136,7 +120,6 @@ pub(crate) fn level(count: f64) -> f64 {
     (count + ADDED).ln()
 }
 
-/// Inverse of [`level`].
 pub(crate) fn count(level: f64) -> f64 {
     (level.exp() - ADDED).max(0.0)
 }
@@ -145,19 +128,15 @@ pub(crate) fn count(level: f64) -> f64 {
 const PACE: f64 = 1.0 / 60.0;
 /// Distance from the level, in deviations, beyond which a minute is clipped.
 const CLIP: f64 = 2.0;
-/// Minimum deviation.
 const DEVIATION_MIN: f64 = 0.05;
-/// Initial deviation.
 const DEVIATION_FIRST: f64 = 0.3;
 
 /// Smoothed level and the usual distance of minutes from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Smooth {
-    /// Smoothed level.
     pub(crate) level: f64,
     /// Usual distance of minutes from the level: about a standard deviation.
     pub(crate) deviation: f64,
-    /// Number of minutes applied.
     pub(crate) minutes: u32,
 }
 
@@ -167,7 +146,6 @@ impl Smooth {
         Self { level, deviation: DEVIATION_FIRST, minutes: 1 }
     }
 
-    /// Applies the level of a minute.
     pub(crate) fn observe(&mut self, level: f64) {
         self.minutes = self.minutes.saturating_add(1);
         // The first minutes are averaged.

@@ -8,7 +8,6 @@ use super::season::{Season, median};
 /// Margin above the usual peaks of this time of day, as a level: a factor of 1.8.
 const ABOVE_PEAK: f64 = 0.5878;
 
-/// State of a rule.
 #[derive(Debug)]
 pub(crate) struct OfRate {
     season: Season,
@@ -21,7 +20,6 @@ impl OfRate {
         Self { season: Season::new(learn), alarm: Alarm::new(2, 5) }
     }
 
-    /// Applies a minute in which `limited` tokens were limited.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn minute(&mut self, minute: u64, limited: u64) -> Option<AlarmState> {
         let found = limited as f64;
@@ -44,7 +42,6 @@ impl OfRate {
 
 /// Minimum number of POPs: among fewer, none can stand out.
 const POPS_MIN: usize = 4;
-/// Maximum number of POPs per rule that are watched.
 const POPS_MAX: usize = 1_000;
 /// Minimum width of the band: a factor of three.
 const WIDTH_MIN: f64 = 1.0986;
@@ -53,7 +50,6 @@ const WIDTH_SPREADS: f64 = 4.0;
 /// Minutes for which a POP that limits nothing stays watched.
 const POP_KEPT: u32 = 24 * 60;
 
-/// State of a rule's POPs.
 #[derive(Debug)]
 pub(crate) struct OfPops {
     pops: BTreeMap<String, OfPop>,
@@ -115,21 +111,18 @@ impl OfPops {
 const KNOWN: u64 = 24 * 60;
 /// Minutes for which a key counts as new.
 const NEW: u64 = 15;
-/// Maximum number of keys that are remembered.
 const KNOWN_MAX: usize = 256;
 /// Fraction of the rule's limited tokens that the key must account for.
 const PART_MIN: f64 = 0.2;
 /// Width of the band in standard deviations.
 const TOP_KEY_SPREADS: f64 = 2.5;
 
-/// State of a rule's top keys.
 #[derive(Debug)]
 pub(crate) struct OfTopKey {
     /// Minutes for which the rule must have been watched.
     learn: u32,
     /// First and last minute in which each key was on top.
     known: HashMap<Box<[u8]>, (u64, u64)>,
-    /// Usual level of the top key.
     usual: Option<Smooth>,
     /// New key that is under observation, with its alarm.
     watched: Option<(Box<[u8]>, Alarm)>,
@@ -141,7 +134,6 @@ impl OfTopKey {
         Self { learn, known: HashMap::new(), usual: None, watched: None }
     }
 
-    /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, AlarmState)> {
         let (top, found) = match &of.top {
@@ -210,7 +202,6 @@ const KEYS_MIN: u64 = 10;
 /// Fraction of the maximum below which the anomaly ends.
 const OVER: f64 = 0.8;
 
-/// State of a rule.
 #[derive(Debug)]
 pub(crate) struct OfShare {
     share_max: f64,
@@ -223,7 +214,6 @@ impl OfShare {
         Self { share_max, alarm: Alarm::new(5, 5) }
     }
 
-    /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn minute(&mut self, minute: u64, of: &RuleMinute) -> Option<AlarmState> {
         let share = of.limited as f64 / (of.asked as f64).max(1.0);

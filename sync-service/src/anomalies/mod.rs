@@ -18,15 +18,13 @@ use std::collections::BTreeMap;
 
 use alarm::AlarmState;
 use kinds::{OfPops, OfRate, OfShare, OfTopKey};
-use season::LEARN_MAX;
 
 pub(crate) use alarm::{Phase, Reading, RuleMinute};
 
-pub(crate) mod alarm;
-pub(crate) mod kinds;
-pub(crate) mod season;
+mod alarm;
+mod kinds;
+mod season;
 
-/// Maximum number of rules that are watched.
 pub(crate) const RULES_MAX: usize = 1_000;
 /// Minutes for which a rule stays watched after its last request.
 const KEPT_MINUTES: u64 = 8 * 24 * 60;
@@ -60,11 +58,9 @@ impl AnomalyKind {
 pub(crate) struct Anomaly {
     pub(crate) kind: AnomalyKind,
     pub(crate) phase: Phase,
-    /// Rule that is affected.
     pub(crate) rule: String,
-    /// POP that is affected, if the anomaly concerns one.
+    /// POP or key that is affected, if the anomaly concerns one.
     pub(crate) pop: Option<String>,
-    /// Key that is affected, if the anomaly concerns one.
     pub(crate) key: Option<Box<[u8]>>,
     /// Found and usual values of the minute. At the end, those of the highest reading.
     pub(crate) reading: Reading,
@@ -72,28 +68,19 @@ pub(crate) struct Anomaly {
     pub(crate) since: u64,
 }
 
-/// Thresholds of the detector.
 #[derive(Clone, Copy, Debug)]
-pub struct Thresholds {
+pub(crate) struct Thresholds {
     /// Fraction of its demand that a rule may limit.
-    pub share_max: f64,
+    pub(crate) share_max: f64,
     /// Minutes for which a rule, a POP or a key must have been watched before its usual value is known; at most
-    /// [`LEARN_MAX`].
-    pub learn: u32,
+    /// [`season::LEARN_MAX`].
+    pub(crate) learn: u32,
 }
 
-impl Default for Thresholds {
-    fn default() -> Self {
-        Self { share_max: 0.5, learn: LEARN_MAX }
-    }
-}
-
-/// Detects anomalies of all rules.
 #[derive(Debug)]
 pub(crate) struct Detector {
     rules: BTreeMap<String, Watched>,
     terms: Thresholds,
-    /// Anomalies that are under way, each with the last minute's reading.
     under_way: Vec<Anomaly>,
 }
 
@@ -107,13 +94,11 @@ struct Watched {
 }
 
 impl Detector {
-    /// Detector without history.
     pub(crate) fn new(terms: Thresholds) -> Self {
         Self { rules: BTreeMap::new(), terms, under_way: Vec::new() }
     }
 
-    /// Applies the activity of `minute` (since 1970). Call it once per minute. Rules that are absent had no
-    /// requests. Returns the anomalies that begin or end.
+    /// Applies the activity of the next `minute` since 1970. Returns the anomalies that begin or end.
     pub(crate) fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<Anomaly> {
         for (rule, of) in &rules {
             if of.limited > 0 && !self.rules.contains_key(rule) && self.rules.len() < RULES_MAX {
@@ -135,7 +120,6 @@ impl Detector {
         changes
     }
 
-    /// Anomalies that are under way, each with the last minute's reading.
     pub(crate) fn under_way(&self) -> &[Anomaly] {
         &self.under_way
     }

@@ -11,19 +11,16 @@ const WEEK: usize = DAYS * DAY;
 pub(crate) const LEARN_MAX: u32 = 60;
 /// Number of recent minutes whose median is the present level.
 const RECENT_MAX: usize = LEARN_MAX as usize;
-/// Minimum number of minutes from which an hour is learned.
 const HOUR_MIN: usize = 15;
 /// Maximum distance of the present level from the seasonal one: a factor of two.
 const LEAD: f64 = LN_2;
 
-/// Seasonal state of a count, in levels.
 #[derive(Debug)]
 pub(crate) struct Season {
     /// The last week, by hour of the week.
     hours: Vec<Option<Hour>>,
     /// The same hour one week earlier, for the hour that ended last.
     before: Option<Hour>,
-    /// Current hour, counted from 1970.
     hour: Option<u64>,
     /// Levels of the current hour's minutes.
     all: Vec<f64>,
@@ -37,12 +34,10 @@ pub(crate) struct Season {
     deviations: Vec<f64>,
 }
 
-/// Statistics of one hour.
 #[derive(Clone, Copy, Debug)]
 struct Hour {
     median: f64,
-    /// Distance of the second highest minute from the median. The highest alone does not count, because an
-    /// anomaly takes two minutes.
+    /// Distance of the second highest minute from the median: an anomaly takes two minutes.
     peak: f64,
 }
 
@@ -162,8 +157,7 @@ fn hour_of_week(minute: u64) -> usize {
     usize::try_from(minute / HOUR).unwrap_or(0) % WEEK
 }
 
-/// Median of `values`; the upper one of the two in the middle if their number is even. None if there are no
-/// values.
+/// Median; the upper one of the two in the middle if their number is even. None without values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     let middle = values.len() / 2;

@@ -2,6 +2,12 @@
 
 use super::*;
 
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { share_max: 0.5, learn: season::LEARN_MAX }
+    }
+}
+
 const DAY: u64 = 24 * 60;
 /// Without optimisation a world takes long; `cargo test --release -p weir-sync anomalies` plays all 20.
 const SEEDS: u64 = if cfg!(debug_assertions) { 3 } else { 20 };

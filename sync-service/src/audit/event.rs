@@ -10,33 +10,25 @@ use weir_store::stream::EventLine;
 
 use crate::changes::Differences;
 
-/// An event.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum AuditEvent {
-    /// An operator or a watched file changed something.
+pub(crate) enum AuditEvent {
     Change(Box<ChangeEvent>),
-    /// A key was limited at a POP.
     Decisions(Box<DecisionEvent>),
     /// More keys were limited than are written per interval.
     Omitted {
         /// Number of keys that were left out, as far as they are known.
         keys: usize,
-        /// Number of their tokens that were limited.
         limited: u64,
     },
-    /// An anomaly begins or ends.
     Anomaly(Box<AnomalyEvent>),
-    /// Earlier events were lost on their way to this sink.
     Lost {
-        /// Number of lost events.
         count: u64,
     },
 }
 
 impl AuditEvent {
-    /// Name of the kind, in metrics and in the stream.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Change(_) => "change",
             Self::Decisions(_) => "decisions",
@@ -75,73 +67,56 @@ pub struct ChangeEvent {
     /// Version that is current now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// Set if the store's answer was lost, so that it is unknown if the change was made.
+    /// `unknown` if the store's answer was lost, so that the change may or may not have been made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<ChangeOutcome>,
+    pub outcome: Option<&'static str>,
     /// Differences between the two versions, unless the earlier one is no longer kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Differences>,
 }
 
-/// Outcome of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeOutcome {
-    /// The change may or may not have been made.
-    Unknown,
-}
-
 /// Decisions on a key at a POP since its last event.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct DecisionEvent {
-    /// Name of the rule.
-    pub rule: String,
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DecisionEvent {
+    pub(crate) rule: String,
     /// Name of the key, as formatted by [`crate::keys::name`].
-    pub key: String,
+    pub(crate) key: String,
     /// Address that the key begins with, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub address: Option<String>,
-    /// Name of the POP.
-    pub pop: String,
-    /// Tokens admitted.
-    pub admitted: u64,
-    /// Tokens limited.
-    pub limited: u64,
-    /// Time of the first report with limited tokens, in milliseconds since 1970.
+    pub(crate) address: Option<String>,
+    pub(crate) pop: String,
+    /// Tokens, admitted and limited.
+    pub(crate) admitted: u64,
+    pub(crate) limited: u64,
+    /// Times of the first and of the last report with limited tokens, in milliseconds since 1970.
     #[serde(serialize_with = "moment_of")]
-    pub first: u64,
-    /// Time of the last report with limited tokens, in milliseconds since 1970.
+    pub(crate) first: u64,
     #[serde(serialize_with = "moment_of")]
-    pub last: u64,
+    pub(crate) last: u64,
 }
 
-/// Beginning or end of an anomaly.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct AnomalyEvent {
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct AnomalyEvent {
     /// Kind: `rate`, `pop`, `top_key` or `share`.
-    pub anomaly: &'static str,
+    pub(crate) anomaly: &'static str,
     /// `begin` or `end`.
-    pub state: &'static str,
-    /// Name of the rule.
-    pub rule: String,
-    /// The POP that stands out.
+    pub(crate) state: &'static str,
+    pub(crate) rule: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pop: Option<String>,
-    /// The new key.
+    pub(crate) pop: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
     /// Address that the key begins with, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub address: Option<String>,
+    pub(crate) address: Option<String>,
     /// Value found in a minute; at the end, the highest.
-    pub found: f64,
-    /// Usual value.
-    pub usual: f64,
+    pub(crate) found: f64,
+    pub(crate) usual: f64,
     /// Upper end of the usual band.
-    pub bound: f64,
+    pub(crate) bound: f64,
     /// Beginning, in milliseconds since 1970.
     #[serde(serialize_with = "moment_of")]
-    pub since: u64,
+    pub(crate) since: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's way")]
@@ -156,7 +131,7 @@ fn as_moment<S: serde::Serializer>(unix_ms: &Option<u64>, serializer: S) -> Resu
 
 /// Common fields of all events: a unique ID, the time, and the name of this weir-sync.
 #[derive(Debug)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     region: String,
     replica: String,
     started_ms: u64,
@@ -175,14 +150,13 @@ struct Stamped<'a> {
 
 impl Stamp {
     /// Stamp for the weir-sync `name`: `region/replica`, or only the region.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let (region, replica) = name.split_once('/').unwrap_or((name, ""));
         let (region, replica) = (region.to_owned(), replica.to_owned());
         Self { region, replica, started_ms: moment::now_ms(), count: AtomicU64::new(0) }
     }
 
-    /// Serializes the event with a new ID and the current time.
-    pub fn line(&self, event: &AuditEvent) -> EventLine {
+    pub(crate) fn line(&self, event: &AuditEvent) -> EventLine {
         let Self { region, replica, started_ms, count } = self;
         let count = count.fetch_add(1, Ordering::Relaxed) + 1;
         let id = format!("{region}/{replica}/{started_ms}-{count}");
@@ -198,7 +172,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::changes::RuleDifference as ChangedRule;
+    use crate::changes::RuleDifference;
 
     const PAGE: &str = include_str!("../../../docs/reference/audit-log.md");
 
@@ -206,7 +180,7 @@ mod tests {
     fn samples() -> Vec<AuditEvent> {
         let diff = Differences {
             added: vec!["search".into()],
-            changed: vec![ChangedRule { rule: "login".into(), fields: vec!["burst".into(), "rate".into()] }],
+            changed: vec![RuleDifference { rule: "login".into(), fields: vec!["burst".into(), "rate".into()] }],
             fields: vec!["deny".into()],
             ..Differences::default()
         };
@@ -253,32 +227,23 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_each_event_as_it_is_written() {
+    fn the_page_shows_each_event_as_it_is_written_with_a_row_for_each_field() {
         let stamp = Stamp { started_ms: 1_795_432_320_000, ..Stamp::new("fra/a") };
-        let written = samples().into_iter().map(|event| {
-            let line = stamp.line(&event);
-            let mut event: Value = serde_json::from_str(&line.json).unwrap();
-            assert_eq!(event["event"], line.kind);
-            assert!(!line.json.contains('\n'));
-            event["at"] = json!("2026-11-23T11:12:13.456Z");
-            event
-        });
-        let shown = PAGE.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
-        let shown: Vec<Value> = shown.map(|block| serde_json::from_str(block).unwrap()).collect();
-        assert_eq!(written.collect::<Vec<_>>(), shown);
-    }
-
-    #[test]
-    fn the_page_has_a_row_for_each_field() {
+        let mut shown = PAGE.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let named: String = rows.collect();
         for event in samples() {
+            let line = stamp.line(&event);
+            let mut written: Value = serde_json::from_str(&line.json).unwrap();
+            assert_eq!(written["event"], line.kind);
+            assert!(!line.json.contains('\n'));
+            written["at"] = json!("2026-11-23T11:12:13.456Z");
+            assert_eq!(written, serde_json::from_str::<Value>(shown.next().unwrap()).unwrap());
             let Value::Object(fields) = serde_json::to_value(&event).unwrap() else { panic!("{event:?}") };
             for field in fields.keys().filter(|field| *field != "count") {
-                let is_named = PAGE.lines().any(|line| {
-                    let names = line.strip_prefix("| ").and_then(|line| line.split(" | ").next()).unwrap_or_default();
-                    names.contains(&format!("`{field}`"))
-                });
-                assert!(is_named, "docs/reference/audit-log.md has no row of {field}");
+                assert!(named.contains(&format!("`{field}`")), "docs/reference/audit-log.md has no row of {field}");
             }
         }
+        assert_eq!(shown.next(), None);
     }
 }

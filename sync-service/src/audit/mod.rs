@@ -1,14 +1,13 @@
 //! The audit log: changes, decisions and anomalies, written to sinks as lines of JSON.
 //!
-//! An event is serialized and put into a bounded queue per sink, which never waits. A [`writer`] per sink takes
+//! An event is serialized and put into a bounded queue per sink, which never waits. A [writer](sink) per sink takes
 //! lines from its queue. If a sink is slow or gone, the oldest lines are lost and counted, and a line of its
 //! own states their number once the sink works again. docs/reference/audit-log.md lists the fields of each event.
 
 pub mod event;
-pub mod file;
 pub mod observer;
-pub mod tally;
-pub mod writer;
+pub(crate) mod sink;
+mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +20,10 @@ use weir_store::StoreError;
 use weir_store::dial::DialError;
 use weir_store::stream::{StreamSettings, StreamWriter};
 
-pub use crate::anomalies::Thresholds;
 use crate::config::AuditFile;
 use crate::metrics::{Metrics, OfEvent, OfSink};
-use event::{AuditEvent, ChangeEvent, ChangeOutcome, Stamp};
-use file::FileSink;
-use writer::{Queue, Sink, Writer};
+use event::{AuditEvent, ChangeEvent, Stamp};
+use sink::{FileSink, Queue, Sink, Writer};
 
 /// Time limit for opening the file at startup, so that a file that hangs does not block it.
 const OPEN_MAX: Duration = Duration::from_secs(1);
@@ -34,7 +31,7 @@ const OPEN_MAX: Duration = Duration::from_secs(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Destinations and limits of the audit log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AuditSettings {
     /// A file or the standard output.
     pub file: Option<AuditFile>,
@@ -42,20 +39,6 @@ pub struct AuditSettings {
     pub stream: Option<StreamSettings>,
     /// Maximum number of lines that wait for a sink.
     pub queue_max: usize,
-    /// Maximum number of keys whose decisions are written per interval.
-    pub keys_max: usize,
-    /// Thresholds of the anomaly detection.
-    pub anomalies: Thresholds,
-    /// Length of its minutes.
-    pub minute: Duration,
-}
-
-impl Default for AuditSettings {
-    /// Settings without sinks.
-    fn default() -> Self {
-        let (anomalies, minute) = (Thresholds::default(), Duration::from_mins(1));
-        Self { file: None, stream: None, queue_max: 10_000, keys_max: 1_000, anomalies, minute }
-    }
 }
 
 /// Recorder of events. Without sinks, events are dropped.
@@ -64,17 +47,11 @@ pub struct AuditLog {
     /// None without sinks.
     stamp: Option<Arc<Stamp>>,
     queues: Vec<Arc<Queue>>,
-    /// Maximum number of keys whose decisions are written per interval.
-    pub(crate) keys_max: usize,
-    /// Thresholds of the anomaly detection, and the length of its minutes.
-    pub(crate) anomalies: Thresholds,
-    pub(crate) minute: Duration,
     events: Family<OfEvent, Counter>,
 }
 
 impl AuditLog {
-    /// Audit log of the weir-sync `name`, with the writers to run. Files are opened again when `reread`
-    /// changes. Fails if a sink can never work.
+    /// Audit log of the weir-sync `name`, with the writers to run. Files are opened again when `reread` changes.
     pub fn new(
         settings: AuditSettings,
         name: &str,
@@ -105,18 +82,15 @@ impl AuditLog {
         let writers: Vec<_> = sinks.into_iter().map(writer).collect();
         let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
         let own_stamp = (!queues.is_empty()).then(|| Arc::clone(&stamp));
-        let (keys_max, events) = (settings.keys_max, metrics.audit_log_events.clone());
-        let (anomalies, minute) = (settings.anomalies, settings.minute);
-        Ok((Self { stamp: own_stamp, queues, keys_max, anomalies, minute, events }, writers))
+        Ok((Self { stamp: own_stamp, queues, events: metrics.audit_log_events.clone() }, writers))
     }
 
-    /// True if there is a sink.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.stamp.is_some()
     }
 
     /// Records an event. Never waits.
-    pub fn record(&self, event: &AuditEvent) {
+    pub(crate) fn record(&self, event: &AuditEvent) {
         let Some(stamp) = &self.stamp else { return };
         self.events.get_or_create(&OfEvent { event: event.kind() }).inc();
         let line = stamp.line(event);
@@ -129,14 +103,14 @@ impl AuditLog {
     }
 
     /// Records a change that failed, if it may have been made nevertheless.
-    pub fn change_failed(&self, error: &StoreError, changed: ChangeEvent) {
+    pub(crate) fn change_failed(&self, error: &StoreError, changed: ChangeEvent) {
         if error.may_be_done() {
-            self.change(ChangeEvent { outcome: Some(ChangeOutcome::Unknown), ..changed });
+            self.change(ChangeEvent { outcome: Some("unknown"), ..changed });
         }
     }
 
     /// Waits until all lines are written, at most `limit`.
-    pub async fn finish(&self, limit: Duration) {
+    pub(crate) async fn finish(&self, limit: Duration) {
         let until = Instant::now() + limit;
         while self.queues.iter().any(|queue| !queue.is_empty()) {
             if Instant::now() >= until {
@@ -148,9 +122,8 @@ impl AuditLog {
     }
 }
 
-/// Tries to open the file of the audit log. The error is the reason why it cannot be written. A file that hangs is not
-/// an error.
-pub async fn try_file(to: &AuditFile) -> Result<(), String> {
+/// Opens the file of the audit log; the error is the reason why it cannot be. A file that hangs is no error.
+pub(crate) async fn try_file(to: &AuditFile) -> Result<(), String> {
     let AuditFile::File(path) = to else { return Ok(()) };
     let sink = FileSink::new(to.clone());
     match timeout(OPEN_MAX, sink.reopen()).await {

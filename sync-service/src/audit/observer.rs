@@ -12,41 +12,43 @@ use weir_protocol::messages::Report;
 use super::AuditLog;
 use super::event::{AnomalyEvent, AuditEvent, DecisionEvent};
 use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
-use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute};
+use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute, Thresholds};
+use crate::config::Config;
 use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
 
-/// Maximum number of anomalies that are listed.
 const UNDER_WAY_MAX: usize = 50;
 
 /// Observer of decisions.
 #[derive(Debug)]
 pub struct Observer {
-    audit_log: Arc<AuditLog>,
+    pub(crate) audit_log: Arc<AuditLog>,
     metrics: Arc<Metrics>,
+    /// Maximum number of keys whose decisions are written per interval.
+    keys_max: usize,
     tally: Mutex<Tally>,
     detector: Mutex<Detector>,
-    /// Length of a minute, in milliseconds.
     minute_ms: u64,
 }
 
 impl Observer {
-    /// Observer that records in `audit_log`.
-    pub fn new(audit_log: Arc<AuditLog>, metrics: Arc<Metrics>) -> Self {
-        let detector = Mutex::new(Detector::new(audit_log.anomalies));
+    /// Observer that records in `audit_log`, as `config` sets.
+    #[allow(clippy::cast_precision_loss, reason = "a percentage")]
+    pub fn new(audit_log: Arc<AuditLog>, metrics: Arc<Metrics>, config: &Config) -> Self {
+        let share_max = config.anomaly_limited_percent as f64 / 100.0;
+        let detector = Mutex::new(Detector::new(Thresholds { share_max, learn: config.anomaly_learn_minutes }));
         let tally = Mutex::new(Tally::new(ROWS_MAX, audit_log.is_on()));
-        let minute_ms = u64::try_from(audit_log.minute.as_millis()).unwrap_or(u64::MAX).max(1);
-        Self { audit_log, metrics, tally, detector, minute_ms }
+        let minute_ms = u64::try_from(config.anomaly_minute.as_millis()).unwrap_or(u64::MAX).max(1);
+        Self { audit_log, metrics, keys_max: config.audit_log_keys_max, tally, detector, minute_ms }
     }
 
-    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
-    /// rules are ignored. Fast, and never waits.
+    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set. Never waits.
     pub fn observe(&self, report: &Report, known: &[bool]) {
         self.tally().observe(moment::now_ms(), report, known);
     }
 
     /// Detects anomalies minute by minute until the task is aborted.
-    pub async fn watch(self: Arc<Self>) {
+    pub(crate) async fn watch(self: Arc<Self>) {
         let minute_ms = self.minute_ms;
         let mut last = moment::now_ms() / minute_ms;
         loop {
@@ -76,17 +78,13 @@ impl Observer {
         for change in self.detector().minute(minute, rules) {
             let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
             let under_way = self.metrics.anomalies.get_or_create_owned(&of);
-            if change.phase == Phase::Begins {
-                under_way.inc()
-            } else {
-                under_way.dec()
-            };
+            let _ = if change.phase == Phase::Begins { under_way.inc() } else { under_way.dec() };
             self.audit_log.record(&AuditEvent::Anomaly(Box::new(event(change, self.minute_ms))));
         }
     }
 
     /// Anomalies that are under way, each with the last minute's reading, the latest first.
-    pub fn under_way(&self) -> Vec<AnomalyEvent> {
+    pub(crate) fn under_way(&self) -> Vec<AnomalyEvent> {
         let mut under_way = self.detector().under_way().to_vec();
         under_way.sort_by_key(|change| Reverse(change.since));
         under_way.into_iter().take(UNDER_WAY_MAX).map(|change| event(change, self.minute_ms)).collect()
@@ -97,7 +95,7 @@ impl Observer {
     }
 
     /// Records decisions every `every` until the task is aborted.
-    pub async fn run(self: Arc<Self>, every: Duration) {
+    pub(crate) async fn run(self: Arc<Self>, every: Duration) {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -119,13 +117,15 @@ impl Observer {
             let of_pop = self.tally().take_limited(&pop);
             limited.extend(of_pop.into_iter().map(|of_key| (pop.clone(), of_key)));
         }
-        limited.sort_unstable_by_key(|(_, of_key)| Reverse(of_key.counts.limited));
-        let rest = limited.split_off(limited.len().min(self.audit_log.keys_max));
-        for (pop, of_key) in limited {
-            self.audit_log.record(&AuditEvent::Decisions(Box::new(decided(pop, &of_key))));
+        limited.sort_unstable_by_key(|(_, of_key)| Reverse(of_key.limited));
+        let rest = limited.split_off(limited.len().min(self.keys_max));
+        for (pop, LimitedKey { rule, value, admitted, limited, first_ms, last_ms }) in limited {
+            let (key, address) = (name::show(&value), name::address(&value));
+            let decided = DecisionEvent { rule, key, address, pop, admitted, limited, first: first_ms, last: last_ms };
+            self.audit_log.record(&AuditEvent::Decisions(Box::new(decided)));
         }
         let without_row = self.tally().take_omitted();
-        let limited = rest.iter().map(|(_, of_key)| of_key.counts.limited);
+        let limited = rest.iter().map(|(_, of_key)| of_key.limited);
         let tokens = limited.fold(without_row, u64::saturating_add);
         if tokens > 0 {
             self.metrics.audit_log_omitted.inc_by(tokens);
@@ -139,7 +139,6 @@ impl Observer {
     }
 }
 
-/// Activity of a rule in one minute at all POPs.
 #[derive(Default)]
 struct OfRule {
     sums: RuleMinute,
@@ -179,18 +178,5 @@ fn event(Anomaly { kind, phase, rule, pop, key, reading, since }: Anomaly, minut
         usual: rounded(reading.usual),
         bound: rounded(reading.bound),
         since: since * minute_ms,
-    }
-}
-
-fn decided(pop: String, LimitedKey { rule, value, counts }: &LimitedKey) -> DecisionEvent {
-    DecisionEvent {
-        rule: rule.clone(),
-        key: name::show(value),
-        address: name::address(value),
-        pop,
-        admitted: counts.admitted,
-        limited: counts.limited,
-        first: counts.first_ms,
-        last: counts.last_ms,
     }
 }

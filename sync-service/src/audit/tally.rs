@@ -14,18 +14,14 @@ use weir_budget::demand::part_of;
 use weir_budget::id::{EntryRef, Hashed};
 use weir_protocol::messages::{Key, POPS_MAX, Report};
 
-/// Maximum number of rows, one per key and POP.
-pub const ROWS_MAX: usize = 100_000;
-/// Maximum number of rules, counted per POP.
+pub(crate) const ROWS_MAX: usize = 100_000;
 const RULES_MAX: usize = 100_000;
-/// Milliseconds for which a row is kept without a report.
 const KEPT_MS: u64 = 120_000;
 /// Divisor of an interval's demand. At most this part of it was admitted before its worker reported it.
 const EARLY_PART: u64 = 4;
 
-/// Counts of all POPs.
 #[derive(Debug)]
-pub struct Tally {
+pub(crate) struct Tally {
     pops: Hashed<String, Hashed<String, OfRule>>,
     rows_max: usize,
     rows: usize,
@@ -34,7 +30,6 @@ pub struct Tally {
     has_intervals: bool,
 }
 
-/// Counts of a rule at a POP.
 #[derive(Debug, Default)]
 struct OfRule {
     keys: Hashed<Box<[u8]>, Row>,
@@ -48,81 +43,54 @@ struct Row {
     asked: u64,
     admitted: u64,
     reported_ms: u64,
-    /// Counts since the last interval was taken.
     interval: Taken,
     /// Times of the first and of the last report with limited tokens in the interval.
     limited_ms: Option<(u64, u64)>,
-    /// Counts since the last minute was taken.
     minute: Taken,
 }
 
-/// Demand and admitted tokens of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     asked: u64,
     admitted: u64,
 }
 
-/// Admitted and limited tokens of a key at a POP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeyCounts {
-    /// Tokens admitted.
-    pub admitted: u64,
-    /// Tokens limited.
-    pub limited: u64,
-    /// Time of the first report with limited tokens, in milliseconds since 1970.
-    pub first_ms: u64,
-    /// Time of the last report with limited tokens, in milliseconds since 1970.
-    pub last_ms: u64,
-}
-
-/// Demand of all keys of a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// Tokens asked for, admitted or not.
-    pub asked: u64,
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums {
+    pub(crate) asked: u64,
     /// Tokens among them that were limited.
-    pub limited: u64,
+    pub(crate) limited: u64,
 }
 
-/// A key that was limited at a POP.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitedKey {
-    /// Name of the rule.
-    pub rule: String,
+#[derive(Debug)]
+pub(crate) struct LimitedKey {
+    pub(crate) rule: String,
     /// Value of the key in canonical form.
-    pub value: Box<[u8]>,
-    /// Its counts.
-    pub counts: KeyCounts,
+    pub(crate) value: Box<[u8]>,
+    /// Tokens, admitted and limited.
+    pub(crate) admitted: u64,
+    pub(crate) limited: u64,
+    /// Times of the first and of the last report with limited tokens, in milliseconds since 1970.
+    pub(crate) first_ms: u64,
+    pub(crate) last_ms: u64,
 }
 
-/// Minute of a rule at a POP.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Minute {
-    /// Name of the rule.
-    pub rule: String,
-    /// Sums over all keys.
-    pub sums: Sums,
+#[derive(Debug)]
+pub(crate) struct Minute {
+    pub(crate) rule: String,
+    pub(crate) sums: Sums,
     /// Keys that were limited, with the number of limited tokens.
-    pub keys: Vec<(Box<[u8]>, u64)>,
-}
-
-impl Default for Tally {
-    fn default() -> Self {
-        Self::new(ROWS_MAX, true)
-    }
+    pub(crate) keys: Vec<(Box<[u8]>, u64)>,
 }
 
 impl Tally {
-    /// Tally with at most `rows_max` rows. If `has_intervals` is false, only minutes are counted, and
-    /// [`take_limited`](Self::take_limited) returns nothing.
-    pub fn new(rows_max: usize, has_intervals: bool) -> Self {
+    /// Tally with at most `rows_max` rows. Without intervals, only minutes are counted.
+    pub(crate) fn new(rows_max: usize, has_intervals: bool) -> Self {
         Self { pops: Hashed::new(), rows_max, rows: 0, rules: 0, omitted: 0, has_intervals }
     }
 
-    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
-    /// rules are ignored.
-    pub fn observe(&mut self, now_ms: u64, report: &Report, known: &[bool]) {
+    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set.
+    pub(crate) fn observe(&mut self, now_ms: u64, report: &Report, known: &[bool]) {
         let is_known = |key: &Key| known.get(usize::from(key.rule)) == Some(&true);
         if !self.pops.contains_key(&report.pop) {
             if !report.keys.iter().any(is_known) || self.pops.len() >= POPS_MAX as usize {
@@ -162,18 +130,19 @@ impl Tally {
         }
     }
 
-    /// POPs that have rows.
-    pub fn pops(&self) -> Vec<String> {
+    pub(crate) fn pops(&self) -> Vec<String> {
         self.pops.keys().cloned().collect()
     }
 
     /// Takes the keys that were limited at `pop` since the last call.
-    pub fn take_limited(&mut self, pop: &str) -> Vec<LimitedKey> {
+    pub(crate) fn take_limited(&mut self, pop: &str) -> Vec<LimitedKey> {
         let mut taken = Vec::new();
         for (rule, of_rule) in self.pops.get_mut(pop).into_iter().flatten() {
             for (value, row) in &mut of_rule.keys {
-                if let Some(counts) = row.take_interval() {
-                    taken.push(LimitedKey { rule: rule.clone(), value: value.clone(), counts });
+                let Sums { asked, limited } = row.interval.take();
+                if let Some((first_ms, last_ms)) = row.limited_ms.take().filter(|_| limited > 0) {
+                    let (rule, value, admitted) = (rule.clone(), value.clone(), asked - limited);
+                    taken.push(LimitedKey { rule, value, admitted, limited, first_ms, last_ms });
                 }
             }
         }
@@ -181,13 +150,12 @@ impl Tally {
     }
 
     /// Takes the number of limited tokens of keys without a row since the last call.
-    pub fn take_omitted(&mut self) -> u64 {
+    pub(crate) fn take_omitted(&mut self) -> u64 {
         std::mem::take(&mut self.omitted)
     }
 
-    /// Takes the counts of each rule at `pop` since the last call. Removes rows without a report
-    /// for two minutes.
-    pub fn take_minutes(&mut self, now_ms: u64, pop: &str) -> Vec<Minute> {
+    /// Takes the counts of each rule at `pop` since the last call. Removes rows without a report for two minutes.
+    pub(crate) fn take_minutes(&mut self, now_ms: u64, pop: &str) -> Vec<Minute> {
         let Some(rules) = self.pops.get_mut(pop) else { return Vec::new() };
         let mut taken = Vec::new();
         for (rule, of_rule) in rules.iter_mut() {
@@ -216,7 +184,6 @@ impl Tally {
 }
 
 impl OfRule {
-    /// Row of a key. Creates it if there are fewer than `rows_max`.
     fn row(&mut self, value: &[u8], rows: &mut usize, rows_max: usize) -> Option<&mut Row> {
         match self.keys.entry_ref(value) {
             EntryRef::Occupied(known) => Some(known.into_mut()),
@@ -256,13 +223,6 @@ impl Row {
             self.limited_ms = Some((first_ms, now_ms));
         }
     }
-
-    /// Takes the counts since the last call; none if nothing was limited.
-    fn take_interval(&mut self) -> Option<KeyCounts> {
-        let Sums { asked, limited } = self.interval.take();
-        let (first_ms, last_ms) = self.limited_ms.take().filter(|_| limited > 0)?;
-        Some(KeyCounts { admitted: asked - limited, limited, first_ms, last_ms })
-    }
 }
 
 impl Taken {
@@ -275,8 +235,7 @@ impl Taken {
         self.asked.saturating_sub(self.admitted)
     }
 
-    /// Takes the counts. Tokens that were admitted before the worker reported their demand are kept for the
-    /// next time.
+    /// Takes the counts. Tokens that were admitted before their demand was reported are kept for the next time.
     fn take(&mut self) -> Sums {
         let Self { asked, admitted } = *self;
         let early = admitted.saturating_sub(asked).min(asked / EARLY_PART);
@@ -320,15 +279,13 @@ mod tests {
     }
 
     fn counts(tally: &mut Tally, pop: &str) -> Vec<(u64, u64, u64, u64)> {
-        let row = |LimitedKey { counts: KeyCounts { admitted, limited, first_ms, last_ms }, .. }| {
-            (admitted, limited, first_ms, last_ms)
-        };
+        let row = |LimitedKey { admitted, limited, first_ms, last_ms, .. }| (admitted, limited, first_ms, last_ms);
         tally.take_limited(pop).into_iter().map(row).collect()
     }
 
     #[test]
     fn counts_are_cumulative_and_taken_once() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(ROWS_MAX, true);
         tally.observe(1_000, &report("fra1", b"a", 1, [5, 5, 8, 8]), &[true]);
         // The same again, as the reply was lost; then by another worker, in its first report.
         tally.observe(1_100, &report("fra1", b"a", 1, [5, 5, 8, 8]), &[true]);
@@ -386,7 +343,7 @@ mod tests {
         // All is admitted, or one token in twenty is not; by one or several workers, at one or several weir-syncs.
         for (workers, receivers) in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (2, 3), (3, 2)] {
             for limited in [0, workers, 15 * workers] {
-                let mut tallies: Vec<_> = (0..receivers).map(|_| Tally::default()).collect();
+                let mut tallies: Vec<_> = (0..receivers).map(|_| Tally::new(ROWS_MAX, true)).collect();
                 shared(&mut tallies, workers, 20 * workers - limited);
                 let counted = tallies.iter_mut().flat_map(|tally| counts(tally, "fra1"));
                 let counted = counted.map(|(_, limited, ..)| limited).sum::<u64>();

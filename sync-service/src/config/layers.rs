@@ -11,14 +11,12 @@ use weir_gateway::GATEWAY_PREFIX;
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_store::address::Address;
 
-use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
+use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX};
 use super::{AuditStream, Config, TokenSource};
 use crate::secrets::Secrets;
 
-/// Environment variable with the path of the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
 
-/// Warning for a gateway without a key secret.
 const GATEWAY_UNKEYED: &str = "gateway: keys that are not addresses leave it under a hash that anybody can compute, \
     and are not those of POPs with a key_secret or a token: set gateway_key_secret_file to a file with the same text \
     as theirs";
@@ -54,7 +52,6 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Text of one setting, and the place where it was found.
 struct Found {
     place: String,
     setting: &'static Setting,
@@ -86,8 +83,7 @@ pub fn command() -> Command {
     })
 }
 
-/// Merges the file, `variables` and the flags in `matches`, validates the result and reads the files of
-/// secrets. Fails with all errors.
+/// Merges file, `variables` and flags, validates the result and reads the files of secrets. Fails with all errors.
 pub fn load(
     matches: &ArgMatches,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -124,50 +120,57 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut ConfigErrors) {
     }
 }
 
-/// Checks that involve several settings.
+/// Checks that involve several settings: each is wrong or not, the setting to name, and what was expected.
 fn check(config: &Config, errors: &mut ConfigErrors) {
-    if config.lease_min > config.lease_max {
-        errors.add("lease_min_ms", "expected at most lease_max_ms");
-    }
-    if config.store_wait > config.store_timeout {
-        let sentence = "expected at most store_timeout_ms: an acquire would wait for replicas for longer than for \
-            the store";
-        errors.add("store_wait_ms", sentence);
-    }
-    if config.store_wait.is_zero() && config.store_wait_replicas > 1 {
-        errors.add("store_wait_replicas", "expected store_wait_ms too: without it no acquire waits for a replica");
-    }
-    check_store(config, errors);
-    check_audit_log(config, errors);
-    check_gateway(config, errors);
-    if config.tls_cert_file.is_some() != config.tls_key_file.is_some() {
-        errors.add("tls_cert_file", "expected both a certificate and tls_key_file, or neither");
-    }
-    if config.tls_client_ca_file.is_some() && config.tls_cert_file.is_none() {
-        errors.add(
-            "tls_client_ca_file",
-            "expected tls_cert_file and tls_key_file too: clients show certificates over TLS",
-        );
-    }
-    let lets_anyone = config.token == TokenSource::None && config.tls_client_ca_file.is_none();
-    if lets_anyone && !config.listen.ip().is_loopback() {
-        let sentence = format!(
+    let has_anyone = config.token == TokenSource::None && config.tls_client_ca_file.is_none();
+    let anyone = || {
+        format!(
             "{} is not a loopback address, so anyone could send reports: set a token (token_file, WEIR_SYNC_TOKEN) or \
              tls_client_ca_file, or listen on 127.0.0.1",
             config.listen
-        );
-        errors.add("listen", sentence);
+        )
+    };
+    for (is_wrong, setting, expected) in [
+        (config.lease_min > config.lease_max, "lease_min_ms", "expected at most lease_max_ms"),
+        (
+            config.store_wait > config.store_timeout,
+            "store_wait_ms",
+            "expected at most store_timeout_ms: an acquire would wait for replicas for longer than for the store",
+        ),
+        (
+            config.store_wait.is_zero() && config.store_wait_replicas > 1,
+            "store_wait_replicas",
+            "expected store_wait_ms too: without it no acquire waits for a replica",
+        ),
+        (
+            config.tls_cert_file.is_some() != config.tls_key_file.is_some(),
+            "tls_cert_file",
+            "expected both a certificate and tls_key_file, or neither",
+        ),
+        (
+            config.tls_client_ca_file.is_some() && config.tls_cert_file.is_none(),
+            "tls_client_ca_file",
+            "expected tls_cert_file and tls_key_file too: clients show certificates over TLS",
+        ),
+        (has_anyone && !config.listen.ip().is_loopback(), "listen", &anyone()),
+        (
+            !config.gateway && config.grpc_listen.is_some(),
+            "grpc_listen",
+            "expected `gateway: on` too: it is the gateway that answers there",
+        ),
+    ] {
+        if is_wrong {
+            errors.add(setting, expected);
+        }
+    }
+    check_store(config, errors);
+    check_audit_log(config, errors);
+    if config.gateway {
+        check_gateway(config, errors);
     }
 }
 
-/// Checks the settings of the gateway.
 fn check_gateway(config: &Config, errors: &mut ConfigErrors) {
-    if !config.gateway {
-        if config.grpc_listen.is_some() {
-            errors.add("grpc_listen", "expected `gateway: on` too: it is the gateway that answers there");
-        }
-        return;
-    }
     // A random name has 16 characters.
     let replica = config.replica.as_ref().map_or(16, String::len);
     let (found, most) = (config.region.len() + replica, POP_NAME_MAX - GATEWAY_PREFIX.len() - 1);
@@ -192,19 +195,21 @@ fn check_gateway(config: &Config, errors: &mut ConfigErrors) {
 
 /// Checks the settings of the audit log: its stream needs a Redis, and a password needs a URL.
 fn check_audit_log(config: &Config, errors: &mut ConfigErrors) {
-    let (redis, password) = (&config.audit_log_redis, &config.audit_log_redis_password_file);
+    let redis = &config.audit_log_redis;
     if *redis == Some(AuditStream::Store) && config.store.redis().is_none() {
         errors.add("audit_log_redis", "expected a Redis in `store`, found memory: name the stream's Redis by its URL");
     }
-    let Some(_) = password else { return };
-    match redis.as_ref().map(AuditStream::address) {
-        Some(Some(address)) if address.has_password() => errors.add(
-            "audit_log_redis_password_file",
-            "expected either a password in `audit_log_redis` or a password file, found both",
-        ),
-        Some(Some(_)) => {}
-        _ => errors.add("audit_log_redis_password_file", "expected the URL of a Redis in `audit_log_redis`"),
+    if config.audit_log_redis_password_file.is_none() {
+        return;
     }
+    let expected = match redis.as_ref().and_then(AuditStream::address) {
+        Some(address) if address.has_password() => {
+            "expected either a password in `audit_log_redis` or a password file, found both"
+        }
+        Some(_) => return,
+        None => "expected the URL of a Redis in `audit_log_redis`",
+    };
+    errors.add("audit_log_redis_password_file", expected);
 }
 
 /// Checks the settings of the store: each file must be one that a connection uses.
@@ -212,36 +217,36 @@ fn check_store(config: &Config, errors: &mut ConfigErrors) {
     let address = config.store.redis();
     let of_audit_log = config.audit_log_redis.as_ref().and_then(AuditStream::address);
     let is_tls = address.iter().chain(&of_audit_log).any(Address::is_tls);
-    let (cert, key) = (&config.store_client_cert_file, &config.store_client_key_file);
-    for (name, file) in
-        [("store_ca_file", &config.store_ca_file), ("store_client_cert_file", cert), ("store_client_key_file", key)]
-    {
-        if file.is_some() && !is_tls {
-            let sentence = format!(
-                "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be \
-                 looked at",
-                config.store
-            );
-            errors.add(name, sentence);
+    let has_password = address.as_ref().is_some_and(Address::has_password);
+    let has_sentinels = address.as_ref().is_some_and(Address::has_sentinels);
+    let no_tls = format!(
+        "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be looked at",
+        config.store
+    );
+    let (cert, key) = (config.store_client_cert_file.is_some(), config.store_client_key_file.is_some());
+    let password = config.store_password_file.is_some();
+    let of_sentinels = config.store_sentinel_password_file.is_some();
+    for (is_wrong, setting, expected) in [
+        (config.store_ca_file.is_some() && !is_tls, "store_ca_file", no_tls.as_str()),
+        (cert && !is_tls, "store_client_cert_file", &no_tls),
+        (key && !is_tls, "store_client_key_file", &no_tls),
+        (cert != key, "store_client_cert_file", "expected both a certificate and store_client_key_file, or neither"),
+        (of_sentinels && !has_sentinels, "store_sentinel_password_file", "expected redis+sentinel://... in `store`"),
+        (
+            config.store_sentinel_user.is_some() && !of_sentinels,
+            "store_sentinel_user",
+            "expected store_sentinel_password_file too",
+        ),
+        (password && address.is_none(), "store_password_file", "expected a Redis in `store`, found memory"),
+        (
+            password && has_password,
+            "store_password_file",
+            "expected either a password in `store` or a password file, found both",
+        ),
+    ] {
+        if is_wrong {
+            errors.add(setting, expected);
         }
-    }
-    if cert.is_some() != key.is_some() {
-        errors.add("store_client_cert_file", "expected both a certificate and store_client_key_file, or neither");
-    }
-    let (password, user) = (&config.store_sentinel_password_file, &config.store_sentinel_user);
-    if password.is_some() && !address.as_ref().is_some_and(Address::has_sentinels) {
-        errors.add("store_sentinel_password_file", "expected redis+sentinel://... in `store`");
-    }
-    if user.is_some() && password.is_none() {
-        errors.add("store_sentinel_user", "expected store_sentinel_password_file too");
-    }
-    let Some(_) = &config.store_password_file else { return };
-    match address {
-        None => errors.add("store_password_file", "expected a Redis in `store`, found memory"),
-        Some(address) if address.has_password() => {
-            errors.add("store_password_file", "expected either a password in `store` or a password file, found both");
-        }
-        Some(_) => {}
     }
 }
 
@@ -302,7 +307,7 @@ fn file_layer(path: &str, errors: &mut ConfigErrors) -> Vec<Found> {
     let mut layer = Vec::new();
     for (key, value) in values {
         let place = format!("{path}:{}: {key}", value.referenced.line());
-        match (find(&key), value.value) {
+        match (SETTINGS.iter().find(|setting| setting.key == key), value.value) {
             (Some(setting), Some(text)) => layer.push(Found { place, setting, text }),
             (Some(_), None) => errors.add(place, "expected a value, found nothing"),
             (None, _) => errors.add(place, "there is no such setting; --help lists them"),

@@ -4,9 +4,9 @@
 //! the file, `WEIR_SYNC_LEASE_MIN_MS` in the environment, `--lease-min-ms` as a flag. An error names the place
 //! and states what was expected. All errors are reported at once.
 
-pub mod layers;
+mod layers;
 pub mod settings;
-pub mod values;
+pub(crate) mod values;
 
 pub use layers::{ConfigErrors, LoadedConfig, command, load};
 pub use settings::Config;

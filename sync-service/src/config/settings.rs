@@ -11,7 +11,6 @@ use weir_protocol::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 use weir_store::address::NodeMap;
 
 use super::values::{self, AuditFile, AuditStream, LogFormat, StoreAddress, TokenSource};
-use crate::tls;
 
 /// Prefix of all environment variables.
 pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
@@ -121,8 +120,7 @@ settings! {
     store_wait: Duration as "store_wait_ms" "MS" "0" = |text| values::millis(text, 0, 60_000);
     /// Number of replicas that confirm. With all that a master has, nothing is forgotten even where a master that
     /// lives is replaced; but without one of them strict rules get nothing.
-    store_wait_replicas: u32 as "store_wait_replicas" "N" "1" =
-        |text| values::count(text, 1, 100).map(|replicas| u32::try_from(replicas).unwrap_or(100));
+    store_wait_replicas: u32 as "store_wait_replicas" "N" "1" = |text| values::count(text, 1, 100);
     /// Maximum number of keys of one rule that this weir-sync keeps alive in Redis, so that a flood of made-up keys
     /// does not fill it. Keys beyond it get the region's own share of their quota, as if the store were out of reach.
     store_keys_max: usize as "store_keys_max" "N" "500000" = |text| values::count(text, 1, 100_000_000);
@@ -190,8 +188,7 @@ settings! {
     /// Percentage of the demand of busy keys above which a rule limits so much that it is an anomaly.
     anomaly_limited_percent: usize as "anomaly_limited_percent" "PERCENT" "50" = |text| values::count(text, 1, 100);
     /// Number of minutes to learn the usual values of a rule, a POP and a key, before anything is an anomaly.
-    anomaly_learn_minutes: u32 as "anomaly_learn_minutes" "N" "60" =
-        |text| values::count(text, 1, 60).map(|minutes| u32::try_from(minutes).unwrap_or(60));
+    anomaly_learn_minutes: u32 as "anomaly_learn_minutes" "N" "60" = |text| values::count(text, 1, 60);
     /// Length of the interval that counts as a minute; shorter ones are for trials.
     anomaly_minute: Duration as "anomaly_minute_ms" "MS" "60000" = |text| values::millis(text, 10, 60_000);
     /// Maximum number of lines of the audit log that wait for a file or a Redis that is slow or gone. Beyond that the
@@ -200,8 +197,7 @@ settings! {
     /// Decides requests for services that ask: POST /v1/check. It counts as a POP of the fleet.
     gateway: bool as "gateway" "on|off" "off" = values::switch;
     /// Number of keys that the gateway's table tracks, 32 bytes each.
-    gateway_keys: u32 as "gateway_keys" "N" "65000" =
-        |text| values::count(text, 1, 16_777_216).map(|keys| u32::try_from(keys).unwrap_or(u32::MAX));
+    gateway_keys: u32 as "gateway_keys" "N" "65000" = |text| values::count(text, 1, 16_777_216);
     /// File with the `key_secret` of the POPs' configuration (or their token, if they have none), so that the gateway's
     /// keys are theirs.
     gateway_key_secret_file: Option<String> as "gateway_key_secret_file" "FILE" "" = values::file;
@@ -217,8 +213,7 @@ settings! {
     pop_ttl: Duration as "pop_ttl_ms" "MS" "10000" = |text| values::millis(text, 100, 24 * HOUR_MS);
     /// Number of POPs in the fleet. Used to compute the region's share of each quota if weir-sync starts while the
     /// store is out of reach and no POP knows the number. 0 means unknown: the region then takes the whole quota.
-    pops_expected: u32 as "pops_expected" "N" "0" =
-        |text| values::count(text, 0, POPS_MAX as usize).map(|pops| u32::try_from(pops).unwrap_or(POPS_MAX));
+    pops_expected: u32 as "pops_expected" "N" "0" = |text| values::count(text, 0, POPS_MAX);
     /// Format of log lines: `text` or `json`.
     log_format: LogFormat as "log_format" "FORMAT" "text" = values::log_format;
     /// Lowest level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
@@ -259,18 +254,18 @@ settings! {
     check_token as "check_token_file" "FILE" = TokenSource::file;
 }
 
-/// Setting with the name `key` in the file.
-pub fn find(key: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.key == key)
-}
-
 impl Config {
     /// Settings of the hub. Without a configured replica, each call makes up a new name.
     pub fn hub(&self) -> hub::HubSettings {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
         hub::HubSettings {
             replica: format!("{}/{replica}", self.region),
-            terms: self.terms(),
+            terms: GrantSettings {
+                interval_ns: nanos(self.grant_interval),
+                lease_min_ns: nanos(self.lease_min),
+                lease_max_ns: nanos(self.lease_max),
+                ..GrantSettings::default()
+            },
             pop_ttl_ns: nanos(self.pop_ttl),
             pops_expected: self.pops_expected,
         }
@@ -283,25 +278,9 @@ impl Config {
     }
 
     /// True if every report and every check at `listen` needs a credential.
-    pub fn needs_token(&self) -> bool {
+    pub(crate) fn needs_token(&self) -> bool {
         let has_pops = self.token != TokenSource::None || self.tls_client_ca_file.is_some();
         has_pops && (!self.gateway || self.check_token != TokenSource::None)
-    }
-
-    /// TLS files, if TLS is configured.
-    pub(crate) fn tls(&self) -> Option<tls::TlsFiles> {
-        let (cert, key) = (self.tls_cert_file.clone()?, self.tls_key_file.clone()?);
-        Some(tls::TlsFiles { cert, key, client_ca: self.tls_client_ca_file.clone() })
-    }
-
-    /// Terms of all grants.
-    pub fn terms(&self) -> GrantSettings {
-        GrantSettings {
-            interval_ns: nanos(self.grant_interval),
-            lease_min_ns: nanos(self.lease_min),
-            lease_max_ns: nanos(self.lease_max),
-            ..GrantSettings::default()
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, fs};
 
@@ -21,7 +22,7 @@ impl Secret {
     }
 
     /// The text itself. It must not be logged.
-    pub fn expose(&self) -> &str {
+    pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }
@@ -42,7 +43,6 @@ pub enum StoreAddress {
 }
 
 impl StoreAddress {
-    /// Parses `memory` or a Redis URL.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text == "memory" {
             return Ok(Self::Memory);
@@ -58,7 +58,6 @@ impl StoreAddress {
 }
 
 impl fmt::Display for StoreAddress {
-    /// Formats the address without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.redis() {
             Some(address) => address.fmt(f),
@@ -105,13 +104,12 @@ impl AuditStream {
         if text == "store" {
             return Ok(Self::Store);
         }
-        let address = StoreAddress::read(text)
-            .map_err(|expected| expected.replacen("`memory`", "`store` (where the budgets live)", 1))?;
-        match address {
-            StoreAddress::Redis(url) => Ok(Self::Redis(url)),
-            StoreAddress::Memory => {
+        match StoreAddress::read(text) {
+            Ok(StoreAddress::Redis(url)) => Ok(Self::Redis(url)),
+            Ok(StoreAddress::Memory) => {
                 Err("expected `store` (where the budgets live) or the URL of a Redis, found `memory`".into())
             }
+            Err(expected) => Err(expected.replacen("`memory`", "`store` (where the budgets live)", 1)),
         }
     }
 
@@ -142,12 +140,10 @@ fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
     })
 }
 
-/// Parses a format of log lines.
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     one_of(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
 }
 
-/// Parses a log level.
 pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {
     let names = ["error", "warn", "info", "debug", "trace"];
     let level = |name: &'static str| Some((name, name.parse().ok()?));
@@ -161,24 +157,20 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     fits.then(|| text.to_owned()).ok_or_else(|| format!("expected 1 to 64 of a-z, 0-9, _ and -, found `{text}`"))
 }
 
-/// Random name of 16 hexadecimal digits.
 pub(super) fn random_name() -> String {
     // These suffice to distinguish replicas, and the name is no secret.
     format!("{:016x}", random())
 }
 
-/// Parses `on` or `off`.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     one_of(text, &[("on", true), ("off", false)])
 }
 
-/// Parses an address to listen on.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let expected = "expected an IP address and a port, as in `127.0.0.1:7878` or `[::1]:7878`, found";
     text.parse().map_err(|_| format!("{expected} `{text}`"))
 }
 
-/// Parses any text that is not empty.
 pub(super) fn text(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a text, found nothing".into()) } else { Ok(text.to_owned()) }
 }
@@ -188,12 +180,10 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a file's path, found nothing".into()) } else { Ok(text.to_owned()) }
 }
 
-/// Parses a path of an optional file.
 pub(super) fn file(text: &str) -> Result<Option<String>, String> {
     path(text).map(Some)
 }
 
-/// Parses milliseconds from `min` to `max`.
 pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String> {
     let value = text.parse().ok().filter(|ms| (min..=max).contains(ms));
     value
@@ -201,8 +191,7 @@ pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String>
         .ok_or_else(|| format!("expected whole milliseconds from {min} to {max}, found `{text}`"))
 }
 
-/// Parses a number from `min` to `max`.
-pub(super) fn count(text: &str, min: usize, max: usize) -> Result<usize, String> {
+pub(super) fn count<N: Copy + FromStr + PartialOrd + fmt::Display>(text: &str, min: N, max: N) -> Result<N, String> {
     let value = text.parse().ok().filter(|n| (min..=max).contains(n));
     value.ok_or_else(|| format!("expected a whole number from {min} to {max}, found `{text}`"))
 }
@@ -231,25 +220,22 @@ impl TokenSource {
         path(text).map(Self::File)
     }
 
-    /// Path of the file, if the source is one.
-    pub fn path(&self) -> Option<&str> {
+    pub(crate) fn path(&self) -> Option<&str> {
         if let Self::File(path) = self { Some(path) } else { None }
     }
 }
 
 /// Warning about the file of secrets at `path`; none if there is nothing to change.
-pub fn privacy_warning(path: &str) -> Option<String> {
+pub(crate) fn privacy_warning(path: &str) -> Option<String> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
     let sentence = "can be read by every user of this machine: take that from others, as with `chmod o-rwx";
     (mode & OTHERS_MAY_READ != 0).then(|| format!("{path} {sentence} {path}`"))
 }
 
-/// Parses a [token](check_token).
-pub fn token(text: &str) -> Result<Secret, String> {
+pub(crate) fn token(text: &str) -> Result<Secret, String> {
     check_token(text).map(|()| Secret::new(text))
 }
 
-/// 64 random bits.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }

@@ -1,18 +1,25 @@
-//! Accounting of requests that arrive and of responses that leave.
+//! Accounting of requests that arrive and of responses that leave, and the stream that they go through: everything
+//! written must be taken in time, even by a reader that drips steadily. A guest is read one piece at a time, and each
+//! piece is answered before the next one is read.
 //!
 //! A connection keeps its seat only while it has whole requests. HTTP/2 carries several requests at a time, so
 //! a guest's open requests and unread responses are limited there: a guest that exceeds the limit is closed.
 
 use std::convert::Infallible;
+use std::future::Future as _;
+use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Response;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
+use tokio::time::{Sleep, sleep};
 
 use super::seats::Seat;
 
@@ -22,23 +29,20 @@ const ASKED_MAX: u32 = 16;
 const UNTAKEN_MAX: u32 = 16;
 
 /// Maximum number of bytes read from a guest before what it sent is answered.
-pub(super) const PIECE_BYTES: usize = 2 * 1_024;
+const PIECE_BYTES: usize = 2 * 1_024;
 
 /// State of one connection: bytes read, and a guest's requests and responses.
 #[derive(Debug, Default)]
 pub(super) struct OnTheWay {
-    /// Bytes read of the current piece.
     piece: AtomicUsize,
     /// True once the connection is no longer a guest's.
     is_known: AtomicBool,
     asked: AtomicU32,
     /// Responses whose bodies wait for the guest's HTTP/2 window.
     answers: AtomicU32,
-    /// Responses that wait for the socket.
     unsent: AtomicU32,
     /// Responses, among both of these, to the last piece. The client has not had a chance to read them.
     fresh: AtomicU32,
-    /// Notified when a limit is exceeded.
     pub(super) too_many: Notify,
 }
 
@@ -49,31 +53,17 @@ impl OnTheWay {
         self.fresh.store(0, Ordering::Relaxed);
     }
 
-    /// Counts `bytes` read of the current piece.
-    pub(super) fn came(&self, bytes: usize) {
-        self.piece.fetch_add(bytes, Ordering::Relaxed);
-    }
-
     /// Bytes of the current piece that may still be read; none if the connection is known, and so unlimited.
-    pub(super) fn left(&self) -> Option<usize> {
-        let is_known = self.is_known.load(Ordering::Relaxed);
-        (!is_known).then(|| PIECE_BYTES.saturating_sub(self.piece.load(Ordering::Relaxed)))
+    fn left(&self) -> Option<usize> {
+        (!self.is_known()).then(|| PIECE_BYTES.saturating_sub(self.piece.load(Ordering::Relaxed)))
     }
 
-    /// Marks the connection as known.
     pub(super) fn become_known(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
-    }
-
-    /// Records that everything written has been sent.
-    pub(super) fn flushed(&self) {
-        if self.unsent.load(Ordering::Relaxed) > 0 {
-            self.unsent.store(0, Ordering::Relaxed);
-        }
     }
 
     /// True if a guest exceeds its limits. Concurrent requests are limited only if it `needs_token`.
@@ -84,7 +74,6 @@ impl OnTheWay {
     }
 }
 
-/// Lifetime of a request, from its head to its response.
 #[derive(Debug)]
 pub(super) struct RequestLifetime {
     seat: Arc<Seat>,
@@ -93,11 +82,9 @@ pub(super) struct RequestLifetime {
     on_the_way: Option<Arc<OnTheWay>>,
 }
 
-/// The body has not arrived.
+// States of a request: the body has not arrived, is complete, or no longer matters.
 const ARRIVING: u8 = 0;
-/// The body is complete.
 const WHOLE: u8 = 1;
-/// The request is answered; the body no longer matters.
 const ANSWERED: u8 = 2;
 
 impl RequestLifetime {
@@ -109,8 +96,7 @@ impl RequestLifetime {
         Self { seat: Arc::clone(seat), state: AtomicU8::new(ARRIVING), on_the_way }
     }
 
-    /// Returns at once, unless the request is a guest's that exceeds its limits: then it never returns, and the
-    /// connection is closed.
+    /// Returns at once, or never if a guest exceeds its limits: then the connection is closed.
     pub(super) async fn let_in(&self, needs_token: bool) {
         if let Some(way) = self.on_the_way.as_ref().filter(|way| way.is_too_much(needs_token)) {
             way.too_many.notify_one();
@@ -118,7 +104,6 @@ impl RequestLifetime {
         }
     }
 
-    /// Records that the body is complete.
     fn arrive(&self) {
         let (before, now) = (ARRIVING, WHOLE);
         if self.state.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -131,7 +116,6 @@ impl RequestLifetime {
 pub(super) struct Answering(pub(super) Arc<RequestLifetime>);
 
 impl Answering {
-    /// Wraps the response so that its sending is tracked.
     pub(super) fn answer<B>(self, response: Response<B>) -> Response<Outgoing<B>> {
         let on_the_way = self.0.on_the_way.clone();
         if let Some(way) = &on_the_way {
@@ -153,9 +137,8 @@ impl Drop for Answering {
     }
 }
 
-/// Body of a request.
 #[derive(Debug)]
-pub struct Arriving {
+pub(crate) struct Arriving {
     body: Incoming,
     turn: Arc<RequestLifetime>,
 }
@@ -197,7 +180,6 @@ impl Body for Arriving {
     }
 }
 
-/// Body of a response.
 #[derive(Debug)]
 pub(super) struct Outgoing<B> {
     body: B,
@@ -227,5 +209,91 @@ impl<B> Drop for Outgoing<B> {
             way.answers.fetch_sub(1, Ordering::Relaxed);
             way.unsent.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Stream on which writes must complete within `limit`. The time begins when the peer falls behind, and ends
+/// when everything written has been sent.
+pub(super) struct Timely<S> {
+    stream: S,
+    limit: Duration,
+    /// Runs while the peer has unread bytes.
+    until: Option<Pin<Box<Sleep>>>,
+    on_the_way: Arc<OnTheWay>,
+}
+
+impl<S: AsyncWrite + Unpin> Timely<S> {
+    pub(super) fn new(stream: S, limit: Duration, on_the_way: Arc<OnTheWay>) -> Self {
+        Self { stream, limit, until: None, on_the_way }
+    }
+
+    /// Runs `write`; fails with `TimedOut` once the time is over.
+    fn in_time<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let written = write(Pin::new(&mut self.stream), cx);
+        if written.is_pending() {
+            let limit = self.limit;
+            let until = self.until.get_or_insert_with(|| Box::pin(sleep(limit)));
+            if until.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(ErrorKind::TimedOut.into()));
+            }
+        }
+        written
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timely<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.in_time(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.in_time(cx, |stream, cx| stream.poll_write_vectored(cx, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.in_time(cx, AsyncWrite::poll_flush);
+        if flushed.is_ready() {
+            self.until = None;
+            let unsent = &self.on_the_way.unsent;
+            if unsent.load(Ordering::Relaxed) > 0 {
+                unsent.store(0, Ordering::Relaxed);
+            }
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.in_time(cx, AsyncWrite::poll_shutdown)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timely<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(left) = self.on_the_way.left() else {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        };
+        if left == 0 {
+            // The current piece is answered first.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut piece = [0; PIECE_BYTES];
+        let mut piece = ReadBuf::new(&mut piece[..left.min(buffer.remaining())]);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut piece);
+        buffer.put_slice(piece.filled());
+        self.on_the_way.piece.fetch_add(piece.filled().len(), Ordering::Relaxed);
+        polled
     }
 }

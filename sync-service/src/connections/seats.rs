@@ -17,7 +17,6 @@ use tokio::sync::Notify;
 /// One seat in this number is reserved for guests.
 const GUESTS_PART: usize = 8;
 
-/// Seats of one listener.
 #[derive(Debug)]
 pub(super) struct Seats {
     known_max: usize,
@@ -33,7 +32,6 @@ struct Taken {
     guests: HashMap<IpAddr, Group>,
 }
 
-/// Connections that make room for each other.
 #[derive(Debug, Default)]
 struct Group {
     count: usize,
@@ -75,7 +73,6 @@ impl Taken {
 }
 
 impl Seats {
-    /// Listener with `seats_max` free seats.
     pub(super) fn new(seats_max: usize) -> Self {
         let known_max = seats_max - seats_max.div_ceil(GUESTS_PART);
         Self { known_max, taken: Mutex::default(), begins: Notify::new() }
@@ -104,7 +101,6 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Seat of one connection.
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
@@ -112,9 +108,7 @@ pub(super) struct Seat {
     pub(super) close: Arc<Notify>,
     is_known: AtomicBool,
     turn: AtomicU64,
-    /// Number of whole requests that are being answered.
     requests: AtomicU32,
-    /// Gauge of open connections.
     open: Gauge,
 }
 
@@ -144,8 +138,7 @@ impl Seat {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Moves the connection from the guests to the known ones, closing a waiting one if there is no room. If
-    /// none waits, it stays a guest.
+    /// Makes the connection a known one, closing a waiting one for it. If none waits, it stays a guest.
     pub(super) fn become_known(&self) {
         let mut taken = self.seats.taken();
         if self.is_known() || (taken.known.count >= self.seats.known_max && !taken.known.close_longest()) {
@@ -163,8 +156,7 @@ impl Seat {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Begins a whole request. The counter changes under the lock because the end of one request may race with
-    /// the beginning of another.
+    /// Begins a whole request. The counter changes under the lock: another request may end at the same time.
     pub(super) fn begin(&self) {
         let mut taken = self.seats.taken();
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -172,7 +164,6 @@ impl Seat {
         }
     }
 
-    /// Ends a request.
     pub(super) fn end(&self) {
         let mut taken = self.seats.taken();
         if self.requests.fetch_sub(1, Ordering::Relaxed) == 1 {

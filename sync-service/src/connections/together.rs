@@ -30,7 +30,6 @@ impl Future for Request {
     }
 }
 
-/// Collects the requests that a connection has read.
 #[derive(Clone, Default)]
 pub(super) struct Gathered(Arc<Mutex<Vec<Request>>>);
 
@@ -50,11 +49,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
 pub(super) struct Together<C> {
     connection: Pin<Box<C>>,
     gathered: Gathered,
-    /// Empty between polls.
     requests: Vec<Request>,
-    /// Requests that wait for something.
     waiting: FuturesUnordered<Request>,
-    /// Counters of the pieces read.
     on_the_way: Arc<OnTheWay>,
 }
 
@@ -65,12 +61,10 @@ impl<C: Future> Together<C> {
         Self { connection: Box::pin(connection), gathered, requests, waiting, on_the_way }
     }
 
-    /// The connection itself.
     pub(super) fn inner(&mut self) -> Pin<&mut C> {
         self.connection.as_mut()
     }
 
-    /// Polls the waiting requests that were woken.
     fn go_on(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(())) = self.waiting.poll_next_unpin(cx) {}
     }

@@ -3,14 +3,14 @@
 //! tonic reads and writes streams of messages, and allocates two buffers of eight kilobytes per call. A check
 //! has a few dozen bytes in each direction, and there are very many of them.
 
+use std::array::IntoIter;
 use std::future::ready;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures_util::FutureExt as _;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use futures_util::stream::{Iter, iter};
+use http_body_util::{BodyExt as _, Either, Full, StreamBody};
+use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
 use prost::Message;
@@ -59,7 +59,6 @@ where
     Ok([whole, more.freeze()].concat().into())
 }
 
-/// Bytes of the only message of a call.
 pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     let wrong = || Status::internal("expected one message, behind its length");
     if body.len() < PREFIX_BYTES {
@@ -82,74 +81,21 @@ pub(super) fn answer(message: &impl Message) -> Response<UnaryBody> {
     // The length is bounded, because that of the request is.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
-    let mut response =
-        Response::new(UnaryBody::One(MessageWithTrailers { message: Some(bytes.freeze()), is_over: false }));
+    let trailers = [(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))];
+    let frames = [Ok(Frame::data(bytes.freeze())), Ok(Frame::trailers(trailers.into_iter().collect()))];
+    let mut response = Response::new(UnaryBody::Left(StreamBody::new(iter(frames))));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
-/// Body of a response.
-pub(super) enum UnaryBody {
-    /// Response to a rate limit check.
-    One(MessageWithTrailers),
-    /// Response of a tonic service.
-    Any(Body),
-}
+/// Body of a response: a single message and its trailers, or what a tonic service sends.
+pub(super) type UnaryBody = Either<StreamBody<Iter<IntoIter<Result<Frame<Bytes>, Status>, 2>>>, Body>;
 
-impl HttpBody for UnaryBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match self.get_mut() {
-            Self::One(one) => Poll::Ready(one.frame().map(Ok)),
-            Self::Any(body) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::One(one) => one.is_over,
-            Self::Any(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::One(_) => SizeHint::default(),
-            Self::Any(body) => body.size_hint(),
-        }
-    }
-}
-
-/// A message followed by trailers.
-pub(super) struct MessageWithTrailers {
-    message: Option<Bytes>,
-    is_over: bool,
-}
-
-impl MessageWithTrailers {
-    fn frame(&mut self) -> Option<Frame<Bytes>> {
-        if let Some(message) = self.message.take() {
-            return Some(Frame::data(message));
-        }
-        if self.is_over {
-            return None;
-        }
-        self.is_over = true;
-        let mut trailers = HeaderMap::with_capacity(1);
-        trailers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
-        Some(Frame::trailers(trailers))
-    }
-}
-
-/// Headers with only the token of a request.
 pub(super) fn shown(headers: &HeaderMap) -> HeaderMap {
     headers.get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()
 }
 
-/// Response whose message uses only as much memory as it needs until its client reads it. A buffer of tonic has
-/// eight kilobytes.
+/// Response whose message takes no more memory than it needs; a buffer of tonic has eight kilobytes.
 pub(super) async fn compact(response: Response<Body>) -> Response<Body> {
     let (head, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
@@ -170,8 +116,6 @@ pub(super) fn bare<B>(request: Request<B>) -> Request<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::stream::iter;
-    use http_body_util::{Full, StreamBody};
 
     #[tokio::test]
     async fn bodies_are_joined_from_pieces_and_bounded() {

@@ -1,12 +1,11 @@
 //! Top keys and the state of single keys.
 //!
-//! Each weir-sync shares its busiest keys with the others through the store ([`shared`]). [`query`] parses an
-//! operator's query, [`request`] finds the keys of a request, [`which`] the budgets of a name, and [`page`] renders
-//! keys as JSON.
+//! Each weir-sync shares its busiest keys with the others through the store ([`shared`]). [`name`] has the names of
+//! keys, [`query`] parses an operator's query, [`request`] finds the keys of a request, and [`page`] renders keys as
+//! JSON.
 
 pub(crate) mod name;
 pub(crate) mod page;
 pub(crate) mod query;
 pub(crate) mod request;
 pub(crate) mod shared;
-pub(crate) mod which;

@@ -1,4 +1,4 @@
-//! Names of keys for operators.
+//! Names of keys for operators, and the budgets that a name stands for under a rule.
 //!
 //! | key | text |
 //! |---|---|
@@ -15,19 +15,18 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
+use weir_budget::budget::BudgetId;
 use weir_budget::id::Hex;
-use weir_protocol::messages::KEY_BYTES_MAX;
+use weir_protocol::messages::{KEY_BYTES_MAX, RULE_NAME_MAX};
 use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes, bare};
 use weir_rules::key::KeyValue;
+use weir_rules::{Rule, RuleSet};
 
 /// Prefix of a key's bytes.
 const HEX: &str = "hex:";
-/// Prefix of a value.
 const TEXT: &str = "text:";
-/// Keys that have a word as their name.
 const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyValue::LACKING)];
 
-/// Error for a text that names no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, `text:` \
@@ -57,7 +56,6 @@ fn in_clear(value: &[u8]) -> Option<String> {
     Some(format!("{} {TEXT}{text}", network(address, bits)))
 }
 
-/// Parses the name of a key into its bytes.
 pub(crate) fn read(text: &str) -> Result<Vec<u8>, NameError> {
     if let Some((_, key)) = WORDS.iter().find(|(word, _)| *word == text) {
         return Ok(key.as_bytes().to_vec());
@@ -76,10 +74,9 @@ pub(crate) fn read(text: &str) -> Result<Vec<u8>, NameError> {
     of_address(text)
 }
 
-/// Bytes of the key of an address or a network.
 fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
     let (text, bits) = match text.split_once('/') {
-        Some((text, bits)) => (text, Some(number(bits).ok_or(NameError)?)),
+        Some((text, bits)) => (text, Some(bits.parse().ok().filter(|_| !bits.starts_with('+')).ok_or(NameError)?)),
         None => (text, None),
     };
     let address = bare(text).ok_or(NameError)?;
@@ -124,8 +121,7 @@ pub(crate) fn is_within(value: &[u8], outer: &[u8]) -> bool {
     bits >= outer_bits && cut == outer
 }
 
-/// Splits canonical bytes into an address, the length of its prefix, and the rest. None if they begin with no
-/// address.
+/// Splits canonical bytes into an address, the length of its prefix, and the rest. None without an address.
 fn parts(value: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
     let (&[family, bits], rest) = value.split_first_chunk()?;
     let (most, mut octets) = match family {
@@ -161,9 +157,63 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Parses digits only; `parse` alone would accept a sign.
-fn number(text: &str) -> Option<u8> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+/// Reason why a rule and a text name no key.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum WhichError {
+    #[error("the current rule set has no rule `{0}`; `weir-sync rules get` shows it")]
+    Rule(String),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The text is a value in clear, but POPs hash the values of this rule.
+    #[error(
+        "POPs report the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as `weir-sync keys` shows \
+         them and `weir-sync explain --live` finds them by a request; or a rule with log_key"
+    )]
+    Hashed(String),
+    /// The rule counts addresses by another prefix length.
+    #[error("`{rule}` counts by /{expected}, found /{found}: expected an address, or a network of that size")]
+    Prefix { rule: String, expected: u8, found: u8 },
+}
+
+/// Keys that `text` names under `rule`. The name of a written rule also covers its tiers, which count
+/// separately. An address is cut to the rule's prefix.
+pub(crate) fn ids(rules: &RuleSet, rule: &str, text: &str) -> Result<Vec<BudgetId>, WhichError> {
+    let named = rules.rules().iter().find(|known| known.name == rule);
+    let named = named.ok_or_else(|| WhichError::Rule(rule.into()))?;
+    let value = value_under(named, text)?;
+    let is_tier =
+        |other: &Rule| named.is_written() && other.place() == named.place() && other.variant.wider_times.is_none();
+    let meant = rules.rules().iter().filter(|other| other.name == named.name || is_tier(other));
+    Ok(meant.map(|rule| BudgetId::new(rule.name.clone(), value.clone())).collect())
+}
+
+/// Key that `text` names under a rule of which only the name is known.
+pub(crate) fn ids_of_unknown(rule: &str, text: &str) -> Result<Vec<BudgetId>, WhichError> {
+    if !(1..=RULE_NAME_MAX).contains(&rule.len()) {
+        return Err(WhichError::Rule(rule.into()));
+    }
+    Ok(vec![BudgetId::new(rule.into(), read(text)?)])
+}
+
+fn value_under(rule: &Rule, text: &str) -> Result<Vec<u8>, WhichError> {
+    let Some(prefixes) = rule.key.prefixes().filter(|_| rule.key.is_address()) else {
+        let value = read(text)?;
+        let is_known = rule.key.is_clear() || KeyValue::clear_part(&value).is_none();
+        return if is_known { Ok(value) } else { Err(WhichError::Hashed(rule.name.clone())) };
+    };
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(KeyValue::of_address(address.to_canonical(), prefixes).as_bytes().to_vec());
+    }
+    let value = read(text)?;
+    let expected = match value.as_slice() {
+        [4, found, ..] if *found != prefixes.ipv4 => Some((prefixes.ipv4, *found)),
+        [6, found, ..] if *found != prefixes.ipv6 => Some((prefixes.ipv6, *found)),
+        _ => None,
+    };
+    match expected {
+        Some((expected, found)) => Err(WhichError::Prefix { rule: rule.name.clone(), expected, found }),
+        None => Ok(value),
+    }
 }
 
 #[cfg(test)]

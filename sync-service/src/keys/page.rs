@@ -14,13 +14,11 @@ use weir_store::StoreError;
 
 use super::name;
 
-/// Top keys of the fleet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TopKeysPage {
     pub(crate) keys: Vec<FleetTopKey>,
     /// Upper bound for keys that are not in the list.
     pub(crate) unseen: Unseen,
-    /// Number of weir-syncs that contributed.
     pub(crate) weir_syncs: usize,
     /// True if only this weir-sync contributed, because the store is out of reach.
     pub(crate) is_partial: bool,
@@ -41,7 +39,6 @@ pub(crate) struct KeyState {
     pub(crate) is_reported: bool,
 }
 
-/// JSON of one key, with the state of its budget.
 pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
     let mut json = match &one.top_keys {
         Some(key) => row(key, now_ms, one.banned_ms),
@@ -91,7 +88,6 @@ fn replica(replica: &ReplicaDemand) -> Value {
     })
 }
 
-/// JSON of the grant for POPs of this region.
 fn grant(division: &Division) -> Value {
     let Division { watch_level, asking, is_single_pop, .. } = division;
     let watch_level = match watch_level {
@@ -126,8 +122,7 @@ fn free_in_s(budget: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
     Some(parts(refill_ms.max(banned_ms)))
 }
 
-/// JSON of a list of top keys. `found` is the number of keys that matched; `banned_ms` has the remaining time
-/// of each listed key's ban.
+/// JSON of a list of top keys, of `found` that matched, with the remaining time of each one's ban.
 pub(crate) fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
     let keys = top_keys.keys.iter().zip(banned_ms).map(|(key, banned_ms)| row(key, now_ms, *banned_ms));
     let keys: Vec<_> = keys.collect();
@@ -143,7 +138,6 @@ pub(crate) fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms:
     })
 }
 
-/// JSON of one top key.
 pub(crate) fn row(key: &FleetTopKey, now_ms: u64, banned_ms: Option<u32>) -> Value {
     let mut row = rates(key.rates);
     let mut add = |name: &str, value: Value| row[name] = value;
@@ -199,13 +193,11 @@ pub(crate) fn per_second(token_ns: u64) -> f64 {
     format!("{rate:.9}").parse().unwrap_or(rate)
 }
 
-/// Thousandths as a number.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub(crate) fn parts(milli: u64) -> f64 {
     milli as f64 / 1_000.0
 }
 
-/// Signed thousandths as a number.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub(crate) fn signed_parts(milli: i64) -> f64 {
     milli as f64 / 1_000.0

@@ -10,18 +10,13 @@ use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 
 use super::name;
-use crate::overrides::Override;
-use crate::overrides::network::Network;
-use crate::overrides::spec::{OverrideKind, OverrideState, Subject};
+use crate::overrides::spec::{Override, OverrideKind, OverrideState, Subject};
 use crate::problem::Problem;
-use crate::routes::table::Query;
+use crate::routes::table::{Query, number};
 
-/// Default number of listed keys.
 pub(crate) const LISTED: usize = 20;
-/// Maximum number of listed keys.
 pub(crate) const LISTED_MAX: usize = 1_000;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TopKeysQuery {
     /// Restricts the list to this rule, its tiers and its wider prefixes.
     rule: Option<String>,
@@ -31,20 +26,21 @@ pub(crate) struct TopKeysQuery {
     limit: Option<usize>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
 enum Prefix {
     Text(String),
     Network(Vec<u8>),
 }
 
 impl TopKeysQuery {
-    /// Reads the parameters. The error states what was expected.
     pub(crate) fn read(query: &Query) -> Result<Self, Problem> {
-        let limit = query.read_as("limit", "a number from 1 to 1000", limit_of)?;
+        let limit =
+            |text: &str| number(text).map(usize::try_from)?.ok().filter(|limit| (1..=LISTED_MAX).contains(limit));
+        let limit = query.read_as("limit", "a number from 1 to 1000", limit)?;
+        let sort = query.read_as("sort", "limited, admitted or debt", sort_of)?.unwrap_or_default();
         Ok(Self {
             rule: query.get("rule").map(str::to_owned),
             prefix: query.get("prefix").map(Prefix::read),
-            sort: query.read_as("sort", "limited, admitted or debt", sort_of)?.unwrap_or_default(),
+            sort,
             limit,
         })
     }
@@ -76,8 +72,7 @@ impl Prefix {
     }
 }
 
-/// True if `name` is the rule `written` or was derived from it: tiers and wider prefixes add a dot and a
-/// suffix.
+/// True if `name` is the rule `written`, a tier of it or one of its wider prefixes.
 pub(crate) fn is_of(name: &str, written: &str) -> bool {
     name.strip_prefix(written).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -91,19 +86,13 @@ fn sort_of(text: &str) -> Option<Sort> {
     }
 }
 
-fn limit_of(text: &str) -> Option<usize> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten().filter(|limit| (1..=LISTED_MAX).contains(limit))
-}
-
-/// JSON of the overrides that affect the key `id` or its address.
 pub(crate) fn of_key(overrides: &[OverrideState], id: &BudgetId) -> Vec<Value> {
     let shown = name::show(&id.value);
     json_of(overrides, |subject| match subject {
         Subject::Key { rule, key } => is_of(&id.rule, rule) && *key == shown,
         Subject::Address { address } => {
-            let network = network(address);
-            name::is_within(&id.value, &network) || name::is_within(&network, &id.value)
+            let network = address.key();
+            name::is_within(&id.value, network.as_bytes()) || name::is_within(network.as_bytes(), &id.value)
         }
     })
 }
@@ -115,28 +104,19 @@ pub(crate) fn banned_ms(overrides: &[OverrideState], id: &BudgetId) -> Option<u3
         let Override { settings, until_ms, .. } = &state.order;
         let address =
             settings.subject.address().filter(|_| settings.kind == OverrideKind::Ban && state.without_effect.is_none());
-        let is_banned = name::is_within(&id.value, &network(&address?));
+        let is_banned = name::is_within(&id.value, address?.key().as_bytes());
         is_banned.then(|| u32::try_from(until_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX))
     };
     overrides.iter().filter_map(until).max().filter(|ms| *ms > 0)
 }
 
-/// JSON of the overrides that affect `address`.
 pub(crate) fn of_address(overrides: &[OverrideState], address: IpAddr) -> Vec<Value> {
     let whole = Prefixes { ipv4: 32, ipv6: 128 };
     let value = KeyValue::of_address(address.to_canonical(), whole);
     json_of(overrides, |subject| match subject {
         Subject::Key { .. } => false,
-        Subject::Address { address } => name::is_within(value.as_bytes(), &network(address)),
+        Subject::Address { address } => name::is_within(value.as_bytes(), address.key().as_bytes()),
     })
-}
-
-/// Bytes of the network as a key. A single address is a network, too.
-fn network(network: &Network) -> Vec<u8> {
-    let text = network.to_string();
-    let bits = if text.contains(':') { "/128" } else { "/32" };
-    let bits = if text.contains('/') { "" } else { bits };
-    name::read(&format!("{text}{bits}")).unwrap_or_default()
 }
 
 fn json_of(overrides: &[OverrideState], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {

@@ -22,7 +22,6 @@ pub(crate) struct RequestKeys {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestKey {
-    /// Rule or tier.
     pub(crate) rule: String,
     /// Bytes of the key, if they can be computed here.
     pub(crate) value: Option<Vec<u8>>,
@@ -83,8 +82,7 @@ const UNKEYED: &str =
 const LACKS: &str = "the request lacks a part of the key, or has it more than once: it is limited at once";
 const ALONE: &str = "each POP counts this rule for itself: nothing is reported";
 
-/// JSON of the sentence, with the kind by which the console colours it. `keys` are the request's keys as JSON
-/// for operators.
+/// JSON of the sentence about `keys` (as JSON), with the kind by which the console colours it.
 pub(crate) fn summary(list: Option<&str>, keys: &[Value]) -> Value {
     let (kind, text) = match list {
         Some("allow") => ("good", "It meets the list allow: it goes through, and no rule counts it.".into()),

@@ -19,16 +19,12 @@ use super::name;
 pub(crate) const SHARED_MAX: usize = 100;
 /// Maximum number of POPs whose status a weir-sync shares.
 pub(crate) const STATUSES_MAX: usize = 1_000;
-/// Version of the text format.
 const VERSION: u32 = 2;
-/// Maximum number of keys in one text.
 const KEYS_MAX: usize = 2 * SHARED_MAX;
 
-/// Data that one weir-sync shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SharedKeys {
     pub(crate) top_keys: ReplicaTopKeys,
-    /// Decision rates of rules.
     pub(crate) rates: Vec<RuleRates>,
     pub(crate) statuses: Vec<PopStatus>,
 }
@@ -65,7 +61,6 @@ struct Row {
     pops: Vec<(String, u64, u64)>,
 }
 
-/// Encodes shared data as text.
 pub(crate) fn write(SharedKeys { top_keys, rates, statuses }: &SharedKeys) -> String {
     let Unseen { limited_milli, admitted_milli } = top_keys.unseen;
     let keys = top_keys.keys.iter().take(KEYS_MAX).map(row).collect();

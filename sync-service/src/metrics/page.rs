@@ -19,7 +19,6 @@ pub fn write(registry: &Registry) -> String {
     of_prometheus(&page).unwrap_or_default()
 }
 
-/// Converts a page of `OpenMetrics`.
 fn of_prometheus(page: &str) -> Result<String, fmt::Error> {
     let mut out = String::with_capacity(page.len());
     let mut help = "";

@@ -22,7 +22,6 @@ mod linux {
     use prometheus_client::metrics::gauge::ConstGauge;
     use prometheus_client::registry::Unit;
 
-    /// Collector that reads the process for each page.
     #[derive(Debug)]
     pub(super) struct ProcessCollector;
 

@@ -20,17 +20,14 @@ use weir_rules::CONDITIONS_MAX;
 use weir_rules::matching::Range;
 use weir_rules::reading::ConfigError;
 
-use super::network::Network;
-use super::spec::{Override, OverrideKind, OverrideQuota, Subject};
+use super::spec::{Network, Override, OverrideKind, OverrideQuota, OverrideState, Subject};
 use super::tier;
 
 /// Maximum number of groups of addresses with separate ends, for bans and for allows each.
 const ENDS_MAX: usize = 20;
 
-/// Effect of an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OverrideEffect {
-    /// The override is in force.
+pub(crate) enum OverrideEffect {
     InForce,
     /// The override changes nothing at present, with the reason.
     None(String),
@@ -40,7 +37,7 @@ pub enum OverrideEffect {
 
 impl OverrideEffect {
     /// Reason why the override changes nothing; none if it is in force.
-    pub fn why_none(&self) -> Option<String> {
+    pub(crate) fn why_none(&self) -> Option<String> {
         match self {
             Self::InForce => None,
             Self::None(why) => Some(why.clone()),
@@ -52,13 +49,12 @@ impl OverrideEffect {
     }
 }
 
-/// Rule set with overrides.
-#[derive(Clone, Debug)]
-pub struct Composed {
-    /// Document for the POPs.
-    pub document: Document,
-    /// Effect of each override, in the order of the overrides.
-    pub effects: Vec<OverrideEffect>,
+pub(crate) fn with_effects(
+    overrides: impl IntoIterator<Item = Override>,
+    effects: Vec<OverrideEffect>,
+) -> Vec<OverrideState> {
+    let state = |(order, effect): (_, OverrideEffect)| OverrideState { order, without_effect: effect.why_none() };
+    overrides.into_iter().zip(effects).map(state).collect()
 }
 
 /// Overrides that are written into the document together, and left out together.
@@ -66,7 +62,6 @@ pub struct Composed {
 enum Group<'a> {
     Bans,
     Allows,
-    /// Overrides of a rule's keys to the same quota.
     Tier(&'a str, &'a OverrideQuota),
 }
 
@@ -79,35 +74,30 @@ fn group(order: &Override) -> Option<Group<'_>> {
     }
 }
 
-/// Applies `overrides` to `base`. A group of overrides that would make the document invalid is left out as a
-/// whole.
-pub fn compose(base: &Document, overrides: &[Override]) -> Composed {
+/// Applies `overrides` to `base`; returns the document for the POPs, and the effect of each override. A group that
+/// would make the document invalid is left out as a whole.
+pub(crate) fn compose(base: &Document, overrides: &[Override]) -> (Document, Vec<OverrideEffect>) {
     let mut effects = vec![OverrideEffect::InForce; overrides.len()];
     let all: Vec<&Override> = overrides.iter().collect();
     let document = with(base, &all).unwrap_or_else(|_| with_some(base, overrides, &mut effects));
-    if !base.is_enforced() {
-        let off = OverrideEffect::None("all rules are switched off, and with them overrides".into());
-        effects
-            .iter_mut()
-            .filter(|effect| **effect == OverrideEffect::InForce)
-            .for_each(|effect| *effect = off.clone());
-    }
     let allowed = allowed_by(base.value());
     let names: BTreeSet<&str> = base.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
-    for (order, effect) in overrides.iter().zip(&mut effects) {
-        let banned = order.settings.subject.address().filter(|_| order.settings.kind == OverrideKind::Ban);
-        if *effect == OverrideEffect::InForce
-            && banned.is_some_and(|address| allowed.iter().any(|network| address.is_in(network)))
-        {
-            *effect = OverrideEffect::None("the rule set's allow list has the address".into());
-        }
-        if let (OverrideKind::Ban, Subject::Key { rule, .. }) = (order.settings.kind, &order.settings.subject)
-            && !names.contains(rule.as_str())
-        {
-            *effect = OverrideEffect::None(format!("the rule set has no rule {rule:?}"));
-        }
+    for (order, effect) in overrides.iter().zip(&mut effects).filter(|(_, effect)| **effect == OverrideEffect::InForce)
+    {
+        let is_ban = order.settings.kind == OverrideKind::Ban;
+        let why = match &order.settings.subject {
+            Subject::Key { rule, .. } if is_ban && !names.contains(rule.as_str()) => {
+                format!("the rule set has no rule {rule:?}")
+            }
+            _ if !base.is_enforced() => "all rules are switched off, and with them overrides".into(),
+            Subject::Address { address } if is_ban && allowed.iter().any(|network| address.is_in(network)) => {
+                "the rule set's allow list has the address".into()
+            }
+            _ => continue,
+        };
+        *effect = OverrideEffect::None(why);
     }
-    Composed { document, effects }
+    (document, effects)
 }
 
 /// Applies to `base` as many groups of overrides as possible, the first ones first.
@@ -124,14 +114,12 @@ struct Adding<'a> {
     base: &'a Document,
     overrides: &'a [Override],
     effects: &'a mut [OverrideEffect],
-    /// Document with the groups added so far.
     document: Document,
     taken: Vec<&'a Override>,
 }
 
 impl Adding<'_> {
-    /// Adds `groups`, which are sorted. Tries all at once and halves the list on an error, because reading a
-    /// document is slow and most overrides fit.
+    /// Adds `groups`, which are sorted, at once or by halves: reading a document is slow and most overrides fit.
     fn add(&mut self, groups: &[Group<'_>]) {
         let overrides = self.overrides;
         let is_in = |order: &&Override| group(order).is_some_and(|of| groups.binary_search(&of).is_ok());
@@ -152,17 +140,17 @@ impl Adding<'_> {
 }
 
 /// Effect that `tried` would have beside `others`. It is refused if it would displace one of them.
-pub fn try_beside(base: &Document, others: Vec<Override>, tried: Override) -> OverrideEffect {
+pub(crate) fn try_beside(base: &Document, others: Vec<Override>, tried: Override) -> OverrideEffect {
     let mut all = others;
     all.push(tried);
-    let mut with_it = compose(base, &all).effects;
+    let mut with_it = compose(base, &all).1;
     let Some(own) = with_it.pop() else { return OverrideEffect::InForce };
     let is_out = |effect: &OverrideEffect| matches!(effect, OverrideEffect::Invalid(_));
     if is_out(&own) || !with_it.iter().any(is_out) {
         return own;
     }
     all.pop();
-    let without_it = compose(base, &all).effects;
+    let without_it = compose(base, &all).1;
     let mut lost = with_it.into_iter().zip(without_it).filter(|(_, before)| !is_out(before));
     lost.find(|(now, _)| is_out(now)).map_or(own, |(now, _)| now)
 }
@@ -290,13 +278,13 @@ mod tests {
     fn each_order_carries_its_end_as_far_as_there_is_room() {
         let ending = |order: Override, until_ms| Override { until_ms, ..order };
         let overrides = [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
-        let denied = compose(&document(&json!({})), &overrides).document.value()["deny"].clone();
+        let denied = compose(&document(&json!({})), &overrides).0.value()["deny"].clone();
         let expected = json!([
             {"addresses": ["192.0.2.2"], "until_ms": 5}, {"addresses": ["192.0.2.1", "192.0.2.3"], "until_ms": 7},
         ]);
         assert_eq!(denied, expected);
         let many: Vec<_> = (1..=50).map(|n| ending(ban(&format!("192.0.2.{n}")), n)).collect();
-        let denied = compose(&document(&json!({})), &many).document.value()["deny"].clone();
+        let denied = compose(&document(&json!({})), &many).0.value()["deny"].clone();
         assert_eq!(denied.as_array().map(Vec::len), Some(17));
         assert_eq!(denied[0], json!({"addresses": ["192.0.2.1", "192.0.2.2", "192.0.2.3"], "until_ms": 3}));
     }
@@ -304,7 +292,7 @@ mod tests {
     #[test]
     fn the_override_of_the_smaller_network_counts() {
         let overrides = [allow("10.0.0.0/8"), ban("10.1.0.0/16"), allow("10.1.2.0/24"), ban("11.0.0.0/8")];
-        let value = compose(&document(&json!({})), &overrides).document.value().clone();
+        let value = compose(&document(&json!({})), &overrides).0.value().clone();
         let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}, "until_ms": 2});
         assert_eq!(value["allow"], json!([but, {"addresses": ["10.1.2.0/24"], "until_ms": 2}]));
     }
@@ -313,21 +301,10 @@ mod tests {
     fn a_full_list_takes_a_condition_more() {
         let conditions = |condition: Value| json!({"deny": vec![condition; CONDITIONS_MAX]});
         let plain = json!({"methods": ["PUT"]});
-        let composed = compose(&document(&conditions(plain.clone())), &[ban("192.0.2.1")]);
-        let last = &composed.document.value()["deny"][CONDITIONS_MAX - 1];
+        let (composed, effects) = compose(&document(&conditions(plain.clone())), &[ban("192.0.2.1")]);
+        let last = &composed.value()["deny"][CONDITIONS_MAX - 1];
         assert_eq!(*last, json!({"any": [plain, {"addresses": ["192.0.2.1"]}]}));
-        assert_eq!(composed.effects, [OverrideEffect::InForce]);
-    }
-
-    #[test]
-    fn overrides_that_do_not_fit_are_left_out() {
-        let full = json!({"deny": vec![json!({"not": {"methods": ["PUT"]}}); CONDITIONS_MAX]});
-        let composed = compose(&document(&full), &[ban("192.0.2.1"), allow("192.0.2.2")]);
-        assert!(matches!(composed.effects[0], OverrideEffect::Invalid(_)));
-        assert!(composed.effects[0].why_none().unwrap().contains("deny: expected a list"), "{:?}", composed.effects);
-        assert_eq!(composed.effects[1], OverrideEffect::InForce);
-        assert_eq!(composed.document.value()["deny"], full["deny"]);
-        assert_eq!(composed.document.value()["allow"], json!([{"addresses": ["192.0.2.2"], "until_ms": 2}]));
+        assert_eq!(effects, [OverrideEffect::InForce]);
     }
 
     fn overriding(rule: &str, key: &str, rate: &str, burst: u32) -> Override {
@@ -354,16 +331,16 @@ mod tests {
             overriding("b", "text:acme", "7/5m", 9),
             overriding("all", "all", "1/s", 1),
         ];
-        let composed = compose(&rules(), &overrides);
-        assert_eq!(composed.effects, vec![OverrideEffect::InForce; 4]);
-        let tiers = |rule: usize| composed.document.value()["rules"][rule]["tiers"].clone();
+        let (composed, effects) = compose(&rules(), &overrides);
+        assert_eq!(effects, vec![OverrideEffect::InForce; 4]);
+        let tiers = |rule: usize| composed.value()["rules"][rule]["tiers"].clone();
         let addresses = json!({"addresses": ["192.0.2.1/32", "2001:db8::/64"], "until_ms": 2});
         let both = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": addresses});
         assert_eq!((&tiers(0)[0], &tiers(0)[1]["name"]), (&both, &json!("own")));
         let end = json!({"until_ms": 2});
         let of_text = json!([{"name": "o-7-5m-9", "rate": "7/5m", "burst": 9, "keys": ["acme"], "when": end}]);
         assert_eq!((tiers(1), &tiers(2)[0]["when"]), (of_text, &end));
-        let names: Vec<_> = composed.document.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
+        let names: Vec<_> = composed.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
         assert!(names.contains(&"a.o-100-s-200"), "{names:?}");
     }
 

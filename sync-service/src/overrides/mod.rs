@@ -1,7 +1,6 @@
 //! Overrides: what an operator sets for an address, a network or a key until a given time.
 //!
 //! ```text
-//! network.rs   an address or a network
 //! request.rs   requests, as JSON, and durations, as operators write them
 //! spec.rs      an override, as the store keeps it and as operators read it
 //! tier.rs      the tiers that overrides add
@@ -11,10 +10,9 @@
 //! The store keeps overrides apart from the rule set ([`weir_store::rules`]); [`crate::rules`] combines
 //! them.
 
-pub mod compose;
-pub mod network;
+pub(crate) mod compose;
 pub mod request;
-pub mod spec;
+pub(crate) mod spec;
 pub(crate) mod tier;
 
-pub use spec::Override;
+pub use spec::OverrideKind;

@@ -7,29 +7,21 @@ use weir_protocol::quota::TOKENS_MAX;
 use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
 use weir_store::rules::Until;
 
-use super::spec::{OverrideKind, OverrideQuota, Subject};
+use super::spec::{OverrideKind, OverrideQuota, OverrideSettings, Subject};
 
-/// Maximum length of a reason, in bytes.
-pub const REASON_BYTES_MAX: usize = 500;
-/// Maximum length of any other text field, in bytes.
+pub(crate) const REASON_BYTES_MAX: usize = 500;
 const TEXT_BYTES_MAX: usize = 64;
 
 /// Maximum duration of an override, and its text for error messages.
-const LONGEST: (u64, &str) = (OVERRIDE_MS_MAX, "400 days");
+const LONGEST: (u64, &str) = (400 * 86_400 * SECOND_MS, "400 days");
 /// Maximum duration of a ban of a key. POPs receive it in the same way as the bans of a penalty.
 const KEY_BAN: (u64, &str) = (BAN_MS_MAX as u64, "7 days");
 
-/// Override that an operator requests.
+/// Override as an operator asks for it, without an author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideRequest {
-    /// Address, network or key that it affects.
-    pub subject: Subject,
-    /// Quota, for an override of the rate.
-    pub terms: Option<OverrideQuota>,
-    /// End of the override.
-    pub until: Until,
-    /// Reason; may be empty.
-    pub reason: String,
+    pub(crate) settings: OverrideSettings,
+    pub(crate) until: Until,
 }
 
 /// Parses an override that was requested `now_ms` after 1970. One of the rate is about `keyed`; the rate itself
@@ -45,10 +37,6 @@ pub fn read(
     errors.into_result(asked)
 }
 
-fn reason(fields: &mut Fields<'_>) -> String {
-    fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned()
-}
-
 fn asked(kind: OverrideKind, item: &Item<'_>, now_ms: u64, keyed: Option<Subject>) -> Option<OverrideRequest> {
     let mut fields = item.fields()?;
     let is_of_rate = keyed.is_some();
@@ -60,10 +48,11 @@ fn asked(kind: OverrideKind, item: &Item<'_>, now_ms: u64, keyed: Option<Subject
         None => (address(&mut fields), LONGEST),
     };
     let until = until(&mut fields, now_ms, most);
-    let reason = reason(&mut fields);
+    let reason = fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned();
     fields.finish();
     let is_whole = terms.is_some() == is_of_rate;
-    is_whole.then_some(OverrideRequest { subject: subject?, terms, until: until?, reason })
+    let settings = OverrideSettings { kind, subject: subject?, terms, reason, author: String::new() };
+    is_whole.then_some(OverrideRequest { settings, until: until? })
 }
 
 fn quota(fields: &mut Fields<'_>) -> Option<OverrideQuota> {
@@ -119,14 +108,10 @@ fn tomorrow(now_ms: u64) -> String {
     moment::text((now_ms / 1_000).saturating_add(86_400).saturating_mul(1_000))
 }
 
-/// Maximum duration of an override in milliseconds: 400 days.
-pub const OVERRIDE_MS_MAX: u64 = 400 * DAY_MS;
-
 const SECOND_MS: u64 = 1_000;
-const DAY_MS: u64 = 86_400 * SECOND_MS;
 
 /// Parses a positive duration such as `90s`, `15m`, `1h` or `7d` into milliseconds.
-pub fn span(text: &str) -> Option<u64> {
+fn span(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit_s = match unit {
         "s" => 1,

@@ -1,13 +1,91 @@
-//! Override, as the store keeps it and as operators read it.
+//! Override, as the store keeps it and as operators read it, and the address or network that it affects.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use thiserror::Error;
 use weir_cli::moment;
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
+use weir_rules::matching::{AddressSetError, Range};
 use weir_store::rules::StoredOverride;
 
-use super::network::Network;
+/// Minimum prefix lengths for IPv4 and IPv6. Wider networks belong in the rule set.
+const BITS_MIN: (u8, u8) = (8, 16);
+
+/// Address or network, at most an IPv4 /8 or an IPv6 /16. An IPv4-mapped IPv6 address counts as IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network(Range);
+
+/// Reason to refuse a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NetworkError {
+    /// The text is no address or network.
+    #[error(transparent)]
+    Unreadable(#[from] AddressSetError),
+    /// The network is too wide for an override.
+    #[error(
+        "expected an IPv4 network of at most /{}, or an IPv6 network of at most /{}: what is wider belongs into the \
+         rule set",
+        BITS_MIN.0,
+        BITS_MIN.1
+    )]
+    TooWide,
+}
+
+impl Network {
+    /// The network as a key of a rule that counts its addresses together.
+    pub(crate) fn key(&self) -> KeyValue {
+        let (address, bits) = self.0.prefix();
+        KeyValue::of_address(address, Prefixes { ipv4: bits, ipv6: bits })
+    }
+
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        other.is_in(&self.0)
+    }
+
+    pub(super) fn is_in(&self, range: &Range) -> bool {
+        match (*range, self.0) {
+            (Range::V4(first, last), Range::V4(from, to)) => first <= from && to <= last,
+            (Range::V6(first, last), Range::V6(from, to)) => first <= from && to <= last,
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let network = Self(text.parse()?);
+        let (address, bits) = network.0.prefix();
+        let least = if address.is_ipv4() { BITS_MIN.0 } else { BITS_MIN.1 };
+        if bits < least { Err(NetworkError::TooWide) } else { Ok(network) }
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = NetworkError;
+
+    fn try_from(text: String) -> Result<Self, NetworkError> {
+        text.parse()
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> Self {
+        network.to_string()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Kind of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -23,7 +101,7 @@ pub enum OverrideKind {
 
 impl OverrideKind {
     /// Name in JSON and in the audit log.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ban => "ban",
             Self::Allow => "allow",
@@ -32,18 +110,13 @@ impl OverrideKind {
     }
 }
 
-/// Subject of an override.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Subject {
-    /// An address or a network.
     Address {
-        /// The address or network.
         address: Network,
     },
-    /// A key of a rule.
     Key {
-        /// Name of the rule.
         rule: String,
         /// Name of the key, as operators write it.
         key: String,
@@ -51,13 +124,11 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The subject for an address or a network.
-    pub fn of(address: Network) -> Self {
+    pub(crate) fn of(address: Network) -> Self {
         Self::Address { address }
     }
 
-    /// Address or network; none for a key.
-    pub fn address(&self) -> Option<Network> {
+    pub(crate) fn address(&self) -> Option<Network> {
         match self {
             Self::Address { address } => Some(*address),
             Self::Key { .. } => None,
@@ -77,47 +148,44 @@ impl fmt::Display for Subject {
 
 /// Quota that replaces a rule's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-pub struct OverrideQuota {
-    /// Rate, as in a rule.
-    pub rate: String,
-    /// Burst, as in a rule.
+pub(crate) struct OverrideQuota {
+    pub(crate) rate: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u32>,
+    pub(crate) burst: Option<u32>,
 }
 
-/// Override as an operator set it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct OverrideSettings {
-    /// Kind of the override.
-    pub kind: OverrideKind,
+pub(crate) struct OverrideSettings {
+    pub(crate) kind: OverrideKind,
     /// Address, network or key that it affects.
     #[serde(flatten)]
-    pub subject: Subject,
+    pub(crate) subject: Subject,
     /// Quota, for an override of the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub terms: Option<OverrideQuota>,
-    /// Reason.
+    pub(crate) terms: Option<OverrideQuota>,
     #[serde(default)]
-    pub reason: String,
+    pub(crate) reason: String,
     /// Name of the operator's token.
     #[serde(default)]
-    pub author: String,
+    pub(crate) author: String,
 }
 
 impl OverrideSettings {
-    /// Name in the store. Of several overrides with the same name, the last counts.
-    pub fn name(&self) -> String {
-        name_of(self.kind, &self.subject)
+    /// Name in the store. Of several overrides with the same name, the last counts. A ban and an allow share a
+    /// name, because they exclude each other.
+    pub(crate) fn name(&self) -> String {
+        match self.kind {
+            OverrideKind::Ban | OverrideKind::Allow => self.subject.to_string(),
+            OverrideKind::Rate => format!("rate {}", self.subject),
+        }
     }
 
-    /// Text that the store keeps.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         // Strings only, which always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// JSON of the subject and the quota.
-    pub fn target(&self) -> Value {
+    pub(crate) fn target(&self) -> Value {
         let mut target = match &self.subject {
             Subject::Address { address } => json!({"address": address}),
             Subject::Key { rule, key } => json!({"rule": rule, "key": key}),
@@ -128,54 +196,40 @@ impl OverrideSettings {
         target
     }
 
-    /// Summary for people.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         format!("{} of {}", self.kind.as_str(), self.subject)
     }
 }
 
-/// Name of an override in the store. A ban and an allow share a name, because they exclude each other.
-pub fn name_of(kind: OverrideKind, subject: &Subject) -> String {
-    match kind {
-        OverrideKind::Ban | OverrideKind::Allow => subject.to_string(),
-        OverrideKind::Rate => format!("rate {subject}"),
-    }
-}
-
-/// Override that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Override {
-    /// Override as the operator set it.
-    pub settings: OverrideSettings,
+pub(crate) struct Override {
+    pub(crate) settings: OverrideSettings,
     /// Number; 0 for a trial.
-    pub id: u64,
+    pub(crate) id: u64,
     /// Time at which it was set, in milliseconds since 1970.
-    pub at_ms: u64,
+    pub(crate) at_ms: u64,
     /// Time at which it ends, in milliseconds since 1970.
-    pub until_ms: u64,
+    pub(crate) until_ms: u64,
 }
 
 impl Override {
     /// Parses an entry of the store. None if a newer version or another program wrote it.
-    pub fn read(kept: &StoredOverride) -> Option<Self> {
+    pub(crate) fn read(kept: &StoredOverride) -> Option<Self> {
         let settings = serde_json::from_str(&kept.text).ok()?;
         let StoredOverride { id, at_ms, until_ms, .. } = *kept;
         Some(Self { settings, id, at_ms, until_ms })
     }
 }
 
-/// Override with its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideState {
-    /// The override.
-    pub order: Override,
+    pub(crate) order: Override,
     /// Reason why it changes nothing; none if it is in force.
-    pub without_effect: Option<String>,
+    pub(crate) without_effect: Option<String>,
 }
 
 impl OverrideState {
-    /// JSON for operators.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let Self { order: Override { settings, id, at_ms, until_ms }, without_effect } = self;
         let mut order = settings.target();
         for (name, value) in [
@@ -193,11 +247,49 @@ impl OverrideState {
     }
 }
 
-/// Selects an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OverrideSelector {
-    /// By its number.
+pub(crate) enum OverrideSelector {
     Id(u64),
     /// By its subject, in the listed or in an equivalent spelling.
     About(Subject),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn one_network_has_one_text() {
+        for (written, shown) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7/32", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("2001:0db8::/32", "2001:db8::/32"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("fe80::7%1", "fe80::7"),
+        ] {
+            assert_eq!(network(written).to_string(), shown);
+            assert_eq!(network(shown), network(written));
+        }
+    }
+
+    #[test]
+    fn texts_that_are_no_network_or_too_large_are_refused() {
+        for (text, problem) in [
+            ("example.com", "expected an address or a network"),
+            ("192.0.2.7/24", "zero behind its prefix"),
+            ("192.0.2.7:443", "without a port"),
+            ("0.0.0.0/0", "at most /8"),
+            ("::/8", "at most /16"),
+        ] {
+            let error = text.parse::<Network>().unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
 }

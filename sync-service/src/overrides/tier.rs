@@ -9,13 +9,12 @@ use weir_rules::reading::ConfigError;
 use weir_rules::{Rule, RuleSet};
 
 use super::spec::{Override, OverrideKind, OverrideQuota, Subject};
-use crate::keys::{name, which};
+use crate::keys::name;
 
 /// Prefix of a value, for keys with one part besides the client's address.
 const TEXT: &str = "text:";
 
-/// Adds a tier with these terms for `keys` to a rule of `document`, before its other tiers. The tier ends
-/// `until_ms` after 1970.
+/// Adds a tier with these terms and this end for `keys` to a rule of `document`, before its other tiers.
 pub(super) fn add(
     document: &mut Map<String, Value>,
     rules: &RuleSet,
@@ -106,7 +105,7 @@ fn expected(spec: &KeySpec) -> &'static str {
 pub(crate) fn banned_keys(rules: &RuleSet, overrides: &[Override]) -> Vec<(BudgetId, u64)> {
     let of = |order: &Override| {
         let ids = match (order.settings.kind, &order.settings.subject) {
-            (OverrideKind::Ban, Subject::Key { rule, key }) => which::keys(rules, rule, key).ok(),
+            (OverrideKind::Ban, Subject::Key { rule, key }) => name::ids(rules, rule, key).ok(),
             _ => None,
         };
         let until_ms = order.until_ms;

@@ -8,8 +8,7 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::{Store, StoreError};
 
-/// Acquires the tokens of all `acquires` of a report from `pop`. The results are in their order. Only requests ask
-/// for turns.
+/// Acquires the tokens of a report from `pop`; results are in order. Only requests ask for turns.
 pub(crate) async fn acquire(
     store: &dyn Store,
     pop: &str,

@@ -11,7 +11,6 @@ use weir_store::StoreError;
 use super::{Answered, Call, HttpResponse, JSON, Routes};
 use crate::problem::{Problem, json as response};
 
-/// Problem for a body with invalid fields.
 fn invalid(errors: &[ConfigError]) -> Problem {
     Problem::invalid(format!("the body has {} errors; nothing was checked", errors.len()), errors)
 }
@@ -22,7 +21,6 @@ fn answered(body: &Value, mut answers: Vec<Value>) -> HttpResponse {
     response(StatusCode::OK, JSON, &answer)
 }
 
-/// Problem for a reservation that cannot be settled.
 fn unsettled(error: &SettleError) -> Problem {
     let status = match error {
         SettleError::Unknown => StatusCode::NOT_FOUND,
@@ -33,11 +31,10 @@ fn unsettled(error: &SettleError) -> Problem {
 }
 
 impl Routes {
-    /// Answers one check, or each of a list in order.
     pub(super) async fn check(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
         let asker = Some(call.caller.as_str()).filter(|_| self.secrets.access.has_askers());
-        let body = self.json(call.request, self.body_bytes_max).await?;
+        let body = self.json(call.request, self.config.body_bytes_max).await?;
         let checks = json::checks(&body).map_err(|errors| invalid(&errors))?;
         let replies = gateway.check_all(checks, asker).await;
         for reply in &replies {
@@ -50,7 +47,7 @@ impl Routes {
     /// Charges the cost of a request with a reservation, or of each of a list.
     pub(super) async fn settle(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
-        let body = self.json(call.request, self.body_bytes_max).await?;
+        let body = self.json(call.request, self.config.body_bytes_max).await?;
         let settlements = json::settlements(&body).map_err(|errors| invalid(&errors))?;
         let mut answers = Vec::with_capacity(settlements.len());
         for settlement in &settlements {
@@ -66,7 +63,7 @@ impl Routes {
     /// Answers a check against a limit in the request itself, or each of a list in order.
     pub(super) async fn check_limits(&self, call: Call<'_>) -> Answered {
         let gateway = self.open_gateway()?;
-        let body = self.json(call.request, self.body_bytes_max).await?;
+        let body = self.json(call.request, self.config.body_bytes_max).await?;
         let checks = json::limit_checks(&body).map_err(|errors| invalid(&errors))?;
         let answers = gateway.check_limits(&checks).await;
         for answer in &answers {
@@ -87,7 +84,6 @@ impl Routes {
         Ok(answered(&body, answers?))
     }
 
-    /// The gateway; a problem if there is none.
     pub(super) fn open_gateway(&self) -> Result<&Arc<Gateway>, Problem> {
         let detail = "there is no gateway here: set `gateway: on` for this weir-sync";
         self.gateway.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, detail))

@@ -1,7 +1,8 @@
-//! The console: the page at `/`, and its stream of events. The page itself contains no secrets and needs no
-//! token; its requests do.
+//! The fleet's POPs, and the console: the page at `/`, and its stream of events. The page itself contains no secrets
+//! and needs no token; its requests do.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,16 +18,20 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::join;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use weir_budget::pops::PopStatus;
+use weir_limiter::sync::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
+use weir_protocol::time::SECOND_NS;
 use weir_store::fleet::Seen;
 
-use super::fleet::{add_statuses, pop};
-use super::{Answered, HttpRequest, Routes};
+use super::rules::canary;
+use super::{Answered, Call, HttpRequest, JSON, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
 use crate::keys::page::parts;
-use crate::problem::{Problem, text};
+use crate::problem::{Problem, json as response, text};
 use crate::rules::follow::FleetState;
 
 /// Interval at which a stream sends the state. All streams send the same, which is computed once.
@@ -36,7 +41,6 @@ const SLACK: Duration = Duration::from_millis(100);
 /// Maximum number of POPs in an event; those that do not run the current version, or are silent, come first.
 const POPS_MAX: usize = 200;
 
-/// A file of the page: its path, its media type and its content.
 type File = (&'static str, &'static str, &'static str);
 
 macro_rules! files {
@@ -45,7 +49,6 @@ macro_rules! files {
     };
 }
 
-/// Files of the page.
 const FILES: [File; 17] = files! {
     "/" "html" "index.html",
     "/console.css" "css" "console.css",
@@ -70,20 +73,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types \
     'none'";
 
-/// Path of the stream.
 pub(super) const LIVE_PATH: &str = "/v1/live";
-/// Maximum number of concurrent streams.
 const LISTENERS_MAX: usize = 32;
 
-/// Body that is sent as it is produced.
 pub(crate) type EventStream = UnsyncBoxBody<Bytes, Infallible>;
 
-/// State shared by all streams.
 #[derive(Debug)]
 pub(crate) struct Live {
     places: Arc<Semaphore>,
-    /// Last event, and the time at which it was computed. The lock is held while the next one is computed, once
-    /// for all streams.
+    /// Last event and its time. Locked while the next one is computed, once for all streams.
     known: Mutex<Option<(Instant, Bytes)>>,
 }
 
@@ -93,7 +91,6 @@ impl Default for Live {
     }
 }
 
-/// State of a stream.
 struct Listener {
     routes: Arc<Routes>,
     headers: HeaderMap,
@@ -149,7 +146,7 @@ impl Routes {
     /// Event with the current state, which is computed again if the last one is too old.
     async fn status(&self) -> Bytes {
         let mut known = self.live.known.lock().await;
-        let age_max = self.metrics_interval.saturating_sub(SLACK).max(INTERVAL.saturating_sub(SLACK));
+        let age_max = self.config.metrics_interval.saturating_sub(SLACK).max(INTERVAL.saturating_sub(SLACK));
         if let Some((_, event)) = known.as_ref().filter(|(at, _)| at.elapsed() < age_max) {
             return event.clone();
         }
@@ -185,7 +182,7 @@ impl Routes {
             "budgets": {"count": figures.budgets, "in_debt": figures.in_debt},
             "rules": rules.collect::<Vec<_>>(),
             "anomalies": exchange.observer.under_way(),
-            "rates": rates.answer(),
+            "rates": rates,
             "fleet": fleet.ok().as_ref().map(of_fleet),
         });
         if let Some(listed) = found.pointer_mut("/fleet/pops") {
@@ -196,7 +193,6 @@ impl Routes {
 }
 
 impl Listener {
-    /// Next event; none if the stream ends.
     async fn next(&mut self) -> Option<Bytes> {
         self.ticks.tick().await;
         // The stream ends when its token is removed from the file.
@@ -227,9 +223,97 @@ fn of_fleet(fleet: &FleetState) -> Value {
     json!({
         "version": fleet.revision,
         "rule_set": fleet.version,
-        "canary": super::rules::canary(fleet),
+        "canary": canary(fleet),
         "count": seen.len(),
         "current": seen.iter().filter(is_current).count(),
         "pops": pops,
     })
+}
+
+impl Routes {
+    pub(super) async fn fleet(&self, _: Call<'_>) -> Answered {
+        let (fleet, (_, statuses)) = join!(self.exchange.fleet(), self.exchange.rates_and_statuses());
+        let fleet = fleet?;
+        let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
+        let mut answer = json!({
+            "version": fleet.revision, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
+            "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
+        });
+        add_statuses(&mut answer["pops"], &statuses);
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+}
+
+fn pop(seen: &Seen, fleet: &FleetState) -> Value {
+    json!({
+        "name": seen.pop,
+        "region": seen.region,
+        "replica": seen.replica,
+        "silent_s": parts(seen.age_us / 1_000),
+        "version": seen.version,
+        "refused": seen.refused,
+        "is_canary": fleet.is_canary(seen),
+        "is_current": fleet.is_current(seen),
+    })
+}
+
+/// Adds its reported status to each of `pops`, which have the fields `name` and `silent_s`.
+fn add_statuses(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
+    for pop in pops.as_array_mut().into_iter().flatten() {
+        let status = pop["name"].as_str().and_then(|name| statuses.get(name));
+        let step = connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
+        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        let clock_s = status.and_then(|status| status.clock_ms).map(|ms| ms as f64 / 1_000.0);
+        pop["connectivity"] = step.map(name).into();
+        pop["clock_s"] = clock_s.into();
+        pop["module"] = json!(status.map(|status| &status.module));
+        // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
+        let refusal = status.map(|status| &status.refusal).filter(|why| !why.is_empty() && pop["refused"] != 0);
+        pop["refusal"] = json!(refusal);
+    }
+}
+
+/// Connectivity that a POP reported, or that its silence implies if that is worse.
+#[allow(clippy::cast_precision_loss, reason = "seconds")]
+fn connectivity(reported: Option<u8>, silent_s: f64) -> Option<Connectivity> {
+    let after = |ns: u64| silent_s >= ns as f64 / SECOND_NS as f64;
+    let implied = match (after(FALLBACK_NS), after(STALE_NS)) {
+        (true, _) => Some(Connectivity::Fallback),
+        (_, true) => Some(Connectivity::Stale),
+        _ => None,
+    };
+    let reported = reported.map(|step| match step {
+        0 => Connectivity::Fresh,
+        1 => Connectivity::Stale,
+        _ => Connectivity::Fallback,
+    });
+    reported.max(implied)
+}
+
+fn name(step: Connectivity) -> &'static str {
+    match step {
+        Connectivity::Fresh => "fresh",
+        Connectivity::Stale => "stale",
+        Connectivity::Fallback => "fallback",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connectivity_is_the_worse_of_status_and_silence() {
+        for (reported, silent_s, expected) in [
+            (Some(0), 0.2, Some(Connectivity::Fresh)),
+            (Some(0), 1.5, Some(Connectivity::Stale)),
+            (Some(1), 0.2, Some(Connectivity::Stale)),
+            (Some(2), 1.6, Some(Connectivity::Fallback)),
+            (Some(0), 5.0, Some(Connectivity::Fallback)),
+            (None, 0.2, None),
+            (None, 7.0, Some(Connectivity::Fallback)),
+        ] {
+            assert_eq!(connectivity(reported, silent_s), expected, "{reported:?} {silent_s}");
+        }
+    }
 }

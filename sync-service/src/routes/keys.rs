@@ -10,17 +10,15 @@ use weir_rules::fleet_secret::FleetSecret;
 
 use super::{Answered, Call, JSON, Routes};
 use crate::audit::event::ChangeEvent;
-use crate::keys::name;
+use crate::keys::name::{self, WhichError};
 use crate::keys::page::{self, KeyState, TopKeysPage};
 use crate::keys::query::{self, TopKeysQuery};
 use crate::keys::request::{self, RequestKey, RequestKeys, summary};
-use crate::keys::which::{self, WhichError};
 use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideState, Subject};
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;
 
 impl Routes {
-    /// Lists the top keys of the fleet.
     pub(super) async fn top_keys(&self, call: Call<'_>) -> Answered {
         let asked = TopKeysQuery::read(&call.query)?;
         let top_keys = self.exchange.top_keys().await;
@@ -31,14 +29,13 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Returns the decisions per second of each rule.
     pub(super) async fn rates(&self, _: Call<'_>) -> Answered {
-        Ok(response(StatusCode::OK, JSON, &self.exchange.rates_and_statuses().await.0.answer()))
+        Ok(response(StatusCode::OK, JSON, &self.exchange.rates_and_statuses().await.0))
     }
 
     /// Returns the state of a request's keys. The body has the same form as for a check.
     pub(super) async fn keys_of(&self, call: Call<'_>) -> Answered {
-        let body = self.json(call.request, self.body_bytes_max).await?;
+        let body = self.json(call.request, self.config.body_bytes_max).await?;
         let checks = checks(&body).map_err(|errors| {
             Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
         })?;
@@ -91,13 +88,12 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Returns the state of one key.
     pub(super) async fn one_key(&self, call: Call<'_>) -> Answered {
         let (rule, key) = call.named()?;
         let ids = match self.ids(&rule, &key).await {
             Err(problem) if problem.status == StatusCode::BAD_REQUEST => return Err(problem),
             // No rule set has a rule of this name, or none can be read. POPs may have reported it.
-            Err(_) => which::unknown(&rule, &key)?,
+            Err(_) => name::ids_of_unknown(&rule, &key)?,
             Ok(ids) => ids,
         };
         let known = self.exchange.keys(&ids).await.into_iter().flatten();
@@ -123,7 +119,6 @@ impl Routes {
     }
 }
 
-/// A key, with the overrides about it.
 fn with_overrides(one: &KeyState, overrides: &[OverrideState]) -> Value {
     let mut json = page::one(one, moment::now_ms());
     json["overrides"] = query::of_key(overrides, &one.id).into();
@@ -156,9 +151,9 @@ impl Routes {
     pub(super) async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
         // Including the tiers that overrides add.
         let rule_sets = self.exchange.rules.in_force().await?;
-        let mut each = rule_sets.iter().map(|rule_set| which::keys(rule_set, rule, value));
+        let mut each = rule_sets.iter().map(|rule_set| name::ids(rule_set, rule, value));
         // POPs may run the rules of their own configuration, which are unknown here.
-        let Some(first) = each.next() else { return Ok(which::unknown(rule, value)?) };
+        let Some(first) = each.next() else { return Ok(name::ids_of_unknown(rule, value)?) };
         let (mut ids, mut error) = (Vec::new(), None);
         for found in each.chain([first]) {
             match found {
@@ -173,7 +168,6 @@ impl Routes {
     }
 }
 
-/// Maximum length of a key in a path, in bytes.
 const KEY_TEXT_BYTES_MAX: usize = 1_024;
 
 impl Call<'_> {

@@ -5,13 +5,12 @@ use serde_json::{Value, json};
 use weir_cli::moment;
 use weir_protocol::messages::BAN_MS_MAX;
 
-use super::rules::{OVERRIDE_BYTES_MAX, number};
+use super::rules::OVERRIDE_BYTES_MAX;
+use super::table::number;
 use super::{Answered, Call, JSON, Routes};
-use crate::keys::{name, which};
-use crate::overrides::Override;
-use crate::overrides::network::Network;
+use crate::keys::name;
 use crate::overrides::request::{self, REASON_BYTES_MAX};
-use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideState, Subject};
+use crate::overrides::spec::{Network, Override, OverrideKind, OverrideSelector, OverrideState, Subject};
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;
 
@@ -26,14 +25,12 @@ impl Call<'_> {
         }
     }
 
-    /// Key in the path.
     fn subject(&self) -> Result<Subject, Problem> {
         self.named().map(|(rule, key)| Subject::Key { rule, key })
     }
 }
 
 impl Routes {
-    /// Lists the overrides, of one kind or all.
     pub(super) async fn list_overrides(&self, call: Call<'_>) -> Answered {
         let kind = call.kind();
         let all = self.exchange.rules.overrides().await?;
@@ -55,11 +52,12 @@ impl Routes {
             Problem::invalid(detail, &errors)
         })?;
         // The reason may be in the body or in the comment.
-        if asked.reason.is_empty() {
-            asked.reason.clone_from(&change.comment);
+        let reason = &mut asked.settings.reason;
+        if reason.is_empty() {
+            reason.clone_from(&change.comment);
         }
-        change.comment.clone_from(&asked.reason);
-        let banned = match &mut asked.subject {
+        change.comment.clone_from(reason);
+        let banned = match &mut asked.settings.subject {
             Subject::Key { rule, key } if kind == OverrideKind::Ban => {
                 let ids = self.ids(rule, key).await?;
                 // The key is stored in the form in which keys are listed.
@@ -68,7 +66,7 @@ impl Routes {
             }
             _ => Vec::new(),
         };
-        let put = self.exchange.rules.put_override(kind, &asked, &change).await;
+        let put = self.exchange.rules.put_override(&asked, &change).await;
         let (state, offline) = put.map_err(|error| self.not_ordered(error))?;
         if !banned.is_empty() {
             let Override { at_ms, until_ms, .. } = state.order;
@@ -82,7 +80,6 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Lifts the override that the path names.
     pub(super) async fn lift_override(&self, call: Call<'_>) -> Answered {
         let kind = call.kind().unwrap_or(OverrideKind::Rate);
         let change = call.change("lift")?;
@@ -96,7 +93,7 @@ impl Routes {
             // Before the override is dropped: if this fails, it can be lifted again.
             let banned = match self.ids(&rule, &key).await {
                 // Its rule is gone, and may come back.
-                Err(problem) if problem.status.is_client_error() => which::unknown(&rule, &key)?,
+                Err(problem) if problem.status.is_client_error() => name::ids_of_unknown(&rule, &key)?,
                 ids => ids?,
             };
             self.exchange.unban_keys(&banned).await?;

@@ -19,7 +19,7 @@ use weir_store::StoreError;
 use weir_store::fleet::Seen;
 use weir_store::rules::StoredVersion;
 
-use super::table::Query;
+use super::table::{Query, number};
 use super::{Answered, Call, HttpRequest, HttpResponse, JSON, Routes, essence};
 use crate::changes::Differences;
 use crate::overrides::spec::{OverrideState, Subject};
@@ -27,14 +27,11 @@ use crate::problem::{Problem, json as response, merged, text};
 use crate::rules::follow::FleetState;
 use crate::rules::{Audience, ChangeError, ChangeOrigin, NumberedDocument, POPS_MAX, Tried};
 
-/// Maximum size of a body with a single field, in bytes.
 pub(super) const OVERRIDE_BYTES_MAX: usize = 4_096;
 /// Maximum number of overrides listed in the response to a new rule set.
 const LOST_OVERRIDES_MAX: usize = 20;
-/// Error text for a change without a precondition.
 const EXPECTED_CONDITION: &str = "expected `If-Match: \"N\"` with the version that this replaces, `If-Match: *` to \
     replace any, or `If-None-Match: *` for the first";
-/// Media types of a rule set.
 const FORMS: [(&str, Form); 2] = [(JSON, Form::Json), ("application/yaml", Form::Yaml)];
 
 impl Routes {
@@ -78,7 +75,7 @@ impl Routes {
     }
 
     pub(super) async fn versions(&self, _: Call<'_>) -> Answered {
-        let kept = self.exchange.rules.kept().await?;
+        let kept = self.exchange.store.kept_rules().await?;
         let version = |kept: &StoredVersion| {
             let ChangeOrigin { note, author, comment, .. } = ChangeOrigin::read(&kept.note);
             json!({
@@ -155,7 +152,6 @@ impl Call<'_> {
     }
 }
 
-/// An operator's comment on a change.
 fn comment(headers: &HeaderMap) -> Result<String, Problem> {
     let comment = headers.get(COMMENT).map_or(&b""[..], |value| value.as_bytes());
     let comment = str::from_utf8(comment).ok().filter(|comment| comment.len() <= COMMENT_BYTES_MAX);
@@ -165,8 +161,7 @@ fn comment(headers: &HeaderMap) -> Result<String, Problem> {
     Ok(comment.trim().into())
 }
 
-/// Parses a document and collects its warnings, which may take long. `turn` is held until then, even if the
-/// client disconnects.
+/// Parses a document and collects its warnings, holding `turn` even if the client disconnects.
 async fn checked(
     turn: Option<OwnedMutexGuard<()>>,
     body: Bytes,
@@ -215,7 +210,6 @@ fn audience(query: &Query) -> Result<Option<Audience>, Problem> {
     }
 }
 
-/// A list of POPs.
 fn pops(names: &str) -> Option<Audience> {
     let names: BTreeSet<String> = names.split(',').map(str::to_owned).collect();
     let fit = names.len() <= POPS_MAX && names.iter().all(|name| name_fits(name, POP_NAME_MAX));
@@ -224,11 +218,6 @@ fn pops(names: &str) -> Option<Audience> {
 
 fn name_fits(name: &str, bytes_max: usize) -> bool {
     (1..=bytes_max).contains(&name.len())
-}
-
-/// Digits only: no sign, no blanks.
-pub(super) fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 pub(super) fn changed(status: StatusCode, version: u64) -> HttpResponse {
@@ -244,14 +233,12 @@ pub(super) fn tagged(mut response: HttpResponse, version: u64) -> HttpResponse {
 }
 
 impl Routes {
-    /// Returns the changes from one version to another.
     pub(super) async fn differences(&self, call: Call<'_>) -> Answered {
         let version = |name| call.query.read_as(name, "a number", number);
         let (from, to) = (self.held(version("from")?).await?, self.held(version("to")?).await?);
         // Parsing large rule sets takes a while.
         let compare = move || {
-            let [old, new] =
-                [&from, &to].map(|held| serde_json::from_slice::<Value>(&held.document).unwrap_or_default());
+            let [old, new] = [&from, &to].map(NumberedDocument::value);
             let changes = Differences::between(&old, &new);
             let lines = changes.lines(&old, &new);
             json!({"from": from.version, "to": to.version, "is_same": old == new, "changes": changes, "lines": lines})
@@ -260,7 +247,6 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &spawn_blocking(compare).await.map_err(unread)?))
     }
 
-    /// Returns a version, or the current one.
     pub(super) async fn held(&self, version: Option<u64>) -> Result<NumberedDocument, Problem> {
         let rules = &self.exchange.rules;
         match version {
@@ -299,13 +285,11 @@ impl Routes {
         Ok(tagged(response(StatusCode::CREATED, JSON, &answer), canary.id))
     }
 
-    /// Returns the current canary and its progress.
     pub(super) async fn get_canary(&self, _: Call<'_>) -> Answered {
         let fleet = self.exchange.fleet().await?;
         let Some((of, _)) = &fleet.canary else { return Err(ChangeError::NoCanary.into()) };
         let document: Value = serde_json::from_slice(&of.document).unwrap_or_default();
-        let old = self.exchange.rules.current().await?;
-        let old: Value = old.and_then(|old| serde_json::from_slice(&old.document).ok()).unwrap_or_default();
+        let old = self.exchange.rules.current().await?.as_ref().map(NumberedDocument::value).unwrap_or_default();
         let changes = Differences::between(&old, &document);
         let lines = changes.lines(&old, &document);
         let about = json!({

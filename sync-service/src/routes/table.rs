@@ -195,3 +195,8 @@ impl Query {
         self.get(name).map(|text| read(text).ok_or_else(|| wrong(text))).transpose()
     }
 }
+
+/// Digits only: no sign, no blanks.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}

@@ -16,14 +16,12 @@ use super::{ChangeError, ChangeOrigin, NumberedDocument, RuleSets, Tried, read};
 use crate::audit::event::ChangeEvent;
 
 impl RuleSets {
-    /// Reads the current canary from the store.
-    pub async fn canary(&self) -> Result<Option<Arc<Canary>>, StoreError> {
+    pub(crate) async fn canary(&self) -> Result<Option<Arc<Canary>>, StoreError> {
         Ok(self.store.canary().await?.and_then(Canary::read).map(Arc::new))
     }
 
-    /// Checks if a canary of `document` may begin beside the `expected` version, or any. Returns its changes to
-    /// that version.
-    pub async fn try_canary(
+    /// Changes of a canary of `document` beside the `expected` version, or any. Fails if it may not begin.
+    pub(crate) async fn try_canary(
         &self,
         document: &Document,
         audience: &Audience,
@@ -48,7 +46,7 @@ impl RuleSets {
     }
 
     /// Begins a canary for `audience` beside the `expected` version, or any. Returns it, and the version.
-    pub async fn begin_canary(
+    pub(crate) async fn begin_canary(
         &self,
         document: &Document,
         audience: Audience,
@@ -79,7 +77,7 @@ impl RuleSets {
     }
 
     /// Makes the canary's document the next version. If `id` is given, it must be the canary's.
-    pub async fn promote(&self, id: Option<u64>, change: &ChangeOrigin) -> Result<u64, ChangeError> {
+    pub(crate) async fn promote(&self, id: Option<u64>, change: &ChangeOrigin) -> Result<u64, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
@@ -97,7 +95,7 @@ impl RuleSets {
     }
 
     /// Ends the canary; nothing else changes. If `id` is given, it must be the canary's.
-    pub async fn withdraw(&self, id: Option<u64>, change: &ChangeOrigin) -> Result<Arc<Canary>, ChangeError> {
+    pub(crate) async fn withdraw(&self, id: Option<u64>, change: &ChangeOrigin) -> Result<Arc<Canary>, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
@@ -115,8 +113,7 @@ impl RuleSets {
         }
     }
 
-    /// Stores `document` as the version after `expected`, and ends the canary if there is one. Does not notify
-    /// POPs.
+    /// Stores `document` as the version after `expected`, and ends the canary. Does not notify POPs.
     pub(super) async fn put_over(
         &self,
         document: &Document,
@@ -130,8 +127,7 @@ impl RuleSets {
         }
     }
 
-    /// Makes a change in the store. If the answer is lost, `event` is written to the audit log as a change that
-    /// may have been made.
+    /// Makes a change in the store. If the answer is lost, `event` is recorded as a change that may be made.
     async fn change_canary(
         &self,
         change: &store::CanaryChange<'_>,
@@ -141,12 +137,10 @@ impl RuleSets {
     }
 }
 
-/// Audit log entry for the end of a canary.
 pub(super) fn withdrawn(canary: &Canary, change: &ChangeOrigin) -> ChangeEvent {
     ChangeEvent { note: "withdraw".into(), target: Some(canary.json()), ..change.event("canary") }
 }
 
-/// Error for a change that was not made.
 fn refusal(outcome: CanaryResult) -> ChangeError {
     match outcome {
         CanaryResult::Conflict(0) => ChangeError::None,
@@ -185,39 +179,30 @@ mod tests {
 
     use super::*;
 
-    fn rules(text: &str) -> Document {
-        let rule = |body: &str| format!(r#"{{"rules": [{{"name": "a", "key": ["client_address"], {body}}}]}}"#);
-        Document::read(rule(text).as_bytes(), Form::Json).unwrap()
+    /// A rule set of one rule with these fields.
+    fn rules(fields: &str) -> Document {
+        let key = if fields.contains("\"key\"") { "" } else { r#""key": ["client_address"], "# };
+        Document::read(format!(r#"{{"rules": [{{"name": "a", {key}{fields}}}]}}"#).as_bytes(), Form::Json).unwrap()
     }
 
     /// By another key a client would have the quota twice.
-    #[test]
-    fn a_strict_rule_keeps_its_key_in_a_canary() {
-        let [old, new] = [r#"["client_address"]"#, r#"[{"header": "x-api-key"}]"#].map(|key| {
-            let text = format!(r#"{{"rules": [{{"name": "a", "key": {key}, "rate": "5/s", "strict": true}}]}}"#);
-            Document::read(text.as_bytes(), Form::Json).unwrap()
-        });
-        let [same, other] = [&old, &new].map(|new| strict_errors(old.rules(), new.rules()).len());
-        assert_eq!((same, other), (0, 1));
-    }
-
     // I6
     #[test]
-    fn a_strict_rule_keeps_its_quota_in_a_canary() {
-        let [loose, wider] = [r#""rate": "5/s""#, r#""rate": "9/s""#].map(rules);
-        let [strict, same, faster, longer] = [
-            r#""rate": "5/s", "strict": true"#,
-            r#""rate": "5/s", "strict": true, "match": {"methods": ["POST"]}"#,
-            r#""rate": "6/s", "burst": 5, "strict": true"#,
-            r#""rate": "5/s", "burst": 9, "strict": true"#,
-        ]
-        .map(rules);
-        let errors = |old: &Document, new: &Document| strict_errors(old.rules(), new.rules());
-        assert_eq!((errors(&loose, &wider), errors(&strict, &same)), (vec![], vec![]));
-        for (old, new) in [(&strict, &faster), (&strict, &longer), (&strict, &loose), (&loose, &strict)] {
-            let errors = errors(old, new);
-            assert_eq!(errors.len(), 1);
-            assert!(errors[0].place == "rules[0]" && errors[0].problem.contains("`a` is strict"), "{errors:?}");
+    fn a_strict_rule_keeps_its_key_and_its_quota_in_a_canary() {
+        let strict = r#""rate": "5/s", "strict": true"#;
+        let loose = r#""rate": "5/s""#;
+        for (old, new, count) in [
+            (loose, r#""rate": "9/s""#, 0),
+            (strict, r#""rate": "5/s", "strict": true, "match": {"methods": ["POST"]}"#, 0),
+            (strict, r#""rate": "6/s", "burst": 5, "strict": true"#, 1),
+            (strict, r#""rate": "5/s", "burst": 9, "strict": true"#, 1),
+            (strict, r#""rate": "5/s", "strict": true, "key": [{"header": "x-api-key"}]"#, 1),
+            (strict, loose, 1),
+            (loose, strict, 1),
+        ] {
+            let errors = strict_errors(rules(old).rules(), rules(new).rules());
+            let is_named = |error: &ConfigError| error.place == "rules[0]" && error.problem.contains("`a` is strict");
+            assert!(errors.len() == count && errors.iter().all(is_named), "{old}, {new}: {errors:?}");
         }
     }
 }

@@ -18,10 +18,15 @@ use crate::changes::Differences;
 /// Number and JSON document of a version or a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedDocument {
-    /// Number of the version or revision.
     pub version: u64,
-    /// Document as JSON.
     pub document: Bytes,
+}
+
+impl NumberedDocument {
+    /// The parsed document; null if it cannot be parsed.
+    pub(crate) fn value(&self) -> Value {
+        serde_json::from_slice(&self.document).unwrap_or_default()
+    }
 }
 
 /// Commands that end a canary, for error messages.
@@ -97,22 +102,18 @@ fn unknown(audience: &Audience) -> String {
 }
 
 /// Result of a trial: what a rule set would change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tried {
+pub(crate) struct Tried {
     /// Version that it would replace; 0 if there is none.
-    pub current: u64,
+    pub(crate) current: u64,
     /// Version that it would become. It cannot be predicted for the first one.
-    pub next: Option<u64>,
-    /// True if it is identical to the current one.
-    pub is_same: bool,
-    /// Changes to the current rule set.
-    pub changes: Differences,
-    /// The changes as text, one per line.
-    pub lines: Vec<String>,
+    pub(crate) next: Option<u64>,
+    pub(crate) is_same: bool,
+    /// Changes to the current rule set, also as text.
+    pub(crate) changes: Differences,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Tried {
-    /// Changes from `old`, the version `current`, to `new`.
     pub(super) fn of(old: &Value, new: &Value, current: u64, next: Option<u64>) -> Self {
         let changes = Differences::between(old, new);
         let lines = changes.lines(old, new);
@@ -136,37 +137,32 @@ pub struct ChangeOrigin {
 }
 
 impl ChangeOrigin {
-    /// The same change with another note.
     pub(super) fn with_note(&self, note: String) -> Self {
         Self { note, ..self.clone() }
     }
 
-    /// The change as an audit log entry.
     pub(crate) fn event(&self, what: &'static str) -> ChangeEvent {
         let Self { note, author, comment, peer } = self.clone();
         ChangeEvent { what, author, peer, comment, note, ..ChangeEvent::default() }
     }
 
-    /// The change as stored text.
     pub(super) fn text(&self) -> String {
         // Strings can always be serialised.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Parses a stored change. Versions stored before authors were recorded have only a note.
-    pub fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_else(|_| Self { note: text.to_owned(), ..Self::default() })
     }
 }
 
-/// Maximum number of POPs in a canary's list.
-pub const POPS_MAX: usize = 100;
+pub(crate) const POPS_MAX: usize = 100;
 
 /// POPs of a canary: by name, or all of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Audience {
-    /// The POPs with these names.
     Pops(BTreeSet<String>),
     /// The POPs that report to the weir-syncs of this region.
     Region(String),
@@ -174,7 +170,7 @@ pub enum Audience {
 
 impl Audience {
     /// True if it includes `pop`, which reports to a weir-sync of `region`.
-    pub fn covers(&self, pop: &str, region: &str) -> bool {
+    pub(crate) fn covers(&self, pop: &str, region: &str) -> bool {
         match self {
             Self::Pops(names) => names.contains(pop),
             Self::Region(name) => name == region,
@@ -182,7 +178,7 @@ impl Audience {
     }
 
     /// Part of it that is not among the POPs `seen`; none if all are.
-    pub fn unknown(&self, seen: &[Seen]) -> Option<Self> {
+    pub(crate) fn unknown(&self, seen: &[Seen]) -> Option<Self> {
         match self {
             Self::Pops(names) => {
                 let is_unknown = |name: &&String| !seen.iter().any(|seen| seen.pop == **name);
@@ -197,31 +193,21 @@ impl Audience {
 /// Text that a store keeps beside a canary's document.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct StoredAudience {
-    /// Its POPs.
     pub(super) audience: Audience,
-    /// Name of the token with which it was begun.
     #[serde(default)]
     pub(super) author: String,
-    /// Its author's comment.
     #[serde(default)]
     pub(super) comment: String,
 }
 
-/// The current canary.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Canary {
-    /// Its number, which is unique.
-    pub id: u64,
-    /// Start time, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// Its POPs.
-    pub audience: Audience,
-    /// Name of the token with which it was begun.
-    pub author: String,
-    /// Its author's comment.
-    pub comment: String,
-    /// Its rule set, as JSON.
-    pub document: Bytes,
+#[derive(Debug)]
+pub(crate) struct Canary {
+    pub(crate) id: u64,
+    pub(crate) at_ms: u64,
+    pub(crate) audience: Audience,
+    pub(crate) author: String,
+    pub(crate) comment: String,
+    pub(crate) document: Bytes,
 }
 
 impl Canary {
@@ -232,8 +218,7 @@ impl Canary {
         Some(Self { id, at_ms, audience, author, comment, document: document.into() })
     }
 
-    /// Its POPs and its number, as JSON for operators.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut canary = json!(self.audience);
         canary["id"] = self.id.into();
         canary

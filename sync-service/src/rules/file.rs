@@ -7,9 +7,8 @@ use weir_cli::document::{DOCUMENT_BYTES_MAX, Document, Form, source};
 
 use super::{ChangeError, RuleSets};
 use crate::metrics::Metrics;
-use crate::settling::{Settling, ticks};
+use crate::secrets::{Settling, ticks};
 
-/// State of the watcher.
 #[derive(Debug, Default)]
 struct Watch {
     /// Content of the file, or the reason why it cannot be read.
@@ -42,7 +41,7 @@ impl Watch {
 
 /// Watches the file at `path` until the task is aborted, and puts its content into `rules`. An invalid file is
 /// counted, logged with every error, and changes nothing.
-pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
+pub(crate) async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     let path: Arc<str> = path.into();
     let mut watch = Watch::default();
     let mut ticks = ticks();

@@ -14,8 +14,7 @@ use super::revision::{Base, Followed, Revision, Trial};
 use crate::overrides::spec::OverrideState;
 
 impl RuleSets {
-    /// Reads the current state from the store, and notifies POPs of changes. A store that has lost its data
-    /// changes nothing.
+    /// Reads the store, and notifies POPs of changes. A store that has lost its data changes nothing.
     pub async fn listen(&self) -> Result<(), StoreError> {
         // One at a time, so that the latest answer counts.
         let mut followed = self.followed.lock().await;
@@ -65,8 +64,7 @@ impl RuleSets {
         Ok(())
     }
 
-    /// Reads the canary `id` that runs beside `version`; 0 is none. Returns false if it has ended since; the
-    /// next interval reads that.
+    /// Reads the canary `id` (0 is none) beside `version`. False if it has ended: the next interval reads that.
     async fn follow_canary(&self, followed: &mut Followed, id: u64, version: u64) -> Result<bool, StoreError> {
         let known = followed.canary.as_ref().map_or(0, |(canary, _)| canary.id);
         if id == known {
@@ -86,14 +84,13 @@ impl RuleSets {
         Ok(true)
     }
 
-    /// Changes the overrides in the store, and notifies POPs.
     pub(super) async fn change(&self, change: &OverrideChange<'_>) -> Result<StoredOverrides, StoreError> {
         let changed = self.store.overrides(Some(change)).await?;
         self.listen_now().await;
         Ok(changed)
     }
 
-    /// The same as [`Self::listen`] without an error: a failure is repaired at the next interval.
+    /// [`Self::listen`] without an error: a failure is repaired at the next interval.
     pub(super) async fn listen_now(&self) {
         if let Err(error) = self.listen().await {
             tracing::debug!(%error, "POPs get a change once the store answers");
@@ -108,7 +105,7 @@ impl RuleSets {
             self.known().add_revision(revision.number, revision.rules.iter().cloned());
         }
         let mut recent = self.recent();
-        let before = recent.current().cloned();
+        let before = recent.current.clone();
         let is_known = |state: &OverrideState| before.iter().any(|before| before.override_states.contains(state));
         for state in revision.override_states.iter().filter(|state| !is_known(state)) {
             if let Some(why) = &state.without_effect {
@@ -119,41 +116,36 @@ impl RuleSets {
     }
 }
 
-/// The fleet at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct FleetState {
-    /// Version of the rule set; 0 if there is none.
-    pub version: u64,
-    /// Revision that POPs should run; 0 if there is none.
-    pub revision: u64,
+/// The fleet at one moment. Numbers are 0 if there is no rule set.
+#[derive(Debug)]
+pub(crate) struct FleetState {
+    pub(crate) version: u64,
+    pub(crate) revision: u64,
     /// The current canary, and the revision of its POPs.
-    pub canary: Option<(Arc<Canary>, u64)>,
+    pub(crate) canary: Option<(Arc<Canary>, u64)>,
     /// All POPs; without the store, those that report here.
-    pub pops: Vec<Seen>,
-    /// The store's error, if it is out of reach.
-    pub offline: Option<StoreError>,
+    pub(crate) pops: Vec<Seen>,
+    pub(crate) offline: Option<StoreError>,
 }
 
 impl FleetState {
-    /// The fleet according to the store.
     pub(crate) fn of(current: Current, canary: Option<Arc<Canary>>, pops: Vec<Seen>) -> Self {
         let (version, revision) = (current.version.unwrap_or_default(), current.revision());
         Self { version, revision, canary: canary.zip(current.canary_revision()), pops, offline: None }
     }
 
-    /// True if `pop` should run the canary.
-    pub fn is_canary(&self, pop: &Seen) -> bool {
+    pub(crate) fn is_canary(&self, pop: &Seen) -> bool {
         self.canary.as_ref().is_some_and(|(canary, _)| canary.audience.covers(&pop.pop, &pop.region))
     }
 
     /// True if `pop` runs the revision that it should run.
-    pub fn is_current(&self, pop: &Seen) -> bool {
+    pub(crate) fn is_current(&self, pop: &Seen) -> bool {
         let canary = self.canary.as_ref().filter(|_| self.is_canary(pop));
         pop.version == canary.map_or(self.revision, |(_, revision)| *revision)
     }
 
     /// Latest revision that a POP runs, if the store has lost the rule set; else none.
-    pub fn lost(&self) -> Option<u64> {
+    pub(crate) fn lost(&self) -> Option<u64> {
         let runs = self.pops.iter().map(|pop| pop.version).max();
         runs.filter(|revision| self.revision == 0 && *revision > 0)
     }
@@ -163,8 +155,9 @@ impl RuleSets {
     /// Revisions that these POPs should run, while the store is out of reach.
     pub(crate) fn fleet_offline(&self, pops: Vec<Seen>, error: StoreError) -> FleetState {
         let recent = self.recent();
-        let canary = recent.canary().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
-        let (version, revision) = recent.current().map_or((0, 0), |revision| (revision.version, revision.number));
+        let canary = recent.canary.as_ref().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
+        let (version, revision) =
+            recent.current.as_ref().map_or((0, 0), |revision| (revision.version, revision.number));
         FleetState { version, revision, canary, pops, offline: Some(error) }
     }
 }

@@ -12,19 +12,14 @@ use weir_cli::moment;
 use weir_store::StoreError;
 use weir_store::rules::{self as store, Current, OVERRIDES_MAX, OverrideResult, Until};
 
-use super::revision::{Base, Followed, OfflineChange, Revision, Trial};
+use super::revision::{Base, Followed, OFFLINE_NUMBER_MIN, OfflineChange, Revision, Trial, known_rules};
 use super::{Canary, ChangeError, ChangeOrigin, RuleSets, canary, read};
 use crate::audit::event::ChangeEvent;
-use crate::refusals::known_rules;
 
-pub use super::revision::OFFLINE_NUMBER_MIN;
-
-/// Maximum number of changes that wait for the store.
 const CHANGES_MAX: usize = OVERRIDES_MAX;
 /// Rule set without limits, for the kill switch if no rule set is known.
 const OFF: &str = r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
 
-/// The rule set without limits.
 pub(super) fn off() -> Result<Document, ChangeError> {
     Document::read(OFF.as_bytes(), Form::Json).map_err(ChangeError::Invalid)
 }
@@ -79,8 +74,7 @@ impl RuleSets {
         }
     }
 
-    /// Makes the changes in the store that it does not have. Changes that are not possible any more are
-    /// dropped.
+    /// Makes the waiting changes in the store. Changes that are not possible any more are dropped.
     pub(super) async fn catch_up(&self, followed: &mut Followed) -> Result<(), StoreError> {
         while let Some(change) = followed.offline.first().cloned() {
             match self.make(&change).await {
@@ -120,22 +114,18 @@ impl RuleSets {
     }
 }
 
-/// Number of an offline revision.
 fn number_of(document: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     document.hash(&mut hasher);
     OFFLINE_NUMBER_MIN | (hasher.finish() & (OFFLINE_NUMBER_MIN - 1))
 }
 
-/// Maximum number of attempts after conflicts with other writers.
 const TRIES_MAX: u32 = 5;
 
-/// Result of the kill switch in the store.
 pub(super) struct Enforced {
     version: u64,
     /// The new document; none if nothing changed.
     document: Option<Document>,
-    /// The canary that it ended.
     canary: Option<Arc<Canary>>,
 }
 
@@ -143,7 +133,7 @@ impl RuleSets {
     /// Stores the current document with all its rules on or off, unless they already are. Switching rules off
     /// also withdraws a canary, so that no POP enforces any rules. Without the store, only the POPs that report
     /// here are notified. Returns the version, and the store's error if it does not have the change.
-    pub async fn enforce(
+    pub(crate) async fn enforce(
         &self,
         enforce: bool,
         change: &ChangeOrigin,

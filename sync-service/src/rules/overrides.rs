@@ -12,18 +12,17 @@ use weir_store::rules::{self as store, OverrideResult};
 use super::revision::{Base, OfflineChange};
 use super::{ChangeError, ChangeOrigin, RuleSets};
 use crate::audit::event::ChangeEvent;
-use crate::overrides::compose::{OverrideEffect, compose, try_beside};
+use crate::overrides::compose::{OverrideEffect, compose, try_beside, with_effects};
 use crate::overrides::request::OverrideRequest;
-use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideSettings, OverrideState, Subject};
-use crate::overrides::{Override, tier};
+use crate::overrides::spec::{Override, OverrideKind, OverrideSelector, OverrideSettings, OverrideState, Subject};
+use crate::overrides::tier;
 
 impl RuleSets {
     /// All overrides, with the effect of each; the oldest first.
-    pub async fn overrides(&self) -> Result<Vec<OverrideState>, StoreError> {
+    pub(crate) async fn overrides(&self) -> Result<Vec<OverrideState>, StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
-        let recent = self.recent().current().cloned();
-        let override_states = recent.map(|revision| revision.override_states.clone()).unwrap_or_default();
+        let override_states = self.override_states();
         // Without a rule set, overrides have nothing to change.
         let lost = |order: &Override| OverrideState { order: order.clone(), without_effect: Some(NO_RULES.into()) };
         Ok(if override_states.is_empty() {
@@ -34,12 +33,12 @@ impl RuleSets {
     }
 
     /// Overrides of the current revision, without reading the store.
-    pub fn override_states(&self) -> Vec<OverrideState> {
-        self.recent().current().map(|revision| revision.override_states.clone()).unwrap_or_default()
+    pub(crate) fn override_states(&self) -> Vec<OverrideState> {
+        self.recent().current.as_ref().map(|revision| revision.override_states.clone()).unwrap_or_default()
     }
 
     /// Overrides in force that would have no effect with this rule set, with the reason.
-    pub async fn lost_overrides(&self, document: &Document) -> Vec<OverrideState> {
+    pub(crate) async fn lost_overrides(&self, document: &Document) -> Vec<OverrideState> {
         let in_force = |state: &OverrideState| state.without_effect.is_none();
         // Without the store, no rule set can be put either.
         let override_states = self.overrides().await.unwrap_or_default();
@@ -50,12 +49,8 @@ impl RuleSets {
         }
         let document = document.clone();
         let try_it = move || {
-            let effects = compose(&document, &overrides).effects;
-            let stand = |(order, effect): (Override, OverrideEffect)| OverrideState {
-                order,
-                without_effect: effect.why_none(),
-            };
-            overrides.into_iter().zip(effects).map(stand).filter(|state| !in_force(state)).collect()
+            let effects = compose(&document, &overrides).1;
+            with_effects(overrides, effects).into_iter().filter(|state| !in_force(state)).collect()
         };
         spawn_blocking(try_it).await.unwrap_or_default()
     }
@@ -64,20 +59,15 @@ impl RuleSets {
     /// report here are notified, and the store's error is returned, too.
     pub async fn put_override(
         &self,
-        kind: OverrideKind,
         asked: &OverrideRequest,
         change: &ChangeOrigin,
     ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
         let (base, overrides) = self.last_known().await?;
         // If the store has lost its data, POPs run the last revision, and get no other.
         let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
-        let settings = OverrideSettings {
-            kind,
-            subject: as_listed(&base, kind, &asked.subject),
-            terms: asked.terms.clone(),
-            reason: asked.reason.clone(),
-            author: change.author.clone(),
-        };
+        let OverrideSettings { kind, subject, .. } = &asked.settings;
+        let (kind, subject) = (*kind, as_listed(&base, *kind, subject));
+        let settings = OverrideSettings { subject, author: change.author.clone(), ..asked.settings.clone() };
         let until_ms = asked.until.by(moment::now_ms());
         let effect = try_override(base, overrides, settings.clone(), until_ms).await?;
         let (name, text) = (settings.name(), settings.text());
@@ -98,22 +88,18 @@ impl RuleSets {
                 (order, Some(error))
             }
         };
-        let (id, what) = (order.id, settings.summary());
-        let is_offline = offline.is_some();
-        tracing::info!(
-            id,
-            about = what,
-            author = settings.author,
-            reason = settings.reason,
-            is_offline,
-            "new override"
-        );
+        let (id, about, is_offline) = (order.id, settings.summary(), offline.is_some());
+        let OverrideSettings { author, reason, .. } = &settings;
+        tracing::info!(id, about, author, reason, is_offline, "new override");
         self.audit_log.change(event(kind.as_str(), "", &order, change));
         Ok((OverrideState { order, without_effect: effect.why_none() }, offline))
     }
 
-    /// Returns an override of this kind.
-    pub async fn order(&self, kind: OverrideKind, which: &OverrideSelector) -> Result<OverrideState, ChangeError> {
+    pub(crate) async fn order(
+        &self,
+        kind: OverrideKind,
+        which: &OverrideSelector,
+    ) -> Result<OverrideState, ChangeError> {
         let all = self.overrides().await?;
         let (base, _) = self.last_known().await?;
         let is_it = |order: &Override| match which {
@@ -128,7 +114,7 @@ impl RuleSets {
     }
 
     /// Lifts an override of this kind. Without the store, the same applies as for [`Self::put_override`].
-    pub async fn lift_override(
+    pub(crate) async fn lift_override(
         &self,
         kind: OverrideKind,
         which: &OverrideSelector,
@@ -148,34 +134,26 @@ impl RuleSets {
                 Some(error)
             }
         };
-        let (id, what) = (state.order.id, state.order.settings.summary());
-        tracing::info!(
-            id,
-            about = what,
-            author = change.author,
-            comment = change.comment,
-            is_offline = offline.is_some(),
-            "an override is lifted"
-        );
+        let (id, about, is_offline) = (state.order.id, state.order.settings.summary(), offline.is_some());
+        let ChangeOrigin { author, comment, .. } = change;
+        tracing::info!(id, about, author, comment, is_offline, "an override is lifted");
         self.audit_log.change(event("lift", kind.as_str(), &state.order, change));
         Ok((state, offline))
     }
 
-    /// Keys that overrides ban, each with the end of its ban, and the time now, both in milliseconds since
-    /// 1970. None while the time is unknown.
-    pub async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
+    /// Now, and the keys that overrides ban with the ends, in milliseconds since 1970. None without a clock.
+    pub(crate) async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
         let clock = self.followed.lock().await.clock?;
         let recent = self.recent();
-        let mut banned = recent.current()?.banned.clone()?;
+        let mut banned = recent.current.as_ref()?.banned.clone()?;
         // Includes keys under the rules of a canary.
-        banned.extend(recent.canary().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
+        banned.extend(recent.canary.as_ref().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
         drop(recent);
         banned.sort();
         banned.dedup();
         Some((clock.now_ms(), banned))
     }
 
-    /// Rule set and overrides as last read.
     async fn last_known(&self) -> Result<(Option<Arc<Base>>, Arc<[Override]>), StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
@@ -190,7 +168,6 @@ impl RuleSets {
     }
 }
 
-/// Audit log entry for a change of an override.
 fn event(what: &'static str, note: &str, order: &Override, change: &ChangeOrigin) -> ChangeEvent {
     let (until, target) = (Some(order.until_ms), Some(order.settings.target()));
     ChangeEvent { note: note.into(), until, target, ..change.event(what) }

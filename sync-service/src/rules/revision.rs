@@ -11,19 +11,18 @@ use weir_budget::budget::BudgetId;
 use weir_budget::report_limits::KnownRule;
 use weir_cli::document::{Document, Form};
 use weir_cli::moment;
+use weir_protocol::messages::BudgetRule;
 use weir_rules::RuleSet;
 use weir_store::rules::{Current, StoredOverrides, VERSIONS_KEPT};
 
 use super::change::{Canary, ChangeOrigin};
-use crate::overrides::compose::{Composed, OverrideEffect, compose};
-use crate::overrides::spec::OverrideState;
-use crate::overrides::{Override, tier};
-use crate::refusals::known_rules;
+use crate::overrides::compose::{compose, with_effects};
+use crate::overrides::spec::{Override, OverrideState};
+use crate::overrides::tier;
 
 /// Maximum number of revisions kept, for POPs that received their numbers and fetch them.
 const REVISIONS_KEPT: usize = 8;
 
-/// A version and its document.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) version: u64,
@@ -51,15 +50,12 @@ impl Base {
     }
 }
 
-/// A revision that POPs run.
 #[derive(Debug)]
 pub(super) struct Revision {
     /// Unique number; later revisions have higher ones.
     pub(super) number: u64,
-    /// Version of the rule set.
     pub(super) version: u64,
     pub(super) document: Bytes,
-    /// The overrides, with the effect of each.
     pub(super) override_states: Vec<OverrideState>,
     pub(super) rules: Vec<KnownRule>,
     /// Keys that overrides ban, with their ends; none if the rule set cannot be parsed.
@@ -71,19 +67,15 @@ pub(super) struct Revision {
 impl Revision {
     /// Computes the revision of `base` with these `overrides`. May take a while.
     pub(super) fn of(number: u64, base: &Base, overrides: &[Override]) -> Self {
-        let Composed { document, effects } = match &base.document {
+        let (document, effects) = match &base.document {
             Some(document) if !overrides.is_empty() => compose(document, overrides),
             _ => return Self::plain(number, base, overrides),
-        };
-        let stand = |(order, effect): (&Override, &OverrideEffect)| OverrideState {
-            order: order.clone(),
-            without_effect: effect.why_none(),
         };
         Self {
             number,
             version: base.version,
             document: document.text().into(),
-            override_states: overrides.iter().zip(&effects).map(stand).collect(),
+            override_states: with_effects(overrides.iter().cloned(), effects),
             rules: known_rules(document.rules()).collect(),
             banned: Some(tier::banned_keys(document.rules(), overrides)),
             rule_set: Some(Arc::new(document.into_rules())),
@@ -106,32 +98,20 @@ impl Revision {
     }
 }
 
-/// A canary, and the revision of its POPs.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     pub(super) canary: Arc<Canary>,
     pub(super) revision: Arc<Revision>,
 }
 
-/// Latest revisions.
 #[derive(Debug, Default)]
 pub(super) struct RecentRevisions {
     latest: VecDeque<Arc<Revision>>,
-    current: Option<Arc<Revision>>,
-    canary: Option<Trial>,
+    pub(super) current: Option<Arc<Revision>>,
+    pub(super) canary: Option<Trial>,
 }
 
 impl RecentRevisions {
-    /// Revision of the POPs that are not in a canary.
-    pub(super) fn current(&self) -> Option<&Arc<Revision>> {
-        self.current.as_ref()
-    }
-
-    /// The current canary.
-    pub(super) fn canary(&self) -> Option<&Trial> {
-        self.canary.as_ref()
-    }
-
     pub(super) fn find(&self, number: u64) -> Option<&Arc<Revision>> {
         self.latest.iter().find(|revision| revision.number == number)
     }
@@ -146,33 +126,23 @@ impl RecentRevisions {
     }
 }
 
-/// State last read from the store.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    /// Numbers of the revision that POPs run.
     pub(super) current: Current,
-    /// Rule set.
     pub(super) base: Option<Arc<Base>>,
-    /// Canary, with its rule set, if one runs.
     pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
-    /// Overrides.
     pub(super) overrides: Arc<[Override]>,
     /// Changes made since while the store was out of reach.
     pub(super) offline: Vec<OfflineChange>,
     /// The store's clock, read with the overrides.
     pub(super) clock: Option<ClockReading>,
-    /// Time at which the first override ends.
     ends_at: Option<Instant>,
 }
 
-/// A change that the store does not have yet.
 #[derive(Clone, Debug)]
 pub(super) enum OfflineChange {
-    /// A use of the kill switch.
     Enforce(bool, ChangeOrigin),
-    /// A new override.
     Put(Override),
-    /// An override that was lifted.
     Lift(Override),
 }
 
@@ -184,14 +154,12 @@ pub(super) struct ClockReading {
 }
 
 impl ClockReading {
-    /// Its time now.
     pub(super) fn now_ms(self) -> u64 {
         self.ms.saturating_add(u64::try_from(self.read_at.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }
 
 impl Followed {
-    /// Updates the overrides from the store's answer.
     pub(super) fn observe(&mut self, overrides: &StoredOverrides) {
         self.overrides = overrides.kept.iter().filter_map(Override::read).collect();
         self.clock = Some(ClockReading { read_at: Instant::now(), ms: overrides.now_ms });
@@ -200,13 +168,10 @@ impl Followed {
         self.ends_at = left.and_then(|left| Instant::now().checked_add(left));
     }
 
-    /// True if an override has ended.
     pub(super) fn is_due(&self) -> bool {
         self.ends_at.is_some_and(|at| at <= Instant::now())
     }
-}
 
-impl Followed {
     /// Overrides last read from the store, with the changes that it does not have yet.
     pub(super) fn all_overrides(&self) -> Arc<[Override]> {
         let is_override = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
@@ -238,8 +203,8 @@ impl Followed {
 
 /// Lowest number of a revision that is made offline. Numbers from the store are far below it, and a double
 /// holds all of them exactly.
-pub const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
-/// Rules by version and by revision.
+pub(super) const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
+
 #[derive(Default)]
 pub(super) struct NumberedRules {
     versions: BTreeMap<u64, Vec<KnownRule>>,
@@ -279,7 +244,6 @@ impl NumberedRules {
             || self.revisions.contains_key(&number)
     }
 
-    /// True if a version with this number is known.
     pub(super) fn is_version(&self, number: u64) -> bool {
         self.versions.contains_key(&number)
     }
@@ -294,6 +258,15 @@ impl NumberedRules {
         let rules = self.versions.values().chain(self.revisions.values()).chain([&self.offline]);
         Some((newest, rules.flatten().cloned().collect()))
     }
+}
+
+/// Rules of a rule set that POPs may report.
+pub(super) fn known_rules(rules: &RuleSet) -> impl Iterator<Item = KnownRule> {
+    rules.rules().iter().map(|rule| KnownRule {
+        rule: BudgetRule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() },
+        ban_ms: rule.penalty.map_or(0, |penalty| penalty.deny_for_ms),
+        cost_max: rule.most_cost(),
+    })
 }
 
 /// Adds rules; returns true if they were known already.

@@ -10,7 +10,7 @@ use weir_store::Store;
 use weir_store::fleet::POP_RECORDS_MAX;
 use weir_store::rules::{NewVersion, Stored, VERSIONS_KEPT};
 use weir_sync::overrides::request;
-use weir_sync::overrides::spec::OverrideKind;
+use weir_sync::overrides::OverrideKind;
 use weir_sync::rules::{ChangeError, ChangeOrigin, RuleSets};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -198,7 +198,7 @@ async fn a_flush_keeps_the_rule_set_and_reuses_no_number() {
     assert_eq!(other.get(before).await.unwrap().unwrap().document, document("5/s").text());
     assert_eq!(other.current().await.unwrap(), None);
     let ban = request::read(OverrideKind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0, None).unwrap();
-    let put = other.put_override(OverrideKind::Ban, &ban, &ChangeOrigin::default()).await;
+    let put = other.put_override(&ban, &ChangeOrigin::default()).await;
     assert_eq!(put, Err(ChangeError::None), "POPs would not get it");
     let after = ours.put_file(&document("6/s")).await.unwrap().unwrap();
     assert!(after > before, "{after} {before}");

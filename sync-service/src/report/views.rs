@@ -1,28 +1,33 @@
-//! Answers to operators' queries about keys and rules, from the hub, the store and the other weir-syncs.
+//! Views of the hub's state: metrics that are computed when they are read, and answers to operators' queries about
+//! keys, rules and POPs, with what the store and the other weir-syncs know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
+use serde_json::{Value, json};
 use weir_budget::budget::{Account, BudgetId};
-use weir_budget::decisions::{self, DecisionCounts, RuleRates};
+use weir_budget::decisions::{self, DecisionCounts, RuleRates, WINDOW_S};
+use weir_budget::hub::Figures;
 use weir_budget::hub::{BudgetQuery, BudgetState};
 use weir_budget::pops::{self, PopStatus};
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
+use weir_gateway::metrics::OfRule;
+use weir_protocol::messages::RULES_MAX;
+use weir_protocol::time::SECOND_NS;
 use weir_store::{ChargeBatch, StoreError};
 
-use super::figures::DecisionRates;
 use super::{ReportHandler, unix_us};
-use crate::keys::page::{KeyState, TopKeysPage};
+use crate::keys::page::{KeyState, TopKeysPage, parts};
 use crate::keys::query::{self, LISTED_MAX};
 use crate::keys::shared::{self, SharedKeys};
+use crate::metrics::{ByRule, FloatGauge, Metrics, OfDecision, gauge};
 
-/// Error for a store that returned no result for a query.
 const NO_ANSWER: StoreError = StoreError::Invalid("no answer to a look");
 
 impl ReportHandler {
-    /// Shares this weir-sync's top keys and rule rates with the others. If there are none, an empty text is
-    /// stored once.
+    /// Shares top keys, rule rates and statuses with the other weir-syncs; if there are none, that is stored once.
     pub(crate) async fn share_top_keys(&self) -> Result<(), StoreError> {
         let shared = self.shared_keys(shared::SHARED_MAX);
         let has_keys = shared != SharedKeys::default();
@@ -64,21 +69,33 @@ impl ReportHandler {
         TopKeysPage { keys, unseen, weir_syncs, is_partial }
     }
 
-    /// Decision rates of each rule and statuses of POPs in the whole fleet; only those of this weir-sync's POPs
+    /// Decision rates of each rule (JSON) and statuses of POPs in the whole fleet; only those of this weir-sync's POPs
     /// while the store is out of reach.
-    pub(crate) async fn rates_and_statuses(&self) -> (DecisionRates, BTreeMap<String, PopStatus>) {
+    pub(crate) async fn rates_and_statuses(&self) -> (Value, BTreeMap<String, PopStatus>) {
         let (all, is_partial) = self.shared_by_all().await;
         let weir_syncs = all.len();
         let rules = decisions::together(all.iter().map(|(replica, shared)| (replica.as_str(), shared.rates.clone())));
         // POPs keep reporting a removed rule until their process ends.
         let is_shown = |of: &RuleRates| of.milli != DecisionCounts::default() || self.rules.has_rule(&of.rule);
-        let rules = rules.into_iter().filter(is_shown).collect();
+        let row = |RuleRates { rule, milli, pops }: RuleRates| {
+            json!({
+                "rule": rule,
+                "allowed_per_s": parts(milli.allowed),
+                "limited_per_s": parts(milli.limited),
+                "shadow_per_s": parts(milli.shadow),
+                "denied_per_s": parts(milli.denied),
+                "pops": pops,
+            })
+        };
+        let rules: Vec<_> = rules.into_iter().filter(is_shown).map(row).collect();
         let statuses = all.into_iter().flat_map(|(_, shared)| shared.statuses);
-        (DecisionRates { rules, weir_syncs, is_partial }, pops::newest_statuses(statuses))
+        let rates = json!({
+            "rules": rules, "window_s": WINDOW_S, "weir_syncs": weir_syncs, "is_partial": is_partial,
+        });
+        (rates, pops::newest_statuses(statuses))
     }
 
-    /// Remaining time of each key's ban in milliseconds, whether the key or its address is banned. None for a
-    /// key that is not banned.
+    /// Remaining time of the ban of each key or its address, in milliseconds. None for a key that is not banned.
     pub(crate) fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
         let override_states = self.rules.override_states();
         let (hub, now) = (self.hub(), self.now());
@@ -129,5 +146,78 @@ impl ReportHandler {
             banned_ms: hub.banned_ms(now, id).max(as_address),
             is_reported: hub.is_reported(&id.rule),
         })
+    }
+}
+
+/// Updates `metrics` from `figures`. Rules that are gone have none, so no page may be written meanwhile.
+pub(super) fn show(figures: &Figures, metrics: &Metrics) {
+    metrics.budgets.set(gauge(figures.budgets));
+    metrics.budgets_in_debt.set(gauge(figures.in_debt));
+    metrics.pops_here.set(i64::from(figures.pops_here));
+    metrics.pops.set(i64::from(figures.share.fleet()));
+    metrics.pops_known.set(i64::from(!figures.share.is_guess()));
+    metrics.store_silence.set(fraction(figures.store_silence_ns, SECOND_NS));
+    metrics.by_rule().into_iter().for_each(ByRule::clear);
+    for (rule, of) in &figures.rules {
+        row(&metrics.debt_tokens, rule).set(fraction(of.owed.sum_milli, 1_000));
+        row(&metrics.overshoot_tokens, rule).set(fraction(of.owed.deepest_milli, 1_000));
+        row(&metrics.overshoot_max_tokens, rule).set(fraction(of.owed.most_milli, 1_000));
+        if let Some(tokens) = of.bound {
+            row(&metrics.bound_tokens, rule).set(fraction(tokens, 1));
+        }
+    }
+}
+
+/// A rule's gauge of `family`. It is owned, because a reference would hold the family's lock.
+fn row(family: &ByRule, rule: &str) -> FloatGauge {
+    family.get_or_create_owned(&OfRule { rule: rule.to_owned() })
+}
+
+/// Converts `number` parts to wholes of `whole` parts each.
+#[allow(clippy::cast_precision_loss, reason = "a metric")]
+fn fraction(number: u64, whole: u64) -> f64 {
+    number as f64 / whole as f64
+}
+
+/// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
+const RULES_SHOWN_MAX: usize = 4 * RULES_MAX;
+
+#[derive(Debug, Default)]
+pub(super) struct RateMetrics(Mutex<BTreeSet<String>>);
+
+impl RateMetrics {
+    /// Adds the decisions since the last call to the metrics.
+    pub(super) fn add(&self, decided: Vec<(String, DecisionCounts)>, metrics: &Metrics) {
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (rule, DecisionCounts { allowed, limited, shadow, denied }) in decided {
+            if shown.len() >= RULES_SHOWN_MAX && !shown.contains(&rule) {
+                continue;
+            }
+            for (decision, count) in [("allow", allowed), ("limit", limited), ("shadow", shadow), ("deny", denied)] {
+                metrics.decisions.get_or_create(&OfDecision { rule: rule.clone(), decision }).inc_by(count);
+            }
+            shown.insert(rule);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_come_and_go_take_bounded_room() {
+        let (metrics, _) = Metrics::new("eu");
+        let shown = RateMetrics::default();
+        let one = DecisionCounts { allowed: 2, limited: 1, ..DecisionCounts::default() };
+        for n in 0..2 * RULES_SHOWN_MAX {
+            shown.add(vec![(format!("r{n}"), one)], &metrics);
+        }
+        shown.add(vec![("r1".into(), one)], &metrics);
+        assert_eq!(shown.0.lock().unwrap().len(), RULES_SHOWN_MAX);
+        let of =
+            |rule: &str, decision| metrics.decisions.get_or_create(&OfDecision { rule: rule.into(), decision }).get();
+        assert_eq!((of("r1", "allow"), of("r1", "limit"), of("r1", "deny")), (4, 2, 0));
+        assert_eq!(of(&format!("r{RULES_SHOWN_MAX}"), "allow"), 0);
     }
 }
