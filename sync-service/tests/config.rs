@@ -189,23 +189,6 @@ fn a_line_may_name_its_token_and_pops() {
 }
 
 #[test]
-fn the_token_files_of_the_page_for_operators_are_good() {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/secrets.md")).unwrap();
-    let examples: Vec<_> =
-        page.split("```").skip(1).step_by(2).filter(|block| block.starts_with("\n# name ")).collect();
-    let [(_pops, pops), (_admins, admins)] = [0, 1].map(|index: usize| file(examples[index]));
-    let LoadedConfig { secrets, .. } = loaded(&["--token-file", &pops, "--admin-token-file", &admins], &[]).unwrap();
-    let token = |example: &str, name: &str| -> String {
-        let line = example.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().last().unwrap().into()
-    };
-    assert_eq!(bearer(&secrets.access, &token(examples[0], "ams ")), Some(named("ams", "ams1,ams2")));
-    let board = token(examples[1], "dashboard ");
-    let refused = secrets.access.operator(Some(board.as_bytes()), Role::Write).map(|_| ());
-    assert_eq!(refused, Err(Refused::ReadOnly("dashboard".into())));
-}
-
-#[test]
 fn an_error_in_a_token_file_has_a_line_and_no_secret() {
     let line = "`TOKEN`, or `NAME POPS TOKEN` as in `fra-2026 fra1,fra2 TOKEN` or `emea fra*,ams* TOKEN`";
     for (wrong, expected) in [

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_protocol::messages::{self, BudgetRule, Key, Message as _, Report};
+use weir_protocol::messages::{BudgetRule, Key, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 
-use crate::running::{DEADLINE, Running, run, until};
+use crate::running::{DEADLINE, Running, report, run, until};
 
 const ADMIN: &str = "the-token-of-the-admin";
 
@@ -67,19 +67,18 @@ fn the_standard_output_has_it_after_where_it_listens() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_at_the_start() {
-    let output = run(&["--listen", "127.0.0.1:0", "--log-level", "error", "--audit-log-file", "/nowhere/audit.jsonl"]);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let arguments = ["--listen", "127.0.0.1:0", "--log-level", "error", "--audit-log-file", "/nowhere/audit.jsonl"];
+    let errors = run(&arguments).wrong(1);
     assert!(errors.contains("audit_log_file: cannot open /nowhere/audit.jsonl"), "{errors}");
 }
 
 /// A report of `pop` on a key with these tokens asked for since it began, and none given.
-fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Vec<u8> {
+fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Report {
     let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
     let rules = vec![BudgetRule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
     let value = vec![4, 32, 192, 0, 2, 7];
     let keys = vec![Key { value, epoch: 1, asked, asked_recently, ..Key::default() }];
-    Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys, ..Report::default() }.encode()
+    Report { sequence, rules, keys, ..report(pop) }
 }
 
 #[test]
@@ -100,9 +99,8 @@ fn a_pop_that_stands_out_is_an_anomaly_which_ends() {
         for (pop, sum) in sums.iter_mut().enumerate() {
             let asked_now = if pop == 4 { of_last } else { 20 };
             *sum += asked_now;
-            let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
-            let body = asked(&format!("pop{pop}"), sequence, *sum, asked_now);
-            assert_eq!(running.ask("POST /v1/report", "", &headers, &body).0, 200);
+            let report = asked(&format!("pop{pop}"), sequence, *sum, asked_now);
+            assert_eq!(running.exchange("", &report).0, 200);
         }
         // As POPs do: an interval, here of a third of a minute.
         thread::sleep(Duration::from_millis(30));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::running::{Running, file, limited, until};
+use crate::running::{CommandOutput, Running, file, limited, until};
 
 const ADMIN: &str = "the-token-of-operators";
 /// Maximum time for one document, without optimization and on a busy machine.
@@ -133,5 +133,6 @@ fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
 /// time.
 fn outcome_of(command: &[&str], path: &str) -> (Option<i32>, String) {
     let output = limited("-v 600000 && ulimit -t 20", &[command, &[path]].concat()).output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    let CommandOutput { code, errors, .. } = CommandOutput::of(output);
+    (code, errors)
 }

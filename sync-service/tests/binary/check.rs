@@ -1,56 +1,20 @@
 //! `weir-sync check`: several files and the standard input, for people and for programs.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::Stdio;
 
-use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::running::{file, run, weir_sync};
+use super::running::{CommandOutput, fed, file, run};
 
 const GOOD: &str = "rules:\n- {name: api, key: [client_address], rate: 5/s}\n";
 const BAD: &str = "rules:\n- name: login\n  key: [client_address]\n  rate: fast\n";
 const WARNED: &str = "rules:\n- name: typo\n  match: {methods: [post]}\n  key: [client_address]\n  rate: 5/m\n";
 
-/// Output of `weir-sync check --json`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Checked {
-    is_good: bool,
-    errors: usize,
-    warnings: usize,
-    files: Vec<OfFile>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfFile {
-    #[serde(rename = "file")]
-    name: String,
-    is_good: bool,
-    findings: Vec<Finding>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Finding {
-    severity: String,
-    line: Option<u64>,
-    column: Option<u64>,
-    place: String,
-    rule: Option<String>,
-    problem: String,
-}
-
 /// The exit code of `check`, its page, and its errors.
 fn check(arguments: &[&str], stdin: &str) -> (Option<i32>, String, String) {
-    let mut check = weir_sync(&[&["check"], arguments].concat()).stdin(Stdio::piped()).spawn().unwrap();
-    // It may end before it has read anything.
-    let _ = check.stdin.take().unwrap().write_all(stdin.as_bytes());
-    let output = check.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let CommandOutput { code, page, errors } = fed(&[&["check"], arguments].concat(), stdin);
+    (code, page, errors)
 }
 
 #[test]
@@ -87,6 +51,8 @@ fn bad_and_unreadable_files_have_different_exit_codes() {
         (&["--json", "/nowhere/rules"], 2),
         (&["-", "-"], 2),
         (&["--no-such-flag", &good], 2),
+        (&[&good, "--pops", "0"], 2),
+        (&[&good, "--pops", "101", "--regions", "100"], 2),
         (&[], 2),
     ] {
         let (code, page, wrong) = check(arguments, GOOD);
@@ -105,26 +71,28 @@ fn programs_get_one_document_with_the_place_of_each_finding() {
     let ((_a, good), (_b, bad), (_c, warned)) = (file(GOOD), file(BAD), file(WARNED));
     let (code, page, wrong) = check(&["--json", &good, &bad, "-", &warned, "/nowhere/rules"], "rules: [");
     assert_eq!((code, wrong.as_str()), (Some(2), ""));
-    let checked: Checked = serde_json::from_str(&page).unwrap_or_else(|e| panic!("{e}: {page}"));
-    assert_eq!((checked.is_good, checked.errors, checked.warnings), (false, 3, 1), "{page}");
-    let files: Vec<_> = checked.files.iter().map(|file| (file.name.as_str(), file.is_good)).collect();
+    let checked: Value = serde_json::from_str(&page).unwrap_or_else(|e| panic!("{e}: {page}"));
+    let count = |name: &str| checked[name].as_u64();
+    assert_eq!((&checked["is_good"], count("errors"), count("warnings")), (&json!(false), Some(3), Some(1)), "{page}");
+    let listed = checked["files"].as_array().unwrap();
+    let files: Vec<_> = listed.iter().map(|file| json!([file["file"], file["is_good"]])).collect();
     let expected = [(good.as_str(), true), (&bad, false), ("-", false), (&warned, true), ("/nowhere/rules", false)];
-    assert_eq!(files, expected);
-    let findings: Vec<_> = checked.files.iter().flat_map(|file| &file.findings).collect();
-    for (finding, severity, at, place, rule, problem) in [
-        (findings[0], "error", Some((4, 9)), "rules[0].rate", Some("login"), "expected a whole number"),
-        (findings[1], "error", Some((1, 8)), "", None, "no YAML: found no `]`"),
-        (findings[2], "warning", Some((3, 20)), "rules[0].match.methods", Some("typo"), "\"post\" never matches"),
-        (findings[3], "error", None, "", None, "cannot be read: "),
-    ] {
-        assert_eq!((&*finding.severity, finding.line.zip(finding.column)), (severity, at), "{finding:?}");
-        assert_eq!((&*finding.place, finding.rule.as_deref()), (place, rule), "{finding:?}");
-        assert!(finding.problem.starts_with(problem), "{finding:?}");
+    assert_eq!(files, expected.map(|expected| json!(expected)));
+    let findings: Vec<_> = listed.iter().flat_map(|file| file["findings"].as_array().unwrap()).collect();
+    let expected = [
+        (json!(["error", 4, 9, "rules[0].rate", "login"]), "expected a whole number"),
+        (json!(["error", 1, 8, "", null]), "no YAML: found no `]`"),
+        (json!(["warning", 3, 20, "rules[0].match.methods", "typo"]), "\"post\" never matches"),
+        (json!(["error", null, null, "", null]), "cannot be read: "),
+    ];
+    assert_eq!(findings.len(), expected.len());
+    for (finding, (fields, problem)) in findings.into_iter().zip(expected) {
+        assert_eq!(json!(["severity", "line", "column", "place", "rule"].map(|name| &finding[name])), fields);
+        assert!(finding["problem"].as_str().unwrap().starts_with(problem), "{finding}");
     }
-    assert_eq!(findings.len(), 4);
     let (code, page, _) = check(&["--json", "-"], GOOD);
-    let checked: Checked = serde_json::from_str(&page).unwrap();
-    assert!(code == Some(0) && checked.is_good && checked.files[0].findings.is_empty(), "{page}");
+    let checked: Value = serde_json::from_str(&page).unwrap();
+    assert!(code == Some(0) && checked["is_good"] == true && checked["files"][0]["findings"] == json!([]), "{page}");
 }
 
 #[test]
@@ -237,9 +205,6 @@ fn the_usual_overshoot_stands_beside_the_worst() {
 
 #[test]
 fn explain_reads_the_standard_input_too() {
-    let mut explain = weir_sync(&["explain", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    explain.stdin.take().unwrap().write_all(GOOD.as_bytes()).unwrap();
-    let output = explain.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(run(&["explain", "-"]).status.code(), Some(2), "nothing is no rules");
+    fed(&["explain", "-"], GOOD).page(0);
+    run(&["explain", "-"]).wrong(2);
 }

@@ -1,20 +1,19 @@
 //! Limits on clients of the real binary: requests too large, too slow or too many are refused, over plain HTTP
 //! and over TLS, and memory stays flat. docs/reference/http-api.md has these limits in a table.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::running::{DEADLINE, Running, limited};
-use crate::tls::{Secured, client};
+use crate::tls::{Secured, Stream, client};
 
 const POPS: &str = "the-token-of-all-pops";
 const ADMIN: &str = "the-token-of-operators";
@@ -51,12 +50,6 @@ enum Server {
     Plain(Running),
     Secured(Box<Secured>, Arc<ClientConfig>),
 }
-
-trait Duplex: AsyncRead + AsyncWrite + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
-
-type Stream = Pin<Box<dyn Duplex>>;
 
 impl Server {
     /// One of each kind, with short times and these `arguments`.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-use crate::running::{BINARY, Running, program, until};
+use crate::running::{BINARY, CommandOutput, Running, program, until};
 
 const PAGES: [&str; 6] = [
     include_str!("../../../docs/gateway.md"),
@@ -200,9 +200,7 @@ fn acquires_that_wait_for_a_replica_need_one() {
     let place = Place::new();
     let _master = place.redis("10.0.0.1", 6_379, "repl-diskless-sync-delay 0\nprotected-mode no", &["--save", ""]);
     let line = place.here("weir-sync --store redis://10.0.0.1 --store-wait-ms 200 --check");
-    let output = place.command("sh", &["-c", &line]).output().unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let errors = CommandOutput::of(place.command("sh", &["-c", &line]).output().unwrap()).wrong(1);
     for part in [place.here("10.0.0.1:6379: too few replicas").as_str(), "store_wait_ms"] {
         assert!(errors.contains(part), "no `{part}` in: {errors}");
     }
@@ -417,8 +415,9 @@ fn files_are_checked_as_on_the_page() {
     let command = command.strip_prefix("$ ").unwrap();
     let check = |more: &str| {
         let output = place.command("sh", &["-c", &format!("{command}{more}")]).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap())
+        let CommandOutput { code, page, errors } = CommandOutput::of(output);
+        assert_eq!(code, Some(1), "{page}{errors}");
+        [page, errors]
     };
     let [page, errors] = check("");
     assert!(page.starts_with("eu.yaml: 1 rules, good\n") && !page.contains("us.yaml"), "{page}");

@@ -1,7 +1,6 @@
 //! Limits on clients without a token: they take no seat of a client with one, and little memory.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use prost::Message as _;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -19,7 +18,7 @@ use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_de
 use weir_gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::running::{DEADLINE, Running, until};
-use crate::tls::{Secured, client};
+use crate::tls::{Secured, Stream, client};
 
 const ADMIN: &str = "the-token-of-operators";
 const CHECKS: &str = "the-token-of-checks";
@@ -32,13 +31,9 @@ const NOTHING: [u8; 5] = [0; 5];
 /// Maximum time to write bytes that the other end does not read.
 const WRITING: Duration = Duration::from_secs(4);
 
-trait Duplex: AsyncRead + AsyncWrite + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
-
 /// A connection of HTTP/2, frame by frame.
 struct Client {
-    stream: Pin<Box<dyn Duplex>>,
+    stream: Stream,
     next: u32,
 }
 
@@ -70,7 +65,7 @@ impl Client {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
         let raw = socket.connect(address).await.ok()?;
-        let mut stream: Pin<Box<dyn Duplex>> = match tls {
+        let mut stream: Stream = match tls {
             None => Box::pin(raw),
             Some(config) => {
                 let mut config = ClientConfig::clone(&config);

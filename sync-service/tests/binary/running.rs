@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use weir_protocol::messages::{self, Message as _, Report};
 
 /// Far above what anything takes here; reaching it fails the test.
@@ -39,8 +40,49 @@ pub(crate) fn limited(limit: &str, arguments: &[&str]) -> Command {
     program("sh", &[&["-c", &script, "sh", BINARY], arguments].concat())
 }
 
-pub(crate) fn run(arguments: &[&str]) -> Output {
-    weir_sync(arguments).output().unwrap()
+/// Output of a command, and its exit code.
+#[derive(Debug)]
+pub(crate) struct CommandOutput {
+    pub(crate) code: Option<i32>,
+    pub(crate) page: String,
+    pub(crate) errors: String,
+}
+
+impl CommandOutput {
+    pub(crate) fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), page: text(output.stdout), errors: text(output.stderr) }
+    }
+
+    /// The page, if it ended so.
+    pub(crate) fn page(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self.page
+    }
+
+    /// Its JSON, if it ended with `code`.
+    pub(crate) fn json(self, code: i32) -> Value {
+        serde_json::from_str(&self.page(code)).unwrap()
+    }
+
+    /// Why it was of no use, if it ended so and printed nothing.
+    pub(crate) fn wrong(self, code: i32) -> String {
+        assert_eq!((self.code, self.page.as_str()), (Some(code), ""), "{self:?}");
+        self.errors
+    }
+}
+
+/// Runs a command of the binary to its end.
+pub(crate) fn run(arguments: &[&str]) -> CommandOutput {
+    fed(arguments, "")
+}
+
+/// The same with a standard input.
+pub(crate) fn fed(arguments: &[&str], stdin: &str) -> CommandOutput {
+    let mut command = weir_sync(arguments).stdin(Stdio::piped()).spawn().unwrap();
+    // It may end before it has read anything.
+    let _ = command.stdin.take().unwrap().write_all(stdin.as_bytes());
+    CommandOutput::of(command.wait_with_output().unwrap())
 }
 
 /// A started weir-sync and its address. Killed when dropped.
@@ -112,18 +154,21 @@ impl Running {
         answer(stream, line, &format!("authorization: Bearer {token}\r\n{headers}"), body)
     }
 
-    /// The status of a report of `pop`, and the body.
+    /// The status of a report of `pop` without content, and the body.
     pub(crate) fn report(&self, pop: &str, token: &str) -> (u16, String) {
+        self.exchange(token, &report(pop))
+    }
+
+    /// The same of any report.
+    pub(crate) fn exchange(&self, token: &str, report: &Report) -> (u16, String) {
         let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
-        self.ask("POST /v1/report", token, &headers, &report(pop))
+        self.ask("POST /v1/report", token, &headers, &report.encode())
     }
 
     /// Reports that `pop` runs this version of the rule set.
     pub(crate) fn runs(&self, pop: &str, token: &str, version: u64) {
         let running = messages::RunningRules { version, refused: 0 };
-        let greeting = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, running, ..Report::default() };
-        let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
-        assert_eq!(self.ask("POST /v1/report", token, &headers, &greeting.encode()).0, 200);
+        assert_eq!(self.exchange(token, &Report { running, ..report(pop) }).0, 200);
     }
 
     /// The value of a row of the metrics, 0 if there is none.
@@ -178,8 +223,8 @@ pub(crate) fn try_answer(
 }
 
 /// A report without content of `pop`.
-pub(crate) fn report(pop: &str) -> Vec<u8> {
-    Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() }.encode()
+pub(crate) fn report(pop: &str) -> Report {
+    Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() }
 }
 
 impl Drop for Running {

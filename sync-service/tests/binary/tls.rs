@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
@@ -10,9 +11,17 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
-use weir_protocol::messages;
+use tokio::io::{AsyncRead, AsyncWrite};
+use weir_protocol::messages::{self, Message as _};
 
 use crate::running::{Running, answer, report, run, try_answer, until};
+
+/// A connection, secured or not.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+
+pub(crate) type Stream = Pin<Box<dyn Duplex>>;
 
 /// An authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -106,7 +115,7 @@ impl Secured {
         let stream = self.connect(config).ok()?;
         let headers = format!("content-type: {}\r\n{headers}", messages::CONTENT_TYPE);
         // With TLS 1.3 a client learns that its certificate is refused when it reads.
-        try_answer(stream, "POST /v1/report", &headers, &report(pop)).ok().map(|(status, _)| status)
+        try_answer(stream, "POST /v1/report", &headers, &report(pop).encode()).ok().map(|(status, _)| status)
     }
 }
 
@@ -264,9 +273,8 @@ fn wrong_files_are_refused_by_name() {
             format!("tls_client_ca_file: {empty}: expected certificates (PEM), found none"),
         ),
     ] {
-        let output = run(&[&["--check"], &arguments[..]].concat());
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        let errors = run(&[&["--check"], &arguments[..]].concat()).wrong(2);
+        assert_eq!(errors.lines().count(), 1, "{errors}");
         assert!(errors.starts_with(&expected), "{errors} is not {expected}");
     }
 }

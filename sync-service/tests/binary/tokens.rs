@@ -1,6 +1,5 @@
 //! Tokens: read again at SIGHUP and when their files change, so that they can be replaced without a refusal.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::running::{Running, file, until};
@@ -43,35 +42,17 @@ fn a_bad_token_file_at_sighup_keeps_the_token_and_is_logged() {
     assert!(logs.contains(&pops_path) && logs.contains("expected 16 to 1024"), "{logs}");
 }
 
+/// Kubernetes swaps a secret: another file takes the path.
 #[test]
-fn a_token_file_that_others_may_read_is_warned_of() {
-    let (file, path) = file("a-token-of-the-tests");
-    let logs_with = |mode: u32| {
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-        Running::start(&["--token-file", &path]).signal("TERM").1
-    };
-    let open = logs_with(0o644);
-    assert!(open.contains("WARN") && open.contains(&path) && open.contains("chmod"), "{open}");
-    for mode in [0o600, 0o640] {
-        let closed = logs_with(mode);
-        assert!(!closed.contains("WARN"), "{mode:o}: {closed}");
-    }
-}
-
-#[test]
-fn a_token_file_that_changes_is_read_again_without_a_signal() {
+fn a_token_file_that_is_swapped_is_read_again_without_a_signal() {
     let (first, second) = ("the-first-token-of-all", "the-second-token-of-all");
-    let (file, path) = file(first);
+    let (old, path) = file(first);
     let running = Running::start(&["--token-file", &path]);
-    std::fs::write(file.path(), second).unwrap();
+    let other = tempfile::NamedTempFile::new_in(old.path().parent().unwrap()).unwrap();
+    std::fs::write(other.path(), second).unwrap();
+    std::fs::rename(other.path(), old.path()).unwrap();
     until("the second token is taken", || running.takes_reports_with(second));
     assert!(!running.takes_reports_with(first), "it was replaced");
-    // As Kubernetes swaps a secret: another file takes the path.
-    let folder = file.path().parent().unwrap();
-    let other = tempfile::NamedTempFile::new_in(folder).unwrap();
-    std::fs::write(other.path(), first).unwrap();
-    std::fs::rename(other.path(), file.path()).unwrap();
-    until("the first token is taken again", || running.takes_reports_with(first));
 }
 
 #[test]

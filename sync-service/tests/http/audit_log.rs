@@ -10,16 +10,13 @@ use tempfile::TempDir;
 use weir_store::Store as _;
 use weir_sync::config::{AuditFile, Config};
 
-use crate::Server;
 use crate::client::{Client, ask, greeting, one_key, report, request};
 use crate::exchange::metric;
-use crate::rules::{admin, guarded, put, rules};
+use crate::rules::{REPORTER, admin, guarded, put, rules};
 use crate::stores::Shared;
+use crate::{DEADLINE, Server, found, until};
 
 const ADMIN: &str = "content-type: application/json\r\nauthorization: Bearer an-admin-token-of-the-tests\r\n";
-const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
-/// Far above what anything takes here.
-const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A file for an audit log, and the settings of a weir-sync that writes it.
 fn with_file() -> (TempDir, Config) {
@@ -31,16 +28,17 @@ fn with_file() -> (TempDir, Config) {
 
 /// The events in a file, once there are `count`.
 async fn events(folder: &Path, count: usize) -> Vec<Value> {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
+    found(&format!("{count} events"), async || {
         let text = fs::read_to_string(folder.join("audit.jsonl")).unwrap_or_default();
         let lines: Vec<_> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        if lines.len() >= count && text.ends_with('\n') {
-            return lines;
-        }
-        assert!(Instant::now() < deadline, "expected {count} lines, found {text}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        (lines.len() >= count && text.ends_with('\n')).then_some(lines)
+    })
+    .await
+}
+
+/// Some fields of an event.
+fn fields(event: &Value, names: &[&str]) -> Value {
+    names.iter().map(|name| event[*name].clone()).collect()
 }
 
 /// Removes a field that differs each time from an event, and returns it.
@@ -77,53 +75,35 @@ async fn every_rule_set_change_is_written_with_author_and_changes() {
     let mut events = events(folder.path(), 4).await;
     let ids: Vec<_> = events.iter_mut().map(|event| taken(event, "id")).collect();
     assert!(ids.windows(2).all(|two| two[0] != two[1]) && ids[0].as_str().unwrap().starts_with("fra/a/"));
-    let at = taken(&mut events[0], "at");
-    assert!(at.as_str().is_some_and(|at| at.starts_with("20") && at.len() >= 20 && at.ends_with('Z')), "{at}");
-    events[1..].iter_mut().for_each(|event| drop(taken(event, "at")));
-    let changes = |added: Value, changed: Value, fields: Value| {
-        let (removed, is_reordered) = (json!([]), false);
-        json!({
-            "added": added, "removed": removed, "changed": changed, "is_reordered": is_reordered, "fields": fields,
-        })
-    };
-    let event = |after: u64, author: &str, note: String, changes: Value| {
-        let before = if after < second { 0 } else { after - 1 };
-        json!({
+    for event in &mut events {
+        let at = taken(event, "at");
+        assert!(at.as_str().is_some_and(|at| at.starts_with("20") && at.len() == 24 && at.ends_with('Z')), "{at}");
+    }
+    let event = |after: u64, note: &str, changes: [Value; 3]| {
+        let [added, changed, fields] = changes;
+        let (author, before) = if after < second { ("rules_file", 0) } else { ("admin", after - 1) };
+        let changes = json!({
+            "added": added, "removed": [], "changed": changed, "is_reordered": false, "fields": fields,
+        });
+        let mut event = json!({
             "region": "fra", "replica": "a", "event": "change", "what": "rules", "author": author, "note": note,
             "before": before, "after": after, "changes": changes,
-        })
-    };
-    let of_admin = |event: Value, more: &Value| {
-        let (mut event, more) = (event, more.as_object().unwrap().clone());
-        event["peer"] = json!("127.0.0.1");
-        event.as_object_mut().unwrap().extend(more);
+        });
+        if author == "admin" {
+            event["peer"] = json!("127.0.0.1");
+        }
         event
     };
     let rate = json!([{"rule": "per-address", "fields": ["rate"]}]);
-    let (author, none) = ("admin", json!([]));
-    assert_eq!(
-        events,
-        [
-            event(second - 1, "rules_file", "file".into(), changes(json!(["per-address"]), none.clone(), none.clone())),
-            of_admin(
-                event(second, author, "put".into(), changes(none.clone(), rate.clone(), none.clone())),
-                &json!({"comment": "a\u{2003}comment"})
-            ),
-            of_admin(
-                event(second + 1, author, "rollback to r1".into(), changes(none.clone(), rate, none.clone())),
-                &json!({})
-            ),
-            of_admin(
-                event(
-                    second + 2,
-                    author,
-                    "kill switch: enforce false".into(),
-                    changes(none.clone(), none, json!(["enforce"]))
-                ),
-                &json!({})
-            ),
-        ]
-    );
+    let mut put = event(second, "put", [json!([]), rate.clone(), json!([])]);
+    put["comment"] = json!("a\u{2003}comment");
+    let expected = [
+        event(second - 1, "file", [json!(["per-address"]), json!([]), json!([])]),
+        put,
+        event(second + 1, "rollback to r1", [json!([]), rate, json!([])]),
+        event(second + 2, "kill switch: enforce false", [json!([]), json!([]), json!(["enforce"])]),
+    ];
+    assert_eq!(events, expected);
     assert_eq!(
         metric(&server, r#"weir_sync_audit_log_events_total{region="fra",event="change"}"#).await.to_string(),
         "4"
@@ -150,14 +130,6 @@ async fn a_change_is_written_though_its_client_has_left() {
     server.stop().await.unwrap().unwrap();
 }
 
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 #[tokio::test]
 async fn puts_and_lifts_of_overrides_are_written() {
     let (folder, config) = with_file();
@@ -176,9 +148,8 @@ async fn puts_and_lifts_of_overrides_are_written() {
     change("DELETE", key, "it is over", Value::Null).await;
     let events = events(folder.path(), 5).await;
     let row = |event: &Value| {
-        let fields = ["what", "note", "author", "comment", "peer"].map(|field| event[field].clone());
         assert!(event["until"].as_str().is_some_and(|until| until.ends_with('Z')), "{event}");
-        (json!(fields), event["target"].clone())
+        (fields(event, &["what", "note", "author", "comment", "peer"]), event["target"].clone())
     };
     let network = json!({"address": "203.0.113.0/24"});
     let rate = json!({"rule": "per-address", "key": "192.0.2.7", "rate": "9/s", "burst": 9});
@@ -215,7 +186,7 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
     assert_eq!(admin(&server, "PUT", "/v1/rules", "if-match: \"1\"\r\n", &rules("7/s")).await.status, 412);
     put(&server, "if-match: *\r\n", &rules("8/s")).await;
     let events = events(folder.path(), 6).await;
-    let row = |event: &Value| json!(["what", "outcome", "comment", "author"].map(|field| event[field].clone()));
+    let row = |event: &Value| fields(event, &["what", "outcome", "comment", "author"]);
     let expected = [
         json!(["rules", null, null, "admin"]),
         json!(["rules", "unknown", "a comment", "admin"]),
@@ -254,17 +225,14 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
     report(server.address, REPORTER, &greeting("fra1")).await;
     let begin = async |rate: &str| {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        // The POP is recorded within an interval.
+        found("a canary", async || {
             let headers = "if-match: *\r\nweir-comment: at one first\r\n";
             let answer = admin(&server, "PUT", "/v1/rules?pops=fra1", headers, &rules(rate)).await;
-            if answer.status == 201 {
-                return answer.header("etag").unwrap().trim_matches('"').parse::<u64>().unwrap();
-            }
-            // The POP is recorded within an interval.
-            assert!(answer.status == 422 && Instant::now() < deadline, "{}", answer.text());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            assert!(matches!(answer.status, 201 | 422), "{}", answer.text());
+            answer.header("etag").map(|tag| tag.trim_matches('"').parse::<u64>().unwrap())
+        })
+        .await
     };
     let end = async |method: &str, path: &str, body: Value| {
         let answer = admin(&server, method, path, "if-match: *\r\nweir-comment: why\r\n", &body).await;
@@ -277,7 +245,7 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     let third = begin("8/s").await;
     end("PUT", "/v1/enforcement", json!({"enforce": false})).await;
     let events = events(folder.path(), 8).await;
-    let row = |event: &Value| json!(["what", "note", "author", "comment"].map(|field| event[field].clone()));
+    let row = |event: &Value| fields(event, &["what", "note", "author", "comment"]);
     let at_first = json!(["canary", "begin", "admin", "at one first"]);
     let expected = [
         at_first.clone(),
@@ -393,20 +361,17 @@ async fn a_limited_key_is_written_once_an_interval() {
 #[tokio::test]
 async fn keys_of_unknown_rules_are_not_written() {
     let (folder, config) = with_file();
-    let audit_log_interval = Duration::from_millis(100);
-    let server = Server::start(Config { audit_log_interval, ..config }).await;
+    let server = Server::start(Config { audit_log_interval: Duration::from_millis(100), ..config }).await;
     let mut of = one_key("fra1", 1, 5, 5, 125);
     of.keys[0].asked_recently = 125;
-    // As in the rule set, and from a POP that lies.
-    let known = json!({"rules": [{
-        "name": of.rules[0].name, "key": ["client_address"], "rate": "1/d", "burst": 100,
-    }]});
-    put(&server, "if-none-match: *\r\n", &known).await;
+    let rule = json!({"name": of.rules[0].name, "key": ["client_address"], "rate": "1/d", "burst": 100});
+    put(&server, "if-none-match: *\r\n", &json!({"rules": [rule]})).await;
+    // From a POP that lies.
     let mut lie = of.clone();
     lie.rules[0].name = "no-such-rule".into();
     (lie.pop, lie.worker) = ("ams1".into(), 2);
-    for report_of in [&lie, &of] {
-        assert_eq!(report(server.address, REPORTER, report_of).await.status, 200);
+    for sent in [&lie, &of] {
+        assert_eq!(report(server.address, REPORTER, sent).await.status, 200);
     }
     server.stop().await.unwrap().unwrap();
     let events = events(folder.path(), 2).await;

@@ -1,26 +1,19 @@
-//! A ban that one POP reports reaches every other POP.
+//! A ban that one POP reports, and a key that an operator resets: every other POP learns of it.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use tokio::time::sleep;
-use weir_protocol::messages::{Ban, Reply, Report};
+use serde_json::{Value, json};
+use weir_protocol::messages::{Ban, Key, Reply, Report};
 use weir_sync::config::Config;
 
-use crate::Server;
-use crate::client::{greeting, one_key, report};
-use crate::exchange::reply;
+use crate::client::{Answer, ask, greeting, one_key, request};
+use crate::exchange::replied;
+use crate::rules::{ADMIN, put};
 use crate::stores::Shared;
+use crate::{Server, found, replica};
 
-/// Far above what anything here takes.
-const DEADLINE: Duration = Duration::from_mins(2);
 /// Longer than any test.
 const HOUR_MS: u32 = 3_600_000;
-
-async fn server(region: &str, replica: &str, store: &Arc<Shared>) -> Server {
-    let config = Config { region: region.into(), replica: Some(replica.into()), ..Config::default() };
-    Server::start_over(config, store.clone()).await
-}
+/// The key of [`one_key`].
+const PATH: &str = "/v1/keys/per-address/hex%3A3139322e302e322e31";
 
 /// A report of `pop` that banned the key of [`one_key`].
 fn banning(pop: &str) -> Report {
@@ -29,60 +22,101 @@ fn banning(pop: &str) -> Report {
     Report { keys: vec![], bans, ..claims }
 }
 
-async fn answered(server: &Server, sent: &Report) -> Reply {
-    reply(&report(server.address, "", sent).await)
-}
-
-/// The first answer to `pop` that has bans; it comes within the deadline.
+/// The first answer to `pop` that has bans, or a key to forget.
 async fn first_ban(server: &Server, pop: &str) -> Reply {
-    let started = Instant::now();
-    loop {
-        let reply = answered(server, &greeting(pop)).await;
-        if !reply.bans.is_empty() {
-            return reply;
-        }
-        assert!(started.elapsed() < DEADLINE, "{pop} never got the ban");
-        sleep(Duration::from_millis(20)).await;
-    }
+    let look = async || Some(replied(server, &greeting(pop)).await).filter(|reply| !reply.bans.is_empty());
+    found("the ban", look).await
 }
 
-fn is_the_key(reply: &Reply) {
+/// Time of the only ban, which must be of the key of [`one_key`].
+fn banned_ms(reply: &Reply) -> u32 {
     let [ban] = &reply.bans[..] else { panic!("{reply:?}") };
     assert_eq!(reply.rules[usize::from(ban.rule)], "per-address");
     assert_eq!(ban.value, b"192.0.2.1");
-    assert!(ban.for_ms <= HOUR_MS && ban.for_ms > HOUR_MS / 2, "{ban:?}");
+    ban.for_ms
 }
 
 #[tokio::test]
 async fn a_key_banned_at_one_pop_is_pushed_once_to_the_others() {
-    for (region, replica) in [("fra", "b"), ("iad", "a")] {
+    for (region, name) in [("fra", "b"), ("iad", "a")] {
         let store = Shared::new(Config::default().pop_ttl);
-        let (here, other) = (server("fra", "a", &store).await, server(region, replica, &store).await);
-        let own = answered(&here, &banning("fra1")).await;
+        let (here, other) = (replica("fra", "a", &store).await, replica(region, name, &store).await);
+        let own = replied(&here, &banning("fra1")).await;
         assert!(own.bans.is_empty(), "the one that banned it knows: {own:?}");
-        is_the_key(&first_ban(&other, "pop2").await);
+        assert!((HOUR_MS / 2..=HOUR_MS).contains(&banned_ms(&first_ban(&other, "pop2").await)));
         // Several intervals, in which both servers read the fleet's list again.
-        let until = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < until {
-            let again = answered(&other, &greeting("pop2")).await;
+        for _ in 0..20 {
+            let again = replied(&other, &greeting("pop2")).await;
             assert!(again.bans.is_empty(), "pushed twice: {again:?}");
-            assert!(answered(&here, &greeting("fra1")).await.bans.is_empty());
-            sleep(Duration::from_millis(50)).await;
+            assert!(replied(&here, &greeting("fra1")).await.bans.is_empty());
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         let restarted = Report { table: 2, ..greeting("pop2") };
-        is_the_key(&answered(&other, &restarted).await);
+        banned_ms(&replied(&other, &restarted).await);
     }
 }
 
 #[tokio::test]
 async fn without_the_store_a_ban_reaches_the_regions_own_pops() {
     let store = Shared::new(Config::default().pop_ttl);
-    let (here, elsewhere) = (server("fra", "a", &store).await, server("iad", "a", &store).await);
+    let (here, elsewhere) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
     store.set_gone(true);
-    assert!(!answered(&here, &banning("fra1")).await.settled.is_all());
-    let own = answered(&here, &greeting("fra2")).await;
-    is_the_key(&own);
-    assert!(answered(&elsewhere, &greeting("iad1")).await.bans.is_empty());
+    assert!(!replied(&here, &banning("fra1")).await.settled.is_all());
+    banned_ms(&replied(&here, &greeting("fra2")).await);
+    assert!(replied(&elsewhere, &greeting("iad1")).await.bans.is_empty());
     store.set_gone(false);
-    is_the_key(&first_ban(&elsewhere, "iad1").await);
+    banned_ms(&first_ban(&elsewhere, "iad1").await);
+}
+
+async fn delete(server: &Server, path: &str, headers: &str) -> Answer {
+    ask(server.address, &request("DELETE", path, headers, b"")).await
+}
+
+/// Level of the key, in thousandths of a token, after `pop` reports `admitted` tokens in a new epoch.
+async fn left_milli(server: &Server, pop: &str, epoch: u32, admitted: u64) -> i64 {
+    let sent = one_key(pop, u64::from(epoch), admitted, admitted, admitted);
+    let keys = sent.keys.iter().map(|key| Key { epoch, ..key.clone() }).collect();
+    replied(server, &Report { keys, ..sent }).await.grants[0].grant().unwrap().level_milli
+}
+
+#[tokio::test]
+async fn a_reset_fills_the_budget_and_reaches_every_pop() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let (here, other) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
+    assert!(left_milli(&here, "fra1", 1, 150).await <= 0);
+    assert!(left_milli(&other, "iad1", 1, 10).await <= 0);
+    let answer = delete(&here, PATH, ADMIN).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(body, json!({"rule": "per-address", "key": "hex:3139322e302e322e31", "reset": true}));
+    for (server, pop) in [(&here, "fra2"), (&other, "iad2")] {
+        assert_eq!(banned_ms(&first_ban(server, pop).await), 0, "it is forgotten");
+    }
+    assert!((98_000..=99_000).contains(&left_milli(&other, "iad1", 2, 1).await));
+}
+
+#[tokio::test]
+async fn a_reset_needs_the_role_write_and_a_key_in_its_path() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let server = replica("fra", "a", &store).await;
+    assert_eq!(delete(&server, PATH, "").await.status, 401);
+    for (path, expected) in [
+        ("/v1/keys/per-address", "expected a rule and one of its keys"),
+        ("/v1/keys/per-address/", "expected a rule and one of its keys"),
+        ("/v1/keys//192.0.2.1", "expected a rule and one of its keys"),
+        ("/v1/keys/per-address/192.0.2.0/33", "expected a key: an address (192.0.2.7)"),
+        ("/v1/keys/per-address/%zz", "expected a rule and one of its keys"),
+        ("/v1/keys/per-address/192.0.2.1?dry_run=true", "expected no query"),
+    ] {
+        let answer = delete(&server, path, ADMIN).await;
+        assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+        assert!(answer.detail().contains(expected), "{path}: {}", answer.detail());
+    }
+    let rules = json!({"rules": [{"name": "other", "key": ["client_address"], "rate": "5/s"}]});
+    put(&server, "if-none-match: *\r\n", &rules).await;
+    let unknown = delete(&server, PATH, ADMIN).await;
+    assert_eq!((unknown.status, unknown.detail().contains("no rule `per-address`")), (404, true));
+    assert_eq!(delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status, 200);
+    store.set_gone(true);
+    assert_eq!(delete(&server, "/v1/keys/other/192.0.2.1", ADMIN).await.status, 503, "and that is the answer");
 }

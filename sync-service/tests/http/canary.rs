@@ -1,18 +1,15 @@
 //! A canary over HTTP: a rule set for some POPs or a region, promoted or withdrawn.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
-use tokio::time::sleep;
 use weir_protocol::messages::{Report, RunningRules};
 use weir_sync::config::Config;
 
-use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};
-use crate::exchange::{metric, reply};
+use crate::exchange::{metric, replied};
 use crate::gateway::{check, gateway, in_force};
 use crate::rules::{ADMIN, REPORTER, admin, current, guarded, json_of, page, put, rules};
 use crate::stores::Shared;
+use crate::{Server, found, replica, until};
 
 const FIRST: &str = "if-none-match: *\r\n";
 const ANY: &str = "if-match: *\r\n";
@@ -29,9 +26,7 @@ impl Fleet {
     /// One that runs a rule set of 5/s; and its version.
     async fn start() -> (Self, u64) {
         let store = Shared::new(Config::default().pop_ttl);
-        let region = |name: &str| Config { region: name.into(), ..guarded() };
-        let eu = Server::start_over(region("eu"), store.clone()).await;
-        let us = Server::start_over(region("us"), store.clone()).await;
+        let (eu, us) = (replica("eu", "a", &store).await, replica("us", "a", &store).await);
         let version = put(&eu, FIRST, &rules("5/s")).await;
         let fleet = Self { eu, us };
         fleet.runs(version, version).await;
@@ -41,30 +36,22 @@ impl Fleet {
     /// Waits until the POPs in eu and us have to run these versions.
     async fn runs(&self, eu: u64, us: u64) {
         until("both to have their version", async || {
-            let versions = (version_for(&self.eu, "fra1").await, version_for(&self.us, "nyc1").await);
-            (versions == (eu, us)).then_some(())
+            (version_for(&self.eu, "fra1").await, version_for(&self.us, "nyc1").await) == (eu, us)
         })
         .await;
-        let pops = async || json_of(&page(&self.eu, "/v1/fleet").await)["pops"].as_array().unwrap().len();
-        until("both POPs to be recorded", async || (pops().await == 2).then_some(())).await;
+        recorded(&self.eu, 2).await;
     }
+}
+
+/// Waits until this number of POPs is recorded.
+async fn recorded(server: &Server, count: usize) {
+    let pops = async || json_of(&page(server, "/v1/fleet").await)["pops"].as_array().unwrap().len();
+    until("the POPs to be recorded", async || pops().await == count).await;
 }
 
 /// Version that `pop` has to run.
 async fn version_for(server: &Server, pop: &str) -> u64 {
-    reply(&report(server.address, REPORTER, &greeting(pop)).await).rule_set
-}
-
-/// Looks until there is what is looked for.
-async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_mins(2), "{what}: not in time");
-        sleep(Duration::from_millis(20)).await;
-    }
+    replied(server, &greeting(pop)).await.rule_set
 }
 
 /// Begins a canary, which must be taken.
@@ -201,7 +188,7 @@ async fn the_fleet_shows_who_runs_it_and_who_refused_it() {
     report(fleet.eu.address, REPORTER, &running("fra1", version + 1, 0)).await;
     report(fleet.us.address, REPORTER, &running("nyc1", version, version + 1)).await;
     report(fleet.us.address, REPORTER, &running("nyc2", version, 0)).await;
-    let seen = until("the POPs' reports", async || {
+    let seen = found("the POPs' reports", async || {
         let seen = json_of(&page(&fleet.us, "/v1/fleet").await);
         let refused = seen["canary"]["refused"] == json!(["nyc1"]);
         (refused && seen["pops"].as_array().unwrap().len() == 3).then_some(seen)
@@ -221,7 +208,7 @@ async fn a_gateway_is_a_pop_that_may_run_it() {
     in_force(&server, &no_more("1000/s")).await;
     let asked = json!({"method": "GET", "host": "a.example", "path": "/", "address": "192.0.2.1"});
     let decides = async |decision: &str| {
-        until(decision, async || (check(&server, &asked).await["decision"] == decision).then_some(())).await;
+        until(decision, async || check(&server, &asked).await["decision"] == decision).await;
     };
     decides("allow").await;
     begin(&server, "pops=gateway/fra/a", &no_more("1/d")).await;
@@ -247,11 +234,7 @@ async fn an_invalid_canary_is_refused_with_what_was_expected() {
     assert_eq!(refused.status, 422);
     assert!(refused.detail().contains("have not: fra1"), "{}", refused.detail());
     version_for(&server, "fra1").await;
-    until("the POP to be recorded", async || {
-        let pops = json_of(&page(&server, "/v1/fleet").await)["pops"].as_array().unwrap().len();
-        (pops == 1).then_some(())
-    })
-    .await;
+    recorded(&server, 1).await;
     for (query, status) in [
         ("pops=", 400),
         ("pops=fra1,,fra2", 400),

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -11,8 +10,7 @@ use weir_protocol::messages::{self, BudgetRule, Key, Message, Replies, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 
-/// Far above what any answer takes; reaching it fails the test.
-const DEADLINE: Duration = Duration::from_mins(2);
+use crate::DEADLINE;
 
 /// An answer as it came.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use weir_sync::config::{Config, TokenSource};
 
 use crate::Server;
 use crate::client::{Answer, ask, request};
-use crate::rules::{current, guarded, page, put, rules};
+use crate::rules::{current, guarded, json_of, page, put, rules};
 
 const PATH: &str = "/v1/rules?dry_run=true";
 const FIRST: &str = "if-none-match: *\r\n";
@@ -20,10 +20,6 @@ async fn put_as(server: &Server, path: &str, headers: &str, body: &[u8]) -> Answ
 /// The answer to a dry run of a document, as a writer asks.
 async fn tried(server: &Server, condition: &str, document: &Value) -> Answer {
     put_as(server, PATH, &format!("{WRITER}{condition}"), document.to_string().as_bytes()).await
-}
-
-fn json_of(answer: &Answer) -> Value {
-    serde_json::from_slice(&answer.body).unwrap()
 }
 
 /// The versions that are kept.
@@ -84,50 +80,5 @@ async fn readers_may_do_a_dry_run() {
     ] {
         let headers = format!("authorization: Bearer {token}\r\n{FIRST}");
         assert_eq!(put_as(&server, path, &headers, body.as_bytes()).await.status, status, "{token} {path}");
-    }
-}
-
-#[tokio::test]
-async fn the_warnings_of_check_are_in_both_answers() {
-    let server = Server::start(guarded()).await;
-    let yaml = b"rules:\n- {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n\
-        deny:\n- {path: {exact: '/a?b'}}\n";
-    let expected = json!([
-        {"place": "deny[0].path", "rule": null, "problem": "\"/a?b\" never matches: the query is no part of the path"},
-        {
-            "place": "rules[0].match.methods", "rule": "typo",
-            "problem": "\"post\" never matches: methods are compared to the letter, and clients send them in capitals",
-        },
-    ]);
-    for (path, status) in [(PATH, 200), ("/v1/rules", 201)] {
-        let answer = put_as(&server, path, &format!("{WRITER}{FIRST}"), yaml).await;
-        assert_eq!((answer.status, &json_of(&answer)["warnings"]), (status, &expected), "{path}");
-    }
-    let good = put_as(&server, "/v1/rules", &format!("{WRITER}{ANY}"), rules("5/s").to_string().as_bytes()).await;
-    assert_eq!(json_of(&good)["warnings"], json!([]));
-}
-
-#[tokio::test]
-async fn a_version_is_compared_with_another_or_with_the_current_one() {
-    let server = Server::start(guarded()).await;
-    assert_eq!(page(&server, "/v1/rules/diff").await.status, 404, "there is nothing to compare");
-    let first = put(&server, FIRST, &rules("5/s")).await;
-    let second = put(&server, ANY, &rules("6/s")).await;
-    let faster = ["~ rule per-address", "    rate: \"5/s\" -> \"6/s\""];
-    for query in [format!("?from={first}"), format!("?from={first}&to={second}")] {
-        let answer = json_of(&page(&server, &format!("/v1/rules/diff{query}")).await);
-        let expected = json!({
-            "from": first, "to": second, "is_same": false, "lines": faster,
-            "changes": {
-                "added": [], "removed": [], "changed": [{"rule": "per-address", "fields": ["rate"]}],
-                "is_reordered": false, "fields": [],
-            },
-        });
-        assert_eq!(answer, expected, "{query}");
-    }
-    let same = json_of(&page(&server, "/v1/rules/diff").await);
-    assert_eq!((&same["is_same"], &same["lines"]), (&json!(true), &json!([])), "{same}");
-    for (query, status) in [("?to=7", 404), ("?version=7", 400), ("?from=x", 400)] {
-        assert_eq!(page(&server, &format!("/v1/rules/diff{query}")).await.status, status, "{query}");
     }
 }

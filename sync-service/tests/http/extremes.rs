@@ -17,18 +17,15 @@ use weir_sync::audit::{AuditLog, AuditSettings};
 use weir_sync::config::{AuditFile, Config};
 use weir_sync::metrics::Metrics;
 
-use crate::Server;
 use crate::client::{get, greeting, report};
-use crate::rules::{guarded, page};
+use crate::rules::{REPORTER, guarded, page};
+use crate::{DEADLINE, Server};
 
-const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 const RULE: &str = "per-address";
 /// Maximum accepted demand of one POP for a key of 10/s, in tokens per second: a hundred times what its
 /// budget ever gives out, and a flood.
 const ACCEPTED_PER_S: f64 = 100.0 * (10.0 + 4.0 * 10.0) + 1_000_000.0;
 const POPS: u64 = 2;
-/// Far above what anything takes here.
-const DEADLINE: Duration = Duration::from_mins(2);
 
 fn quota() -> Quota {
     Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap()
@@ -81,10 +78,11 @@ proptest! {
         let metrics = Arc::new(Metrics::new("fra").0);
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = Some(AuditFile::File(file.path().to_str().unwrap().to_owned()));
-        let settings = AuditSettings { file: path, queue_max: 100, keys_max: 2, ..AuditSettings::default() };
+        let settings = AuditSettings { file: path, queue_max: 100, ..AuditSettings::default() };
         let hangup = watch::Sender::default().subscribe();
         let (audit_log, _writers) = AuditLog::new(settings, "fra/a", &metrics, &hangup).unwrap();
-        let observer = Observer::new(Arc::new(audit_log), metrics);
+        let config = Config { audit_log_keys_max: 2, ..Config::default() };
+        let observer = Observer::new(Arc::new(audit_log), metrics, &config);
         for minute in 0..3 {
             for report in &reports {
                 observer.observe(report, &[true; 2]);

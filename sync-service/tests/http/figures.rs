@@ -4,14 +4,10 @@ use std::time::{Duration, Instant};
 
 use weir_sync::config::Config;
 
-use crate::Server;
-use crate::client::{get, greeting, one_key, report};
-use crate::exchange::metric;
+use crate::client::{get, greeting, one_key};
+use crate::exchange::{metric, replied};
 use crate::stores::Shared;
-
-async fn start(store: &std::sync::Arc<Shared>, region: &str) -> Server {
-    Server::start_over(Config { region: region.into(), ..Config::default() }, store.clone()).await
-}
+use crate::{Server, replica, until};
 
 /// A figure of region `fra`, rounded.
 async fn figure(server: &Server, name: &str) -> i64 {
@@ -31,13 +27,13 @@ async fn of_region(server: &Server, name: &str) -> i64 {
 #[tokio::test]
 async fn debt_and_overshoot_have_a_row_per_rule() {
     let store = Shared::new(Config::default().pop_ttl);
-    let fra = start(&store, "fra").await;
-    report(fra.address, "", &one_key("fra1", 1, 50, 50, 50)).await;
+    let fra = replica("fra", "a", &store).await;
+    replied(&fra, &one_key("fra1", 1, 50, 50, 50)).await;
     assert_eq!(of_rule(&fra, "debt_tokens").await, 0);
-    report(fra.address, "", &one_key("fra1", 2, 130, 80, 130)).await;
+    replied(&fra, &one_key("fra1", 2, 130, 80, 130)).await;
     let mut other = one_key("fra1", 3, 150, 150, 150);
     other.keys[0].value = b"192.0.2.2".to_vec();
-    report(fra.address, "", &other).await;
+    replied(&fra, &other).await;
     assert_eq!(of_rule(&fra, "debt_tokens").await, 80);
     assert_eq!(of_rule(&fra, "overshoot_tokens").await, 50);
     // Without the store, the debt is counted against the region's own share.
@@ -45,14 +41,14 @@ async fn debt_and_overshoot_have_a_row_per_rule() {
     other.keys[0].admitted += 20;
     other.keys[0].asked += 20;
     other.keys[0].unconfirmed = 20;
-    report(fra.address, "", &other).await;
+    replied(&fra, &other).await;
     assert_eq!((of_rule(&fra, "debt_tokens").await, of_rule(&fra, "overshoot_tokens").await), (100, 70));
     assert_eq!(of_rule(&fra, "overshoot_max_tokens").await, 70);
     store.set_gone(false);
-    report(fra.address, "", &one_key("fra1", 4, 130, 0, 130)).await;
+    replied(&fra, &one_key("fra1", 4, 130, 0, 130)).await;
     let owed = async || (of_rule(&fra, "debt_tokens").await, of_rule(&fra, "overshoot_tokens").await);
     assert_eq!(owed().await, (100, 70), "the other key's 20 are not in the store yet");
-    report(fra.address, "", &other).await;
+    replied(&fra, &other).await;
     assert_eq!(owed().await, (100, 70), "now it has");
     assert_eq!(of_rule(&fra, "overshoot_max_tokens").await, 70, "the most since the start");
 }
@@ -60,20 +56,20 @@ async fn debt_and_overshoot_have_a_row_per_rule() {
 #[tokio::test]
 async fn pops_and_hot_keys_are_counted_here_and_in_the_fleet() {
     let store = Shared::new(Config::default().pop_ttl);
-    let (fra, iad) = (start(&store, "fra").await, start(&store, "iad").await);
-    report(fra.address, "", &greeting("fra1")).await;
-    report(iad.address, "", &greeting("iad2")).await;
-    report(iad.address, "", &one_key("iad1", 1, 10, 10, 10)).await;
-    report(fra.address, "", &greeting("fra1")).await;
+    let (fra, iad) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
+    replied(&fra, &greeting("fra1")).await;
+    replied(&iad, &greeting("iad2")).await;
+    replied(&iad, &one_key("iad1", 1, 10, 10, 10)).await;
+    replied(&fra, &greeting("fra1")).await;
     assert_eq!((of_region(&fra, "pops_here").await, of_region(&fra, "pops").await), (1, 3));
-    let deadline = Instant::now() + Duration::from_mins(2);
     let mut sequence = 1;
     // 60 of 100 are taken: the key is hot there at once, and here as soon as this region reads the list.
-    while (of_region(&fra, "hot_keys").await, of_region(&fra, "hot_keys_here").await) != (1, 1) {
+    until("it is hot here", async || {
         sequence += 1;
-        report(iad.address, "", &one_key("iad1", sequence, 60, 0, 60)).await;
-        assert!(Instant::now() < deadline, "never hot here");
-    }
+        replied(&iad, &one_key("iad1", sequence, 60, 0, 60)).await;
+        (of_region(&fra, "hot_keys").await, of_region(&fra, "hot_keys_here").await) == (1, 1)
+    })
+    .await;
     let page = get(fra.address, "/metrics").await.text();
     let warm = page.contains(r#"weir_sync_warm_keys{region="fra"} "#);
     assert!(warm && !page.contains("weir_sync_bound_tokens{"), "{page}");
@@ -82,7 +78,7 @@ async fn pops_and_hot_keys_are_counted_here_and_in_the_fleet() {
 #[tokio::test]
 async fn the_lag_is_the_age_of_the_oldest_charged_count() {
     let store = Shared::new(Config::default().pop_ttl);
-    let fra = start(&store, "fra").await;
+    let fra = replica("fra", "a", &store).await;
     let mut late = one_key("fra1", 1, 10, 10, 10);
     late.keys[0].span_ms = 7_000;
     let mut later = late.keys[0].clone();
@@ -90,10 +86,10 @@ async fn the_lag_is_the_age_of_the_oldest_charged_count() {
     let mut confirmed = later.clone();
     (confirmed.value, confirmed.unconfirmed, confirmed.span_ms) = (b"192.0.2.3".to_vec(), 0, 70_000);
     late.keys.extend([later, confirmed]);
-    report(fra.address, "", &late).await;
-    report(fra.address, "", &greeting("fra1")).await;
+    replied(&fra, &late).await;
+    replied(&fra, &greeting("fra1")).await;
     store.set_gone(true);
-    report(fra.address, "", &late).await;
+    replied(&fra, &late).await;
     assert_eq!(of_region(&fra, "lag_seconds_count").await, 1, "what was charged");
     assert_eq!(of_region(&fra, "lag_seconds_sum").await, 9);
 }
@@ -101,18 +97,18 @@ async fn the_lag_is_the_age_of_the_oldest_charged_count() {
 #[tokio::test]
 async fn the_stores_silence_is_a_metric() {
     let store = Shared::new(Config::default().pop_ttl);
-    let fra = start(&store, "fra").await;
+    let fra = replica("fra", "a", &store).await;
     let silence = r#"weir_sync_store_silence_seconds{region="fra"}"#;
-    report(fra.address, "", &greeting("fra1")).await;
+    replied(&fra, &greeting("fra1")).await;
     assert!(metric(&fra, silence).await < 5.0);
     store.set_gone(true);
     let (started, gone_for) = (Instant::now(), Duration::from_millis(600));
     while started.elapsed() < gone_for {
-        report(fra.address, "", &greeting("fra1")).await;
+        replied(&fra, &greeting("fra1")).await;
     }
     assert!(metric(&fra, silence).await >= gone_for.as_secs_f64());
     assert!(of_region(&fra, "reports_offline_total").await >= 1);
     store.set_gone(false);
-    report(fra.address, "", &greeting("fra1")).await;
+    replied(&fra, &greeting("fra1")).await;
     assert!(metric(&fra, silence).await < gone_for.as_secs_f64());
 }

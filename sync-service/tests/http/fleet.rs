@@ -1,21 +1,15 @@
 //! The rule set that each POP of the fleet runs, from any weir-sync.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use weir_protocol::messages::{Report, RunningRules, StatusReport};
 use weir_sync::config::Config;
 
-use crate::Server;
 use crate::client::{get, greeting, report};
-use crate::rules::{guarded, put, rules};
+use crate::rules::{REPORTER, guarded, put, rules};
 use crate::stores::Shared;
-
-const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
-
-fn replica(region: &str, replica: &str) -> Config {
-    Config { region: region.into(), replica: Some(replica.into()), ..guarded() }
-}
+use crate::{Server, found, replica, until};
 
 /// Reports the version that `worker` of `pop` runs.
 async fn runs(server: &Server, pop: &str, worker: u64, version: u64, refused: u64) {
@@ -30,26 +24,21 @@ async fn fleet(server: &Server) -> Value {
 
 /// Waits until the fleet, as `server` sees it, is `expected`: name, region, replica, version, refused, current.
 async fn is(server: &Server, expected: &[Value]) {
-    let deadline = Instant::now() + Duration::from_mins(2);
-    loop {
+    until(&format!("{expected:?}"), async || {
         let seen = fleet(server).await;
         let fields = ["name", "region", "replica", "version", "refused", "is_current"];
         let row = |pop: &Value| Value::from_iter(fields.map(|field| pop[field].clone()));
-        let rows: Vec<_> = seen["pops"].as_array().unwrap().iter().map(row).collect();
-        if rows == expected {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{seen:#} is not {expected:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        seen["pops"].as_array().unwrap().iter().map(row).eq(expected.iter().cloned())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn any_weir_sync_answers_for_every_region() {
     let store = Shared::new(Config::default().pop_ttl);
-    let a = Server::start_over(replica("fra", "a"), store.clone()).await;
-    let b = Server::start_over(replica("fra", "b"), store.clone()).await;
-    let iad = Server::start_over(replica("iad", "a"), store.clone()).await;
+    let a = replica("fra", "a", &store).await;
+    let b = replica("fra", "b", &store).await;
+    let iad = replica("iad", "a", &store).await;
     let none = json!({"version": 0, "rule_set": 0, "lost": null, "canary": null, "offline": null, "pops": []});
     assert_eq!(fleet(&a).await, none);
     let version = put(&iad, "if-none-match: *\r\n", &rules("5/s")).await;
@@ -69,34 +58,31 @@ async fn any_weir_sync_answers_for_every_region() {
 #[tokio::test]
 async fn any_weir_sync_shows_the_state_of_each_pop() {
     let store = Shared::new(Config::default().pop_ttl);
-    let here = Server::start_over(replica("fra", "a"), store.clone()).await;
-    let there = Server::start_over(replica("iad", "a"), store.clone()).await;
+    let here = replica("fra", "a", &store).await;
+    let there = replica("iad", "a", &store).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let unix_ms = u64::try_from(now.as_millis()).unwrap() + 60_000;
     let status = Some(StatusReport { step: 1, unix_ms, module: "0.1.0".into(), ..StatusReport::default() });
     report(here.address, REPORTER, &Report { status, ..greeting("fra1") }).await;
     runs(&here, "old", 1, 0, 0).await;
-    let deadline = Instant::now() + Duration::from_mins(2);
-    loop {
+    let seen = found("the POPs' status", async || {
         let seen = fleet(&there).await;
-        let [ahead, old] = [&seen["pops"][0], &seen["pops"][1]];
-        if ahead["module"] == "0.1.0" && old["name"] == "old" {
-            assert!((50.0..=60.0).contains(&ahead["clock_s"].as_f64().unwrap()), "{seen:#}");
-            assert!(["stale", "fallback"].contains(&ahead["connectivity"].as_str().unwrap()), "{seen:#}");
-            assert!(old["module"].is_null() && old["clock_s"].is_null(), "{seen:#}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "{seen:#}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        (seen["pops"][0]["module"] == "0.1.0" && seen["pops"][1]["name"] == "old").then_some(seen)
+    })
+    .await;
+    let [ahead, old] = [&seen["pops"][0], &seen["pops"][1]];
+    assert!((50.0..=60.0).contains(&ahead["clock_s"].as_f64().unwrap()), "{seen:#}");
+    assert!(["stale", "fallback"].contains(&ahead["connectivity"].as_str().unwrap()), "{seen:#}");
+    assert!(old["module"].is_null() && old["clock_s"].is_null(), "{seen:#}");
 }
 
 #[tokio::test]
 async fn a_pop_at_two_replicas_runs_the_lower_version() {
     let pop_ttl = Duration::from_secs(4);
     let store = Shared::new(pop_ttl);
-    let a = Server::start_over(Config { pop_ttl, ..replica("fra", "a") }, store.clone()).await;
-    let b = Server::start_over(Config { pop_ttl, ..replica("fra", "b") }, store.clone()).await;
+    let of = |name: &str| Config { pop_ttl, region: "fra".into(), replica: Some(name.into()), ..guarded() };
+    let a = Server::start_over(of("a"), store.clone()).await;
+    let b = Server::start_over(of("b"), store.clone()).await;
     runs(&a, "fra1", 1, 7, 0).await;
     is(&b, &[json!(["fra1", "fra", "a", 7, 0, false])]).await;
     runs(&b, "fra1", 2, 8, 0).await;

@@ -9,14 +9,13 @@ use weir_store::memory::MemoryStore;
 use weir_store::rules::NewVersion;
 use weir_sync::config::{Config, TokenSource};
 
-use crate::Server;
 use crate::client::{Answer, ask, greeting, one_key, post, report};
 use crate::exchange::metric;
-use crate::rules::{guarded, page, put};
+use crate::rules::{REPORTER, guarded, page, put};
 use crate::stores::Shared;
+use crate::{Server, until};
 
-pub(crate) const FIRST: &str = "if-none-match: *\r\n";
-const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
+const FIRST: &str = "if-none-match: *\r\n";
 
 /// A gateway's settings.
 pub(crate) fn gateway() -> Config {
@@ -39,20 +38,11 @@ pub(crate) async fn check(server: &Server, body: &Value) -> Value {
 /// Checks until the rules of a first rule set are in force.
 pub(crate) async fn in_force(server: &Server, rules: &Value) {
     put(server, FIRST, rules).await;
-    until(async || {
+    until("the rules are in force", async || {
         let fleet: Value = serde_json::from_slice(&page(server, "/v1/fleet").await.body).unwrap();
         fleet["pops"].as_array().unwrap().iter().any(|pop| pop["is_current"] == true)
     })
     .await;
-}
-
-/// Waits until it is so.
-pub(crate) async fn until(is_so: impl AsyncFn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_mins(2);
-    while !is_so().await {
-        assert!(tokio::time::Instant::now() < deadline, "not in time");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 fn per_key(rate: &str) -> Value {
@@ -132,13 +122,13 @@ async fn it_is_ready_once_the_gateway_knows_its_rules() {
     };
     put(r#"{"rules": [{"name": "of-tomorrow"}]}"#).await;
     let server = Server::start_over(gateway(), store.clone()).await;
-    until(async || page(&server, "/v1/rules").await.status == 200).await;
+    until("the rules are in force", async || page(&server, "/v1/rules").await.status == 200).await;
     for _ in 0..10 {
         assert_eq!(page(&server, "/readyz").await.status, 503, "these rules are none");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     put(&per_key("2/h").to_string()).await;
-    until(async || page(&server, "/readyz").await.status == 200).await;
+    until("the rules are in force", async || page(&server, "/readyz").await.status == 200).await;
     let answer = check(&server, &json!({"path": "/v1/", "headers": {"x-api-key": "alice"}})).await;
     assert_eq!(answer["rule"], "per-key", "{answer}");
     let metrics = page(&server, "/metrics").await.text();

@@ -1,28 +1,15 @@
 //! The limited keys, from any weir-sync.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
-use tokio::time::sleep;
 use weir_protocol::messages::{BudgetRule, Key, Report};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 use weir_sync::config::Config;
 
-use crate::Server;
 use crate::client::{ask, get, greeting, report, request};
-use crate::rules::{self, guarded};
+use crate::rules::{self, REPORTER};
 use crate::stores::Shared;
-
-const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
-
-/// Far above what anything here takes.
-const DEADLINE: Duration = Duration::from_mins(2);
-
-async fn server(region: &str, store: &std::sync::Arc<Shared>) -> Server {
-    let config = Config { region: region.into(), replica: Some("a".into()), ..guarded() };
-    Server::start_over(config, store.clone()).await
-}
+use crate::{Server, found, replica};
 
 /// A report of `pop`: of each address, what was admitted and asked for since its epoch began. The rule is 10/s.
 fn counts_of(pop: &str, sequence: u64, keys: &[(u8, u64, u64)]) -> Report {
@@ -49,22 +36,17 @@ async fn page(server: &Server, path: &str) -> Value {
 
 /// The list of `server`, once it has this number of `keys`.
 async fn list(server: &Server, query: &str, keys: usize) -> Vec<Value> {
-    let started = Instant::now();
-    loop {
+    found(&format!("{keys} keys"), async || {
         let page = page(server, &format!("/v1/keys{query}")).await;
-        let listed = page["keys"].as_array().unwrap().clone();
-        if listed.len() == keys {
-            return listed;
-        }
-        assert!(started.elapsed() < DEADLINE, "{keys} keys: {page:#}");
-        sleep(Duration::from_millis(20)).await;
-    }
+        Some(page["keys"].as_array().unwrap().clone()).filter(|listed| listed.len() == keys)
+    })
+    .await
 }
 
 #[tokio::test]
 async fn any_weir_sync_lists_the_keys_of_the_fleet() {
     let store = Shared::new(Config::default().pop_ttl);
-    let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
+    let (fra, iad) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
     assert_eq!(list(&fra, "", 0).await, Vec::<Value>::new());
     report(fra.address, REPORTER, &counts_of("fra1", 1, &[(1, 10, 70), (2, 3, 3)])).await;
     report(fra.address, REPORTER, &counts_of("fra2", 1, &[(1, 5, 45)])).await;
@@ -102,7 +84,7 @@ async fn any_weir_sync_lists_the_keys_of_the_fleet() {
 #[tokio::test]
 async fn without_its_store_a_weir_sync_lists_its_own_keys_as_partial() {
     let store = Shared::new(Config::default().pop_ttl);
-    let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
+    let (fra, iad) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
     report(fra.address, REPORTER, &counts_of("fra1", 1, &[(1, 10, 70)])).await;
     report(iad.address, REPORTER, &counts_of("iad1", 1, &[(3, 9, 10)])).await;
     list(&fra, "", 2).await;
@@ -122,7 +104,7 @@ async fn without_its_store_a_weir_sync_lists_its_own_keys_as_partial() {
 #[tokio::test]
 async fn a_key_is_also_found_under_tiers() {
     let store = Shared::new(Config::default().pop_ttl);
-    let fra = server("fra", &store).await;
+    let fra = replica("fra", "a", &store).await;
     let gold = json!({"name": "gold", "when": {"path": {"prefix": "/x"}}, "rate": "10/s"});
     let api = json!({"name": "api", "key": ["client_address"], "rate": "5/s", "tiers": [gold]});
     rules::put(&fra, "if-none-match: *\r\n", &json!({"rules": [api]})).await;
@@ -137,7 +119,7 @@ async fn a_key_is_also_found_under_tiers() {
 #[tokio::test]
 async fn one_key_is_looked_up_busy_or_not() {
     let store = Shared::new(Config::default().pop_ttl);
-    let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
+    let (fra, iad) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
     assert_eq!(rules::page(&fra, "/v1/keys/per-address/192.0.2.1").await.status, 404, "the rule is unknown");
     report(fra.address, REPORTER, &counts_of("fra1", 1, &[(1, 30, 70)])).await;
     report(iad.address, REPORTER, &counts_of("iad1", 1, &[(1, 10, 30)])).await;
@@ -161,7 +143,7 @@ async fn one_key_is_looked_up_busy_or_not() {
 #[tokio::test]
 async fn a_strict_key_that_wants_more_than_it_gets_is_limited() {
     let store = Shared::new(Config::default().pop_ttl);
-    let fra = server("fra", &store).await;
+    let fra = replica("fra", "a", &store).await;
     let sent = counts_of("fra1", 1, &[(1, 0, 0), (2, 0, 0)]);
     let rules = sent.rules.into_iter().map(|rule| {
         let sharing = Sharing { strict: true, ..rule.sharing };
@@ -182,7 +164,7 @@ async fn a_strict_key_that_wants_more_than_it_gets_is_limited() {
 #[tokio::test]
 async fn the_keys_of_a_request_are_looked_up() {
     let store = Shared::new(Config::default().pop_ttl);
-    let fra = server("fra", &store).await;
+    let fra = replica("fra", "a", &store).await;
     let set = json!({
         "deny": [{"methods": ["TRACE"]}],
         "rules": [

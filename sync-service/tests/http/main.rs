@@ -17,8 +17,6 @@ mod pages;
 mod port;
 mod rates;
 mod refusals;
-mod replicas;
-mod reset;
 mod rules;
 mod rules_file;
 mod settle;
@@ -27,15 +25,22 @@ mod turns;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use weir_store::Store;
 use weir_sync::config::Config;
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{Listening, RunError};
+
+use rules::guarded;
+use stores::Shared;
+
+/// Far above what anything takes here.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
@@ -88,12 +93,25 @@ impl Server {
     }
 }
 
-/// Short limits, so that tests of them are quick.
-pub(crate) fn impatient() -> Config {
-    Config {
-        body_timeout: Duration::from_millis(200),
-        header_timeout: Duration::from_millis(300),
-        drain_timeout: Duration::from_secs(10),
-        ..Config::default()
+/// A server of `region` with this name, over a store that others share.
+pub(crate) async fn replica(region: &str, replica: &str, store: &Arc<Shared>) -> Server {
+    let config = Config { region: region.into(), replica: Some(replica.into()), ..guarded() };
+    Server::start_over(config, store.clone()).await
+}
+
+/// Looks until there is what is looked for.
+pub(crate) async fn found<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(begun.elapsed() < DEADLINE, "{what}: not in time");
+        sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Waits until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    found(what, async || is_so().await.then_some(())).await;
 }

@@ -7,15 +7,10 @@ use tokio::time::{interval, sleep};
 use weir_protocol::messages::{Report, RuleCounts, RunningRules, StatusReport};
 use weir_sync::config::Config;
 
-use crate::Server;
 use crate::client::{greeting, report};
-use crate::rules::{self, guarded};
+use crate::rules::{self, REPORTER};
 use crate::stores::Shared;
-
-const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
-
-/// Far above what anything here takes.
-const DEADLINE: Duration = Duration::from_mins(2);
+use crate::{DEADLINE, Server, replica};
 
 /// A report of `pop`, `passed` after it began, whose rules decide 100, 40, 20 and 10 requests a second.
 fn report_of(pop: &str, passed: Duration) -> Report {
@@ -32,19 +27,14 @@ async fn read(server: &Server, path: &str) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-async fn server(region: &str, replica: &str, store: &std::sync::Arc<Shared>) -> Server {
-    let config = Config { region: region.into(), replica: Some(replica.into()), ..guarded() };
-    Server::start_over(config, store.clone()).await
-}
-
 #[tokio::test]
 async fn any_weir_sync_shows_the_decision_rates_of_the_fleet() {
     let store = Shared::new(Config::default().pop_ttl);
     let servers = [
-        server("fra", "a", &store).await,
-        server("fra", "b", &store).await,
-        server("syd", "a", &store).await,
-        server("nrt", "a", &store).await,
+        replica("fra", "a", &store).await,
+        replica("fra", "b", &store).await,
+        replica("syd", "a", &store).await,
+        replica("nrt", "a", &store).await,
     ];
     let empty = read(&servers[3], "/v1/rates").await;
     assert_eq!((&empty["rules"], &empty["window_s"]), (&serde_json::json!([]), &serde_json::json!(5)));
@@ -87,7 +77,7 @@ async fn any_weir_sync_shows_the_decision_rates_of_the_fleet() {
 #[tokio::test]
 async fn rates_have_the_deny_list_and_no_removed_rule() {
     let store = Shared::new(Config::default().pop_ttl);
-    let server = server("fra", "a", &store).await;
+    let server = replica("fra", "a", &store).await;
     let version = rules::put(&server, "if-none-match: *\r\n", &rules::rules("5/s")).await;
     let (started, mut ticks) = (Instant::now(), interval(Duration::from_secs(1)));
     loop {

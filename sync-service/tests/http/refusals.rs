@@ -1,11 +1,13 @@
 //! Refused requests: the answer is always a problem with what was expected, never a panic.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use weir_protocol::messages::{self, Message};
 use weir_sync::config::{Config, Secret, TokenSource};
 
 use crate::client::{Client, ask, get, media_type, one_key, post, report};
-use crate::{Server, impatient};
+use crate::{DEADLINE, Server};
 
 #[tokio::test]
 async fn a_report_needs_the_token() {
@@ -83,7 +85,10 @@ async fn other_paths_methods_and_media_types_are_refused() {
 #[test]
 fn random_bytes_never_panic_and_leave_it_serving() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = runtime.block_on(Server::start(impatient()));
+    // Short limits, so that what breaks off is answered soon.
+    let (body_timeout, header_timeout) = (Duration::from_millis(200), Duration::from_millis(300));
+    let impatient = Config { body_timeout, header_timeout, drain_timeout: DEADLINE, ..Config::default() };
+    let server = runtime.block_on(Server::start(impatient));
     let address = server.address;
     let whole = one_key("fra1", 1, 1, 1, 1).encode();
     let bodies = prop_oneof![

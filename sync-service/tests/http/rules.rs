@@ -1,7 +1,6 @@
 //! The fleet's rule set over HTTP: roles, preconditions of a change, refusals.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_protocol::messages::{Allowance, Reply, Report, RunningRules, Settled};
@@ -9,10 +8,10 @@ use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 use weir_sync::config::{Config, Secret, TokenSource};
 
-use crate::Server;
-use crate::client::{Answer, ask, get, greeting, one_key, report, request};
-use crate::exchange::{metric, reply};
+use crate::client::{Answer, ask, get, greeting, one_key, request};
+use crate::exchange::{metric, replied};
 use crate::stores::Shared;
+use crate::{Server, replica, until};
 
 pub(crate) const ADMIN: &str = "authorization: Bearer an-admin-token-of-the-tests\r\n";
 pub(crate) const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
@@ -135,32 +134,6 @@ async fn a_change_names_the_version_it_replaces() {
 }
 
 #[tokio::test]
-async fn a_field_that_is_given_twice_is_refused_by_its_name() {
-    let server = Server::start(guarded()).await;
-    let good = put(&server, FIRST, &rules("5/s")).await;
-    let put_json = async |body: &str| {
-        let headers = format!("content-type: application/json\r\n{ADMIN}{ANY}");
-        ask(server.address, &request("PUT", "/v1/rules", &headers, body.as_bytes())).await
-    };
-    let rule = r#""name": "a", "key": ["client_address"], "rate": "5/s""#;
-    for (body, name) in [
-        (format!(r#"{{"rules": [], "rules": [{{{rule}}}]}}"#), "rules"),
-        (format!(r#"{{"rules": [{{{rule}, "rate": "500/s"}}]}}"#), "rate"),
-        (format!(r#"{{"rules": [{{{rule}, "match": {{"methods": ["GET"], "methods": ["PUT"]}}}}]}}"#), "methods"),
-    ] {
-        let answer = put_json(&body).await;
-        assert_eq!(answer.status, 422, "{body}");
-        let problem = json_of(&answer)["errors"][0]["problem"].as_str().unwrap().to_owned();
-        assert!(problem.contains(&format!("`{name}`")) && problem.contains("line 1"), "{problem}");
-    }
-    let headers = format!("content-type: application/json\r\n{ADMIN}");
-    let twice = br#"{"enforce": true, "enforce": false}"#;
-    let answer = ask(server.address, &request("PUT", "/v1/enforcement", &headers, twice)).await;
-    assert_eq!(answer.status, 400);
-    assert_eq!(current(&server).await, (good, rules("5/s")), "nothing was taken");
-}
-
-#[tokio::test]
 async fn a_bad_rule_set_is_refused_with_every_error() {
     let server = Server::start(guarded()).await;
     let good = put(&server, FIRST, &rules("5/s")).await;
@@ -177,6 +150,8 @@ async fn a_bad_rule_set_is_refused_with_every_error() {
     assert_eq!(places, ["rules[0].name", "rules[0].rate", "extra"]);
     assert!(errors[2]["problem"].as_str().unwrap().starts_with("unknown field: expected rules"));
     assert_eq!(put_as("application/json", b"rules: []").await.status, 422, "no JSON");
+    let twice = put_as("application/json", br#"{"rules": [], "rules": []}"#).await;
+    assert!(twice.status == 422 && twice.text().contains("`rules`"), "a field is given once: {}", twice.text());
     assert_eq!(put_as("text/plain", b"{}").await.status, 415);
     assert_eq!(put_as("application/yaml", &vec![b'#'; (1 << 20) + 1]).await.status, 413);
     assert_eq!(put_as("application/yaml", &vec![b'#'; 1 << 20]).await.status, 422, "as large as it may be");
@@ -184,27 +159,6 @@ async fn a_bad_rule_set_is_refused_with_every_error() {
     let yaml = "# a comment\nrules:\n- {name: per-address, key: [client_address], rate: 6/s}\n";
     assert_eq!(put_as("Application/Yaml; charset=utf-8", yaml.as_bytes()).await.status, 200);
     assert_eq!(current(&server).await, (good + 1, rules("6/s")));
-}
-
-#[tokio::test]
-async fn of_two_writers_one_gets_a_conflict() {
-    let store = Shared::new(Config::default().pop_ttl);
-    let a = Server::start_over(guarded(), store.clone()).await;
-    let b = Server::start_over(guarded(), store.clone()).await;
-    let mut version = put(&a, FIRST, &rules("5/s")).await;
-    for n in 6..20 {
-        let (headers, mine, theirs) = (of(version), rules(&format!("{n}/s")), rules(&format!("{n}/m")));
-        let (at_a, at_b) = tokio::join!(
-            admin(&a, "PUT", "/v1/rules", &headers, &mine),
-            admin(&b, "PUT", "/v1/rules", &headers, &theirs)
-        );
-        version += 1;
-        let (winner, loser, won) = if at_a.status == 200 { (&at_a, &at_b, &mine) } else { (&at_b, &at_a, &theirs) };
-        assert_eq!(winner.status, 200);
-        assert_eq!(refused_for(loser), version);
-        assert_eq!(current(&a).await, (version, won.clone()));
-        assert_eq!(current(&b).await, (version, won.clone()), "the one that lost reads what won");
-    }
 }
 
 #[tokio::test]
@@ -261,27 +215,25 @@ async fn the_kill_switch_is_a_version_like_any_other() {
     for wrong in [json!({"enforce": "no"}), json!({"enforced": true}), json!(false)] {
         assert_eq!(enforce(wrong.clone()).await.status, 400, "{wrong}");
     }
+    let headers = format!("content-type: application/json\r\n{ADMIN}");
+    let twice = request("PUT", "/v1/enforcement", &headers, br#"{"enforce": true, "enforce": false}"#);
+    assert_eq!(ask(server.address, &twice).await.status, 400);
     let kept = json_of(&page(&server, "/v1/rules/versions").await);
     assert_eq!(kept["versions"][1]["note"], "kill switch: enforce false");
 }
 
 /// Waits until the POPs of `server` have to run `version`.
 pub(crate) async fn serves(server: &Server, version: u64) {
-    let deadline = Instant::now() + Duration::from_mins(2);
-    while reply(&report(server.address, REPORTER, &greeting("iad1")).await).rule_set != version {
-        assert!(Instant::now() < deadline, "POPs do not get {version}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("POPs get it", async || replied(server, &greeting("iad1")).await.rule_set == version).await;
 }
 
 #[tokio::test]
 async fn every_replica_serves_the_rule_set_without_the_store() {
     let store = Shared::new(Config::default().pop_ttl);
-    let fra = Server::start_over(guarded(), Arc::clone(&store) as _).await;
-    let iad = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
-    assert_eq!(reply(&report(iad.address, REPORTER, &greeting("iad1")).await).rule_set, 0);
+    let (fra, iad) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
+    assert_eq!(replied(&iad, &greeting("iad1")).await.rule_set, 0);
     let version = put(&fra, FIRST, &rules("5/s")).await;
-    assert_eq!(reply(&report(fra.address, REPORTER, &greeting("fra1")).await).rule_set, version, "at once");
+    assert_eq!(replied(&fra, &greeting("fra1")).await.rule_set, version, "at once");
     serves(&iad, version).await;
     assert_eq!(metric(&iad, "weir_sync_rule_set_version").await.to_string(), version.to_string());
     store.set_gone(true);
@@ -305,17 +257,14 @@ async fn a_claim_of_no_kept_rule_set_is_refused() {
     let claim = async |quota: Quota, sequence: u64| {
         let mut claims = one_key("fra1", sequence, 40, 40, 50);
         (claims.rules[0].quota, claims.rules[0].sharing) = (quota, Sharing::of(quota));
-        reply(&report(server.address, REPORTER, &claims).await)
+        replied(&server, &claims).await
     };
     let quota = |rate: &str| Quota::new(rate.parse().unwrap(), 100).unwrap();
     let is_refused = |reply: Reply| (reply.grants[0], reply.settled) == (Allowance::Warm, Settled::None);
     assert!(!is_refused(claim(quota("7/s"), 1).await), "without a rule set any rule may be meant");
     put(&server, FIRST, &rules("100/s")).await;
     put(&server, ANY, &rules("200/s")).await;
-    let ends = Instant::now() + Duration::from_secs(10);
-    while !is_refused(claim(quota("7/s"), 2).await) {
-        assert!(Instant::now() < ends, "the versions are never known");
-    }
+    until("the versions are known", async || is_refused(claim(quota("7/s"), 2).await)).await;
     let burst = |rate: u32| Quota::new(Rate::new(rate, Period::Second).unwrap(), rate).unwrap();
     assert!(!is_refused(claim(burst(100), 3).await), "the version before");
     assert!(!is_refused(claim(burst(200), 4).await), "the current one");
@@ -334,8 +283,7 @@ fn of_version(version: u64, rate: u32, sequence: u64) -> Report {
 #[tokio::test]
 async fn a_replica_reads_the_version_of_a_pop_ahead_of_it() {
     let store = Shared::new(Config::default().pop_ttl);
-    let a = Server::start_over(guarded(), Arc::clone(&store) as _).await;
-    let b = Server::start_over(guarded(), store.clone()).await;
+    let (a, b) = (replica("fra", "a", &store).await, replica("fra", "b", &store).await);
     let mut version = put(&a, FIRST, &rules("100/s")).await;
     serves(&b, version).await;
     for n in 1..=3 {
@@ -343,7 +291,7 @@ async fn a_replica_reads_the_version_of_a_pop_ahead_of_it() {
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         version = put(&a, ANY, &rules(&format!("{}/s", 100 + n))).await;
         let claims = of_version(version, 100 + u32::try_from(n).unwrap(), n);
-        assert!(reply(&report(b.address, REPORTER, &claims).await).settled.is_all(), "version {version}");
+        assert!(replied(&b, &claims).await.settled.is_all(), "version {version}");
     }
 }
 
@@ -352,22 +300,19 @@ async fn a_replica_reads_the_version_of_a_pop_ahead_of_it() {
 async fn an_offline_replica_grants_keys_of_an_unknown_version() {
     let store = Shared::new(Config::default().pop_ttl);
     let cut = store.beside();
-    let a = Server::start_over(guarded(), store).await;
-    let b = Server::start_over(guarded(), Arc::clone(&cut) as _).await;
+    let (a, b) = (replica("fra", "a", &store).await, replica("fra", "b", &cut).await);
     let first = put(&a, FIRST, &rules("100/s")).await;
     serves(&b, first).await;
     cut.set_gone(true);
     let second = put(&a, ANY, &rules("50/s")).await;
-    let alone = reply(&report(b.address, REPORTER, &of_version(second, 50, 1)).await);
+    let alone = replied(&b, &of_version(second, 50, 1)).await;
     assert_eq!(alone.settled, Settled::None);
     assert!(alone.grants[0].grant().is_some_and(|grant| grant.level_milli <= 10_000), "{:?}", alone.grants[0]);
     cut.set_gone(false);
-    let ends = Instant::now() + Duration::from_secs(10);
-    for sequence in 2.. {
-        if reply(&report(b.address, REPORTER, &of_version(second, 50, sequence)).await).settled.is_all() {
-            break;
-        }
-        assert!(Instant::now() < ends, "it is never charged");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let mut sequence = 1;
+    until("it is charged", async || {
+        sequence += 1;
+        replied(&b, &of_version(second, 50, sequence)).await.settled.is_all()
+    })
+    .await;
 }

@@ -2,18 +2,18 @@
 //! an operator.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use weir_sync::config::Config;
 
-use crate::Server;
 use crate::client::{ask, request};
 use crate::exchange::metric;
 use crate::gateway::{check, gateway};
 use crate::rules::{current, guarded, page, put, rules};
 use crate::stores::Shared;
+use crate::{Server, until};
 
 /// A folder with a file of rules.
 struct Watched(TempDir);
@@ -40,14 +40,6 @@ impl Watched {
 
 fn yaml(rate: &str) -> String {
     format!("# the edge\nrules:\n- {{name: per-address, key: [client_address], rate: {rate}}}\n")
-}
-
-async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(2);
-    while !is().await {
-        assert!(Instant::now() < deadline, "waited for {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Waits until the current document is `expected`; returns its version.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Server;
 use crate::client::Answer;
-use crate::gateway::{check, gateway, in_force, send, until};
+use crate::gateway::{check, gateway, in_force, send};
+use crate::{Server, until};
 
 /// A hundred a day for each key, never more.
 async fn hundred() -> Server {
@@ -31,7 +31,7 @@ fn of(key: &str, cost: u32, fields: Value) -> Value {
 async fn reserve(server: &Server, key: &str, cost: u32, reserve_s: u32) -> String {
     let reservation = Cell::new(None);
     // What a check before has acquired, and not taken, goes back within an interval.
-    until(async || {
+    until("it is so", async || {
         let answer = check(server, &of(key, cost, json!({"reserve_s": reserve_s}))).await;
         reservation.set(answer["reservation"].as_str().map(str::to_owned));
         answer["decision"] == "allow"
@@ -57,7 +57,7 @@ async fn unspent_tokens_are_returned_once() {
         let answer = settle(&server, &reservation, 20).await;
         assert_eq!((answer.status, answer.text()), (200, json!({"cost": 20, "reservation": reservation}).to_string()));
     }
-    until(async || is_allowed(&server, "alice", 80).await).await;
+    until("it is so", async || is_allowed(&server, "alice", 80).await).await;
     assert!(!is_allowed(&server, "alice", 81).await, "20 of 100 are spent");
     let other = settle(&server, &reservation, 30).await;
     assert_eq!(other.status, 409, "{}", other.text());
@@ -65,7 +65,7 @@ async fn unspent_tokens_are_returned_once() {
     // One that failed costs nothing.
     let reservation = reserve(&server, "alice", 80, 60).await;
     assert_eq!(settle(&server, &reservation, 0).await.status, 200);
-    until(async || is_allowed(&server, "alice", 80).await).await;
+    until("it is so", async || is_allowed(&server, "alice", 80).await).await;
 }
 
 /// Under rules that are not strict, the gateway's own bucket or window gets back what a request did not cost.
@@ -140,7 +140,7 @@ async fn a_cost_beyond_the_estimate_is_debt() {
     assert_eq!(settle(&server, &reservation, 250).await.status, 200);
     // It is paid first: 150 tokens of a day's 100, and what was let through until it was reported.
     let refused = Cell::new(Value::Null);
-    until(async || {
+    until("it is so", async || {
         refused.set(check(&server, &of("alice", 1, json!({}))).await);
         let answer = refused.take();
         // At first others seem to hold what the reservation did.
@@ -159,7 +159,7 @@ async fn a_cost_beyond_the_estimate_is_debt() {
 async fn an_unsettled_reservation_costs_its_estimate() {
     let server = hundred().await;
     let reservation = reserve(&server, "alice", 80, 1).await;
-    until(async || settle(&server, "fra/a:1", 0).await.status == 404).await;
+    until("it is so", async || settle(&server, "fra/a:1", 0).await.status == 404).await;
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let late = settle(&server, &reservation, 0).await;
     assert_eq!(late.status, 404, "{}", late.text());

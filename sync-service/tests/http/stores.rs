@@ -1,13 +1,10 @@
-//! Stores that a test can take out of reach: one in this process, and a Redis that falls silent.
+//! A store that a test can take out of reach.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
@@ -234,95 +231,4 @@ impl Store for Shared {
     fn ping(&self) -> StoreFuture<'_, ()> {
         self.or_gone(self.memory.ping())
     }
-}
-
-/// A server with as much of Redis's protocol as a weir-sync needs to find it in reach, until it has to
-/// hang: then it reads and never answers again.
-pub(crate) struct FakeRedis {
-    url: String,
-    hangs: Arc<AtomicBool>,
-    task: JoinHandle<()>,
-}
-
-impl FakeRedis {
-    pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("redis://{}", listener.local_addr().unwrap());
-        let hangs = Arc::new(AtomicBool::new(false));
-        let for_task = Arc::clone(&hangs);
-        let task = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(converse(stream, Arc::clone(&for_task)));
-            }
-        });
-        Self { url, hangs, task }
-    }
-
-    pub(crate) fn url(&self) -> &str {
-        &self.url
-    }
-
-    pub(crate) fn hang(&self) {
-        self.hangs.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Drop for FakeRedis {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// A full budget: the time, how far ahead its clock is, that it has no replicas, and a row of four for the caller.
-const FULL: &str = concat!(
-    "$51\r\n",
-    "\0\0\0\0\0\0\0\0",
-    "\0\0\0\0\0\0\0\0",
-    "\0\0\0",
-    "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
-    \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-    "\r\n"
-);
-
-async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let command = read_command(&mut stream).await?;
-        if hangs.load(Ordering::SeqCst) {
-            continue;
-        }
-        let answer = match (command.first()?.as_str(), command.len()) {
-            ("SCRIPT", _) => "$1\r\nx\r\n",
-            // One key and the POP and its time-out: a POP is registered.
-            ("EVALSHA", 6) if command.get(3)? == "weir:pops" => ":1\r\n",
-            ("EVALSHA", _) if command.get(3)? == "weir:hot" => "*3\r\n:1\r\n*0\r\n*0\r\n",
-            ("EVALSHA", _) if command.get(3)? == "weir:fleet" => ":1\r\n",
-            // No rule set.
-            ("HGET", _) => "$-1\r\n",
-            ("HMGET", _) => "*2\r\n$-1\r\n$-1\r\n",
-            ("EVALSHA", _) => FULL,
-            _ => "+OK\r\n",
-        };
-        stream.write_all(answer.as_bytes()).await.ok()?;
-    }
-}
-
-/// A command: an array of bulk strings.
-async fn read_command(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
-    let count = read_number(stream).await?;
-    let mut words = Vec::new();
-    for _ in 0..count {
-        let mut word = vec![0; read_number(stream).await? + 2];
-        stream.read_exact(&mut word).await.ok()?;
-        word.truncate(word.len() - 2);
-        words.push(String::from_utf8_lossy(&word).into_owned());
-    }
-    Some(words)
-}
-
-/// The number in `*3` or `$5`.
-async fn read_number(stream: &mut BufReader<TcpStream>) -> Option<usize> {
-    let mut line = String::new();
-    stream.read_line(&mut line).await.ok()?;
-    line.trim_end().get(1..)?.parse().ok()
 }

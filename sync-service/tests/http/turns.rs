@@ -6,10 +6,10 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use weir_sync::config::Config;
 
-use crate::Server;
-use crate::gateway::{check, gateway, in_force, until};
+use crate::gateway::{check, gateway, in_force};
 use crate::rules::page;
 use crate::stores::Shared;
+use crate::{Server, until};
 
 const TURN: Duration = Duration::from_millis(100);
 
@@ -31,8 +31,8 @@ async fn queued_checks_at_two_gateways_go_on_one_by_one() {
     let rules = json!({"rules": [{"name": "upstream", "key": ["all"], "algorithm": "leaky_bucket", "rate": "10/s",
         "queue": 4, "strict": true}]});
     in_force(&one, &rules).await;
-    until(async || page(&other, "/readyz").await.status == 200).await;
-    until(async || are_all_ruled(&other).await).await;
+    until("it is so", async || page(&other, "/readyz").await.status == 200).await;
+    until("it is so", async || are_all_ruled(&other).await).await;
     let begun = Instant::now();
     let checks = (0..8).map(|n| {
         let server = if n % 2 == 0 { &one } else { &other };

@@ -1,9 +1,9 @@
 //! `weir-sync fleet`: which version each POP runs.
 
-use weir_protocol::messages::{self, Message as _, Report, RunningRules as RunningVersion, StatusReport};
+use weir_protocol::messages::{Report, RunningRules as RunningVersion, StatusReport};
 
 use super::{ALICE, Asked};
-use crate::running::{file, until};
+use crate::running::{self, file, until};
 
 /// Reports that `pop` runs `version`, and refused `refused`.
 pub(super) fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refused: u64) {
@@ -13,10 +13,8 @@ pub(super) fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refu
 /// Reports the version that `pop` runs, and the reason for a refusal.
 pub(super) fn report_status(asked: &Asked, pop: &str, sequence: u64, running: RunningVersion, refusal: &str) {
     let status = StatusReport { every_ms: 1_000, refusal: refusal.into(), ..StatusReport::default() };
-    let (pop, status) = (pop.into(), Some(status));
-    let report = Report { pop, worker: 1, sequence, table: 1, running, status, ..Report::default() };
-    let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
-    let (status, answer) = asked.running.ask("POST /v1/report", ALICE, &headers, &report.encode());
+    let (status, answer) =
+        asked.running.exchange(ALICE, &Report { sequence, running, status: Some(status), ..running::report(pop) });
     assert_eq!(status, 200, "{answer}");
 }
 

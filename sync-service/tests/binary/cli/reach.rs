@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
 
-use super::{ALICE, Asked, BOARD, CommandOutput};
-use crate::running::{file, weir_sync};
+use super::{ALICE, Asked, BOARD};
+use crate::running::{CommandOutput, file, run, weir_sync};
 use crate::tls::Secured;
 
 /// Output of `weir-sync rules versions` with more arguments and variables.
@@ -43,8 +43,7 @@ fn a_refused_token_is_reported_with_the_right_kind() {
     assert!(stranger.contains("does not know the token") && !stranger.contains("a-token-of"), "{stranger}");
     let (_rules, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
     let (_board, board) = file(BOARD);
-    let put = weir_sync(&["rules", "put", &rules, "--url", &asked.url, "--token-file", &board]).output().unwrap();
-    let put = CommandOutput::of(put).wrong(1);
+    let put = run(&["rules", "put", &rules, "--url", &asked.url, "--token-file", &board]).wrong(1);
     assert!(put.contains("the token `board` may only read"), "{put}");
     for (text, expected) in
         [("short", "expected 16 to 1024"), ("", "one token"), ("a-token-of-alice\na-token-of-bob\n", "one token")]
@@ -82,7 +81,7 @@ fn answered(answer: &'static str, arguments: &[&str]) -> CommandOutput {
         stream.write_all(answer.as_bytes()).unwrap();
         other
     });
-    let output = CommandOutput::of(weir_sync(&[arguments, &["--url", &url]].concat()).output().unwrap());
+    let output = run(&[arguments, &["--url", &url]].concat());
     let other = server.join().unwrap();
     other.set_nonblocking(true).unwrap();
     assert!(other.accept().is_err(), "a second request of {arguments:?}");
@@ -111,8 +110,7 @@ fn of_a_change_whose_answer_is_lost_it_is_said_that_it_may_have_been_made() {
     }
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{free}");
-    let unsent =
-        CommandOutput::of(weir_sync(&["reset", "login", "192.0.2.1", "--url", &url]).output().unwrap()).wrong(3);
+    let unsent = run(&["reset", "login", "192.0.2.1", "--url", &url]).wrong(3);
     assert!(!unsent.contains("may have been made"), "{unsent}");
 }
 
