@@ -40,7 +40,7 @@ use rules::guarded;
 use stores::Shared;
 
 /// Far above what anything takes here.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
