@@ -46,7 +46,9 @@ pub enum Refused {
     Closed,
     /// The token is missing or wrong.
     Unknown,
+    /// The token of this name may only read.
     ReadOnly(String),
+    /// The token of this name is not for this endpoint of the gateway.
     Api(String, GatewayApi),
     /// No tokens are set for this endpoint of the gateway.
     NoTokens(GatewayApi),
