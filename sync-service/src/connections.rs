@@ -124,7 +124,7 @@ impl Peer {
 #[derive(Debug)]
 pub(crate) struct Connections {
     config: Arc<Config>,
-    connections_max: u32,
+    most: u32,
     protocol: Protocol,
     secrets: Option<Arc<Secrets>>,
     free: Arc<Semaphore>,
@@ -145,7 +145,7 @@ impl Connections {
     ) -> Self {
         let free = Arc::new(Semaphore::new(connections_max as usize));
         let seats = Arc::new(Seats::new(connections_max as usize));
-        Self { config, connections_max, protocol, secrets, free, seats, ending: watch::Sender::new(()), open }
+        Self { config, most: connections_max, protocol, secrets, free, seats, ending: watch::Sender::new(()), open }
     }
 
     /// Accepts connections until `shutdown` completes, and answers their requests with `answer`.
@@ -176,7 +176,7 @@ impl Connections {
     }
 
     pub(crate) fn count(&self) -> usize {
-        (self.connections_max as usize).saturating_sub(self.free.available_permits())
+        (self.most as usize).saturating_sub(self.free.available_permits())
     }
 
     /// Closes the connections that wait for a request, and the others once their requests have ended.
@@ -187,7 +187,7 @@ impl Connections {
     /// Closes all current connections; returns true if all have ended within `limit`.
     pub(crate) async fn drain(&self, limit: Duration) -> bool {
         self.send_away();
-        timeout(limit, self.free.acquire_many(self.connections_max)).await.is_ok()
+        timeout(limit, self.free.acquire_many(self.most)).await.is_ok()
     }
 
     /// Acquires a seat, if necessary that of a connection without a token. The semaphore is never closed.

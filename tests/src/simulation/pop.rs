@@ -163,7 +163,7 @@ impl Pop {
     }
 
     /// The weir-sync of its region, one of `replicas`, that the next call of `worker` goes to.
-    pub fn next_turn(&mut self, worker: usize, replicas: usize) -> usize {
+    pub(super) fn next_turn(&mut self, worker: usize, replicas: usize) -> usize {
         let turn = &mut self.turns[worker];
         *turn = (*turn + 1) % replicas;
         *turn
