@@ -16,7 +16,6 @@ const NAME_BYTES_MAX: usize = 64;
 /// Scope of a token, as its line in a file states it.
 pub trait Scope: Sized {
     /// Name of a token whose line gives none.
-    /// The word for such tokens in messages.
     const NAME: &'static str;
     /// Format of a line, for error messages.
     const LINE: &'static str;

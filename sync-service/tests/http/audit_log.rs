@@ -79,11 +79,10 @@ async fn every_rule_set_change_is_written_with_author_and_changes() {
         let at = taken(event, "at");
         assert!(at.as_str().is_some_and(|at| at.starts_with("20") && at.len() == 24 && at.ends_with('Z')), "{at}");
     }
-    let event = |after: u64, note: &str, changes: [Value; 3]| {
-        let [added, changed, fields] = changes;
+    let event = |after: u64, note: &str, [added, altered, fields]: [Value; 3]| {
         let (author, before) = if after < second { ("rules_file", 0) } else { ("admin", after - 1) };
         let changes = json!({
-            "added": added, "removed": [], "changed": changed, "is_reordered": false, "fields": fields,
+            "added": added, "removed": [], "changed": altered, "is_reordered": false, "fields": fields,
         });
         let mut event = json!({
             "region": "fra", "replica": "a", "event": "change", "what": "rules", "author": author, "note": note,
