@@ -118,8 +118,8 @@ metrics! {
     pushed: Counter;
     /// How long the store took to charge a report.
     store_latency: Histogram = Histogram::new(LATENCIES), in Unit::Seconds;
-    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (too few replicas have it), refused, full
-    /// (the rule has `store_keys_max` keys), invalid.
+    /// What went wrong with the store, by kind: unreachable, slow, unconfirmed (too few replicas have it), refused,
+    /// full (the rule has `store_keys_max` keys), invalid.
     store_errors: Family<StoreErrorKind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;

@@ -59,7 +59,7 @@ pub struct Setup {
     pub(super) plugin: Option<Value>,
     pub(super) host: Host,
     code: Option<PathBuf>,
-    /// True if the filter's configuration is a `google.protobuf.Struct`, which an operator can write as YAML, and no text.
+    /// True if the filter's configuration is a `google.protobuf.Struct`, which an operator can write as YAML.
     is_struct: bool,
     /// True if the listener and the addresses of weir-syncs come from files, by LDS and EDS, and not in the bootstrap.
     pub(super) is_from_file: bool,

@@ -31,8 +31,8 @@ const JUMPING: f64 = 0.9;
 const BURSTING: f64 = 0.1;
 /// The least for one that moves under a burst of [`TINY`] tokens: what it lacks at a POP, it left at another.
 const MOVING_TINY: f64 = 0.9;
-/// The least under such a burst for one that does not move: whole tokens go in and out of a budget that has room for one
-/// or two, and refill is lost while it is full. The worst of some 40,000 worlds admitted 325 of 341.
+/// The least under such a burst for one that does not move: whole tokens go in and out of a budget that has room for
+/// one or two, and refill is lost while it is full. The worst of some 40,000 worlds admitted 325 of 341.
 const STEADY_TINY: f64 = 0.95;
 /// A burst of no more tokens is tiny.
 const TINY: u32 = 2;

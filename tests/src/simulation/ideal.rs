@@ -1,8 +1,8 @@
 //! What an ideal limiter would admit: a bucket for each rule, in one place, that knows of everything at once. A
 //! request passes if every rule that counts it has room, and takes from all of them.
 //!
-//! And what a POP or a region may admit that is alone for a while: a POP is alone if it does not reach its weir-sync and
-//! its leases have ended; a region, if it does not reach the store.
+//! And what a POP or a region may admit that is alone for a while: a POP is alone if it does not reach its weir-sync
+//! and its leases have ended; a region, if it does not reach the store.
 
 use weir_budget::demand::WINDOW_NS;
 use weir_limiter::sync::connectivity::FALLBACK_NS;

@@ -15,32 +15,39 @@ use crate::plugin::one;
 const HOUR: u64 = 3_600;
 
 #[tokio::test]
-async fn a_limited_response_names_the_rule_and_the_wait() {
-    let upstream = Server::upstream().await;
-    let edge = Envoy::start(Setup::with(one("per-address", "1/h", 5)).upstream(upstream.address())).await;
-    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
-    let start = Instant::now();
-    let (answer, admitted) = drain(&mut client, &ask, 50).await;
-    // What may have passed since the first request, in whole seconds.
-    let passed = start.elapsed().as_secs() + 1;
-    assert_eq!((answer.status, admitted), (429, 5));
-    let wait = answer.number("retry-after");
-    assert!((HOUR - passed..=HOUR).contains(&wait), "{wait} s until the next token");
-    assert_eq!(answer.header("ratelimit-policy"), r#""per-address";q=5;w=18000"#);
-    assert_eq!(answer.header("ratelimit"), format!(r#""per-address";r=0;t={wait}"#));
-    assert_eq!(answer.header("x-ratelimit-limit"), "5");
-    assert_eq!(answer.header("x-ratelimit-remaining"), "0");
-    assert_eq!(answer.number("x-ratelimit-reset"), wait, "when the next request may pass");
-    assert_eq!(answer.header("cache-control"), "no-store");
-    assert_eq!(answer.header("content-type"), "application/problem+json");
-    let problem = answer.json();
-    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
-    assert_eq!(problem["status"], 429);
-    assert_eq!(problem["violated-policies"], json!(["per-address"]));
-    assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()), "{problem}");
-    assert_eq!(repeat(&mut client, &ask, 9).await.limited(), 9);
-    assert_eq!(upstream.count(), 5, "a limited request never reaches the upstream");
-    assert_eq!(client.send(&Ask::from("203.0.113.8")).await.status, 200, "another address has its own bucket");
+async fn a_response_states_when_the_bucket_is_full_and_a_limited_one_the_rule_and_the_wait() {
+    for host in [Host::Wasm, Host::Native] {
+        let (upstream, mut plugin) = (Server::upstream().await, one("per-address", "1/h", 5));
+        plugin["rules"][0]["response"] = json!({"on_allowed": true});
+        let edge = Envoy::start(Setup::with(plugin).host(host).upstream(upstream.address())).await;
+        let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
+        let start = Instant::now();
+        let allowed = client.send(&ask).await;
+        assert_eq!((allowed.status, allowed.header("x-ratelimit-remaining")), (200, "4"), "{host:?}");
+        let (answer, admitted) = drain(&mut client, &ask, 50).await;
+        // What may have passed since the first request, in whole seconds.
+        let passed = start.elapsed().as_secs() + 1;
+        let until_full = allowed.number("x-ratelimit-reset");
+        assert!((HOUR - passed..=HOUR).contains(&until_full), "{until_full} s until the bucket is full");
+        assert_eq!((answer.status, admitted), (429, 4), "{host:?}");
+        let wait = answer.number("retry-after");
+        assert!((HOUR - passed..=HOUR).contains(&wait), "{wait} s until the next token");
+        assert_eq!(answer.header("ratelimit-policy"), r#""per-address";q=5;w=18000"#);
+        assert_eq!(answer.header("ratelimit"), format!(r#""per-address";r=0;t={wait}"#));
+        assert_eq!(answer.header("x-ratelimit-limit"), "5");
+        assert_eq!(answer.header("x-ratelimit-remaining"), "0");
+        assert_eq!(answer.number("x-ratelimit-reset"), wait, "when the next request may pass");
+        assert_eq!(answer.header("cache-control"), "no-store");
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+        let problem = answer.json();
+        assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+        assert_eq!(problem["status"], 429);
+        assert_eq!(problem["violated-policies"], json!(["per-address"]));
+        assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()), "{problem}");
+        assert_eq!(repeat(&mut client, &ask, 9).await.limited(), 9);
+        assert_eq!(upstream.count(), 5, "a limited request never reaches the upstream");
+        assert_eq!(client.send(&Ask::from("203.0.113.8")).await.status, 200, "another address has its own bucket");
+    }
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use weir_tests::client::{Answer, Ask, Client};
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::together;
 use weir_tests::process::Process;
 use weir_tests::wait::until;
@@ -35,6 +35,10 @@ struct Api {
 impl Api {
     /// With the filters and the rule of envoy/llm-api/envoy.yaml, as `change` leaves them.
     async fn start(change: impl FnOnce(&mut Value)) -> Self {
+        Self::start_in(Host::Wasm, change).await
+    }
+
+    async fn start_in(host: Host, change: impl FnOnce(&mut Value)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
         let mut command = Command::new("python3");
@@ -50,9 +54,9 @@ impl Api {
         // So slowly that what refills during a test is no token.
         plugin["rules"][0]["rate"] = json!("10000/d");
         change(&mut plugin["rules"][0]);
-        let host = &manager["route_config"]["virtual_hosts"][0];
-        let host = json!({"request_headers_to_remove": host["request_headers_to_remove"]});
-        let setup = Setup::with(plugin).as_struct().upstream(address).more(Value::Null, host);
+        let virtual_host = &manager["route_config"]["virtual_hosts"][0];
+        let virtual_host = json!({"request_headers_to_remove": virtual_host["request_headers_to_remove"]});
+        let setup = Setup::with(plugin).host(host).as_struct().upstream(address).more(Value::Null, virtual_host);
         let setup = setup.before(filters[0].clone()).before(filters[1].clone()).concurrency(2);
         Self { envoy: Envoy::start(setup).await, _upstream: upstream, _folder: folder }
     }
@@ -105,18 +109,20 @@ async fn admitted(client: &mut Client, ask: &Ask) -> Answer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_charged_the_usage_in_its_responses() {
-    let api = Api::start(|_| {}).await;
-    let mut client = api.envoy.client();
-    let streamed = admitted(&mut client, &stream(1_200)).await;
-    assert!(streamed.header("content-type").starts_with("text/event-stream"), "{streamed:?}");
-    assert_eq!(streamed.number("x-ratelimit-remaining"), BURST - RESERVE, "what it reserved");
-    api.has_left(BURST - 1_200).await;
-    // Three words are a part of what is used.
-    let short = json!({"max_tokens": 97, "messages": [{"role": "user", "content": "sing a song"}]});
-    admitted(&mut client, &chat(&short)).await;
-    api.has_left(BURST - 1_200 - 100).await;
-    let other = client.send(&stream(1).header("authorization", "Bearer key-two")).await;
-    assert_eq!(other.number("x-ratelimit-remaining"), BURST - RESERVE, "another key");
+    for host in [Host::Wasm, Host::Native] {
+        let api = Api::start_in(host, |_| {}).await;
+        let mut client = api.envoy.client();
+        let streamed = admitted(&mut client, &stream(1_200)).await;
+        assert!(streamed.header("content-type").starts_with("text/event-stream"), "{streamed:?}");
+        assert_eq!(streamed.number("x-ratelimit-remaining"), BURST - RESERVE, "what it reserved");
+        api.has_left(BURST - 1_200).await;
+        // Three words are a part of what is used.
+        let short = json!({"max_tokens": 97, "messages": [{"role": "user", "content": "sing a song"}]});
+        admitted(&mut client, &chat(&short)).await;
+        api.has_left(BURST - 1_200 - 100).await;
+        let other = client.send(&stream(1).header("authorization", "Bearer key-two")).await;
+        assert_eq!(other.number("x-ratelimit-remaining"), BURST - RESERVE, "another key");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
