@@ -52,6 +52,9 @@ pub(crate) struct ReportHandler {
     pub(crate) new_bans: Notify,
     /// True if this weir-sync's last shared text of top keys is not empty.
     has_shared_keys: AtomicBool,
+    /// Held while bans are shared: an older answer, or a listing that is sent again, must not undo an operator's later
+    /// command.
+    sharing: tokio::sync::Mutex<()>,
     started: Instant,
 }
 
@@ -75,6 +78,7 @@ impl ReportHandler {
             shown: views::RateMetrics::default(),
             new_bans: Notify::new(),
             has_shared_keys: AtomicBool::new(false),
+            sharing: tokio::sync::Mutex::default(),
             started: Instant::now(),
         }
     }
@@ -214,9 +218,9 @@ impl ReportHandler {
         self.hub().figures(self.now())
     }
 
-    /// Shares new bans with the other regions, and reads theirs. Of several calls at a time, the hub keeps what is
-    /// newer than an answer.
+    /// Shares new bans with the other regions, and reads theirs.
     pub(crate) async fn share_bans(&self) -> Result<(), StoreError> {
+        let _sharing = self.sharing.lock().await;
         let mine = self.hub().share_bans(self.now());
         let fleet = self.store.bans(mine.items()).await?;
         self.hub().bans_listed(self.now(), mine, &fleet);

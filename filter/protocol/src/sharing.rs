@@ -18,7 +18,7 @@ pub const REGION_NAME_MAX: usize = 64;
 pub struct Sharing {
     /// True if a POP spends only tokens that were debited from the budget beforehand.
     pub strict: bool,
-    /// Maximum number of tokens that one POP admits before weir-sync has a report of the key: 1 to the burst.
+    /// Maximum number of tokens that one POP admits at once before weir-sync has a report of the key: 1 to the burst.
     pub local_burst: u32,
     /// The regions with a floor.
     pub floors: Vec<Floor>,

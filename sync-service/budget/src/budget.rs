@@ -158,7 +158,7 @@ impl Budget {
         let price_ns = charge.quota.token_ns().saturating_mul(charged);
         let missing = charge.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(count.missing));
         let refilled_us = refill_us(charged.saturating_sub(missing)).saturating_add(between_us);
-        // It leaves what the POP's bucket lacks.
+        // It leaves what the POP's bucket lacks; what other POPs owe may hide a part of that.
         let most_us = (self.deficit_ns / 1_000 + price_ns / 1_000).saturating_sub(refill_us(missing));
         let paid_us = refilled_us.min(price_ns / 1_000).min(most_us);
         let paid_us = self.unused_refill.claim(now_us.saturating_sub(reach_us), paid_us);

@@ -221,7 +221,7 @@ fn is_shown(page: &str, is_json: bool) -> bool {
 }
 
 fn now() -> String {
-    moment::text(moment::now_ms() / 1_000 * 1_000)
+    moment::text(moment::now_ms())
 }
 
 pub(super) fn explain_command() -> Command {

@@ -250,8 +250,12 @@ fn a_rule_that_limits_most_of_many_keys_is_found() {
     };
     assert_eq!(turns(&mut detector, 0, 600, 9), [], "nine clients that ask too much");
     assert_eq!(turns(&mut detector, 10, 600, 10), [(14, true)]);
+    let found = |detector: &Detector| detector.under_way().iter().map(|it| it.reading.found).collect::<Vec<_>>();
+    assert_eq!(found(&detector), [0.6]);
     assert_eq!(turns(&mut detector, 20, 450, 10), [], "not far below");
+    assert_eq!(found(&detector), [0.45], "the figure of what goes on is the last minute's");
     assert_eq!(turns(&mut detector, 30, 300, 10), [(34, false)]);
+    assert!(detector.under_way().is_empty());
 }
 
 #[test]

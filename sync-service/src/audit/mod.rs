@@ -31,7 +31,7 @@ const OPEN_MAX: Duration = Duration::from_secs(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Destinations and limits of the audit log.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AuditSettings {
     /// A file or the standard output.
     pub file: Option<AuditFile>,
@@ -39,6 +39,12 @@ pub struct AuditSettings {
     pub stream: Option<StreamSettings>,
     /// Maximum number of lines that wait for a sink.
     pub queue_max: usize,
+}
+
+impl Default for AuditSettings {
+    fn default() -> Self {
+        Self { file: None, stream: None, queue_max: 10_000 }
+    }
 }
 
 /// Recorder of events. Without sinks, events are dropped.

@@ -283,7 +283,7 @@ for k = 1, #KEYS do
       local cost_us = charged * token_us + floor(price_ns / 1000)
 
       -- A report covers the past: the unused refill within its span pays for it first, except for tokens that
-      -- the POP's own bucket still lacks.
+      -- the POP's own bucket still lacks. What other POPs owe may hide a part of these.
       local refilled = charged > missing and charged - missing or 0
       local left_us = refilled * token_us + floor(refilled * token_ns / 1000) + between
       local most_us = deficit_us + cost_us - missing * token_us - floor(missing * token_ns / 1000)

@@ -90,8 +90,6 @@ const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit(
 const STRICT_LOSSES: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.998, 1.0)];
 /// Where answers take more than three eighths of the time-out, none is made again.
 const STRICT_FAR_LOSSES: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.97, 1.0)];
-/// At 330 POPs one request in 6,000 is refused as a window ends; the reason is not known yet.
-const STRICT_BELOW: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 0.999, 1.0)];
 /// At 330 POPs each gets some request in 0.7 s, and whether it passes is as good as drawn by lot: a budget's level
 /// swings by the root of L x H, ten tokens. So what is admitted in a span is uncertain by three times the root of two
 /// of that, 42 tokens: half of the tolerance over 90 s, and too much for 30 s.
@@ -361,7 +359,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("strict 0.3x, exchanges are lost", STRICT_LOSSES, |s| more::strict_below(s, 76 * MS)),
     plain("strict 0.3x, likewise, store 400 ms away", STRICT_FAR_LOSSES, |s| more::strict_below(s, 400 * MS)),
     plain("strict windows of a second, 0.3x", STRICT_BURST, |s| windows::below(s, Kind::Fixed)),
-    plain("strict windows of a second that slide, 0.3x", STRICT_BELOW, |s| windows::below(s, Kind::Sliding)),
+    plain("strict windows of a second that slide, 0.3x", STRICT_BURST, |s| windows::below(s, Kind::Sliding)),
     plain("strict windows under loss, crash, partition", FIXED_WINDOWS, windows::fixed),
     plain("strict windows that slide, likewise", SLIDING_WINDOWS, windows::sliding),
     plain("strict logs, likewise", LOGS, windows::log),

@@ -134,7 +134,8 @@ impl Engine {
         turn.effects
     }
 
-    /// Records that the host could not set its timer: it ticks as before, if at all. No request is held from now on.
+    /// Records that the host could not set its timer: it ticks as before, if at all. No request is held from now on,
+    /// because nothing would resume it in time.
     pub fn has_no_timer(&mut self) {
         self.holding.hold_nothing();
         self.pace.ticks_per_interval = self.pace.before;

@@ -260,7 +260,8 @@ impl SyncClient {
 // The request holds its epoch until it ends. Reports renew the lease of its tokens meanwhile, and count none of them as
 // spent. After the end, a report states the cost; the budget gets back the rest, or is debited for the difference. That
 // is repeated until a reply confirms it or the lease has ended; then the budget counts exactly the acquired tokens as
-// spent. A key's epoch that is given back is repeated in the same way, so that a lost report loses no tokens.
+// spent, so a worker that traps costs the tokens that its requests had acquired. A key's epoch that is given back is
+// repeated in the same way, so that a lost report loses no tokens.
 
 /// Most epochs of a worker that requests hold or whose end is not confirmed; tokens acquired beyond count as spent.
 pub const OWN_MAX: usize = 2_048;

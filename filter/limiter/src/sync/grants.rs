@@ -126,7 +126,7 @@ impl Limiter {
         now: Time,
     ) {
         let Some(quota) = self.rules.bounded(reported.rule) else { return };
-        let grant = grant.map(|grant| self.with_room(grant, reported.place.tag));
+        let grant = grant.map(|grant| self.with_room(grant, reported.rule, reported.place.tag));
         let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
         let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
         self.update_watched(reported.place, None, slots, now, &|watched| {
@@ -145,10 +145,11 @@ impl Limiter {
         self.local_cache.forget(reported.place.tag);
     }
 
-    /// The grant with a burst that has room for the key's most expensive request. Cheap requests hold the bucket to
-    /// that burst, at whichever worker they arrive.
-    fn with_room(&self, grant: &Grant, tag: Tag) -> Grant {
-        let most = if grant.burst == 0 { 0 } else { self.watch.dearest(tag) };
+    /// The grant with a burst that has room for the key's most expensive request that this worker knows of, or the
+    /// reporter, which knows those of all workers. Cheap requests hold the bucket to that burst.
+    fn with_room(&self, grant: &Grant, rule: RuleIndex, tag: Tag) -> Grant {
+        let local_burst = self.rules.terms_of(rule).map_or(0, |terms| terms.local_burst);
+        let most = if grant.burst == 0 { 0 } else { self.watch.dearest(tag).min(local_burst) };
         Grant { burst: grant.burst.max(most), ..*grant }
     }
 
@@ -251,7 +252,7 @@ impl Limiter {
         let Some(key) = self.rules.find(rule, &pushed.value, slots.count()) else { return };
         let NamedKey { place, rule, .. } = key;
         let Some(quota) = self.rules.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
-        let (limits, grant) = (self.local_limits(rule), self.with_room(&pushed.grant, place.tag));
+        let (limits, grant) = (self.local_limits(rule), self.with_room(&pushed.grant, rule, place.tag));
         let updated = self.update_watched(place, limits, slots, now, &|watched| {
             watched.hold(&grant, &quota, pushed.grant.level_milli, now);
         });

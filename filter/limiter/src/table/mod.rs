@@ -69,7 +69,8 @@ pub trait Slots {
     ///
     /// Returns false if not all entries were changed: an entry is missing, a key of a slot was banned, `evaluate`
     /// returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots cannot do it. Nothing
-    /// was changed then. Also false if another thread overtook this one half-way; some entries may have changed then.
+    /// was changed then: use [`Slots::read`] and [`Slots::write`]. Also false if another thread overtook this one
+    /// half-way; some entries may have changed then.
     fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [EntryChange], _evaluate: ChangeFn<'_>) -> bool {
         false
     }

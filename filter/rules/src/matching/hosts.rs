@@ -42,7 +42,10 @@ impl Hosts {
 
     pub(super) fn holds(&self, host: &HostRead) -> Holds {
         let Some(host) = host.backwards() else { return Holds::Unsure };
-        Holds::of(self.backwards.iter().any(|name| name == host || is_suffix(name) && host.starts_with(name)))
+        let is_met = |name: &Vec<u8>| {
+            if is_suffix(name) { host.len() > name.len() && host.starts_with(name) } else { name == host }
+        };
+        Holds::of(self.backwards.iter().any(is_met))
     }
 }
 

@@ -48,8 +48,6 @@ struct Shards {
 #[derive(Clone, Debug)]
 struct Shard {
     server: Arc<Server>,
-    /// Hash tag of a slot that it serves, for its probes.
-    tag: String,
     used_at: Instant,
 }
 
@@ -179,9 +177,10 @@ impl Nodes {
         let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
         if is_ok {
             // Even without a change: a call that was on its way may have connected to an old master again.
+            let masters = slots.nodes();
             shards.links.retain(|node, shard| {
                 let is_used = now.duration_since(shard.used_at) < IDLE_MAX;
-                slots.node_of(slot_of(&shard.tag)) == Some(node) || (!is_news && is_used)
+                masters.contains(node) || (!is_news && is_used)
             });
         }
         if !is_news {
@@ -193,9 +192,11 @@ impl Nodes {
         (shards.slots, shards.trouble) = (slots, StoreError::Connecting);
     }
 
+    /// Its probes ask for a key with this hash tag. Once the server does not serve that slot any more, it answers
+    /// `MOVED`, which shows as much.
     fn connect(&self, node: &Node, tag: String) -> Shard {
-        let server = Arc::new(Server::new(&self.reach, Some((node.clone(), tag.clone()))));
-        Shard { server, tag, used_at: Instant::now() }
+        let server = Arc::new(Server::new(&self.reach, Some((node.clone(), tag))));
+        Shard { server, used_at: Instant::now() }
     }
 
     /// Maximum time that calls may take together. Confirmed calls also wait for a replica.
