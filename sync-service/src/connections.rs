@@ -58,7 +58,7 @@ const STREAMS_MAX: u32 = 1_000;
 const TOO_MANY: &str =
     "a connection without a token, with too many requests at a time or answers that it does not take";
 /// Maximum number of concurrent responses without an end of their own, per connection.
-pub(crate) const LASTING_MAX: usize = 16;
+pub(crate) const LASTING_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
