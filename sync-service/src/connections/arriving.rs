@@ -29,7 +29,7 @@ const ASKED_MAX: u32 = 16;
 const UNTAKEN_MAX: u32 = 16;
 
 /// Maximum number of bytes read from a guest before what it sent is answered.
-const PIECE_BYTES: usize = 2 * 1_024;
+const PIECE_BYTES: usize = 1_024;
 
 /// State of one connection: bytes read, and a guest's requests and responses.
 #[derive(Debug, Default)]
