@@ -30,6 +30,9 @@ pub enum Host {
 }
 
 impl Host {
+    /// Both, for a test of what they share.
+    pub const BOTH: [Self; 2] = [Self::Wasm, Self::Native];
+
     /// The value of `WEIR_HOST`, `wasm` or `native`; without it, wasm.
     fn asked_for() -> Self {
         match env::var("WEIR_HOST").as_deref() {

@@ -15,7 +15,7 @@ use crate::plugin::one;
 // I8
 #[tokio::test]
 async fn a_clock_step_of_five_minutes_limits_no_honest_client() {
-    for host in [Host::Wasm, Host::Native] {
+    for host in Host::BOTH {
         let clock = Clock::made();
         let setup = Setup::with(one("per-address", "12/m", 5)).host(host).concurrency(2);
         let edge = Envoy::start(clock.stepping(setup)).await;

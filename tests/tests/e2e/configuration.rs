@@ -8,8 +8,6 @@ use weir_tests::wait::until;
 
 use crate::plugin::{one, rule, rules, with};
 
-const HOSTS: [Host; 2] = [Host::Wasm, Host::Native];
-
 /// A configuration with an error of every kind, and where they are.
 fn bad() -> (Value, [&'static str; 9]) {
     let plugin = json!({
@@ -46,7 +44,7 @@ fn assert_names(log: &str, places: &[&str]) {
 
 #[tokio::test]
 async fn envoy_refuses_to_start_with_a_bad_configuration() {
-    for host in HOSTS {
+    for host in Host::BOTH {
         for (plugin, places) in [(bad().0, &["rules[0].name", "sink"][..]), (json!({"rules": []}), &["rules"])] {
             let (status, log) = Envoy::start_refused(Setup::with(plugin).host(host)).await;
             assert!(!status.success(), "{host:?}: {status}");
@@ -57,7 +55,7 @@ async fn envoy_refuses_to_start_with_a_bad_configuration() {
 
 #[tokio::test]
 async fn a_bad_configuration_is_refused_and_the_old_one_stays() {
-    for host in HOSTS {
+    for host in Host::BOTH {
         let setup = Setup::with(one("per-address", "1/h", 3)).host(host).from_file();
         let mut edge = Envoy::start(setup).await;
         let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
@@ -88,7 +86,7 @@ async fn an_unchanged_rule_keeps_its_buckets_in_a_new_configuration() {
     let kept = || path(rule("kept", "1/h", 4), "/kept");
     let before = rules([kept(), path(rule("changed", "1/h", 1), "/changed")]);
     let to = |path: &str| Ask::get(path).forwarded_for("203.0.113.7");
-    for host in HOSTS {
+    for host in Host::BOTH {
         let mut edge = Envoy::start(Setup::with(before.clone()).host(host).from_file()).await;
         assert_eq!(edge.client().send(&to("/kept")).await.status, 200);
         assert_eq!(drain(&mut edge.client(), &to("/changed"), 5).await.1, 1);

@@ -11,7 +11,6 @@ use weir_tests::wait::until;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
-const HOSTS: [Host; 2] = [Host::Wasm, Host::Native];
 const CLIENT: &str = "203.0.113.7";
 
 /// A rule that advertises its quota on allowed responses.
@@ -56,7 +55,7 @@ async fn repeating() -> Server {
 #[tokio::test]
 async fn the_stricter_of_two_quotas_is_sent_once() {
     let upstream = repeating().await;
-    for host in HOSTS {
+    for host in Host::BOTH {
         let setup = Setup::with(rules([loud("ours", 10)])).host(host).upstream(upstream.address());
         let edge = Envoy::start(setup).await;
         let x = |remaining: &str| {
@@ -86,7 +85,7 @@ async fn the_stricter_of_two_quotas_is_sent_once() {
 #[tokio::test]
 async fn the_stricter_of_two_chained_weirs_is_sent_once() {
     let upstream = Server::upstream().await;
-    for host in HOSTS {
+    for host in Host::BOTH {
         for (outer, inner) in [(2, 9), (9, 2)] {
             let setup = Setup::with(rules([loud("outer", outer)])).host(host).upstream(upstream.address());
             let edge = Envoy::start(setup.second(&rules([loud("inner", inner)]))).await;
@@ -125,7 +124,7 @@ fn local_ratelimit(tokens: u32) -> Value {
 #[tokio::test]
 async fn the_stricter_of_envoys_limit_and_weirs_is_sent_once() {
     let upstream = Server::upstream().await;
-    for host in HOSTS {
+    for host in Host::BOTH {
         for (ours, theirs, expected) in [(5, 100, ["5", "4"]), (100, 5, ["5", "4"])] {
             let setup = Setup::with(rules([loud("ours", ours)])).host(host).upstream(upstream.address());
             let edge = Envoy::start(setup.behind(local_ratelimit(theirs))).await;
@@ -143,7 +142,7 @@ async fn a_silent_rule_hides_no_advertised_policy() {
     let key = |rule, log_key| with(with(rule, "key", json!([{"header": "x-account"}])), "log_key", log_key);
     let plugin =
         rules([rule("hidden", "1/h", 3), key(loud("account", 50), json!(true)), key(loud("token", 100), json!(false))]);
-    for host in HOSTS {
+    for host in Host::BOTH {
         let edge = Envoy::start(Setup::with(plugin.clone()).host(host)).await;
         let ask = Ask::from(CLIENT).header("x-account", "acme");
         let policies = r#""account";q=50;w=180000;pk=:YWNtZQ==:, "token";q=100;w=360000"#;
@@ -179,7 +178,7 @@ async fn a_problem_document_explains_a_refusal() {
     let banning = rules([with(rule("login", "1/h", 1), "penalty", penalty)]);
     let denying = synced(rules([with(rule("login", "1/h", 1), "on_sync_loss", json!("deny"))]), "a");
     let nobody = Server::start(|_| Respond::Now(StatusCode::SERVICE_UNAVAILABLE, Bytes::new())).await;
-    for host in HOSTS {
+    for host in Host::BOTH {
         let edge = Envoy::start(Setup::with(banning.clone()).host(host)).await;
         let mut client = edge.client();
         assert_eq!(client.send(&Ask::from(CLIENT)).await.status, 200);
@@ -206,7 +205,7 @@ async fn shadow_decisions_are_in_the_access_log_and_a_header() {
         shadow("unasked", 2, json!({})),
         with(rule("enforced", "1/h", 4), "response", json!({"on_shadow": true})),
     ]);
-    for host in HOSTS {
+    for host in Host::BOTH {
         let log = "%RESPONSE_CODE% %FILTER_STATE(wasm.weir.shadow:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%";
         let edge = Envoy::start(Setup::with(plugin.clone()).host(host).access_log(log)).await;
         let mut headers = Vec::new();

@@ -16,7 +16,7 @@ const HOUR: u64 = 3_600;
 
 #[tokio::test]
 async fn a_response_states_when_the_bucket_is_full_and_a_limited_one_the_rule_and_the_wait() {
-    for host in [Host::Wasm, Host::Native] {
+    for host in Host::BOTH {
         let (upstream, mut plugin) = (Server::upstream().await, one("per-address", "1/h", 5));
         plugin["rules"][0]["response"] = json!({"on_allowed": true});
         let edge = Envoy::start(Setup::with(plugin).host(host).upstream(upstream.address())).await;
@@ -54,7 +54,7 @@ async fn a_response_states_when_the_bucket_is_full_and_a_limited_one_the_rule_an
 async fn a_limited_grpc_web_request_gets_resource_exhausted() {
     let grpc_web = json!({"name": "envoy.filters.http.grpc_web", "typed_config":
         {"@type": "type.googleapis.com/envoy.extensions.filters.http.grpc_web.v3.GrpcWeb"}});
-    for host in [Host::Wasm, Host::Native] {
+    for host in Host::BOTH {
         let mut plugin = one("per-address", "1/h", 1);
         plugin["deny"] = json!([{"addresses": ["198.51.100.1"]}]);
         let edge = Envoy::start(Setup::with(plugin).host(host).before(grpc_web.clone())).await;

@@ -109,7 +109,7 @@ async fn admitted(client: &mut Client, ask: &Ask) -> Answer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_charged_the_usage_in_its_responses() {
-    for host in [Host::Wasm, Host::Native] {
+    for host in Host::BOTH {
         let api = Api::start_in(host, |_| {}).await;
         let mut client = api.envoy.client();
         let streamed = admitted(&mut client, &stream(1_200)).await;

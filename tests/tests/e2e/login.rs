@@ -24,7 +24,7 @@ fn login(address: &str) -> Ask {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_has_five_logins_across_all_pops() {
-    for host in [Host::Wasm, Host::Native] {
+    for host in Host::BOTH {
         let redis = Redis::start().await;
         let setup = Setup::with(rules_in("login")).host(host).concurrency(2);
         let regions = Region::start_all(&["fra1", "nyc1"], &redis.url(), &setup, &[]).await;

@@ -13,7 +13,7 @@ const CLIENTS: usize = 8;
 // I3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_share_one_bucket() {
-    for host in [Host::Wasm, Host::Native] {
+    for host in Host::BOTH {
         let edge = Envoy::start(Setup::with(one("per-address", "100/d", 20_000)).host(host).concurrency(2)).await;
         let tally = together(edge.clients(CLIENTS), |_| vec![Ask::from("203.0.113.7"); 3_000]).await;
         assert_eq!((tally.admitted(), tally.limited()), (20_000, 4_000), "{host:?}: {tally:?}");
@@ -30,7 +30,7 @@ async fn two_workers_share_one_bucket() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_burst_passes_with_any_number_of_workers() {
     const BURST: usize = 118;
-    for host in [Host::Wasm, Host::Native] {
+    for host in Host::BOTH {
         for workers in [1, 2, 4] {
             let setup = Setup::with(one("per-address", "159/s", 118)).host(host).concurrency(workers);
             let edge = Envoy::start(setup).await;
