@@ -55,7 +55,6 @@ class TheReleases(unittest.TestCase):
 
     def test_each_smoke_test_exists(self):
         tests = list(_tests())
-        self.assertGreater(len(tests), 100)
         self.assertEqual([word for word in trials.SMOKE if not any(word in test for test in tests)], [])
 
 

@@ -23,12 +23,14 @@ pub fn acl() -> &'static str {
     rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user at sentinels"))
 }
 
-/// The line of docs/redis.md with the time after which a master counts as down. Whatever else it leaves out has Redis's
-/// defaults here, too.
-fn patience() -> &'static str {
+/// The times that docs/redis.md gives sentinels. What it leaves out has Redis's defaults here, too.
+fn times() -> String {
     let page = include_str!("../../docs/redis.md");
-    let line = page.lines().find(|line| line.starts_with("sentinel down-after-milliseconds main "));
-    line.unwrap_or_else(|| panic!("docs/redis.md: expected the time after which a master counts as down"))
+    let line = |name| page.lines().find(|line| line.starts_with(&format!("sentinel {name} main ")));
+    let times = ["down-after-milliseconds", "failover-timeout"].map(|name| {
+        line(name).unwrap_or_else(|| panic!("docs/redis.md: expected a line \"sentinel {name} main\""))
+    });
+    times.join("\n")
 }
 
 /// The user that guarded sentinels know beside [`OPERATOR`], under [`acl`], and its password.
@@ -164,7 +166,7 @@ fn sentinel(folder: &Path, master: u16, is_guarded: bool) -> (u16, Process) {
         "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
          sentinel auth-user {MASTER} {OPERATOR}\nsentinel auth-pass {MASTER} {OPERATOR}\n{}\n{}",
         folder.display(),
-        patience(),
+        times(),
         if is_guarded { users.as_str() } else { "" }
     );
     let file = folder.join("sentinel.conf");
