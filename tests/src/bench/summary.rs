@@ -32,7 +32,7 @@ pub(crate) const CENTRAL_BUSY: Target =
 pub(crate) const CENTRAL_ALONE: Target = at_least("the same, one request at a time", "60", "100");
 pub(crate) const WASM_FLEET: Target = at_most("wasm : local_ratelimit, allowed, in a fleet", "3.5", "3.0");
 pub(crate) const ABOVE_EMPTY: Target = at_most("wasm above the empty wasm filter, in a fleet", "0.3", "0.1");
-pub(crate) const WASM_LIMITED: Target = at_most("wasm 429 in all : native's", "1.25", "1.18");
+pub(crate) const WASM_LIMITED: Target = at_most("wasm 429 in all : local_ratelimit's", "1.25", "1.18");
 pub(crate) const NATIVE: Target =
     at_most("native decision, 10,000 addresses in turn, no host", "60 ns", "governor's of the same run");
 pub(crate) const FOUR_RULES: Target = at_most("four rules : one (native module)", "1.5", "1.3");
