@@ -204,9 +204,10 @@ const PUT: &[Limit] = &put(TAKEN);
 const PUT_WIDELY: &[Limit] = &put(TAKEN_WIDELY);
 const RAISED: &[Limit] = &raised(TAKEN);
 const RAISED_WIDELY: &[Limit] = &raised(TAKEN_WIDELY);
-/// A level of 10/s swings by three tokens: three times the root of two of that is 0.13 of what is due in 10 s.
+/// Seeds 1 to 6 give 0.86 to 1.12 in each 5 s.
 const CUT: &[Limit] = &[
-    limit("of 10/s in 10 s", |world| pushes::of_new_rate(world, 10.0, (2, 12)), 0.85, 1.15),
+    limit("of 10/s in 5 s", |world| pushes::of_new_rate(world, 10.0, (2, 7)), 0.8, 1.2),
+    limit("in 5 s more", |world| pushes::of_new_rate(world, 10.0, (7, 12)), 0.8, 1.2),
     limit("then", |world| pushes::of_new_rate(world, 10.0, (12, 60)), 0.97, 1.03),
     BOUND,
 ];
