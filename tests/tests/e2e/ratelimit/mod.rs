@@ -20,6 +20,7 @@ use weir_tests::weir_sync::{TOKEN, WeirSync};
 use weir_tests::{artefact, port};
 
 use crate::login::rules_in;
+use crate::plugin::one;
 
 /// A weir-sync that answers gRPC, and where.
 struct Gateway {
@@ -145,4 +146,34 @@ async fn without_the_store_failure_mode_deny_decides() {
     .await;
     // The other rule goes on with the region's share.
     assert_eq!(client.send(&Ask::from("203.0.113.9")).await.status, 200);
+}
+
+/// An Envoy that asks all the time while weir-sync starts over an empty store, which one in memory is at each start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_starting_gateway_admits_no_more_than_the_rules_of_its_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), one("per-address", "5/h", 5).to_string()).unwrap();
+    let (mut redis, upstream) = (Redis::start().await, Server::obedient().await);
+    for store in ["memory", &redis.url()] {
+        let arguments = ["--rules-file", file.path().to_str().unwrap()];
+        let mut gateway = Gateway::start("fra", store, &arguments).await;
+        let edge = gateway.edge(&upstream).await;
+        gateway.weir_sync.kill();
+        redis.kill();
+        redis.restart().await;
+        let (mut client, ask, mut admitted) = (edge.client(), Ask::from("203.0.113.7"), 0);
+        let refused = until("the rule to refuse a request", async || {
+            for _ in 0..50 {
+                match client.send(&ask).await.status {
+                    200 => admitted += 1,
+                    // Nobody answers, or nobody who knows the rules.
+                    500 => {}
+                    status => return Some(status),
+                }
+            }
+            None
+        });
+        let (status, ()) = tokio::join!(refused, gateway.weir_sync.restart());
+        assert!(status == 429 && (1..=5).contains(&admitted), "{store}: {admitted} admitted, then {status}");
+    }
 }
