@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::repeat;
 
 use crate::plugin::{one, rule, rules, with};
@@ -57,6 +57,20 @@ async fn an_address_comes_from_the_trusted_hops() {
         for (addresses, status) in asked {
             assert_eq!(edge.client().send(&Ask::from(addresses)).await.status, *status, "{addresses}");
         }
+    }
+}
+
+/// An address of a link has a zone, which makes it no other client.
+#[tokio::test]
+async fn a_client_with_a_zone_in_its_address_is_limited() {
+    for host in Host::BOTH {
+        let edge = Envoy::start(Setup::with(one("per-address", "3/h", 3)).host(host)).await;
+        let zoned = ["fe80::7%1", "fe80::7%eth0", "fe80::7", "fe80::7%1"];
+        let mut found = Vec::new();
+        for address in zoned {
+            found.push(edge.client().send(&Ask::from(address)).await.status);
+        }
+        assert_eq!(found, [200, 200, 200, 429], "{host:?}");
     }
 }
 
