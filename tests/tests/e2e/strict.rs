@@ -45,6 +45,23 @@ async fn an_obedient_client_is_admitted_at_its_next_try() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_response_states_what_is_left_of_the_budget() {
+    let weir_sync = WeirSync::start("fra1", "memory").await;
+    for (host, address) in Host::BOTH.into_iter().zip(["203.0.113.7", "203.0.113.8"]) {
+        let mut plugin = one("login", "5/h", 5);
+        plugin["rules"][0]["strict"] = json!(true);
+        plugin["rules"][0]["response"] = json!({"on_allowed": true});
+        let edge = Envoy::in_touch(Setup::with(synced(plugin, "fra1")).pop("fra1", &weir_sync).host(host)).await;
+        let (mut client, ask) = (edge.client(), Ask::from(address));
+        for left in ["4", "3", "2", "1", "0"] {
+            let answer = client.send(&ask).await;
+            assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, left), "{host:?}: {answer:?}");
+        }
+        assert_eq!(client.send(&ask).await.status, 429, "{host:?}");
+    }
+}
+
 /// A third of what its windows have, and over some ten of their ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_below_the_limit_pass_at_a_windows_end() {
