@@ -64,7 +64,8 @@ impl Problem {
     pub(crate) fn lost(revision: u64) -> Self {
         let detail = format!(
             "the store has lost the rule set and the overrides of revision {revision}, which POPs run. Its overrides \
-             end in their time; the rule set, put again, ends them at once, and so does the kill switch"
+             end in their time; the rule set, put again, ends them at once, and so does the kill switch. Until then, \
+             `weir-sync ban RULE KEY` bans a key, and `weir-sync reset RULE KEY` lifts its ban"
         );
         Self::new(StatusCode::CONFLICT, detail)
     }

@@ -180,6 +180,11 @@ impl OverrideSettings {
         }
     }
 
+    /// True if POPs receive it apart from the rule set, in the same way as the bans of a penalty.
+    pub(crate) fn is_ban_of_key(&self) -> bool {
+        self.kind == OverrideKind::Ban && matches!(self.subject, Subject::Key { .. })
+    }
+
     pub(crate) fn text(&self) -> String {
         // Strings only, which always serialize.
         serde_json::to_string(self).unwrap_or_default()

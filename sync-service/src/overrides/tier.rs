@@ -101,11 +101,12 @@ fn expected(spec: &KeySpec) -> &'static str {
 }
 
 /// All banned keys, oldest override first, each with the end of its ban in milliseconds since 1970. A ban of a
-/// rule's key covers all tiers of the rule.
-pub(crate) fn banned_keys(rules: &RuleSet, overrides: &[Override]) -> Vec<(BudgetId, u64)> {
+/// rule's key covers all tiers of the rule, if `rules` are known.
+pub(crate) fn banned_keys(rules: Option<&RuleSet>, overrides: &[Override]) -> Vec<(BudgetId, u64)> {
     let of = |order: &Override| {
-        let ids = match (order.settings.kind, &order.settings.subject) {
-            (OverrideKind::Ban, Subject::Key { rule, key }) => name::ids(rules, rule, key).ok(),
+        let ids = match (order.settings.kind, &order.settings.subject, rules) {
+            (OverrideKind::Ban, Subject::Key { rule, key }, Some(rules)) => name::ids(rules, rule, key).ok(),
+            (OverrideKind::Ban, Subject::Key { rule, key }, None) => name::ids_of_unknown(rule, key).ok(),
             _ => None,
         };
         let until_ms = order.until_ms;

@@ -23,8 +23,9 @@ impl RuleSets {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
         let override_states = self.override_states();
-        // Without a rule set, overrides have nothing to change.
-        let lost = |order: &Override| OverrideState { order: order.clone(), without_effect: Some(NO_RULES.into()) };
+        // Without a rule set, overrides have nothing to change, but POPs receive bans of keys in another way.
+        let why = |order: &Override| (!order.settings.is_ban_of_key()).then(|| NO_RULES.to_owned());
+        let lost = |order: &Override| OverrideState { order: order.clone(), without_effect: why(order) };
         Ok(if override_states.is_empty() {
             followed.all_overrides().iter().map(lost).collect()
         } else {
@@ -64,12 +65,18 @@ impl RuleSets {
     ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
         let (base, overrides) = self.last_known().await?;
         // If the store has lost its data, POPs run the last revision, and get no other.
-        let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
+        let base = base.filter(|_| !self.is_missing());
         let OverrideSettings { kind, subject, .. } = &asked.settings;
-        let (kind, subject) = (*kind, as_listed(&base, *kind, subject));
+        let kind = *kind;
+        let subject = base.as_ref().map_or_else(|| subject.clone(), |base| as_listed(base, kind, subject));
         let settings = OverrideSettings { subject, author: change.author.clone(), ..asked.settings.clone() };
         let until_ms = asked.until.by(moment::now_ms());
-        let effect = try_override(base, overrides, settings.clone(), until_ms).await?;
+        let effect = match base {
+            Some(base) => try_override(base, overrides, settings.clone(), until_ms).await?,
+            // It travels apart from the rules, so POPs keep those that they run.
+            None if settings.is_ban_of_key() && self.revision() == 0 => OverrideEffect::InForce,
+            None => return Err(ChangeError::None),
+        };
         let (name, text) = (settings.name(), settings.text());
         let put = store::OverrideChange::Put { name: &name, text: &text, until: asked.until };
         let (order, offline) = match self.change(&put).await {
@@ -143,9 +150,13 @@ impl RuleSets {
 
     /// Now, and the keys that overrides ban with the ends, in milliseconds since 1970. None without a clock.
     pub(crate) async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
-        let clock = self.followed.lock().await.clock?;
+        let followed = self.followed.lock().await;
+        let clock = followed.clock?;
         let recent = self.recent();
-        let mut banned = recent.current.as_ref()?.banned.clone()?;
+        let Some(current) = &recent.current else {
+            return Some((clock.now_ms(), tier::banned_keys(None, &followed.all_overrides())));
+        };
+        let mut banned = current.banned.clone()?;
         // Includes keys under the rules of a canary.
         banned.extend(recent.canary.as_ref().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
         drop(recent);

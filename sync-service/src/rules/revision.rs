@@ -77,7 +77,7 @@ impl Revision {
             document: document.text().into(),
             override_states: with_effects(overrides.iter().cloned(), effects),
             rules: known_rules(document.rules()).collect(),
-            banned: Some(tier::banned_keys(document.rules(), overrides)),
+            banned: Some(tier::banned_keys(Some(document.rules()), overrides)),
             rule_set: Some(Arc::new(document.into_rules())),
         }
     }

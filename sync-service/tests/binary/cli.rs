@@ -22,9 +22,14 @@ struct Asked {
 
 impl Asked {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more options.
+    fn start_with(options: &[&str]) -> Self {
         let (operators, operators_path) = file(&format!("alice write {ALICE}\nboard read {BOARD}\n"));
         let (own, token) = file(&format!("{ALICE}\n"));
-        let running = Running::start(&["--admin-token-file", &operators_path]);
+        let running = Running::start(&[&["--admin-token-file", &operators_path], options].concat());
         let url = format!("http://{}", running.address);
         Self { running, url, token, _files: [operators, own] }
     }

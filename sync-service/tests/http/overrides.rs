@@ -388,7 +388,8 @@ async fn replicas_with_the_same_offline_changes_have_one_revision() {
 async fn a_rule_set_that_the_store_lost_is_shown_and_replaced() {
     let server = Server::start(guarded()).await;
     let running = RunningRules { version: 7, refused: 0 };
-    replied(&server, &Report { running, ..greeting("fra1") }).await;
+    let reply = async || replied(&server, &Report { running, ..greeting("fra1") }).await;
+    reply().await;
     until("it is lost", async || json_of(&page(&server, "/v1/fleet").await)["lost"] == 7).await;
     let overrides = json_of(&page(&server, "/v1/overrides").await);
     assert_eq!((&overrides["lost"], &overrides["overrides"]), (&json!(7), &json!([])));
@@ -397,6 +398,18 @@ async fn a_rule_set_that_the_store_lost_is_shown_and_replaced() {
         assert_eq!(answer.status, 409, "{}", answer.text());
         assert!(answer.detail().contains("lost the rule set and the overrides of revision 7"), "{}", answer.text());
     }
+    // Bans of keys travel apart from the rules.
+    let key = json!({"rule": "per-address", "key": "192.0.2.7", "for": "1h"});
+    let banned = order(&server, BAN, key).await;
+    assert_eq!((&banned["without_effect"], listed(&server, BAN).await.len()), (&Value::Null, 1));
+    let pushed = async || {
+        let reply = reply().await;
+        assert_eq!(reply.rule_set, 0, "the POP keeps its rules");
+        reply.bans.iter().map(|ban| ban.for_ms).collect::<Vec<_>>()
+    };
+    assert!(matches!(pushed().await[..], [3_500_000..=3_600_000]));
+    assert_eq!(lift(&server, &format!("/v1/bans/{}", banned["id"])).await.status, 200);
+    assert_eq!((pushed().await, listed(&server, BAN).await.len()), (vec![0], 0));
     let off = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": false})).await;
     assert_eq!(off.status, 200, "{}", off.text());
     assert!(json_of(&off)["note"].as_str().unwrap().contains("the store is memory"));

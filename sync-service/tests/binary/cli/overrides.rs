@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Asked;
+use super::{Asked, fleet};
 use crate::running::{file, until};
 
 #[test]
@@ -43,6 +43,33 @@ fn bans_allows_and_rates_are_put_and_lifted() {
     ] {
         assert_eq!(asked.run(unusable).code, Some(2), "{unusable:?}");
     }
+}
+
+/// The store is memory, so a restart loses the rules and the overrides that POPs run.
+#[test]
+fn after_a_restart_keys_are_banned_at_once_and_addresses_once_there_are_rules() {
+    let asked = Asked::start();
+    fleet::report(&asked, "ams1", 1, 7, 0);
+    until("the rules are known to be lost", || asked.run(&["fleet", "--json"]).json(0)["lost"] == 7);
+    for command in [&["unban", "203.0.113.7"][..], &["ban", "203.0.113.0/24"]] {
+        let refused = asked.run(command).wrong(1);
+        assert!(refused.contains("revision 7") && refused.contains("`weir-sync ban RULE KEY`"), "{refused}");
+    }
+    let ban = asked.run(&["ban", "login", "192.0.2.7"]).page(0);
+    assert!(ban.starts_with("192.0.2.7 of login is banned until 20"), "{ban}");
+    let id = asked.run(&["overrides", "--json"]).json(0)["overrides"][0]["id"].to_string();
+    asked.run(&["unban", &id]).page(0);
+    asked.run(&["reset", "login", "192.0.2.8"]).page(0);
+
+    let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
+    let asked = Asked::start_with(&["--rules-file", &rules]);
+    until("the file is put", || asked.run(&["rules", "get"]).code == Some(0));
+    fleet::report(&asked, "ams1", 1, 7, 0);
+    assert_eq!(asked.run(&["overrides", "--json"]).json(0)["lost"], json!(null));
+    let gone = asked.run(&["unban", "203.0.113.7"]).wrong(1);
+    assert!(gone.contains("there is no such override"), "its POPs get the file's rules without it: {gone}");
+    asked.run(&["ban", "203.0.113.0/24"]).page(0);
+    asked.run(&["unban", "203.0.113.0/24"]).page(0);
 }
 
 #[test]
