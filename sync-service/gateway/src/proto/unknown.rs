@@ -178,6 +178,31 @@ mod tests {
         }
     }
 
+    /// A field of a newer proto is read before it is added here, or refused by its name.
+    #[test]
+    fn weir_reads_every_field_of_a_request() {
+        let read = [
+            (".envoy.service.ratelimit.v3.RateLimitRequest", "domain descriptors hits_addend"),
+            (".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor", "entries limit hits_addend is_negative_hits"),
+            (".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry", "key value"),
+            (
+                ".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride",
+                "requests_per_unit unit unit_multiplier",
+            ),
+            (".envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports", "domain bucket_quota_usages"),
+            (
+                ".envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports.BucketQuotaUsage",
+                "bucket_id time_elapsed num_requests_allowed num_requests_denied",
+            ),
+            (".envoy.service.rate_limit_quota.v3.BucketId", "bucket"),
+        ];
+        for (message, fields) in read {
+            let known = &SCHEMA.messages[SCHEMA.places[message]];
+            let names: Vec<_> = known.iter().map(|field| field.name.as_str()).collect();
+            assert_eq!(names.join(" "), fields, "{message}");
+        }
+    }
+
     #[test]
     fn bytes_that_are_no_message_are_left_to_the_decoder() {
         for bytes in [&[0x0a, 200][..], &[0xff; 12], &[0x12, 1, 0x0a]] {
