@@ -6,10 +6,12 @@ mod browser;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use serde_json::{Value, json};
+use weir_protocol::messages::{Report, RuleCounts, StatusReport};
 
-use crate::running::{DEADLINE, Running, file, until};
+use crate::running::{self, DEADLINE, Running, file, until};
 use browser::Browser;
 
 const ALICE: &str = "the-token-of-operator-alice";
@@ -138,6 +140,26 @@ fn a_hung_weir_sync_is_shown_as_out_of_reach() {
     running.send("CONT");
     browser.until_shown("#state", "live");
     assert_eq!(browser.text("#gone"), "");
+}
+
+/// Of 60 requests a second 20 are limited, and of no key anything is known.
+#[test]
+fn without_the_store_the_page_says_that_it_shows_a_part() {
+    let (_file, path) = file(&format!("alice write {ALICE}\n"));
+    let running = Running::start(&["--admin-token-file", &path, "--store", "redis://127.0.0.1:1"]);
+    let browser = page(&running);
+    let started = Instant::now();
+    until("the limited requests are shown", || {
+        let made_ms = u64::try_from(started.elapsed().as_millis()).unwrap();
+        let rules = vec![RuleCounts { name: "login".into(), decided: [made_ms / 25, made_ms / 50, 0, 0] }];
+        let status = Some(StatusReport { every_ms: 1_000, rules, ..StatusReport::default() });
+        let report = Report { made_ms, sequence: made_ms + 1, status, ..running::report("fra1") };
+        assert_eq!(running.exchange(ALICE, &report).0, 200);
+        browser.text("#keys-none").starts_with("No key is listed, but ")
+    });
+    browser.until_shown("#keys-summary", "Only what reports to this weir-sync: the store is out of reach");
+    browser.until_shown("#outcomes .under", "a second, at this weir-sync\u{2019}s POPs");
+    browser.until_shown("#store", "out of reach");
 }
 
 /// From now on the page's requests whose paths contain `part` wait until `answer` is called: with the answer

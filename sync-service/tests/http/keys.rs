@@ -85,6 +85,7 @@ async fn any_weir_sync_lists_the_keys_of_the_fleet() {
 async fn without_its_store_a_weir_sync_lists_its_own_keys_as_partial() {
     let store = Shared::new(Config::default().pop_ttl);
     let (fra, iad) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
+    rules::put(&fra, "if-none-match: *\r\n", &rules::rules("10/s")).await;
     report(fra.address, REPORTER, &counts_of("fra1", 1, &[(1, 10, 70)])).await;
     report(iad.address, REPORTER, &counts_of("iad1", 1, &[(3, 9, 10)])).await;
     list(&fra, "", 2).await;
@@ -99,6 +100,10 @@ async fn without_its_store_a_weir_sync_lists_its_own_keys_as_partial() {
     let one = page(&fra, "/v1/keys/per-address/192.0.2.1").await;
     assert!(one["store_error"].as_str().unwrap().contains("taken away"), "{one:#}");
     assert_eq!(one["asked_per_s"], 70.0);
+    let explained = rules::admin(&fra, "POST", "/v1/keys", "", &json!({"address": "192.0.2.1"})).await;
+    let explained: Value = serde_json::from_slice(&explained.body).unwrap();
+    let text = "It is limited at times: per-address refuses 86 % of its key\u{2019}s requests now.";
+    assert_eq!(explained["summary"], json!({"kind": "bad", "text": text}), "{explained:#}");
 }
 
 #[tokio::test]
