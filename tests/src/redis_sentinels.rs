@@ -27,9 +27,8 @@ pub fn acl() -> &'static str {
 fn times() -> String {
     let page = include_str!("../../docs/redis.md");
     let line = |name| page.lines().find(|line| line.starts_with(&format!("sentinel {name} main ")));
-    let times = ["down-after-milliseconds", "failover-timeout"].map(|name| {
-        line(name).unwrap_or_else(|| panic!("docs/redis.md: expected a line \"sentinel {name} main\""))
-    });
+    let times = ["down-after-milliseconds", "failover-timeout"]
+        .map(|name| line(name).unwrap_or_else(|| panic!("docs/redis.md: expected a line \"sentinel {name} main\"")));
     times.join("\n")
 }
 
