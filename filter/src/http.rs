@@ -1,11 +1,13 @@
-//! Access to the attributes and headers of a request and its response.
+//! Access to the attributes and headers of a request and its response, and calls to weir-sync.
 
-use weir_limiter::engine::UpstreamResponse;
+use std::cell::RefCell;
+
+use weir_limiter::engine::{self, CallResult, Caller, SyncCall, Unread, UpstreamResponse};
 use weir_limiter::response::HeaderLine;
 use weir_rules::claim_as_text;
 use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
-use crate::host::{self, Headers, HostStatus};
+use crate::host::{self, Headers, HostBuffer, HostStatus};
 use crate::memory;
 
 /// Default metadata namespace of Envoy's JWT filter.
@@ -132,24 +134,24 @@ impl UpstreamResponse for HostResponse {
 
 /// Status of a response; 0 if the host returns none.
 #[inline(never)]
-pub(crate) fn status(of: Headers) -> u16 {
+fn status(of: Headers) -> u16 {
     let status = host::header(of, ":status").ok();
     status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
 }
 
 /// All lines of the headers of a request or response, in the host's form: count, sizes, then names and values, each
 /// terminated by NUL. By name, a host returns only the first line of a header.
-pub(crate) struct HeaderLines(Vec<u8>);
+struct HeaderLines(Vec<u8>);
 
 impl HeaderLines {
     /// Fetches the pairs; `None` if the host returns none, or malformed ones.
-    pub(crate) fn of(map: Headers) -> Option<Self> {
+    fn of(map: Headers) -> Option<Self> {
         let lines = Self(host::headers(map).ok()?);
         lines.are_whole().then_some(lines)
     }
 
     /// Writes the lines of the header to `room`, with [`LINE_BREAK`] between them; false if there are none.
-    pub(crate) fn write(&self, name: &str, room: &mut Vec<u8>) -> bool {
+    fn write(&self, name: &str, room: &mut Vec<u8>) -> bool {
         room.clear();
         let mut is_first = true;
         for (_, value) in self.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())) {
@@ -199,5 +201,54 @@ fn pairs_of(sizes: &[u8]) -> impl Iterator<Item = (usize, usize)> {
         let (name, value) = pair.split_first_chunk()?;
         let (name, value) = (size(*name), size(*value.first_chunk()?));
         Some((name, name.saturating_add(value).saturating_add(2)))
+    })
+}
+
+/// Maximum number of calls that one VM waits for; beyond it, the oldest is forgotten.
+const CALLS_MAX: usize = 4_096;
+
+thread_local! {
+    /// Calls in progress, oldest first: the host's id, the context that made the call, and its engine's number
+    /// of the call.
+    static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes a call for the active context.
+pub(crate) fn make_call(caller: &Caller, call: &SyncCall, context: u32) -> Result<(), String> {
+    let cluster = caller.cluster();
+    let token = host::http_call(cluster, &caller.headers(call), &call.body, call.timeout_ms)
+        .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
+    UNDER_WAY.with_borrow_mut(|calls| {
+        // Bounded, in case a host never ends its calls.
+        if calls.len() >= CALLS_MAX {
+            calls.remove(0);
+        }
+        calls.push((token, context, call.number));
+    });
+    Ok(())
+}
+
+/// Handles the end of the call `token`. Returns the context that made it, and its engine's number of the call.
+pub(crate) fn end_call(token: u32) -> Option<(u32, u64)> {
+    UNDER_WAY.with_borrow_mut(|calls| {
+        let at = calls.iter().position(|(known, ..)| *known == token)?;
+        let (_, context, number) = calls.remove(at);
+        Some((context, number))
+    })
+}
+
+/// Forgets the calls of `context`: their responses are no longer needed.
+pub(crate) fn forget_calls(context: u32) {
+    UNDER_WAY.with_borrow_mut(|calls| calls.retain(|(_, caller, _)| *caller != context));
+}
+
+/// The body of a successful response, or the error. To be called in the callback for the response.
+pub(crate) fn read_answer(headers: usize, body_size: usize) -> CallResult {
+    if headers == 0 {
+        return Err(engine::no_answer());
+    }
+    engine::answered(status(Headers::CallResponse), body_size, || {
+        host::buffer(HostBuffer::CallResponseBody, body_size)
+            .map_err(|status| Unread::Failed(format!("the host kept weir-sync's answer: status {}", status.0)))
     })
 }

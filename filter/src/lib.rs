@@ -1,12 +1,9 @@
 //! The proxy-wasm filter: Weir's decisions inside Envoy or another proxy-wasm host.
 //!
 //! ```text
-//! exports.rs   the callbacks of the host
-//! dispatch.rs  finds a context by the host's id of it
-//! plugin.rs    root context: carries out the engine's effects after a configuration, a tick or a response to a call
-//! worker.rs    one configuration in one worker: the engine, its host state, its requests (HTTP contexts)
-//! calls.rs     calls to weir-sync, and their responses
-//! http.rs      the host's attributes of a request and its response, with all lines of its headers
+//! exports.rs   the callbacks of the host, and the contexts that they are for
+//! worker.rs    one configuration in one worker (root context): the engine, its effects, its requests (HTTP contexts)
+//! http.rs      the host's attributes of a request and its response, with all lines of its headers; calls to weir-sync
 //! shared.rs    state that workers share in the host's shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
 //! host.rs      calls into the host; the only file with `unsafe` blocks, a clock, or randomness
@@ -18,13 +15,10 @@
 //! request in flight (invariant I1).
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
-mod calls;
-mod dispatch;
 mod exports;
 mod host;
 mod http;
 mod memory;
 mod metrics;
-mod plugin;
 mod shared;
 mod worker;

@@ -1,4 +1,4 @@
-//! One configuration in one worker: its engine, the engine's host state, and its requests from their headers to
+//! One configuration in one worker: the root context, the engine with its host state, and requests from their headers to
 //! their end.
 
 use std::cell::{RefCell, RefMut};
@@ -6,32 +6,147 @@ use std::rc::Rc;
 
 use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, HostRules, LocalReply, LogLevel, OpenRequest, Progress, Proxy, SyncCall,
+    CallResult, Caller, Effect, Engine, HostRules, LocalReply, LogLevel, OpenRequest, Progress, Proxy, SyncCall, Unread,
 };
 use weir_limiter::table::Sample;
 use weir_protocol::time::Time;
+use weir_rules::config::CONFIG_BYTES_MAX;
 
-use crate::calls;
-use crate::host::{self, Action};
-use crate::http::{HostRequest, HostResponse};
+use crate::host::{self, Action, HostBuffer};
+use crate::http::{self, HostRequest, HostResponse};
 use crate::metrics::Metrics;
 use crate::shared::ProcessState;
 
+/// A root context: a plugin in one worker.
+pub(crate) struct Plugin {
+    context: u32,
+    /// Decides requests; `None` before the first valid configuration.
+    pub(crate) worker: Option<Rc<RefCell<Worker>>>,
+}
+
+impl Plugin {
+    pub(crate) fn new(context: u32) -> Self {
+        Self { context, worker: None }
+    }
+
+    /// Runs `act` on the worker; `None` if there is none, or if it is borrowed.
+    fn with_worker<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
+        Some(act(&mut *self.worker.as_ref()?.try_borrow_mut().ok()?))
+    }
+
+    /// Puts a configuration in force; false if it is refused.
+    pub(crate) fn on_configure(&mut self, size: usize) -> bool {
+        // One byte more than is allowed, for the refusal; a larger one must not fill the memory.
+        let size = size.min(CONFIG_BYTES_MAX + 1);
+        let bytes = host::buffer(HostBuffer::PluginConfiguration, size)
+            .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)]);
+        let errors = match bytes.and_then(|bytes| Worker::configure(&bytes)) {
+            Ok((worker, effects)) => {
+                self.worker = Some(Rc::new(RefCell::new(worker)));
+                // A new engine numbers its calls from the start.
+                http::forget_calls(self.context);
+                self.perform(effects);
+                return true;
+            }
+            Err(errors) => errors,
+        };
+        for error in errors {
+            host::log(LogLevel::Error, &error);
+        }
+        host::log(
+            LogLevel::Error,
+            "the configuration is refused: correct the places above; keeping the previous configuration",
+        );
+        false
+    }
+
+    pub(crate) fn on_tick(&mut self) {
+        let effects = self.with_worker(|worker| {
+            let now = worker.clock.now();
+            worker.engine.tick(&mut worker.process, now)
+        });
+        self.perform(effects.unwrap_or_default());
+    }
+
+    /// Handles the end of a call that no request waits for.
+    pub(crate) fn answered(&mut self, number: u64, answer: CallResult) {
+        let effects = self.with_worker(|worker| {
+            let now = worker.clock.now();
+            worker.engine.answer(number, answer, &mut worker.process, now)
+        });
+        self.perform(effects.unwrap_or_default());
+    }
+
+    /// Ends the plugin: flushes its metrics, and leaves unreported counts to the workers that remain.
+    pub(crate) fn end(&mut self) {
+        http::forget_calls(self.context);
+        self.with_worker(|worker| {
+            worker.flush_metrics();
+            worker.engine.leave(&mut worker.process);
+        });
+    }
+
+    /// Carries out the effects of the engine. The worker is not borrowed while another context is active, which
+    /// may end in that call.
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Resume(request) => {
+                    // It fails if the request's client has disconnected.
+                    let _ = host::act_for(request).and_then(|()| host::resume_request());
+                    let _ = host::act_for(self.context);
+                }
+                Effect::Call(call) => {
+                    let made = self.with_worker(|worker| {
+                        worker.caller.as_ref().map_or(Ok(()), |caller| http::make_call(caller, &call, self.context))
+                    });
+                    if let Some(Err(trouble)) = made {
+                        self.answered(call.number, Err(Unread::NotMade(trouble)));
+                    }
+                }
+                Effect::SetTimer(period_ms) => {
+                    if let Err(status) = host::set_tick_period_ms(period_ms) {
+                        let text = format!("the host has no timer (status {}): no metrics, sync and queues", status.0);
+                        host::log(LogLevel::Warn, &text);
+                        self.with_worker(|worker| worker.engine.has_no_timer());
+                    }
+                }
+                Effect::Log(level, text) => host::log(level, &text),
+                Effect::Flush => {
+                    self.with_worker(Worker::flush_metrics);
+                }
+                Effect::NewRules(mut counted) => {
+                    self.with_worker(|worker| {
+                        worker.metrics.flush(&mut counted);
+                        worker.metrics.define_rules(worker.engine.rules());
+                    });
+                }
+                Effect::Running(running) => {
+                    self.with_worker(|worker| {
+                        worker.metrics.show(Gauge::Running, running.version);
+                        worker.metrics.show(Gauge::Refused, running.refused);
+                    });
+                }
+            }
+        }
+    }
+}
+
 /// An engine, with its host state.
 pub(crate) struct Worker {
-    pub(crate) engine: Engine,
-    pub(crate) process: ProcessState,
-    pub(crate) clock: HostClock,
-    pub(crate) metrics: Metrics,
+    engine: Engine,
+    process: ProcessState,
+    clock: HostClock,
+    metrics: Metrics,
     sample: Sample,
     /// `None` if no weir-sync is configured.
-    pub(crate) caller: Option<Caller>,
+    caller: Option<Caller>,
 }
 
 impl Worker {
     /// Creates a worker with this configuration and its first effects. Returns all errors, each with its
     /// place.
-    pub(crate) fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
+    fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let (mut process, mut clock) = (ProcessState::new(), HostClock::default());
         let (engine, effects) = Engine::configure(bytes, HostRules::default(), &mut process, clock.now())?;
         let metrics = Metrics::define(engine.rules(), engine.sync().is_some());
@@ -40,7 +155,7 @@ impl Worker {
     }
 
     /// Adds the counters to the host's metrics.
-    pub(crate) fn flush_metrics(&mut self) {
+    fn flush_metrics(&mut self) {
         let now = self.engine.time(self.clock.now());
         self.metrics.flush(self.engine.counters());
         if let Some(places) = self.sample.look(&mut self.process, now) {
@@ -49,12 +164,6 @@ impl Worker {
         if let Some(step) = self.engine.connectivity(now) {
             self.metrics.show(Gauge::SyncState, step as u64);
         }
-    }
-
-    /// Ends the worker: flushes its metrics, and leaves unreported counts to the workers that remain.
-    pub(crate) fn end(&mut self) {
-        self.flush_metrics();
-        self.engine.leave(&mut self.process);
     }
 
     /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and
@@ -92,7 +201,7 @@ impl Proxy for Undecided<'_> {
 
     fn call(&mut self, call: &SyncCall) -> Result<(), String> {
         let caller = self.caller.ok_or("there is no sync section")?;
-        calls::make(caller, call, self.context)
+        http::make_call(caller, call, self.context)
     }
 
     fn answer(&mut self, answer: &LocalReply<'_>) -> bool {
@@ -168,7 +277,7 @@ impl Drop for RequestContext {
         if !self.has_more_to_do() {
             return;
         }
-        calls::forget(self.context);
+        http::forget_calls(self.context);
         if let Some(mut worker) = free(self.worker.as_ref()) {
             let Worker { engine, process, clock, .. } = &mut *worker;
             engine.end(&mut self.open, process, clock.now());
@@ -184,13 +293,13 @@ fn free(worker: Option<&Rc<RefCell<Worker>>>) -> Option<RefMut<'_, Worker>> {
 /// The monotonic clock, or on a host without one, the wall clock, kept from going back. The two are never
 /// mixed: if the monotonic clock fails once, the last time is used again.
 #[derive(Default)]
-pub(crate) struct HostClock {
+struct HostClock {
     is_monotonic: bool,
     latest_ns: u64,
 }
 
 impl HostClock {
-    pub(crate) fn now(&mut self) -> Time {
+    fn now(&mut self) -> Time {
         match host::monotonic_ns() {
             Some(ns) => (self.is_monotonic, self.latest_ns) = (true, ns),
             None if self.is_monotonic => {}
@@ -200,7 +309,7 @@ impl HostClock {
     }
 
     /// The time of the last reading.
-    pub(crate) fn latest(&self) -> Time {
+    fn latest(&self) -> Time {
         Time::from_nanos(self.latest_ns)
     }
 }
