@@ -14,6 +14,9 @@ use std::slice;
 use weir_limiter::engine::{Caller, LogLevel, SyncCall};
 use weir_rules::claim_as_text;
 
+/// A handle of Envoy's.
+type Ptr = *mut c_void;
+
 /// Version of the ABI. Envoy logs a warning for another version, and refuses one that is too old.
 pub(crate) const VERSION: &CStr = c"v0.1.0";
 
@@ -84,27 +87,17 @@ unsafe extern "C" {
     fn envoy_dynamic_module_callback_get_concurrency() -> u32;
 
     fn envoy_dynamic_module_callback_http_get_header(
-        filter: *mut c_void,
+        filter: Ptr,
         map: Headers,
         name: Bytes,
         value: *mut Bytes,
         index: usize,
         count: *mut usize,
     ) -> bool;
-    fn envoy_dynamic_module_callback_http_add_header(
-        filter: *mut c_void,
-        map: Headers,
-        name: Bytes,
-        value: Bytes,
-    ) -> bool;
-    fn envoy_dynamic_module_callback_http_set_header(
-        filter: *mut c_void,
-        map: Headers,
-        name: Bytes,
-        value: Bytes,
-    ) -> bool;
+    fn envoy_dynamic_module_callback_http_add_header(filter: Ptr, map: Headers, name: Bytes, value: Bytes) -> bool;
+    fn envoy_dynamic_module_callback_http_set_header(filter: Ptr, map: Headers, name: Bytes, value: Bytes) -> bool;
     fn envoy_dynamic_module_callback_http_send_response(
-        filter: *mut c_void,
+        filter: Ptr,
         status: u32,
         headers: *const EnvoyHeader,
         count: usize,
@@ -112,42 +105,41 @@ unsafe extern "C" {
         details: Bytes,
     );
     fn envoy_dynamic_module_callback_http_get_metadata_string(
-        filter: *mut c_void,
+        filter: Ptr,
         source: Source,
         namespace: Bytes,
         key: Bytes,
         value: *mut Bytes,
     ) -> bool;
     fn envoy_dynamic_module_callback_http_get_metadata_number(
-        filter: *mut c_void,
+        filter: Ptr,
         source: Source,
         namespace: Bytes,
         key: Bytes,
         value: *mut f64,
     ) -> bool;
     fn envoy_dynamic_module_callback_http_get_metadata_bool(
-        filter: *mut c_void,
+        filter: Ptr,
         source: Source,
         namespace: Bytes,
         key: Bytes,
         value: *mut bool,
     ) -> bool;
-    fn envoy_dynamic_module_callback_http_set_filter_state_bytes(filter: *mut c_void, key: Bytes, value: Bytes)
-    -> bool;
+    fn envoy_dynamic_module_callback_http_set_filter_state_bytes(filter: Ptr, key: Bytes, value: Bytes) -> bool;
     fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
-        filter: *mut c_void,
+        filter: Ptr,
         attribute: EnvoyAttribute,
         value: *mut Bytes,
     ) -> bool;
     fn envoy_dynamic_module_callback_http_filter_get_attribute_int(
-        filter: *mut c_void,
+        filter: Ptr,
         attribute: EnvoyAttribute,
         value: *mut u64,
     ) -> bool;
-    fn envoy_dynamic_module_callback_http_filter_get_worker_index(filter: *mut c_void) -> u32;
-    fn envoy_dynamic_module_callback_http_filter_continue_decoding(filter: *mut c_void);
+    fn envoy_dynamic_module_callback_http_filter_get_worker_index(filter: Ptr) -> u32;
+    fn envoy_dynamic_module_callback_http_filter_continue_decoding(filter: Ptr);
     fn envoy_dynamic_module_callback_http_filter_http_callout(
-        filter: *mut c_void,
+        filter: Ptr,
         callout: *mut u64,
         cluster: Bytes,
         headers: *const EnvoyHeader,
@@ -155,15 +147,15 @@ unsafe extern "C" {
         body: Bytes,
         timeout_ms: u64,
     ) -> u32;
-    fn envoy_dynamic_module_callback_http_filter_scheduler_new(filter: *mut c_void) -> *mut c_void;
-    fn envoy_dynamic_module_callback_http_filter_scheduler_commit(scheduler: *mut c_void, event: u64);
-    fn envoy_dynamic_module_callback_http_filter_scheduler_delete(scheduler: *mut c_void);
+    fn envoy_dynamic_module_callback_http_filter_scheduler_new(filter: Ptr) -> Ptr;
+    fn envoy_dynamic_module_callback_http_filter_scheduler_commit(scheduler: Ptr, event: u64);
+    fn envoy_dynamic_module_callback_http_filter_scheduler_delete(scheduler: Ptr);
 
-    fn envoy_dynamic_module_callback_http_filter_config_scheduler_new(config: *mut c_void) -> *mut c_void;
-    fn envoy_dynamic_module_callback_http_filter_config_scheduler_commit(scheduler: *mut c_void, event: u64);
-    fn envoy_dynamic_module_callback_http_filter_config_scheduler_delete(scheduler: *mut c_void);
+    fn envoy_dynamic_module_callback_http_filter_config_scheduler_new(config: Ptr) -> Ptr;
+    fn envoy_dynamic_module_callback_http_filter_config_scheduler_commit(scheduler: Ptr, event: u64);
+    fn envoy_dynamic_module_callback_http_filter_config_scheduler_delete(scheduler: Ptr);
     fn envoy_dynamic_module_callback_http_filter_config_http_callout(
-        config: *mut c_void,
+        config: Ptr,
         callout: *mut u64,
         cluster: Bytes,
         headers: *const EnvoyHeader,
@@ -172,28 +164,28 @@ unsafe extern "C" {
         timeout_ms: u64,
     ) -> u32;
     fn envoy_dynamic_module_callback_http_filter_config_define_counter(
-        config: *mut c_void,
+        config: Ptr,
         name: Bytes,
         labels: *const Bytes,
         count: usize,
         id: *mut usize,
     ) -> u32;
     fn envoy_dynamic_module_callback_http_filter_config_define_gauge(
-        config: *mut c_void,
+        config: Ptr,
         name: Bytes,
         labels: *const Bytes,
         count: usize,
         id: *mut usize,
     ) -> u32;
     fn envoy_dynamic_module_callback_http_filter_config_increment_counter(
-        config: *mut c_void,
+        config: Ptr,
         id: usize,
         labels: *const Bytes,
         count: usize,
         by: u64,
     ) -> u32;
     fn envoy_dynamic_module_callback_http_filter_config_set_gauge(
-        config: *mut c_void,
+        config: Ptr,
         id: usize,
         labels: *const Bytes,
         count: usize,
@@ -202,10 +194,10 @@ unsafe extern "C" {
 }
 
 /// A getter of metadata.
-type GetMetadata<T> = unsafe extern "C" fn(*mut c_void, Source, Bytes, Bytes, *mut T) -> bool;
+type GetMetadata<T> = unsafe extern "C" fn(Ptr, Source, Bytes, Bytes, *mut T) -> bool;
 /// A function that makes an HTTP call.
 type MakeCallout = unsafe extern "C" fn(
-    of: *mut c_void,
+    of: Ptr,
     id: *mut u64,
     cluster: Bytes,
     headers: *const EnvoyHeader,
@@ -214,9 +206,9 @@ type MakeCallout = unsafe extern "C" fn(
     timeout_ms: u64,
 ) -> u32;
 /// A function that defines a metric with labels.
-type DefineMetric = unsafe extern "C" fn(*mut c_void, Bytes, *const Bytes, usize, *mut usize) -> u32;
+type DefineMetric = unsafe extern "C" fn(Ptr, Bytes, *const Bytes, usize, *mut usize) -> u32;
 /// A function that changes a metric under label values.
-type ChangeMetric = unsafe extern "C" fn(*mut c_void, usize, *const Bytes, usize, u64) -> u32;
+type ChangeMetric = unsafe extern "C" fn(Ptr, usize, *const Bytes, usize, u64) -> u32;
 
 impl Default for Bytes {
     /// No bytes.
@@ -366,7 +358,7 @@ pub(crate) fn concurrency() -> u32 {
 /// Envoy's handle of a request, for hooks of that request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct StreamHandle(*mut c_void);
+pub(crate) struct StreamHandle(Ptr);
 
 impl StreamHandle {
     /// Applies `read` to the value at `index` of a header and to the number of its values.
@@ -502,7 +494,7 @@ impl StreamHandle {
 
 /// Makes a call to weir-sync for `of`, a request or a configuration. Returns Envoy's id of it, or the reason why it
 /// was not made.
-fn make_call(of: *mut c_void, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
+fn make_call(of: Ptr, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
     let texts = caller.headers(call);
     let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());
     let headers: Vec<EnvoyHeader> = texts.iter().map(header).collect();
@@ -522,9 +514,9 @@ fn make_call(of: *mut c_void, make: MakeCallout, caller: &Caller, call: &SyncCal
 /// Runs a `scheduled` hook from any thread: that of a request on its worker, that of a configuration on the main
 /// thread. Has no effect once the request or the configuration has ended.
 pub(crate) struct Scheduler {
-    handle: *mut c_void,
-    commit: unsafe extern "C" fn(*mut c_void, u64),
-    delete: unsafe extern "C" fn(*mut c_void),
+    handle: Ptr,
+    commit: unsafe extern "C" fn(Ptr, u64),
+    delete: unsafe extern "C" fn(Ptr),
 }
 
 // SAFETY: Envoy's schedulers may be used and deleted on any thread.
@@ -547,7 +539,7 @@ impl Drop for Scheduler {
 /// Envoy's handle of a configuration, for its hooks, which run on the main thread, and for its end.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct ConfigHandle(*mut c_void);
+pub(crate) struct ConfigHandle(Ptr);
 
 // SAFETY: the handle is used only in hooks of the configuration, which never run at the same time.
 unsafe impl Send for ConfigHandle {}

@@ -1,21 +1,23 @@
-//! One configuration: an engine for each worker, one more that reports for all of them, ticks, and responses to
-//! calls that no request waits for.
+//! One configuration: an engine for each worker, with the requests that it holds; one more that reports for all of
+//! them; ticks, and responses to calls that no request waits for.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use weir_limiter::counters::Gauge;
-use weir_limiter::engine::{CallResult, Effect, Engine, Unread};
+use weir_limiter::engine::{
+    CallResult, Caller, Effect, Engine, HostRules, LocalReply, OpenRequest, Progress, Proxy, SyncCall, Unread,
+};
 use weir_limiter::table::Sample;
-use weir_rules::config::PluginConfig as Written;
+use weir_rules::config::PluginConfig;
 use weir_rules::reading::ConfigError;
 
-use crate::abi::{self, ConfigHandle};
+use crate::abi::{self, ConfigHandle, HeadersStatus, Scheduler, StreamHandle};
+use crate::http::{HostRequest, unpacked};
 use crate::locked;
 use crate::metrics::Metrics;
 use crate::process::{WorkerHandle, now};
 use crate::timer::Timer;
-use crate::worker::Worker;
 
 /// A configuration.
 pub(crate) struct Plugin {
@@ -36,7 +38,7 @@ impl Plugin {
     /// Puts a configuration of the filter `name` in force. Returns all errors, each with its place.
     pub(crate) fn new(config: ConfigHandle, name: &str, bytes: &[u8]) -> Result<Self, Vec<String>> {
         let read = |error: &ConfigError| error.to_string();
-        let written = Written::parse(bytes).map_err(|errors| errors.iter().map(read).collect::<Vec<_>>())?;
+        let written = PluginConfig::parse(bytes).map_err(|errors| errors.iter().map(read).collect::<Vec<_>>())?;
         let (has_sync, count) = (written.sync.is_some(), abi::concurrency().max(1) as usize);
         let (mut workers, mut first) = (Vec::new(), Vec::new());
         for number in 0..count + usize::from(has_sync) {
@@ -210,5 +212,116 @@ impl Plugin {
                 }
             }
         }
+    }
+}
+
+/// An engine, with its host state.
+pub(crate) struct Worker {
+    pub(crate) engine: Engine,
+    pub(crate) seat: WorkerHandle,
+    /// Names under which the rules are counted, by rule index.
+    counted: Vec<String>,
+    /// Requests that wait for their turns.
+    held: HashMap<u32, Scheduler>,
+    numbered: u32,
+    /// `None` if no weir-sync is configured.
+    caller: Option<Arc<Caller>>,
+}
+
+/// The decision on a request. The reply is to be sent after the worker is released: a request may end while it is
+/// answered, which calls the worker again.
+pub(crate) type Decided = (HeadersStatus, Option<OwnedReply>);
+
+/// A request to be decided.
+struct Undecided<'a> {
+    stream: StreamHandle,
+    caller: Option<&'a Caller>,
+    call: &'a mut Option<(u64, u64)>,
+    reply: Option<OwnedReply>,
+}
+
+impl Proxy for Undecided<'_> {
+    fn set_filter_state(&mut self, name: &str, value: &str) {
+        self.stream.set_filter_state(name, value);
+    }
+
+    fn call(&mut self, call: &SyncCall) -> Result<(), String> {
+        let caller = self.caller.ok_or("there is no sync section")?;
+        *self.call = Some((self.stream.call(caller, call)?, call.number));
+        Ok(())
+    }
+
+    fn answer(&mut self, answer: &LocalReply<'_>) -> bool {
+        self.reply = Some(OwnedReply::of(answer));
+        true
+    }
+}
+
+/// A response to a client.
+pub(crate) struct OwnedReply {
+    status: u16,
+    /// Details, headers and body, one after the other.
+    bytes: Vec<u8>,
+    headers_at: usize,
+    body_at: usize,
+}
+
+impl Worker {
+    /// Creates a worker of the filter `name` with its first effects. Returns all errors, each with its place.
+    fn begin(name: &str, config: &PluginConfig) -> Result<(Self, Vec<Effect>), Vec<String>> {
+        let mut seat = WorkerHandle::new(name);
+        let (engine, effects) = Engine::begin(config.clone(), HostRules::default(), &mut seat, now())?;
+        let caller = engine.sync().map(Caller::new).map(Arc::new);
+        let worker = Self { engine, seat, counted: Vec::new(), held: HashMap::new(), numbered: 0, caller };
+        Ok((worker, effects))
+    }
+
+    pub(crate) fn open(&mut self) -> OpenRequest {
+        self.numbered = self.numbered.wrapping_add(1);
+        OpenRequest::new(self.numbered)
+    }
+
+    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`. `None` if
+    /// it does not wait for that call. Sets `call` if it waits for another.
+    pub(crate) fn decide(
+        &mut self,
+        (open, call): (&mut OpenRequest, &mut Option<(u64, u64)>),
+        mut request: HostRequest,
+        answered: Option<(u64, CallResult)>,
+    ) -> Option<Decided> {
+        let stream = request.stream;
+        let Self { engine, seat, caller, held, .. } = self;
+        let mut proxy = Undecided { stream, caller: caller.as_deref(), call, reply: None };
+        let status = match engine.drive(open, answered, &mut request, (seat, now()), &mut proxy)? {
+            Progress::Continues => HeadersStatus::Continue,
+            Progress::Answered => HeadersStatus::Stop,
+            Progress::Waits => HeadersStatus::Hold,
+            Progress::Held => {
+                held.insert(open.id(), stream.scheduler());
+                HeadersStatus::Hold
+            }
+        };
+        Some((status, proxy.reply))
+    }
+
+    /// Ends a request, for whatever reason.
+    pub(crate) fn end(&mut self, open: &mut OpenRequest) {
+        self.held.remove(&open.id());
+        self.engine.end(open, &mut self.seat, now());
+    }
+}
+
+impl OwnedReply {
+    fn of(answer: &LocalReply<'_>) -> Self {
+        let bytes = [answer.details.as_bytes(), answer.headers, answer.body.as_bytes()].concat();
+        let headers_at = answer.details.len();
+        let body_at = headers_at + answer.headers.len();
+        Self { status: answer.status, bytes, headers_at, body_at }
+    }
+
+    pub(crate) fn send(&self, stream: StreamHandle) {
+        let (rest, body) = self.bytes.split_at_checked(self.body_at).unwrap_or_default();
+        let (details, headers) = rest.split_at_checked(self.headers_at).unwrap_or_default();
+        stream.respond(self.status, details, unpacked(headers), body);
     }
 }

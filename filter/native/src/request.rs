@@ -7,9 +7,8 @@ use weir_limiter::engine::{CallResult, OpenRequest};
 use crate::abi::{HeadersStatus, KeptConfig, StreamHandle};
 use crate::http::{HostRequest, HostResponse};
 use crate::locked;
-use crate::plugin::Plugin;
+use crate::plugin::{Decided, Plugin, Worker};
 use crate::process::now;
-use crate::worker::{Decided, Worker};
 
 /// A request.
 pub(crate) struct RequestContext {

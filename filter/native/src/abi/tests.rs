@@ -10,9 +10,6 @@ use super::*;
 use crate::http::read_answer;
 use weir_limiter::engine::Unread;
 
-/// A handle of Envoy's, or of the module's.
-type Ptr = *mut c_void;
-
 /// Envoy's values for requests, and the module's effects, on a test's thread.
 #[derive(Default)]
 struct Envoy {
