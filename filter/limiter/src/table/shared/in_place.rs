@@ -1,8 +1,6 @@
 //! Changing entries in place, without a copy of their slot.
 
-use super::buffer::{SlotBuffer, watched_words};
-use super::head::Head;
-use super::head::{Ordering, fence, spin_loop};
+use super::buffer::{Head, Ordering, SlotBuffer, fence, spin_loop, watched_words};
 use super::{LOOKS_MAX, SlotsHandle};
 use crate::algorithms::{Bucket, FairShare};
 use crate::table::slot::{Cold, Entry, Watched};

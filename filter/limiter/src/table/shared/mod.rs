@@ -23,11 +23,9 @@ use alloc::sync::Arc;
 
 use crate::table::slot::Slot;
 use crate::table::{CHANGED_MAX, ChangeFn, EntryChange, ReadError, Slots, Version, WriteError};
-use buffer::SlotBuffer;
-use head::{AtomicU32, Head, HeadState, HeldSlot, Losses, Ordering, fence, spin_loop, tries};
+use buffer::{AtomicU32, Head, HeadState, HeldSlot, Losses, Ordering, SlotBuffer, fence, spin_loop, tries};
 
 mod buffer;
-mod head;
 mod in_place;
 #[cfg(test)]
 mod tests;

@@ -22,8 +22,7 @@ use core::cmp::Reverse;
 
 use crate::algorithms::Bucket;
 use crate::table::slot::layout::{DEBTS_COUNT, DEBTS_MAX, Slot};
-use crate::table::slot::moment::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
-use crate::table::slot::tag::Tag;
+use crate::table::slot::tag::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, Tag, label_of};
 use weir_protocol::time::Time;
 
 /// Number of groups of rules.
@@ -157,7 +156,7 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::slot::moment::STEP_BITS_MIN;
+    use crate::table::slot::tag::STEP_BITS_MIN;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use weir_protocol::time::SECOND_NS;

@@ -1,6 +1,6 @@
 //! The entries of a slot: the local state of keys.
 
-use super::moment::{Moment, epoch_of, stepped};
+use super::tag::{Moment, epoch_of, stepped};
 use crate::algorithms::{Bucket, Cell, FairShare};
 use weir_protocol::messages::{AdmitRatio, DIVISOR_MAX, Grant};
 use weir_protocol::quota::{Quota, TOKENS_MAX};

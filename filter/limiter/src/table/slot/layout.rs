@@ -20,30 +20,27 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::entry::{Bounded, Cold, Hold, SharingState, Strict, Watched};
+use super::tag::{Debt, FINE_BITS, MOMENT_BITS, Moment, STEP_BITS, Tag};
 use crate::algorithms::{Bucket, FairShare};
-use crate::table::slot::entry::{Cold, Watched};
-use crate::table::slot::moment::Debt;
-use crate::table::slot::tag::Tag;
+use weir_protocol::messages::{AdmitRatio, DIVISOR_MAX};
+use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::time::Time;
 use xxhash_rust::xxh64::xxh64;
 
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;
-/// Units in a slot.
 pub(super) const UNITS: usize = 16;
-/// Debts in a slot.
 pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
-/// Units of a watched entry.
 pub(crate) const WATCHED_UNITS: usize = 2;
 
-/// "WER5": the layout above, and the packing of entries into units (packed.rs). The names of slots, and of
-/// the other shared values, carry the same digit.
+/// "WER5": the layout above, and that of a watched entry. The names of slots, and of the other shared values, carry the
+/// same digit.
 const FORMAT: [u8; 4] = *b"WER5";
 pub(super) const WORD_BYTES: usize = 8;
 pub(super) const HEADER_BYTES: usize = 24;
 pub(super) const UNIT_BYTES: usize = 24;
-const UNITS_END: usize = HEADER_BYTES + UNITS * UNIT_BYTES;
-pub(super) const DEBTS_OFFSET: usize = UNITS_END;
+pub(super) const DEBTS_OFFSET: usize = HEADER_BYTES + UNITS * UNIT_BYTES;
 pub(super) const DEBT_BYTES: usize = 3;
 pub(super) const WATCHED_COUNT: usize = 4;
 pub(super) const COLD_COUNT: usize = 5;
@@ -103,9 +100,7 @@ impl Slot {
         self.write(8, checksum);
         &self.bytes
     }
-}
 
-impl Slot {
     pub(super) fn watched(&self) -> usize {
         usize::from(self.array::<1>(WATCHED_COUNT)[0])
     }
@@ -133,7 +128,7 @@ impl Slot {
         usize::from(self.array::<1>(DEBTS_COUNT)[0])
     }
 
-    /// Sets the number of entries at [`WATCHED_COUNT`] or [`COLD_COUNT`], or that of debts at [`DEBTS_COUNT`].
+    /// Sets the count at [`WATCHED_COUNT`], [`COLD_COUNT`] or [`DEBTS_COUNT`].
     pub(super) fn set_count(&mut self, offset: usize, count: usize) {
         self.write(offset, [u8::try_from(count).unwrap_or(0)]);
     }
@@ -201,7 +196,7 @@ impl Slot {
 
     fn move_units(&mut self, from: usize, to: usize, units: usize) {
         let bytes = units * UNIT_BYTES;
-        if from + bytes <= UNITS_END && to + bytes <= UNITS_END {
+        if from + bytes <= DEBTS_OFFSET && to + bytes <= DEBTS_OFFSET {
             self.bytes.copy_within(from..from + bytes, to);
         }
     }
@@ -223,22 +218,30 @@ impl Slot {
         DEBTS_OFFSET + self.debts() * DEBT_BYTES
     }
 
-    /// The units of cold entries, in reverse: the first entry is in the last unit.
-    fn cold_units(&self) -> &[u8] {
-        self.bytes.get(self.cold_begin()..UNITS_END).unwrap_or_default()
-    }
-
     fn cold_begin(&self) -> usize {
-        UNITS_END.saturating_sub(self.cold() * UNIT_BYTES)
+        DEBTS_OFFSET.saturating_sub(self.cold() * UNIT_BYTES)
     }
 
     pub(super) fn find_cold(&self, tag: Tag) -> Option<usize> {
-        let tag = tag.0.to_le_bytes();
-        self.cold_units().rchunks_exact(UNIT_BYTES).position(|unit| unit.first_chunk() == Some(&tag))
+        let (tag, units) = (tag.0.to_le_bytes(), self.bytes.get(self.cold_begin()..DEBTS_OFFSET).unwrap_or_default());
+        // In reverse: the first entry is in the last unit.
+        units.rchunks_exact(UNIT_BYTES).position(|unit| unit.first_chunk() == Some(&tag))
     }
 
     pub(super) fn find_watched(&self, tag: Tag) -> Option<usize> {
         (0..self.watched()).find(|&i| self.watched_tag(i) == tag)
+    }
+
+    pub(crate) fn counts(&self) -> EntryCounts {
+        EntryCounts::of(self.word_at(COUNTS_WORD))
+    }
+
+    pub(crate) fn word_at(&self, i: usize) -> u64 {
+        self.word(i * WORD_BYTES)
+    }
+
+    pub(crate) fn set_word_at(&mut self, i: usize, word: u64) {
+        self.write(i * WORD_BYTES, word.to_le_bytes());
     }
 
     pub(super) fn word(&self, offset: usize) -> u64 {
@@ -260,24 +263,21 @@ const fn watched_offset(i: usize) -> usize {
     HEADER_BYTES + i * WATCHED_UNITS * UNIT_BYTES
 }
 
-/// Cold entries fill the units from their end.
 const fn cold_offset(i: usize) -> usize {
-    (UNITS_END - UNIT_BYTES).saturating_sub(i * UNIT_BYTES)
+    (DEBTS_OFFSET - UNIT_BYTES).saturating_sub(i * UNIT_BYTES)
 }
 
-/// Number of words in a slot, and the positions of its parts.
+/// Words in a slot, and the positions of its parts.
 pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD_BYTES;
 pub(crate) const COUNTS_WORD: usize = 0;
 pub(crate) const BASE_WORD: usize = BASE / WORD_BYTES;
 pub(crate) const UNITS_WORD: usize = HEADER_BYTES / WORD_BYTES;
 pub(crate) const DEBT_WORDS: Range<usize> = DEBTS_OFFSET / WORD_BYTES..SLOT_WORDS;
-/// Words in a unit.
 pub(crate) const UNIT_WORDS: usize = UNIT_BYTES / WORD_BYTES;
 
 const _: () = assert!(UNITS_WORD * WORD_BYTES == HEADER_BYTES && UNIT_WORDS * WORD_BYTES == UNIT_BYTES);
 const _: () = assert!(DEBT_WORDS.start == UNITS_WORD + UNITS * UNIT_WORDS);
 
-/// Numbers of entries of each kind in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryCounts {
     pub(crate) watched_units: usize,
@@ -301,16 +301,98 @@ impl EntryCounts {
     }
 }
 
-impl Slot {
-    pub(crate) fn counts(&self) -> EntryCounts {
-        EntryCounts::of(self.word_at(COUNTS_WORD))
+// A watched entry as words of eight bytes, after its tag. The fields of a word are listed from its upper bits to its
+// lower.
+//
+//  word 0  bucket    64 b  time at which it is full again
+//       1  until     40 b  in steps of 2^22 ns
+//          moment    24 b  likewise; unconfirmed_since of a bounded rule, updated_at of a strict one
+//       2  admitted  32 b
+//          epoch     32 b
+//       3  charged   32 b
+//          count     32 b  asked of a bounded rule, awaited of a strict one
+//       4  divisor   12 b  rate divisor; of a strict rule, the rest of until, in steps of 2^10 ns
+//          tokens    20 b
+//          ratio     32 b  admit ratio, or a marker above all ratios
+
+pub(crate) const WATCHED_WORDS: usize = 5;
+
+/// Markers in place of an admit ratio, for entries without a grant: above every ratio.
+const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
+const LEASE: u32 = SHARE + 1;
+const BAR: u32 = LEASE + 1;
+/// Bits of an entry's tokens; the rest of that half holds its rate divisor.
+const BURST_BITS: u32 = 20;
+const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
+const _: () = assert!(TOKENS_MAX <= BURST_MASK && DIVISOR_MAX <= u32::MAX >> BURST_BITS);
+/// Number of steps of a strict rule's times in one step of the others.
+const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
+const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
+
+impl Watched {
+    /// Number of leading words that requests change: the bucket, `unconfirmed_since` and `admitted`. The end and
+    /// the epoch are in them, too, and stay.
+    pub(crate) const WORDS_OF_REQUESTS: usize = 3;
+
+    pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {
+        let (moment, count) = (Moment::from_bits(low(times)), low(charged));
+        let (tokens, divisor) = (high(hold) & BURST_MASK, high(hold) >> BURST_BITS);
+        let steps = times >> MOMENT_BITS << STEP_BITS;
+        let bounded = |hold| SharingState::Bounded(Bounded { asked: count, unconfirmed_since: moment, hold });
+        let (until, kind) = match low(hold) {
+            stands @ (LEASE | BAR) => {
+                let is_barred = stands == BAR;
+                let strict = Strict { awaited: count, updated_at: moment, is_barred, left: tokens };
+                (steps | u64::from(divisor) << FINE_BITS, SharingState::Strict(strict))
+            }
+            SHARE => (steps, bounded(Hold::Share { cost: tokens, pops: divisor.max(1) })),
+            ratio => {
+                let (ratio, divisor) = (AdmitRatio::from_bits(ratio), divisor.max(1));
+                (steps, bounded(Hold::Grant { ratio, burst: tokens, divisor }))
+            }
+        };
+        Self {
+            bucket: Bucket::full_at(Time::from_nanos(bucket)),
+            until: Time::from_nanos(until),
+            epoch: low(admitted),
+            admitted: high(admitted),
+            charged: high(charged),
+            kind,
+        }
     }
 
-    pub(crate) fn word_at(&self, i: usize) -> u64 {
-        self.word(i * WORD_BYTES)
+    pub(crate) fn to_words(self) -> [u64; WATCHED_WORDS] {
+        let (moment, count, ratio, divisor) = match self.kind {
+            SharingState::Bounded(Bounded { asked, unconfirmed_since, hold: Hold::Grant { ratio, divisor, .. } }) => {
+                (unconfirmed_since, asked, ratio.bits(), divisor)
+            }
+            SharingState::Bounded(Bounded { asked, unconfirmed_since, hold: Hold::Share { pops, .. } }) => {
+                (unconfirmed_since, asked, SHARE, pops)
+            }
+            SharingState::Strict(Strict { awaited, updated_at, is_barred, .. }) => {
+                let fine = low(self.until.as_nanos() >> FINE_BITS) % FINE_STEPS;
+                (updated_at, awaited, if is_barred { BAR } else { LEASE }, fine)
+            }
+        };
+        [
+            self.bucket.refilled().as_nanos(),
+            self.until.as_nanos() >> STEP_BITS << MOMENT_BITS | u64::from(moment.bits()),
+            word(self.admitted, self.epoch),
+            word(self.charged, count),
+            word(divisor << BURST_BITS | self.kind.tokens() & BURST_MASK, ratio),
+        ]
     }
+}
 
-    pub(crate) fn set_word_at(&mut self, i: usize, word: u64) {
-        self.write(i * WORD_BYTES, word.to_le_bytes());
-    }
+#[allow(clippy::cast_possible_truncation, reason = "half of it")]
+const fn low(word: u64) -> u32 {
+    word as u32
+}
+
+const fn high(word: u64) -> u32 {
+    low(word >> 32)
+}
+
+const fn word(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
 }

@@ -15,8 +15,6 @@
 mod debts;
 mod entry;
 mod layout;
-mod moment;
-mod packed;
 mod strict;
 mod tag;
 #[cfg(test)]
@@ -25,10 +23,9 @@ mod tests;
 pub(crate) use entry::LocalLimits;
 pub use entry::{Cold, Entry, Watched};
 pub(crate) use layout::{
-    BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
+    BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS, WATCHED_WORDS,
 };
 pub use layout::{SLOT_BYTES, Slot};
-pub(crate) use packed::WATCHED_WORDS;
 pub(crate) use strict::BAR_STEP_NS;
 pub use tag::Tag;
 

@@ -1,7 +1,7 @@
 //! A strict rule's key: its leased tokens, and the waits for more.
 
 use super::entry::{SharingState, Strict, Watched};
-use super::moment::{FINE_BITS, Moment, epoch_of, fine};
+use super::tag::{FINE_BITS, Moment, epoch_of, fine};
 use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::time::{SECOND_NS, Time};
 

@@ -1,5 +1,5 @@
 use super::entry::{Bounded, COUNT_MAX, Hold, SharingState, UNCONFIRMED_NS_MAX};
-use super::moment::{Moment, STEP_BITS, epoch_of};
+use super::tag::{Moment, STEP_BITS, epoch_of};
 use super::*;
 use crate::algorithms::{Bucket, FairShare};
 use proptest::prelude::*;
