@@ -4,8 +4,7 @@
 //! worker ended, would count for ever. So requests are counted in generations, each as long as the expiry, and only the
 //! current generation and the previous one count: a request in flight expires after one to two expiries.
 
-use crate::algorithms::cell::{Admission, Cell, NEVER_NS, Pair};
-use crate::algorithms::{BucketStatus, Receipt};
+use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, Pair, Receipt};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Concurrency;
 

@@ -3,8 +3,7 @@
 //! A cell's `until` is the end of its window, and its word is the count in it. Around the boundary of two
 //! windows, up to twice the limit can go through at once.
 
-use crate::algorithms::BucketStatus;
-use crate::algorithms::cell::{Admission, Cell, NEVER_NS, window_end};
+use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, window_end};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::WindowLimit;
 
@@ -44,8 +43,8 @@ pub(crate) fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatu
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::taken;
     use super::*;
+    use crate::algorithms::taken;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

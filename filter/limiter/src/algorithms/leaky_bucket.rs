@@ -4,8 +4,7 @@
 //! (the virtual scheduling algorithm, ITU-T I.371, annex A). The wait for a request's turn follows from it,
 //! so the queue itself is not stored.
 
-use crate::algorithms::cell::{Admission, NEVER_NS};
-use crate::algorithms::{Bucket, BucketStatus};
+use crate::algorithms::{Admission, Bucket, BucketStatus, NEVER_NS};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::LeakyBucket;
 

@@ -5,8 +5,7 @@
 //! word. The earliest places are in the first cells, so the first cells are spent first. If N is odd, there
 //! is one place too many, which is never used.
 
-use crate::algorithms::BucketStatus;
-use crate::algorithms::cell::{Admission, CELLS_MAX, Cell, NEVER_NS};
+use crate::algorithms::{Admission, BucketStatus, CELLS_MAX, Cell, NEVER_NS};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, SlidingLog};
 

@@ -5,8 +5,7 @@
 //! to twice the limit may go through within a window's length, but only for a client that spent the previous
 //! window's limit at its end. Counts are compared without rounding.
 
-use crate::algorithms::BucketStatus;
-use crate::algorithms::cell::{Admission, Cell, NEVER_NS, Pair};
+use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, Pair};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::WindowLimit;
 
@@ -68,8 +67,8 @@ fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::taken;
     use super::*;
+    use crate::algorithms::taken;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use weir_protocol::quota::TOKENS_MAX;

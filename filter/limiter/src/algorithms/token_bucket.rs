@@ -4,7 +4,7 @@
 //! Algorithm (ITU-T I.371, annex A), and it suits a table. It takes eight bytes, shows without the rule whether it
 //! holds information (a full bucket does not), refills without a write, and holds debt without a sign.
 
-use crate::algorithms::cell::Admission;
+use crate::algorithms::Admission;
 use weir_protocol::quota::Quota;
 use weir_protocol::time::{SECOND_NS, Time};
 

@@ -16,7 +16,6 @@ mod evaluate;
 mod fast_path;
 mod local_cache;
 mod plain;
-mod quota_changes;
 mod rules;
 mod settle;
 mod strict;
