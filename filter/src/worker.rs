@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, HostRules, LocalReply, LogLevel, OpenRequest, Progress, Proxy, SyncCall, Unread,
+    CallResult, Caller, Effect, Engine, LocalReply, LogLevel, OpenRequest, Progress, Proxy, SyncCall, Unread,
 };
 use weir_limiter::table::Sample;
 use weir_protocol::time::Time;
@@ -148,7 +148,7 @@ impl Worker {
     /// place.
     fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let (mut process, mut clock) = (ProcessState::new(), HostClock::default());
-        let (engine, effects) = Engine::configure(bytes, HostRules::default(), &mut process, clock.now())?;
+        let (engine, effects) = Engine::configure(bytes, &mut process, clock.now())?;
         let metrics = Metrics::define(engine.rules(), engine.sync().is_some());
         let caller = engine.sync().map(Caller::new);
         Ok((Self { engine, process, clock, metrics, sample: Sample::default(), caller }, effects))

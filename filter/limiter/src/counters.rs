@@ -1,8 +1,10 @@
 //! Counts of decisions and events, until they are taken for the host's metrics.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::RuleIndex;
+use weir_protocol::messages::COUNTED_MAX;
 
 /// An event that is counted besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +144,18 @@ impl Counters {
     pub fn take_rule(&mut self, rule: usize) -> RuleCounters {
         self.rules.get_mut(rule).map_or(RuleCounters::default(), core::mem::take)
     }
+}
+
+/// Indices of the rules, out of `rules`, that are reported in `turn`: at most [`COUNTED_MAX`].
+pub fn reported_in_turn(turn: u64, rules: usize) -> Range<usize> {
+    let turns = turns_of(rules);
+    let (at, size) = (usize::try_from(turn % turns as u64).unwrap_or(0), rules.div_ceil(turns));
+    (at * size).min(rules)..((at + 1) * size).min(rules)
+}
+
+/// Number of turns in which this number of rules is reported.
+pub(crate) fn turns_of(rules: usize) -> usize {
+    rules.div_ceil(COUNTED_MAX).max(1)
 }
 
 /// A value that is shown as it is.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_limiter::counters::{CountedEvent, Counters, GAUGES, Gauge};
-use weir_limiter::engine::{LogLevel, reported_in_turn};
+use weir_limiter::counters::{CountedEvent, Counters, GAUGES, Gauge, reported_in_turn};
+use weir_limiter::engine::LogLevel;
 use weir_protocol::messages::{RULES_MAX, RuleCounts};
 use weir_rules::RuleSet;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, HostRules, LocalReply, OpenRequest, Progress, Proxy, SyncCall, Unread,
+    CallResult, Caller, Effect, Engine, LocalReply, OpenRequest, Progress, Proxy, SyncCall, Unread,
 };
 use weir_limiter::table::Sample;
 use weir_rules::config::PluginConfig;
@@ -270,7 +270,7 @@ impl Worker {
     /// Creates a worker of the filter `name` with its first effects. Returns all errors, each with its place.
     fn begin(name: &str, config: &PluginConfig) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let mut seat = WorkerHandle::new(name);
-        let (engine, effects) = Engine::begin(config.clone(), HostRules::default(), &mut seat, now())?;
+        let (engine, effects) = Engine::begin(config.clone(), &mut seat, now())?;
         let caller = engine.sync().map(Caller::new).map(Arc::new);
         let worker = Self { engine, seat, counted: Vec::new(), held: HashMap::new(), numbered: 0, caller };
         Ok((worker, effects))

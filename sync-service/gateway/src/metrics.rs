@@ -7,8 +7,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use weir_limiter::counters::{CountedEvent, Counters};
-use weir_limiter::engine::reported_in_turn;
+use weir_limiter::counters::{CountedEvent, Counters, reported_in_turn};
 use weir_protocol::messages::{RULES_MAX, RuleCounts};
 
 /// A rule.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use weir_budget::escrow::{AcquireRequest, ClaimKind};
 use weir_limiter::engine::{
-    Booking, Consume, Effect, Engine, HostRules, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall,
+    Booking, Consume, Effect, Engine, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall,
     UpstreamResponse,
 };
 use weir_protocol::time::Time;
@@ -74,7 +74,7 @@ impl Worker {
         now: Time,
     ) -> Result<Self, Vec<String>> {
         let mut host = WorkerHost::new(memory);
-        let (mut engine, effects) = Engine::configure(configuration, HOST, &mut host, now)?;
+        let (mut engine, effects) = Engine::configure(configuration, &mut host, now)?;
         engine.let_take();
         let state = WorkerState { engine, host, held: HashMap::new(), numbered: 0, counted: Vec::new() };
         let worker = Self {
@@ -142,9 +142,6 @@ impl Worker {
         calls
     }
 }
-
-/// gRPC responses are not prepared here: each API formats its own.
-const HOST: HostRules = HostRules { answers_grpc: false, has_handover: false, observes_decisions: true };
 
 impl WorkerState {
     pub(super) fn open(&mut self) -> OpenRequest {

@@ -132,6 +132,15 @@ impl Host for WorkerHost {
         self.memory.counts.blocked()
     }
 
+    /// gRPC responses are not prepared here: each API formats its own.
+    fn answers_grpc(&self) -> bool {
+        false
+    }
+
+    fn observes_decisions(&self) -> bool {
+        true
+    }
+
     fn decided(&mut self, decision: &Decision) {
         self.ruled = DecisionDetails::of(decision);
     }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
-use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep};
+use weir_limiter::engine::{Engine, LocalHost, OpenRequest, RequestDecision, RequestStep};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_protocol::time::Time;
 use weir_rules::matching::{PROGRAMS_BYTES_MAX, Pattern};
@@ -62,7 +62,7 @@ pub(super) struct Alone {
 impl Alone {
     pub(super) fn new(rules: &[String], slots: u32) -> Self {
         let mut site = LocalHost::new([7; 16], 1);
-        let configured = Engine::configure(&configuration(rules, slots), HostRules::default(), &mut site, BEGIN);
+        let configured = Engine::configure(&configuration(rules, slots), &mut site, BEGIN);
         let (edge, _) = configured.expect("a good configuration");
         Self { edge, site }
     }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
-    Effect, Engine, Host, HostRules, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValue, SharedValues,
+    Effect, Engine, Host, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValue, SharedValues,
 };
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
@@ -82,7 +82,7 @@ impl Worker {
     fn new(configuration: &[u8]) -> Self {
         let mut seat = Seat { slots: SlotsHandle::new(SharedSlots::new(1, 1)), values: SharedValues::default() };
         let (edge, _) =
-            Engine::configure(configuration, HostRules::default(), &mut seat, BEGIN).expect("a good configuration");
+            Engine::configure(configuration, &mut seat, BEGIN).expect("a good configuration");
         Self { edge, seat }
     }
 

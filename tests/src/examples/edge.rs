@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
-    CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep as Then, SyncCall,
+    CallResult, Effect, Engine, LocalHost, OpenRequest, RequestDecision, RequestStep as Then, SyncCall,
     Unread, UpstreamResponse,
 };
 use weir_protocol::messages::{Message, Report};
@@ -84,7 +84,7 @@ impl Pop {
         }
         let mut site = LocalHost::new([7; 16], 1);
         let bytes = configuration.to_string().into_bytes();
-        let configured = Engine::configure(&bytes, HostRules::default(), &mut site, time(BEGIN));
+        let configured = Engine::configure(&bytes, &mut site, time(BEGIN));
         let (edge, _) = configured.map_err(|errors| errors.join("\n"))?;
         let unix_us = (BEGIN_UNIX_S - BEGIN.as_secs()) * 1_000_000;
         Ok(Self {

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::CountedEvent;
 use weir_limiter::engine::{
-    Effect, Engine, HostRules, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState, SyncCall,
+    Effect, Engine, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState, SyncCall,
     Unread, UpstreamResponse,
 };
 use weir_limiter::sync::ACQUIRES_MAX;
@@ -146,7 +146,7 @@ impl Pop {
     fn worker(&mut self, rng: &mut Rng, now: u64) -> Worker {
         self.site.random = rng.u64(..);
         let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
-        let configured = Engine::configure(configuration, HostRules::default(), &mut self.site, time);
+        let configured = Engine::configure(configuration, &mut self.site, time);
         let (edge, effects) = configured.expect("a good configuration");
         let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new(), timer_ms: 0 };
         worker.take_in(effects);

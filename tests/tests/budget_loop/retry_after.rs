@@ -9,7 +9,7 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::report_limits::ReporterKind;
 use weir_limiter::engine::{
-    CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestStep, SyncCall,
+    CallResult, Consume, ConsumeReply, Effect, Engine, LocalHost, OpenRequest, RequestStep, SyncCall,
     UpstreamResponse,
 };
 use weir_protocol::messages::{Message, Report};
@@ -85,7 +85,7 @@ impl World {
             let pop = format!("pop{number}");
             let sync = json!({"cluster": "weir-sync", "pop": pop, "key_secret": "no-secret-of-anybody"});
             let bytes = json!({"rules": [rule], "table": {"addresses": 160}, "sync": sync}).to_string().into_bytes();
-            let configured = Engine::configure(&bytes, HostRules::default(), &mut site, time(BEGIN_NS));
+            let configured = Engine::configure(&bytes, &mut site, time(BEGIN_NS));
             let (mut edge, effects) = configured.expect("a good configuration");
             let tick_ns = effects.iter().find_map(|effect| match effect {
                 Effect::SetTimer(ms) => Some(u64::from(*ms) * MS),

@@ -7,8 +7,7 @@
 //! give tokens: a key could be full by the first worker's time, and refill again by the difference. Each ticks more
 //! often than [`STEP_NS_MIN`], so each sees a step before the clock returns.
 
-use super::host::Host;
-use super::shared::SharedValue;
+use super::host::{Host, SharedValue};
 use weir_protocol::time::{SECOND_NS, Time};
 
 /// Smallest offset that counts as a step, in nanoseconds.

@@ -1,19 +1,257 @@
-//! The interface of an engine to its program: the process's table, values that its workers share, and a few
-//! facts. Nothing here blocks.
+//! The interface of an engine to its program: the process's table, the values that its workers share, and a few facts.
+//! Nothing here blocks.
 
+use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use crate::check::Decision;
-use crate::engine::shared::{SharedState, SharedValue, SharedValues};
 use crate::key::{HashSecret, TableIdentity};
 use crate::response::Header;
 use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
-use weir_protocol::messages::{COUNTED_MAX, RuleCounts};
+use weir_protocol::messages::{REFUSAL_MAX, RuleCounts};
+use weir_protocol::time::Time;
 use weir_rules::RuleSet;
+use weir_rules::document::DOCUMENT_BYTES_MAX;
+
+/// Most attempts of an ending worker to store its handover, if others keep writing first.
+const LEAVES_MAX: u32 = 8;
+/// Set in the number of POPs if that is a guess.
+const GUESS: u32 = 1 << 31;
+
+/// The last reply of weir-sync to any worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncContact {
+    /// Number of live POPs.
+    pub pops: u32,
+    /// True if that number is a guess.
+    pub is_guess: bool,
+    /// Time of the reply.
+    pub at: Time,
+}
+
+/// Versions of pushed rule sets that workers share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushedVersions {
+    /// Version of the shared document; 0 if there is none.
+    pub version: u64,
+    /// The latest version that could not be used; 0 if there is none.
+    pub refused: u64,
+}
+
+/// A value that workers share. Times are eight bytes of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SharedValue {
+    /// The last reply of weir-sync to any worker: the number of live POPs as four bytes (the highest bit marks a
+    /// guess), and the time.
+    Contact,
+    /// Time of the last failed report for which weir-sync is to blame.
+    Missed,
+    /// Offset by which the host's clock is behind the POP's, since it stepped back: eight bytes of nanoseconds, signed.
+    Behind,
+    /// Time of the last greeting of any worker.
+    Greeted,
+    /// Time before which no worker may begin to fetch a rule set.
+    Fetch,
+    /// Announces changes of [`SharedValue::Rules`]: eight bytes of its version, and eight of the latest
+    /// refused version.
+    PushedVersions,
+    /// The reason why a rule set was refused: eight bytes of its version, then text.
+    Refusal,
+    /// The pushed rule set: eight bytes of version, then the document.
+    Rules,
+    /// Handover of ended workers: names of the keys to be reported, until another worker takes them.
+    Handover,
+}
+
+impl SharedValue {
+    /// Number of shared values.
+    pub const COUNT: u32 = Self::Handover as u32 + 1;
+}
+
+/// Shared values in this program's own memory, each with its version.
+#[derive(Default)]
+pub struct SharedValues {
+    values: [Option<(Vec<u8>, u32)>; SharedValue::COUNT as usize],
+    /// The parsed rule set of [`SharedValue::Rules`], and its version.
+    parsed: Option<(u64, Arc<RuleSet>)>,
+}
+
+impl SharedValues {
+    /// Implements [`SharedState::get`].
+    pub fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        let known = self.values.get(value as usize).and_then(Option::as_ref);
+        let (bytes, version) = known.ok_or(ReadError::Missing)?;
+        Ok((bytes.clone(), Version(*version)))
+    }
+
+    /// Implements [`SharedState::set`].
+    pub fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        let place = self.values.get_mut(value as usize).ok_or(WriteError::Unavailable)?;
+        let (known, current) = place.get_or_insert_default();
+        if *current != version.0 {
+            return Err(WriteError::Conflict);
+        }
+        (*known, *current) = (bytes.to_vec(), current.wrapping_add(1).max(1));
+        Ok(())
+    }
+
+    /// Implements [`SharedState::parsed`].
+    pub fn parsed(&self, version: u64) -> Option<Arc<RuleSet>> {
+        self.parsed.as_ref().filter(|(known, _)| *known == version).map(|(_, rules)| Arc::clone(rules))
+    }
+
+    /// Implements [`SharedState::keep_parsed`].
+    pub fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        self.parsed = Some((version, Arc::clone(rules)));
+    }
+}
+
+/// The values that the workers of one process share besides the slots. A worker that shares nothing with
+/// others still reads back its own writes.
+pub trait SharedState {
+    /// The process's identity, with the secret for its keys; made by its first worker.
+    fn identity(&mut self) -> TableIdentity;
+
+    /// A shared value, and its version.
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError>;
+
+    /// Replaces a shared value if it still has this version.
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError>;
+
+    /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects it.
+    fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
+        let version = self.get(value).map_or(Version::NONE, |(_, version)| version);
+        self.set(value, bytes, version)
+    }
+
+    /// A shared time, zero if there is none, and its version.
+    fn time(&mut self, value: SharedValue) -> (Time, Version) {
+        let (bytes, version) = self.get(value).unwrap_or((Vec::new(), Version::NONE));
+        (Time::from_nanos(<[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes)), version)
+    }
+
+    /// Shares the time `at`.
+    fn set_time(&mut self, value: SharedValue, at: Time) {
+        let _ = self.replace(value, &at.as_nanos().to_le_bytes());
+    }
+
+    /// Replaces the time `before` by `at`. False if another worker was faster, and takes the turn. If nothing
+    /// can be shared, every worker takes it.
+    fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
+        let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
+        taken != Err(WriteError::Conflict) || self.time(value).0 == before
+    }
+
+    /// The last reply of weir-sync to any worker.
+    fn contact(&mut self) -> Option<SyncContact> {
+        let (bytes, _) = self.get(SharedValue::Contact).ok()?;
+        let (pops, at) = bytes.split_first_chunk::<4>()?;
+        let at = Time::from_nanos(u64::from_le_bytes(at.try_into().ok()?));
+        let pops = u32::from_le_bytes(*pops);
+        Some(SyncContact { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at })
+    }
+
+    /// Shares a reply of weir-sync.
+    fn set_contact(&mut self, contact: &SyncContact) {
+        let pops = if contact.is_guess { contact.pops | GUESS } else { contact.pops };
+        let bytes = [&pops.to_le_bytes()[..], &contact.at.as_nanos().to_le_bytes()].concat();
+        let _ = self.replace(SharedValue::Contact, &bytes);
+    }
+
+    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous greeting; none if
+    /// it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval are enough. A
+    /// greeting in the future was recorded with another clock.
+    fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
+        let greeted = self.time(SharedValue::Greeted);
+        let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
+        (is_due && self.take_turn(SharedValue::Greeted, greeted, now)).then_some(greeted.0)
+    }
+
+    /// Takes the turn to fetch a rule set, for at most `fetch_ns`. False if another worker is fetching one.
+    fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
+        let fetch = self.time(SharedValue::Fetch);
+        // A time further ahead than that is from another clock.
+        let is_fetching = fetch.0 > now && fetch.0.nanos_since(now) <= fetch_ns;
+        !is_fetching && self.take_turn(SharedValue::Fetch, fetch, now + fetch_ns)
+    }
+
+    /// The shared versions of pushed rule sets.
+    fn pushed_versions(&mut self) -> PushedVersions {
+        let (bytes, _) = self.get(SharedValue::PushedVersions).unwrap_or((Vec::new(), Version::NONE));
+        bytes.split_first_chunk::<8>().map_or(PushedVersions::default(), |(version, refused)| PushedVersions {
+            version: u64::from_le_bytes(*version),
+            refused: refused.try_into().map_or(0, u64::from_le_bytes),
+        })
+    }
+
+    /// Sets the shared versions of pushed rule sets.
+    fn set_pushed_versions(&mut self, versions: PushedVersions) {
+        let bytes = [versions.version.to_le_bytes(), versions.refused.to_le_bytes()];
+        let _ = self.replace(SharedValue::PushedVersions, bytes.as_flattened());
+    }
+
+    /// The shared reason why the rule set of this version was refused; none if there is none.
+    fn refusal(&mut self, version: u64) -> Option<String> {
+        let (bytes, _) = self.get(SharedValue::Refusal).ok()?;
+        let (head, text) = bytes.split_first_chunk::<8>()?;
+        let is_it = u64::from_le_bytes(*head) == version && text.len() <= REFUSAL_MAX;
+        str::from_utf8(text).ok().filter(|_| is_it).map(ToOwned::to_owned)
+    }
+
+    /// Shares the reason why the rule set of this version was refused.
+    fn set_refusal(&mut self, version: u64, why: &str) {
+        let _ = self.replace(SharedValue::Refusal, &[&version.to_le_bytes(), why.as_bytes()].concat());
+    }
+
+    /// The shared document, if it is that of `version`.
+    fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
+        let (mut bytes, _) = self.get(SharedValue::Rules).ok()?;
+        let (head, document) = bytes.split_first_chunk::<8>()?;
+        let is_it = u64::from_le_bytes(*head) == version && document.len() <= DOCUMENT_BYTES_MAX;
+        is_it.then(|| bytes.split_off(8))
+    }
+
+    /// Shares a document with the other workers. Returns true if they will find it.
+    fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
+        self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
+    }
+
+    /// The parsed rule set of this version, if a worker of this program keeps it. The document need not be
+    /// parsed again then.
+    fn parsed(&mut self, _version: u64) -> Option<Arc<RuleSet>> {
+        None
+    }
+
+    /// Keeps a parsed rule set for the other workers.
+    fn keep_parsed(&mut self, _version: u64, _rules: &Arc<RuleSet>) {}
+
+    /// Creates a value when a worker begins, because on Envoy the first write of a key overwrites another worker's.
+    fn open_value(&mut self, value: SharedValue) {
+        if self.get(value) == Err(ReadError::Missing) {
+            let _ = self.set(value, &[], Version::NONE);
+        }
+    }
+
+    /// Adds the handover of a worker that ends. `add` gets the one so far, and returns a new one if it has to add.
+    fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
+        for _ in 0..LEAVES_MAX {
+            let Ok((left, version)) = self.get(SharedValue::Handover) else { return };
+            let Some(all) = add(&left) else { return };
+            if self.set(SharedValue::Handover, &all, version) != Err(WriteError::Conflict) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the handover of ended workers, unless it is empty or another worker takes it.
+    fn take_handover(&mut self) -> Option<Vec<u8>> {
+        let (bytes, version) = self.get(SharedValue::Handover).ok().filter(|(bytes, _)| !bytes.is_empty())?;
+        self.set(SharedValue::Handover, &[], version).is_ok().then_some(bytes)
+    }
+}
 
 /// The program that an engine runs in.
 pub trait Host: Slots + SharedState {
@@ -36,15 +274,25 @@ pub trait Host: Slots + SharedState {
         true
     }
 
-    /// Features of these rules that the host does not support, each with its place.
+    /// Errors of features that the host does not support, each with its place.
     fn refusals(&self, _rules: &RuleSet) -> Vec<String> {
         Vec::new()
+    }
+
+    /// True if it answers gRPC clients in headers: they get a message instead of a body.
+    fn answers_grpc(&self) -> bool {
+        true
+    }
+
+    /// True if [`Host::decided`] is to be called.
+    fn observes_decisions(&self) -> bool {
+        false
     }
 
     /// Reports a decision to the host, if that publishes more of it than the response does.
     fn decided(&mut self, _decision: &Decision) {}
 
-    /// The decisions since this process began: of [some rules](reported_in_turn), and the number of all rules. Empty
+    /// The decisions since this process began: of [some rules](crate::counters::reported_in_turn), and the number of all rules. Empty
     /// for a host without these counts.
     fn counted(&mut self, _turn: u64) -> (Vec<RuleCounts>, usize) {
         (Vec::new(), 0)
@@ -57,36 +305,6 @@ pub trait Host: Slots + SharedState {
 
     /// Packs headers into the form that the host takes, once for all clients with the same response.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8>;
-}
-
-/// The differences between hosts.
-#[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "hosts differ in one without the others")]
-pub struct HostRules {
-    /// True if it answers gRPC clients in headers: they get a message instead of a body.
-    pub answers_grpc: bool,
-    /// True if other workers live on when one ends, and can take over its unreported keys.
-    pub has_handover: bool,
-    /// True if [`Host::decided`] is to be called.
-    pub observes_decisions: bool,
-}
-
-impl Default for HostRules {
-    fn default() -> Self {
-        Self { answers_grpc: true, has_handover: true, observes_decisions: false }
-    }
-}
-
-/// Indices of the rules, out of `rules`, that are reported in `turn`: at most [`COUNTED_MAX`].
-pub fn reported_in_turn(turn: u64, rules: usize) -> Range<usize> {
-    let turns = turns_of(rules);
-    let (at, size) = (usize::try_from(turn % turns as u64).unwrap_or(0), rules.div_ceil(turns));
-    (at * size).min(rules)..((at + 1) * size).min(rules)
-}
-
-/// Number of turns in which this number of rules is reported.
-pub(super) fn turns_of(rules: usize) -> usize {
-    rules.div_ceil(COUNTED_MAX).max(1)
 }
 
 /// A host in this program's own memory, for workers that run one at a time.
@@ -118,9 +336,7 @@ impl LocalHost {
     /// The host of the process that replaces this one: the same identity and number of slots, all empty.
     #[must_use]
     pub fn restarted(&self) -> Self {
-        let mut host = Self::new([0; 16], self.identity.table_id);
-        (host.identity, host.slots) = (self.identity, LocalSlots::new(self.slots.count()));
-        host
+        Self { identity: self.identity, slots: LocalSlots::new(self.slots.count()), ..Self::new([0; 16], 0) }
     }
 }
 
@@ -181,12 +397,7 @@ impl Host for LocalHost {
 
     /// Packs one line for each header: `name: value`.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
-        let mut lines = Vec::new();
-        for (name, value) in headers {
-            for part in [name, ": ", value, "\n"] {
-                lines.extend_from_slice(part.as_bytes());
-            }
-        }
-        lines
+        let line = |(name, value): &Header<'_>| [name, ": ", value, "\n"].concat();
+        headers.iter().flat_map(|header| line(header).into_bytes()).collect()
     }
 }

@@ -12,7 +12,7 @@
 //! and the host's next actions are return values.
 //!
 //! ```
-//! use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestStep};
+//! use weir_limiter::engine::{Engine, LocalHost, OpenRequest, RequestStep};
 //! use weir_rules::request::{Attribute, Request};
 //! use weir_protocol::time::Time;
 //!
@@ -28,7 +28,7 @@
 //! let rules = br#"{"rules": [{"name": "per-client", "key": ["client_address"], "rate": "2/h"}]}"#;
 //! let mut host = LocalHost::new(*b"a random secret!", 1);
 //! let now = Time::from_nanos(1_000_000_000);
-//! let (mut engine, _) = Engine::configure(rules, HostRules::default(), &mut host, now).expect("good rules");
+//! let (mut engine, _) = Engine::configure(rules, &mut host, now).expect("good rules");
 //! let mut statuses = Vec::new();
 //! for id in 1..=3 {
 //!     let mut open = OpenRequest::new(id);
@@ -43,12 +43,9 @@ mod answers;
 mod clock;
 mod effects;
 mod host;
-mod lifetime;
-mod pushed;
 mod reports;
 mod requests;
 mod responses;
-mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -59,8 +56,7 @@ pub use effects::{
     ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, LoggedDecision, RequestDecision, RequestStep,
     SyncCall, Unread, answered, no_answer,
 };
-pub use host::{Host, HostRules, LocalHost, reported_in_turn};
+pub use host::{Host, LocalHost, PushedVersions, SharedState, SharedValue, SharedValues, SyncContact};
 pub use requests::{OpenRequest, Progress, Proxy};
 pub use responses::UpstreamResponse;
-pub use shared::{PushedVersions, SharedState, SharedValue, SharedValues, SyncContact};
 pub use state::Engine;

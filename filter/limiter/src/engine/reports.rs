@@ -1,19 +1,29 @@
-//! Reports and their replies, and the worker's connectivity.
+//! The exchange with weir-sync: reports and their replies, the worker's connectivity, and the rule set that the fleet is
+//! to run, which one worker fetches, shares with the others, and puts in force.
+//!
+//! The rules in force, at first those of the plugin configuration, stay until a usable new set has arrived. A version
+//! that cannot be fetched is tried again, and one that cannot be used is refused for good. A worker that starts later
+//! takes the pushed version from the others.
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 
-use crate::engine::effects::{CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
-use crate::engine::host::{Host, turns_of};
-use crate::engine::shared::{SharedValue, SyncContact};
-use crate::engine::state::Engine;
-use crate::limiter::Limiter;
+use super::answers::RuleReplies;
+use super::effects::{ANSWER_BYTES_MAX, CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
+use super::host::{Host, PushedVersions, SharedValue, SyncContact};
+use super::state::{Engine, record_reply, texts};
+use crate::counters::{Counters, turns_of};
 use crate::sync::connectivity::Connectivity;
 use crate::sync::{CallPurpose, gather, inherit};
 use crate::table::slot::Tag;
-use weir_protocol::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, StatusReport};
+use weir_protocol::messages::{
+    MESSAGE_BYTES_MAX, Message, REFUSAL_MAX, REPORT_PATH, RULES_PATH, RunningRules, StatusReport,
+};
 use weir_protocol::time::Time;
+use weir_rules::{RuleSet, document};
 
 /// Shortest interval of a POP's status reports, in milliseconds.
 const STATUS_MS: u32 = 1_000;
@@ -132,15 +142,6 @@ pub(super) fn call(number: u64, body: Vec<u8>, timeout_ms: u32) -> SyncCall {
     SyncCall { number, path: REPORT_PATH.into(), body, timeout_ms }
 }
 
-/// Applies the last reply, or failure, of any other worker.
-pub(super) fn record_reply(limiter: &mut Limiter, host: &mut dyn Host) {
-    let Some(client) = &mut limiter.sync else { return };
-    if let Some(SyncContact { pops, is_guess, at }) = host.contact() {
-        client.observe(pops, is_guess, at);
-    }
-    client.connectivity.miss(host.time(SharedValue::Missed).0);
-}
-
 /// The body of a reply to a report, or the reason why there is none.
 pub(super) fn reply(answer: CallResult) -> Result<Vec<u8>, String> {
     let size = match answer {
@@ -152,8 +153,202 @@ pub(super) fn reply(answer: CallResult) -> Result<Vec<u8>, String> {
     Err(too_large(size, MESSAGE_BYTES_MAX))
 }
 
-pub(super) fn too_large(size: usize, most: usize) -> String {
+fn too_large(size: usize, most: usize) -> String {
     format!("weir-sync's answer has {size} bytes, expected at most {most}")
+}
+
+// Pushed rule sets.
+
+/// Longest time-out of the fetch of a rule set, in milliseconds.
+const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
+/// Time after which a fetch counts as lost, in nanoseconds: its worker has ended, or its host dropped it.
+const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS_MAX as u64 + 1_000) * 1_000_000;
+
+/// Delay between a condition's end and its end here, in milliseconds. By then weir-sync, whose clock counts, has pushed
+/// a rule set without it, if it can.
+const END_GRACE_MS: u64 = 1_000;
+
+impl Engine {
+    /// Ends the conditions of the rules in force whose time is over by the wall clock.
+    pub(super) fn end_conditions(&mut self, turn: &mut EngineCall<'_>) {
+        let Some(end_ms) = self.pushed.next_end_ms else { return };
+        let now_ms = (turn.host.unix_ns() / 1_000_000).saturating_sub(END_GRACE_MS);
+        if now_ms < end_ms {
+            return;
+        }
+        self.limiter.end_conditions(now_ms);
+        self.pushed.next_end_ms = self.limiter.rules().next_end_ms();
+        turn.log(LogLevel::Info, "bans, allows or other conditions of the rule set have ended");
+    }
+
+    /// Takes the rule set that another worker fetched, or fetches it if it is this worker's turn.
+    pub(super) fn follow_rules(&mut self, turn: &mut EngineCall<'_>) {
+        self.take_shared_rules(turn);
+        self.end_conditions(turn);
+        let (Some(client), now) = (&mut self.limiter.sync, turn.now) else { return };
+        let version = client.versions.wanted;
+        let RunningRules { version: running, refused } = self.pushed.running;
+        let since = client.calls.fetching_since();
+        let is_fetching = since.is_some_and(|since| now.nanos_since(since) < FETCH_NS_MAX);
+        if version == 0 || version == running || version == refused || is_fetching {
+            return;
+        }
+        if turn.host.is_my_turn_to_fetch(FETCH_NS_MAX, now) {
+            let number = client.begin_fetch(version, now);
+            self.pushed.began_at = now;
+            // A reply that takes twice as long as usual is still waited for.
+            let answers_ms = client.answers_take_ns.map_or(0, |ns| ns / 1_000_000);
+            let first_ms = answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2);
+            let timeout_ms = doubled_ms(first_ms, self.pushed.failed.saturating_sub(1));
+            let path = format!("{RULES_PATH}?version={version}");
+            turn.effects.push(Effect::Call(SyncCall { number, path, body: Vec::new(), timeout_ms }));
+        }
+    }
+
+    /// Takes the rule set that another worker fetched, if it is new.
+    pub(super) fn take_shared_rules(&mut self, turn: &mut EngineCall<'_>) {
+        if self.sync.is_none() {
+            return;
+        }
+        let versions = turn.host.pushed_versions();
+        if versions == mem::replace(&mut self.pushed.seen, versions) {
+            return;
+        }
+        let RunningRules { version, refused } = self.pushed.running;
+        if versions.refused > 0 && versions.refused != refused {
+            self.record_running(RunningRules { version, refused: versions.refused }, turn);
+        }
+        if versions.version == 0 || versions.version == version {
+            return;
+        }
+        if let Some(rules) = turn.host.parsed(versions.version) {
+            return self.take(versions.version, rules, turn);
+        }
+        let Some(bytes) = turn.host.rules(versions.version) else { return };
+        if let Ok(rules) = document::parse(&bytes) {
+            self.take(versions.version, rules.into(), turn);
+        } else {
+            // The worker that stored it could read it. If it is still wanted, it is fetched again.
+            turn.log(LogLevel::Warn, format!("rule set {} in shared data is unreadable", versions.version));
+        }
+    }
+
+    fn take(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut EngineCall<'_>) {
+        if let Some(client) = &mut self.limiter.sync {
+            // Newer than the replies to this worker's reports so far.
+            client.versions.observe_version(version, client.sequence);
+        }
+        self.put_in_force(version, rules, turn);
+    }
+
+    /// Applies the reply to the fetch of `version`.
+    pub(super) fn fetched(&mut self, number: u64, version: u64, answer: CallResult, turn: &mut EngineCall<'_>) {
+        let mut wanted = 0;
+        if let Some(client) = &mut self.limiter.sync {
+            client.calls.end(number, CallPurpose::Rules(version));
+            wanted = client.versions.wanted;
+        }
+        let document = match answer {
+            Ok(document) => document,
+            Err(Unread::Failed(trouble) | Unread::NotMade(trouble)) => {
+                return self.try_again(trouble, turn);
+            }
+            Err(Unread::TooLarge(size)) => {
+                self.refuse_rules(version, &[too_large(size, ANSWER_BYTES_MAX)], turn);
+                return turn.host.set_time(SharedValue::Fetch, turn.now);
+            }
+        };
+        (self.pushed.trouble, self.pushed.failed) = (None, 0);
+        let parsed = document::parse(&document).map_err(texts).and_then(|rules| {
+            let refusals = turn.host.refusals(&rules);
+            if refusals.is_empty() { Ok(Arc::new(rules)) } else { Err(refusals) }
+        });
+        match parsed {
+            // Another worker was faster.
+            Ok(_) if self.pushed.running.version == wanted => {}
+            Ok(rules) => {
+                turn.host.keep_parsed(version, &rules);
+                self.put_in_force(version, rules, turn);
+                self.share(version, &document, turn.host);
+            }
+            Err(errors) => self.refuse_rules(version, &errors, turn),
+        }
+        turn.host.set_time(SharedValue::Fetch, turn.now);
+    }
+
+    fn share(&mut self, version: u64, document: &[u8], host: &mut dyn Host) {
+        let versions = PushedVersions { version, refused: self.pushed.running.refused };
+        if host.set_rules(version, document) {
+            host.set_pushed_versions(versions);
+            self.pushed.seen = versions;
+        }
+    }
+
+    /// Puts `rules` in force for every request from now on.
+    fn put_in_force(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut EngineCall<'_>) {
+        let (before, count) = (self.rules().rules().len(), rules.rules().len());
+        self.answers = rules.rules().iter().map(RuleReplies::of).collect();
+        // The counts belong to the rules that counted.
+        turn.effects.push(Effect::NewRules(mem::replace(self.counters(), Counters::new(before))));
+        self.pushed.next_end_ms = rules.next_end_ms();
+        self.limiter.replace_rules(rules);
+        self.end_conditions(turn);
+        self.record_running(RunningRules { version, refused: self.pushed.running.refused }, turn);
+        turn.log(LogLevel::Info, format!("rule set {version} is in force, of {count} rules"));
+    }
+
+    fn refuse_rules(&mut self, version: u64, errors: &[String], turn: &mut EngineCall<'_>) {
+        for error in errors {
+            turn.log(LogLevel::Error, format!("rule set {version}: {error}"));
+        }
+        let then = "is refused: correct the places above; keeping the previous configuration";
+        turn.log(LogLevel::Error, format!("rule set {version} {then}"));
+        self.record_running(RunningRules { version: self.pushed.running.version, refused: version }, turn);
+        turn.host.set_refusal(version, &reason(errors));
+        let versions = PushedVersions { refused: version, ..turn.host.pushed_versions() };
+        turn.host.set_pushed_versions(versions);
+    }
+
+    fn try_again(&mut self, trouble: String, turn: &mut EngineCall<'_>) {
+        let interval_ms = u64::from(self.pace.interval_ms);
+        // Ticks are sometimes a little early.
+        let after_ns = |ms: u64| (ms * 10).saturating_sub(interval_ms) * 100_000;
+        let backed_off_ns = after_ns(doubled_ms(interval_ms, self.pushed.failed).into());
+        let next = (turn.now + after_ns(interval_ms)).max(self.pushed.began_at + backed_off_ns);
+        turn.host.set_time(SharedValue::Fetch, next);
+        self.pushed.failed = self.pushed.failed.saturating_add(1);
+        if self.pushed.trouble.as_ref() != Some(&trouble) {
+            let then = "keeping the previous configuration; it is tried again";
+            turn.log(LogLevel::Warn, format!("no rule set: {trouble}; {then}"));
+        }
+        self.pushed.trouble = Some(trouble);
+    }
+
+    fn record_running(&mut self, running: RunningRules, turn: &mut EngineCall<'_>) {
+        self.pushed.running = running;
+        if let Some(client) = &mut self.limiter.sync {
+            client.versions.run(running, turn.now);
+        }
+        turn.effects.push(Effect::Running(running));
+    }
+}
+
+/// `first_ms` doubled `times` times, in milliseconds.
+fn doubled_ms(first_ms: u64, times: u32) -> u32 {
+    let most_ms = u64::from(FETCH_TIMEOUT_MS_MAX);
+    let ms = first_ms.min(most_ms) << times.min(16);
+    u32::try_from(ms.min(most_ms)).unwrap_or(FETCH_TIMEOUT_MS_MAX)
+}
+
+/// The first error, and the number of others, cut to the length that a status may have.
+fn reason(errors: &[String]) -> String {
+    let more = match errors.len() {
+        0 | 1 => String::new(),
+        len => format!(" (and {} more)", len - 1),
+    };
+    let first = errors.first().map_or("", String::as_str);
+    let end = first.floor_char_boundary(REFUSAL_MAX.saturating_sub(more.len()));
+    format!("{}{more}", first.get(..end).unwrap_or_default())
 }
 
 // One engine that reports for all workers of a program, where these share its memory. Its host gives it no request.

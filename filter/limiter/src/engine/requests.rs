@@ -112,7 +112,7 @@ impl Engine {
         now: Time,
     ) -> RequestDecision<'_> {
         let now = self.clock.time(host, now);
-        let is_told = self.logs_decisions || self.host_rules.observes_decisions || self.limiter.rules.sends_status;
+        let is_told = self.logs_decisions || self.is_observed || self.limiter.rules.sends_status;
         let decision = match try_fast_path(&mut self.limiter, request, host, now) {
             FastPath::Passed if !is_told => return RequestDecision::CONTINUE,
             FastPath::Passed => passed(&self.limiter, now),
@@ -203,7 +203,7 @@ impl Engine {
     }
 
     fn carry_out(&mut self, decision: Decision, mut asking: Asking<'_>) -> RequestDecision<'_> {
-        if self.host_rules.observes_decisions {
+        if self.is_observed {
             asking.host.decided(&decision);
         }
         match decision {
@@ -225,7 +225,7 @@ impl Engine {
                 RequestDecision { step: RequestStep::Take(take), ..RequestDecision::CONTINUE }
             }
             Decision::Block => {
-                let answer = self.blocked.answer(self.is_of_grpc(asking.request));
+                let answer = self.blocked.answer(self.is_of_grpc(&mut asking));
                 RequestDecision { step: RequestStep::Answer(answer), logged: self.logged("block", None) }
             }
             Decision::Refuse { reason, status, jitter_s } => self.refuse(reason, status, jitter_s, &mut asking),
@@ -286,7 +286,7 @@ impl Engine {
         jitter_s: u32,
         asking: &mut Asking<'_>,
     ) -> RequestDecision<'_> {
-        let is_grpc = self.is_of_grpc(asking.request);
+        let is_grpc = self.is_of_grpc(asking);
         let (place, all) = (usize::from(status.rule), &mut self.answers);
         let Some(rule) = self.limiter.rules().rules().get(place) else { return RequestDecision::CONTINUE };
         let (decision, answer) = if reason == LimitReason::Deny {
@@ -308,8 +308,8 @@ impl Engine {
         names.collect::<Vec<_>>().join(",")
     }
 
-    fn is_of_grpc(&self, request: &mut dyn Request) -> bool {
-        self.host_rules.answers_grpc && self.grpc.are_those_of(request)
+    fn is_of_grpc(&self, asking: &mut Asking<'_>) -> bool {
+        asking.host.answers_grpc() && self.grpc.are_those_of(asking.request)
     }
 
     /// The decision for access logs, if the configuration asks for it: setting it is a good part of a request's cost.

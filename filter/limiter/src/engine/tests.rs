@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use super::*;
+use crate::counters::reported_in_turn;
 use weir_protocol::messages::{Allowance, Message, Reply, Report, Settled};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::{Attribute, Request};
@@ -43,7 +44,7 @@ fn configured(fields: &str, is_in_a_fleet: bool, host: &mut LocalHost) -> (Engin
     let sync = if is_in_a_fleet { r#", "sync": {"cluster": "weir-sync", "pop": "fra1"}"# } else { "" };
     let configuration = format!(r#"{{"rules": [{}]{sync}}}"#, rule(fields));
     host.random += 1;
-    Engine::configure(configuration.as_bytes(), HostRules::default(), host, T0).expect("a good configuration")
+    Engine::configure(configuration.as_bytes(), host, T0).expect("a good configuration")
 }
 
 fn host() -> LocalHost {

@@ -186,7 +186,7 @@ fn awaited_tokens_are_kept_until_the_request_times_out() {
     let configuration = format!(r#"{{"rules": [{}], {sync}}}"#, rule(STRICT));
     let [mut first, mut second] = [(); 2].map(|()| {
         host.random += 1;
-        Engine::configure(configuration.as_bytes(), HostRules::default(), &mut host, T0).expect("a good one").0
+        Engine::configure(configuration.as_bytes(), &mut host, T0).expect("a good one").0
     });
     waiting(&mut first, &mut OpenRequest::new(1), &mut host);
     let late = T0 + 4_500_000_000;

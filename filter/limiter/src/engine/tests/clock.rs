@@ -44,7 +44,7 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
         let late = read((back_ms + 2) * MS, STEP_NS);
         assert!(passes(&mut engines[1], &mut host, late), "{fields}");
         let configuration = format!(r#"{{"rules": [{}]}}"#, rule(fields));
-        let begun = Engine::configure(configuration.as_bytes(), HostRules::default(), &mut host, late);
+        let begun = Engine::configure(configuration.as_bytes(), &mut host, late);
         assert_eq!(begun.expect("good rules").0.time(late), engines[1].time(late), "a new worker knows: {fields}");
     }
 }

@@ -80,7 +80,7 @@ fn a_request_that_another_rule_may_refuse_does_not_take() {
                 "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#,
             rule(WIDE)
         );
-        let configured = Engine::configure(rules.as_bytes(), HostRules::default(), &mut host(), T0);
+        let configured = Engine::configure(rules.as_bytes(), &mut host(), T0);
         let mut engine = configured.expect("good rules").0;
         engine.let_take();
         engine
