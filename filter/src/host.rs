@@ -23,17 +23,14 @@ impl HostStatus {
     pub(crate) const UNIMPLEMENTED: Self = Self(12);
 }
 
-/// Result of a headers callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Action {
-    /// The request or response continues.
     Continue = 0,
     /// The request is held, or was answered.
     Pause = 1,
 }
 
-/// A header map of the host.
 #[derive(Clone, Copy)]
 pub(crate) enum Headers {
     Request = 0,
@@ -41,19 +38,15 @@ pub(crate) enum Headers {
     CallResponse = 6,
 }
 
-/// A buffer of the host.
 #[derive(Clone, Copy)]
 pub(crate) enum HostBuffer {
     CallResponseBody = 4,
     PluginConfiguration = 7,
 }
 
-/// Kind of a metric.
 #[derive(Clone, Copy)]
 pub(crate) enum Metric {
-    /// A value that only increases.
     Counter = 0,
-    /// The value that was recorded last.
     Gauge = 1,
 }
 
@@ -61,7 +54,6 @@ pub(crate) enum Metric {
 const STREAM_REQUEST: u32 = 0;
 /// The ABI's highest level of a log line.
 const LEVEL_CRITICAL: u32 = 5;
-/// WASI's monotonic clock.
 const CLOCK_MONOTONIC: u32 = 1;
 
 /// Place to which the host writes the address of the bytes that it returns.
@@ -140,7 +132,6 @@ pub(crate) fn start() {
     std::panic::set_hook(Box::new(|panic| write_log(LEVEL_CRITICAL, &panic.to_string())));
 }
 
-/// Writes to the host's log.
 pub(crate) fn log(level: LogLevel, text: &str) {
     // The ABI counts up from trace = 0.
     write_log(
@@ -270,7 +261,6 @@ pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &s
     })
 }
 
-/// Continues the held request.
 pub(crate) fn resume_request() -> Result<(), HostStatus> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_continue_stream(STREAM_REQUEST) })
@@ -313,7 +303,6 @@ pub(crate) fn http_call(
     Ok(call)
 }
 
-/// Defines a metric and returns its id.
 pub(crate) fn define_metric(kind: Metric, name: &str) -> Result<u32, HostStatus> {
     let mut id = 0;
     // SAFETY: the host reads the name and writes four bytes during the call.

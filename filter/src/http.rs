@@ -213,9 +213,8 @@ thread_local! {
     static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes a call for the active context.
 pub(crate) fn make_call(caller: &Caller, call: &SyncCall, context: u32) -> Result<(), String> {
-    let cluster = caller.cluster();
+    let cluster = caller.cluster.as_str();
     let token = host::http_call(cluster, &caller.headers(call), &call.body, call.timeout_ms)
         .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
     UNDER_WAY.with_borrow_mut(|calls| {

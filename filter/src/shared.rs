@@ -7,8 +7,7 @@
 //! no VM ids, and plugins of two names must not share state.
 
 use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValue};
-use weir_limiter::key::TableIdentity;
-use weir_limiter::key::name_hash;
+use weir_limiter::key::{IDENTITY_BYTES, TableIdentity, name_hash};
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
@@ -19,7 +18,6 @@ use crate::metrics;
 
 /// Name of the identity: 16 bytes of secret, 4 of table id.
 const IDENTITY_KEY: &[u8] = b"weir.identity";
-const IDENTITY_BYTES: usize = 20;
 /// Maximum number of slots in a worker's own memory: 8 MiB of the 1 GiB that a host allows.
 const OWN_SLOTS_MAX: u32 = 16_384;
 /// Name of the number of slots that were created, as four bytes. Like the names of slots, it contains the
@@ -31,7 +29,6 @@ const KEY_BYTES_MAX: usize = 18;
 /// Number of keys besides the slots: these two, and one for each [`SharedValue`].
 const KEYS_BESIDE: u32 = 2 + SharedValue::COUNT;
 
-/// Shared state of this worker's process.
 pub(crate) struct ProcessState {
     keys: Keys,
     table: Table,
@@ -150,7 +147,6 @@ impl Keys {
         host::set_shared_data(self.key(name, &mut [0; KEY_BYTES_MAX]), bytes, cas)
     }
 
-    /// The key of this name.
     #[inline(never)]
     fn key<'a>(&self, name: &[u8], key: &'a mut [u8; KEY_BYTES_MAX]) -> &'a [u8] {
         key.iter_mut().zip(name).for_each(|(to, from)| *to = *from);

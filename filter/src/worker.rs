@@ -132,7 +132,6 @@ impl Plugin {
     }
 }
 
-/// An engine, with its host state.
 pub(crate) struct Worker {
     engine: Engine,
     process: ProcessState,
@@ -154,7 +153,6 @@ impl Worker {
         Ok((Self { engine, process, clock, metrics, sample: Sample::default(), caller }, effects))
     }
 
-    /// Adds the counters to the host's metrics.
     fn flush_metrics(&mut self) {
         let now = self.engine.time(self.clock.now());
         self.metrics.flush(self.engine.counters());
@@ -308,7 +306,6 @@ impl HostClock {
         self.latest()
     }
 
-    /// The time of the last reading.
     fn latest(&self) -> Time {
         Time::from_nanos(self.latest_ns)
     }

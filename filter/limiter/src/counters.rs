@@ -99,7 +99,6 @@ pub struct RuleCounters {
 }
 
 impl Counters {
-    /// Creates counters for `rules` rules, all zero.
     pub(crate) fn new(rules: usize) -> Self {
         Self { events: [0; CountedEvent::METRICS.len()], rules: alloc::vec![RuleCounters::default(); rules] }
     }
@@ -120,7 +119,6 @@ impl Counters {
         }
     }
 
-    /// Counts a decision about a rule.
     pub(crate) fn count(&mut self, rule: RuleIndex, which: impl FnOnce(&mut RuleCounters) -> &mut u32) {
         if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
             let count = which(counts);

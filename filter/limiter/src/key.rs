@@ -70,7 +70,7 @@ pub struct TableIdentity {
 }
 
 /// Bytes of an identity.
-const IDENTITY_BYTES: usize = 20;
+pub const IDENTITY_BYTES: usize = 20;
 
 impl TableIdentity {
     /// Decodes an identity: 16 bytes of the secret, 4 of the table's name.

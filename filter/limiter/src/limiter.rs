@@ -28,7 +28,6 @@ pub struct Limiter {
     pub(crate) takes: Option<Box<ConsumeState>>,
     /// Scratch of the last decision; none before the first one, during one, and after the rules were replaced.
     pub(crate) scratch: Option<Box<Scratch>>,
-    /// A spare slot to read into.
     pub(crate) room: Option<Slot>,
 }
 
@@ -98,7 +97,6 @@ impl Limiter {
         self.rules.terms_of(rule).map(|terms| terms.local_limits(divisor))
     }
 
-    /// Time-out of a request that waits, in nanoseconds.
     pub(crate) fn timeout_ns(&self) -> u64 {
         self.sync.as_ref().map_or(0, |sync| sync.timeout_ns)
     }

@@ -20,7 +20,6 @@ type Ptr = *mut c_void;
 /// Version of the ABI. Envoy logs a warning for another version, and refuses one that is too old.
 pub(crate) const VERSION: &CStr = c"v0.1.0";
 
-/// Bytes or text, owned by Envoy or by the module.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Bytes {
@@ -28,7 +27,6 @@ pub(crate) struct Bytes {
     size: usize,
 }
 
-/// A header, owned by Envoy or by the module.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct EnvoyHeader {
@@ -36,11 +34,9 @@ pub(crate) struct EnvoyHeader {
     value: Bytes,
 }
 
-/// Result of a headers hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) enum HeadersStatus {
-    /// The request continues.
     Continue = 0,
     /// The request was answered.
     Stop = 1,
@@ -48,18 +44,15 @@ pub(crate) enum HeadersStatus {
     Hold = 4,
 }
 
-/// Result of a body or trailers hook.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) enum DataStatus {
-    /// The body or the trailers continue.
     Continue = 0,
 }
 
 /// Result of a callout that received a response.
 pub(crate) const CALLOUT_ANSWERED: u32 = 0;
 
-/// A header map.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) enum Headers {
@@ -67,7 +60,6 @@ pub(crate) enum Headers {
     Response = 2,
 }
 
-/// An attribute of a request.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) enum EnvoyAttribute {
@@ -76,7 +68,6 @@ pub(crate) enum EnvoyAttribute {
     RouteName = 61,
 }
 
-/// Source of metadata.
 #[repr(C)]
 enum Source {
     Dynamic = 0,
@@ -193,9 +184,7 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// A getter of metadata.
 type GetMetadata<T> = unsafe extern "C" fn(Ptr, Source, Bytes, Bytes, *mut T) -> bool;
-/// A function that makes an HTTP call.
 type MakeCallout = unsafe extern "C" fn(
     of: Ptr,
     id: *mut u64,
@@ -205,13 +194,10 @@ type MakeCallout = unsafe extern "C" fn(
     body: Bytes,
     timeout_ms: u64,
 ) -> u32;
-/// A function that defines a metric with labels.
 type DefineMetric = unsafe extern "C" fn(Ptr, Bytes, *const Bytes, usize, *mut usize) -> u32;
-/// A function that changes a metric under label values.
 type ChangeMetric = unsafe extern "C" fn(Ptr, usize, *const Bytes, usize, u64) -> u32;
 
 impl Default for Bytes {
-    /// No bytes.
     fn default() -> Self {
         Self { data: null(), size: 0 }
     }
@@ -252,7 +238,6 @@ impl CalloutResponse {
         found.map_or(&[], |header| header.value.get())
     }
 
-    /// Size of the body, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.body.get().iter().map(|part| part.size).sum()
     }
@@ -418,7 +403,6 @@ impl StreamHandle {
         }
     }
 
-    /// Applies `read` to an attribute.
     pub(crate) fn attribute<T>(self, id: EnvoyAttribute, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let mut value = Bytes::default();
         // SAFETY: Envoy writes a pointer and a size during the call.
@@ -458,7 +442,6 @@ impl StreamHandle {
         unsafe { get(self.0, Source::Dynamic, namespace, key, &raw mut value) }.then_some(value)
     }
 
-    /// Sets a filter state value, for access logs.
     pub(crate) fn set_filter_state(self, key: &str, value: &str) {
         let (key, value) = (Bytes::of(key.as_bytes()), Bytes::of(value.as_bytes()));
         // SAFETY: Envoy copies both during the call.
@@ -498,7 +481,7 @@ fn make_call(of: Ptr, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Re
     let texts = caller.headers(call);
     let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());
     let headers: Vec<EnvoyHeader> = texts.iter().map(header).collect();
-    let (cluster, body, mut id) = (Bytes::of(caller.cluster().as_bytes()), Bytes::of(&call.body), 0);
+    let (cluster, body, mut id) = (Bytes::of(caller.cluster.as_bytes()), Bytes::of(&call.body), 0);
     // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
     let result =
         unsafe { make(of, &raw mut id, cluster, headers.as_ptr(), headers.len(), body, call.timeout_ms.into()) };
@@ -508,7 +491,7 @@ fn make_call(of: Ptr, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Re
         4 => "no endpoint takes a request",
         _ => "Envoy refused it",
     };
-    Err(format!("Envoy made no call to cluster {:?}: {why} ({result})", caller.cluster()))
+    Err(format!("Envoy made no call to cluster {:?}: {why} ({result})", caller.cluster))
 }
 
 /// Runs a `scheduled` hook from any thread: that of a request on its worker, that of a configuration on the main
@@ -544,12 +527,10 @@ pub(crate) struct ConfigHandle(Ptr);
 // SAFETY: the handle is used only in hooks of the configuration, which never run at the same time.
 unsafe impl Send for ConfigHandle {}
 
-/// Envoy's id of a metric.
 #[derive(Clone, Copy)]
 pub(crate) struct MetricId(usize);
 
 impl ConfigHandle {
-    /// Creates a scheduler, by which other threads can run the configuration's `scheduled` hook.
     pub(crate) fn scheduler(self) -> Scheduler {
         Scheduler {
             // SAFETY: no memory is passed.
@@ -559,7 +540,6 @@ impl ConfigHandle {
         }
     }
 
-    /// Makes a call to weir-sync.
     pub(crate) fn call(self, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
         make_call(self.0, envoy_dynamic_module_callback_http_filter_config_http_callout, caller, call)
     }

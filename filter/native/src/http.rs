@@ -11,7 +11,6 @@ use crate::abi::{CALLOUT_ANSWERED, CalloutResponse, EnvoyAttribute, Headers, Str
 /// Default metadata namespace of Envoy's JWT filter.
 const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
-/// A request of Envoy.
 pub(crate) struct HostRequest {
     pub(crate) stream: StreamHandle,
     /// True if it is known to end with its headers.
@@ -82,7 +81,6 @@ fn header<T>(stream: StreamHandle, map: Headers, name: &str, take: impl FnOnce(&
     take.take().map(|take| take(&all))
 }
 
-/// The response to a request of Envoy.
 pub(crate) struct HostResponse(pub(crate) StreamHandle);
 
 impl UpstreamResponse for HostResponse {

@@ -16,11 +16,9 @@ use weir_rules::RuleSet;
 use crate::abi::{ConfigHandle, MetricId, log};
 use crate::locked;
 
-/// The label with the rule's name.
 const RULE: &str = "rule";
 /// Maximum number of rules that are counted, including replaced ones. Rules beyond it are not counted.
 const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
-/// The counters of a rule.
 const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
 /// Decisions since this process began, by rule name.
 static DEFINED: Mutex<BTreeMap<String, [u64; OF_RULE.len()]>> = Mutex::new(BTreeMap::new());
@@ -36,7 +34,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Defines every metric.
     pub(crate) fn define(config: ConfigHandle, has_sync: bool) -> Self {
         let mut gauges = [None; GAUGES.len()];
         for (gauge, name) in gauges.iter_mut().zip(GAUGES).take(if has_sync { GAUGES.len() } else { 1 }) {
@@ -98,7 +95,6 @@ impl Metrics {
         }
     }
 
-    /// Sets a gauge.
     pub(crate) fn show(&self, gauge: Gauge, value: u64, config: ConfigHandle) {
         if let Some(id) = self.gauges.get(gauge as usize).copied().flatten() {
             config.set(id, value);

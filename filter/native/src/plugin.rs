@@ -19,11 +19,9 @@ use crate::metrics::Metrics;
 use crate::process::{WorkerHandle, now};
 use crate::timer::Timer;
 
-/// A configuration.
 pub(crate) struct Plugin {
     /// By Envoy's worker index; the last one is the reporter, if there is a weir-sync.
     workers: Box<[Mutex<Worker>]>,
-    /// Number of workers with requests, without the reporter.
     count: usize,
     metrics: Metrics,
     timer: Timer,
@@ -79,7 +77,6 @@ impl Plugin {
         self.serving().get(number)
     }
 
-    /// The workers with requests, without the reporter.
     fn serving(&self) -> &[Mutex<Worker>] {
         self.workers.get(..self.count).unwrap_or_default()
     }
@@ -112,7 +109,6 @@ impl Plugin {
         })
     }
 
-    /// Moves the unreported counts of all workers to the reporter.
     fn gather(&self, reporter: &Mutex<Worker>) {
         let reporter = &mut locked(reporter).engine;
         for worker in self.serving() {
@@ -215,7 +211,6 @@ impl Plugin {
     }
 }
 
-/// An engine, with its host state.
 pub(crate) struct Worker {
     pub(crate) engine: Engine,
     pub(crate) seat: WorkerHandle,
@@ -232,7 +227,6 @@ pub(crate) struct Worker {
 /// answered, which calls the worker again.
 pub(crate) type Decided = (HeadersStatus, Option<OwnedReply>);
 
-/// A request to be decided.
 struct Undecided<'a> {
     stream: StreamHandle,
     caller: Option<&'a Caller>,
@@ -304,7 +298,6 @@ impl Worker {
         Some((status, proxy.reply))
     }
 
-    /// Ends a request, for whatever reason.
     pub(crate) fn end(&mut self, open: &mut OpenRequest) {
         self.held.remove(&open.id());
         self.engine.end(open, &mut self.seat, now());

@@ -49,7 +49,6 @@ pub(crate) struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Creates the access of a worker of the filter `name`.
     pub(crate) fn new(name: &str) -> Self {
         Self { process: Process::named(name), slots: None }
     }

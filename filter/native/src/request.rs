@@ -10,11 +10,9 @@ use crate::locked;
 use crate::plugin::{Decided, Plugin, Worker};
 use crate::process::now;
 
-/// A request.
 pub(crate) struct RequestContext {
     plugin: KeptConfig<Plugin>,
     stream: StreamHandle,
-    /// Index of its worker.
     worker: usize,
     state: RefCell<State>,
     /// True if it ended while its state was borrowed.
@@ -48,7 +46,6 @@ impl RequestContext {
         decided.flatten().map_or(HeadersStatus::Continue, |decided| self.carry_out(&decided))
     }
 
-    /// Handles the end of a call.
     pub(crate) fn on_answer(&self, callout: u64, answer: CallResult) {
         let decided = self.with_worker(|worker, state| {
             let (_, number) = state.call.take_if(|(known, _)| *known == callout)?;
@@ -82,7 +79,6 @@ impl RequestContext {
         });
     }
 
-    /// Ends the request, for whatever reason.
     pub(crate) fn on_end(&self) {
         if self.state.try_borrow_mut().is_err() {
             // It ends within a call that was made for it; `with_worker` ends it afterwards.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::abi::Scheduler;
 use crate::locked;
 
-/// Ticks until it is dropped.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
     /// `None` if the thread could not be started.
@@ -50,7 +49,6 @@ impl Timer {
         self.shared.period_ms.store(period_ms, Ordering::Relaxed);
     }
 
-    /// Records that the scheduled tick has run.
     pub(crate) fn has_ticked(&self) {
         self.shared.is_announced.store(false, Ordering::Relaxed);
     }

@@ -22,7 +22,6 @@ pub(crate) fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, 
     Admission::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
 }
 
-/// Puts a request in flight at `now`, even without room.
 #[must_use]
 pub(crate) fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n).cell()
@@ -89,7 +88,6 @@ pub(crate) fn end_reservation(cell: Cell, receipt: Receipt, n: u32, now: Time) -
     if left.previous == 0 && left.current == 0 { Cell::NEW } else { left.cell() }
 }
 
-/// Tokens reserved at `now`.
 pub(crate) fn reserved(cell: Cell, now: Time) -> u64 {
     Pair::live(cell, HELD_NS, now).map_or(0, sum)
 }

@@ -7,7 +7,6 @@ use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, window_end};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::WindowLimit;
 
-/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
 pub(crate) fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
     let taken = charge(window, cell, hash, n, now);
     if taken.word <= u64::from(window.limit()) {
@@ -33,7 +32,6 @@ pub(crate) fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
     Cell { word: cell.word.saturating_sub(given), ..cell }
 }
 
-/// The quota status at `now`.
 pub(crate) fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
     let used = if cell.is_spent(now) { 0 } else { cell.word };
     let used = u32::try_from(used).unwrap_or(u32::MAX);

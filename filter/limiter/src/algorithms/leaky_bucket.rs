@@ -8,10 +8,8 @@ use crate::algorithms::{Admission, Bucket, BucketStatus, NEVER_NS};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::LeakyBucket;
 
-/// A request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueTurn {
-    /// The bucket after the turn is taken.
     pub(super) after: Bucket,
     /// Nanoseconds until the turn comes; 0 if it comes at once.
     pub(super) hold_ns: u64,

@@ -53,7 +53,6 @@ pub(super) fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time
     log.write(cells);
 }
 
-/// The quota status at `now`.
 pub(super) fn status(settings: &SlidingLog, cells: &[Cell], now: Time) -> BucketStatus {
     let log = read(settings, cells);
     let free = log.places().iter().filter(|place| **place <= now).count();

@@ -9,7 +9,6 @@ use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, Pair};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::WindowLimit;
 
-/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
 pub(super) fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
     let pair = Pair::at(cell, window.length_ns(), hash, now);
     match wait_ns(window, pair, n, now) {
@@ -30,7 +29,6 @@ pub(super) fn give_back(window: &WindowLimit, cell: Cell, taken: Cell, n: u32) -
     Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
 }
 
-/// The quota status at `now`.
 pub(super) fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
     let Some(pair) = Pair::live(cell, window.length_ns(), now) else {
         return BucketStatus { remaining: window.limit(), more_ns: 0, full_ns: 0 };

@@ -25,7 +25,6 @@ pub(crate) struct Portion {
 }
 
 impl Portion {
-    /// The cost of `cost` tokens from a bucket of this quota.
     pub(crate) fn of(quota: &Quota, cost: u32) -> Self {
         let (cost, most) = (quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns());
         Self { cost, most, sane: most + debt_ns_max(quota) }
@@ -166,7 +165,6 @@ pub(crate) fn deepest_ns(quota: &Quota) -> u64 {
     quota.fill_ns().saturating_add(debt_ns_max(quota))
 }
 
-/// Most bursts that a bucket may owe.
 const DEBT_BURSTS: u64 = 512;
 
 /// A client's quota status under a rule, after the decision.

@@ -9,12 +9,12 @@ use crate::check::Denial;
 use crate::check::cells::Cells;
 use crate::check::decision::{Beside, LimitReason, PendingDecision, Policy, QuotaStatus};
 use crate::check::decision::{Hit, HitDecision};
-use crate::check::evaluate::{BAN, banned_until, count_watched};
+use crate::check::evaluate::count_watched;
 use crate::check::rules::CompiledRules;
 use crate::check::terms::KeyId;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::table::slot::{Cold, Entry, Slot, Tag, Watched};
+use crate::table::slot::{Cold, Entry, Slot, Watched};
 use crate::table::{LoadedSlot, Slots, Updated};
 use crate::{FIBONACCI, RuleIndex};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -150,26 +150,6 @@ impl Limiter {
 /// Number of the cell, beside a key's own, that counts limited requests. Lower numbers are a log's cells.
 const STRIKES: u8 = 8;
 
-/// Bans the key `tag` until `until`, even if a longer ban is known, and changes nothing else. None if the slot has
-/// no room.
-pub(crate) fn replace_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
-    slot.remove(tag.beside(BAN));
-    put_ban(slot, tag, until, now)
-}
-
-/// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no room.
-pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
-    let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
-    let cell = Cell { until, word: 0 };
-    slot.record_ban();
-    slot.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
-}
-
-/// Removes all cells and entries of the key `tag`, so that it starts anew.
-pub(crate) fn forget(slot: &mut Slot, tag: Tag) {
-    slot.forget(tag, BAN);
-}
-
 impl Limiter {
     /// Counts a limited request for a penalty, and bans the key once its strikes are used up.
     pub(crate) fn strike(&mut self, hit: &Hit, penalty: &Penalty, slots: &mut dyn Slots, now: Time) {
@@ -185,7 +165,7 @@ impl Limiter {
             let after = if is_over { Cell::NEW } else { after };
             slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
             if is_over {
-                put_ban(slot, hit.tag, until, now)?;
+                slot.ban(hit.tag, until, now)?;
             }
             Some(is_over)
         });
@@ -200,7 +180,6 @@ impl Limiter {
 
 // The quota status.
 
-/// A rule that counted the request, and the key it counted by.
 pub(super) type CountedKey = (RuleIndex, KeyId);
 
 impl CompiledRules {
@@ -255,7 +234,6 @@ impl CompiledRules {
     }
 }
 
-/// The rules of hits that fit, with their quota status.
 pub(crate) fn allowed(hits: &[Hit]) -> impl Iterator<Item = (CountedKey, BucketStatus)> + Clone {
     hits.iter().filter_map(|hit| match hit.result.decision {
         HitDecision::Fits(bucket) => Some(((hit.rule, hit.key), bucket)),

@@ -1,7 +1,6 @@
 //! Hits of rules that count by another algorithm than the token bucket. Their state is in cells, in the same slots.
 
-use crate::algorithms;
-use crate::algorithms::{Admission, CELLS_MAX, Cell, NEVER_NS};
+use crate::algorithms::{self, Admission, CELLS_MAX, Cell, NEVER_NS};
 use crate::check::decision::{Hit, HitDecision, HitResult};
 use crate::check::terms::RuleTerms;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
@@ -11,7 +10,6 @@ use weir_rules::algorithm::Algorithm;
 /// Wait for a client whose cells find no room, in nanoseconds.
 const ROOM_WAIT_NS: u64 = SECOND_NS;
 
-/// A key's cells, and their place in the slot.
 pub(crate) struct Cells {
     /// Tag of the first cell; the others are beside it (`Tag::beside`).
     pub(crate) tag: Tag,
@@ -48,7 +46,6 @@ impl Cells {
         Self { tag, list, len }
     }
 
-    /// A single cell, to be stored at `tag`.
     pub(crate) fn one(tag: Tag, cell: Cell) -> Self {
         let mut list = [Cell::NEW; CELLS_MAX];
         if let Some(first) = list.first_mut() {
@@ -83,7 +80,6 @@ impl Cells {
     }
 }
 
-/// Evaluates a hit whose rule counts by `algorithm`.
 pub(crate) fn evaluate_cells(
     hit: &Hit,
     terms: &RuleTerms,

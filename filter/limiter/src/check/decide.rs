@@ -17,9 +17,8 @@ use crate::check::strict::{cell_of, in_flight};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::connectivity::Connectivity;
-use crate::table;
 use crate::table::slot::{Cold, Entry, LocalLimits, Slot, Watched};
-use crate::table::{EntryPlace, LoadedSlot, Slots, Updated, WriteError};
+use crate::table::{self, EntryPlace, LoadedSlot, Slots, Updated, WriteError};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::Concurrency;
 use weir_rules::request::Request;
@@ -101,7 +100,6 @@ impl Limiter {
         decision
     }
 
-    /// Reads the POP's connectivity before a request is evaluated.
     fn read_connectivity(&mut self, now: Time) {
         let acquired = self.current.connectivity.acquired;
         let connectivity = self.sync.as_ref().map(|sync| &sync.connectivity);

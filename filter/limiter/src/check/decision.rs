@@ -146,14 +146,9 @@ impl Decision {
 /// A decision before its quota status is made. The steps pass it by value, so it is small.
 #[derive(Clone, Copy)]
 pub(crate) enum PendingDecision {
-    /// As in [`Decision::Allow`].
-    Allow {
-        strictest: Option<(RuleIndex, BucketStatus)>,
-        hold_ns: u64,
-    },
+    Allow { strictest: Option<(RuleIndex, BucketStatus)>, hold_ns: u64 },
     Refuse(LimitReason, RuleIndex, BucketStatus),
     Block,
-    /// Acquire a strict rule's tokens first.
     Wait,
 }
 
@@ -204,7 +199,6 @@ impl ReservedTokens {
 /// The request that is being checked, or the last one.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub(crate) struct CurrentRequest {
-    /// The POP's connectivity.
     pub(crate) connectivity: ConnectivityReading,
     /// Tokens that the last call acquired for its own request.
     pub(crate) acquired: Vec<AcquiredTokens>,
@@ -228,7 +222,6 @@ pub(crate) struct CurrentRequest {
 }
 
 impl CurrentRequest {
-    /// The state before the first request.
     pub(crate) const NONE: Self = Self {
         connectivity: ConnectivityReading { is_lost: true, is_lost_for_strict: true, acquired: AcquireState::NotYet },
         acquired: Vec::new(),
@@ -282,7 +275,6 @@ pub(crate) struct ConnectivityReading {
 }
 
 impl ConnectivityReading {
-    /// True if the current request may acquire tokens.
     pub(crate) fn may_acquire(self) -> bool {
         matches!(self.acquired, AcquireState::NotYet | AcquireState::Over)
     }
@@ -294,7 +286,6 @@ pub(crate) struct Scratch {
     pub(crate) values: Values,
     /// Conditions that the request may meet.
     pub(crate) conditions: Bits,
-    /// Indices of the matching rules.
     pub(crate) met: Vec<u16>,
     /// Matching rules that are tiers without a limit.
     pub(crate) unlimited: Vec<RuleIndex>,
@@ -302,7 +293,6 @@ pub(crate) struct Scratch {
     /// Hits of rules that are not enforced for the request's key.
     pub(crate) shadow: Vec<Hit>,
     pub(crate) loaded: Vec<LoadedSlot>,
-    /// Spare slots to read into.
     pub(crate) rooms: Vec<Slot>,
 }
 
@@ -312,9 +302,7 @@ pub(crate) struct Hit {
     pub(crate) key: KeyId,
     pub(crate) tag: Tag,
     pub(crate) slot: u32,
-    /// Tokens that the request costs.
     pub(crate) cost: u32,
-    /// True if the rule is in shadow for this key.
     pub(crate) is_shadow: bool,
     /// True if the watch list has counted this request.
     pub(crate) watched: bool,
@@ -350,24 +338,27 @@ pub(crate) fn slot_of(place: u64, count: u32) -> u32 {
     u32::try_from(spread).unwrap_or(0)
 }
 
-/// The decision on a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HitDecision {
     /// The tokens are there; carries the quota status without them.
     Fits(BucketStatus),
-    /// The bucket has too few tokens.
-    Short { wait_ns: u64 },
+    Short {
+        wait_ns: u64,
+    },
     /// The key's admit ratio refuses this request.
-    Thinned { wait_ns: u64 },
+    Thinned {
+        wait_ns: u64,
+    },
     /// The key is banned, by the rule's penalty or by an operator.
-    Banned { wait_ns: u64 },
+    Banned {
+        wait_ns: u64,
+    },
     /// The rule is strict, and the POP holds too few tokens that the budget was debited for.
     Unpaid,
     /// The rule fails closed, and the POP is offline.
     Denied,
 }
 
-/// The result of evaluating a hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HitResult {
     pub(crate) decision: HitDecision,
@@ -384,7 +375,6 @@ pub(crate) struct HitResult {
 impl HitResult {
     pub(crate) const NOT_YET: Self = Self::refused(HitDecision::Unpaid, Tag::of_key(0, 0));
 
-    /// A decision with nothing taken.
     pub(crate) const fn refused(decision: HitDecision, tag: Tag) -> Self {
         Self { decision, tag, is_shared: false, evicted: 0, taken: None }
     }

@@ -30,7 +30,6 @@ pub(super) struct Evaluation<'a> {
     pub(super) current: &'a CurrentRequest,
     watch: &'a mut WatchList,
     counters: &'a mut Counters,
-    /// A spare slot.
     room: &'a mut Option<Slot>,
 }
 
@@ -54,7 +53,7 @@ impl<'a> Evaluation<'a> {
             }
             // An operator may ban a key of any rule.
             let may_be_banned = terms.has_penalty || !is_plain && loaded.slot.has_bans();
-            let until = if may_be_banned { banned_until(&loaded.slot, hit.tag, now) } else { None };
+            let until = if may_be_banned { loaded.slot.banned_until(hit.tag, now) } else { None };
             match until {
                 Some(until) => {
                     let wait_ns = until.nanos_since(now);
@@ -114,7 +113,6 @@ impl<'a> Evaluation<'a> {
         hit.result.taken = is_stored.then_some(Admitted { receipt, hold_ns: 0 });
     }
 
-    /// Last known number of live POPs.
     pub(super) fn pops(&self) -> u32 {
         self.sync.map_or(1, |sync| sync.pops)
     }
@@ -285,7 +283,6 @@ pub(crate) fn after_taking(entry: Entry, after: Bucket, limits: Option<&LocalLim
     }
 }
 
-/// [`after_taking`] for a cold key; none if it becomes watched.
 #[inline]
 pub(super) fn cold_after_taking(
     cold: Cold,
@@ -301,7 +298,6 @@ pub(super) fn cold_after_taking(
     Some(Cold { bucket: after, share })
 }
 
-/// [`after_taking`] for a watched key.
 pub(super) fn watched_after_taking(mut watched: Watched, after: Bucket, cost: u32, now: Time) -> Watched {
     watched.bucket = after;
     watched.count_admitted(cost, now);
@@ -342,17 +338,6 @@ pub(super) fn count_watched(
     let has_room = watch.touch(key, cost, unconfirmed, now);
     counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
     has_room
-}
-
-/// Number of the cell that holds a key's ban; the last one.
-pub(super) const BAN: u8 = 9;
-
-/// End of the ban of the key `tag`; none if it is not banned at `now`.
-// Rarely called, so it is kept out of line.
-#[inline(never)]
-pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
-    let until = slot.get(tag.beside(BAN))?.bucket().refilled();
-    (now < until).then_some(until)
 }
 
 /// Keeps the reserved part of the key's bucket from refilling. Call it before any other change of the bucket.

@@ -72,10 +72,8 @@ fn take_all(
     Some(is_one_watched)
 }
 
-/// The result of the quick path.
 #[derive(Clone, Copy)]
 pub(crate) enum FastPath {
-    /// The request is allowed.
     Passed,
     /// The local cache refuses the request for this rule.
     Refused(RuleIndex, Denial),
@@ -153,7 +151,6 @@ fn count_watched_quickly(limiter: &mut Limiter, now: Time) {
     }
 }
 
-/// The decision for [`FastPath::Refused`].
 pub(crate) fn refused_quickly(limiter: &mut Limiter, rule: RuleIndex, denial: Denial, now: Time) -> Decision {
     let mut tag = 0;
     if let Some(plain) = &limiter.rules.plain {
@@ -171,7 +168,6 @@ pub(crate) fn refused_quickly(limiter: &mut Limiter, rule: RuleIndex, denial: De
     Decision::Refuse { reason, status: limiter.rules.status(rule, bucket, counted), jitter_s }
 }
 
-/// The decision for [`FastPath::Passed`].
 pub(crate) fn passed(limiter: &Limiter, now: Time) -> Decision {
     let all = limiter.rules.plain.iter().flat_map(|plain| plain.rules.iter().zip(&plain.found.changes));
     let counted = all.zip(&limiter.rules.terms).zip(0..).map(|(((rule, change), terms), i)| {

@@ -8,7 +8,6 @@ use crate::check::decision::LimitReason;
 use crate::table::slot::Tag;
 use weir_protocol::time::{SECOND_NS, Time};
 
-/// Most keys in the cache.
 const KEYS: usize = 4_096;
 /// Longest validity of a refusal, in nanoseconds. A change that this worker does not see, such as a reset by
 /// another, is missed no longer than this.
@@ -19,7 +18,6 @@ const TRUSTED_NS_MAX: u64 = SECOND_NS / 2;
 pub(crate) struct Denial {
     /// Cost of the refused request. A cheaper one may fit sooner.
     pub(crate) cost: u32,
-    /// True if the key is banned.
     pub(crate) is_ban: bool,
     /// Time at which that many tokens are there.
     pub(crate) until: Time,
@@ -64,7 +62,6 @@ impl LocalCache {
         same.map(|entry| entry.denial).find(|denial| cost >= denial.cost)
     }
 
-    /// Drops the refusals of `tag`, whose bucket has changed.
     pub(crate) fn forget(&mut self, tag: Tag) {
         for entry in self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == tag.bits()) {
             entry.trusted_until = Time::ZERO;

@@ -21,7 +21,6 @@ mod settle;
 mod strict;
 mod terms;
 
-pub(crate) use answer::{forget, put_ban, replace_ban};
 pub(crate) use decision::{
     AcquireState, CurrentRequest, EndActionKind, Hit, HitDecision, HitResult, ReservedTokens, Scratch,
 };

@@ -28,7 +28,6 @@ pub(crate) struct Plain {
     pub(super) rules: Vec<PlainRule>,
     /// The first key that is the client's address: its number among the keys, and its prefixes.
     address: Option<(usize, Prefixes)>,
-    /// All other keys.
     others: Vec<OtherKey>,
     /// True if all rules have `on_sync_loss: local`, so that the quick path also serves while the POP is offline.
     pub(super) is_local: bool,
@@ -59,7 +58,6 @@ struct Client {
 
 /// Places of the last request's entries.
 pub(super) struct EntryPlaces {
-    /// One entry per rule.
     pub(super) changes: Vec<EntryChange>,
     /// One slot per key; at most [`CHANGED_MAX`].
     pub(super) slots: Vec<u32>,

@@ -25,11 +25,9 @@ use weir_rules::request::{Fetched, Request};
 use weir_rules::sorting::sorted;
 use weir_rules::{Listed, NO_RULE, Rule, RuleSet};
 
-/// The rules in force.
 pub(crate) struct CompiledRules {
     /// The rule set; all limiters of a process may share it.
     pub(crate) set: Arc<RuleSet>,
-    /// The terms of each rule, in rule order.
     pub(crate) terms: Vec<RuleTerms>,
     pub(crate) keys: KeyCache,
     /// State of the quick path; none if the rules are not plain, or while a bucket may be from before a change of its
@@ -38,7 +36,6 @@ pub(crate) struct CompiledRules {
     pub(crate) secret: HashSecret,
     /// Secret that hides the parts of keys that leave the POP.
     pub(crate) fleet_secret: FleetSecret,
-    /// True if a rule sends allowed clients their quota status.
     pub(crate) sends_status: bool,
     /// True if a quota status may have [more](crate::check::Beside) than its rule's policy.
     pub(crate) sends_more: bool,
@@ -51,9 +48,7 @@ pub(crate) struct CompiledRules {
 
 /// The new indices of the rules before a replacement.
 pub(crate) struct Replacement {
-    /// Of unchanged rules.
     unchanged: Vec<Option<RuleIndex>>,
-    /// Of rules whose name stays.
     named: Vec<Option<RuleIndex>>,
 }
 
@@ -95,7 +90,6 @@ impl CompiledRules {
         self.keys.forget();
     }
 
-    /// Puts `set` in force.
     pub(crate) fn replace(&mut self, set: Arc<RuleSet>) -> Replacement {
         let mut new = Self::new(set, self.secret, self.is_in_fleet);
         let of_salt = Indices::of(new.terms.iter().map(|terms| terms.salt));
@@ -153,7 +147,6 @@ impl CompiledRules {
         self.terms_of(rule)?.in_flight
     }
 
-    /// True if each request under this rule acquires its own turn.
     pub(crate) fn has_turns(&self, rule: RuleIndex) -> bool {
         self.terms_of(rule).is_some_and(|terms| terms.has_turns)
     }
@@ -170,7 +163,6 @@ impl CompiledRules {
         self.get(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
     }
 
-    /// The rule with this salt; none if it is not in force.
     pub(crate) fn with_salt(&self, salt: u64) -> Option<RuleIndex> {
         RuleIndex::of(self.terms.iter().position(|terms| terms.salt == salt)?)
     }
@@ -201,7 +193,6 @@ impl CompiledRules {
 struct Indices<T>(Vec<(T, RuleIndex)>);
 
 impl<T: Ord> Indices<T> {
-    /// From the rules' salts or names, in rule order.
     fn of(rules: impl Iterator<Item = T>) -> Self {
         Self(sorted(rules.zip((0..NO_RULE).map(RuleIndex::new)).collect()))
     }
@@ -217,7 +208,6 @@ impl<T: Ord> Indices<T> {
 pub(crate) enum MatchResult {
     /// Decide the hits, if there are any. If the local cache refuses one of them, the list may be incomplete.
     Counted,
-    /// Block the request: it is on the `deny` list.
     Blocked,
     /// Limit the request by this rule: it lacks a part of the rule's key, or has that part more than once.
     Lacking(RuleIndex),

@@ -21,6 +21,7 @@ use crate::{RuleIndex, algorithms};
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::time::Time;
+use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::request::Request;
 
@@ -280,7 +281,13 @@ pub(crate) fn book(
     let (scratch, met) = find_booked(limiter, request, slots, now);
     let hits = if matches!(met, MatchResult::Counted) { scratch.hits.as_slice() } else { &[] };
     let shadow = if hits.is_empty() { &[] } else { scratch.shadow.as_slice() };
-    let fixed = hits.iter().find(|hit| booking == Booking::Refund && !comes_back(limiter, hit.rule));
+    // Turns in a queue and places in flight cannot be refunded.
+    let can_refund = |rule: &Rule| {
+        let is_queue = matches!(rule.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_));
+        !is_queue && rule.in_cells().is_none()
+    };
+    let is_fixed = |hit: &&Hit| booking == Booking::Refund && !limiter.rules.get(hit.rule).is_some_and(can_refund);
+    let fixed = hits.iter().find(is_fixed);
     let booked = if let Some(hit) = fixed {
         Err(hit.rule)
     } else {
@@ -312,14 +319,6 @@ fn find_booked(
     let met = limiter.find_matches(request, &mut scratch, slots.count(), now);
     limiter.current.is_booking = was_booking;
     (scratch, met)
-}
-
-/// True if the rule's tokens can be refunded. Turns in a queue and places in flight cannot.
-fn comes_back(limiter: &Limiter, rule: RuleIndex) -> bool {
-    limiter.rules.get(rule).is_some_and(|rule| {
-        let is_queue = matches!(rule.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_));
-        !is_queue && rule.in_cells().is_none()
-    })
 }
 
 /// Books one hit of a request that stands for `times` requests. Returns the amount left for a strict rule's budget.

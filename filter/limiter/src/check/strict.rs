@@ -151,13 +151,11 @@ pub(crate) const fn cell_of(tag: Tag) -> Tag {
     tag.beside(1)
 }
 
-/// Number of requests of the key `tag` in flight.
 pub(crate) fn in_flight(slot: &Slot, tag: Tag, flight: &Concurrency, now: Time) -> u32 {
     let Some(Entry::Cold(cold)) = slot.get(cell_of(tag)) else { return 0 };
     concurrency::in_flight(flight, cold.cell(), now)
 }
 
-/// Frees the places of `ended` requests of the key `tag`.
 pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
     if let Some(Entry::Watched(mut watched)) = slot.get(tag) {
         watched.admitted = watched.admitted.saturating_sub(ended);

@@ -49,13 +49,11 @@ pub(crate) struct RuleTerms {
     /// The rule has no limit and only counts requests.
     pub(crate) is_unlimited: bool,
     pub(crate) on_sync_loss: OnSyncLoss,
-    /// True if responses of allowed requests carry the quota status.
     pub(crate) sends_status: bool,
     /// True if `RateLimit-Policy` names the rule.
     pub(crate) sends_policy: bool,
     /// True if a part of the key may be disclosed.
     pub(crate) is_clear: bool,
-    /// Most seconds that a refusal adds to its `Retry-After`.
     pub(crate) retry_after_jitter_s: u32,
     pub(crate) changes: QuotaChanges,
 }
@@ -69,7 +67,6 @@ impl RuleTerms {
         (keys, all)
     }
 
-    /// Records that the rule was `other` before.
     pub(crate) fn follow(&mut self, other: &Self) {
         let is_bucket = |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
         if is_bucket(self) && is_bucket(other) {
@@ -138,7 +135,6 @@ fn salt(rule: &Rule, secret: &HashSecret) -> u64 {
     Tag::salt(secret.hash(&rule.identity()).tag, is_cell)
 }
 
-/// Index of one of the keys that a rule set counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyId(u16);
 
@@ -150,7 +146,6 @@ impl KeyId {
 /// A cache of the keys' values, each from the last request that needed it.
 pub(crate) struct KeyCache {
     list: Vec<CachedKey>,
-    /// Number of the current request.
     request: u64,
 }
 
@@ -188,7 +183,6 @@ impl KeyCache {
         (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
     }
 
-    /// Starts the next request.
     pub(crate) fn next_request(&mut self) {
         self.request = self.request.wrapping_add(1);
     }
@@ -219,7 +213,6 @@ impl KeyCache {
         Ok(known.hash)
     }
 
-    /// The hash of [`KeyId::LACKING`].
     pub(crate) fn hash_of_lacking(&self) -> KeyHash {
         self.list.first().map_or(KeyHash { place: 0, tag: 0 }, |known| known.hash)
     }
@@ -254,7 +247,6 @@ const CHANGES_MAX: usize = 4;
 
 /// A token bucket's quota, and those that its rule had before.
 pub(crate) struct QuotaChanges {
-    /// Salt of the rule with this quota.
     salt: u64,
     quota: Quota,
     /// The rule before each change, the latest first.
@@ -264,7 +256,6 @@ pub(crate) struct QuotaChanges {
     returned_after: usize,
 }
 
-/// A rule before its quota changed.
 #[derive(Clone)]
 struct Before {
     salt: u64,
@@ -311,7 +302,6 @@ impl QuotaChanges {
         self.before.is_empty()
     }
 
-    /// Records that the rule had the quota of `other` before.
     fn follow(&mut self, other: &Self) {
         self.before.clone_from(&other.before);
         if self.salt == other.salt {

@@ -20,12 +20,9 @@ use weir_rules::template::Numbers;
 /// A rule's responses. The last response to a limited client is kept: its numbers are whole seconds, so in a
 /// flood the next client gets the same.
 pub(super) struct RuleReplies {
-    /// The templates that responses are made from.
     pub(super) answers: PreparedResponses,
     limited: Option<LastReply>,
-    /// The last response to a limited gRPC client.
     limited_grpc: Option<LastReply>,
-    /// Headers of the last response to a denied client.
     denied: Vec<u8>,
 }
 
@@ -48,20 +45,13 @@ impl LastReply {
     ) -> Option<Self> {
         let policies = &policies(all, rule.response.headers.ratelimit, &status);
         let limited = LimitedStatus { numbers, partition: status.partition(), policies, is_grpc, is_banned };
-        let made = all.get(usize::from(status.rule))?.answers.limited(rule, &limited);
-        let (headers, body) = (host.pack(&made.headers), made.body.into_owned());
+        let (headers, body) = all.get(usize::from(status.rule))?.answers.limited(rule, &limited);
+        let (headers, body) = (host.pack(&headers), body.into_owned());
         Some(Self { numbers, is_banned, beside: status.beside, headers, body })
     }
 }
 
 /// A limited client, with the inputs of its response.
-pub(super) struct LimitedClient {
-    pub(super) status: QuotaStatus,
-    pub(super) jitter_s: u32,
-    pub(super) is_banned: bool,
-    pub(super) is_grpc: bool,
-}
-
 /// The value of `RateLimit-Policy`: the policies in `status` in rule order, with its own rule's if `with_own`.
 /// So it stays the same for a client, whichever of its quotas is the strictest.
 pub(super) fn policies(all: &[RuleReplies], with_own: bool, status: &QuotaStatus) -> String {
@@ -73,7 +63,6 @@ pub(super) fn policies(all: &[RuleReplies], with_own: bool, status: &QuotaStatus
 }
 
 impl RuleReplies {
-    /// Prepares the responses of `rule`.
     pub(super) fn of(rule: &Rule) -> Self {
         Self { answers: PreparedResponses::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
@@ -83,10 +72,10 @@ impl RuleReplies {
     pub(super) fn limited<'a>(
         all: &'a mut [Self],
         rule: &Rule,
-        client: LimitedClient,
+        status: QuotaStatus,
+        (jitter_s, is_banned, is_grpc): (u32, bool, bool),
         host: &mut dyn Host,
     ) -> Option<LocalReply<'a>> {
-        let LimitedClient { status, jitter_s, is_banned, is_grpc } = client;
         let place = usize::from(status.rule);
         let numbers = numbers(rule, &status.bucket, unix_ns_for(rule, host), jitter_s);
         let is_same =
@@ -101,12 +90,10 @@ impl RuleReplies {
         Some(LocalReply { status, details: &answers.limited_details, headers: &kept.headers, body: &kept.body })
     }
 
-    /// The last response to a limited client.
     fn last(&mut self, is_grpc: bool) -> &mut Option<LastReply> {
         if is_grpc { &mut self.limited_grpc } else { &mut self.limited }
     }
 
-    /// Makes the response to a denied request.
     pub(super) fn denied(
         &mut self,
         bucket: &BucketStatus,
@@ -121,7 +108,6 @@ impl RuleReplies {
     }
 }
 
-/// The response to a request that is on the `deny` list.
 pub(super) struct Blocked {
     headers: Vec<u8>,
     grpc_headers: Vec<u8>,

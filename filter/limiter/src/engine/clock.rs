@@ -13,12 +13,10 @@ use weir_protocol::time::{SECOND_NS, Time};
 /// Smallest offset that counts as a step, in nanoseconds.
 const STEP_NS_MIN: u64 = 2 * SECOND_NS;
 
-/// One worker's view of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkerClock {
     /// Nanoseconds by which the host's clock is behind the POP's; negative if it is ahead.
     behind_ns: i64,
-    /// The last reading of the host's clock.
     read: Time,
     /// Advance since that reading at which the host's clock counts as returned, in nanoseconds.
     return_ns: u64,
@@ -36,7 +34,6 @@ impl WorkerClock {
         Self { behind_ns, read, return_ns: return_ns.cast_unsigned() }
     }
 
-    /// The time when the host's clock reads `read`.
     #[cfg_attr(target_arch = "wasm32", inline(never))]
     pub(super) fn time(&mut self, host: &mut dyn Host, read: Time) -> Time {
         // For a clock that stepped back, the difference wraps, to more than that.
@@ -94,7 +91,6 @@ fn time_of(read: Time, behind_ns: i64) -> Time {
     Time::from_nanos(read.as_nanos().saturating_add_signed(behind_ns))
 }
 
-/// The shared offset of the host's clock.
 fn known_ns(host: &mut dyn Host) -> i64 {
     host.time(SharedValue::Behind).0.as_nanos().cast_signed()
 }

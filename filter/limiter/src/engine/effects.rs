@@ -140,7 +140,8 @@ impl<'a> EngineCall<'a> {
 
 /// The cluster and the credentials for calls to weir-sync.
 pub struct Caller {
-    cluster: String,
+    /// The cluster to send calls to.
+    pub cluster: String,
     authorization: Option<String>,
 }
 
@@ -153,15 +154,10 @@ impl Caller {
         }
     }
 
-    /// The cluster to send calls to.
-    pub fn cluster(&self) -> &str {
-        &self.cluster
-    }
-
     /// The headers of a call.
     pub fn headers<'a>(&'a self, call: &'a SyncCall) -> Vec<(&'a str, &'a str)> {
         let method = if call.body.is_empty() { "GET" } else { "POST" };
-        let mut headers = vec![(":method", method), (":path", &call.path), (":authority", self.cluster())];
+        let mut headers = vec![(":method", method), (":path", &call.path), (":authority", &self.cluster)];
         if !call.body.is_empty() {
             headers.push(("content-type", CONTENT_TYPE));
         }
@@ -170,7 +166,6 @@ impl Caller {
     }
 }
 
-/// Most bytes of a refusal that are logged.
 const REFUSAL_BYTES_MAX: usize = 300;
 
 /// The result of a call without a reply.

@@ -29,7 +29,6 @@ use weir_rules::{RuleSet, document};
 const STATUS_MS: u32 = 1_000;
 
 impl Engine {
-    /// Sends a report, if there is anything to report.
     pub(super) fn report(&mut self, turn: &mut EngineCall<'_>) {
         let Some(sync) = &self.sync else { return };
         let (host, now) = (&mut *turn.host, turn.now);
@@ -118,7 +117,6 @@ impl Engine {
         self.limiter.sync.as_ref().map(|client| client.connectivity.step(now))
     }
 
-    /// Logs the worker's connectivity, if that has changed.
     pub(super) fn log_step(&mut self, turn: &mut EngineCall<'_>) {
         let Some(step) = self.connectivity(turn.now) else { return };
         if self.step.replace(step).is_none_or(|before| before == step) {
@@ -137,7 +135,6 @@ impl Engine {
     }
 }
 
-/// The call that sends an encoded report.
 pub(super) fn call(number: u64, body: Vec<u8>, timeout_ms: u32) -> SyncCall {
     SyncCall { number, path: REPORT_PATH.into(), body, timeout_ms }
 }
@@ -241,7 +238,6 @@ impl Engine {
         self.put_in_force(version, rules, turn);
     }
 
-    /// Applies the reply to the fetch of `version`.
     pub(super) fn fetched(&mut self, number: u64, version: u64, answer: CallResult, turn: &mut EngineCall<'_>) {
         let mut wanted = 0;
         if let Some(client) = &mut self.limiter.sync {
@@ -333,7 +329,6 @@ impl Engine {
     }
 }
 
-/// `first_ms` doubled `times` times, in milliseconds.
 fn doubled_ms(first_ms: u64, times: u32) -> u32 {
     let most_ms = u64::from(FETCH_TIMEOUT_MS_MAX);
     let ms = first_ms.min(most_ms) << times.min(16);

@@ -9,7 +9,7 @@ use crate::RuleIndex;
 use crate::check::{
     AcquireState, Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
 };
-use crate::engine::answers::{LimitedClient, RuleReplies};
+use crate::engine::answers::RuleReplies;
 use crate::engine::effects::{CallResult, LocalReply, LoggedDecision, RequestDecision, RequestStep, SyncCall, Unread};
 use crate::engine::host::Host;
 use crate::engine::reports;
@@ -27,13 +27,11 @@ const WAITS_MAX: u8 = 12;
 /// The pending actions of one request. Unless it [is done](OpenRequest::is_done), the host keeps it as long as the
 /// request, and then gives it to [`Engine::end`].
 pub struct OpenRequest {
-    /// The host's number for the request.
     id: u32,
     /// Headers for the response, if the request was allowed and the rules ask for any.
     pub(super) headers: Option<Box<HeadersToAdd>>,
     /// Actions for the end of the request; each is to be done once.
     pub(super) afterwards: Vec<EndAction>,
-    /// The call for tokens that it waits for.
     pub(super) acquire: Option<Box<AcquireCall>>,
     /// Tokens that it consumes, and the generation of rules.
     take: Option<(u32, Box<Consume>)>,
@@ -42,9 +40,7 @@ pub struct OpenRequest {
     waits_until: Time,
 }
 
-/// A call for tokens under way.
 pub(super) struct AcquireCall {
-    /// Its number in the limiter.
     pub(super) number: u64,
     /// The generation of rules under which it was made.
     generation: u32,
@@ -94,7 +90,6 @@ impl OpenRequest {
     }
 }
 
-/// A request that is being decided, with the host and the time.
 struct Asking<'a> {
     open: &'a mut OpenRequest,
     request: &'a mut dyn Request,
@@ -293,8 +288,8 @@ impl Engine {
             let answers = all.get_mut(place);
             ("deny", answers.map(|answers| answers.denied(&status.bucket, jitter_s, is_grpc, asking.host)))
         } else {
-            let client = LimitedClient { status, jitter_s, is_banned: reason == LimitReason::Ban, is_grpc };
-            ("limit", RuleReplies::limited(all, rule, client, asking.host))
+            let how = (jitter_s, reason == LimitReason::Ban, is_grpc);
+            ("limit", RuleReplies::limited(all, rule, status, how, asking.host))
         };
         let Some(answer) = answer else { return RequestDecision::CONTINUE };
         let logged = self.logs_decisions.then_some(LoggedDecision { decision, rule: &rule.name });

@@ -28,23 +28,19 @@ pub struct Engine {
     pub(super) clock: WorkerClock,
     /// True if the host [observes](Host::observes_decisions) decisions.
     pub(super) is_observed: bool,
-    /// One for each rule in force.
     pub(super) answers: Vec<RuleReplies>,
     pub(super) blocked: Blocked,
     pub(super) grpc: GrpcSigns,
     pub(super) logs_decisions: bool,
     pub(super) holding: Holding,
     pub(super) pace: Pace,
-    /// None without weir-sync.
     pub(super) sync: Option<SyncConfig>,
     /// The reason why the last exchange failed, which is logged when it changes.
     pub(super) trouble: Option<String>,
-    /// The last logged step of connectivity.
     pub(super) step: Option<Connectivity>,
     pub(super) pushed: PushedRules,
 }
 
-/// The timer of an engine.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
     /// Time between two reports.
@@ -58,7 +54,6 @@ pub(super) struct Pace {
     pub(super) generation: u32,
 }
 
-/// A worker's state of pushed rule sets.
 #[derive(Default)]
 pub(super) struct PushedRules {
     pub(super) running: RunningRules,
@@ -122,7 +117,6 @@ impl Default for Holding {
 }
 
 impl Holding {
-    /// Stops holding requests, because nothing would resume them.
     pub(super) fn hold_nothing(&mut self) {
         self.most = 0;
     }

@@ -67,7 +67,6 @@ pub(super) fn grpc_headers<'a>(
     grpc_refusal(status, message).into_iter().chain([details]).chain(pushback)
 }
 
-/// A protobuf message being written.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -83,7 +82,6 @@ impl Message {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Adds a detail to a status.
     fn any(&mut self, name: &str, message: &Self) {
         let mut any = Self::default();
         any.bytes(1, format!("{TYPES}{name}").as_bytes());

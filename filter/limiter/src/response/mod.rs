@@ -68,14 +68,6 @@ enum Body {
     Own(Template),
 }
 
-/// A limited response, without its status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LimitedResponse<'a> {
-    /// Each name at most once.
-    pub(crate) headers: Vec<Header<'a>>,
-    pub(crate) body: Cow<'a, str>,
-}
-
 impl PreparedResponses {
     pub(crate) fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
@@ -136,8 +128,8 @@ impl PreparedResponses {
         format!("{}{}", self.policy, partition_key(partition))
     }
 
-    /// A limited response, without a body for a gRPC client.
-    pub(crate) fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> LimitedResponse<'_> {
+    /// The headers of a limited response, each name at most once, and its body, which a gRPC client does not get.
+    pub(crate) fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> (Vec<Header<'_>>, Cow<'_, str>) {
         let LimitedStatus { numbers, partition, policies, is_grpc, is_banned } = status;
         let mut headers = self.stated(numbers, partition).headers((*policies).into(), forms(rule));
         let after_s = rule.response.headers.retry_after.then_some(numbers.retry_after_s);
@@ -163,7 +155,7 @@ impl PreparedResponses {
             Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
             Body::Own(template) => template.text(numbers),
         };
-        LimitedResponse { headers, body }
+        (headers, body)
     }
 
     /// The quota headers of an allowed response, which replace those in `lines`. `policies` are those of all rules that
@@ -241,16 +233,13 @@ fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> S
 /// Status of a denied response: 503, which a limited one never has.
 pub const DENIED_STATUS: u16 = 503;
 
-/// Status for a request on the `deny` list.
 pub(crate) const BLOCKED_STATUS: u16 = 403;
 
 /// Body for a request on the `deny` list, of type [`PROBLEM_TYPE`].
 pub(crate) const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
 
-/// gRPC message for a request on the `deny` list.
 const BLOCKED_MESSAGE: &str = "Forbidden";
 
-/// Headers for a request on the `deny` list.
 pub(crate) fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
     let mut headers = alloc::vec![("cache-control", "no-store".into())];
     if is_grpc {

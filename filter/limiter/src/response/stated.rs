@@ -33,7 +33,6 @@ const EPOCH_S_MIN: u64 = 1_000_000_000;
 /// A line of a response's header: the header's place in [`STATED`], and the value.
 pub type HeaderLine = (usize, Vec<u8>);
 
-/// A quota's status, as headers state it.
 pub(super) struct Stated {
     /// The member of `RateLimit`.
     pub(super) member: String,

@@ -23,7 +23,7 @@ fn limited<'a>(
     bucket: &BucketStatus,
     unix_ns: u64,
     jitter_s: u32,
-) -> LimitedResponse<'a> {
+) -> (Vec<Header<'a>>, Cow<'a, str>) {
     let numbers = numbers(rule, bucket, unix_ns, jitter_s);
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
     let status = LimitedStatus { numbers, partition: &[], policies: &policies, is_grpc: false, is_banned: false };
@@ -45,7 +45,7 @@ fn a_limited_response_states_when_to_retry() {
     let rule = rule(&json!({}));
     let bucket = BucketStatus { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
     let answers = PreparedResponses::of(&rule);
-    let headers = limited(&answers, &rule, &bucket, 0, 0).headers;
+    let headers = limited(&answers, &rule, &bucket, 0, 0).0;
     for (name, expected) in [
         ("retry-after", "1"),
         ("ratelimit-policy", "\"r-1\";q=10;w=4"),
@@ -80,10 +80,10 @@ fn retry_after_is_never_earlier_than_the_token() {
     let answers = PreparedResponses::of(&rule);
     for more_ns in [0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, 86_400 * SECOND_NS] {
         let bucket = BucketStatus { remaining: 0, more_ns, full_ns: more_ns };
-        let exact = limited(&answers, &rule, &bucket, 0, 0).headers;
+        let exact = limited(&answers, &rule, &bucket, 0, 0).0;
         let after: u64 = value(&exact, "retry-after").unwrap().parse().unwrap();
         assert!(after >= 1 && after * SECOND_NS >= more_ns && after * SECOND_NS <= more_ns + SECOND_NS);
-        let late = limited(&answers, &rule, &bucket, 0, 7).headers;
+        let late = limited(&answers, &rule, &bucket, 0, 7).0;
         assert_eq!(value(&late, "retry-after"), Some((after + 7).to_string()));
         let others = |headers: &[Header<'_>]| {
             let others = headers.iter().filter(|(name, _)| *name != "retry-after");
@@ -153,7 +153,7 @@ fn a_calendar_quota_states_when_its_window_ends() {
     for (wait_ns, retry) in [(60 * SECOND_NS, "60"), (6 * hour_ns + 1, "21601")] {
         let refused = BucketStatus::refused(wait_ns);
         let answers = PreparedResponses::of(rule);
-        let headers = limited(&answers, rule, &refused, unix_ns, 0).headers;
+        let headers = limited(&answers, rule, &refused, unix_ns, 0).0;
         assert_eq!(value_of(&headers, "retry-after"), retry);
         assert_eq!(value_of(&headers, "ratelimit"), format!("\"q\";r=0;t={retry}"));
         assert_eq!(value_of(&headers, "x-ratelimit-reset"), retry);
@@ -170,10 +170,10 @@ fn the_body_is_a_problem() {
     let answers = PreparedResponses::of(&rule);
     let bucket = BucketStatus { remaining: 0, more_ns: 1, full_ns: 1 };
     let limited = limited(&answers, &rule, &bucket, 0, 0);
-    let body: serde_json::Value = serde_json::from_str(&limited.body).unwrap();
+    let body: serde_json::Value = serde_json::from_str(&limited.1).unwrap();
     assert_eq!(body["status"], 430);
     assert_eq!(body["violated-policies"], json!(["r-1"]));
-    assert_eq!(value(&limited.headers, "content-type").as_deref(), Some("application/json"));
+    assert_eq!(value(&limited.0, "content-type").as_deref(), Some("application/json"));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn body_and_headers_are_the_rules_choice() {
     let answers = PreparedResponses::of(&rule);
     let bucket = BucketStatus { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
     let limited = limited(&answers, &rule, &bucket, 1_700_000_000 * SECOND_NS, 3);
-    assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, again at 1700000002");
+    assert_eq!(limited.1, "r-1: 0 of 10, wait 5 s, again at 1700000002");
     for (name, expected) in [
         ("x-why", "r-1 5"),
         ("cache-control", "private"),
@@ -194,12 +194,12 @@ fn body_and_headers_are_the_rules_choice() {
         ("ratelimit", "\"r-1\";r=0;t=2"),
         ("content-type", "text/plain; charset=utf-8"),
     ] {
-        assert_eq!(value(&limited.headers, name).as_deref(), Some(expected), "{name}");
+        assert_eq!(value(&limited.0, name).as_deref(), Some(expected), "{name}");
     }
-    let mut names: Vec<_> = limited.headers.iter().map(|(name, _)| *name).collect();
+    let mut names: Vec<_> = limited.0.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), limited.headers.len(), "each name once");
+    assert_eq!(names.len(), limited.0.len(), "each name once");
     assert!(quota(&answers, &rule, &bucket, 0).iter().all(|(name, _)| *name != "x-why"));
 }
 
@@ -211,8 +211,8 @@ fn a_reset_is_the_next_token_or_the_full_bucket() {
         let reset = |headers: &[Header<'_>]| value_of(headers, "x-ratelimit-reset").parse::<u64>().unwrap() - now_s;
         let unix_ns = now_s * SECOND_NS;
         let refused = BucketStatus { remaining: 0, more_ns: 5 * SECOND_NS, full_ns: 599 * SECOND_NS };
-        assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 0).headers), 5);
-        assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 9).headers), 5, "without the jitter");
+        assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 0).0), 5);
+        assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 9).0), 5, "without the jitter");
         assert_eq!(reset(&quota(&answers, &rule, &refused, unix_ns)), 5, "none left");
         let allowed = BucketStatus { remaining: 1, ..refused };
         assert_eq!(reset(&quota(&answers, &rule, &allowed, unix_ns)), 599);

@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 use crate::RuleIndex;
 use crate::table::slot::{Tag, Watched};
 use crate::table::{EntryPlace, NamedKey};
-use weir_protocol::messages;
-use weir_protocol::messages::{Ban, HeldEpoch};
+use weir_protocol::messages::{self, Ban, HeldEpoch};
 use weir_protocol::time::Time;
 
 /// Most reports of a worker under way at once; the next waits until one ends.
@@ -15,18 +14,14 @@ pub(crate) const REPORTS_MAX: usize = 4;
 /// Most requests of one worker that wait at once. Any beyond are decided without asking weir-sync.
 pub const ACQUIRES_MAX: usize = 1_000;
 
-/// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallPurpose {
-    /// Reports counts.
     Report,
-    /// Acquires tokens that a request waits for.
     Acquire,
     /// Fetches the document of the rule set of this version.
     Rules(u64),
 }
 
-/// A call under way.
 pub(crate) struct PendingCall {
     /// Number of the call, which this worker never reuses: a late reply matches its own call or none. A
     /// report's number is its sequence.
@@ -66,12 +61,10 @@ impl Calls {
         Some(self.0.remove(at))
     }
 
-    /// Removes every call for `purpose`.
     pub(crate) fn end_all(&mut self, purpose: CallPurpose) -> impl Iterator<Item = PendingCall> {
         self.0.extract_if(.., move |call| call.purpose == purpose)
     }
 
-    /// The lowest number under way.
     pub(crate) fn first(&self) -> Option<u64> {
         self.0.first().map(|call| call.number)
     }
@@ -138,7 +131,6 @@ impl ReportedKey {
     }
 }
 
-/// A report under construction.
 #[derive(Default)]
 pub(crate) struct ReportBuilder {
     /// The rules that the keys refer to.
@@ -207,7 +199,6 @@ pub(crate) struct AcquiredTokens {
     pub(crate) until: Time,
     /// Time of the budget's next token, or of the turn that it gave.
     pub(crate) more_at: Time,
-    /// Tokens left in the budget.
     pub(crate) left: u32,
     /// True if the lease had ended on arrival, or the window: the request acquires again.
     pub(crate) is_over: bool,
@@ -222,7 +213,6 @@ pub(crate) struct OwnEpoch {
     pub(crate) tokens: u32,
     /// The cost of its request; none while that goes on.
     pub(crate) cost: Option<u32>,
-    /// End of the lease.
     pub(crate) until: Time,
     /// The last call that named it; 0 if none did, or none since its request ended.
     pub(crate) named_in: u64,

@@ -119,7 +119,6 @@ impl SyncClient {
         is_to_blame
     }
 
-    /// The purpose of call `number`, if it is under way.
     pub(crate) fn purpose(&self, number: u64) -> Option<CallPurpose> {
         self.calls.get(number).map(|call| call.purpose)
     }
@@ -177,13 +176,11 @@ impl SyncClient {
         begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
-    /// Takes the number of the next call.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.sequence = self.next_sequence();
         self.sequence
     }
 
-    /// The number that the next call will have.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.sequence + 1
     }

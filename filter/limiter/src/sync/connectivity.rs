@@ -20,7 +20,6 @@ pub enum Connectivity {
     Fallback,
 }
 
-/// The state that connectivity is computed from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectivityState {
     pub(crate) last_reply_at: Option<Time>,

@@ -43,7 +43,8 @@ pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
             let is_leased = is_often || has_some(&scratch, hit, now);
             let value = *limiter.rules.keys.value(hit.key);
             let take = Consume { rule: hit.rule, value, tokens: hit.cost, tag: hit.tag };
-            let is_alone = !scratch.hits.iter().any(|other| other.tag != hit.tag && is_strict(limiter, other.rule));
+            let is_strict = |rule| limiter.rules.get(rule).is_some_and(|rule| rule.sharing.strict);
+            let is_alone = !scratch.hits.iter().any(|other| other.tag != hit.tag && is_strict(other.rule));
             Some(take).filter(|take| !is_leased && is_alone && may_consume(limiter, take.rule))
         }
         _ => None,
@@ -51,10 +52,6 @@ pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
     limiter.scratch = Some(scratch);
     limiter.counters.add(CountedEvent::Paused, u32::from(take.is_some()));
     take
-}
-
-fn is_strict(limiter: &Limiter, rule: RuleIndex) -> bool {
-    limiter.rules.get(rule).is_some_and(|rule| rule.sharing.strict)
 }
 
 /// True if tokens of the rule are spent at once, not held until the request ends, and are no turns.
@@ -163,7 +160,6 @@ pub struct Consume {
     pub value: KeyValue,
     /// The number of tokens.
     pub tokens: u32,
-    /// Tag of the key's entry.
     pub(crate) tag: Tag,
 }
 
@@ -178,7 +174,6 @@ pub struct ConsumeReply {
     pub wait_ms: u64,
 }
 
-/// A worker's state for consuming from budgets.
 pub(crate) struct ConsumeState {
     recent: Vec<Recent>,
 }

@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use crate::RuleIndex;
-use crate::check::{forget, put_ban, replace_ban};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::sync::calls::{AcquiredTokens, CallPurpose, PendingCall, ReportedKey};
@@ -286,12 +285,15 @@ impl Limiter {
             let until = |ban: &Ban| now + u64::from(ban.for_ms) * 1_000_000;
             // If the slot has no room for a ban, this POP bans the key once it is limited too often here.
             let _ = self.change_slot(slot, slots, |slot| match instead {
-                Some(instead) => replace_ban(slot, tag, until(instead), now),
+                Some(instead) => {
+                    slot.unban(tag);
+                    slot.ban(tag, until(instead), now)
+                }
                 None if ban.for_ms == 0 => {
-                    [tag].iter().chain(&before).for_each(|tag| forget(slot, *tag));
+                    [tag].iter().chain(&before).for_each(|tag| slot.forget(*tag));
                     Some(())
                 }
-                None => put_ban(slot, tag, until(ban), now),
+                None => slot.ban(tag, until(ban), now),
             });
             self.local_cache.forget(tag);
         }

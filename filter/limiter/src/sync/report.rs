@@ -291,7 +291,6 @@ pub(crate) struct Wish {
     pub(crate) unreported: u32,
     /// Number of this POP's requests in flight, if the fleet counts them.
     pub(crate) in_flight: Option<u32>,
-    /// Time-out of a request that waits, in nanoseconds.
     pub(crate) timeout_ns: u64,
 }
 
@@ -306,7 +305,6 @@ pub(crate) enum Want {
     Ahead(u32),
 }
 
-/// Tokens to hold of a calendar quota.
 pub(crate) fn chunk_of(quota: Quota) -> u32 {
     (quota.burst() / CHUNK_PART).max(1)
 }

@@ -24,7 +24,6 @@ const NEIGHBOURS_MAX: usize = 8;
 /// Time after which an unused key is dropped, in nanoseconds.
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
-/// The watched keys of one worker.
 #[derive(Default)]
 pub(crate) struct WatchList {
     /// Sorted by tag.
@@ -97,7 +96,6 @@ impl WatchList {
         }
     }
 
-    /// True if the key is on the list.
     pub(crate) fn contains(&self, tag: Tag) -> bool {
         self.place(tag.bits()).is_ok()
     }
@@ -195,7 +193,6 @@ impl WatchList {
         due.into_iter().map(|due| due.tag).collect()
     }
 
-    /// Marks these keys to be reported again.
     pub(crate) fn report_again(&mut self, keys: &[ReportedKey]) {
         for reported in keys.iter().filter(|reported| !reported.is_unplaced) {
             if let Some(key) = self.get_mut(reported.place.tag.bits()) {
@@ -219,7 +216,6 @@ impl WatchList {
         self.all_mut().for_each(WatchedKey::hurry);
     }
 
-    /// Keys that have something to report.
     pub(crate) fn unreported(&self) -> impl Iterator<Item = &WatchedKey> {
         self.keys.iter().map(|(_, key)| &**key).filter(|key| key.dirty)
     }

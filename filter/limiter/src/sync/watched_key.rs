@@ -15,7 +15,6 @@ const LUMP_PART: u32 = 8;
 /// Shortest span over which a rate is measured, in nanoseconds.
 const SPAN_NS_MIN: u64 = SECOND_NS / 4;
 
-/// A watched key on one worker's list.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedKey {
     pub(crate) name: NamedKey,
@@ -33,13 +32,10 @@ pub(crate) struct WatchedKey {
     looked: u64,
     /// Tokens that the POP's workers had admitted without a confirmation, as of the latest request here.
     pub(super) unconfirmed: u32,
-    /// Cost of the latest request.
     cost: u32,
-    /// Cost of the dearest request.
     pub(super) dearest: u32,
     /// True if something happened that no report contains.
     pub(crate) dirty: bool,
-    /// Time since which it is dirty.
     pub(crate) dirty_since: Time,
     pub(crate) touched_at: Time,
     /// Time at which it was last put into a report, or added to the list.
@@ -68,7 +64,6 @@ struct Warm {
 }
 
 impl WatchedKey {
-    /// A key without demand so far.
     pub(super) fn new(name: &NamedKey, now: Time) -> Self {
         Self {
             name: *name,
@@ -134,7 +129,6 @@ impl WatchedKey {
         self.asked.wrapping_sub(core::mem::replace(&mut self.sent, self.asked))
     }
 
-    /// Approximate bytes of this key in a report.
     pub(super) fn bytes(&self) -> u64 {
         bytes_of(self.name.value.as_bytes())
     }

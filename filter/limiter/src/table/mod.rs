@@ -82,13 +82,11 @@ pub const CHANGED_MAX: usize = 4;
 /// An entry to be changed in place.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryChange {
-    /// Tag of the entry's key.
     pub(crate) tag: Tag,
     /// Position of its slot in the list of indices.
     pub(crate) slot: usize,
     /// The entry that was found; after evaluating, the new entry.
     pub(crate) entry: Entry,
-    /// Offset at which it was found.
     pub(crate) at: usize,
 }
 
@@ -147,7 +145,6 @@ impl LoadedSlot {
         self.version = None;
     }
 
-    /// Writes the slot back.
     pub(crate) fn write(&mut self, slots: &mut dyn Slots) -> Result<(), WriteError> {
         let version = self.version.ok_or(WriteError::Unavailable)?;
         slots.write(self.index, &mut self.slot, version)
@@ -220,7 +217,6 @@ impl Slots for LocalSlots {
     }
 }
 
-/// The place of an entry in the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPlace {
     pub(crate) tag: Tag,
@@ -235,7 +231,6 @@ pub(crate) struct NamedKey {
     pub(crate) value: KeyValue,
 }
 
-/// The result of a change.
 pub(crate) enum Updated<T> {
     Written(T),
     /// There was nothing to change (the entry or its slot is gone), or no room.

@@ -22,7 +22,6 @@ const FIRST_UNIT: usize = 2;
 const BASE: usize = FIRST_UNIT + UNITS * UNIT_WORDS;
 /// A one in each fingerprint.
 const ONES: u64 = 0x1111_1111_1111_1111;
-/// Bits of a fingerprint.
 const PRINT_BITS: u32 = 4;
 
 const _: () = assert!(WATCHED_UNITS * UNIT_WORDS == 1 + WATCHED_WORDS);
@@ -34,7 +33,6 @@ const _: () = assert!(BASE + 1 == DEBT_WORDS.start && DEBT_WORDS.end == SLOT_WOR
 #[repr(align(64))]
 pub(super) struct SlotBuffer([AtomicU64; SLOT_WORDS + LINE_WORDS]);
 
-/// Words in a cache line.
 const LINE_WORDS: usize = 8;
 const _: () = assert!(SLOT_WORDS.is_multiple_of(2 * LINE_WORDS));
 
@@ -128,7 +126,6 @@ fn for_used(counts: EntryCounts, mut copy: impl FnMut(usize, usize)) {
     DEBT_WORDS.take(debt_words).for_each(|i| copy(i, i));
 }
 
-/// The fingerprints of the cold entries of `slot`.
 fn prints_of(slot: &Slot, cold: usize) -> u64 {
     let of = |i: usize| print_of(slot.cold_tag(i)) << (u32::try_from(i).unwrap_or(0) * PRINT_BITS);
     (0..cold.min(UNITS)).map(of).fold(0, |prints, print| prints | print)
@@ -144,7 +141,6 @@ fn print_of(tag: Tag) -> u64 {
 /// that the list, which a decision needs before it can read the buffer, stays in the cache.
 pub(super) struct Head(AtomicU64);
 
-/// The state in a head.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeadState {
     /// Odd while a thread holds the slot, to change entries in place or to read it undisturbed; never 0,
@@ -169,7 +165,6 @@ impl HeadState {
         self.version & 1 == 1
     }
 
-    /// The same state, held.
     pub(super) const fn begun(self) -> Self {
         Self { version: self.version | 1, ..self }
     }
@@ -200,41 +195,6 @@ impl Head {
     #[inline]
     pub(super) fn replace(&self, known: HeadState, next: HeadState) -> bool {
         self.0.compare_exchange(known.bits(), next.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-}
-
-/// Number of late writes of a slot in a row after which the next read holds it.
-const LOSSES_MAX: u32 = 3;
-
-/// A slot that a handle holds.
-pub(super) struct HeldSlot {
-    pub(super) index: u32,
-    /// Its state, held.
-    pub(super) state: HeadState,
-}
-
-impl HeldSlot {
-    pub(super) fn is(&self, index: u32, state: HeadState) -> bool {
-        self.index == index && self.state == state
-    }
-}
-
-/// Number of a handle's last writes that came too late, all of one slot.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Losses {
-    index: u32,
-    count: u32,
-}
-
-impl Losses {
-    #[inline]
-    pub(super) fn are_many(self, index: u32) -> bool {
-        self.count >= LOSSES_MAX && self.index == index
-    }
-
-    pub(super) fn add(&mut self, index: u32) {
-        let before = if self.index == index { self.count } else { 0 };
-        *self = Self { index, count: before.saturating_add(1) };
     }
 }
 

@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 
 use crate::table::slot::Slot;
 use crate::table::{CHANGED_MAX, ChangeFn, EntryChange, ReadError, Slots, Version, WriteError};
-use buffer::{AtomicU32, Head, HeadState, HeldSlot, Losses, Ordering, SlotBuffer, fence, spin_loop, tries};
+use buffer::{AtomicU32, Head, HeadState, Ordering, SlotBuffer, fence, spin_loop, tries};
 
 mod buffer;
 mod in_place;
@@ -38,6 +38,8 @@ const READS_MAX: u32 = tries(1_000, 3);
 const READS_BESIDE: u32 = tries(16, 1);
 /// Most checks of a held slot before it is read as it is: some microseconds, a hundred times the duration of a change.
 const LOOKS_MAX: u32 = tries(100, 2);
+/// Number of late writes of a slot in a row after which the next read holds it.
+const LOSSES_MAX: u32 = 3;
 
 /// The slots. Threads read and write them through handles.
 pub struct SharedSlots {
@@ -101,15 +103,16 @@ impl SharedSlots {
 /// One thread's access to the slots.
 pub struct SlotsHandle {
     slots: Arc<SharedSlots>,
-    /// The slot that it holds until its write.
-    held: Option<HeldSlot>,
-    losses: Losses,
+    /// The slot that it holds until its write, and its state, held.
+    held: Option<(u32, HeadState)>,
+    /// The slot of its last writes that came too late, and their number.
+    losses: (u32, u32),
 }
 
 impl SlotsHandle {
     /// Creates a handle of `slots`.
     pub fn new(slots: Arc<SharedSlots>) -> Self {
-        Self { slots, held: None, losses: Losses::default() }
+        Self { slots, held: None, losses: (0, 0) }
     }
 }
 
@@ -122,7 +125,9 @@ impl Drop for SlotsHandle {
 impl Slots for SlotsHandle {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         self.release();
-        if self.losses.are_many(index)
+        let (lost, count) = self.losses;
+        if count >= LOSSES_MAX
+            && lost == index
             && let Some(version) = self.hold(index, into)
         {
             return Ok(version);
@@ -172,12 +177,12 @@ impl Slots for SlotsHandle {
             self.slots.put_back(own);
             return Err(self.lost(index));
         }
-        let is_mine = self.held.take_if(|held| held.is(index, seen)).is_some();
+        let is_mine = self.held.take_if(|held| *held == (index, seen)).is_some();
         // If another thread holds the old buffer, that thread makes it a spare.
         if is_mine || !seen.is_held() {
             self.slots.put_back(seen.buffer);
         }
-        self.losses = Losses::default();
+        self.losses = (0, 0);
         Ok(())
     }
 
@@ -216,7 +221,7 @@ impl SlotsHandle {
             if head.replace(seen, begun) {
                 // Nobody changes this buffer now. A thread that overtakes leaves it to this handle.
                 self.slots.buffer(begun)?.read(into);
-                self.held = Some(HeldSlot { index, state: begun });
+                self.held = Some((index, begun));
                 return Some(Version(begun.version));
             }
         }
@@ -226,10 +231,9 @@ impl SlotsHandle {
     /// Records that a write of slot `index` came too late.
     #[cold]
     pub(super) fn lost(&mut self, index: u32) -> WriteError {
-        let mut losses = self.losses;
+        let (lost, count) = self.losses;
         self.release();
-        losses.add(index);
-        self.losses = losses;
+        self.losses = (index, if lost == index { count.saturating_add(1) } else { 1 });
         WriteError::Conflict
     }
 
@@ -243,8 +247,8 @@ impl SlotsHandle {
 
     #[cold]
     fn let_go(&mut self) {
-        let Some(HeldSlot { index, state }) = self.held.take() else { return };
-        self.losses = Losses::default();
+        let Some((index, state)) = self.held.take() else { return };
+        self.losses = (0, 0);
         if !self.slots.head(index).is_some_and(|head| head.replace(state, state.next())) {
             // Overtaken: no slot refers to this buffer any more.
             self.slots.put_back(state.buffer);

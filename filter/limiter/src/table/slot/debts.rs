@@ -25,7 +25,6 @@ use crate::table::slot::layout::{DEBTS_COUNT, DEBTS_MAX, Slot};
 use crate::table::slot::tag::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, Tag, label_of};
 use weir_protocol::time::Time;
 
-/// Number of groups of rules.
 const GROUPS: usize = 1 << Tag::GROUP_BITS;
 
 const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);

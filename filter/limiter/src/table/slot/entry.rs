@@ -34,7 +34,6 @@ pub struct Cold {
 pub struct Watched {
     /// Bucket of the rule's whole quota, capped by grants.
     pub(crate) bucket: Bucket,
-    /// End of its grant or lease.
     pub(crate) until: Time,
     /// Identifies the span that the counts cover.
     pub epoch: u32,
@@ -53,7 +52,6 @@ pub(crate) enum SharingState {
     Strict(Strict),
 }
 
-/// State of a bounded rule's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounded {
     /// Demand in this epoch, in tokens, as far as workers have added theirs.
@@ -137,7 +135,6 @@ impl LocalLimits {
 impl Cold {
     pub(crate) const NEW: Self = Self { bucket: Bucket::FULL, share: FairShare::WHOLE };
 
-    /// The entry whose bytes hold `cell`.
     pub(crate) fn of_cell(cell: Cell) -> Self {
         Self { bucket: Bucket::full_at(cell.until), share: FairShare::from_bits(cell.word) }
     }
@@ -281,7 +278,6 @@ impl Watched {
         });
     }
 
-    /// [`Bounded::asked`].
     pub(crate) fn asked(&self) -> u32 {
         self.bounded().asked
     }
@@ -340,7 +336,6 @@ impl Entry {
         }
     }
 
-    /// [`Watched::hold_at`].
     pub(crate) fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         if let Self::Watched(watched) = self { watched.hold_at(now) } else { None }
     }

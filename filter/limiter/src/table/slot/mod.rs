@@ -29,7 +29,7 @@ pub use layout::{SLOT_BYTES, Slot};
 pub(crate) use strict::BAR_STEP_NS;
 pub use tag::Tag;
 
-use crate::algorithms::Bucket;
+use crate::algorithms::{Bucket, Cell};
 use core::cmp::Reverse;
 use debts::OwedDebts;
 use layout::{COLD_COUNT, UNITS, WATCHED_COUNT};
@@ -45,6 +45,8 @@ pub fn slots_for(keys: u32) -> u32 {
 
 /// Units that only overflow cells may keep. Each takes one, and a rule has one.
 const OVERFLOW_UNITS: usize = 2;
+/// Number of the cell that holds a key's ban; the last one.
+const BAN: u8 = 9;
 /// Most watched keys that may keep their entries.
 const WATCHED_MAX: usize = 6;
 
@@ -267,11 +269,30 @@ impl Slot {
         0
     }
 
-    /// Removes the key `tag`, its cells up to number `cells`, and its debt, also of other keys with the same label. A
-    /// debt that the group shares remains.
-    pub(crate) fn forget(&mut self, tag: Tag, cells: u8) {
-        (0..=cells).for_each(|i| self.remove(tag.beside(i)));
+    /// Removes the key `tag`, all its cells, and its debt, also of other keys with the same label, so that it starts
+    /// anew. A debt that the group shares remains.
+    pub(crate) fn forget(&mut self, tag: Tag) {
+        (0..=BAN).for_each(|i| self.remove(tag.beside(i)));
         self.forget_debt(tag);
+    }
+
+    /// End of the ban of the key `tag`; none if it is not banned at `now`.
+    // Rarely called, so it is kept out of line.
+    #[inline(never)]
+    pub(crate) fn banned_until(&self, tag: Tag, now: Time) -> Option<Time> {
+        let until = self.get(tag.beside(BAN))?.bucket().refilled();
+        (now < until).then_some(until)
+    }
+
+    /// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no room.
+    pub(crate) fn ban(&mut self, tag: Tag, until: Time, now: Time) -> Option<()> {
+        let until = self.banned_until(tag, now).map_or(until, |known| known.max(until));
+        self.record_ban();
+        self.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(Cell { until, word: 0 })), now).map(|_| ())
+    }
+
+    pub(crate) fn unban(&mut self, tag: Tag) {
+        self.remove(tag.beside(BAN));
     }
 
     pub(crate) fn remove(&mut self, tag: Tag) {

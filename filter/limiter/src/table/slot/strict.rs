@@ -136,7 +136,6 @@ impl Watched {
         self.admitted = self.admitted.saturating_add(cost);
     }
 
-    /// Tokens left in the budget as of the last reply.
     pub(crate) fn left(&self) -> u32 {
         self.strict().left
     }

@@ -17,7 +17,6 @@ const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
 pub struct Tag(pub(super) u64);
 
 impl Tag {
-    /// Bits of a rule's group.
     pub(super) const GROUP_BITS: u32 = 4;
 
     /// A rule's salt, made from a hash; `is_cell` if its keys are counted in cells instead of buckets.
@@ -80,7 +79,6 @@ pub(super) const STEP_BITS: u32 = 22;
 /// Binary logarithm of a step of a strict rule's times: a microsecond, because a refusal in the last step of
 /// a window may be wrong.
 pub(super) const FINE_BITS: u32 = 10;
-/// Bits of a [`Moment`].
 pub(super) const MOMENT_BITS: u32 = 24;
 const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
 
@@ -156,7 +154,6 @@ pub(super) const STEP_BITS_MIN: u32 = 18;
 /// Longest debt that can be stored, in nanoseconds: more than a year.
 pub(super) const DEBT_NS_MAX: u64 = 64 << (STEP_BITS_MIN + SIZE_MASK);
 
-/// One debt, in 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Debt(u32);
 
@@ -210,7 +207,6 @@ impl Debt {
     }
 }
 
-/// The label of the key `tag`.
 pub(super) fn label_of(tag: Tag) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "the low bits, on purpose")]
     let key = (tag.bits() as u32 & KEY_MASK).max(1);

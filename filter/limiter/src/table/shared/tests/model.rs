@@ -155,9 +155,7 @@ fn hold_and_copy(handle: &mut SlotsHandle) -> u64 {
 
 /// Makes the next read of slot 0 hold it.
 fn as_one_that_keeps_losing(handle: &mut SlotsHandle) {
-    while !handle.losses.are_many(0) {
-        handle.losses.add(0);
-    }
+    handle.losses = (0, LOSSES_MAX);
 }
 
 /// Asserts that each word of these keys of slot 0 has `least` to `most` changes.
