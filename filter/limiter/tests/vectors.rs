@@ -3,7 +3,6 @@
 //! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
 //! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
-use weir_limiter::algorithms::{Admission, Bucket};
 use weir_limiter::check::DecisionKind;
 use weir_limiter::key::{HashSecret, Reporter, TableIdentity};
 use weir_limiter::limiter::Limiter;
@@ -66,25 +65,6 @@ fn key_hashes() {
         let found = format!("{} {:016x} {:016x}", hex(value.as_bytes()), hash.place, hash.tag);
         assert_eq!(found, expected, "{address}");
     }
-}
-
-#[test]
-fn buckets() {
-    let quota = Quota::new("7/s".parse().unwrap(), 3).unwrap();
-    let mut bucket = Bucket::FULL;
-    let mut found = Vec::new();
-    for at in [5, 5, 5, 5, 142_857_147, 142_857_148, 999_999_999] {
-        let now = Time::from_nanos(at);
-        found.push(match bucket.take(&quota, 1, now) {
-            Admission::Taken(after) => {
-                bucket = after;
-                bucket.refilled().as_nanos()
-            }
-            Admission::Short { wait_ns } => wait_ns,
-        });
-    }
-    let expected = [142_857_148, 285_714_291, 428_571_434, 142_857_143, 1, 571_428_577, 1_142_857_142];
-    assert_eq!(found, expected);
 }
 
 #[test]

@@ -137,6 +137,7 @@ impl CallAnswer {
 
 /// The host as one worker's VM sees it. Fields are what a test sets and reads.
 #[must_use]
+#[derive(Default)]
 pub struct Host {
     /// The monotonic clock, in nanoseconds.
     pub monotonic_ns: u64,
@@ -186,31 +187,10 @@ impl Host {
         Self {
             monotonic_ns: MONOTONIC_NS,
             unix_ns: UNIX_NS,
-            properties: BTreeMap::new(),
-            logs: Vec::new(),
-            http_calls: Vec::new(),
-            tick_period_ms: None,
-            before_write: None,
-            calls_back: None,
-            filter_state: BTreeMap::new(),
-            lent: 0,
-            callback: "",
-            request: None,
             shared: shared.clone(),
-            configuration: Vec::new(),
-            ask: Ask::default(),
-            contexts: BTreeSet::new(),
-            resumed: 0,
-            responses: Vec::new(),
-            added_headers: Vec::new(),
-            upstream_headers: Vec::new(),
-            call_answer: CallAnswer::default(),
-            last_token: 0,
-            metrics: Vec::new(),
             // Each worker draws other bytes than its neighbours, and the same in every run.
             random_state: shared.next_worker().wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            script: Script::work(),
-            called: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

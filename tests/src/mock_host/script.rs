@@ -31,6 +31,12 @@ pub struct Script(Box<Answers>);
 
 type Answers = dyn FnMut(&str, u32) -> Answer;
 
+impl Default for Script {
+    fn default() -> Self {
+        Self::work()
+    }
+}
+
 impl Script {
     /// A host that works.
     pub fn work() -> Self {

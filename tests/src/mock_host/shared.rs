@@ -42,6 +42,12 @@ pub(super) enum Unwritten {
     Full,
 }
 
+impl Default for SharedData {
+    fn default() -> Self {
+        Self::new(ZeroCas::Overwrites)
+    }
+}
+
 impl SharedData {
     /// Without a value yet, and without an end.
     pub fn new(zero_cas: ZeroCas) -> Self {

@@ -40,7 +40,7 @@ impl Worker {
 
     /// Another with the same number.
     pub fn created_again(&mut self, created: Created) -> Created {
-        expect(self.create(created.id));
+        expect(self.create(created.id, self.root()));
         created
     }
 

@@ -70,7 +70,7 @@ impl Worker {
         let vm = interpreter::start(host).map_err(|why| Trap(format!("the module does not start: {why}")))?;
         let mut worker = Self { vm, root: FIRST_ROOT, last_context: FIRST_ROOT };
         worker.call("_initialize", &[])?;
-        worker.create_plugin(FIRST_ROOT)?;
+        worker.create(FIRST_ROOT, 0)?;
         worker.asked(FIRST_ROOT, "proxy_on_vm_start", &[FIRST_ROOT, 0])?;
         Ok(worker)
     }
@@ -118,16 +118,8 @@ impl Worker {
 
     fn try_begin_plugin(&mut self, configuration: impl Into<Vec<u8>>) -> Result<bool, Trap> {
         self.root = self.next_context();
-        self.create_plugin(self.root)?;
+        self.create(self.root, 0)?;
         self.try_configure(configuration)
-    }
-
-    fn create_plugin(&mut self, root: u32) -> Result<(), Trap> {
-        self.host_mut().contexts.insert(root);
-        if !self.has("proxy_on_context_create") {
-            return Ok(());
-        }
-        self.call_for(root, "proxy_on_context_create", &[root, 0]).map(drop)
     }
 
     /// A whole request: headers, the response's headers (a local one's too), the end.
@@ -140,7 +132,7 @@ impl Worker {
     /// A request's context and its headers: its id, and what the filter returned.
     pub fn begin(&mut self, ask: &Ask) -> Result<(u32, u32), Trap> {
         let id = self.next_context();
-        self.create(id)?;
+        self.create(id, self.root)?;
         Ok((id, self.headers(id, ask)?))
     }
 
@@ -155,13 +147,10 @@ impl Worker {
         self.last_context
     }
 
-    /// A request's context.
-    pub(super) fn create(&mut self, id: u32) -> Result<(), Trap> {
+    /// A context: a plugin's if `plugin` is 0, else a request's.
+    pub(super) fn create(&mut self, id: u32, plugin: u32) -> Result<(), Trap> {
         self.host_mut().contexts.insert(id);
-        if !self.has("proxy_on_context_create") {
-            return Ok(());
-        }
-        self.call_for(id, "proxy_on_context_create", &[id, self.root]).map(drop)
+        self.call_for(id, "proxy_on_context_create", &[id, plugin]).map(drop)
     }
 
     /// A request's headers: what the filter returned.
@@ -179,11 +168,9 @@ impl Worker {
 
     /// The response's headers, and the end of the context.
     pub fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
-        if self.has("proxy_on_response_headers") {
-            let on_response = self.asked(id, "proxy_on_response_headers", &[id, 1, 0])?;
-            if on_response != CONTINUE {
-                return Err(self.complaint(&format!("the response is held: action {on_response}")));
-            }
+        let on_response = self.asked(id, "proxy_on_response_headers", &[id, 1, 0])?;
+        if on_response != CONTINUE {
+            return Err(self.complaint(&format!("the response is held: action {on_response}")));
         }
         self.delete(id)?;
         if self.host().responses.len() > usize::from(decision != Decision::Continue) {
@@ -194,18 +181,7 @@ impl Worker {
 
     /// The end of a context.
     pub(super) fn delete(&mut self, id: u32) -> Result<(), Trap> {
-        if self.has("proxy_on_done") && self.asked(id, "proxy_on_done", &[id])? == 0 {
-            return Err(self.complaint("the end of a context is put off"));
-        }
-        if id != self.root && self.has("proxy_on_log") {
-            self.call_for(id, "proxy_on_log", &[id])?;
-        }
-        self.free(id)
-    }
-
-    /// The rest of its end.
-    pub(super) fn free(&mut self, id: u32) -> Result<(), Trap> {
-        let ended = if self.has("proxy_on_delete") { self.call_for(id, "proxy_on_delete", &[id]) } else { Ok(None) };
+        let ended = self.call_for(id, "proxy_on_delete", &[id]);
         self.host_mut().contexts.remove(&id);
         ended.map(drop)
     }
@@ -289,11 +265,6 @@ impl Worker {
     /// The VM's linear memory, in bytes.
     pub fn memory_bytes(&mut self) -> usize {
         self.vm.memory().len()
-    }
-
-    /// True if the module has this callback: a host passes over one that is not there.
-    pub fn has(&self, export: &str) -> bool {
-        interpreter::exports().iter().any(|known| known == export)
     }
 
     /// A callback for the root context.

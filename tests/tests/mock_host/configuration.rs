@@ -1,6 +1,6 @@
 //! Good and bad configurations.
 
-use weir_tests::mock_host::{Answer, Host, Script, Worker};
+use weir_tests::mock_host::{Host, Worker};
 
 use crate::harness::{client, plugin, report, rule, shared, synced};
 
@@ -22,15 +22,6 @@ fn an_invalid_configuration_is_refused() {
         let mut worker = started();
         assert!(!worker.configure(bytes.clone()), "{:?}...", bytes.get(..20));
         assert!(worker.host().logs.iter().any(|(level, _)| *level == LOG_ERROR));
-    }
-}
-
-#[test]
-fn a_configuration_that_cannot_be_read_is_refused() {
-    for answer in [Answer::Status(1), Answer::Status(12), Answer::Nothing] {
-        let script = Script::always("proxy_get_buffer_bytes", answer);
-        let mut worker = Worker::try_start(Host::new(&shared()).with(script)).unwrap();
-        assert!(!worker.configure(plugin(&rule("1/h", 1)).to_string()));
     }
 }
 

@@ -115,15 +115,6 @@ fn without_header_pairs_single_headers_are_fetched() {
 }
 
 #[test]
-fn the_filter_subscribes_only_to_callbacks_it_needs() {
-    let worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
-    assert!(worker.has("proxy_on_delete"));
-    for name in ["done", "log", "request_body", "request_trailers", "response_body", "response_trailers"] {
-        assert!(!worker.has(&format!("proxy_on_{name}")), "{name}");
-    }
-}
-
-#[test]
 fn metadata_of_the_response_replaces_the_reserved_cost() {
     let after = json!({"after": {"metadata": ["llm", "total_tokens"], "max": 50}, "reserve": 20});
     let rule = with(rule("1/h", 100), "cost", after);
