@@ -139,8 +139,7 @@ thread_local! {
         const { RefCell::new(Contexts { plugins: Vec::new(), begun: None, requests: VecDeque::new() }) };
 }
 
-/// All contexts of this VM. The list is not borrowed during calls into the host, because the host may call
-/// back.
+/// All contexts of this VM. The list is not borrowed during calls into the host, because the host may call back.
 struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
     /// The request that began last, and its plugin, until it is decided. The few that are needed for longer

@@ -1,5 +1,4 @@
-//! Thin wrappers of calls into the host. A failure is returned as the host's status number, even if it is
-//! unknown.
+//! Thin wrappers of calls into the host. A failure is returned as the host's status number, even if it is unknown.
 //!
 //! An unknown status must not cause a panic, which would cost a proxy the worker's VM. This is the only file
 //! with `unsafe` blocks, a clock or randomness.

@@ -1,9 +1,8 @@
 //! Buffers for the host's results, reused for later results: a request that the local cache answers is
 //! decided without a call of the allocator.
 //!
-//! To return bytes, a host first requests memory from the module through an export, and then returns its
-//! address. The buffer is kept here meanwhile, so a result is accepted only if it is in a buffer that was
-//! lent for it.
+//! To return bytes, a host first requests memory from the module through an export, and then returns its address. The
+//! buffer is kept here meanwhile, so a result is accepted only if it is in a buffer that was lent for it.
 
 use std::cell::RefCell;
 
@@ -17,8 +16,7 @@ thread_local! {
 }
 
 struct Memory {
-    /// Buffers lent to the host for calls that have not returned. There may be several, because a host may
-    /// call back.
+    /// Buffers lent to the host for calls that have not returned. There may be several, because a host may call back.
     lent: Vec<Vec<u8>>,
     spare: Vec<Vec<u8>>,
 }
@@ -42,8 +40,7 @@ impl Loan {
         Self { before: MEMORY.with_borrow(|memory| memory.lent.len()) }
     }
 
-    /// Ends a call that has returned `size` bytes at `data`. `None` if they are not in a buffer that was lent
-    /// for it.
+    /// Ends a call that has returned `size` bytes at `data`. `None` if they are not in a buffer that was lent for it.
     pub(crate) fn end(self, data: *const u8, size: usize) -> Option<Vec<u8>> {
         MEMORY.with_borrow_mut(|memory| {
             let mut named = None;

@@ -1,8 +1,7 @@
 //! Counters in the host's metrics.
 //!
-//! Decisions are counted in the worker's own memory, and the tick passes the sums to the host, so that a
-//! request costs no metric call. No host ever removes a metric, so the number of rules with metrics is
-//! bounded.
+//! Decisions are counted in the worker's own memory, and the tick passes the sums to the host, so that a request costs
+//! no metric call. No host ever removes a metric, so the number of rules with metrics is bounded.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,5 +1,4 @@
-//! State that workers share through the host's shared data: the secret, the slots, and messages among
-//! workers.
+//! State that workers share through the host's shared data: the secret, the slots, and messages among workers.
 //!
 //! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so the set of keys
 //! is fixed: the identity, the number of slots, one key per slot, and one for each [`SharedValue`]. All VMs
@@ -20,9 +19,8 @@ use crate::metrics;
 const IDENTITY_KEY: &[u8] = b"weir.identity";
 /// Maximum number of slots in a worker's own memory: 8 MiB of the 1 GiB that a host allows.
 const OWN_SLOTS_MAX: u32 = 16_384;
-/// Name of the number of slots that were created, as four bytes. Like the names of slots, it contains the
-/// digit of the format: a module with another format has slots of its own, and does not treat these as
-/// corrupt.
+/// Name of the number of slots that were created, as four bytes. Like the names of slots, it contains the digit of the
+/// format: a module with another format has slots of its own, and does not treat these as corrupt.
 const CREATED_KEY: &[u8] = b"weir.slots5";
 /// Length of the longest name.
 const KEY_BYTES_MAX: usize = 18;
@@ -82,6 +80,10 @@ fn key_of(value: SharedValue) -> &'static [u8] {
 }
 
 impl Host for ProcessState {
+    fn slots(&mut self) -> &mut dyn Slots {
+        self
+    }
+
     fn open(&mut self, slots: u32) {
         self.table = self.opened(slots);
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, LocalReply, LogLevel, OpenRequest, Progress, Proxy, SyncCall, Unread,
+    CallResult, Caller, Effect, Engine, Host as _, LocalReply, LogLevel, OpenRequest, Progress, Proxy, SyncCall, Unread,
 };
 use weir_limiter::table::Sample;
 use weir_protocol::time::Time;
@@ -143,8 +143,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Creates a worker with this configuration and its first effects. Returns all errors, each with its
-    /// place.
+    /// Creates a worker with this configuration and its first effects. Returns all errors, each with its place.
     fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let (mut process, mut clock) = (ProcessState::new(), HostClock::default());
         let (engine, effects) = Engine::configure(bytes, &mut process, clock.now())?;
@@ -156,7 +155,7 @@ impl Worker {
     fn flush_metrics(&mut self) {
         let now = self.engine.time(self.clock.now());
         self.metrics.flush(self.engine.counters());
-        if let Some(places) = self.sample.look(&mut self.process, now) {
+        if let Some(places) = self.sample.look(self.process.slots(), now) {
             self.metrics.show(Gauge::EntriesUsed, places);
         }
         if let Some(step) = self.engine.connectivity(now) {

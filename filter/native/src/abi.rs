@@ -544,8 +544,7 @@ impl ConfigHandle {
         make_call(self.0, envoy_dynamic_module_callback_http_filter_config_http_callout, caller, call)
     }
 
-    /// Defines a counter with these labels. Envoy accepts definitions only while the configuration is
-    /// created.
+    /// Defines a counter with these labels. Envoy accepts definitions only while the configuration is created.
     pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<MetricId> {
         self.define(envoy_dynamic_module_callback_http_filter_config_define_counter, name, labels)
     }

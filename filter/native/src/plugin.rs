@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, LocalReply, OpenRequest, Progress, Proxy, SyncCall, Unread,
+    CallResult, Caller, Effect, Engine, Host as _, LocalReply, OpenRequest, Progress, Proxy, SyncCall, Unread,
 };
 use weir_limiter::table::Sample;
 use weir_rules::config::PluginConfig;
@@ -16,8 +16,7 @@ use crate::abi::{self, ConfigHandle, HeadersStatus, Scheduler, StreamHandle};
 use crate::http::{HostRequest, unpacked};
 use crate::locked;
 use crate::metrics::Metrics;
-use crate::process::{WorkerHandle, now};
-use crate::timer::Timer;
+use crate::process::{Timer, WorkerHandle, now};
 
 pub(crate) struct Plugin {
     /// By Envoy's worker index; the last one is the reporter, if there is a weir-sync.
@@ -127,8 +126,7 @@ impl Plugin {
         self.perform(number, effects, config);
     }
 
-    /// Runs `act` on an engine. Then drops the local cache entries of the workers that the reporter found
-    /// outdated.
+    /// Runs `act` on an engine. Then drops the local cache entries of the workers that the reporter found outdated.
     fn act(&self, number: usize, act: impl FnOnce(&mut Engine, &mut WorkerHandle) -> Vec<Effect>) -> Vec<Effect> {
         let Some(worker) = self.workers.get(number) else { return Vec::new() };
         let (effects, forgotten) = {
@@ -163,7 +161,7 @@ impl Plugin {
         if let Some(step) = worker.engine.connectivity(now) {
             self.metrics.show(Gauge::SyncState, step as u64, config);
         }
-        if let Some(places) = locked(&self.sample).look(&mut worker.seat, now) {
+        if let Some(places) = locked(&self.sample).look(worker.seat.slots(), now) {
             self.metrics.show(Gauge::EntriesUsed, places, config);
         }
     }

@@ -1,18 +1,21 @@
-//! State that the workers of all configurations of one filter name share, in this process's memory.
+//! State that the workers of all configurations of one filter name share, in this process's memory; the clock, and ticks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValue, SharedValues};
+use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValues};
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
-use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
 use weir_protocol::messages::RuleCounts;
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 
+use crate::abi::Scheduler;
 use crate::{abi, http, locked, metrics};
 
 /// By filter name. A configuration that replaces another of the same name keeps its buckets; the state of a
@@ -44,39 +47,13 @@ impl Process {
 /// A worker's access to the shared state.
 pub(crate) struct WorkerHandle {
     process: Arc<Process>,
-    /// `None` before the table is opened.
-    slots: Option<SlotsHandle>,
+    /// Of no keys before the table is opened.
+    slots: SlotsHandle,
 }
 
 impl WorkerHandle {
     pub(crate) fn new(name: &str) -> Self {
-        Self { process: Process::named(name), slots: None }
-    }
-}
-
-impl Slots for WorkerHandle {
-    #[inline]
-    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
-        self.slots.as_mut().ok_or(ReadError::Unavailable)?.read(index, into)
-    }
-
-    #[inline]
-    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
-        self.slots.as_mut().ok_or(WriteError::Unavailable)?.write(index, slot, version)
-    }
-
-    fn count(&self) -> u32 {
-        self.slots.as_ref().map_or(1, Slots::count)
-    }
-
-    #[inline]
-    fn changes_in_place(&self) -> bool {
-        self.slots.is_some()
-    }
-
-    #[inline]
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], evaluate: ChangeFn<'_>) -> bool {
-        self.slots.as_mut().is_some_and(|slots| slots.change_in_place(indices, changes, evaluate))
+        Self { process: Process::named(name), slots: SlotsHandle::new(SharedSlots::new(1, 1)) }
     }
 }
 
@@ -85,24 +62,16 @@ impl SharedState for WorkerHandle {
         self.process.identity
     }
 
-    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        locked(&self.process.values).get(value)
-    }
-
-    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        locked(&self.process.values).set(value, bytes, version)
-    }
-
-    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
-        locked(&self.process.values).parsed(version)
-    }
-
-    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
-        locked(&self.process.values).keep_parsed(version, rules);
+    fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
+        act(&mut locked(&self.process.values));
     }
 }
 
 impl Host for WorkerHandle {
+    fn slots(&mut self) -> &mut dyn Slots {
+        &mut self.slots
+    }
+
     /// Opens the table of this name. A table that is larger than requested is kept; a smaller one is replaced
     /// by an empty one.
     fn open(&mut self, slots: u32) {
@@ -111,7 +80,7 @@ impl Host for WorkerHandle {
         // All workers and the main thread write, independent of the number of configurations.
         let threads = abi::concurrency().saturating_add(1);
         let known = table.insert(known.unwrap_or_else(|| SharedSlots::new(slots, threads)));
-        self.slots = Some(SlotsHandle::new(Arc::clone(known)));
+        self.slots = SlotsHandle::new(Arc::clone(known));
     }
 
     fn random(&mut self) -> u64 {
@@ -140,8 +109,7 @@ impl Host for WorkerHandle {
     }
 }
 
-/// The monotonic clock. It starts well above zero, so that a step back to before the start can be
-/// represented.
+/// The monotonic clock. It starts well above zero, so that a step back to before the start can be represented.
 pub(crate) fn now() -> Time {
     static STARTED: OnceLock<Instant> = OnceLock::new();
     let started = *STARTED.get_or_init(Instant::now);
@@ -162,4 +130,76 @@ fn random<const N: usize>() -> [u8; N] {
         bytes.iter_mut().zip(now().as_nanos().to_le_bytes()).for_each(|(to, from)| *to = from);
     }
     bytes
+}
+
+// Ticks. Envoy has no timer for a filter's configuration, so a separate thread schedules them on the main thread.
+
+pub(crate) struct Timer {
+    shared: Arc<Shared>,
+    /// `None` if the thread could not be started.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    period_ms: AtomicU32,
+    /// True if a tick was scheduled and has not run yet.
+    is_announced: AtomicBool,
+    is_over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Timer {
+    /// Runs the hook of `scheduler` every `period_ms`.
+    pub(crate) fn start(period_ms: u32, scheduler: Scheduler) -> Self {
+        let shared = Arc::new(Shared { period_ms: period_ms.into(), ..Shared::default() });
+        let theirs = Arc::clone(&shared);
+        let run = move || {
+            // A panic must not end the ticks.
+            while panic::catch_unwind(AssertUnwindSafe(|| theirs.run(&scheduler))).is_err() {
+                // The tick that was scheduled last may never run.
+                theirs.is_announced.store(false, Ordering::Relaxed);
+            }
+        };
+        let thread = thread::Builder::new().name("weir-timer".into()).spawn(run).ok();
+        Self { shared, thread }
+    }
+
+    pub(crate) fn ticks(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    pub(crate) fn set(&self, period_ms: u32) {
+        self.shared.period_ms.store(period_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_ticked(&self) {
+        self.shared.is_announced.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn run(&self, scheduler: &Scheduler) {
+        let mut is_over = locked(&self.is_over);
+        while !*is_over {
+            let period = Duration::from_millis(self.period_ms.load(Ordering::Relaxed).max(1).into());
+            let waited = self.changed.wait_timeout_while(is_over, period, |is_over| !*is_over);
+            is_over = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // At most one tick is scheduled, even if the main thread is late.
+            if !*is_over && !self.is_announced.swap(true, Ordering::Relaxed) {
+                scheduler.run();
+            }
+        }
+    }
+}
+
+impl Drop for Timer {
+    /// Joins the thread: no thread may run the module's code when Envoy unloads it.
+    fn drop(&mut self) {
+        *locked(&self.shared.is_over) = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use weir_budget::escrow::{AcquireRequest, ClaimKind};
 use weir_limiter::engine::{
-    Booking, Consume, Effect, Engine, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall,
-    UpstreamResponse,
+    Booking, Consume, Effect, Engine, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall, UpstreamResponse,
 };
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;

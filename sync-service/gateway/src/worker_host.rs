@@ -1,17 +1,16 @@
 //! State that the gateway's workers share: the table and the values that they exchange.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_limiter::check::Decision;
-use weir_limiter::engine::{Host, SharedState, SharedValue, SharedValues};
+use weir_limiter::engine::{Host, SharedState, SharedValues};
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
-use weir_limiter::table::slot::{Slot, slots_for};
-use weir_limiter::table::{ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::slot::slots_for;
+use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
 use weir_protocol::messages::RuleCounts;
-use weir_rules::RuleSet;
 
 use super::metrics::CounterSums;
 use super::reply::DecisionDetails;
@@ -55,10 +54,6 @@ impl SharedMemory {
         let alone = is_peek.then(|| self.looking.write().unwrap_or_else(PoisonError::into_inner));
         (alone, (!is_peek).then(|| self.looking.read().unwrap_or_else(PoisonError::into_inner)))
     }
-
-    fn values(&self) -> MutexGuard<'_, SharedValues> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl WorkerHost {
@@ -68,51 +63,21 @@ impl WorkerHost {
     }
 }
 
-impl Slots for WorkerHost {
-    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
-        self.slots.read(index, into)
-    }
-
-    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
-        self.slots.write(index, slot, version)
-    }
-
-    fn count(&self) -> u32 {
-        self.slots.count()
-    }
-
-    fn changes_in_place(&self) -> bool {
-        self.slots.changes_in_place()
-    }
-
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], change: ChangeFn<'_>) -> bool {
-        self.slots.change_in_place(indices, changes, change)
-    }
-}
-
 impl SharedState for WorkerHost {
     fn identity(&mut self) -> TableIdentity {
         self.memory.identity
     }
 
-    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        self.memory.values().get(value)
-    }
-
-    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        self.memory.values().set(value, bytes, version)
-    }
-
-    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
-        self.memory.values().parsed(version)
-    }
-
-    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
-        self.memory.values().keep_parsed(version, rules);
+    fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
+        act(&mut self.memory.values.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Host for WorkerHost {
+    fn slots(&mut self) -> &mut dyn Slots {
+        &mut self.slots
+    }
+
     /// The table exists before any worker.
     fn open(&mut self, _slots: u32) {}
 

@@ -4,12 +4,11 @@ use std::hint::black_box;
 
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
-    Effect, Engine, Host, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValue, SharedValues,
+    Effect, Engine, Host, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValues,
 };
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
-use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
 use weir_protocol::messages::{Message as _, Reply};
 use weir_protocol::time::Time;
 
@@ -81,8 +80,7 @@ struct Worker {
 impl Worker {
     fn new(configuration: &[u8]) -> Self {
         let mut seat = Seat { slots: SlotsHandle::new(SharedSlots::new(1, 1)), values: SharedValues::default() };
-        let (edge, _) =
-            Engine::configure(configuration, &mut seat, BEGIN).expect("a good configuration");
+        let (edge, _) = Engine::configure(configuration, &mut seat, BEGIN).expect("a good configuration");
         Self { edge, seat }
     }
 
@@ -112,43 +110,21 @@ struct Seat {
     values: SharedValues,
 }
 
-impl Slots for Seat {
-    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
-        self.slots.read(index, into)
-    }
-
-    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
-        self.slots.write(index, slot, version)
-    }
-
-    fn count(&self) -> u32 {
-        self.slots.count()
-    }
-
-    fn changes_in_place(&self) -> bool {
-        self.slots.changes_in_place()
-    }
-
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], change: ChangeFn<'_>) -> bool {
-        self.slots.change_in_place(indices, changes, change)
-    }
-}
-
 impl SharedState for Seat {
     fn identity(&mut self) -> TableIdentity {
         TableIdentity::of(&[7; 20])
     }
 
-    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        self.values.get(value)
-    }
-
-    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        self.values.set(value, bytes, version)
+    fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
+        act(&mut self.values);
     }
 }
 
 impl Host for Seat {
+    fn slots(&mut self) -> &mut dyn Slots {
+        &mut self.slots
+    }
+
     fn open(&mut self, slots: u32) {
         self.slots = SlotsHandle::new(SharedSlots::new(slots, 1));
     }

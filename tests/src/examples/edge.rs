@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
-    CallResult, Effect, Engine, LocalHost, OpenRequest, RequestDecision, RequestStep as Then, SyncCall,
-    Unread, UpstreamResponse,
+    CallResult, Effect, Engine, LocalHost, OpenRequest, RequestDecision, RequestStep as Then, SyncCall, Unread,
+    UpstreamResponse,
 };
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::CountedEvent;
 use weir_limiter::engine::{
-    Effect, Engine, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState, SyncCall,
+    Effect, Engine, Host as _, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState, SyncCall,
     Unread, UpstreamResponse,
 };
 use weir_limiter::sync::ACQUIRES_MAX;
@@ -358,7 +358,7 @@ impl Pop {
     /// The table's entry of `key` under a rule.
     fn entry(&mut self, rule: usize, key: u32) -> Option<Entry> {
         let limiter = self.workers.first()?.edge.limiter();
-        limiter.entry(rule, &value_of(key, self.bits[rule]), &mut self.site)
+        limiter.entry(rule, &value_of(key, self.bits[rule]), self.site.slots())
     }
 
     /// The time of the table at `since` nanoseconds from the begin of the traffic.

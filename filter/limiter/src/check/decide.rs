@@ -27,9 +27,9 @@ impl Limiter {
     /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         match try_fast_path(self, request, slots, now) {
-            FastPath::Passed => passed(self, now),
-            FastPath::Refused(rule, denial) => refused_quickly(self, rule, denial, now),
-            FastPath::Left => self.decide_at(AcquireState::NotYet, request, slots, now),
+            Some(FastPath::Passed) => passed(self, now),
+            Some(FastPath::Refused(rule, denial)) => refused_quickly(self, rule, denial, now),
+            None => self.decide_at(AcquireState::NotYet, request, slots, now),
         }
     }
 
@@ -246,20 +246,8 @@ impl Limiter {
     }
 
     /// Changes the watched entry at `place`. If there is none and `limits` is given, the key becomes watched first.
+    /// `change` also gets the number of requests in flight, or 0 without `flight`: if the fleet does not count them.
     pub(crate) fn update_watched(
-        &mut self,
-        place: EntryPlace,
-        limits: Option<LocalLimits>,
-        slots: &mut dyn Slots,
-        now: Time,
-        change: &dyn Fn(&mut Watched),
-    ) -> Updated<Watched> {
-        self.update_counted(place, None, limits, slots, now, &|watched, _| change(watched))
-    }
-
-    /// [`Limiter::update_watched`] with a `change` that also gets the number of requests in flight, or 0 if
-    /// the fleet does not count them.
-    pub(crate) fn update_counted(
         &mut self,
         place: EntryPlace,
         flight: Option<Concurrency>,

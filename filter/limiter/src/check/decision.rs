@@ -246,11 +246,6 @@ impl CurrentRequest {
     pub(crate) fn taken_for(&self, tag: Tag) -> Option<ConsumeReply> {
         self.consumed.filter(|(of, _)| NEXT_TO_STORE && *of == tag).map(|(_, taken)| taken)
     }
-
-    /// True if the lease of the acquired tokens had ended on arrival, so that the request must acquire again.
-    pub(crate) fn is_acquire_over(&self) -> bool {
-        self.acquired.iter().any(|tokens| tokens.is_over)
-    }
 }
 
 /// Progress of acquiring tokens for the current request.

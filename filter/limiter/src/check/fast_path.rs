@@ -77,22 +77,20 @@ pub(crate) enum FastPath {
     Passed,
     /// The local cache refuses the request for this rule.
     Refused(RuleIndex, Denial),
-    /// The general path must decide.
-    Left,
 }
 
-/// Decides a request on the quick path, if it qualifies.
+/// Decides a request on the quick path; none if the general path must decide.
 #[inline]
 pub(crate) fn try_fast_path(
     limiter: &mut Limiter,
     request: &mut dyn Request,
     slots: &mut dyn Slots,
     now: Time,
-) -> FastPath {
+) -> Option<FastPath> {
     if OWN_MEMORY && limiter.rules.plain.is_some() && slots.changes_in_place() {
-        take_in_place(limiter, request, slots, now).unwrap_or(FastPath::Left)
+        take_in_place(limiter, request, slots, now)
     } else {
-        FastPath::Left
+        None
     }
 }
 

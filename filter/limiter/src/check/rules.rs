@@ -72,7 +72,7 @@ impl CompiledRules {
         Self {
             plain: Plain::of(&set, &terms),
             sends_status: terms.iter().any(|terms| terms.sends_status),
-            sends_more: RuleTerms::send_more(&terms),
+            sends_more: terms.iter().any(|one| one.is_clear || one.sends_policy && terms.len() > 1),
             fleet_secret: if is_in_fleet { FleetSecret::UNKEYED } else { secret.on_its_own() },
             set,
             terms,

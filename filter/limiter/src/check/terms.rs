@@ -95,12 +95,6 @@ impl RuleTerms {
         self.enforcement.mode == Mode::Off || self.is_unlimited
     }
 
-    /// True if a quota status of these rules may contain more than its rule's own policy.
-    pub(crate) fn send_more(all: &[Self]) -> bool {
-        let is_beside_another = all.len() > 1;
-        all.iter().any(|terms| terms.is_clear || is_beside_another && terms.sends_policy)
-    }
-
     fn of_rule(rule: &Rule, key: KeyId, salt: u64, is_in_fleet: bool) -> Self {
         Self {
             key,

@@ -9,7 +9,6 @@ use alloc::vec::Vec;
 use crate::check::Decision;
 use crate::key::{HashSecret, TableIdentity};
 use crate::response::Header;
-use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_protocol::messages::{REFUSAL_MAX, RuleCounts};
 use weir_protocol::time::Time;
@@ -80,15 +79,13 @@ pub struct SharedValues {
 }
 
 impl SharedValues {
-    /// Implements [`SharedState::get`].
-    pub fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+    fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
         let known = self.values.get(value as usize).and_then(Option::as_ref);
         let (bytes, version) = known.ok_or(ReadError::Missing)?;
         Ok((bytes.clone(), Version(*version)))
     }
 
-    /// Implements [`SharedState::set`].
-    pub fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
         let place = self.values.get_mut(value as usize).ok_or(WriteError::Unavailable)?;
         let (known, current) = place.get_or_insert_default();
         if *current != version.0 {
@@ -98,14 +95,8 @@ impl SharedValues {
         Ok(())
     }
 
-    /// Implements [`SharedState::parsed`].
-    pub fn parsed(&self, version: u64) -> Option<Arc<RuleSet>> {
+    fn parsed(&self, version: u64) -> Option<Arc<RuleSet>> {
         self.parsed.as_ref().filter(|(known, _)| *known == version).map(|(_, rules)| Arc::clone(rules))
-    }
-
-    /// Implements [`SharedState::keep_parsed`].
-    pub fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
-        self.parsed = Some((version, Arc::clone(rules)));
     }
 }
 
@@ -115,11 +106,23 @@ pub trait SharedState {
     /// The process's identity, with the secret for its keys; made by its first worker.
     fn identity(&mut self) -> TableIdentity;
 
+    /// Applies `act` to the values, if they are in the program's own memory. Another host implements
+    /// [`SharedState::get`] and [`SharedState::set`].
+    fn with_values(&mut self, _act: &mut dyn FnMut(&mut SharedValues)) {}
+
     /// A shared value, and its version.
-    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError>;
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        let mut found = Err(ReadError::Unavailable);
+        self.with_values(&mut |values| found = values.get(value));
+        found
+    }
 
     /// Replaces a shared value if it still has this version.
-    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError>;
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        let mut done = Err(WriteError::Unavailable);
+        self.with_values(&mut |values| done = values.set(value, bytes, version));
+        done
+    }
 
     /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects it.
     fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
@@ -221,12 +224,16 @@ pub trait SharedState {
 
     /// The parsed rule set of this version, if a worker of this program keeps it. The document need not be
     /// parsed again then.
-    fn parsed(&mut self, _version: u64) -> Option<Arc<RuleSet>> {
-        None
+    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
+        let mut parsed = None;
+        self.with_values(&mut |values| parsed = values.parsed(version));
+        parsed
     }
 
     /// Keeps a parsed rule set for the other workers.
-    fn keep_parsed(&mut self, _version: u64, _rules: &Arc<RuleSet>) {}
+    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        self.with_values(&mut |values| values.parsed = Some((version, Arc::clone(rules))));
+    }
 
     /// Creates a value when a worker begins, because on Envoy the first write of a key overwrites another worker's.
     fn open_value(&mut self, value: SharedValue) {
@@ -254,7 +261,10 @@ pub trait SharedState {
 }
 
 /// The program that an engine runs in.
-pub trait Host: Slots + SharedState {
+pub trait Host: SharedState {
+    /// The process's table.
+    fn slots(&mut self) -> &mut dyn Slots;
+
     /// Creates the table, of `slots` slots, if there is none yet.
     fn open(&mut self, slots: u32);
 
@@ -340,43 +350,21 @@ impl LocalHost {
     }
 }
 
-impl Slots for LocalHost {
-    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
-        self.slots.read(index, into)
-    }
-
-    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
-        self.slots.write(index, slot, version)
-    }
-
-    fn count(&self) -> u32 {
-        self.slots.count()
-    }
-}
-
 impl SharedState for LocalHost {
     fn identity(&mut self) -> TableIdentity {
         self.identity
     }
 
-    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        self.values.get(value)
-    }
-
-    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        self.values.set(value, bytes, version)
-    }
-
-    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
-        self.values.parsed(version)
-    }
-
-    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
-        self.values.keep_parsed(version, rules);
+    fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
+        act(&mut self.values);
     }
 }
 
 impl Host for LocalHost {
+    fn slots(&mut self) -> &mut dyn Slots {
+        &mut self.slots
+    }
+
     fn open(&mut self, slots: u32) {
         if self.slots.count() < slots {
             self.slots = LocalSlots::new(slots);

@@ -34,11 +34,11 @@ impl Engine {
         let (host, now) = (&mut *turn.host, turn.now);
         record_reply(&mut self.limiter, host);
         if let Some(handover) = host.take_handover() {
-            inherit(&mut self.limiter, &handover, host, now);
+            inherit(&mut self.limiter, &handover, host.slots(), now);
         }
         let (interval_ms, timeout_ms) = (sync.interval_ms, sync.timeout_ms);
         let greeted = host.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
-        let Some(mut report) = self.limiter.report(host, greeted.is_some(), now) else { return };
+        let Some(mut report) = self.limiter.report(host.slots(), greeted.is_some(), now) else { return };
         report.status = greeted.and_then(|before| self.status(before, interval_ms, turn));
         turn.effects.push(Effect::Call(call(report.sequence, report.encode(), timeout_ms)));
     }
@@ -68,12 +68,12 @@ impl Engine {
     pub fn answer(&mut self, number: u64, answer: CallResult, host: &mut dyn Host, now: Time) -> Vec<Effect> {
         let now = self.clock.time(host, now);
         let mut turn = EngineCall::new(host, now);
-        match self.limiter.sync.as_ref().and_then(|client| client.purpose(number)) {
+        match self.limiter.sync.as_ref().and_then(|client| client.calls.get(number)).map(|call| call.purpose) {
             None => {}
             Some(CallPurpose::Report) => self.reported(number, answer, &mut turn),
             Some(CallPurpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
             // Replies to such calls go to `answer_request`. Here there is no request to decide.
-            Some(CallPurpose::Acquire) => self.limiter.acquire_failed(number, turn.host, now),
+            Some(CallPurpose::Acquire) => self.limiter.acquire_failed(number, turn.host.slots(), now),
         }
         self.keep_pace(&mut turn);
         turn.effects
@@ -81,7 +81,7 @@ impl Engine {
 
     fn reported(&mut self, sequence: u64, answer: CallResult, turn: &mut EngineCall<'_>) {
         let taken_in = reply(answer).and_then(|body| {
-            let applied = self.limiter.apply(sequence, &body, turn.host, turn.now);
+            let applied = self.limiter.apply(sequence, &body, turn.host.slots(), turn.now);
             applied.map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
         });
         if taken_in.is_ok() {

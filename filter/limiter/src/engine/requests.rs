@@ -108,11 +108,11 @@ impl Engine {
     ) -> RequestDecision<'_> {
         let now = self.clock.time(host, now);
         let is_told = self.logs_decisions || self.is_observed || self.limiter.rules.sends_status;
-        let decision = match try_fast_path(&mut self.limiter, request, host, now) {
-            FastPath::Passed if !is_told => return RequestDecision::CONTINUE,
-            FastPath::Passed => passed(&self.limiter, now),
-            FastPath::Refused(rule, denial) => refused_quickly(&mut self.limiter, rule, denial, now),
-            FastPath::Left => self.limiter.decide_at(AcquireState::NotYet, request, host, now),
+        let decision = match try_fast_path(&mut self.limiter, request, host.slots(), now) {
+            Some(FastPath::Passed) if !is_told => return RequestDecision::CONTINUE,
+            Some(FastPath::Passed) => passed(&self.limiter, now),
+            Some(FastPath::Refused(rule, denial)) => refused_quickly(&mut self.limiter, rule, denial, now),
+            None => self.limiter.decide_at(AcquireState::NotYet, request, host.slots(), now),
         };
         self.carry_out(decision, Asking { open, request, host, now })
     }
@@ -132,12 +132,12 @@ impl Engine {
         let has_other_rules = acquire.generation != self.limiter.rules.generation;
         let is_made = !matches!(answer, Err(Unread::NotMade(_)));
         let mut is_over = false;
-        let acquired = reports::reply(answer).ok().map(|body| self.limiter.acquired(number, &body, host, now));
+        let acquired = reports::reply(answer).ok().map(|body| self.limiter.acquired(number, &body, host.slots(), now));
         let answered = if let Some(Ok(answered)) = acquired {
             self.share_contact(host);
             answered
         } else {
-            is_over = is_made && self.limiter.is_in_vain(number, host, now);
+            is_over = is_made && self.limiter.is_in_vain(number, host.slots(), now);
             // A host that has just failed to make a call would fail again.
             if is_made
                 && !is_over
@@ -145,19 +145,19 @@ impl Engine {
             {
                 return Some(again);
             }
-            self.limiter.acquire_failed(number, host, now);
+            self.limiter.acquire_failed(number, host.slots(), now);
             false
         };
-        is_over |= answered && self.limiter.current.is_acquire_over();
+        is_over |= answered && self.limiter.current.acquired.iter().any(|tokens| tokens.is_over);
         // The tokens were acquired for the previous rules, and new ones may need others. Tokens held here are
         // used first.
         let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
         let decision = if may_wait && has_other_rules {
-            self.limiter.decide(request, host, now)
+            self.limiter.decide(request, host.slots(), now)
         } else if may_wait && is_over {
-            self.limiter.decide_at(AcquireState::Over, request, host, now)
+            self.limiter.decide_at(AcquireState::Over, request, host.slots(), now)
         } else {
-            self.limiter.decide_again(answered, request, host, now)
+            self.limiter.decide_again(answered, request, host.slots(), now)
         };
         Some(self.carry_out(decision, Asking { open, request, host, now }))
     }
@@ -182,11 +182,11 @@ impl Engine {
         let now = self.clock.time(host, now);
         // Tokens consumed under other rules are spent.
         let decision = if generation == self.limiter.rules.generation {
-            decide_taken(&mut self.limiter, &take, taken, request, host, now)
+            decide_taken(&mut self.limiter, &take, taken, request, host.slots(), now)
         } else if taken.is_some() && open.waits < WAITS_MAX {
-            self.limiter.decide(request, host, now)
+            self.limiter.decide(request, host.slots(), now)
         } else {
-            self.limiter.decide_again(taken.is_some(), request, host, now)
+            self.limiter.decide_again(taken.is_some(), request, host.slots(), now)
         };
         Some(self.carry_out(decision, Asking { open, request, host, now }))
     }

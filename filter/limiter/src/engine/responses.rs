@@ -60,7 +60,7 @@ impl Engine {
                 self.limiter.settle_own(epoch, 0);
             }
         }
-        self.limiter.take_back(host, now);
+        self.limiter.take_back(host.slots(), now);
     }
 
     /// Sets whether the next requests reserve their tokens, because the host states their cost later, to
@@ -143,7 +143,7 @@ impl Engine {
     pub fn end(&mut self, open: &mut OpenRequest, host: &mut dyn Host, read: Time) {
         let now = self.clock.time(host, read);
         if let Some(acquire) = open.acquire.take() {
-            self.limiter.give_up_acquire(acquire.number, host, now);
+            self.limiter.give_up_acquire(acquire.number, host.slots(), now);
         }
         self.finish(open, |_, what| reserved(what).or(Some(0)), host, now);
     }
@@ -177,8 +177,8 @@ impl Engine {
             let is_release = matches!(done.what, EndActionKind::Release { .. });
             match cost_of(number, &done.what) {
                 None => open.afterwards.push(done),
-                Some(_) if is_release => self.limiter.release(done, host, now),
-                Some(cost) => self.limiter.charge(done, cost, host, now),
+                Some(_) if is_release => self.limiter.release(done, host.slots(), now),
+                Some(cost) => self.limiter.charge(done, cost, host.slots(), now),
             }
         }
     }
@@ -200,13 +200,13 @@ impl Engine {
         now: Time,
     ) -> Result<Vec<Consume>, RuleIndex> {
         let now = self.clock.time(host, now);
-        book(&mut self.limiter, booking, request, host, now)
+        book(&mut self.limiter, booking, request, host.slots(), now)
     }
 
     /// Drops cached refusals of the keys of `request`, whose tokens were refunded at another worker.
     pub fn given_back(&mut self, request: &mut dyn Request, host: &mut dyn Host, now: Time) {
         let now = self.clock.time(host, now);
-        drop_refusals(&mut self.limiter, request, host, now);
+        drop_refusals(&mut self.limiter, request, host.slots(), now);
     }
 
     /// The tokens that the request of `open` cost beyond those it had acquired, under strict rules, by number
@@ -246,17 +246,14 @@ fn reserved(what: &EndActionKind) -> Option<u32> {
     if let EndActionKind::Charge { reserved, .. } = what { Some(reserved.tokens) } else { None }
 }
 
-/// Cost of a request that stood for `times` requests and cost as much as `cost` of them; `cost` tokens under
+/// Cost of a request that stood for `times` requests and cost as much as `cost` of them, rounded up; `cost` tokens under
 /// a rule whose responses state the cost.
 fn cost_of(what: &EndActionKind, cost: u32, times: u32) -> u32 {
     match what {
-        EndActionKind::Charge { after: None, reserved } => part(reserved.tokens, cost, times),
+        EndActionKind::Charge { after: None, reserved } => {
+            let all = u64::from(reserved.tokens) * u64::from(cost);
+            u32::try_from(all.div_ceil(u64::from(times.max(1)))).unwrap_or(u32::MAX)
+        }
         _ => cost,
     }
-}
-
-/// Cost of `cost` requests, if `times` of them took `tokens`; rounded up.
-fn part(tokens: u32, cost: u32, times: u32) -> u32 {
-    let all = u64::from(tokens) * u64::from(cost);
-    u32::try_from(all.div_ceil(u64::from(times.max(1)))).unwrap_or(u32::MAX)
 }

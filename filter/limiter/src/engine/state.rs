@@ -105,24 +105,16 @@ pub(super) fn texts(errors: Vec<ConfigError>) -> Vec<String> {
 const HELD_MAX: usize = 10_000;
 
 /// The held requests of one worker, ordered by their turns.
+#[derive(Default)]
 pub(super) struct Holding {
     by_turn: BinaryHeap<Reverse<(Time, u32)>>,
-    most: usize,
-}
-
-impl Default for Holding {
-    fn default() -> Self {
-        Self { by_turn: BinaryHeap::new(), most: HELD_MAX }
-    }
+    /// True if nothing would resume a request in its turn.
+    holds_nothing: bool,
 }
 
 impl Holding {
-    pub(super) fn hold_nothing(&mut self) {
-        self.most = 0;
-    }
-
     pub(super) fn has_room(&self) -> bool {
-        self.by_turn.len() < self.most
+        !self.holds_nothing && self.by_turn.len() < HELD_MAX
     }
 
     /// Holds the request `id` until `turn`; false if there is no room.
@@ -246,7 +238,7 @@ impl Engine {
     /// Records that the host could not set its timer: it ticks as before, if at all. No request is held from now on,
     /// because nothing would resume it in time.
     pub fn has_no_timer(&mut self) {
-        self.holding.hold_nothing();
+        self.holding.holds_nothing = true;
         self.pace.ticks_per_interval = self.pace.before;
     }
 

@@ -63,7 +63,7 @@ impl Limiter {
             return self.want_unplaced(hit, reported, &limits, builder, now);
         }
         let (flight, busy) = (self.rules.flight(hit.rule), Cell::new(0));
-        let updated = self.update_counted(place, flight, Some(limits), slots, now, &|watched, in_flight| {
+        let updated = self.update_watched(place, flight, Some(limits), slots, now, &|watched, in_flight| {
             // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with them.
             let is_overspent = match flight {
                 Some(_) => watched.admitted < in_flight,
@@ -108,7 +108,7 @@ impl Limiter {
     /// Gives back what the budget may have been debited for the key's epoch in `reported`, whose call failed, if no
     /// reply has named its tokens and no request waits for it any more.
     fn give_back_unconfirmed(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
-        if reported.awaited == 0 || !self.can_give_back() {
+        if reported.awaited == 0 || !self.sync.as_ref().is_some_and(SyncClient::can_give_back) {
             return;
         }
         let ended = self.end_unused(reported.place, slots, now, &|watched| {
@@ -122,14 +122,13 @@ impl Limiter {
         }
     }
 
-    fn can_give_back(&self) -> bool {
-        self.sync.as_ref().is_some_and(SyncClient::can_give_back)
-    }
-
     /// Gives back the unused tokens of the hit's key, if its request acquires tokens for itself alone. Places in flight
     /// stay, because those of other requests are of the same epoch.
     fn give_back_spare(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
-        if !self.is_for_itself(hit.rule) || self.rules.flight(hit.rule).is_some() || !self.can_give_back() {
+        if !self.is_for_itself(hit.rule)
+            || self.rules.flight(hit.rule).is_some()
+            || !self.sync.as_ref().is_some_and(SyncClient::can_give_back)
+        {
             return;
         }
         let ended = self.end_unused(hit.place(), slots, now, &|watched| watched.on_hand(now) > 0);
@@ -148,7 +147,7 @@ impl Limiter {
         is_unused: &dyn Fn(&Watched) -> bool,
     ) -> Option<Watched> {
         let (timeout_ns, before) = (self.timeout_ns(), Cell::new(None));
-        let updated = self.update_watched(place, None, slots, now, &|watched| {
+        let updated = self.update_watched(place, None, None, slots, now, &|watched, _| {
             let ends = is_unused(watched) && watched.awaited(timeout_ns, now) == 0;
             before.set(ends.then_some(*watched));
             if ends {
@@ -214,7 +213,7 @@ impl Limiter {
     /// Ends the wait of the request of `reported`: its tokens are for any request from now on.
     fn end_waiting(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
         if reported.awaited > 0 {
-            self.update_watched(reported.place, None, slots, now, &|watched| {
+            self.update_watched(reported.place, None, None, slots, now, &|watched, _| {
                 if watched.epoch == reported.epoch {
                     watched.end_waiting(reported.awaited);
                 }

@@ -119,10 +119,6 @@ impl SyncClient {
         is_to_blame
     }
 
-    pub(crate) fn purpose(&self, number: u64) -> Option<CallPurpose> {
-        self.calls.get(number).map(|call| call.purpose)
-    }
-
     /// Starts the fetch of a rule set, and returns its number. An earlier fetch under way is given up.
     pub(crate) fn begin_fetch(&mut self, version: u64, now: Time) -> u64 {
         let number = self.next_number();

@@ -31,32 +31,23 @@ const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);
 // Even if every group has a merged debt, there are others left to merge.
 const _: () = assert!(DEBTS_MAX > GROUPS);
 
-/// Highest debts that a key without an entry may owe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OwedDebts {
-    /// Under its own label.
-    pub(super) own: Bucket,
-    /// Shared with every key of its group.
-    pub(super) shared: Bucket,
-}
-
 impl Slot {
-    /// The highest debts of the key `tag`, which has no entry.
-    pub(super) fn owed(&self, tag: Tag) -> OwedDebts {
-        let mut owed = OwedDebts { own: Bucket::FULL, shared: Bucket::FULL };
+    /// The highest debts of the key `tag`, which has no entry: under its own label, and shared by all keys of its group.
+    pub(super) fn owed(&self, tag: Tag) -> (Bucket, Bucket) {
+        let (mut own, mut shared) = (Bucket::FULL, Bucket::FULL);
         if self.debts() == 0 {
-            return owed;
+            return (own, shared);
         }
         let (label, base) = (label_of(tag), self.base());
         for debt in self.all_debts() {
             let until = Bucket::full_at(debt.until(base));
             if debt.label() == label {
-                owed.own = owed.own.max(until);
+                own = own.max(until);
             } else if debt.label() == label & !KEY_MASK {
-                owed.shared = owed.shared.max(until);
+                shared = shared.max(until);
             }
         }
-        owed
+        (own, shared)
     }
 
     /// Stores the debt of the key `tag`, which is evicted. The debt is paid at `until`, or [`DEBT_NS_MAX`] after `now`.
@@ -194,7 +185,7 @@ mod tests {
                 let known = model.entry((group, key)).or_insert(until);
                 *known = until.max(*known);
                 for (&(group, key), &until) in &model {
-                    let OwedDebts { own, shared } = slot.owed(tag(group, key));
+                    let (own, shared) = slot.owed(tag(group, key));
                     prop_assert!(until <= now || until <= own.max(shared).refilled());
                 }
                 prop_assert!(slot.debts() <= DEBTS_MAX);

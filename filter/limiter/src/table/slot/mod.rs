@@ -31,7 +31,6 @@ pub use tag::Tag;
 
 use crate::algorithms::{Bucket, Cell};
 use core::cmp::Reverse;
-use debts::OwedDebts;
 use layout::{COLD_COUNT, UNITS, WATCHED_COUNT};
 use weir_protocol::time::Time;
 
@@ -101,7 +100,7 @@ impl Slot {
     }
 
     fn new_placement(&self, tag: Tag, now: Time) -> Placement {
-        let OwedDebts { own, shared } = self.owed(tag);
+        let (own, shared) = self.owed(tag);
         let entry = Entry::Cold(Cold { bucket: own.max(shared), ..Cold::NEW });
         Placement { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
     }
