@@ -142,8 +142,7 @@ thread_local! {
 /// All contexts of this VM. The list is not borrowed during calls into the host, because the host may call back.
 struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
-    /// The request that began last, and its plugin, until it is decided. The few that are needed for longer
-    /// are in `requests`.
+    /// The request that began last, until it is decided. The few that are needed for longer are in `requests`.
     begun: Option<Begun>,
     /// Sorted by id, which a host assigns in ascending order.
     requests: VecDeque<(u32, Rc<RefCell<RequestContext>>)>,
@@ -153,8 +152,7 @@ struct Contexts {
 struct Begun {
     id: u32,
     plugin: u32,
-    /// True if its headers have arrived, and it is being decided. Distinguishes it from a later request with
-    /// the same id.
+    /// True while it is being decided, which distinguishes it from a later request with the same id.
     is_decided: bool,
 }
 

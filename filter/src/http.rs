@@ -28,8 +28,7 @@ fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, HostStatus> {
 /// The request in the host's current context.
 pub(crate) struct HostRequest {
     pub(crate) is_without_body: bool,
-    /// The headers, fetched when a rule first needs one. The inner `None` stands for headers that the host
-    /// does not return.
+    /// The headers, fetched when a rule first needs one; `Some(None)` if the host does not return them.
     #[allow(clippy::option_option, reason = "not asked for yet, and not given, are two things")]
     lines: Option<Option<HeaderLines>>,
 }
@@ -208,8 +207,7 @@ fn pairs_of(sizes: &[u8]) -> impl Iterator<Item = (usize, usize)> {
 const CALLS_MAX: usize = 4_096;
 
 thread_local! {
-    /// Calls in progress, oldest first: the host's id, the context that made the call, and its engine's number
-    /// of the call.
+    /// Calls in progress, oldest first: the host's id, the context that made it, and its engine's number.
     static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 

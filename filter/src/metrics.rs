@@ -109,8 +109,7 @@ fn of_rule(name: &str) -> Option<RuleMetrics> {
     })
 }
 
-/// Counts of the rules [of this turn](reported_in_turn) over all workers of the process, and the number of all
-/// counted rules.
+/// Counts of the rules [of this turn](reported_in_turn) over all workers, and the number of all counted rules.
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     DEFINED.with_borrow(|defined| {
         let due = reported_in_turn(turn, defined.len()).filter_map(|at| defined.get(at));

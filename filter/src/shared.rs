@@ -128,8 +128,7 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
 
 /// The keys of this plugin in shared data.
 struct Keys {
-    /// Changes the first four bytes of each name, by exclusive or: zero if the VM has an id, else a hash of the
-    /// plugin's name.
+    /// Exclusive or for the first four bytes of each name: a hash of the plugin's name, or 0 if the VM has an id.
     mark: u32,
 }
 

@@ -86,8 +86,7 @@ impl Plugin {
         });
     }
 
-    /// Carries out the effects of the engine. The worker is not borrowed while another context is active, which
-    /// may end in that call.
+    /// Carries out the engine's effects. The worker is free while another context is active, which may end then.
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {

@@ -30,8 +30,7 @@ impl HashSecret {
         KeyHash { place: hash.h1, tag: hash.h2 }
     }
 
-    /// [`HashSecret::hash`] of the lowest `size` bytes of `value` in little-endian order; `size` is at most
-    /// [`SHORT_BYTES_MAX`].
+    /// [`HashSecret::hash`] of the lowest `size` bytes of `value`, at most [`SHORT_BYTES_MAX`], in little-endian order.
     #[inline]
     pub(crate) fn hash_short(&self, value: u128, size: usize) -> KeyHash {
         let bytes = value.to_le_bytes();

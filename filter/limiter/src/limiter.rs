@@ -101,8 +101,7 @@ impl Limiter {
         self.sync.as_ref().map_or(0, |sync| sync.timeout_ns)
     }
 
-    /// The entry of the key with the canonical bytes `value` under the rule at `rule`, for simulations and
-    /// tests; none if it has no entry.
+    /// The entry of the key with these canonical bytes under the rule at `rule`, for simulations and tests.
     pub fn entry(&self, rule: usize, value: &[u8], slots: &mut dyn Slots) -> Option<Entry> {
         let place = self.rules.find_at(rule, value, slots.count())?.place;
         let (loaded, _) = LoadedSlot::read(slots, place.slot, Slot::default());

@@ -267,8 +267,7 @@ impl<T> Many<T> {
     }
 }
 
-/// A value of the module that Envoy keeps for a configuration. Envoy passes it to each hook until the
-/// configuration ends.
+/// A value of the module that Envoy keeps for a configuration, and passes to each hook until that ends.
 #[repr(transparent)]
 pub(crate) struct KeptConfig<T>(*const T);
 
@@ -293,8 +292,7 @@ impl<T> KeptConfig<T> {
     }
 }
 
-/// Like [`KeptConfig`], for a request. The value stays alive while a hook runs, even if the request ends in a call
-/// of that hook.
+/// [`KeptConfig`] for a request. The value stays alive while a hook runs, even if the request ends in it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct KeptRequest<T>(*const T);
@@ -475,8 +473,7 @@ impl StreamHandle {
     }
 }
 
-/// Makes a call to weir-sync for `of`, a request or a configuration. Returns Envoy's id of it, or the reason why it
-/// was not made.
+/// Makes a call to weir-sync for a request or a configuration. Returns Envoy's id of it, or why there is none.
 fn make_call(of: Ptr, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
     let texts = caller.headers(call);
     let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());

@@ -128,8 +128,7 @@ impl UpstreamResponse for HostResponse {
     }
 }
 
-/// Errors, each with its place, of rules that a native module cannot apply: Envoy's ABI gives no access to
-/// values inside of structures.
+/// Errors of rules that a native module cannot apply: Envoy's ABI gives no access to values inside of others.
 pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     let is_deep = |attribute: &&Attribute| matches!(attribute, Attribute::Claim(path) if path.len() > 1);
     let claims = rules.attributes().iter().filter(is_deep).map(|attribute| {

@@ -47,8 +47,7 @@ impl Metrics {
         }
     }
 
-    /// The names under which these rules are counted; empty for rules without metrics. The counters of each
-    /// rule start at zero.
+    /// The names under which these rules are counted, from zero; empty for rules without metrics.
     pub(crate) fn names(&self, rules: &RuleSet, config: ConfigHandle) -> Vec<String> {
         let mut without = 0;
         let mut defined = |name: &String| {

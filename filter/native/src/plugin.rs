@@ -24,8 +24,7 @@ pub(crate) struct Plugin {
     count: usize,
     metrics: Metrics,
     timer: Timer,
-    /// Calls in progress. Envoy's id maps to the worker's index and the engine's number of the call. Envoy ends
-    /// each call by its timeout.
+    /// The worker and the engine's number of each call in progress, by Envoy's id. Envoy ends it by its timeout.
     calls: Mutex<HashMap<u64, (usize, u64)>>,
     config: Mutex<ConfigHandle>,
     sample: Mutex<Sample>,

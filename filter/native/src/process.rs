@@ -72,8 +72,7 @@ impl Host for WorkerHandle {
         &mut self.slots
     }
 
-    /// Opens the table of this name. A table that is larger than requested is kept; a smaller one is replaced
-    /// by an empty one.
+    /// Opens the table of this name. A larger one than requested is kept; a smaller one is replaced.
     fn open(&mut self, slots: u32) {
         let mut table = locked(&self.process.table);
         let known = table.take().filter(|known| known.count() >= slots);

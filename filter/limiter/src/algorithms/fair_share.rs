@@ -105,8 +105,7 @@ impl FairShare {
         let part_ns = quota.token_ns().saturating_mul(divisor.max(1).into());
         match u32::try_from(age_ns * u64::from(PARTS) / part_ns) {
             Ok(refilled) if refilled < self.used => {
-                // The clock advances by the ticks that the refill took, rounded to the nearest. The rest
-                // counts next time.
+                // The clock advances by the ticks that the refill took, rounded. The rest counts next time.
                 let took_ns = u64::from(refilled) * part_ns / u64::from(PARTS);
                 let took = (took_ns + (1 << (TICK_SHIFT - 1))) >> TICK_SHIFT;
                 let at = self.at.wrapping_add(u32::try_from(took).unwrap_or(u32::MAX));

@@ -31,8 +31,7 @@ pub(crate) use token_bucket::{Portion, deepest_ns, missing_ns};
 pub struct Admitted {
     /// Receipt to give it back with; under [`Algorithm::Concurrency`], to release it with.
     pub receipt: Receipt,
-    /// Nanoseconds to hold the request. Zero except under [`Algorithm::LeakyBucket`] and for turns of the
-    /// fleet's queue.
+    /// Nanoseconds to hold the request; zero except for turns in a queue, the POP's or the fleet's.
     pub hold_ns: u64,
 }
 
@@ -176,8 +175,7 @@ pub enum Admission<T> {
     Taken(T),
     /// There is no room.
     Short {
-        /// Nanoseconds until the same request fits, if no other takes the room; [`NEVER_NS`] if it costs more
-        /// than the limit.
+        /// Nanoseconds until the same request fits, if no other takes the room; or [`NEVER_NS`].
         wait_ns: u64,
     },
 }

@@ -42,8 +42,7 @@ pub(super) fn refund(settings: &SlidingLog, cells: &mut [Cell], n: u32) {
     log.write(cells);
 }
 
-/// Gives back the `n` of a take or charge, which would come back at `back_at`. Places that were used again
-/// since are not given back.
+/// Gives back the `n` of a take or charge that come back at `back_at`, except places that were used again since.
 pub(super) fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u32) {
     let mut log = read(settings, cells);
     let given = usize::try_from(n).unwrap_or(usize::MAX);
@@ -104,8 +103,7 @@ impl Log {
         self.places().get(last).map_or(NEVER_NS, |place| place.nanos_since(now))
     }
 
-    /// Uses the first `n` places until the returned time: `length_ns` after `now`, or the latest time in the
-    /// log if that is later.
+    /// Uses the first `n` places until the returned time: `length_ns` after `now`, or the log's latest if later.
     fn stamp(&mut self, n: u32, length_ns: u64, now: Time) -> Time {
         let places = self.places_mut();
         let back_at = places.iter().copied().fold(now + length_ns, Time::max);

@@ -195,8 +195,7 @@ impl BucketStatus {
         Self { remaining: 0, more_ns: wait_ns, full_ns: wait_ns }
     }
 
-    /// Nanoseconds until the quota's reset. If nothing is left, that is when the next request may pass;
-    /// otherwise, when the quota is whole again.
+    /// Nanoseconds until the next request may pass if nothing is left, else until the quota is whole again.
     pub fn reset_ns(&self) -> u64 {
         if self.remaining == 0 { self.more_ns } else { self.full_ns }
     }

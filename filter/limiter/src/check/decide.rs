@@ -336,14 +336,12 @@ impl Limiter {
             return;
         };
         let divisor = rate_divisor_of(&entry, hit.cost, now);
-        // Under a token bucket, only a reservation has a receipt. Under a strict rule, the receipt is a
-        // request in flight.
+        // Under a token bucket, only a reservation has a receipt; under a strict rule, it is a request in flight.
         if let Some(taken) = hit.result.taken.filter(|_| !is_strict) {
             let cell = hold(slot, hit.tag, &quota, now);
             end(cell, slot, hit.tag, (taken.receipt, hit.cost, divisor), now);
         }
-        // Under a bounded rule, tokens that the budget was charged for stay charged. Under a strict rule, the
-        // budget was debited beforehand.
+        // Tokens that a bounded rule's budget was charged for stay charged. A strict rule's was debited beforehand.
         let least = |watched: &Watched| if is_strict { 0 } else { watched.charged };
         give_back_tokens(&mut entry, &quota, hit.cost, divisor, least);
         // Always fits: the entry exists already.

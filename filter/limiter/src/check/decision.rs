@@ -64,8 +64,7 @@ pub enum Decision {
     /// A strict rule's tokens must be acquired first. Send this report to weir-sync, pass its reply to
     /// [`crate::limiter::Limiter::acquired`] (or a failure to `acquire_failed`), and decide again.
     Wait(Box<Report>),
-    /// A strict rule's tokens must be consumed from the budget first. Pass the budget's answer to the engine,
-    /// which decides again.
+    /// A strict rule's tokens must be consumed first. Pass the budget's answer to the engine, which decides again.
     Take(Box<Consume>),
 }
 
@@ -326,8 +325,7 @@ impl Hit {
     }
 }
 
-/// Maps hashes evenly to slots without a division (Lemire, "Fast random integer generation in an interval",
-/// 2019, section 3).
+/// Maps hashes evenly to slots without a division (Lemire, "Fast random integer generation in an interval", 2019).
 pub(crate) fn slot_of(place: u64, count: u32) -> u32 {
     let spread = (u128::from(place) * u128::from(count)) >> 64;
     u32::try_from(spread).unwrap_or(0)

@@ -97,8 +97,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Evaluates a hit on a bucket of which requests may have reserved tokens. Reserves what the hit takes, if
-    /// its rule or its host asks for that.
+    /// Evaluates a hit on a bucket with reserved tokens. Reserves what it takes, if its rule or its host asks for that.
     fn evaluate_reserving(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
         let cell = hold(slot, hit.tag, &terms.quota, now);
         self.evaluate(hit, terms, slot, now);

@@ -203,8 +203,7 @@ impl Client {
 
 #[inline]
 fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &HashSecret) -> Option<KeyHash> {
-    // Dotted IPv4 goes first, because its result fits a register. The general result comes in memory, and
-    // reading that back stalls.
+    // Dotted IPv4 goes first: its result fits a register. Reading the general result back from memory stalls.
     match address::dotted(text) {
         Some(address) => Some(hash_of(address.into(), prefixes, secret)),
         None => address::parse(text).map(|address| hash_of(address, prefixes, secret)),

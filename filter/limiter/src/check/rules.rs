@@ -30,8 +30,7 @@ pub(crate) struct CompiledRules {
     pub(crate) set: Arc<RuleSet>,
     pub(crate) terms: Vec<RuleTerms>,
     pub(crate) keys: KeyCache,
-    /// State of the quick path; none if the rules are not plain, or while a bucket may be from before a change of its
-    /// quota and back.
+    /// State of the quick path; none if the rules are not plain, or while a quota has [returned](Self::has_returned).
     pub(crate) plain: Option<Box<Plain>>,
     pub(crate) secret: HashSecret,
     /// Secret that hides the parts of keys that leave the POP.
@@ -65,8 +64,7 @@ impl Replacement {
 }
 
 impl CompiledRules {
-    /// Compiles `set`. In a fleet, the parts of keys are hashed without a secret until
-    /// [`CompiledRules::hide_keys_with`] sets the fleet's.
+    /// Compiles `set`. In a fleet, parts of keys are hashed unkeyed until [`CompiledRules::hide_keys_with`] is called.
     pub(crate) fn new(set: Arc<RuleSet>, secret: HashSecret, is_in_fleet: bool) -> Self {
         let (keys, terms) = RuleTerms::of(&set, &secret, is_in_fleet);
         Self {
@@ -173,8 +171,7 @@ impl CompiledRules {
         NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
     }
 
-    /// The key with these canonical bytes under the rule of this name. None if the rule is not in force, or
-    /// if the bytes are not a key's.
+    /// The key with these canonical bytes under this rule; none if it is not in force, or if they are not a key's.
     pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let index = self.set.rules().iter().position(|rule| rule.name == name)?;
         self.find_at(index, value, slot_count)

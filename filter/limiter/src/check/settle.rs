@@ -354,8 +354,7 @@ fn book_hit(
             hold(slot, hit.tag, quota, now);
             let mut placement = slot.find_or_new(hit.tag, now);
             terms.changes.carry_over(&mut placement, slot, now);
-            // The rate divisor at which they were charged is unknown. More than the tokens would let the POP
-            // admit above the quota (I3).
+            // The rate divisor at which they were charged is unknown. To give back more could exceed the quota (I3).
             give_back_bounded(&mut placement.entry, quota, tokens, 1);
             // Without room to be watched, the key waits for its next grant.
             return slot.put_back(&placement, &placement.entry, now).or_else(|| {

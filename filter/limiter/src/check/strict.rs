@@ -191,8 +191,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Puts the request of `hit` in flight, or gives it a turn. Its place is taken already, and `left` places
-/// are free after that.
+/// Puts the request of `hit` in flight, or gives it a turn. Its place is taken already; `left` remain free.
 fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time) -> HitResult {
     let cells = Cells::at(slot, cell_of(hit.tag), 1);
     let begun = take_cells(cells, hit, algorithm, slot, now);

@@ -245,8 +245,7 @@ pub(crate) struct QuotaChanges {
     quota: Quota,
     /// The rule before each change, the latest first.
     before: Vec<Before>,
-    /// Number of these changes since the rule last had this quota; 0 if it had not. A bucket may have a place from that
-    /// time.
+    /// Number of these changes since the rule last had this quota, from when a bucket may have a place; or 0.
     returned_after: usize,
 }
 

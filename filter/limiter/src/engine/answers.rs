@@ -67,8 +67,7 @@ impl RuleReplies {
         Self { answers: PreparedResponses::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
 
-    /// Makes the response to a limited request. `all` are the responses of all rules; none if those of `rule` are
-    /// missing.
+    /// Makes the response to a limited request; none if that of `rule` is missing from `all`.
     pub(super) fn limited<'a>(
         all: &'a mut [Self],
         rule: &Rule,

@@ -43,8 +43,7 @@ pub struct PushedVersions {
 /// A value that workers share. Times are eight bytes of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SharedValue {
-    /// The last reply of weir-sync to any worker: the number of live POPs as four bytes (the highest bit marks a
-    /// guess), and the time.
+    /// The last reply of weir-sync to any worker: live POPs as four bytes (the highest bit marks a guess), the time.
     Contact,
     /// Time of the last failed report for which weir-sync is to blame.
     Missed,
@@ -54,8 +53,7 @@ pub enum SharedValue {
     Greeted,
     /// Time before which no worker may begin to fetch a rule set.
     Fetch,
-    /// Announces changes of [`SharedValue::Rules`]: eight bytes of its version, and eight of the latest
-    /// refused version.
+    /// Announces changes of [`SharedValue::Rules`]: its version and the latest refused one, eight bytes each.
     PushedVersions,
     /// The reason why a rule set was refused: eight bytes of its version, then text.
     Refusal,
@@ -222,8 +220,7 @@ pub trait SharedState {
         self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
     }
 
-    /// The parsed rule set of this version, if a worker of this program keeps it. The document need not be
-    /// parsed again then.
+    /// The parsed rule set of this version, if a worker of this program keeps it, to save parsing it again.
     fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
         let mut parsed = None;
         self.with_values(&mut |values| parsed = values.parsed(version));

@@ -362,8 +362,7 @@ impl Engine {
         self.pace.ticks.wrapping_add(1).is_multiple_of(self.pace.ticks_per_interval.max(1))
     }
 
-    /// Takes over the unreported keys of this worker. Keys without room, and those of strict rules, are reported at the
-    /// worker's own tick.
+    /// Takes over the worker's unreported keys. It reports those without room, and those of strict rules, itself.
     pub fn gather(&mut self, worker: &mut Self, now: Time) {
         gather(&mut self.limiter, &mut worker.limiter, self.clock.peek(now));
     }

@@ -149,8 +149,7 @@ impl Engine {
             false
         };
         is_over |= answered && self.limiter.current.acquired.iter().any(|tokens| tokens.is_over);
-        // The tokens were acquired for the previous rules, and new ones may need others. Tokens held here are
-        // used first.
+        // The tokens were acquired for the previous rules; new ones may need others, and use those held here first.
         let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
         let decision = if may_wait && has_other_rules {
             self.limiter.decide(request, host.slots(), now)
@@ -246,8 +245,7 @@ impl Engine {
         open.waits = open.waits.saturating_add(1);
         let rest_ns = open.waits_until.nanos_since(now);
         let left_ms = u32::try_from(rest_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        // A reply that takes a third longer than the longest of late is still waited for. Before the first reply
-        // the usual time is unknown.
+        // A reply that takes a third longer than the longest of late is still waited for.
         let usual_ns = self.limiter.sync.as_ref().and_then(|client| client.answers_take_ns);
         let is_quick = usual_ns.is_some_and(|ns| ns <= rest_ns / 8 * 3);
         let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };

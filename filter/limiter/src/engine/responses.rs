@@ -24,8 +24,7 @@ pub trait UpstreamResponse {
     /// Its status; 0 if unknown.
     fn status(&mut self) -> u16;
 
-    /// The lines of the header of this name, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK) between
-    /// them; none if it has no such header.
+    /// The lines of this header, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK) between them.
     fn header(&mut self, name: &str) -> Option<Vec<u8>>;
 
     /// The lines of its headers of these names, each with its name's place. Empty if the host cannot read them.
@@ -51,8 +50,7 @@ pub trait UpstreamResponse {
 }
 
 impl Engine {
-    /// Gives back the tokens of the last request, which was let through, for a host that only peeked. No other worker
-    /// may have been called since.
+    /// Gives back the tokens of the last request, a peek that was let through, before any other worker is called.
     pub fn take_back(&mut self, open: &mut OpenRequest, host: &mut dyn Host, now: Time) {
         let now = self.clock.time(host, now);
         for done in mem::take(&mut open.afterwards) {
@@ -138,8 +136,7 @@ impl Engine {
         }
     }
 
-    /// Ends the request. Releases what it holds, keeps reserved tokens charged if no cost was stated, and ends its wait
-    /// for a call.
+    /// Ends the request and its wait. Releases what it holds; reserved tokens stay charged if no cost was stated.
     pub fn end(&mut self, open: &mut OpenRequest, host: &mut dyn Host, read: Time) {
         let now = self.clock.time(host, read);
         if let Some(acquire) = open.acquire.take() {
@@ -164,8 +161,7 @@ impl Engine {
         self.finish(open, known, host, now);
     }
 
-    /// Carries out the actions for which `cost_of` returns a cost, given their number; a release needs any. The others
-    /// stay.
+    /// Carries out the actions for which `cost_of` returns a cost (any, for a release). The others stay.
     fn finish(
         &mut self,
         open: &mut OpenRequest,

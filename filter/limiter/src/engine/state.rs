@@ -290,8 +290,7 @@ fn reporter(sync: &SyncConfig, host: &mut dyn Host) -> Result<Reporter, String> 
     Ok(Reporter { pop, worker: host.random() })
 }
 
-/// The POP's name from its node's id. An id that is too long for a name, as Istio's are, is cut, and a hash of the
-/// whole is appended.
+/// The POP's name from its node's id. One that is too long, as Istio's are, is cut, and a hash is appended.
 fn named_by(node: String) -> Option<String> {
     if node.len() <= POP_NAME_MAX {
         return Some(node).filter(|name| !name.is_empty());

@@ -27,8 +27,7 @@ pub const fn grpc_status(status: u16) -> u8 {
     }
 }
 
-/// The headers of a refusal with this HTTP status and message. The message must have no letter that
-/// `grpc-message` escapes.
+/// The headers of a refusal. `message` must have no letter that `grpc-message` escapes.
 pub(super) fn grpc_refusal<'a>(status: u16, message: &str) -> [Header<'a>; 3] {
     [
         ("content-type", "application/grpc".into()),
@@ -37,8 +36,7 @@ pub(super) fn grpc_refusal<'a>(status: u16, message: &str) -> [Header<'a>; 3] {
     ]
 }
 
-/// [`grpc_refusal`] with details. `exhausted` names the rule whose quota is exhausted; `retry_after_s` is the
-/// time until the next try.
+/// [`grpc_refusal`] with details: the rule whose quota is exhausted, and the time until the next try.
 pub(super) fn grpc_headers<'a>(
     status: u16,
     message: &str,

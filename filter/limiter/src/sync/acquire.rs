@@ -243,8 +243,7 @@ impl Limiter {
         Ok(!matches!(reply.settled, Settled::None))
     }
 
-    /// True if tokens that call `number` could still acquire would never be spent: the epoch it is for has ended,
-    /// or its budget is known to have none.
+    /// True if call `number` is for an epoch that has ended, or whose budget is known to have no tokens.
     pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
         let acquire = self.sync.as_ref().and_then(|sync| sync.calls.get(number));
         let reported =
@@ -259,8 +258,7 @@ impl Limiter {
         })
     }
 
-    /// Records that call `number` failed and that its report is sent once more. The grants pushed with a first reply
-    /// count as lost.
+    /// Records that call `number` failed and is sent once more. Grants pushed with a first reply count as lost.
     pub(crate) fn acquire_sent_again(&mut self, number: u64) {
         self.counters.add(CountedEvent::SyncFailed, 1);
         if let Some(sync) = &mut self.sync {

@@ -161,8 +161,7 @@ impl Limiter {
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let reported =
             ReportedKey { epoch, admitted, asked, asked_recently, ..ReportedKey::of(place, rule, dirty_since) };
-        // Only for warm keys. Others are reported every interval, and a grant may have lowered their bucket
-        // by more than was admitted.
+        // Only for warm keys: a grant may have lowered a hot one's bucket by more than was admitted.
         let limits = self.local_limits(rule).filter(|_| is_warm);
         let missing = limits.map_or(0, |limits| watched.missing(&limits, now));
         builder.add(rule, reported, &KeyContents { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
@@ -174,8 +173,7 @@ impl Limiter {
 /// Most bytes that all ended workers together hand over. A key beyond that is reported after its next request.
 pub(crate) const HANDOVER_BYTES_MAX: usize = 64 * 1024;
 
-/// Ends this worker. Returns the handover that replaces `left`, the one of the workers that ended before,
-/// or none if there is nothing to add.
+/// Ends this worker. Returns the handover that replaces `left`, that of earlier ones; none if it adds nothing.
 pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     end_reports(limiter);
     let rules = limiter.rules.set.rules();
@@ -211,8 +209,7 @@ fn end_reports(limiter: &mut Limiter) {
     }
 }
 
-/// Takes over the keys in the handover `left`, to be reported next, as far as they can be read and are of rules in
-/// force.
+/// Takes over the readable keys of rules in force in the handover `left`, to be reported next.
 pub(crate) fn inherit(limiter: &mut Limiter, left: &[u8], slots: &dyn Slots, now: Time) {
     for (rule, value) in names(left) {
         if let Some(key) = limiter.rules.find(rule, value, slots.count()) {
@@ -357,8 +354,7 @@ impl Wish {
         !self.is_closed(watched) && (self.gives_back(watched, now) || watched.is_over(now))
     }
 
-    /// True if the calendar window has no tokens left. An empty token bucket refills, so its key still
-    /// acquires in advance.
+    /// True if the calendar window has no tokens left. A token bucket refills, so its key acquires in advance.
     fn is_closed(&self, watched: &Watched) -> bool {
         self.chunk.is_some() && watched.is_barred()
     }

@@ -214,8 +214,7 @@ impl WatchedKey {
     }
 }
 
-/// The first credit, from the key's hash, which is another at each POP. So they do not admit their first requests all
-/// at once.
+/// The first credit, from the key's hash, so that POPs do not admit their first requests all at once.
 fn first_credit(tag: Tag) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
     let bits = (tag.bits() >> 20) as u32;

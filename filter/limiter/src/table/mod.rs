@@ -13,8 +13,7 @@ pub mod slot;
 
 pub use shared::{SharedSlots, SlotsHandle};
 
-/// Most reads of a slot that looks corrupt, before it counts as empty. On a host whose reads may tear, the next
-/// read gets the whole slot.
+/// Most reads of a slot that looks corrupt, before it counts as empty: where reads may tear, the next is whole.
 const READS_MAX: u32 = 3;
 
 /// Version of a slot. A write succeeds only if the slot is still at the version that was read.
@@ -97,8 +96,7 @@ impl EntryChange {
     }
 }
 
-/// Replaces the entries that were found by new ones. False if they are to stay as they are. May be called
-/// several times.
+/// Replaces the found entries by new ones; false if they are to stay. May be called several times.
 pub type ChangeFn<'a> = &'a mut dyn FnMut(&mut [EntryChange]) -> bool;
 
 /// A slot that was read, to be changed and written back.
@@ -134,8 +132,7 @@ impl LoadedSlot {
         (loaded, Some(mishap))
     }
 
-    /// True if the slot may be written: the read succeeded, and writing was not given up. It can be evaluated in
-    /// any case.
+    /// True if the slot may be written. It can be evaluated in any case.
     pub(crate) fn is_known(&self) -> bool {
         self.version.is_some()
     }
@@ -151,8 +148,7 @@ impl LoadedSlot {
     }
 }
 
-/// Most attempts of a change that conflicts with other workers' writes. A change that fails is tried again at
-/// the next report.
+/// Most attempts of a change that conflicts with others' writes; then it is tried again at the next report.
 const UPDATES_MAX: u32 = 8;
 
 /// Changes slot `index` by compare-and-swap, with `room` to read into. Writes nothing if `change` returns none.

@@ -105,8 +105,7 @@ impl SlotBuffer {
     }
 }
 
-/// Offsets of the words of the watched entry at `at`, in their order after its tag. The second of its units
-/// is stored before the first.
+/// Offsets of the words after the tag of the watched entry at `at`. Its second unit is stored before the first.
 #[inline]
 pub(super) fn watched_words(at: usize) -> [usize; WATCHED_WORDS] {
     let second = at.saturating_sub(UNIT_WORDS);

@@ -39,8 +39,7 @@ pub struct Watched {
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
-    /// Tokens of this epoch that the budget has confirmed as charged. A bounded rule is charged after it has
-    /// admitted, a strict one before.
+    /// Tokens of this epoch that the budget has charged: after a bounded rule admitted them, before a strict one does.
     pub charged: u32,
     pub(crate) kind: SharingState,
 }
@@ -204,8 +203,7 @@ impl Watched {
         self.kind = SharingState::Bounded(bounded);
     }
 
-    /// Records that its full bucket gave `cost` tokens while the POP was offline, and was charged that for
-    /// each of `pops`.
+    /// Records that its full bucket gave `cost` tokens offline, and was charged that for each of `pops`.
     pub(crate) fn owe_share(&mut self, cost: u32, pops: u32) {
         let hold = Hold::Share { cost, pops: pops.clamp(1, DIVISOR_MAX) };
         (self.until, self.kind) = (Time::ZERO, SharingState::Bounded(Bounded { hold, ..self.bounded() }));

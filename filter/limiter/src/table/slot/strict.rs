@@ -50,8 +50,7 @@ impl Watched {
         }
     }
 
-    /// True if the epoch's lease has ended at `now`. For a barred key that is unknown: a reply with tokens for it may
-    /// be under way.
+    /// True if the epoch's lease has ended at `now`. Unknown for a barred key: tokens may be under way.
     pub(crate) fn is_over(&self, now: Time) -> bool {
         self.admitted.max(self.charged) > 0 && self.until <= now && !self.is_barred()
     }

@@ -69,15 +69,13 @@ impl Tag {
     }
 }
 
-/// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps. It measures ages up to half of that range,
-/// about ten hours.
+/// A time in steps of 2^22 ns (4 ms), modulo 2^24 steps. It measures ages up to half of that, ten hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(u32);
 
 /// Binary logarithm of a step in nanoseconds.
 pub(super) const STEP_BITS: u32 = 22;
-/// Binary logarithm of a step of a strict rule's times: a microsecond, because a refusal in the last step of
-/// a window may be wrong.
+/// The same of a strict rule's times: a microsecond, because a refusal in a window's last step may be wrong.
 pub(super) const FINE_BITS: u32 = 10;
 pub(super) const MOMENT_BITS: u32 = 24;
 const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
@@ -114,8 +112,7 @@ impl Moment {
         }
     }
 
-    /// This moment, or a quarter of the range before `now` if it is older. An older one would soon read as
-    /// being in the future.
+    /// This moment, or a quarter of the range before `now` if older: that would soon read as being in the future.
     pub(super) fn within_reach(self, now: Time) -> Self {
         let now = Self::of(now);
         let is_far = self.steps_until(now) > MOMENT_MASK / 4 && self.is_before(now);
