@@ -28,14 +28,15 @@ const KEY_BYTES_MAX: usize = 18;
 const KEYS_BESIDE: u32 = 2 + SharedValue::COUNT;
 
 pub(crate) struct ProcessState {
-    keys: Keys,
-    table: Table,
+    shared: SharedTable,
+    /// The table in this worker's own memory, if the host has no room for it in shared data.
+    own: Option<LocalSlots>,
 }
 
-/// The table: in shared data, or in this worker's own memory if the host has no room for it there.
-enum Table {
-    Shared { count: u32 },
-    Own(LocalSlots),
+/// The table in shared data.
+struct SharedTable {
+    keys: Keys,
+    count: u32,
 }
 
 impl SharedState for ProcessState {
@@ -51,16 +52,16 @@ impl SharedState for ProcessState {
             host::log(LogLevel::Warn, "no random numbers: keys are hashed with a secret that can be guessed");
             guessable()
         });
-        let _ = self.keys.write(IDENTITY_KEY, &fresh, 0);
+        let _ = self.shared.keys.write(IDENTITY_KEY, &fresh, 0);
         self.read_identity().unwrap_or_else(|| TableIdentity::of(&fresh))
     }
 
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        self.keys.get(key_of(value))
+        self.shared.keys.get(key_of(value))
     }
 
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        self.keys.set(key_of(value), bytes, version)
+        self.shared.keys.set(key_of(value), bytes, version)
     }
 }
 
@@ -81,11 +82,15 @@ fn key_of(value: SharedValue) -> &'static [u8] {
 
 impl Host for ProcessState {
     fn slots(&mut self) -> &mut dyn Slots {
-        self
+        match &mut self.own {
+            Some(own) => own,
+            None => &mut self.shared,
+        }
     }
 
     fn open(&mut self, slots: u32) {
-        self.table = self.opened(slots);
+        self.shared.count = slots;
+        self.own = (!self.create_slots(slots)).then(|| LocalSlots::new(slots.min(OWN_SLOTS_MAX)));
     }
 
     /// Envoy's `node.id`, under its current name or the older one.
@@ -176,45 +181,43 @@ impl Keys {
 impl ProcessState {
     /// The shared state before the table is opened.
     pub(crate) fn new() -> Self {
-        Self { keys: Keys::of_plugin(), table: Table::Shared { count: 1 } }
+        Self { shared: SharedTable { keys: Keys::of_plugin(), count: 1 }, own: None }
     }
 
     #[inline(never)]
     fn read_identity(&self) -> Option<TableIdentity> {
-        let (bytes, _) = self.keys.read(IDENTITY_KEY).ok()?;
+        let (bytes, _) = self.shared.keys.read(IDENTITY_KEY).ok()?;
         <[u8; IDENTITY_BYTES]>::try_from(bytes).ok().map(|bytes| TableIdentity::of(&bytes))
     }
 
-    /// Creates the missing slots, and checks that the host keeps them.
-    ///
-    /// They are created in advance, because on Envoy the first write of a key overwrites what another worker
-    /// wrote in between.
-    fn opened(&self, count: u32) -> Table {
-        let (created, cas) = self.keys.read(CREATED_KEY).unwrap_or_default();
+    /// Creates the missing slots; false if the host does not keep them. They are created in advance, because on Envoy
+    /// the first write of a key overwrites what another worker wrote in between.
+    fn create_slots(&self, count: u32) -> bool {
+        let (created, cas) = self.shared.keys.read(CREATED_KEY).unwrap_or_default();
         let created = <[u8; 4]>::try_from(created).map_or(0, u32::from_le_bytes);
         let mut empty = Slot::empty();
         for index in created..count {
             let name = slot_name(index);
-            let missing = self.keys.read(&name) == Err(HostStatus::NOT_FOUND);
-            if missing && self.keys.write(&name, empty.sealed(), 0).is_err() {
+            let missing = self.shared.keys.read(&name) == Err(HostStatus::NOT_FOUND);
+            if missing && self.shared.keys.write(&name, empty.sealed(), 0).is_err() {
                 break;
             }
         }
         // A store that is too small either refuses the last slot, or drops the first one for it.
-        let is_there = |index: u32| self.keys.read(&slot_name(index)).is_ok();
+        let is_there = |index: u32| self.shared.keys.read(&slot_name(index)).is_ok();
         if self.read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
             let text = format!(
                 "shared data does not hold the table: a client may get its quota once per worker. Give it room for \
                  {count} slots of {SLOT_BYTES} bytes and {KEYS_BESIDE} other keys, or lower table.addresses"
             );
             host::log(LogLevel::Warn, &text);
-            return Table::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
+            return false;
         }
         if created < count {
             // If this conflicts with another write, the next worker that starts corrects it.
-            let _ = self.keys.write(CREATED_KEY, &count.to_le_bytes(), cas);
+            let _ = self.shared.keys.write(CREATED_KEY, &count.to_le_bytes(), cas);
         }
-        Table::Shared { count }
+        true
     }
 }
 
@@ -226,28 +229,17 @@ fn slot_name(index: u32) -> [u8; 12] {
     name
 }
 
-impl Slots for ProcessState {
+impl Slots for SharedTable {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
-        match &mut self.table {
-            Table::Own(slots) => slots.read(index, into),
-            Table::Shared { .. } => {
-                let (bytes, version) = self.keys.get(&slot_name(index))?;
-                if into.unseal(bytes) { Ok(version) } else { Err(ReadError::Corrupt(version)) }
-            }
-        }
+        let (bytes, version) = self.keys.get(&slot_name(index))?;
+        if into.unseal(bytes) { Ok(version) } else { Err(ReadError::Corrupt(version)) }
     }
 
     fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
-        match &mut self.table {
-            Table::Own(slots) => slots.write(index, slot, version),
-            Table::Shared { .. } => self.keys.set(&slot_name(index), slot.sealed(), version),
-        }
+        self.keys.set(&slot_name(index), slot.sealed(), version)
     }
 
     fn count(&self) -> u32 {
-        match &self.table {
-            Table::Own(slots) => slots.count(),
-            Table::Shared { count } => *count,
-        }
+        self.count
     }
 }

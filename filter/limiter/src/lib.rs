@@ -5,21 +5,8 @@
 //! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
 //! proxy (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`engine::Engine`] is a whole worker except its IO. [`algorithms::Bucket`] is the counter it is built on:
-//!
-//! ```
-//! use weir_limiter::algorithms::{Admission, Bucket};
-//! use weir_protocol::quota::Quota;
-//! use weir_protocol::time::Time;
-//!
-//! // A token each 100 ms, and a burst of one.
-//! let quota = Quota::from_token_ns(100_000_000, 1)?;
-//! let now = Time::from_nanos(1_000_000_000);
-//! let Admission::Taken(bucket) = Bucket::FULL.take(&quota, 1, now) else { panic!("a full bucket has a token") };
-//! let Admission::Short { wait_ns } = bucket.take(&quota, 1, now) else { panic!("it had one") };
-//! assert_eq!(wait_ns, 100_000_000);
-//! # Ok::<(), weir_protocol::quota::QuotaError>(())
-//! ```
+//! [`engine::Engine`] is a whole worker except its IO; its module has an example. [`algorithms::Bucket`] is the counter
+//! that it is built on.
 #![no_std]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 

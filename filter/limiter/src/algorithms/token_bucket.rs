@@ -64,27 +64,17 @@ impl Bucket {
     ///
     /// A `now` earlier than one seen before makes the bucket look emptier, never fuller (invariant I8).
     pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Admission<Self> {
-        self.take_within(quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns(), quota, now)
-    }
-
-    /// Takes `cost_ns` nanoseconds of refill, if no more than `most_ns` are missing afterwards.
-    fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> Admission<Self> {
-        self.take_sanely(cost_ns, most_ns, now + quota.fill_ns() + debt_ns_max(quota), now)
-    }
-
-    #[inline]
-    fn take_sanely(self, cost_ns: u64, most_ns: u64, sane: Time, now: Time) -> Admission<Self> {
-        let after = self.full_at.max(now).min(sane) + cost_ns;
-        match after.nanos_since(now + most_ns) {
-            0 => Admission::Taken(Self { full_at: after }),
-            wait_ns => Admission::Short { wait_ns },
-        }
+        self.take_portion(&Portion::of(quota, cost), now)
     }
 
     /// [`Bucket::take`] with a precomputed cost.
     #[inline]
     pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> Admission<Self> {
-        self.take_sanely(portion.cost, portion.most, now + portion.sane, now)
+        let after = self.full_at.max(now).min(now + portion.sane) + portion.cost;
+        match after.nanos_since(now + portion.most) {
+            0 => Admission::Taken(Self { full_at: after }),
+            wait_ns => Admission::Short { wait_ns },
+        }
     }
 
     /// [`Bucket::held_to`] with a precomputed limit: the bucket, lacking at least `missing_ns` nanoseconds of refill.
@@ -129,8 +119,8 @@ impl Bucket {
     /// tokens, that refills at rate / `pops`. It is this same bucket, charged for `pops` times as many tokens.
     pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> Admission<Self> {
         let worth = u64::from(pops.max(1)).saturating_mul(u64::from(cost));
-        let cost_ns = quota.token_ns().saturating_mul(worth);
-        self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
+        let cost = quota.token_ns().saturating_mul(worth);
+        self.take_portion(&Portion { cost, most: quota.fill_ns().max(cost), ..Portion::of(quota, 1) }, now)
     }
 
     /// Takes `cost` tokens at `now` from a bucket that refills at rate / `divisor`. It is this same bucket: it
