@@ -49,9 +49,7 @@ pub(crate) enum Metric {
     Gauge = 1,
 }
 
-/// The stream of a request.
 const STREAM_REQUEST: u32 = 0;
-/// The ABI's highest level of a log line.
 const LEVEL_CRITICAL: u32 = 5;
 const CLOCK_MONOTONIC: u32 = 1;
 
@@ -186,7 +184,6 @@ pub(crate) fn buffer(kind: HostBuffer, max: usize) -> Result<Vec<u8>, HostStatus
     })
 }
 
-/// The first line of a header.
 pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, HostStatus> {
     returned(|data, size| {
         // SAFETY: the host reads the name and writes a pointer and a size during the call.
@@ -202,7 +199,6 @@ pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, HostStatus> {
     })
 }
 
-/// Removes all lines of a header.
 pub(crate) fn remove_header(map: Headers, name: &str) -> Result<(), HostStatus> {
     // SAFETY: the host reads the name during the call.
     done(unsafe { proxy_remove_header_map_value(map as u32, name.as_ptr(), name.len()) })

@@ -20,7 +20,6 @@ thread_local! {
     /// The rules with metrics in this VM, sorted by name. A name always has the same id at the host, so a
     /// rule that returns continues its counts.
     static DEFINED: RefCell<Vec<(String, RuleMetrics)>> = const { RefCell::new(Vec::new()) };
-    /// Metric of the requests that the `deny` list refused, once it is defined.
     static BLOCKED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
@@ -68,7 +67,6 @@ impl Metrics {
         }
     }
 
-    /// Adds the counts since the last call to the host's counters.
     pub(crate) fn flush(&self, counters: &mut Counters) {
         for (event, metric) in &self.events {
             add(*metric, counters.take_event(*event));
@@ -121,7 +119,6 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     })
 }
 
-/// Number of requests that the `deny` list refused in this process.
 pub(crate) fn blocked() -> u64 {
     BLOCKED.get().map_or(0, host::metric)
 }

@@ -33,7 +33,6 @@ pub(crate) struct ProcessState {
     own: Option<LocalSlots>,
 }
 
-/// The table in shared data.
 struct SharedTable {
     keys: Keys,
     count: u32,
@@ -131,7 +130,6 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
-/// The keys of this plugin in shared data.
 struct Keys {
     /// Exclusive or for the first four bytes of each name: a hash of the plugin's name, or 0 if the VM has an id.
     mark: u32,

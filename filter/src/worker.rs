@@ -17,7 +17,6 @@ use crate::http::{self, HostRequest, HostResponse};
 use crate::metrics::Metrics;
 use crate::shared::ProcessState;
 
-/// A root context: a plugin in one worker.
 pub(crate) struct Plugin {
     context: u32,
     /// Decides requests; `None` before the first valid configuration.
@@ -68,7 +67,6 @@ impl Plugin {
         self.perform(effects.unwrap_or_default());
     }
 
-    /// Handles the end of a call that no request waits for.
     pub(crate) fn answered(&mut self, number: u64, answer: CallResult) {
         let effects = self.with_worker(|worker| {
             let now = worker.clock.now();
@@ -221,7 +219,6 @@ impl RequestContext {
         Self { worker, open: OpenRequest::new(context), context }
     }
 
-    /// True if anything is left to do for the request after the decision.
     pub(crate) fn has_more_to_do(&self) -> bool {
         !self.open.is_done()
     }

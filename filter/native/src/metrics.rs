@@ -20,7 +20,6 @@ const RULE: &str = "rule";
 /// Maximum number of rules that are counted, including replaced ones. Rules beyond it are not counted.
 const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
 const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
-/// Decisions since this process began, by rule name.
 static DEFINED: Mutex<BTreeMap<String, [u64; OF_RULE.len()]>> = Mutex::new(BTreeMap::new());
 /// Requests that the `deny` list refused since this process began.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
@@ -121,7 +120,6 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     (due.map(of).collect(), all.len())
 }
 
-/// Number of requests that the `deny` list refused since this process began.
 pub(crate) fn blocked() -> u64 {
     BLOCKED.load(Ordering::Relaxed)
 }

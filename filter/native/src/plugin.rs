@@ -114,7 +114,6 @@ impl Plugin {
         }
     }
 
-    /// Handles the end of a call that no request waits for.
     pub(crate) fn on_answer(&self, callout: u64, answer: CallResult, config: ConfigHandle) {
         let Some((number, call)) = locked(&self.calls).remove(&callout) else { return };
         self.answered(number, call, answer, config);
@@ -248,7 +247,6 @@ impl Proxy for Undecided<'_> {
     }
 }
 
-/// A response to a client.
 pub(crate) struct OwnedReply {
     status: u16,
     /// Details, headers and body, one after the other.

@@ -152,7 +152,6 @@ pub(crate) enum PendingDecision {
 }
 
 impl PendingDecision {
-    /// Allows a request that no rule counted.
     pub(crate) const UNCOUNTED: Self = Self::Allow { strictest: None, hold_ns: 0 };
 }
 
@@ -216,7 +215,6 @@ pub(crate) struct CurrentRequest {
     /// True if any request may do so. A refused key may then have tokens again at any time.
     pub(crate) may_reserve: bool,
     pub(crate) afterwards: Vec<EndAction>,
-    /// Rules in shadow that would refuse it.
     pub(crate) would_refuse: Vec<RuleIndex>,
 }
 
@@ -278,7 +276,6 @@ impl ConnectivityReading {
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) values: Values,
-    /// Conditions that the request may meet.
     pub(crate) conditions: Bits,
     pub(crate) met: Vec<u16>,
     /// Matching rules that are tiers without a limit.

@@ -81,7 +81,6 @@ impl LocalCache {
         self.forgotten.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    /// Drops all refusals, because other rules are in force.
     pub(crate) fn clear(&mut self) {
         self.entries.iter_mut().for_each(|entry| (entry.tag, entry.trusted_until) = (0, Time::ZERO));
     }

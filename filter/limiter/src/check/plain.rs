@@ -52,7 +52,6 @@ struct Client {
     /// Buffer for the address, for hosts that do not have it in memory.
     room: Vec<u8>,
     text: Vec<u8>,
-    /// Hash of the address key for `text`.
     hash: Option<KeyHash>,
 }
 

@@ -89,7 +89,6 @@ impl Limiter {
         }
     }
 
-    /// Records the cost of the request that holds `epoch`.
     pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) {
         let is_settled = self.sync.as_mut().is_some_and(|sync| sync.settle_own(epoch, cost));
         self.counters.add(CountedEvent::Uncharged, u32::from(!is_settled));

@@ -59,7 +59,6 @@ pub(crate) struct RuleTerms {
 }
 
 impl RuleTerms {
-    /// The terms of each rule, in rule order, and the keys that the rules count by.
     pub(crate) fn of(rules: &RuleSet, secret: &HashSecret, is_in_fleet: bool) -> (KeyCache, Vec<Self>) {
         let (keys, ids) = KeyCache::of(rules, secret);
         let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
@@ -137,7 +136,6 @@ impl KeyId {
     pub(crate) const LACKING: Self = Self(0);
 }
 
-/// A cache of the keys' values, each from the last request that needed it.
 pub(crate) struct KeyCache {
     list: Vec<CachedKey>,
     request: u64,
@@ -181,7 +179,6 @@ impl KeyCache {
         self.request = self.request.wrapping_add(1);
     }
 
-    /// Drops all values, because a secret has changed.
     pub(crate) fn forget(&mut self) {
         self.list.iter_mut().for_each(|known| (known.address, known.request, known.begun) = (None, 0, None));
     }

@@ -127,7 +127,6 @@ impl Blocked {
     }
 }
 
-/// The headers that identify a gRPC request.
 pub(super) struct GrpcSigns {
     te: Attribute,
     content_type: Attribute,

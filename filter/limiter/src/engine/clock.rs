@@ -50,7 +50,6 @@ impl WorkerClock {
         now.max(self.latest())
     }
 
-    /// Adopts an offset that another worker has shared.
     pub(super) fn follow(&mut self, host: &mut dyn Host, read: Time) {
         let known_ns = known_ns(host);
         if known_ns != self.behind_ns && self.goes_on(known_ns, read) {

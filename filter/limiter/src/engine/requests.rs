@@ -48,7 +48,6 @@ pub(super) struct AcquireCall {
     again: Option<Vec<u8>>,
 }
 
-/// Contents of the headers in the response of an allowed request.
 pub(super) struct HeadersToAdd {
     /// Its quota status, and the generation of rules that it is from.
     pub(super) status: Option<(u32, Box<QuotaStatus>)>,
@@ -235,7 +234,6 @@ impl Engine {
         }
     }
 
-    /// Starts the wait for a strict rule's tokens.
     fn wait(&self, report: &Report, open: &mut OpenRequest, now: Time) -> RequestDecision<'static> {
         if open.waits_until == Time::ZERO {
             // Without `sync` no request waits.

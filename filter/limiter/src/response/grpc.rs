@@ -12,10 +12,8 @@ use alloc::vec::Vec;
 
 use super::Header;
 
-/// Prefix of the type URLs of gRPC's error details.
 const TYPES: &str = "type.googleapis.com/google.rpc.";
 
-/// HTTP status of every gRPC response.
 pub(crate) const GRPC_HTTP_STATUS: u16 = 200;
 
 /// The gRPC status for this HTTP status: `PERMISSION_DENIED`, `UNAVAILABLE` or `RESOURCE_EXHAUSTED`.

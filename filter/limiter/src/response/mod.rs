@@ -255,7 +255,6 @@ pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
 
-/// Media type of a problem.
 pub(crate) const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// Media type of a rule's own body, if the rule names none.

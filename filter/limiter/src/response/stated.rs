@@ -25,7 +25,6 @@ const POLICY: usize = 0;
 const STATUS: usize = 1;
 /// The places at which the triples begin.
 const TRIPLES: [usize; 2] = [2, 5];
-/// Name of the policy for a status that has none.
 const UNNAMED: &str = "\"upstream\"";
 /// A reset from here on is a Unix time; no window is that long in seconds.
 const EPOCH_S_MIN: u64 = 1_000_000_000;
@@ -44,7 +43,6 @@ pub(super) struct Stated {
     pub(super) reset: String,
 }
 
-/// The forms in which a status is stated.
 #[derive(Clone, Copy)]
 pub(super) struct Forms {
     /// As `RateLimit`.

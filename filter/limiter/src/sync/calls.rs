@@ -92,7 +92,6 @@ impl Calls {
     }
 }
 
-/// The record of one key in a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedKey {
     pub(crate) place: EntryPlace,

@@ -29,7 +29,6 @@ pub(crate) struct BannedHere {
     rule: RuleIndex,
     value: KeyValue,
     until: Time,
-    /// Number of the first report that may name it.
     first_report: u64,
 }
 

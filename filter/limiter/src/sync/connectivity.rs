@@ -71,7 +71,6 @@ const STEP_BACK_NS: u64 = SECOND_NS;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Versions {
     pub(crate) running: RunningRules,
-    /// Start time of the version in force.
     since: Time,
     /// Version that the fleet is to run; 0 if none was named.
     pub(crate) wanted: u64,

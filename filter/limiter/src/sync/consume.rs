@@ -97,7 +97,6 @@ pub(crate) fn decide_taken(
     decision
 }
 
-/// Evaluates `hit` by the budget's answer.
 pub(crate) fn evaluate_consumed(
     hit: &Hit,
     taken: ConsumeReply,

@@ -80,7 +80,6 @@ impl Limiter {
         sync.calls.have_room(CallPurpose::Report)
     }
 
-    /// Builds a report, which is under way from now on.
     pub(super) fn begin_report(
         &mut self,
         mut builder: ReportBuilder,

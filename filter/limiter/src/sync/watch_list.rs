@@ -17,11 +17,9 @@ use crate::table::slot::Tag;
 use weir_protocol::messages::{AdmitRatio, KEYS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
 
-/// Most watched keys on a worker's list.
 const WATCH_MAX: usize = 4_096;
 /// Number of keys that are searched for one that can make room.
 const NEIGHBOURS_MAX: usize = 8;
-/// Time after which an unused key is dropped, in nanoseconds.
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
 #[derive(Default)]

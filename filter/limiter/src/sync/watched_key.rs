@@ -8,7 +8,6 @@ use weir_protocol::time::{SECOND_NS, Time};
 /// Bytes of a key in a report besides its value, close to the maximum: an epoch and counts.
 const KEY_BYTES: u64 = 20;
 
-/// Interval of reports of a warm key, in nanoseconds.
 const WARM_NS: u64 = 2 * SECOND_NS;
 /// A warm key is reported early once the demand since its last report exceeds one part in this many of its burst.
 const LUMP_PART: u32 = 8;

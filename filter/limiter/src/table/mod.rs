@@ -219,7 +219,6 @@ pub(crate) struct EntryPlace {
     pub(crate) slot: u32,
 }
 
-/// A key under a rule, with the place of its entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedKey {
     pub(crate) place: EntryPlace,

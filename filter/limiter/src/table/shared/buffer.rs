@@ -20,7 +20,6 @@ use crate::table::slot::{
 const PRINTS: usize = 1;
 const FIRST_UNIT: usize = 2;
 const BASE: usize = FIRST_UNIT + UNITS * UNIT_WORDS;
-/// A one in each fingerprint.
 const ONES: u64 = 0x1111_1111_1111_1111;
 const PRINT_BITS: u32 = 4;
 

@@ -68,7 +68,6 @@ impl Slot {
         self.push_debt(debt);
     }
 
-    /// Drops the debt with the label of the key `tag`.
     pub(super) fn forget_debt(&mut self, tag: Tag) {
         if let Some(i) = (0..self.debts()).find(|i| self.debt_at(*i).label() == label_of(tag)) {
             self.drop_debt(i);

@@ -8,7 +8,6 @@ use weir_protocol::time::{SECOND_NS, Time};
 
 /// Time for which unconfirmed counts keep an otherwise idle entry, in nanoseconds.
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
-/// Longest lease that is accepted, in milliseconds.
 const LEASE_MS_MAX: u32 = 60_000;
 
 /// The local state of one key.
@@ -44,7 +43,6 @@ pub struct Watched {
     pub(crate) kind: SharingState,
 }
 
-/// The part of a watched key's state that depends on the kind of its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SharingState {
     Bounded(Bounded),
