@@ -15,7 +15,6 @@ use credentials::{Credential, Credentials, GatewayApi, GatewayApis, PopPatterns,
 /// Tokens for reports, for operators, and for services that ask the gateway.
 #[derive(Debug)]
 pub struct Access {
-    /// Sources of the three.
     sources: [TokenSource; 3],
     held: RwLock<Held>,
     /// Credential of every reporter if no token is set.

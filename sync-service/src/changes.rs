@@ -54,7 +54,6 @@ impl Differences {
         }
     }
 
-    /// Renders the changes between `old` and `new`, one line per rule and field.
     pub(crate) fn lines(&self, old: &Value, new: &Value) -> Vec<String> {
         let Self { added, removed, changed, is_reordered, fields } = self;
         let mut lines: Vec<_> = added.iter().map(|rule| format!("+ rule {rule}")).collect();

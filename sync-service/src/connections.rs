@@ -135,7 +135,6 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Creates the set without connections, secured by `secrets`; `open` counts them.
     pub(crate) fn new(
         config: Arc<Config>,
         connections_max: u32,

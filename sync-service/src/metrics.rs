@@ -47,7 +47,6 @@ labels! {
     RefusedStatus { status: u16 }
 }
 
-/// Value of a gauge that counts.
 pub(crate) fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -55,7 +54,6 @@ pub(crate) fn gauge(count: usize) -> i64 {
 /// A gauge for each rule.
 pub type ByRule = Family<OfRule, FloatGauge>;
 
-/// All outcomes of a report.
 const OUTCOMES: [&str; 4] = ["answered", "partial", "malformed", "forbidden"];
 
 /// Generates the struct of all metrics, and a function that registers them. A field's name is the metric's
@@ -272,12 +270,10 @@ impl Metrics {
         self.token_uses.get_or_create(&Bearer { token: token.to_owned() }).inc();
     }
 
-    /// Counts checks through an API of the gateway.
     pub(crate) fn count_checks(&self, api: &'static str, decision: &'static str, count: u64) {
         self.gateway_checks.get_or_create(&Checked { api, decision }).inc_by(count);
     }
 
-    /// Those of the gateway.
     pub(crate) fn of_gateway(&self) -> GatewayMetrics {
         let decisions =
             [&self.gateway_allowed, &self.gateway_limited, &self.gateway_denied, &self.gateway_shadow_limited];
@@ -290,7 +286,6 @@ impl Metrics {
         }
     }
 
-    /// Gauges with a sample for each rule.
     pub(crate) fn by_rule(&self) -> [&ByRule; 4] {
         [&self.debt_tokens, &self.overshoot_tokens, &self.overshoot_max_tokens, &self.bound_tokens]
     }

@@ -95,7 +95,6 @@ impl Problem {
     }
 }
 
-/// Text for the log.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.status, self.body["detail"])

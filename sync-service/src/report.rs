@@ -36,7 +36,6 @@ use crate::refusals::RefusedClaims;
 use crate::rules::follow::FleetState;
 use crate::rules::{RuleSetMetrics, RuleSets};
 
-/// Handler of reports, and of queries about the hub's state.
 pub(crate) struct ReportHandler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) metrics: Arc<Metrics>,
@@ -83,7 +82,6 @@ impl ReportHandler {
         }
     }
 
-    /// Encoded reply to a `report` of `reporter`.
     pub(crate) async fn answer(&self, reporter: ReporterKind, report: Report) -> Vec<u8> {
         self.rules.observe_version(report.running.version).await;
         self.update_known_rules();
@@ -213,7 +211,6 @@ impl ReportHandler {
         }
     }
 
-    /// State of the budgets as known to this weir-sync.
     pub(crate) fn figures(&self) -> Figures {
         self.hub().figures(self.now())
     }

@@ -46,7 +46,6 @@ type Answered = Result<HttpResponse, Problem>;
 
 const METRICS_PATH: &str = "/metrics";
 const PAGES: [&str; 3] = ["/healthz", "/readyz", METRICS_PATH];
-/// Media type of all answers but pages and replies.
 const JSON: &str = "application/json";
 
 pub(crate) struct Routes {
@@ -68,7 +67,6 @@ pub(crate) struct Routes {
     pub(crate) is_draining: AtomicBool,
 }
 
-/// Request that was let in, for its route's handler.
 pub(crate) struct Call<'a> {
     request: HttpRequest,
     peer: &'a Peer,

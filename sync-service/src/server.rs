@@ -228,14 +228,12 @@ async fn share_bans(exchange: Arc<ReportHandler>) {
     }
 }
 
-/// Connections of a listener whose requests need the tokens of `routes`.
 fn connections(routes: &Routes, protocol: Protocol) -> Connections {
     let (config, open) = (Arc::clone(&routes.config), routes.metrics.connections.clone());
     let connections_max = connections_max(config.connections_max);
     Connections::new(config, connections_max, Some(Arc::clone(&routes.secrets)), open, protocol)
 }
 
-/// Listens on `address`, which the option `flag` sets.
 async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RunError::InUse(address, flag),

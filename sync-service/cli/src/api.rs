@@ -27,14 +27,11 @@ pub const COMMENT: &str = "weir-comment";
 /// Maximum length of a [`COMMENT`], in bytes.
 pub const COMMENT_BYTES_MAX: usize = 500;
 
-/// Default address of a weir-sync.
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
 /// Default and maximum time limit of a request, in seconds.
 const TIMEOUT_S_DEFAULT: &str = "10";
 const TIMEOUT_S_MAX: u64 = 600;
-/// Maximum size of a file with a token, in bytes.
 const TOKEN_FILE_BYTES_MAX: usize = 4_096;
-/// Environment variable with the token itself.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// Adds the options of all commands that use the API.
@@ -53,7 +50,6 @@ pub(super) fn asking(command: Command) -> Command {
     command.after_help(EXIT_CODES).args(options.map(|option| option.global(true)))
 }
 
-/// Option with the author's comment on a change.
 pub(super) fn comment() -> Arg {
     option("comment", "TEXT")
         .help(format!("Why, for those who look at what was changed: at most {COMMENT_BYTES_MAX} bytes"))
@@ -83,7 +79,6 @@ impl<'a> ApiRequest<'a> {
         self
     }
 
-    /// Sets a body of this media type.
     pub(crate) fn body(mut self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
         self.headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
         self.body = body.into();
@@ -136,7 +131,6 @@ impl<'a> ApiRequest<'a> {
         }
     }
 
-    /// URL of the request at the weir-sync `base`.
     fn url(&self, base: &Url) -> Url {
         let mut url = base.clone();
         // The base has a host, so it can have segments.
@@ -153,7 +147,6 @@ impl<'a> ApiRequest<'a> {
 pub(super) struct Api {
     url: Url,
     peer: HttpServer,
-    /// Header with the token.
     token: Option<HeaderValue>,
 }
 
@@ -163,14 +156,12 @@ pub(super) struct ApiResponse {
     pub(super) body: Value,
 }
 
-/// Answer, or a refusal that the command may handle.
 pub(super) enum ApiResult {
     Done(ApiResponse),
     Refused(StatusCode, Value),
 }
 
 impl Api {
-    /// Client from the command line and the environment.
     pub(super) fn of(matches: &ArgMatches) -> Result<Self, Failure> {
         let url = base(given(matches, "url").unwrap_or(URL_DEFAULT))?;
         let token = token_of(given(matches, "token-file"))?;
@@ -204,7 +195,6 @@ impl Api {
         self.accepted(&answer, shown_by)
     }
 
-    /// Failure for a refusal, with a message for people.
     pub(super) fn refusal(&self, status: StatusCode, problem: &Value) -> Failure {
         refused(status, problem, self.token.is_some())
     }

@@ -24,7 +24,6 @@ use place::{FilePart, Finding, Severity};
 pub const NAME: &str = "check";
 /// Maximum number of new keys a second at one POP that the table's size is computed for.
 const NEWCOMERS_MAX: u64 = 10_000_000;
-/// A millisecond, in nanoseconds.
 const MS_NS: u64 = SECOND_NS / 1_000;
 
 /// Command line of the command.
@@ -114,7 +113,6 @@ fn parameters(matches: &ArgMatches) -> Result<ExplainParameters, String> {
     })
 }
 
-/// One configuration of a file, and the result of checking it.
 #[derive(Serialize)]
 pub(crate) struct CheckedFile<'a> {
     file: &'a str,
@@ -123,7 +121,6 @@ pub(crate) struct CheckedFile<'a> {
     findings: Vec<Finding>,
     #[serde(skip)]
     is_read: bool,
-    /// The content of a good file.
     #[serde(skip)]
     whole: Option<Whole>,
 }

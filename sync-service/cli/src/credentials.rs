@@ -7,7 +7,6 @@ use rustls::pki_types::pem::{self, PemObject as _};
 
 /// Minimum length of a token in bytes, so that it cannot be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Maximum length of a token, in bytes.
 const TOKEN_BYTES_MAX: usize = 1_024;
 
 /// Checks a token: printable ASCII without blanks, so that it fits into a header. An error states what was expected.

@@ -164,7 +164,6 @@ fn secret(path: &str) -> Result<FleetSecret, String> {
     Ok(FleetSecret::derive(text.as_bytes()))
 }
 
-/// Explanation of the lists and each rule for the request.
 fn outcome(rules: &RuleSet, request: &mut dyn Request, secret: &FleetSecret) -> Vec<String> {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
@@ -289,7 +288,6 @@ fn parts(key: &KeySpec, request: &mut Fetched<'_>) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// First part that the request lacks.
 fn lacks(key: &KeySpec, lacking: MissingPart, request: &mut Fetched<'_>) -> String {
     if lacking == MissingPart::ClientAddress {
         return "a client address".into();
@@ -337,7 +335,6 @@ fn not(condition: &Condition, request: &mut Fetched<'_>) -> Option<String> {
     is_one.then(|| "not does not hold: the request meets it".into())
 }
 
-/// Describes the failed `test` with the value that the request has instead.
 fn failed(test: &Test, request: &mut Fetched<'_>) -> String {
     let (field, id) = match test {
         Test::Methods(_) | Test::OverriddenMethods(..) => ("methods".into(), Some(AttributeId::METHOD)),

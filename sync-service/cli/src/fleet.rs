@@ -12,7 +12,6 @@ use crate::output::{CommandOutput, CommandResult, Failure, items, shown, span, t
 use crate::{flag, number};
 
 pub(super) const NAME: &str = "fleet";
-/// Maximum time to wait for POPs, in seconds.
 const WAIT_S_MAX: u64 = 3_600;
 /// Polling interval; POPs learn of a version within about as long.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -127,7 +126,6 @@ fn page(fleet: &Value, names: Names) -> String {
     format!("{of}.{canary}\n\n{}{gap}{}", table(&head, &rows), refusals.concat())
 }
 
-/// State of a POP's version compared with the fleet's.
 fn state(pop: &Value, fleet: &Value, names: Names) -> String {
     let refused = pop["refused"].as_u64().unwrap_or_default();
     match pop["version"].as_u64().unwrap_or_default() {

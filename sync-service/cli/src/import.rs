@@ -10,7 +10,6 @@ use crate::document::source::{self, FILE_BYTES_MAX};
 
 /// The command's name.
 pub const NAME: &str = "import";
-/// Name of the program whose configuration is read.
 const RATELIMIT: &str = "ratelimit";
 
 /// Command line of the command.

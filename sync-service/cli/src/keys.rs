@@ -15,7 +15,6 @@ use crate::{given, moment, number, option, required};
 
 pub(super) const NAME: &str = "keys";
 pub(super) const RESET: &str = "reset";
-/// Maximum number of listed keys.
 const KEYS_MAX: u64 = 1_000;
 
 /// Note on a list that lacks the keys of other weir-syncs.
@@ -35,7 +34,6 @@ pub(super) fn reset_command() -> Command {
         .arg(comment())
 }
 
-/// Adds the options that select keys.
 fn selecting(command: Command) -> Command {
     command
         .arg(option("rule", "RULE").help("Only keys of this rule"))
@@ -49,12 +47,10 @@ fn selecting(command: Command) -> Command {
         .arg(number("limit", "N", KEYS_MAX).default_value("20").help("How many"))
 }
 
-/// Adds the arguments that name a key.
 pub(super) fn one_key(command: Command, help: &'static str) -> Command {
     command.arg(required("key-rule", "RULE", "The rule")).arg(required("value", "VALUE", help))
 }
 
-/// Rule and value of the key that is named; none if there is none.
 pub(super) fn named(matches: &ArgMatches) -> Option<(&str, &str)> {
     Some((given(matches, "key-rule")?, given(matches, "value")?))
 }
@@ -111,7 +107,6 @@ fn list(answer: &Value) -> String {
     table(&head, &keys.iter().map(row).collect::<Vec<_>>()) + &notes
 }
 
-/// Notes below a table of `listed` keys.
 fn notes(answer: &Value, listed: usize) -> String {
     let found = answer["found"].as_u64().and_then(|found| usize::try_from(found).ok()).unwrap_or_default();
     let more = (found > listed).then(|| format!("\n{listed} of {found} keys: --limit lists more.\n"));
@@ -153,7 +148,6 @@ fn of_list(items: &[Value]) -> String {
     table(&titles, &items.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Text of a value in a table.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
@@ -228,7 +222,6 @@ pub(super) fn explain_command() -> Command {
     asking(explain::command()).mut_arg("json", |json| json.requires(explain::LIVE))
 }
 
-/// Shows the state of the described request's keys.
 pub(super) async fn explain_live(matches: &ArgMatches, read: ReadRequest) -> CommandResult {
     let request = explain::described(matches, read).map_err(Failure::unusable)?;
     let api = Api::of(matches)?;

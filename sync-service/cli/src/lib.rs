@@ -108,7 +108,6 @@ pub fn run(name: &str, matches: &ArgMatches, whole: Command, read: ReadRequest) 
     print(result, is_json)
 }
 
-/// Runs `command` in a runtime of its own.
 fn ask(command: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::unusable(format!("cannot start: {error}")))?;

@@ -9,9 +9,7 @@ use super::output::Failure;
 /// Version as an operator names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// By its number.
     Number(u64),
-    /// By its short name.
     Short(u64),
 }
 
@@ -74,7 +72,6 @@ impl Names {
         back.map_or_else(|| version.to_string(), |back| format!("r{}", self.short - back))
     }
 
-    /// The number of the version with this short name.
     fn number(self, short: u64) -> Option<u64> {
         self.newest.checked_sub(self.short.checked_sub(short)?)
     }

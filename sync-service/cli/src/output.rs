@@ -45,7 +45,6 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// Success with this output.
     pub(crate) fn done(page: impl Into<String>) -> Self {
         Self { end: CommandEnd::Done, page: page.into(), json: None, notes: String::new() }
     }
@@ -55,7 +54,6 @@ impl CommandOutput {
         Self { json: Some(answer), ..Self::done(page) }
     }
 
-    /// Changes the end to a refusal if `is_refused`.
     #[must_use]
     pub(super) fn refused_if(mut self, is_refused: bool) -> Self {
         if is_refused {
@@ -80,17 +78,14 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// weir-sync refused the request.
     pub(super) fn refused(sentence: impl Into<String>) -> Self {
         Self { end: CommandEnd::Refused, sentence: sentence.into() }
     }
 
-    /// The input or the answer is unusable.
     pub(crate) fn unusable(sentence: impl Into<String>) -> Self {
         Self { end: CommandEnd::Unusable, sentence: sentence.into() }
     }
 
-    /// weir-sync or its store is out of reach.
     pub(super) fn out_of_reach(sentence: impl Into<String>) -> Self {
         Self { end: CommandEnd::OutOfReach, sentence: sentence.into() }
     }
@@ -119,10 +114,8 @@ pub(super) fn lines(notes: impl IntoIterator<Item = String>) -> String {
     notes.join("\n")
 }
 
-/// Replacement for a control character.
 const HIDDEN: char = '\u{fffd}';
 
-/// Pretty JSON, with a line end.
 pub(crate) fn pretty(value: &impl Serialize) -> String {
     // Values, texts and numbers always serialize.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"

@@ -39,7 +39,6 @@ pub(super) fn commands() -> [Command; 6] {
     ]
 }
 
-/// Adds the options for end and reason of an override.
 fn until(command: Command) -> Command {
     command
         .arg(option("for", "TIME").default_value("1h").help("For how long, as in 30s, 15m, 1h or 7d"))
@@ -63,7 +62,6 @@ fn whom(matches: &ArgMatches) -> Vec<&str> {
     matches.get_many::<String>("whom").into_iter().flatten().map(String::as_str).collect()
 }
 
-/// Fields of an override with its end and its reason.
 fn lasting(matches: &ArgMatches) -> Map<String, Value> {
     let end = match given(matches, "until") {
         Some(until) => ("until", until),

@@ -18,7 +18,6 @@ use super::reservations::Reservation;
 use super::worker::Worker;
 
 impl Gateway {
-    /// Answers `call` within its time limit.
     pub(super) async fn call(&self, call: &SyncCall, patience: &mut Patience) -> CallResult {
         let limit = patience.limit(Duration::from_millis(call.timeout_ms.into()));
         let answered = timeout(limit, self.answer(call)).await;
@@ -150,7 +149,6 @@ impl Gateway {
         }
     }
 
-    /// Books `ask` in the local table and in the budgets of strict rules.
     async fn book(
         &self,
         booking: Booking,

@@ -13,9 +13,7 @@ use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-/// Key of the client's address.
 pub(super) const ADDRESS: &str = "remote_address";
-/// Keys of other attributes that are not headers.
 const METHOD: &str = "method";
 const PATH: &str = "path";
 const HOST: &str = "host";
@@ -38,13 +36,11 @@ impl Descriptor {
         self.request.descriptors.get(self.index).map_or(&[], |descriptor| &descriptor.entries)
     }
 
-    /// Value of the first entry with this key.
     pub(crate) fn value(&self, key: &str) -> Option<&str> {
         let entry = self.entries().iter().find(|entry| entry.key == key);
         entry.map(|entry| entry.value.as_str())
     }
 
-    /// Index of the first entry with this key.
     pub(crate) fn number(&self, key: &str) -> Option<usize> {
         self.entries().iter().position(|entry| entry.key == key)
     }
@@ -84,7 +80,6 @@ impl Descriptor {
         }
     }
 
-    /// All keys, in their order.
     fn keys(&self) -> String {
         let mut keys = String::new();
         for (number, entry) in self.entries().iter().enumerate() {

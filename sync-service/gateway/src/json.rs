@@ -17,13 +17,9 @@ use super::reservations::{RESERVED_S_MAX, SettleError, Settlement};
 pub(crate) const CHECKS_MAX: usize = 100;
 /// Maximum number of headers, and of claims, of a check.
 const PAIRS_MAX: usize = 100;
-/// Maximum length of a text in a check, in bytes.
 const TEXT_BYTES_MAX: usize = 8_192;
-/// Maximum length of the key of a caller-defined limit, in bytes.
 const LIMIT_KEY_BYTES_MAX: usize = 256;
-/// Maximum window of a caller-defined limit, in milliseconds: 31 days.
 const WINDOW_MS_MAX: u32 = 31 * 86_400_000;
-/// Maximum length of a reservation's name, in bytes.
 const RESERVATION_BYTES_MAX: usize = 256;
 /// Maximum number of requests that one check may stand for.
 const HITS_MAX: u32 = 1_000_000;

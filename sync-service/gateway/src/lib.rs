@@ -402,7 +402,6 @@ impl Gateway {
         }
     }
 
-    /// Applies `read` to the current rules.
     fn with_rules<T>(&self, read: impl FnOnce(&RuleSet) -> Option<T>) -> Option<T> {
         self.workers.first().and_then(|worker| read(worker.state().rules()))
     }

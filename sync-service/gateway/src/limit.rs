@@ -24,7 +24,6 @@ use super::worker_host::unix_ns;
 /// Rules that own these budgets: token buckets, and counts of windows, which may be kept for long. No rule of
 /// an operator can have a slash in its name, and no report from outside may use these names.
 pub const RULES: [&str; 2] = ["ratelimit/check", PER_UNIT];
-/// The second of these rules.
 pub(super) const PER_UNIT: &str = "ratelimit/descriptor";
 
 /// Check of a limit that its caller defines.
@@ -44,13 +43,11 @@ pub struct LimitAnswer {
     /// True if the tokens were consumed.
     pub is_allowed: bool,
     pub(crate) remaining: u32,
-    /// Time until the limit is full again.
     pub(crate) reset_after: Duration,
     /// For a refused check: time until the tokens are there, if no other check consumes any.
     pub(crate) retry_after: Duration,
 }
 
-/// Hash that hides keys from the store.
 pub(super) struct KeyHasher(Hasher);
 
 impl KeyHasher {

@@ -54,7 +54,6 @@ impl GatewayMetrics {
         self.checks.get_or_create(&Checked { api, decision }).inc_by(count);
     }
 
-    /// Sets the number of streams and buckets of quota clients.
     pub(crate) fn set_quotas(&self, (streams, buckets): (usize, usize)) {
         self.quota_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
         self.quota_buckets.set(i64::try_from(buckets).unwrap_or(i64::MAX));
@@ -63,12 +62,10 @@ impl GatewayMetrics {
 
 /// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
 const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
-/// Prefix of the engine's metric names.
 const PREFIX: &str = "weir.";
 
 pub(super) struct CounterSums {
     metrics: GatewayMetrics,
-    /// Rules that have metrics.
     rules: Mutex<BTreeSet<String>>,
 }
 

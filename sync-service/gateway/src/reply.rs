@@ -54,7 +54,6 @@ pub struct CheckReply {
     pub(crate) unsupported: Option<String>,
 }
 
-/// Quota status of a client under a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleQuotaStatus {
     /// Maximum number of tokens at once.
@@ -96,7 +95,6 @@ impl CheckReply {
         Self { rule: Some(rule.into()), unsupported: Some(unsupported), ..Self::without_rules() }
     }
 
-    /// Refusal because too many reservations are open.
     pub(super) fn without_room(full: &Full) -> Self {
         Self { body: full.to_string(), ..Self::without_rules() }
     }

@@ -16,7 +16,6 @@ use thiserror::Error;
 use weir_limiter::engine::OpenRequest;
 use weir_protocol::time::Time;
 
-/// Maximum time for which a reservation is open, in seconds.
 pub(crate) const RESERVED_S_MAX: u32 = 600;
 /// Maximum number of open reservations per worker: half of what its engine can hold of strict rules.
 const OPEN_MAX: usize = weir_limiter::sync::OWN_MAX / 2;
@@ -44,7 +43,6 @@ struct Known {
 
 enum Stage {
     Open(Box<Reservation>),
-    /// Cost that was settled.
     Settled(u32),
 }
 
@@ -72,7 +70,6 @@ impl Drop for Room<'_> {
     }
 }
 
-/// Reason why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum Full {
     #[error("{0} reservations are open, the most that there may be: settle them, or reserve for less long")]
@@ -197,7 +194,6 @@ impl Known {
         Some(*reserved)
     }
 
-    /// Counts one open reservation of `asker` less.
     fn close(&mut self, asker: Option<&Arc<str>>) {
         self.open -= 1;
         let Some(asker) = asker else { return };

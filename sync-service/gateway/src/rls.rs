@@ -120,7 +120,6 @@ fn unit_s(unit: i32) -> Option<u32> {
     u32::try_from(*unit_s).ok()
 }
 
-/// Refuses descriptors that exceed the limits.
 fn check_lengths(index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
     count(format_args!("descriptors[{index}].entries"), descriptor.entries.len())?;
     for (number, entry) in descriptor.entries.iter().enumerate() {
@@ -258,7 +257,6 @@ pub fn response(mut replies: Vec<CheckReply>) -> Result<RateLimitResponse, Statu
     })
 }
 
-/// All distinct policies of the decisions.
 fn policies(replies: &[CheckReply]) -> String {
     let of_all = replies.iter().flat_map(|reply| &reply.headers).filter(|(name, _)| name == POLICY);
     let mut policies: Vec<&str> = Vec::new();

@@ -44,11 +44,9 @@ pub(super) enum CheckStep {
     /// Wait, then answer with this decision.
     Hold(CheckReply, oneshot::Receiver<()>),
     Call(SyncCall),
-    /// Consume these tokens from the store.
     Take(Box<AcquireRequest>),
 }
 
-/// Collector of the headers for a client.
 struct ReplyHeaders<'a>(&'a mut Vec<(String, String)>);
 
 impl UpstreamResponse for ReplyHeaders<'_> {

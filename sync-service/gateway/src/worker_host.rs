@@ -123,7 +123,6 @@ pub(super) fn unpack(packed: &[u8]) -> Vec<(String, String)> {
     lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// Wall clock, in nanoseconds since 1970.
 pub(super) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -44,7 +44,6 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Begins after `begin_after` strange minutes in a row and ends after `end_after` calm ones.
     pub(crate) fn new(begin_after: u32, end_after: u32) -> Self {
         Self { begin_after, end_after, run: 0, ringing: None, is_muted: false }
     }
@@ -141,7 +140,6 @@ pub(crate) struct Smooth {
 }
 
 impl Smooth {
-    /// State after one minute at `level`.
     pub(crate) fn new(level: f64) -> Self {
         Self { level, deviation: DEVIATION_FIRST, minutes: 1 }
     }

@@ -209,7 +209,6 @@ pub(crate) struct OfShare {
 }
 
 impl OfShare {
-    /// State with the maximum fraction `share_max`, between 0 and 1.
     pub(crate) fn new(share_max: f64) -> Self {
         Self { share_max, alarm: Alarm::new(5, 5) }
     }

@@ -53,7 +53,6 @@ impl AnomalyKind {
     }
 }
 
-/// An anomaly in one minute.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Anomaly {
     pub(crate) kind: AnomalyKind,

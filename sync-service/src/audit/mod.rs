@@ -27,7 +27,6 @@ use sink::{FileSink, Queue, Sink, Writer};
 
 /// Time limit for opening the file at startup, so that a file that hangs does not block it.
 const OPEN_MAX: Duration = Duration::from_secs(1);
-/// Polling interval while waiting for the queues to drain.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Destinations and limits of the audit log.

@@ -94,7 +94,6 @@ impl Observer {
         self.detector.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records decisions every `every` until the task is aborted.
     pub(crate) async fn run(self: Arc<Self>, every: Duration) {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

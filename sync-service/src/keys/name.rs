@@ -22,7 +22,6 @@ use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes, bare};
 use weir_rules::key::KeyValue;
 use weir_rules::{Rule, RuleSet};
 
-/// Prefix of a key's bytes.
 const HEX: &str = "hex:";
 const TEXT: &str = "text:";
 const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyValue::LACKING)];

@@ -9,7 +9,6 @@ use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Request, Values};
 use weir_rules::{Listed, Rule, RuleSet};
 
-/// Result of matching a request against rules and lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestKeys {
     /// List that the request matches, if any. No rule counts the request then.

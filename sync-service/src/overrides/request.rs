@@ -103,7 +103,6 @@ fn until(fields: &mut Fields<'_>, now_ms: u64, (most_ms, most): (u64, &str)) -> 
     }
 }
 
-/// Example of a valid end.
 fn tomorrow(now_ms: u64) -> String {
     moment::text((now_ms / 1_000).saturating_add(86_400).saturating_mul(1_000))
 }

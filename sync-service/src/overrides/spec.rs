@@ -146,7 +146,6 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Quota that replaces a rule's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) struct OverrideQuota {
     pub(crate) rate: String,
@@ -157,7 +156,6 @@ pub(crate) struct OverrideQuota {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct OverrideSettings {
     pub(crate) kind: OverrideKind,
-    /// Address, network or key that it affects.
     #[serde(flatten)]
     pub(crate) subject: Subject,
     /// Quota, for an override of the rate.

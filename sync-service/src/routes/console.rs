@@ -143,7 +143,6 @@ impl Routes {
         Ok(response)
     }
 
-    /// Event with the current state, which is computed again if the last one is too old.
     async fn status(&self) -> Bytes {
         let mut known = self.live.known.lock().await;
         let age_max = self.config.metrics_interval.saturating_sub(SLACK).max(INTERVAL.saturating_sub(SLACK));

@@ -144,7 +144,6 @@ impl Routes {
 }
 
 impl Call<'_> {
-    /// The change in the request, with its author's comment if there is one.
     pub(super) fn change(&self, note: &str) -> Result<ChangeOrigin, Problem> {
         let (author, comment) = (self.caller.clone(), comment(self.request.headers())?);
         let peer = Some(self.peer.address.ip().to_canonical());
@@ -178,7 +177,6 @@ async fn checked(
     spawn_blocking(check).await.map_err(unchecked)?
 }
 
-/// Warnings about overrides that a rule set leaves without effect.
 fn lost_overrides(lost: &[OverrideState]) -> Vec<Warning> {
     let warning = |state: &OverrideState| {
         let rule = match &state.order.settings.subject {
@@ -224,7 +222,6 @@ pub(super) fn changed(status: StatusCode, version: u64) -> HttpResponse {
     tagged(response(status, JSON, &json!({"version": version})), version)
 }
 
-/// Adds the version's entity tag to `response`.
 pub(super) fn tagged(mut response: HttpResponse, version: u64) -> HttpResponse {
     if let Ok(tag) = HeaderValue::try_from(format!("\"{version}\"")) {
         response.headers_mut().insert(ETAG, tag);

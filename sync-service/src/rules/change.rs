@@ -29,7 +29,6 @@ impl NumberedDocument {
     }
 }
 
-/// Commands that end a canary, for error messages.
 const CANARY_ENDS: &str = "`weir-sync rules promote` makes it the rule set of all POPs, `weir-sync rules withdraw` \
     takes it back; the kill switch takes it back, too";
 
@@ -101,7 +100,6 @@ fn unknown(audience: &Audience) -> String {
     }
 }
 
-/// Result of a trial: what a rule set would change.
 pub(crate) struct Tried {
     /// Version that it would replace; 0 if there is none.
     pub(crate) current: u64,

@@ -82,7 +82,6 @@ impl Revision {
         }
     }
 
-    /// Revision of `base` without changes.
     fn plain(number: u64, base: &Base, overrides: &[Override]) -> Self {
         let why = || Some("the rule set cannot be read".to_owned());
         let stand = |order: &Override| OverrideState { order: order.clone(), without_effect: why() };

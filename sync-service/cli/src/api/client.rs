@@ -24,22 +24,16 @@ use crate::output::{Failure, shown, text};
 
 /// Maximum size of a response, in bytes: about 10,000 POPs, the most that a fleet has.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of weir-sync's error lines that are repeated.
 const ERRORS_MAX: usize = 100;
 
-/// Reason why there is no response.
 #[derive(Debug, Error)]
 pub(crate) enum ClientError {
-    /// The connection failed.
     #[error("{0}")]
     Connect(io::Error),
-    /// The TLS handshake failed.
     #[error("no TLS: {0}")]
     Tls(io::Error),
-    /// The connection broke off, or the response is not HTTP.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// The response is too large, or broke off.
     #[error("{0}")]
     Body(String),
     /// There was no response within this time, in seconds.
@@ -47,15 +41,12 @@ pub(crate) enum ClientError {
     Late(u64),
 }
 
-/// Server to send requests to.
 #[derive(Clone)]
 pub(crate) struct HttpServer {
-    /// A name or an address.
     pub(crate) host: String,
     pub(crate) port: u16,
     /// TLS connector and server name; none for plain HTTP.
     pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Time limit for the whole exchange.
     pub(crate) patience: Duration,
 }
 
@@ -127,7 +118,6 @@ pub(super) fn perhaps_made(shown_by: Option<&str>) -> String {
     shown_by.map(perhaps).unwrap_or_default()
 }
 
-/// Failure for a weir-sync that is out of reach. The command `shown_by` shows whether a change was made.
 pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str>) -> Failure {
     let next = match error {
         ClientError::Connect(error) => not_connected(error),
@@ -175,7 +165,6 @@ fn not_secured(error: &io::Error) -> &'static str {
     }
 }
 
-/// Failure for a refusal, with advice.
 pub(super) fn refused(status: StatusCode, problem: &Value, has_token: bool) -> Failure {
     let detail = text(&problem["detail"]);
     let sentence = match status {

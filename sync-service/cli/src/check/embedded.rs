@@ -12,7 +12,6 @@ const FILTERS: [(&str, &str); 2] = [
 /// Fields of which a document of Envoy or Kubernetes has at least one.
 const OF_A_HOST: [&str; 5] = ["kind", "static_resources", "resources", "@type", "typed_config"];
 
-/// A plugin configuration, with its place in the file.
 pub(super) struct Embedded {
     /// Index of its YAML document, from 0.
     pub(super) document: usize,
@@ -40,7 +39,6 @@ pub(super) fn of(bytes: &[u8]) -> Option<Result<Vec<Embedded>, String>> {
     Some(if found.is_empty() { Err(expected.into()) } else { Ok(found) })
 }
 
-/// Passes each plugin configuration in `value` to `found`, with its place.
 fn search(value: &Value, place: &str, found: &mut dyn FnMut(String, Value)) {
     match value {
         Value::Object(fields) => {

@@ -16,7 +16,6 @@ use weir_rules::{Reset, Response, Rule, RuleSet};
 use amount::{article, span};
 use condition::named;
 
-/// Maximum number of characters of a body that are shown.
 const BODY_CHARS_MAX: usize = 60;
 
 /// Effects of a rule set's fields before any rule applies; a line each.
@@ -96,7 +95,6 @@ fn tiers(base: &Rule, rules: &RuleSet) -> Vec<String> {
     lines
 }
 
-/// Requests that a tier applies to.
 fn of_tier(tier: &Tier, rule: &Rule, rules: &RuleSet) -> String {
     let requests = condition::requests(&tier.when, rules.attributes());
     let Some(keys) = &tier.keys else { return requests };
@@ -117,7 +115,6 @@ fn wider(base: &Rule, rules: &RuleSet) -> Vec<String> {
     made_by(base, rules).filter_map(line).collect()
 }
 
-/// Description of a rule's enforcement; none if it is always enforced.
 fn enforcement(rule: &Rule) -> Option<String> {
     match (rule.enforcement.mode, rule.enforcement.percent) {
         (Mode::Off, _) => Some("Off: it is not looked at.".into()),
@@ -129,7 +126,6 @@ fn enforcement(rule: &Rule) -> Option<String> {
     }
 }
 
-/// Description of its penalty.
 fn penalty(rule: &Rule) -> Option<String> {
     let penalty = rule.penalty?;
     let times = match penalty.strikes.limit() {
@@ -140,7 +136,6 @@ fn penalty(rule: &Rule) -> Option<String> {
     Some(format!("A key that was limited {times} within {within} is banned for {deny_for}, in every region."))
 }
 
-/// Description of its sharing among POPs, a sentence each.
 fn sharing(rule: &Rule) -> Vec<String> {
     if !matches!(rule.algorithm, Algorithm::TokenBucket(_)) {
         return vec!["Each POP counts for itself.".into()];

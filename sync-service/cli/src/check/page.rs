@@ -16,7 +16,6 @@ use super::explain;
 use super::explain::amount::{article, span};
 use crate::document::Whole;
 
-/// Parameters of the explanation.
 pub(super) struct ExplainParameters {
     pub(super) fleet: FleetParameters,
     pub(super) called: String,
@@ -91,7 +90,6 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// Describes the fields of a plugin configuration beside its rules.
 fn of_plugin(plugin: &PluginConfig) -> String {
     let addresses = plugin.addresses;
     let sync = plugin.sync.as_ref().map_or_else(

@@ -55,7 +55,6 @@ impl<'a> Places<'a> {
         Some((at.line(), at.column())).filter(|(line, _)| *line > 0)
     }
 
-    /// Name of the rule that contains `place`.
     fn rule(&self, place: &str) -> Option<&str> {
         let number = place.strip_prefix("rules[")?.split(']').next()?;
         let root = steps(self.prefix).try_fold(self.root.as_ref()?, |at, step| at.value.within(step))?;
@@ -138,11 +137,9 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
-    /// The file is refused.
     Error,
     /// The file is accepted, but has something that cannot be intended.
     Warning,
@@ -159,7 +156,6 @@ pub(super) struct Finding {
     pub(super) place: String,
     /// Name of the rule that contains it; none outside of rules, or if the rule has no name.
     pub(super) rule: Option<String>,
-    /// Description of the problem: expected and found values, or an unintended effect.
     pub(super) problem: String,
 }
 
@@ -187,7 +183,6 @@ impl Finding {
         }
     }
 
-    /// Warnings about a part of a file with this content.
     pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8], part: FilePart<'_>) -> Vec<Self> {
         if warnings.is_empty() {
             return Vec::new();

@@ -15,7 +15,6 @@ use written::{of_condition, of_key, of_spellings};
 
 pub use written::Warning;
 
-/// Text for a condition that excludes itself.
 const NOT_HOLDS: &str = "never matches: its not holds wherever the rest does";
 
 /// Warns of rules, list entries and tiers that never match, of rules that never limit, and of those that a client can
@@ -212,7 +211,6 @@ fn taken<'a>(tier: &Tier, later: &'a Tier) -> Option<Taken<'a>> {
     if keys.iter().all(|key| has(&key)) { Some(Taken::All) } else { keys.iter().find(has).map(Taken::Key) }
 }
 
-/// True if the tier's `when` holds for every request.
 fn asks_nothing(tier: &Tier) -> bool {
     tier.when == Condition::default()
 }

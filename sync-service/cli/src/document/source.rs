@@ -104,7 +104,6 @@ pub(crate) fn position(before: &[u8]) -> (u64, u64) {
     (lines.count() as u64 + 1, String::from_utf8_lossy(last).chars().count() as u64 + 1)
 }
 
-/// Parses one document.
 pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, Misread> {
     let text = str::from_utf8(bytes).map_err(|error| Misread {
         at: Some(position(bytes.get(..error.valid_up_to()).unwrap_or_default())),

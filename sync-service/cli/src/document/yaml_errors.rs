@@ -25,7 +25,6 @@ pub(super) fn of(error: &Error) -> String {
     message.into_owned()
 }
 
-/// Message for valid YAML with invalid values.
 fn of_value(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::Eof { .. } => "found nothing: expected a value",

@@ -7,7 +7,6 @@ use weir_protocol::quota::TOKENS_MAX;
 
 use crate::document::source;
 
-/// A domain with its descriptors from all files.
 pub(super) struct Domain {
     pub(super) name: String,
     pub(super) nodes: Vec<DescriptorNode>,
@@ -27,7 +26,6 @@ pub(super) struct DescriptorNode {
     pub(super) lost: Vec<&'static str>,
 }
 
-/// Values that an entry may have.
 #[derive(PartialEq, Eq)]
 pub(super) enum Value {
     Any,
@@ -45,7 +43,6 @@ pub(super) struct ImportedLimit {
     pub(super) is_in_shadow: bool,
 }
 
-/// A number of requests in each unit of time.
 pub(super) enum Amount {
     Unlimited,
     /// Number, and the unit as rules have it.
@@ -124,7 +121,6 @@ fn parse(text: &str) -> Result<File, String> {
         .map_err(|error| format!("expected a configuration of envoyproxy/ratelimit: {error}"))
 }
 
-/// Adds the descriptors `written` in `file` to `nodes`, the descriptors at one depth.
 fn take(
     written: Option<Vec<Spanned<Descriptor>>>,
     file: &str,

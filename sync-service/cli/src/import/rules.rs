@@ -18,7 +18,6 @@ use weir_rules::reading::ConfigError;
 use super::config::{Amount, DescriptorNode, Domain, ImportedLimit, Value};
 use crate::document::{Document, Form};
 
-/// Maximum length of a rule's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// Regular expression for any key or value in `beside`.
 const ANY_BESIDE: &str = "(?:[^%,;=]|%..)*";
@@ -54,7 +53,6 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
     if errors.is_empty() { Ok(written.text) } else { Err(errors.join("\n")) }
 }
 
-/// Writes comments for fields that are dropped without harm.
 fn write_lost(nodes: &[DescriptorNode], text: &mut String) {
     for node in nodes {
         for what in &node.lost {
@@ -109,7 +107,6 @@ impl Written {
             writeln!(self.text, "  key: [{key}]\n  algorithm: fixed_window\n  strict: true\n  rate: {count}/{length}");
     }
 
-    /// Writes the exceptions of the rule.
     fn except(&mut self, counted: &CountedLimit<'_>) {
         let tests = counted.first.iter().chain(&counted.replaced_by);
         let clauses: Vec<_> = tests.map(|test| format!("{{claims: [{test}]}}")).collect();
@@ -148,14 +145,12 @@ impl Written {
     }
 }
 
-/// A limit, with the descriptors that it counts.
 struct CountedLimit<'a> {
     limit: &'a ImportedLimit,
     /// Path to it: a descriptor of each depth.
     way: Vec<&'a DescriptorNode>,
     /// Exceptions, as tests: siblings of those on the path that have precedence.
     first: Vec<String>,
-    /// Tests for the limits that replace it.
     replaced_by: Vec<String>,
 }
 
@@ -330,7 +325,6 @@ fn encoded(text: &str) -> String {
     text.chars().map(of).collect()
 }
 
-/// Regular expression that matches this text.
 fn escaped(text: &str) -> String {
     let is_special = |c: char| r"\.+*?()|[]{}^$#&-~".contains(c);
     text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()

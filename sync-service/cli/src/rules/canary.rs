@@ -14,7 +14,6 @@ use crate::output::{CommandOutput, CommandResult, Failure, items, text};
 /// Path of the canary below `/v1`.
 const PATH: [&str; 2] = ["rules", "canary"];
 
-/// Options that select the canary's POPs.
 pub(super) fn audience() -> [Arg; 2] {
     [
         option("pops", "A,B")

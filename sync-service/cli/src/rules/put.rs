@@ -22,7 +22,6 @@ const WAIT_S_MAX: u64 = 3_600;
 /// Time to wait for POPs without the option, in seconds.
 const LOOK_S: u64 = 2;
 
-/// Option that waits until POPs run the file.
 pub(super) fn wait() -> Arg {
     number(WAIT, "SECONDS", WAIT_S_MAX)
         .num_args(0..=1)
@@ -32,7 +31,6 @@ pub(super) fn wait() -> Arg {
         .help("Wait until all POPs run it, for at most SECONDS (30 by default), and end with 1 if one does not")
 }
 
-/// Contents of a rules file, and the POPs that it is for.
 pub(super) struct File<'a> {
     path: &'a str,
     media_type: &'static str,
@@ -159,7 +157,6 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::new(answer, page).with_note(notes).refused_if(is_late))
 }
 
-/// Shows the changes that putting the file would make.
 pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches, &[])?;
     let (version, tried) = tried(api, matches, &file).await?;
@@ -174,7 +171,6 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::new(tried, page).with_note(notes).refused_if(!is_same))
 }
 
-/// Warnings in an answer, one per line.
 pub(super) fn warnings(answer: &Value) -> Vec<String> {
     let warning = |warning: &Value| {
         let rule = warning["rule"].as_str().map_or_else(String::new, |rule| format!(" ({})", shown(rule)));
@@ -183,7 +179,6 @@ pub(super) fn warnings(answer: &Value) -> Vec<String> {
     items(&answer["warnings"]).iter().map(warning).collect()
 }
 
-/// Lines of an answer that describe differences.
 pub(super) fn lines(answer: &Value) -> String {
     items(&answer["lines"]).iter().map(|line| text(line) + "\n").collect()
 }

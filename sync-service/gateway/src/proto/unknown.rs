@@ -14,7 +14,6 @@ use super::DESCRIPTORS;
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(Schema::read);
 
-/// Messages of the protos with their fields.
 #[derive(Default)]
 struct Schema {
     messages: Vec<Vec<Field>>,

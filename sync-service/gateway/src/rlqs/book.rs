@@ -24,7 +24,6 @@ const IDLE: Duration = Duration::from_mins(1);
 /// Maximum size of a bucket's pairs, in bytes. Clients of the proxy choose parts of them.
 pub(super) const BUCKET_BYTES_MAX: usize = 2_048;
 
-/// Item that is sent to a stream's client.
 pub(super) type StreamItem = Result<RateLimitQuotaResponse, Status>;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +46,6 @@ pub(super) struct Book {
 #[derive(Debug)]
 struct Stream {
     sender: Sender<StreamItem>,
-    /// Name of the client's token.
     token: String,
     reported_at: Duration,
     domain: String,
@@ -191,7 +189,6 @@ impl Book {
         }
     }
 
-    /// Adds a bucket to a stream, if there is room.
     fn hold(&mut self, stream: u64, index: usize, name: &Arc<BucketName>, now: Duration) -> Result<(), Status> {
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
         if known.buckets.contains(name) {
@@ -224,7 +221,6 @@ impl Book {
         Ok(())
     }
 
-    /// Checks that are due now.
     pub(super) fn due(&mut self, now: Duration) -> Vec<(Arc<BucketName>, Due)> {
         let due = |(name, bucket): (&Arc<BucketName>, &mut QuotaBucket)| Some((Arc::clone(name), bucket.due(now)?));
         self.buckets.iter_mut().filter_map(due).collect()

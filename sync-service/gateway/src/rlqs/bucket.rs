@@ -18,15 +18,12 @@ const CHECKS: u32 = 16;
 /// Fraction of the burst that one check may take: larger checks succeed less often.
 const BURST_PART: f64 = 8.0;
 
-/// Result of the rules for a bucket's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum QuotaDecision {
     Free,
     /// They are refused regardless of quotas.
     Refused,
-    /// Rules count them, on these terms.
     Counted(HolderTerms),
-    /// The rules could not be checked.
     Unchecked,
 }
 

@@ -170,7 +170,6 @@ impl Holder {
         self.due = (self.due + a_second * seconds).min(self.due.max(a_second + 1.0));
     }
 
-    /// Requests for which checks are due.
     pub(super) fn due(&self) -> f64 {
         self.due
     }
@@ -182,7 +181,6 @@ impl Holder {
         asked
     }
 
-    /// Records requests that were checked and allowed.
     pub(super) fn answered(&mut self, asked: f64, given: f64) {
         self.paid += given;
         self.recent.asked += asked;

@@ -32,7 +32,6 @@ use crate::rls::{self, Check};
 /// Pairs of a bucket, sorted by key.
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// Requests of a client in one bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Usage {
     pub(super) pairs: Pairs,
@@ -43,7 +42,6 @@ pub(super) struct Usage {
     pub(super) refused: u64,
 }
 
-/// Usage at `index` of a message. Fails if it is invalid.
 pub(super) fn usage(index: usize, usage: BucketQuotaUsage) -> Result<Usage, Status> {
     let BucketQuotaUsage { bucket_id, time_elapsed, num_requests_allowed, num_requests_denied } = usage;
     let pairs = bucket_id.unwrap_or_default().bucket;
@@ -179,7 +177,6 @@ const CHANGE: f64 = 0.05;
 pub(super) enum Assignment {
     Everything,
     Nothing,
-    /// Allow requests by a token bucket.
     Refilling {
         most: u32,
         /// Tokens per thousand seconds.

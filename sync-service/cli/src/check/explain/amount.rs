@@ -12,7 +12,6 @@ use weir_rules::variant::{Tier, TierQuota};
 
 use super::condition::{named, source};
 
-/// A day, an hour and a minute, in seconds.
 const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
 
 /// Description of the change that the tier of `rule` makes to its rule's quota.
@@ -30,7 +29,6 @@ pub(crate) fn of_tier(tier: &Tier, rule: &Rule) -> String {
     }
 }
 
-/// Description of each key's quota.
 pub(crate) fn allowance(rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
     let rate = || match rule.rate {
@@ -105,7 +103,6 @@ pub(crate) fn in_any_window(rule: &Rule) -> Option<String> {
     Some(format!("{at} any {length} up to {most} {what}."))
 }
 
-/// Description of a queue: the requests that go on, and the number of those that wait for their turns.
 fn turns(rule: &Rule, go_on: &str) -> String {
     match rule.quota.burst() - 1 {
         0 => format!("{go_on}; none waits, the rest is limited at once"),
@@ -125,7 +122,6 @@ fn window(calendar: Calendar) -> String {
     }
 }
 
-/// Description of the times at which windows begin.
 fn begins(calendar: Calendar) -> String {
     let at = |seconds: u32| format!("{:02}:{:02}", seconds / 3_600, seconds / 60 % 60);
     match calendar {
@@ -173,7 +169,6 @@ pub(crate) fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
     (rule.cost != Cost::Fixed(1)).then(|| format!("A request takes {}.", taken(rule, attributes)))
 }
 
-/// Tokens that a request takes when it arrives.
 fn taken(rule: &Rule, attributes: &Attributes) -> String {
     match rule.cost {
         Cost::Fixed(1) => "a token".into(),
@@ -185,7 +180,6 @@ fn taken(rule: &Rule, attributes: &Attributes) -> String {
     }
 }
 
-/// Cost of a response whose header or metadata contains it.
 fn response_cost(place: &str, default: Option<u32>, max: u32, rule: &Rule) -> String {
     let default = match default {
         Some(default) => default.to_string(),

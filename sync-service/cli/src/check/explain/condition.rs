@@ -7,7 +7,6 @@ use weir_rules::request::{Attribute, Attributes, Duplicates, Folding, Source, Va
 
 use crate::moment;
 
-/// Maximum number of list items that are named.
 const NAMED_MAX: usize = 5;
 
 /// `requests ...` that meet the condition; `every request` if it is empty.
@@ -16,7 +15,6 @@ pub(crate) fn requests(condition: &Condition, attributes: &Attributes) -> String
     if phrases.is_empty() { "every request".into() } else { format!("requests {}", phrases.join(" and ")) }
 }
 
-/// A phrase for each test of the condition.
 fn phrases(condition: &Condition, attributes: &Attributes) -> Vec<String> {
     let Condition { all, any, not, end } = condition;
     let clause = |clause: &Clause| clause.tests().map(|test| phrase(test, attributes)).collect::<Vec<_>>();
