@@ -63,3 +63,10 @@ pub mod secrets;
 pub mod server;
 
 pub use server::run;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks `mutex`. Nothing that runs under a lock panics; if it did, the data would still be valid.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_budget::report_limits::{Refusal, RefusedClaimReason};
 
+use crate::lock;
 use crate::metrics::{Metrics, RefusedClaim};
 
 /// Interval after which the same refusal is logged again.
@@ -48,8 +49,7 @@ impl Refusals {
 
     /// Returns true if the refusal was logged.
     fn log_at(&self, now: Instant, peer: IpAddr, reason: String) -> bool {
-        // Nothing that runs under this lock panics. If it did, the map would still be valid.
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.0);
         let is_recent = |seen: &Seen| now.duration_since(seen.logged_at) < PAUSE;
         if seen.len() >= REFUSALS_MAX {
             seen.retain(|_, seen| is_recent(seen));
@@ -95,8 +95,7 @@ impl RefusedClaims {
 
     /// Logs a refusal, unless that was done within the last minute. Returns the POP that it is counted for.
     fn log_at(&self, now: Instant, pop: &str, refusal: &Refusal) -> String {
-        // Nothing panics while it holds this lock; if it did, the data would still be valid.
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.0);
         let mut key = (pop.to_owned(), refusal.reason);
         if seen.len() >= SEEN_MAX && !seen.contains_key(&key) {
             OTHERS.clone_into(&mut key.0);

@@ -12,7 +12,7 @@ mod views;
 use std::pin::Pin;
 use std::slice;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 
 use crate::audit::AuditLog;
 use crate::audit::observer::Observer;
+use crate::lock;
 use crate::metrics::{Metrics, StoreErrorKind, gauge};
 use crate::refusals::RefusedClaims;
 use crate::rules::follow::FleetState;
@@ -88,7 +89,7 @@ impl ReportHandler {
         let (known, pending) = {
             // Locked once for both calls: other reports wait for the lock, and moving its data between
             // processors is slow.
-            let mut hub = self.hub();
+            let mut hub = lock(&self.hub);
             (hub.known_rules(&report), hub.report(reporter, self.now(), unix_us(), report))
         };
         self.observer.observe(pending.report(), &known);
@@ -99,14 +100,14 @@ impl ReportHandler {
         let answers = self.ask(&pending).await;
         let took = asked_at.elapsed();
         let revision = self.rules.revision_of(pending.pop());
-        let outcome = self.hub().settle(self.now(), revision, pending, answers);
+        let outcome = lock(&self.hub).settle(self.now(), revision, pending, answers);
         self.observe(&outcome, took);
         outcome.reply.encode()
     }
 
     fn update_known_rules(&self) {
         if let Some((newest, rules)) = self.rules.news() {
-            self.hub().set_rules(newest, rules);
+            lock(&self.hub).set_rules(newest, rules);
         }
     }
 
@@ -130,7 +131,7 @@ impl ReportHandler {
 
     /// Exchanges data with the other regions: hot keys, the current rule set, and the versions that POPs run.
     pub(crate) async fn listen(&self) -> Result<(), StoreError> {
-        let tick = self.hub().tick(self.now());
+        let tick = lock(&self.hub).tick(self.now());
         let metrics = &self.metrics;
         metrics.warm_keys.set(gauge(tick.warm_keys));
         metrics.hot_keys_here.set(gauge(tick.hot_keys));
@@ -142,7 +143,7 @@ impl ReportHandler {
             self.store.store_pop_records(&self.replica, &tick.rule_sets)
         );
         if let Some((now_ms, banned)) = self.rules.banned().await {
-            self.hub().stand_by(self.now(), now_ms, &banned);
+            lock(&self.hub).stand_by(self.now(), now_ms, &banned);
         }
         hot.and(rules).and(recorded)
     }
@@ -150,11 +151,11 @@ impl ReportHandler {
     /// Publishes the keys that are hot here, and reads the budgets of those that are hot elsewhere.
     async fn list_hot(&self, listing: Listing) -> Result<(), StoreError> {
         let fleet = self.store.hot(listing.items()).await?;
-        let look = self.hub().listed(self.now(), listing, &fleet);
+        let look = lock(&self.hub).listed(self.now(), listing, &fleet);
         if let Some(look) = look {
             let batch = ChargeBatch { replica: &self.replica, pop: "", entries: look.items() };
             let accounts = self.store.charge(&batch).await;
-            self.hub().looked(self.now(), look, accounts);
+            lock(&self.hub).looked(self.now(), look, accounts);
         }
         self.metrics.hot_keys.set(gauge(fleet.iter().filter(|key| !key.rests).count()));
         Ok(())
@@ -185,7 +186,7 @@ impl ReportHandler {
             refused: rule_set.refused,
             age_us: silent_ns / 1_000,
         };
-        self.hub().pops(self.now()).into_iter().map(seen).collect()
+        lock(&self.hub).pops(self.now()).into_iter().map(seen).collect()
     }
 
     /// Latest revision that a POP reporting here runs, if the store has lost the rule set.
@@ -212,15 +213,15 @@ impl ReportHandler {
     }
 
     pub(crate) fn figures(&self) -> Figures {
-        self.hub().figures(self.now())
+        lock(&self.hub).figures(self.now())
     }
 
     /// Shares new bans with the other regions, and reads theirs.
     pub(crate) async fn share_bans(&self) -> Result<(), StoreError> {
         let _sharing = self.sharing.lock().await;
-        let mine = self.hub().share_bans(self.now());
+        let mine = lock(&self.hub).share_bans(self.now());
         let fleet = self.store.bans(mine.items()).await?;
-        self.hub().bans_listed(self.now(), mine, &fleet);
+        lock(&self.hub).bans_listed(self.now(), mine, &fleet);
         Ok(())
     }
 
@@ -228,7 +229,7 @@ impl ReportHandler {
     /// the other regions have the ban or receive it within one interval.
     pub(crate) async fn ban_keys(&self, ids: &[BudgetId], for_ms: u32) -> Result<(), StoreError> {
         for id in ids {
-            self.hub().ban(self.now(), id.clone(), for_ms);
+            lock(&self.hub).ban(self.now(), id.clone(), for_ms);
         }
         self.share_bans().await
     }
@@ -239,7 +240,7 @@ impl ReportHandler {
         match self.forget_keys(ids).await {
             Err(error) if error.is_out_of_reach() => {
                 for id in ids {
-                    self.hub().forget(self.now(), id.clone());
+                    lock(&self.hub).forget(self.now(), id.clone());
                 }
                 Ok(())
             }
@@ -253,10 +254,10 @@ impl ReportHandler {
     pub(crate) async fn forget_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
         self.update_known_rules();
         for id in ids {
-            let refill_policies = self.hub().refill_policies(&id.rule);
+            let refill_policies = lock(&self.hub).refill_policies(&id.rule);
             self.store.forget(id, &refill_policies).await?;
             // Only after the store's reset: earlier answers may concern the old budget.
-            self.hub().forget(self.now(), id.clone());
+            lock(&self.hub).forget(self.now(), id.clone());
         }
         self.share_bans().await
     }
@@ -285,7 +286,7 @@ impl ReportHandler {
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
         known.inc_by(jumps.saturating_sub(known.get()));
         views::show(&self.figures(), &self.metrics);
-        let decided = self.hub().decided();
+        let decided = lock(&self.hub).decided();
         self.shown.add(decided, &self.metrics);
     }
 
@@ -328,11 +329,6 @@ impl ReportHandler {
 
     fn now(&self) -> Time {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// Nothing that runs under this lock panics. If it did, the hub would still be valid.
-    fn hub(&self) -> MutexGuard<'_, Hub> {
-        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

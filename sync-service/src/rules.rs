@@ -21,7 +21,7 @@ mod overrides;
 mod revision;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
@@ -35,6 +35,7 @@ use weir_store::{Store, StoreError};
 use crate::audit::AuditLog;
 use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
+use crate::lock;
 use revision::{Followed, NumberedRules, RecentRevisions, known_rules};
 
 pub(crate) use change::{Audience, Canary, NumberedDocument, POPS_MAX, Tried};
@@ -91,19 +92,19 @@ impl RuleSets {
 
     /// Current revision for POPs outside of the canary, as last read from the store; 0 if there is none.
     pub(crate) fn revision(&self) -> u64 {
-        self.recent().current.as_ref().map_or(0, |revision| revision.number)
+        lock(&self.recent).current.as_ref().map_or(0, |revision| revision.number)
     }
 
     /// Revision that this POP of the region is to run.
     pub(crate) fn revision_of(&self, pop: &str) -> u64 {
-        let recent = self.recent();
+        let recent = lock(&self.recent);
         let canary = recent.canary.as_ref().filter(|trial| trial.canary.audience.covers(pop, &self.region));
         canary.map(|trial| &trial.revision).or(recent.current.as_ref()).map_or(0, |revision| revision.number)
     }
 
     /// Version of the rule set in the current revision; 0 if there is none.
     pub fn version(&self) -> u64 {
-        self.recent().current.as_ref().map_or(0, |revision| revision.version)
+        lock(&self.recent).current.as_ref().map_or(0, |revision| revision.version)
     }
 
     /// True if the store answered that it has no rule set.
@@ -114,12 +115,12 @@ impl RuleSets {
     /// Reads the store if a POP runs `version` and it is not known here: the POP may have it from another
     /// weir-sync. Takes at most 100 ms, and reads the store at most once per second, whatever POPs report.
     pub(crate) async fn observe_version(&self, version: u64) {
-        if version == 0 || self.known().has(version) {
+        if version == 0 || lock(&self.known).has(version) {
             return;
         }
         let look_up = async {
             let mut asked_at = self.asked_at.lock().await;
-            if self.known().has(version) || asked_at.is_some_and(|at| at.elapsed() < LOOK_UP_PAUSE) {
+            if lock(&self.known).has(version) || asked_at.is_some_and(|at| at.elapsed() < LOOK_UP_PAUSE) {
                 return;
             }
             *asked_at = Some(Instant::now());
@@ -131,13 +132,13 @@ impl RuleSets {
 
     /// The highest known version or revision, and all kept rules. None if nothing is new since the last call.
     pub(crate) fn news(&self) -> Option<(u64, Vec<KnownRule>)> {
-        self.known().news()
+        lock(&self.known).news()
     }
 
     /// Loads the versions in the store, unless `current` and all earlier ones are known.
     async fn know_kept(&self, current: u64) -> Result<(), StoreError> {
         let is_known = |version| {
-            let known = self.known();
+            let known = lock(&self.known);
             known.is_complete && known.is_version(version)
         };
         if is_known(current) {
@@ -149,10 +150,10 @@ impl RuleSets {
             }
             if let Some(document) = self.store.get_rules(version).await? {
                 let rules = rules_of(&document);
-                self.known().add(version, rules);
+                lock(&self.known).add(version, rules);
             }
         }
-        self.known().is_complete = true;
+        lock(&self.known).is_complete = true;
         Ok(())
     }
 
@@ -196,7 +197,7 @@ impl RuleSets {
     }
 
     fn rule_sets(&self) -> Vec<Arc<RuleSet>> {
-        let recent = self.recent();
+        let recent = lock(&self.recent);
         let revisions = recent.current.iter().chain(recent.canary.as_ref().map(|trial| &trial.revision));
         revisions.filter_map(|revision| revision.rule_set.clone()).collect()
     }
@@ -209,8 +210,8 @@ impl RuleSets {
 
     fn recent_document(&self, number: u64) -> Option<NumberedDocument> {
         // A canary that was withdrawn may have had the number of a later version.
-        let is_version = self.known().is_version(number);
-        let recent = self.recent();
+        let is_version = lock(&self.known).is_version(number);
+        let recent = lock(&self.recent);
         let revision = recent.find(number).filter(|revision| revision.version == number || !is_version)?;
         Some(NumberedDocument { version: number, document: revision.document.clone() })
     }
@@ -248,7 +249,7 @@ impl RuleSets {
 
     /// Notifies POPs of a new version in the store, and records it in the log and the audit log.
     async fn is_put(&self, version: u64, document: &Document, change: &ChangeOrigin) {
-        self.known().add(version, known_rules(document.rules()).collect());
+        lock(&self.known).add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
         let ChangeOrigin { note, author, comment, .. } = change;
         let name = self.name(version).await;
@@ -304,7 +305,7 @@ impl RuleSets {
             return Ok(None);
         }
         let version = made(stored)?;
-        self.known().add(version, known_rules(document.rules()).collect());
+        lock(&self.known).add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
         self.record_version(version, document, &change).await;
         Ok(Some(version))
@@ -320,15 +321,6 @@ impl RuleSets {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         let note = format!("rollback to {}", self.name(to).await);
         self.put(&read(&old)?, expected, &change.with_note(note)).await
-    }
-
-    fn known(&self) -> MutexGuard<'_, NumberedRules> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn recent(&self) -> MutexGuard<'_, RecentRevisions> {
-        // Nothing that runs under this lock panics. If it did, the state would still be valid.
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -60,8 +60,8 @@
 //! ```
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
@@ -436,6 +436,11 @@ fn time_since(started: Instant) -> Time {
         Some(since) => BEGIN_NS.saturating_add(ns(since)),
         None => BEGIN_NS.saturating_sub(ns(started.duration_since(now))),
     })
+}
+
+/// Locks `mutex`. Nothing that runs under a lock panics; if it did, the data would still be valid.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Plugin configuration of the workers: no rules of its own, only those of the fleet.

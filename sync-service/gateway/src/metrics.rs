@@ -1,7 +1,7 @@
 //! Metrics of a gateway, which weir-sync registers, and the sums of its workers' counters among them.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,6 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use weir_limiter::counters::{CountedEvent, Counters, reported_in_turn};
 use weir_protocol::messages::{RULES_MAX, RuleCounts};
+
+use super::lock;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -77,7 +79,7 @@ impl CounterSums {
     /// Creates a row for each of these rules, so that each exports zero before its first request. Returns the
     /// names that have rows; the others are replaced by empty names.
     pub(super) fn define(&self, names: impl Iterator<Item = String>) -> Vec<String> {
-        let mut known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.rules);
         let mut define = |name: String| {
             if !known.contains(&name) {
                 if known.len() >= RULES_COUNTED_MAX {
@@ -95,7 +97,7 @@ impl CounterSums {
 
     /// Counts of some rules, [in turn](reported_in_turn), and the total number of rules.
     pub(super) fn counted(&self, turn: u64) -> (Vec<RuleCounts>, usize) {
-        let known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.rules);
         let names: Vec<&String> = known.iter().collect();
         let reported = reported_in_turn(turn, names.len()).filter_map(|at| names.get(at));
         let of = |name: &&String| {

@@ -10,11 +10,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use thiserror::Error;
 use weir_limiter::engine::OpenRequest;
 use weir_protocol::time::Time;
+
+use super::lock;
 
 pub(crate) const RESERVED_S_MAX: u32 = 600;
 /// Maximum number of open reservations per worker: half of what its engine can hold of strict rules.
@@ -65,7 +67,7 @@ pub(super) struct Room<'a> {
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         if !self.is_used {
-            self.all.known().close(self.asker.as_ref());
+            lock(&self.all.known).close(self.asker.as_ref());
         }
     }
 }
@@ -114,7 +116,7 @@ impl Reservations {
 
     /// Reserves room for `asker`, if several callers share the reservations. Fails if there is none.
     pub(super) fn room(&self, asker: Option<&str>) -> Result<Room<'_>, Full> {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let free = self.open_max.saturating_sub(known.open);
         if free == 0 {
             return Err(Full::All(known.open));
@@ -136,7 +138,7 @@ impl Reservations {
         (room.is_used, reserved.asker) = (true, room.asker.take());
         let random = || u128::from(RandomState::new().hash_one(reserved.open.id()));
         let number = random() << 64 | random();
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         known.by_number.insert(number, (expires_at, Stage::Open(Box::new(reserved))));
         known.ends.insert((expires_at, number));
         format!("{}{number:032x}", self.prefix)
@@ -149,7 +151,7 @@ impl Reservations {
             return Err(gateway.map_or(SettleError::Unknown, SettleError::Elsewhere));
         };
         let number = u128::from_str_radix(number, 16).map_err(|_| SettleError::Unknown)?;
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let known = &mut *known;
         let found = known.by_number.get_mut(&number).filter(|(expires_at, _)| now < *expires_at);
         let (expires_at, stage) = found.ok_or(SettleError::Unknown)?;
@@ -170,16 +172,12 @@ impl Reservations {
 
     /// Removes all reservations that have expired by `now`, and returns those that were open.
     pub(super) fn expired(&self, now: Time) -> Vec<Reservation> {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let mut expired = Vec::new();
         while let Some((_, number)) = known.ends.first().copied().filter(|(expires_at, _)| *expires_at <= now) {
             expired.extend(known.forget(number));
         }
         expired
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -240,10 +238,10 @@ mod tests {
             })
             .collect();
         let lens = |known: &Known| (known.by_number.len(), known.settled.len());
-        assert_eq!(lens(&all.known()), (SETTLED_MAX + 9, SETTLED_MAX));
+        assert_eq!(lens(&lock(&all.known)), (SETTLED_MAX + 9, SETTLED_MAX));
         assert_eq!(all.settle(&names[9], 1, T0).err(), Some(SettleError::Unknown));
         assert!(matches!(all.settle(&names[10], 1, T0), Ok(None)));
         assert!(open.iter().all(|name| all.settle(name, 1, T0).is_ok()), "those that are open stay");
-        assert_eq!((all.expired(T0 + 2 * SECOND_NS).len(), all.known().settled.len()), (0, 0));
+        assert_eq!((all.expired(T0 + 2 * SECOND_NS).len(), lock(&all.known).settled.len()), (0, 0));
     }
 }

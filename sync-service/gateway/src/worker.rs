@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -14,6 +14,7 @@ use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 
 use super::limit;
+use super::lock;
 use super::metrics::CounterSums;
 use super::reply::{CheckReply, DecisionDetails};
 use super::request::{CheckPurpose, CheckRequest};
@@ -94,7 +95,7 @@ impl Worker {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, WorkerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn pace(&self) -> Duration {

@@ -12,6 +12,7 @@ use weir_limiter::table::slot::slots_for;
 use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
 use weir_protocol::messages::RuleCounts;
 
+use super::lock;
 use super::metrics::CounterSums;
 use super::reply::DecisionDetails;
 
@@ -69,7 +70,7 @@ impl SharedState for WorkerHost {
     }
 
     fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
-        act(&mut self.memory.values.lock().unwrap_or_else(PoisonError::into_inner));
+        act(&mut lock(&self.memory.values));
     }
 }
 

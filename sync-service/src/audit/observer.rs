@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -15,6 +15,7 @@ use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
 use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute, Thresholds};
 use crate::config::Config;
 use crate::keys::name;
+use crate::lock;
 use crate::metrics::{Metrics, OfAnomaly};
 
 const UNDER_WAY_MAX: usize = 50;
@@ -44,7 +45,7 @@ impl Observer {
 
     /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set. Never waits.
     pub fn observe(&self, report: &Report, known: &[bool]) {
-        self.tally().observe(moment::now_ms(), report, known);
+        lock(&self.tally).observe(moment::now_ms(), report, known);
     }
 
     /// Detects anomalies minute by minute until the task is aborted.
@@ -67,15 +68,15 @@ impl Observer {
     /// Records the anomalies that begin or end in `minute` (since 1970), which is over.
     pub fn end_minute(&self, minute: u64) {
         let mut rules = BTreeMap::<String, OfRule>::new();
-        let pops = self.tally().pops();
+        let pops = lock(&self.tally).pops();
         for pop in pops {
-            let minutes = self.tally().take_minutes(moment::now_ms(), &pop);
+            let minutes = lock(&self.tally).take_minutes(moment::now_ms(), &pop);
             for of_rule in minutes {
                 rules.entry(of_rule.rule.clone()).or_default().add(&pop, of_rule);
             }
         }
         let rules = rules.into_iter().map(|(rule, of)| (rule, of.minute())).collect();
-        for change in self.detector().minute(minute, rules) {
+        for change in lock(&self.detector).minute(minute, rules) {
             let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
             let under_way = self.metrics.anomalies.get_or_create_owned(&of);
             let _ = if change.phase == Phase::Begins { under_way.inc() } else { under_way.dec() };
@@ -85,13 +86,9 @@ impl Observer {
 
     /// Anomalies that are under way, each with the last minute's reading, the latest first.
     pub(crate) fn under_way(&self) -> Vec<AnomalyEvent> {
-        let mut under_way = self.detector().under_way().to_vec();
+        let mut under_way = lock(&self.detector).under_way().to_vec();
         under_way.sort_by_key(|change| Reverse(change.since));
         under_way.into_iter().take(UNDER_WAY_MAX).map(|change| event(change, self.minute_ms)).collect()
-    }
-
-    fn detector(&self) -> MutexGuard<'_, Detector> {
-        self.detector.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn run(self: Arc<Self>, every: Duration) {
@@ -109,11 +106,11 @@ impl Observer {
         if !self.audit_log.is_on() {
             return;
         }
-        let pops = self.tally().pops();
+        let pops = lock(&self.tally).pops();
         let mut limited = Vec::new();
         for pop in pops {
             // One POP at a time, because reports wait for the lock.
-            let of_pop = self.tally().take_limited(&pop);
+            let of_pop = lock(&self.tally).take_limited(&pop);
             limited.extend(of_pop.into_iter().map(|of_key| (pop.clone(), of_key)));
         }
         limited.sort_unstable_by_key(|(_, of_key)| Reverse(of_key.limited));
@@ -123,18 +120,13 @@ impl Observer {
             let decided = DecisionEvent { rule, key, address, pop, admitted, limited, first: first_ms, last: last_ms };
             self.audit_log.record(&AuditEvent::Decisions(Box::new(decided)));
         }
-        let without_row = self.tally().take_omitted();
+        let without_row = lock(&self.tally).take_omitted();
         let limited = rest.iter().map(|(_, of_key)| of_key.limited);
         let tokens = limited.fold(without_row, u64::saturating_add);
         if tokens > 0 {
             self.metrics.audit_log_omitted.inc_by(tokens);
             self.audit_log.record(&AuditEvent::Omitted { keys: rest.len(), limited: tokens });
         }
-    }
-
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        // Nothing that runs under this lock panics. If it did, the state would still be valid.
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
@@ -17,6 +17,7 @@ use weir_store::stream::{EventLine, StreamWriter};
 
 use super::event::{AuditEvent, Stamp};
 use crate::config::AuditFile;
+use crate::lock;
 
 /// Pause before a sink that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -145,7 +146,7 @@ impl Queue {
 
     /// Appends a line. If there is no room, the oldest lines are lost. Never waits.
     pub(crate) fn push(&self, line: EventLine) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.bytes += line.json.len();
         state.lines.push_back(line);
         self.shrink(&mut state);
@@ -164,7 +165,7 @@ impl Queue {
     }
 
     fn try_oldest(&self) -> Option<(Vec<EventLine>, u64)> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.in_hand = state.lines.len().min(BATCH_MAX);
         let lines: Vec<_> = state.lines.iter().take(state.in_hand).cloned().collect();
         (!lines.is_empty()).then_some((lines, state.unrecorded))
@@ -172,7 +173,7 @@ impl Queue {
 
     /// Removes the oldest lines, which are written, and the losses that are recorded.
     fn remove(&self, lines: usize, losses: u64) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.in_hand = 0;
         state.unrecorded -= losses;
         let bytes: usize = state.lines.drain(..lines).map(|line| line.json.len()).sum();
@@ -181,7 +182,7 @@ impl Queue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.state().lines.is_empty()
+        lock(&self.state).lines.is_empty()
     }
 
     fn shrink(&self, state: &mut State) {
@@ -191,11 +192,6 @@ impl Queue {
             state.unrecorded += 1;
             self.lost.inc();
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under this lock panics. If it did, the state would still be valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,7 +224,7 @@ impl FileSink {
         let reopen = move || {
             let AuditFile::File(path) = &to else { return Ok(()) };
             let opened = Open::at(path)?;
-            *open.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+            *lock(&open) = opened;
             Ok(())
         };
         spawn_blocking(reopen).await.unwrap_or_else(|error| Err(io::Error::other(error)))
@@ -238,7 +234,7 @@ impl FileSink {
     async fn write(&self, lines: Vec<EventLine>) -> Result<(), SinkError> {
         let (to, open) = (self.to.clone(), Arc::clone(&self.open));
         let write = move || {
-            let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lock(&open);
             match &to {
                 AuditFile::Stdout => {
                     let mut stdout = io::stdout().lock();

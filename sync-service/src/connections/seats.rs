@@ -9,10 +9,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
+
+use crate::lock;
 
 /// One seat in this number is reserved for guests.
 const GUESTS_PART: usize = 8;
@@ -78,14 +80,9 @@ impl Seats {
         Self { known_max, taken: Mutex::default(), begins: Notify::new() }
     }
 
-    /// Nothing that runs under this lock panics. If it did, the state would still be valid.
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Closes a guest to make room. Returns false if none waits for a request.
     pub(super) fn close_guest(&self) -> bool {
-        let mut taken = self.taken();
+        let mut taken = lock(&self.taken);
         let waiting = taken.guests.values_mut().filter(|group| !group.waiting.is_empty());
         let oldest = |group: &Group| group.waiting.keys().next().copied().unwrap_or(u64::MAX);
         let most = waiting.max_by_key(|group| (group.count, u64::MAX - oldest(group)));
@@ -125,7 +122,7 @@ impl Seat {
             open: open.clone(),
         };
         seat.open.inc();
-        let mut taken = seat.seats.taken();
+        let mut taken = lock(&seat.seats.taken);
         taken.group(&seat).count += 1;
         taken.wait(&seat);
         drop(taken);
@@ -140,7 +137,7 @@ impl Seat {
 
     /// Makes the connection a known one, closing a waiting one for it. If none waits, it stays a guest.
     pub(super) fn become_known(&self) {
-        let mut taken = self.seats.taken();
+        let mut taken = lock(&self.seats.taken);
         if self.is_known() || (taken.known.count >= self.seats.known_max && !taken.known.close_longest()) {
             return;
         }
@@ -158,14 +155,14 @@ impl Seat {
 
     /// Begins a whole request. The counter changes under the lock: another request may end at the same time.
     pub(super) fn begin(&self) {
-        let mut taken = self.seats.taken();
+        let mut taken = lock(&self.seats.taken);
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
             taken.wait_no_more(self);
         }
     }
 
     pub(super) fn end(&self) {
-        let mut taken = self.seats.taken();
+        let mut taken = lock(&self.seats.taken);
         if self.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
             taken.wait(self);
             drop(taken);
@@ -177,7 +174,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.open.dec();
-        self.seats.taken().leave(self);
+        lock(&self.seats.taken).leave(self);
     }
 }
 
@@ -229,7 +226,7 @@ mod tests {
         guest.become_known();
         assert!(guest.is_known() && is_closed(&known[0]) && !is_closed(&known[1]));
         drop((known, guest));
-        let taken = seats.taken();
+        let taken = lock(&seats.taken);
         assert_eq!((taken.known.count, taken.known.waiting.len(), taken.guests.len()), (0, 0, 0));
     }
 }

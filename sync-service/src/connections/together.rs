@@ -8,7 +8,7 @@
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use futures_util::stream::FuturesUnordered;
@@ -16,6 +16,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use hyper::rt::Executor;
 
 use super::arriving::OnTheWay;
+use crate::lock;
 
 /// Request until it is answered. A panic ends it without a response, as it would end a task, and the connection
 /// continues.
@@ -33,15 +34,9 @@ impl Future for Request {
 #[derive(Clone, Default)]
 pub(super) struct Gathered(Arc<Mutex<Vec<Request>>>);
 
-impl Gathered {
-    fn requests(&self) -> MutexGuard<'_, Vec<Request>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
     fn execute(&self, request: F) {
-        self.requests().push(Request(Box::pin(request)));
+        lock(&self.0).push(Request(Box::pin(request)));
     }
 }
 
@@ -71,7 +66,7 @@ impl<C: Future> Together<C> {
 
     /// Polls the requests that the connection has just read.
     fn begin(&mut self, cx: &mut Context<'_>) {
-        mem::swap(&mut self.requests, &mut *self.gathered.requests());
+        mem::swap(&mut self.requests, &mut *lock(&self.gathered.0));
         for mut request in self.requests.drain(..) {
             if request.poll_unpin(cx).is_pending() {
                 self.waiting.push(request);

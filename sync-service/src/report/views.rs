@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use weir_budget::budget::{Account, BudgetId};
@@ -22,6 +22,7 @@ use super::{ReportHandler, unix_us};
 use crate::keys::page::{KeyState, TopKeysPage, parts};
 use crate::keys::query::{self, LISTED_MAX};
 use crate::keys::shared::{self, SharedKeys};
+use crate::lock;
 use crate::metrics::{ByRule, FloatGauge, Metrics, OfDecision, gauge};
 
 const NO_ANSWER: StoreError = StoreError::Invalid("no answer to a look");
@@ -41,7 +42,7 @@ impl ReportHandler {
 
     /// Data to share, with at most `most` keys of each kind.
     fn shared_keys(&self, most: usize) -> SharedKeys {
-        let (hub, now) = (self.hub(), self.now());
+        let (hub, now) = (lock(&self.hub), self.now());
         let statuses = hub.statuses(now, shared::STATUSES_MAX);
         SharedKeys { top_keys: hub.top_keys(now, most), rates: hub.rates(now), statuses }
     }
@@ -98,7 +99,7 @@ impl ReportHandler {
     /// Remaining time of the ban of each key or its address, in milliseconds. None for a key that is not banned.
     pub(crate) fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
         let override_states = self.rules.override_states();
-        let (hub, now) = (self.hub(), self.now());
+        let (hub, now) = (lock(&self.hub), self.now());
         let of = |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(query::banned_ms(&override_states, &key.id));
         keys.iter().map(of).collect()
     }
@@ -117,12 +118,12 @@ impl ReportHandler {
     }
 
     async fn key(&self, id: &BudgetId, top_keys: &[FleetTopKey]) -> Option<KeyState> {
-        let question = self.hub().question(self.now(), unix_us(), id)?;
+        let question = lock(&self.hub).question(self.now(), unix_us(), id)?;
         let (budget, replicas) = match &question {
             BudgetQuery::Shared(entry) => {
                 let batch = ChargeBatch { replica: &self.replica, pop: "", entries: slice::from_ref(entry) };
                 let account = self.store.charge(&batch).await.pop().unwrap_or(Err(NO_ANSWER));
-                let budget = account.as_ref().map(|account| self.hub().shared_budget_state(entry, account));
+                let budget = account.as_ref().map(|account| lock(&self.hub).shared_budget_state(entry, account));
                 let budget = budget.map_err(Clone::clone);
                 (budget, account.map(|Account { replicas, .. }| replicas).unwrap_or_default())
             }
@@ -133,7 +134,7 @@ impl ReportHandler {
         };
         let top_keys = top_keys.iter().find(|key| key.id == *id).cloned();
         let as_address = query::banned_ms(&self.rules.override_states(), id);
-        let (hub, now) = (self.hub(), self.now());
+        let (hub, now) = (lock(&self.hub), self.now());
         let top_keys = top_keys.or_else(|| {
             let mine = hub.top_key(now, id)?;
             together([(self.replica.as_str(), mine.into())]).0.pop()
@@ -188,7 +189,7 @@ pub(super) struct RateMetrics(Mutex<BTreeSet<String>>);
 impl RateMetrics {
     /// Adds the decisions since the last call to the metrics.
     pub(super) fn add(&self, decided: Vec<(String, DecisionCounts)>, metrics: &Metrics) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = lock(&self.0);
         for (rule, DecisionCounts { allowed, limited, shadow, denied }) in decided {
             if shown.len() >= RULES_SHOWN_MAX && !shown.contains(&rule) {
                 continue;

@@ -11,6 +11,7 @@ use weir_store::rules::{Current, OverrideChange, StoredOverrides};
 use super::RuleSets;
 use super::change::Canary;
 use super::revision::{Base, Followed, Revision, Trial};
+use crate::lock;
 use crate::overrides::spec::OverrideState;
 
 impl RuleSets {
@@ -102,9 +103,9 @@ impl RuleSets {
         self.shown.revision.set(number(&revision));
         self.shown.canary.set(canary.as_ref().map_or(0, |trial| number(&trial.revision)));
         for revision in canary.iter().map(|trial| &trial.revision).chain([&revision]) {
-            self.known().add_revision(revision.number, revision.rules.iter().cloned());
+            lock(&self.known).add_revision(revision.number, revision.rules.iter().cloned());
         }
-        let mut recent = self.recent();
+        let mut recent = lock(&self.recent);
         let before = recent.current.clone();
         let is_known = |state: &OverrideState| before.iter().any(|before| before.override_states.contains(state));
         for state in revision.override_states.iter().filter(|state| !is_known(state)) {
@@ -154,7 +155,7 @@ impl FleetState {
 impl RuleSets {
     /// Revisions that these POPs should run, while the store is out of reach.
     pub(crate) fn fleet_offline(&self, pops: Vec<Seen>, error: StoreError) -> FleetState {
-        let recent = self.recent();
+        let recent = lock(&self.recent);
         let canary = recent.canary.as_ref().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
         let (version, revision) =
             recent.current.as_ref().map_or((0, 0), |revision| (revision.version, revision.number));

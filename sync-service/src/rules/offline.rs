@@ -15,6 +15,7 @@ use weir_store::rules::{self as store, Current, OVERRIDES_MAX, OverrideResult, U
 use super::revision::{Base, Followed, OFFLINE_NUMBER_MIN, OfflineChange, Revision, Trial, known_rules};
 use super::{Canary, ChangeError, ChangeOrigin, RuleSets, canary, read};
 use crate::audit::event::ChangeEvent;
+use crate::lock;
 
 const CHANGES_MAX: usize = OVERRIDES_MAX;
 /// Rule set without limits, for the kill switch if no rule set is known.
@@ -191,7 +192,7 @@ impl RuleSets {
     /// Writes the result of the kill switch to the log and the audit log.
     pub(super) async fn record_enforced(&self, made: &Enforced, change: &ChangeOrigin) {
         let Some(document) = &made.document else { return };
-        self.known().add(made.version, known_rules(document.rules()).collect());
+        lock(&self.known).add(made.version, known_rules(document.rules()).collect());
         let ChangeOrigin { note, author, comment, .. } = change;
         let version = self.name(made.version).await;
         tracing::info!(version, note, author, comment, "new rule set");

@@ -12,6 +12,7 @@ use weir_store::rules::{self as store, OverrideResult};
 use super::revision::{Base, OfflineChange};
 use super::{ChangeError, ChangeOrigin, RuleSets};
 use crate::audit::event::ChangeEvent;
+use crate::lock;
 use crate::overrides::compose::{OverrideEffect, compose, try_beside, with_effects};
 use crate::overrides::request::OverrideRequest;
 use crate::overrides::spec::{Override, OverrideKind, OverrideSelector, OverrideSettings, OverrideState, Subject};
@@ -35,7 +36,7 @@ impl RuleSets {
 
     /// Overrides of the current revision, without reading the store.
     pub(crate) fn override_states(&self) -> Vec<OverrideState> {
-        self.recent().current.as_ref().map(|revision| revision.override_states.clone()).unwrap_or_default()
+        lock(&self.recent).current.as_ref().map(|revision| revision.override_states.clone()).unwrap_or_default()
     }
 
     /// Overrides in force that would have no effect with this rule set, with the reason.
@@ -152,7 +153,7 @@ impl RuleSets {
     pub(crate) async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
         let followed = self.followed.lock().await;
         let clock = followed.clock?;
-        let recent = self.recent();
+        let recent = lock(&self.recent);
         let Some(current) = &recent.current else {
             return Some((clock.now_ms(), tier::banned_keys(None, &followed.all_overrides())));
         };

@@ -17,7 +17,7 @@ mod messages;
 
 use std::future::{Ready, ready};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{Stream, unfold};
@@ -39,7 +39,7 @@ use weir_rules::request::{Fetched, Values};
 
 use super::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 use super::request::Patience;
-use super::{CheckDecision, CheckReply, CheckRequest, Gateway};
+use super::{CheckDecision, CheckReply, CheckRequest, Gateway, lock};
 use crate::metrics::GatewayMetrics;
 use book::{Book, Reported, StreamItem};
 use bucket::{Due, DueResult, QuotaDecision};
@@ -80,16 +80,16 @@ impl Quotas {
                 () = self.reported.notified() => sleep(TOGETHER).await,
             }
             while asking.try_join_next().is_some() {}
-            let due = self.book().due(self.now());
+            let due = lock(&self.book).due(self.now());
             for (name, due) in due {
                 let this = Arc::clone(&self);
                 asking.spawn(async move {
                     let result = this.ask(&due).await;
-                    this.book().apply(&name, &due, result);
+                    lock(&this.book).apply(&name, &due, result);
                 });
             }
             let counts = {
-                let mut book = self.book();
+                let mut book = lock(&self.book);
                 book.assign(self.now());
                 book.counts()
             };
@@ -99,12 +99,12 @@ impl Quotas {
 
     /// Ends all streams for this reason.
     pub fn close(&self, why: &'static str) {
-        self.book().close(why);
+        lock(&self.book).close(why);
     }
 
     fn report(&self, stream: u64, reports: RateLimitQuotaUsageReports) -> Result<(), Status> {
         let now = self.now();
-        let Reported { admitted, refused, uncounted } = self.book().report(stream, reports, now)?;
+        let Reported { admitted, refused, uncounted } = lock(&self.book).report(stream, reports, now)?;
         let counts =
             [(CheckDecision::Allow, admitted), (CheckDecision::Limit, refused), (CheckDecision::Deny, uncounted)];
         for (decision, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
@@ -150,10 +150,6 @@ impl Quotas {
 
     fn now(&self) -> Duration {
         self.started.elapsed()
-    }
-
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,7 +213,7 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.quotas.book().end(self.number);
+        lock(&self.quotas.book).end(self.number);
     }
 }
 
@@ -239,7 +235,7 @@ impl Streams {
         let asker = request.extensions_mut().remove::<Asker>();
         let asker = asker.ok_or_else(|| Status::internal("the request has no asker"))?;
         let (sender, receiver) = channel(WAITING_MAX);
-        let number = self.quotas.book().open(sender.clone(), &asker.token, self.quotas.now())?;
+        let number = lock(&self.quotas.book).open(sender.clone(), &asker.token, self.quotas.now())?;
         let open = Open { quotas: Arc::clone(&self.quotas), number };
         tokio::spawn(listen(open, asker, request.into_inner(), sender));
         let sent = unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
@@ -272,7 +268,7 @@ async fn listen(
             () = sender.closed() => return,
         };
         let outcome = match report {
-            None => (asker.may_ask)().and_then(|()| open.quotas.book().look(open.number)),
+            None => (asker.may_ask)().and_then(|()| lock(&open.quotas.book).look(open.number)),
             Some(Ok(Some(report))) => (asker.may_ask)().and_then(|()| open.quotas.report(open.number, report)),
             Some(Ok(None)) => return,
             Some(Err(status)) => Err(status),
