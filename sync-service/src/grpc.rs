@@ -8,7 +8,6 @@ use std::future::pending;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +18,7 @@ use hyper::{Request, Response, StatusCode};
 use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
@@ -35,11 +34,9 @@ use weir_gateway::rls::{self, Check, RawRequest};
 
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis};
 use crate::access::{AllowedHosts, EXPECTED_HOST, Refused, bearer};
-use crate::config::Config;
 use crate::connections::{Arriving, Connections, FIELDS_MAX, GO_ELSEWHERE, LASTING_MAX, Peer};
-use crate::metrics::Metrics;
 use crate::refusals::printable;
-use crate::secrets::Secrets;
+use crate::routes::Routes;
 use unary::{UnaryBody, bare, compact, shown};
 
 /// Path of the rate limit method, which almost all calls use.
@@ -58,6 +55,8 @@ const BLOCKS_MAX: usize = 2_048;
 const NO_ROOM: &str = "expected the whole message at once: too many without a token are not whole";
 const BLOCK_BYTES: usize = 4_096;
 
+const HEALTH_PAUSE: Duration = Duration::from_millis(500);
+
 /// Header that states how a request's messages are compressed.
 const ENCODING: &str = "grpc-encoding";
 /// Value of [`ENCODING`] for uncompressed messages.
@@ -69,10 +68,8 @@ const NAMES: [&str; 3] =
 
 pub(crate) struct Port {
     gateway: Arc<Gateway>,
+    routes: Arc<Routes>,
     connections: Connections,
-    secrets: Arc<Secrets>,
-    metrics: Arc<Metrics>,
-    config: Arc<Config>,
     /// Host names that clients may use for this weir-sync.
     hosts: AllowedHosts,
     quotas: Arc<Quotas>,
@@ -80,40 +77,23 @@ pub(crate) struct Port {
     health: HealthReporter,
     health_service: HealthServer<HealthService>,
     blocks: Semaphore,
-    /// True while callers are asked to go elsewhere.
-    is_draining: AtomicBool,
 }
 
 impl Port {
-    /// Port for `gateway` over `connections`. Requests need the tokens of `secrets`.
+    /// Port for `gateway` over `connections`, with the settings and the tokens of `routes`.
     pub(crate) async fn new(
         gateway: Arc<Gateway>,
+        routes: Arc<Routes>,
         connections: Connections,
-        secrets: Arc<Secrets>,
-        metrics: Arc<Metrics>,
-        config: Arc<Config>,
         hosts: AllowedHosts,
     ) -> Self {
         let health = HealthReporter::new();
         let health_service = HealthServer::new(HealthService::from_health_reporter(health.clone()))
-            .max_decoding_message_size(config.body_bytes_max);
-        let quotas = Quotas::new(Arc::clone(&gateway), metrics.of_gateway());
-        let streams = Streams::new(Arc::clone(&quotas), config.body_bytes_max);
-        let (blocks, is_draining) = (Semaphore::new(BLOCKS_MAX), AtomicBool::new(false));
-        let port = Self {
-            gateway,
-            connections,
-            secrets,
-            metrics,
-            config,
-            hosts,
-            quotas,
-            streams,
-            health,
-            health_service,
-            blocks,
-            is_draining,
-        };
+            .max_decoding_message_size(routes.config.body_bytes_max);
+        let quotas = Quotas::new(Arc::clone(&gateway), routes.metrics.of_gateway());
+        let streams = Streams::new(Arc::clone(&quotas), routes.config.body_bytes_max);
+        let blocks = Semaphore::new(BLOCKS_MAX);
+        let port = Self { gateway, routes, connections, hosts, quotas, streams, health, health_service, blocks };
         port.set_health(ServingStatus::NotServing).await;
         port
     }
@@ -125,7 +105,7 @@ impl Port {
             let port = Arc::clone(&port);
             async move {
                 let mut response = Arc::clone(&port).respond(request, peer).await;
-                if port.is_draining() {
+                if port.routes.is_draining() {
                     response.headers_mut().insert(GO_ELSEWHERE, HeaderValue::from_static("true"));
                 }
                 response
@@ -134,14 +114,16 @@ impl Port {
         tokio::join!(self.connections.accept(listener, answer, pending()), Arc::clone(&self.quotas).run());
     }
 
-    fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
-    }
-
-    /// Publishes the health, unless the port is draining.
-    pub(crate) async fn set_ready(&self, is_ready: bool) {
-        if !self.is_draining() {
-            self.set_health(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+    /// Publishes the state of `/readyz` as health until the task is aborted.
+    pub(crate) async fn publish_health(self: Arc<Self>) {
+        let mut was_ready = false;
+        loop {
+            let is_ready = self.routes.is_ready().await;
+            if is_ready != was_ready && !self.routes.is_draining() {
+                self.set_health(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+                was_ready = is_ready;
+            }
+            sleep(HEALTH_PAUSE).await;
         }
     }
 
@@ -155,7 +137,6 @@ impl Port {
     /// streams, and by closing each existing connection when its requests are finished. New connections are
     /// still served.
     pub(crate) async fn send_away(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
         self.set_health(ServingStatus::NotServing).await;
         // These streams would keep their connections open.
         self.quotas.close("this weir-sync is stopping: expected another one to be asked");
@@ -234,7 +215,7 @@ impl Port {
         // The rest of the head is dropped while the message arrives.
         let shown = shown(&head.headers);
         drop(head);
-        let message = unary::message(self.whole(body, self.config.body_bytes_max, peer).await?)?;
+        let message = unary::message(self.whole(body, self.routes.config.body_bytes_max, peer).await?)?;
         let asked = RateLimitRequest::decode(message.clone())
             .or_else(|wrong| RawRequest::decode(message.clone()).map(RawRequest::read).map_err(|_| wrong))
             .map_err(|wrong| Status::internal(wrong.to_string()))?;
@@ -263,7 +244,7 @@ impl Port {
         if let Some(read) = reading.as_mut().now_or_never() {
             return read;
         }
-        let body_timeout = self.config.body_timeout;
+        let body_timeout = self.routes.config.body_timeout;
         let expected = || format!("expected the whole message within {} ms", body_timeout.as_millis());
         timeout(body_timeout, reading).await.unwrap_or_else(|_| Err(Status::deadline_exceeded(expected())))
     }
@@ -287,9 +268,9 @@ impl Port {
         headers: &HeaderMap,
         peer: &Peer,
     ) -> Result<Option<Arc<Credential<GatewayApis>>>, Status> {
-        let asker = self.secrets.access.asker(bearer(headers), GatewayApi::Check);
+        let asker = self.routes.secrets.access.asker(bearer(headers), GatewayApi::Check);
         let asker = asker.map_err(|refused| {
-            self.secrets.refusals.log(peer.address.ip(), &format!("{}: {refused:?}", printable(path)));
+            self.routes.secrets.refusals.log(peer.address.ip(), &format!("{}: {refused:?}", printable(path)));
             match refused {
                 Refused::Api(name, _) => Status::permission_denied(format!(
                     "the token `{name}` is for another API: expected one with the \
@@ -302,7 +283,7 @@ impl Port {
             }
         })?;
         if let Some(asker) = &asker {
-            self.metrics.count_use(&asker.name);
+            self.routes.metrics.count_use(&asker.name);
         }
         Ok(asker)
     }
@@ -329,17 +310,17 @@ impl Port {
             Err(checks) => join_all(checks.into_iter().map(reply)).await,
         };
         for reply in &replies {
-            self.metrics.count_checks("grpc", reply.decision.as_str(), 1);
+            self.routes.metrics.count_checks("grpc", reply.decision.as_str(), 1);
         }
         rls::response(replies)
     }
 
     /// Authorizes a limit of the caller's own, as in the descriptor at `index`.
     fn let_name_limits(&self, headers: &HeaderMap, caller: IpAddr, index: usize) -> Result<(), Status> {
-        let Err(refused) = self.secrets.access.asker(bearer(headers), GatewayApi::Limit) else {
+        let Err(refused) = self.routes.secrets.access.asker(bearer(headers), GatewayApi::Limit) else {
             return Ok(());
         };
-        self.secrets.refusals.log(caller, &format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
+        self.routes.secrets.refusals.log(caller, &format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
         Err(Status::permission_denied(format!(
             "descriptors[{index}].limit: expected none, or a token with the role `limit` in check_token_file"
         )))

@@ -45,7 +45,6 @@ const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 const BUSY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which bans are gathered before the next ones are shared.
 const BANS_PAUSE: Duration = Duration::from_millis(50);
-const HEALTH_PAUSE: Duration = Duration::from_millis(500);
 const AUDIT_LOG_FINISH_MAX: Duration = Duration::from_secs(2);
 const OPS_CONNECTIONS_MAX: u32 = 64;
 
@@ -157,11 +156,10 @@ pub fn serve(
         if let Some(listener) = ops_listener {
             work.spawn(serve_operations(listener, Arc::clone(&routes)));
         }
-        let grpc_port = if grpc_listener.is_some() { port(&routes).await } else { None };
+        let grpc_port = port(&routes).await;
         if let (Some(listener), Some(port)) = (grpc_listener, &grpc_port) {
-            let (port, routes) = (Arc::clone(port), Arc::clone(&routes));
-            work.spawn(update_health(Arc::clone(&port), routes));
-            work.spawn(port.accept(listener));
+            work.spawn(Arc::clone(port).publish_health());
+            work.spawn(Arc::clone(port).accept(listener));
         }
         let connections = connections(&routes, Protocol::Http1);
         let answered = Arc::clone(&routes);
@@ -284,25 +282,11 @@ async fn serve_operations(listener: TcpListener, routes: Arc<Routes>) {
 }
 
 /// The gRPC port, if it is configured and the gateway is on.
-async fn port(routes: &Routes) -> Option<Arc<Port>> {
+async fn port(routes: &Arc<Routes>) -> Option<Arc<Port>> {
     let gateway = Arc::clone(routes.gateway.as_ref()?);
-    let (config, secrets) = (Arc::clone(&routes.config), Arc::clone(&routes.secrets));
-    let hosts = AllowedHosts::of(config.grpc_listen?, secrets.access.has_checks());
+    let hosts = AllowedHosts::of(routes.config.grpc_listen?, routes.secrets.access.has_checks());
     let connections = connections(routes, Protocol::Http2);
-    Some(Arc::new(Port::new(gateway, connections, secrets, Arc::clone(&routes.metrics), config, hosts).await))
-}
-
-/// Publishes the state of `/readyz` as gRPC health until the task is aborted.
-async fn update_health(port: Arc<Port>, routes: Arc<Routes>) {
-    let mut was_ready = false;
-    loop {
-        let is_ready = routes.is_ready().await;
-        if is_ready != was_ready {
-            port.set_ready(is_ready).await;
-            was_ready = is_ready;
-        }
-        sleep(HEALTH_PAUSE).await;
-    }
+    Some(Arc::new(Port::new(gateway, Arc::clone(routes), connections, hosts).await))
 }
 
 fn routes(
