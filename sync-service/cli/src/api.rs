@@ -14,13 +14,14 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use rustls::pki_types::ServerName;
 use serde_json::Value;
+use tokio_rustls::TlsConnector;
 use url::{Host, Url};
 
 use crate::credentials::check_token;
 use crate::document::source;
 use crate::output::{EXIT_CODES, Failure, text};
 use crate::{flag, given, number, option};
-use client::{HttpServer, connector, is_gateways, out_of_reach, perhaps_made, refused};
+use client::{connector, is_gateways, out_of_reach, perhaps_made, refused};
 
 /// Header with the author's comment on a change.
 pub const COMMENT: &str = "weir-comment";
@@ -146,7 +147,10 @@ impl<'a> ApiRequest<'a> {
 
 pub(super) struct Api {
     url: Url,
-    peer: HttpServer,
+    /// TLS connector and server name; none for plain HTTP.
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// Time limit for a whole exchange.
+    patience: Duration,
     token: Option<HeaderValue>,
 }
 
@@ -170,13 +174,7 @@ impl Api {
             "https" => Some((connector(given(matches, "ca-file"))?, server_name(&url)?)),
             _ => None,
         };
-        let peer = HttpServer {
-            host: host(&url),
-            port: url.port_or_known_default().unwrap_or_default(),
-            tls,
-            patience: Duration::from_secs(seconds),
-        };
-        Ok(Self { url, peer, token })
+        Ok(Self { url, tls, patience: Duration::from_secs(seconds), token })
     }
 
     /// Sends a request. A refusal is a failure.
@@ -190,7 +188,7 @@ impl Api {
     /// Sends a request. Fails only if there is no usable answer.
     pub(super) async fn try_ask(&self, ask: ApiRequest<'_>) -> Result<ApiResult, Failure> {
         let shown_by = ask.shown_by();
-        let answer = self.peer.exchange(self.request(ask)?).await;
+        let answer = self.exchange(self.request(ask)?).await;
         let answer = answer.map_err(|error| out_of_reach(&self.url, &error, shown_by))?;
         self.accepted(&answer, shown_by)
     }

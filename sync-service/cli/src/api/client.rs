@@ -2,14 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConfig, Error as TlsError, RootCertStore};
 use serde_json::Value;
 use thiserror::Error;
@@ -19,6 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
+use super::{Api, host};
 use crate::credentials::certificates;
 use crate::output::{Failure, shown, text};
 
@@ -41,24 +40,16 @@ pub(crate) enum ClientError {
     Late(u64),
 }
 
-#[derive(Clone)]
-pub(crate) struct HttpServer {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    /// TLS connector and server name; none for plain HTTP.
-    pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
-    pub(crate) patience: Duration,
-}
-
-impl HttpServer {
+impl Api {
     /// Sends `request`, and returns the complete response.
-    pub(crate) async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
+    pub(super) async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
         let answered = timeout(self.patience, self.connected(request)).await;
         answered.unwrap_or(Err(ClientError::Late(self.patience.as_secs())))
     }
 
     async fn connected(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(ClientError::Connect)?;
+        let address = (host(&self.url), self.url.port_or_known_default().unwrap_or_default());
+        let stream = TcpStream::connect(address).await.map_err(ClientError::Connect)?;
         match &self.tls {
             None => exchange(stream, request).await,
             Some((connector, name)) => {
