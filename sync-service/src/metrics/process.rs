@@ -16,6 +16,7 @@ mod linux {
     use std::fmt;
 
     use procfs::WithCurrentSystemInfo as _;
+    use procfs::process::{LimitValue, Process};
     use prometheus_client::collector::Collector;
     use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
     use prometheus_client::metrics::counter::ConstCounter;
@@ -26,62 +27,42 @@ mod linux {
     pub(super) struct ProcessCollector;
 
     impl Collector for ProcessCollector {
-        fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        fn encode(&self, mut out: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
             // Without /proc, there is nothing to export.
-            read().map_or(Ok(()), |used| used.encode(encoder))
+            for (name, help, unit, metric) in read().into_iter().flatten() {
+                metric.encode(out.encode_descriptor(name, help, unit.as_ref(), metric.metric_type())?)?;
+            }
+            Ok(())
         }
     }
 
-    struct Used {
-        cpu_s: f64,
-        started_s: f64,
-        resident: i64,
-        virtual_size: i64,
-        open_fds: i64,
-        max_fds: i64,
-    }
+    type Row = (&'static str, &'static str, Option<Unit>, Box<dyn EncodeMetric>);
 
-    fn read() -> Option<Used> {
-        let process = procfs::process::Process::myself().ok()?;
+    fn read() -> Option<[Row; 6]> {
+        let process = Process::myself().ok()?;
         let stat = process.stat().ok()?;
         let per_second = ticks(procfs::ticks_per_second());
-        let booted_s = ticks(procfs::boot_time_secs().ok()?);
+        let started_s = ticks(procfs::boot_time_secs().ok()?) + ticks(stat.starttime) / per_second;
         let max_fds = match process.limits().ok()?.max_open_files.soft_limit {
-            procfs::process::LimitValue::Value(max) => gauge(max),
-            procfs::process::LimitValue::Unlimited => i64::MAX,
+            LimitValue::Value(max) => max,
+            LimitValue::Unlimited => u64::MAX,
         };
-        Some(Used {
-            cpu_s: ticks(stat.utime + stat.stime) / per_second,
-            started_s: booted_s + ticks(stat.starttime) / per_second,
-            resident: gauge(stat.rss_bytes().get()),
-            virtual_size: gauge(stat.vsize),
-            open_fds: gauge(process.fd_count().ok()? as u64),
-            max_fds,
-        })
+        let count = |number: u64| Box::new(ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX)));
+        let cpu = Box::new(ConstCounter::new(ticks(stat.utime + stat.stime) / per_second));
+        let started = Box::new(ConstGauge::new(started_s));
+        let (resident, open_fds) = (stat.rss_bytes().get(), process.fd_count().ok()? as u64);
+        Some([
+            ("process_cpu", "CPU time used.", Some(Unit::Seconds), cpu),
+            ("process_start_time", "When the process began, since 1970.", Some(Unit::Seconds), started),
+            ("process_resident_memory", "Resident memory.", Some(Unit::Bytes), count(resident)),
+            ("process_virtual_memory", "Virtual memory.", Some(Unit::Bytes), count(stat.vsize)),
+            ("process_open_fds", "Open file descriptors.", None, count(open_fds)),
+            ("process_max_fds", "The most file descriptors.", None, count(max_fds)),
+        ])
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a metric")]
     fn ticks(number: u64) -> f64 {
         number as f64
-    }
-
-    fn gauge(number: u64) -> i64 {
-        i64::try_from(number).unwrap_or(i64::MAX)
-    }
-
-    impl Used {
-        fn encode(&self, mut out: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-            let (seconds, bytes) = (Some(&Unit::Seconds), Some(&Unit::Bytes));
-            let mut show = |name, help, unit, metric: &dyn EncodeMetric| {
-                metric.encode(out.encode_descriptor(name, help, unit, metric.metric_type())?)
-            };
-            show("process_cpu", "CPU time used.", seconds, &ConstCounter::new(self.cpu_s))?;
-            let help = "When the process began, since 1970.";
-            show("process_start_time", help, seconds, &ConstGauge::new(self.started_s))?;
-            show("process_resident_memory", "Resident memory.", bytes, &ConstGauge::new(self.resident))?;
-            show("process_virtual_memory", "Virtual memory.", bytes, &ConstGauge::new(self.virtual_size))?;
-            show("process_open_fds", "Open file descriptors.", None, &ConstGauge::new(self.open_fds))?;
-            show("process_max_fds", "The most file descriptors.", None, &ConstGauge::new(self.max_fds))
-        }
     }
 }
