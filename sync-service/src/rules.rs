@@ -320,7 +320,7 @@ impl RuleSets {
     ) -> Result<u64, ChangeError> {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         let note = format!("rollback to {}", self.name(to).await);
-        self.put(&read(&old)?, expected, &change.with_note(note)).await
+        self.put(&read(&old.document)?, expected, &change.with_note(note)).await
     }
 }
 
@@ -338,6 +338,6 @@ fn rules_of(document: &str) -> Vec<KnownRule> {
     document.map(|document| known_rules(document.rules()).collect()).unwrap_or_default()
 }
 
-fn read(held: &NumberedDocument) -> Result<Document, ChangeError> {
-    Document::read(&held.document, Form::Json).map_err(ChangeError::Invalid)
+fn read(document: &[u8]) -> Result<Document, ChangeError> {
+    Document::read(document, Form::Json).map_err(ChangeError::Invalid)
 }

@@ -11,8 +11,8 @@ use weir_rules::reading::ConfigError;
 use weir_store::StoreError;
 use weir_store::rules::{self as store, CanaryResult};
 
-use super::change::{Audience, Canary, StoredAudience};
-use super::{ChangeError, ChangeOrigin, NumberedDocument, RuleSets, Tried, read};
+use super::change::{Audience, Canary};
+use super::{ChangeError, ChangeOrigin, RuleSets, Tried, read};
 use crate::audit::event::ChangeEvent;
 
 impl RuleSets {
@@ -37,7 +37,7 @@ impl RuleSets {
         if let Some(unknown) = audience.unknown(&self.store.fleet().await?) {
             return Err(ChangeError::UnknownPops(unknown));
         }
-        let old = read(&current)?;
+        let old = read(&current.document)?;
         let errors = strict_errors(old.rules(), document.rules());
         if !errors.is_empty() {
             return Err(ChangeError::Strict(errors));
@@ -55,16 +55,16 @@ impl RuleSets {
     ) -> Result<(Canary, u64), ChangeError> {
         let Tried { current: version, changes, .. } = self.try_canary(document, &audience, expected).await?;
         let ChangeOrigin { author, comment, .. } = change.clone();
-        let stored = StoredAudience { audience, author, comment };
+        let text = document.text();
+        let canary = Canary { id: 0, at_ms: 0, audience, author, comment, document: text.clone().into() };
         // Texts can always be serialised.
-        let (text, kept) = (document.text(), serde_json::to_string(&stored).unwrap_or_default());
+        let kept = serde_json::to_string(&canary).unwrap_or_default();
         let begin = store::CanaryChange::Begin { document: &text, text: &kept, expected: Some(version) };
-        let lost = ChangeEvent { note: "begin".into(), target: Some(json!(stored.audience)), ..change.event("canary") };
+        let lost = ChangeEvent { note: "begin".into(), target: Some(json!(canary.audience)), ..change.event("canary") };
         let outcome = self.change_canary(&begin, || lost).await?;
         let CanaryResult::Begun(id) = outcome else { return Err(refusal(outcome)) };
         self.listen_now().await;
-        let StoredAudience { audience, author, comment } = stored;
-        let canary = Canary { id, at_ms: id, audience, author, comment, document: text.into() };
+        let canary = Canary { id, at_ms: id, ..canary };
         tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary \
             begins");
         self.audit_log.change(ChangeEvent {
@@ -82,7 +82,7 @@ impl RuleSets {
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
         }
-        let document = read(&NumberedDocument { version: 0, document: canary.document.clone() })?;
+        let document = read(&canary.document)?;
         let change = change.with_note(format!("promote canary {}", canary.id));
         let promote = store::CanaryChange::Promote { id: Some(canary.id), note: &change.text() };
         match self.change_canary(&promote, || change.event("rules")).await? {

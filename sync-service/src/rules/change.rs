@@ -188,23 +188,19 @@ impl Audience {
     }
 }
 
-/// Text that a store keeps beside a canary's document.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct StoredAudience {
-    pub(super) audience: Audience,
-    #[serde(default)]
-    pub(super) author: String,
-    #[serde(default)]
-    pub(super) comment: String,
-}
-
-#[derive(Debug)]
+/// A canary. The fields that are not skipped are the text that a store keeps beside its document.
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Canary {
+    #[serde(skip)]
     pub(crate) id: u64,
+    #[serde(skip)]
     pub(crate) at_ms: u64,
     pub(crate) audience: Audience,
+    #[serde(default)]
     pub(crate) author: String,
+    #[serde(default)]
     pub(crate) comment: String,
+    #[serde(skip)]
     pub(crate) document: Bytes,
 }
 
@@ -212,8 +208,7 @@ impl Canary {
     /// Parses a stored canary. None if it was stored by a newer weir-sync with other kinds of audiences.
     pub(super) fn read(kept: StoredCanary) -> Option<Self> {
         let StoredCanary { id, at_ms, text, document } = kept;
-        let StoredAudience { audience, author, comment } = serde_json::from_str(&text).ok()?;
-        Some(Self { id, at_ms, audience, author, comment, document: document.into() })
+        Some(Self { id, at_ms, document: document.into(), ..serde_json::from_str(&text).ok()? })
     }
 
     pub(crate) fn json(&self) -> Value {

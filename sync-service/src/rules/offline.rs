@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
-use weir_cli::document::{Document, Form};
+use weir_cli::document::Document;
 use weir_cli::moment;
 use weir_store::StoreError;
 use weir_store::rules::{self as store, Current, OVERRIDES_MAX, OverrideResult, Until};
@@ -22,7 +22,7 @@ const CHANGES_MAX: usize = OVERRIDES_MAX;
 const OFF: &str = r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
 
 pub(super) fn off() -> Result<Document, ChangeError> {
-    Document::read(OFF.as_bytes(), Form::Json).map_err(ChangeError::Invalid)
+    read(OFF.as_bytes())
 }
 
 impl RuleSets {
@@ -169,7 +169,7 @@ impl RuleSets {
                 let version = self.put_in_store(&document, Some(0), change).await?;
                 return Ok(Enforced { version, document: Some(document), canary: None });
             };
-            let document = read(&current)?;
+            let document = read(&current.document)?;
             let canary = if enforce { None } else { self.canary().await? };
             if document.is_enforced() == enforce && canary.is_none() {
                 return Ok(Enforced { version: current.version, document: None, canary });

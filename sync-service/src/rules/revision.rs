@@ -67,10 +67,14 @@ pub(super) struct Revision {
 impl Revision {
     /// Computes the revision of `base` with these `overrides`. May take a while.
     pub(super) fn of(number: u64, base: &Base, overrides: &[Override]) -> Self {
-        let (document, effects) = match &base.document {
-            Some(document) if !overrides.is_empty() => compose(document, overrides),
-            _ => return Self::plain(number, base, overrides),
+        let Some(document) = &base.document else {
+            let why = || Some("the rule set cannot be read".to_owned());
+            let state = |order: &Override| OverrideState { order: order.clone(), without_effect: why() };
+            let (document, override_states) = (base.text.clone(), overrides.iter().map(state).collect());
+            let (rules, banned, rule_set) = (Vec::new(), None, None);
+            return Self { number, version: base.version, document, override_states, rules, banned, rule_set };
         };
+        let (document, effects) = compose(document, overrides);
         Self {
             number,
             version: base.version,
@@ -79,20 +83,6 @@ impl Revision {
             rules: known_rules(document.rules()).collect(),
             banned: Some(tier::banned_keys(Some(document.rules()), overrides)),
             rule_set: Some(Arc::new(document.into_rules())),
-        }
-    }
-
-    fn plain(number: u64, base: &Base, overrides: &[Override]) -> Self {
-        let why = || Some("the rule set cannot be read".to_owned());
-        let stand = |order: &Override| OverrideState { order: order.clone(), without_effect: why() };
-        Self {
-            number,
-            version: base.version,
-            document: base.text.clone(),
-            override_states: overrides.iter().map(stand).collect(),
-            rules: base.document.iter().flat_map(|document| known_rules(document.rules())).collect(),
-            banned: base.document.is_some().then(Vec::new),
-            rule_set: base.document.as_ref().map(|document| Arc::new(document.rules().clone())),
         }
     }
 }
