@@ -17,8 +17,7 @@
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
-//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
-//! use tokio::{net::TcpStream, sync::oneshot};
+//! use tokio::sync::oneshot;
 //! use weir_sync::{config::Config, secrets::Secrets};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -32,12 +31,7 @@
 //! let shutdown = async { drop(stopped.await) };
 //! let server = tokio::spawn(weir_sync::run(config, Arc::new(secrets), ready, shutdown));
 //!
-//! let mut connection = TcpStream::connect(listening.await?.address).await?;
-//! connection.write_all(b"GET /readyz HTTP/1.1\r\nhost: weir-sync\r\nconnection: close\r\n\r\n").await?;
-//! let mut answer = String::new();
-//! connection.read_to_string(&mut answer).await?;
-//! assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-//!
+//! assert!(listening.await?.address.ip().is_loopback());
 //! drop(stop);
 //! server.await??;
 //! # Ok(())

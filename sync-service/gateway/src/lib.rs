@@ -8,44 +8,16 @@
 //! decisions, and the messages of the APIs.
 //!
 //! ```
-//! use std::{pin::Pin, sync::Arc, time::Duration};
-//! use bytes::Bytes;
-//! use weir_budget::escrow::{AcquireRequest, AcquireResult};
-//! use weir_gateway::{Gateway, GatewaySettings, SyncService, json, metrics::GatewayMetrics};
-//! use weir_protocol::messages::Report;
-//! use weir_store::{Each, Store, StoreError, StoreFuture, memory::MemoryStore};
+//! use weir_gateway::json;
 //!
-//! /// A weir-sync without rules.
-//! struct Sync(MemoryStore);
-//! impl SyncService for Sync {
-//!     fn report(&self, _: Report) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send + '_>> {
-//!         Box::pin(async { Vec::new() })
-//!     }
-//!     fn take<'a>(&'a self, _: &'a str, _: &'a AcquireRequest, _: Duration) -> StoreFuture<'a, AcquireResult> {
-//!         Box::pin(async { Err(StoreError::Connecting) })
-//!     }
-//!     fn acquire<'a>(&'a self, pop: &'a str, acquires: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
-//!         self.0.acquire(pop, acquires)
-//!     }
-//!     fn revision_of(&self, _: &str) -> u64 { 0 }
-//!     fn has_no_rules(&self) -> bool { true }
-//!     fn rules(&self, _: u64) -> StoreFuture<'_, Option<Bytes>> { Box::pin(async { Ok(None) }) }
-//! }
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (pop, timeout) = ("gateway/eu/a".into(), Duration::from_secs(1));
-//! let settings = GatewaySettings { pop, keys: 1_000, key_secret: None, timeout, has_rules_file: false };
-//! let sync = Arc::new(Sync(MemoryStore::new(1_000, Duration::from_secs(10))));
-//! let gateway = Gateway::new(&settings, sync, GatewayMetrics::default()).map_err(|errors| errors.join("; "))?;
-//! // A limit that its caller states: two requests a minute.
-//! let check = serde_json::json!({"key": "alice", "limit": 2, "window_ms": 60_000});
-//! let checks = json::limit_checks(&check).map_err(|errors| format!("{errors:?}"))?;
-//! for is_allowed in [true, true, false] {
-//!     assert_eq!(gateway.check_limits(&checks).await.remove(0)?.is_allowed, is_allowed);
-//! }
-//! # Ok(())
-//! # }
+//! let body = serde_json::json!([{"path": "/login", "address": "192.0.2.7"}, {"path": "login", "cost": 0}]);
+//! let errors = json::checks(&body).expect_err("a list is checked as a whole");
+//! let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+//! assert_eq!(errors[0], "[1].path: expected a path that begins with /, found \"login\"");
+//! let checks = json::checks(&body[0]).map_err(|errors| format!("{errors:?}"))?;
+//! // `gateway.check_all(checks, None)` decides them, in their order.
+//! assert_eq!(checks[0].address, Some([192, 0, 2, 7].into()));
+//! # Ok::<(), String>(())
 //! ```
 //!
 //! ```text
