@@ -93,18 +93,14 @@ pub(super) fn acquire(keys: &KeyHasher, check: &LimitCheck) -> AcquireRequest {
     }
 }
 
-fn left_of_window(check: &LimitCheck, acquired: &AcquireResult) -> Option<Duration> {
-    let calendar = check.refill_policy.windows()?;
-    Some(Duration::from_micros(calendar.window(acquired.now_us).end_us.saturating_sub(acquired.now_us)))
-}
-
 pub(super) fn answer(check: &LimitCheck, acquired: &AcquireResult) -> LimitAnswer {
     let (quota, weight) = (check.quota, check.weight);
     let remaining = acquired.left(quota);
     let is_allowed = acquired.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
     let weighs_ns = u64::from(weight).saturating_mul(quota.token_ns());
     let short_ns = acquired.deficit_ns.saturating_add(weighs_ns).saturating_sub(quota.fill_ns());
-    let in_window = left_of_window(check, acquired);
+    let left = |calendar: Calendar| calendar.window(acquired.now_us).end_us.saturating_sub(acquired.now_us);
+    let in_window = check.refill_policy.windows().map(|calendar| Duration::from_micros(left(calendar)));
     let retry_after = in_window.unwrap_or(Duration::from_nanos(short_ns.max(1)));
     LimitAnswer {
         is_allowed,
@@ -140,11 +136,6 @@ impl PerUnit {
         };
         let refill_policy = RefillPolicy::Window(self.calendar());
         Some(LimitCheck { key: self.key.clone(), quota, refill_policy, weight: self.hits, purpose })
-    }
-
-    /// Adjusts the store's first answer: a refund is always allowed.
-    pub(super) fn fitted(&self, answer: LimitAnswer) -> LimitAnswer {
-        LimitAnswer { is_allowed: answer.is_allowed || self.purpose == CheckPurpose::Refund, ..answer }
     }
 
     fn calendar(&self) -> Calendar {
