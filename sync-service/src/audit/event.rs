@@ -58,9 +58,9 @@ pub struct ChangeEvent {
     /// Subject of an override (an address, or a rule and a key), and its quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Value>,
-    /// End of an override, in milliseconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_moment")]
-    pub until: Option<u64>,
+    /// End of an override (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
     /// Version of the rule set that was replaced; 0 if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<u64>,
@@ -88,11 +88,9 @@ pub(crate) struct DecisionEvent {
     /// Tokens, admitted and limited.
     pub(crate) admitted: u64,
     pub(crate) limited: u64,
-    /// Times of the first and of the last report with limited tokens, in milliseconds since 1970.
-    #[serde(serialize_with = "moment_of")]
-    pub(crate) first: u64,
-    #[serde(serialize_with = "moment_of")]
-    pub(crate) last: u64,
+    /// Times of the first and of the last report with limited tokens (RFC 3339).
+    pub(crate) first: String,
+    pub(crate) last: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -114,19 +112,8 @@ pub(crate) struct AnomalyEvent {
     pub(crate) usual: f64,
     /// Upper end of the usual band.
     pub(crate) bound: f64,
-    /// Beginning, in milliseconds since 1970.
-    #[serde(serialize_with = "moment_of")]
-    pub(crate) since: u64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's way")]
-fn moment_of<S: serde::Serializer>(unix_ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    moment::text(*unix_ms).serialize(serializer)
-}
-
-#[allow(clippy::ref_option, reason = "serde's way")]
-fn as_moment<S: serde::Serializer>(unix_ms: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    unix_ms.map(moment::text).serialize(serializer)
+    /// Beginning (RFC 3339).
+    pub(crate) since: String,
 }
 
 /// Common fields of all events: a unique ID, the time, and the name of this weir-sync.
@@ -202,8 +189,8 @@ mod tests {
             pop: "fra1".into(),
             admitted: 5,
             limited: 120,
-            first: 1_795_432_321_003,
-            last: 1_795_432_330_258,
+            first: moment::text(1_795_432_321_003),
+            last: moment::text(1_795_432_330_258),
         };
         let odd = AnomalyEvent {
             anomaly: "top_key",
@@ -215,7 +202,7 @@ mod tests {
             found: 5_400.0,
             usual: 120.0,
             bound: 366.0,
-            since: 1_795_432_260_000,
+            since: moment::text(1_795_432_260_000),
         };
         vec![
             AuditEvent::Change(changed.into()),

@@ -117,7 +117,8 @@ impl Observer {
         let rest = limited.split_off(limited.len().min(self.keys_max));
         for (pop, LimitedKey { rule, value, admitted, limited, first_ms, last_ms }) in limited {
             let (key, address) = (name::show(&value), name::address(&value));
-            let decided = DecisionEvent { rule, key, address, pop, admitted, limited, first: first_ms, last: last_ms };
+            let [first, last] = [first_ms, last_ms].map(moment::text);
+            let decided = DecisionEvent { rule, key, address, pop, admitted, limited, first, last };
             self.audit_log.record(&AuditEvent::Decisions(Box::new(decided)));
         }
         let without_row = lock(&self.tally).take_omitted();
@@ -168,6 +169,6 @@ fn event(Anomaly { kind, phase, rule, pop, key, reading, since }: Anomaly, minut
         found: rounded(reading.found),
         usual: rounded(reading.usual),
         bound: rounded(reading.bound),
-        since: since * minute_ms,
+        since: moment::text(since * minute_ms),
     }
 }

@@ -181,7 +181,7 @@ impl RuleSets {
 }
 
 fn event(what: &'static str, note: &str, order: &Override, change: &ChangeOrigin) -> ChangeEvent {
-    let (until, target) = (Some(order.until_ms), Some(order.settings.target()));
+    let (until, target) = (Some(moment::text(order.until_ms)), Some(order.settings.target()));
     ChangeEvent { note: note.into(), until, target, ..change.event(what) }
 }
 
