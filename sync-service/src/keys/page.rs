@@ -42,7 +42,7 @@ pub(crate) struct KeyState {
 pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
     let mut json = match &one.top_keys {
         Some(key) => row(key, now_ms, one.banned_ms),
-        None => idle(one, now_ms),
+        None => named(&one.id, None, now_ms, one.banned_ms),
     };
     let mut add = |name: &str, value: Value| json[name] = value;
     add("is_reported", one.is_reported.into());
@@ -65,18 +65,19 @@ pub(crate) fn one(one: &KeyState, now_ms: u64) -> Value {
     json
 }
 
-/// JSON of a key that is not limited and has too little demand to be counted.
-fn idle(one: &KeyState, now_ms: u64) -> Value {
-    json!({
-        "rule": one.id.rule,
-        "key": name::show(&one.id.value),
-        "address": name::address(&one.id.value),
-        "asked_per_s": 0.0, "admitted_per_s": 0.0, "limited_per_s": 0.0,
-        "since": null,
-        "banned_until": one.banned_ms.map(|ms| moment::text(now_ms.saturating_add(ms.into()))),
-        "pops": [],
-        "regions": [],
-    })
+/// JSON of a key without its quota. One that is no top key is not limited and has too little demand to be counted.
+fn named(id: &BudgetId, key: Option<&FleetTopKey>, now_ms: u64, banned_ms: Option<u32>) -> Value {
+    let mut row = rates(key.map(|key| key.rates).unwrap_or_default());
+    let mut add = |name: &str, value: Value| row[name] = value;
+    add("rule", id.rule.as_str().into());
+    add("key", name::show(&id.value).into());
+    add("address", name::address(&id.value).into());
+    let limited_ms = key.and_then(|key| key.limited_ms);
+    add("since", limited_ms.map(|ms| moment::text(now_ms.saturating_sub(ms))).into());
+    add("banned_until", banned_ms.map(|ms| moment::text(now_ms.saturating_add(ms.into()))).into());
+    add("pops", key.map(pops).unwrap_or_default().into());
+    add("regions", key.iter().flat_map(|key| &key.regions).map(region).collect::<Vec<_>>().into());
+    row
 }
 
 fn replica(replica: &ReplicaDemand) -> Value {
@@ -139,19 +140,12 @@ pub(crate) fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms:
 }
 
 pub(crate) fn row(key: &FleetTopKey, now_ms: u64, banned_ms: Option<u32>) -> Value {
-    let mut row = rates(key.rates);
+    let mut row = named(&key.id, Some(key), now_ms, banned_ms);
     let mut add = |name: &str, value: Value| row[name] = value;
-    add("rule", key.id.rule.as_str().into());
-    add("key", name::show(&key.id.value).into());
-    add("address", name::address(&key.id.value).into());
     add("rate_per_s", per_second(key.quota.token_ns()).into());
     add("burst", key.quota.burst().into());
     add("level", signed_parts(key.level_milli).into());
     add("debt", signed_parts(key.level_milli.saturating_neg().max(0)).into());
-    add("since", key.limited_ms.map(|ms| moment::text(now_ms.saturating_sub(ms))).into());
-    add("banned_until", banned_ms.map(|ms| moment::text(now_ms.saturating_add(ms.into()))).into());
-    add("pops", pops(key).into());
-    add("regions", key.regions.iter().map(region).collect::<Vec<_>>().into());
     row
 }
 

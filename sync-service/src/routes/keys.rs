@@ -43,24 +43,17 @@ impl Routes {
             <[CheckRequest; 1]>::try_from(checks).map_err(|_| Problem::malformed("expected one request"))?;
         let address = ask.address;
         let rule_sets = self.exchange.rules.in_force().await?;
-        if rule_sets.is_empty() {
+        let Some((current, canary)) = rule_sets.split_first() else {
             let detail = "there is no rule set: POPs run their own configuration's, of which nothing is known here";
             return Err(Problem::new(StatusCode::NOT_FOUND, detail));
-        }
+        };
         let secret = self.secrets.gateway_key.as_ref().map(|key| FleetSecret::derive(key.expose().as_bytes()));
-        let mut found = RequestKeys::default();
-        for (at, rule_set) in rule_sets.iter().enumerate() {
-            let of_one = request::keys(rule_set, &mut ask, secret.as_ref());
-            if at == 0 {
-                found = of_one;
-                continue;
-            }
-            // Add the keys that only a canary has.
-            let is_new = |key: &RequestKey| !found.keys.contains(key);
-            let more: Vec<_> = of_one.keys.into_iter().filter(is_new).collect();
-            found.keys.extend(more);
+        let RequestKeys { list, mut keys, others } = request::keys(current, &mut ask, secret.as_ref());
+        for rule_set in canary {
+            let mut more = request::keys(rule_set, &mut ask, secret.as_ref()).keys;
+            more.retain(|key| !keys.contains(key));
+            keys.append(&mut more);
         }
-        let RequestKeys { list, keys, others } = found;
         let others: Vec<_> = others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
         let id = |key: &RequestKey| {
             let value = key.value.clone().filter(|_| key.why.is_none())?;

@@ -103,9 +103,7 @@ impl Routes {
         self.add_note(&mut answer, offline.as_ref());
         Ok(response(StatusCode::OK, JSON, &answer))
     }
-}
 
-impl Routes {
     /// Problem for an override that is not put or lifted: the store may have lost the rule set that POPs run.
     fn not_ordered(&self, error: ChangeError) -> Problem {
         let is_about_none = matches!(error, ChangeError::None | ChangeError::NoOverride);

@@ -254,9 +254,7 @@ impl Routes {
             }),
         }
     }
-}
 
-impl Routes {
     /// Begins a canary; without a `change` it is a dry run.
     pub(super) async fn begin_canary(
         &self,
