@@ -130,13 +130,14 @@ fn print(result: CommandResult, is_json: bool) -> ExitCode {
     }
     let written = write!(std::io::stdout(), "{page}").and_then(|()| std::io::stdout().flush());
     // An output that is cut off must not look complete, unless its reader has closed the pipe.
-    match (end, written) {
+    let end = match (end, written) {
         (CommandEnd::Done, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             let _ = writeln!(std::io::stderr(), "cannot write the answer: {error}");
-            CommandEnd::Unusable.into()
+            CommandEnd::Unusable
         }
-        (end, _) => end.into(),
-    }
+        (end, _) => end,
+    };
+    ExitCode::from(end as u8)
 }
 
 const COMPLETIONS: &str = "completions";

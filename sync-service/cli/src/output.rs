@@ -1,7 +1,5 @@
 //! Output of commands: exit codes, tables and durations.
 
-use std::process::ExitCode;
-
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,27 +8,16 @@ pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-syn
     things differ), 2 if the command line, a file or the answer cannot be used, 3 if weir-sync or its store is out of \
     reach. --url, --token-file and --ca-file can stand in the environment; WEIR_TOKEN may hold the token itself.";
 
+/// End of a command, by its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandEnd {
-    Done,
+    Done = 0,
     /// weir-sync refused the request, or a comparison found differences.
-    Refused,
-    /// The command line, a file or the answer is unusable.
-    Unusable,
+    Refused = 1,
+    /// The command line, a file or the answer is unusable. The code is that for an invalid command line.
+    Unusable = 2,
     /// weir-sync or its store is out of reach.
-    OutOfReach,
-}
-
-impl From<CommandEnd> for ExitCode {
-    fn from(end: CommandEnd) -> Self {
-        match end {
-            CommandEnd::Done => Self::SUCCESS,
-            CommandEnd::Refused => Self::from(1),
-            // Same code as for an invalid command line.
-            CommandEnd::Unusable => Self::from(2),
-            CommandEnd::OutOfReach => Self::from(3),
-        }
-    }
+    OutOfReach = 3,
 }
 
 #[derive(Clone, Debug)]
