@@ -100,43 +100,29 @@ pub(crate) fn compose(base: &Document, overrides: &[Override]) -> (Document, Vec
     (document, effects)
 }
 
-/// Applies to `base` as many groups of overrides as possible, the first ones first.
+/// Applies to `base` as many groups of overrides as possible, the first ones first. They are added at once or by halves:
+/// reading a document is slow and most overrides fit.
 fn with_some(base: &Document, overrides: &[Override], effects: &mut [OverrideEffect]) -> Document {
     let groups: BTreeSet<_> = overrides.iter().filter_map(group).collect();
     let groups: Vec<_> = groups.into_iter().collect();
-    let mut adding = Adding { base, overrides, effects, document: base.clone(), taken: Vec::new() };
-    adding.add(&groups);
-    adding.document
-}
-
-/// Groups of overrides while they are added.
-struct Adding<'a> {
-    base: &'a Document,
-    overrides: &'a [Override],
-    effects: &'a mut [OverrideEffect],
-    document: Document,
-    taken: Vec<&'a Override>,
-}
-
-impl Adding<'_> {
-    /// Adds `groups`, which are sorted, at once or by halves: reading a document is slow and most overrides fit.
-    fn add(&mut self, groups: &[Group<'_>]) {
-        let overrides = self.overrides;
+    let (mut document, mut taken) = (base.clone(), Vec::new());
+    let mut waiting = vec![groups.as_slice()];
+    while let Some(groups) = waiting.pop() {
         let is_in = |order: &&Override| group(order).is_some_and(|of| groups.binary_search(&of).is_ok());
-        let more: Vec<_> = self.taken.iter().copied().chain(overrides.iter().filter(is_in)).collect();
-        match with(self.base, &more) {
-            Ok(document) => (self.document, self.taken) = (document, more),
+        let more: Vec<_> = taken.iter().copied().chain(overrides.iter().filter(is_in)).collect();
+        match with(base, &more) {
+            Ok(made) => (document, taken) = (made, more),
             Err(errors) if groups.len() <= 1 => {
-                let left_out = overrides.iter().zip(&mut *self.effects).filter(|(order, _)| is_in(order));
+                let left_out = overrides.iter().zip(&mut *effects).filter(|(order, _)| is_in(order));
                 left_out.for_each(|(_, effect)| *effect = OverrideEffect::Invalid(errors.clone()));
             }
             Err(_) => {
                 let (first, others) = groups.split_at(groups.len() / 2);
-                self.add(first);
-                self.add(others);
+                waiting.extend([others, first]);
             }
         }
     }
+    document
 }
 
 /// Effect that `tried` would have beside `others`. It is refused if it would displace one of them.
