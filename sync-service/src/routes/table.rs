@@ -120,6 +120,8 @@ routes! {
     "POST" "/ratelimit/check" Limit [] check_limits;
 }
 
+const OVERRIDE: &str = "/override";
+
 impl Route {
     /// Parts of `path` that the words in capitals stand for; none if it is another path. The last part may
     /// contain slashes. Parts may be missing at the end of a path.
@@ -128,12 +130,10 @@ impl Route {
             return (self.path == path).then(Vec::new);
         };
         let (begin, words) = self.path.split_at(at);
-        let rest = path.strip_prefix(begin)?;
-        let Some((words, end)) = words.split_once("/override") else {
-            return Some(rest.splitn(words.split('/').count(), '/').collect());
-        };
-        let parts: Vec<_> = rest.strip_suffix("/override")?.splitn(words.split('/').count(), '/').collect();
-        (end.is_empty() && parts.len() == words.split('/').count()).then_some(parts)
+        let (words, end) = words.strip_suffix(OVERRIDE).map_or((words, ""), |words| (words, OVERRIDE));
+        let count = words.split('/').count();
+        let parts: Vec<_> = path.strip_prefix(begin)?.strip_suffix(end)?.splitn(count, '/').collect();
+        (end.is_empty() || parts.len() == count).then_some(parts)
     }
 }
 
