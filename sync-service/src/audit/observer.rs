@@ -140,9 +140,9 @@ struct OfRule {
 impl OfRule {
     fn add(&mut self, pop: &str, Minute { sums, keys, .. }: Minute) {
         self.sums.asked = self.sums.asked.saturating_add(sums.asked);
-        self.sums.limited = self.sums.limited.saturating_add(sums.limited);
-        if sums.limited > 0 {
-            self.sums.pops.insert(pop.to_owned(), sums.limited);
+        self.sums.limited = self.sums.limited.saturating_add(sums.limited());
+        if sums.limited() > 0 {
+            self.sums.pops.insert(pop.to_owned(), sums.limited());
         }
         for (value, limited) in keys {
             let sum = self.keys.entry(value).or_default();

@@ -34,7 +34,7 @@ pub(crate) struct Tally {
 struct OfRule {
     keys: Hashed<Box<[u8]>, Row>,
     /// Counts of keys without a row, since the last minute was taken.
-    minute: Sums,
+    minute: Counts,
 }
 
 #[derive(Debug, Default)]
@@ -43,23 +43,16 @@ struct Row {
     asked: u64,
     admitted: u64,
     reported_ms: u64,
-    interval: Taken,
+    interval: Counts,
     /// Times of the first and of the last report with limited tokens in the interval.
     limited_ms: Option<(u64, u64)>,
-    minute: Taken,
+    minute: Counts,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
-    asked: u64,
-    admitted: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sums {
+pub(crate) struct Counts {
     pub(crate) asked: u64,
-    /// Tokens among them that were limited.
-    pub(crate) limited: u64,
+    admitted: u64,
 }
 
 #[derive(Debug)]
@@ -78,7 +71,7 @@ pub(crate) struct LimitedKey {
 #[derive(Debug)]
 pub(crate) struct Minute {
     pub(crate) rule: String,
-    pub(crate) sums: Sums,
+    pub(crate) sums: Counts,
     /// Keys that were limited, with the number of limited tokens.
     pub(crate) keys: Vec<(Box<[u8]>, u64)>,
 }
@@ -119,9 +112,10 @@ impl Tally {
                     row.count(now_ms, new, self.has_intervals);
                     continue;
                 }
-                let omitted = Sums { asked: key.asked_recently, limited: limited(key) };
+                let asked = key.asked_recently;
+                let omitted = Counts { asked, admitted: asked - limited(key) };
                 if self.has_intervals {
-                    self.omitted = self.omitted.saturating_add(omitted.limited);
+                    self.omitted = self.omitted.saturating_add(omitted.limited());
                 }
                 if let Some(of_rule) = &mut of_rule {
                     of_rule.minute.add(omitted);
@@ -139,9 +133,10 @@ impl Tally {
         let mut taken = Vec::new();
         for (rule, of_rule) in self.pops.get_mut(pop).into_iter().flatten() {
             for (value, row) in &mut of_rule.keys {
-                let Sums { asked, limited } = row.interval.take();
+                let counts = row.interval.take();
+                let (admitted, limited) = (counts.admitted, counts.limited());
                 if let Some((first_ms, last_ms)) = row.limited_ms.take().filter(|_| limited > 0) {
-                    let (rule, value, admitted) = (rule.clone(), value.clone(), asked - limited);
+                    let (rule, value) = (rule.clone(), value.clone());
                     taken.push(LimitedKey { rule, value, admitted, limited, first_ms, last_ms });
                 }
             }
@@ -163,8 +158,8 @@ impl Tally {
             for (value, row) in &mut of_rule.keys {
                 let of_key = row.minute.take();
                 sums.add(of_key);
-                if of_key.limited > 0 {
-                    keys.push((value.clone(), of_key.limited));
+                if of_key.limited() > 0 {
+                    keys.push((value.clone(), of_key.limited()));
                 }
             }
             taken.push(Minute { rule: rule.clone(), sums, keys });
@@ -198,21 +193,21 @@ impl OfRule {
 
 impl Row {
     /// Applies a key's counts, and returns the reporting worker's part of the difference.
-    fn observe(&mut self, now_ms: u64, epoch: u64, key: &Key) -> Taken {
+    fn observe(&mut self, now_ms: u64, epoch: u64, key: &Key) -> Counts {
         self.reported_ms = now_ms;
         let &Key { asked, admitted, asked_recently, .. } = key;
         if self.epoch != epoch {
             (self.epoch, self.asked, self.admitted) = (epoch, asked, admitted);
             let own = asked.min(asked_recently);
-            return Taken { asked: own, admitted: own - limited(key) };
+            return Counts { asked: own, admitted: own - limited(key) };
         }
         let new = (asked.saturating_sub(self.asked), admitted.saturating_sub(self.admitted));
         (self.asked, self.admitted) = (self.asked.max(asked), self.admitted.max(admitted));
         let own = new.0.min(asked_recently);
-        Taken { asked: own, admitted: part_of(new.1, own, new.0) }
+        Counts { asked: own, admitted: part_of(new.1, own, new.0) }
     }
 
-    fn count(&mut self, now_ms: u64, new: Taken, has_intervals: bool) {
+    fn count(&mut self, now_ms: u64, new: Counts, has_intervals: bool) {
         self.minute.add(new);
         if !has_intervals {
             return;
@@ -225,29 +220,22 @@ impl Row {
     }
 }
 
-impl Taken {
+impl Counts {
     fn add(&mut self, other: Self) {
         self.asked = self.asked.saturating_add(other.asked);
         self.admitted = self.admitted.saturating_add(other.admitted);
     }
 
-    fn limited(self) -> u64 {
+    pub(crate) fn limited(self) -> u64 {
         self.asked.saturating_sub(self.admitted)
     }
 
     /// Takes the counts. Tokens that were admitted before their demand was reported are kept for the next time.
-    fn take(&mut self) -> Sums {
+    fn take(&mut self) -> Self {
         let Self { asked, admitted } = *self;
         let early = admitted.saturating_sub(asked).min(asked / EARLY_PART);
         *self = Self { asked: 0, admitted: early };
-        Sums { asked, limited: asked.saturating_sub(admitted) }
-    }
-}
-
-impl Sums {
-    fn add(&mut self, other: Self) {
-        self.asked = self.asked.saturating_add(other.asked);
-        self.limited = self.limited.saturating_add(other.limited);
+        Self { asked, admitted: admitted.min(asked) }
     }
 }
 
@@ -299,7 +287,7 @@ mod tests {
         assert_eq!(counts(&mut tally, "fra1"), [(1, 3, 3_000, 3_000)]);
         let minutes = tally.take_minutes(60_000, "fra1");
         let [Minute { sums, keys, .. }] = minutes.as_slice() else { panic!("{minutes:?}") };
-        assert_eq!((sums.asked, sums.limited, keys.len(), keys[0].1), (24, 16, 1, 16));
+        assert_eq!((sums.asked, sums.limited(), keys.len(), keys[0].1), (24, 16, 1, 16));
     }
 
     #[test]
@@ -309,7 +297,7 @@ mod tests {
             tally.observe(1, &report("fra1", &[n], 1, [0, 0, 7, 7]), &[true]);
         }
         assert_eq!((tally.rows, counts(&mut tally, "fra1").len(), tally.take_omitted()), (3, 3, 14));
-        assert_eq!(tally.take_minutes(2, "fra1")[0].sums.limited, 35, "the sum has all");
+        assert_eq!(tally.take_minutes(2, "fra1")[0].sums.limited(), 35, "the sum has all");
         tally.observe(KEPT_MS, &report("fra1", &[0], 1, [0, 0, 8, 1]), &[true]);
         tally.take_minutes(KEPT_MS + 1, "fra1");
         assert_eq!(tally.rows, 1);
