@@ -6,7 +6,7 @@
 //! connection's task: an event that wakes several of them leads to one write.
 
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -18,25 +18,16 @@ use hyper::rt::Executor;
 use super::arriving::OnTheWay;
 use crate::lock;
 
-/// Request until it is answered. A panic ends it without a response, as it would end a task, and the connection
-/// continues.
-struct Request(Pin<Box<dyn Future<Output = ()> + Send>>);
-
-impl Future for Request {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A request that has panicked is not polled again.
-        catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))).unwrap_or(Poll::Ready(()))
-    }
-}
+/// Request until it is answered.
+type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Clone, Default)]
 pub(super) struct Gathered(Arc<Mutex<Vec<Request>>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
     fn execute(&self, request: F) {
-        lock(&self.0).push(Request(Box::pin(request)));
+        // A panic ends it without a response, as it would end a task, and the connection continues.
+        lock(&self.0).push(Box::pin(AssertUnwindSafe(request).catch_unwind().map(drop)));
     }
 }
 
