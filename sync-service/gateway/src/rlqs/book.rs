@@ -162,20 +162,21 @@ impl Book {
         known.reported_at = now;
         let domain = known.domain_of(domain)?;
         for (index, usage) in bucket_quota_usages.into_iter().enumerate() {
-            let usage = messages::usage(index, usage)?;
-            let name = Arc::new(BucketName { domain: domain.clone(), pairs: usage.pairs });
+            let (admitted, refused) = (usage.num_requests_allowed, usage.num_requests_denied);
+            let (pairs, elapsed) = messages::bucket(index, usage)?;
+            let name = Arc::new(BucketName { domain: domain.clone(), pairs });
             if let Err(why) = self.hold(stream, index, &name, now) {
                 self.warn(stream, &why);
-                let requests = usage.admitted.saturating_add(usage.refused);
+                let requests = admitted.saturating_add(refused);
                 reported.uncounted = reported.uncounted.saturating_add(requests);
                 continue;
             }
             let holder = self.buckets.get_mut(&name).and_then(|bucket| bucket.holders.get_mut(&stream));
             if let Some(holder) = holder {
-                holder.report(now, usage.elapsed, usage.admitted, usage.refused);
+                holder.report(now, elapsed, admitted, refused);
             }
-            reported.admitted = reported.admitted.saturating_add(usage.admitted);
-            reported.refused = reported.refused.saturating_add(usage.refused);
+            reported.admitted = reported.admitted.saturating_add(admitted);
+            reported.refused = reported.refused.saturating_add(refused);
         }
         Ok(reported)
     }

@@ -31,31 +31,21 @@ use crate::rls::{self, Check};
 /// Pairs of a bucket, sorted by key.
 pub(super) type Pairs = Vec<(String, String)>;
 
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Usage {
-    pub(super) pairs: Pairs,
-    /// Time since the previous report, by the client's clock.
-    pub(super) elapsed: Duration,
-    /// Requests that the client allowed, and those that it refused.
-    pub(super) admitted: u64,
-    pub(super) refused: u64,
-}
-
-pub(super) fn usage(index: usize, usage: BucketQuotaUsage) -> Result<Usage, Status> {
-    let BucketQuotaUsage { bucket_id, time_elapsed, num_requests_allowed, num_requests_denied } = usage;
-    let pairs = bucket_id.unwrap_or_default().bucket;
+/// Pairs of the bucket in the usage at `index` of a message, and the time since the client's previous report.
+pub(super) fn bucket(index: usize, usage: BucketQuotaUsage) -> Result<(Pairs, Duration), Status> {
+    let pairs = usage.bucket_id.unwrap_or_default().bucket;
     if pairs.is_empty() {
         let expected = "expected a bucket with at least one pair";
         return Err(Status::invalid_argument(format!("bucket_quota_usages[{index}].bucket_id: {expected}")));
     }
     let mut pairs: Pairs = pairs.into_iter().collect();
     pairs.sort_unstable();
-    let elapsed = time_elapsed.unwrap_or_default();
+    let elapsed = usage.time_elapsed.unwrap_or_default();
     let elapsed = Duration::try_from(elapsed).map_err(|_| {
         let expected = format!("expected no time before now, found {} s", elapsed.seconds);
         Status::invalid_argument(format!("bucket_quota_usages[{index}].time_elapsed: {expected}"))
     })?;
-    Ok(Usage { pairs, elapsed, admitted: num_requests_allowed, refused: num_requests_denied })
+    Ok((pairs, elapsed))
 }
 
 /// Check for a request of the bucket: that of a descriptor with the same entries. Fails if it is invalid.
