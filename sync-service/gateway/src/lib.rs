@@ -21,7 +21,7 @@
 //! ```
 //!
 //! ```text
-//! request.rs      requests to be checked; descriptor.rs, in the form of a descriptor; reply.rs, decisions
+//! request.rs      requests to be checked, and descriptors; reply.rs, decisions
 //! json.rs         both as JSON
 //! limit.rs        caller-defined limits, consumed check by check, and those of descriptors
 //! reservations.rs allowed requests whose cost is not known yet
@@ -62,7 +62,6 @@ pub use request::CheckRequest;
 pub use reservations::{SettleError, Settlement};
 
 mod calls;
-mod descriptor;
 pub mod json;
 pub mod limit;
 pub mod metrics;

@@ -12,7 +12,6 @@ use weir_protocol::calendar::LENGTH_S_MAX;
 use weir_protocol::quota::TOKENS_MAX;
 use weir_rules::request::address::parse;
 
-use crate::descriptor::{ADDRESS, Descriptor, part, push_escaped};
 use crate::limit::PerUnit;
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -20,6 +19,7 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descripto
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::request::{ADDRESS, Descriptor, part, push_escaped};
 use crate::{CheckDecision, CheckPurpose, CheckReply, CheckRequest, RuleQuotaStatus};
 
 /// Maximum number of descriptors in a request, and of entries in a descriptor.
