@@ -1,6 +1,5 @@
 //! `weir-sync rules`: the fleet's rule set.
 
-mod canary;
 mod put;
 
 use clap::{Arg, ArgMatches, Command};
@@ -37,7 +36,7 @@ pub(super) fn command() -> Command {
                 .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
                 .arg(flag("strict").help("Put nothing if there are warnings"))
                 .arg(put::wait())
-                .args(canary::audience()),
+                .args(put::audience()),
         )
         .subcommand(
             Command::new("canary")
@@ -88,11 +87,11 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     match name {
         "get" => get(&api, matches).await,
-        "put" if matches.contains_id("pops") || matches.contains_id("region") => canary::begin(&api, matches).await,
+        "put" if matches.contains_id("pops") || matches.contains_id("region") => put::begin(&api, matches).await,
         "put" => put::put(&api, matches).await,
-        "canary" => canary::show(&api, matches).await,
-        "promote" => canary::promote(&api, matches).await,
-        "withdraw" => canary::withdraw(&api, matches).await,
+        "canary" => put::show(&api, matches).await,
+        "promote" => put::promote(&api, matches).await,
+        "withdraw" => put::withdraw(&api, matches).await,
         "diff" if matches.contains_id("version") => diff_version(&api, matches).await,
         "diff" => put::diff(&api, matches).await,
         "versions" => versions(&api).await,

@@ -1,4 +1,5 @@
-//! `weir-sync rules put` and `diff`. Both first try the change at the weir-sync that would make it.
+//! `weir-sync rules put` and `diff`, which first try the change at the weir-sync that would make it; and `canary`,
+//! `promote` and `withdraw`, for a rule set that is put for some of the POPs.
 
 use bytes::Bytes;
 use clap::{Arg, ArgMatches};
@@ -10,7 +11,7 @@ use crate::check::CheckedFile;
 use crate::document::source;
 use crate::names::{Names, given_version};
 use crate::output::{self, CommandOutput, CommandResult, Failure, items, shown, text};
-use crate::{fleet, given, number};
+use crate::{fleet, given, number, option};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -31,7 +32,7 @@ pub(super) fn wait() -> Arg {
         .help("Wait until all POPs run it, for at most SECONDS (30 by default), and end with 1 if one does not")
 }
 
-pub(super) struct File<'a> {
+struct File<'a> {
     path: &'a str,
     media_type: &'static str,
     bytes: Bytes,
@@ -41,7 +42,7 @@ pub(super) struct File<'a> {
 
 impl<'a> File<'a> {
     /// Reads the file that the command line names. One of the options `audience` may select its POPs.
-    pub(super) fn read(matches: &'a ArgMatches, audience: &[&'static str]) -> Result<Self, Failure> {
+    fn read(matches: &'a ArgMatches, audience: &[&'static str]) -> Result<Self, Failure> {
         let path = given(matches, "file").unwrap_or_default();
         let bytes = source::read_file(path, source::FILE_BYTES_MAX);
         let bytes = bytes.map_err(|error| Failure::unusable(format!("{path}: cannot be read: {error}")))?;
@@ -51,7 +52,7 @@ impl<'a> File<'a> {
     }
 
     /// Request that puts the file in place of `version`.
-    pub(super) fn ask(&self, version: u64) -> ApiRequest<'static> {
+    fn ask(&self, version: u64) -> ApiRequest<'static> {
         let ask = ApiRequest::new(Method::PUT, &["rules"]).replacing(version);
         let ask = ask.body(self.media_type, self.bytes.clone());
         self.audience.iter().fold(ask, |ask, (name, value)| ask.query(name, value))
@@ -59,7 +60,7 @@ impl<'a> File<'a> {
 
     /// Sends the request, and returns the body of the answer. Errors in the file are reported with lines and columns if
     /// this program finds them, too.
-    pub(super) async fn put(&self, api: &Api, ask: ApiRequest<'_>) -> Result<Value, Failure> {
+    async fn put(&self, api: &Api, ask: ApiRequest<'_>) -> Result<Value, Failure> {
         match api.try_ask(ask).await? {
             ApiResult::Done(answer) => Ok(answer.body),
             ApiResult::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
@@ -75,7 +76,7 @@ impl<'a> File<'a> {
 
 /// Makes a dry run of putting the file in place of the current version, or of `--if-version`. Returns the version that
 /// would be replaced (0 if there is none) and the answer.
-pub(super) async fn tried(api: &Api, matches: &ArgMatches, file: &File<'_>) -> Result<(u64, Value), Failure> {
+async fn tried(api: &Api, matches: &ArgMatches, file: &File<'_>) -> Result<(u64, Value), Failure> {
     let current = current(api).await?;
     if current == 0 && file.audience.is_some() {
         let sentence = "there is no rule set yet, and so none to try another beside: put one for all POPs first";
@@ -104,7 +105,7 @@ async fn current(api: &Api) -> Result<u64, Failure> {
 }
 
 /// Fails if the command line has `--strict` and there are warnings.
-pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<(), Failure> {
+fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<(), Failure> {
     if !matches.get_flag("strict") || warnings.is_empty() {
         return Ok(());
     }
@@ -171,7 +172,7 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     Ok(CommandOutput::new(tried, page).with_note(notes).refused_if(!is_same))
 }
 
-pub(super) fn warnings(answer: &Value) -> Vec<String> {
+fn warnings(answer: &Value) -> Vec<String> {
     let warning = |warning: &Value| {
         let rule = warning["rule"].as_str().map_or_else(String::new, |rule| format!(" ({})", shown(rule)));
         format!("warning: {}{rule}: {}", text(&warning["place"]), text(&warning["problem"]))
@@ -181,4 +182,103 @@ pub(super) fn warnings(answer: &Value) -> Vec<String> {
 
 pub(super) fn lines(answer: &Value) -> String {
     items(&answer["lines"]).iter().map(|line| text(line) + "\n").collect()
+}
+
+/// Path of the canary below `/v1`.
+const PATH: [&str; 2] = ["rules", "canary"];
+
+pub(super) fn audience() -> [Arg; 2] {
+    [
+        option("pops", "A,B")
+            .conflicts_with("region")
+            .help("Only for these POPs: a canary, which is then promoted or withdrawn"),
+        option("region", "REGION")
+            .help("Only for the POPs that report to the weir-syncs of this region: a canary, too"),
+    ]
+}
+
+pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let file = File::read(matches, &["pops", "region"])?;
+    let (version, tried) = tried(api, matches, &file).await?;
+    let warnings = warnings(&tried);
+    require_none(matches, &warnings)?;
+    if tried["is_same"] == true {
+        let version = Names::known(api).await.of(version);
+        let sentence = format!("version {version} is the same already: no canary begins");
+        return Err(Failure::refused(sentence));
+    }
+    let mut answer = file.put(api, file.ask(version).comment(matches.get_one("comment"))?).await?;
+    answer["changes"] = tried["changes"].clone();
+    let page = format!(
+        "Canary {} is for {}, beside version {}: `rules canary` shows how far it has come.\n",
+        answer["canary"],
+        whom(&answer),
+        Names::for_people(api, matches).await.of(version)
+    );
+    Ok(CommandOutput::new(answer, page + &lines(&tried)).with_note(warnings.join("\n")))
+}
+
+pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let canary = match api.try_ask(ApiRequest::get(&PATH)).await? {
+        ApiResult::Done(ApiResponse { body, .. }) => body,
+        ApiResult::Refused(StatusCode::NOT_FOUND, _) if !matches.get_flag("json") => {
+            return Ok(CommandOutput::done(
+                "No canary runs: `rules put FILE --pops A,B` or `--region R` begins one.\n",
+            ));
+        }
+        ApiResult::Refused(status, problem) => return Err(api.refusal(status, &problem)),
+    };
+    let page = page(&canary, Names::for_people(api, matches).await) + &lines(&canary);
+    Ok(CommandOutput::new(canary, page))
+}
+
+pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let id = match matches.get_one::<u64>("canary") {
+        Some(id) => *id,
+        None => api.ask(ApiRequest::get(&PATH)).await?.version.unwrap_or_default(),
+    };
+    let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
+    let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
+    let version = Names::for_people(api, matches).await.of(answer["version"].as_u64().unwrap_or_default());
+    Ok(CommandOutput::new(answer, format!("Version {version} is the rule set of canary {id}, for all POPs.\n")))
+}
+
+pub(super) async fn withdraw(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let ask = ApiRequest::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
+    let answer = api.ask(ask).await?.body;
+    let (id, whom) = (&answer["id"], whom(&answer));
+    let page = format!("Canary {id} is withdrawn: {whom} runs what all others do.\n");
+    Ok(CommandOutput::new(answer, page))
+}
+
+fn page(canary: &Value, names: Names) -> String {
+    let [running, waiting, refused] = ["running", "waiting", "refused"].map(|field| items(&canary[field]));
+    let all = running.len() + waiting.len() + refused.len();
+    let comment = text(&canary["comment"]);
+    let why = if comment.is_empty() { String::new() } else { format!(": {comment}") };
+    let page = format!(
+        "Canary {} is for {}, beside version {}, since {} by {}{why}.\nIt runs at {} of {all} POPs.\n",
+        canary["id"],
+        whom(canary),
+        names.of(canary["version"].as_u64().unwrap_or_default()),
+        text(&canary["at"]),
+        text(&canary["author"]),
+        running.len()
+    );
+    let others = [("Refused by", refused), ("Not yet at", waiting)].map(|(head, pops)| match pops {
+        [] => String::new(),
+        _ => format!("{head} {}.\n", joined(pops)),
+    });
+    page + &others.concat()
+}
+
+fn whom(canary: &Value) -> String {
+    match text(&canary["region"]) {
+        region if region.is_empty() => joined(items(&canary["pops"])),
+        region => format!("the region {region}"),
+    }
+}
+
+fn joined(pops: &[Value]) -> String {
+    pops.iter().map(text).collect::<Vec<_>>().join(", ")
 }
