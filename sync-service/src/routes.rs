@@ -3,7 +3,6 @@
 mod check;
 mod console;
 mod keys;
-mod overrides;
 mod rules;
 pub mod table;
 
