@@ -52,10 +52,10 @@ impl Region {
         let unix_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
         let unix_us = u64::try_from(unix_us).unwrap();
         let pending = self.hub.lock().unwrap().report(reporter, self.now(), unix_us, report);
-        let batch = ChargeBatch { replica: REPLICA, pop: pending.pop(), entries: pending.entries() };
+        let batch = ChargeBatch { replica: REPLICA, pop: &pending.report.pop, entries: pending.entries() };
         let accounts = self.store.charge(&batch).await;
-        let acquired = self.store.acquire(pending.pop(), pending.acquires()).await;
-        let pops = self.store.register(pending.pop()).await;
+        let acquired = self.store.acquire(&pending.report.pop, pending.acquires()).await;
+        let pops = self.store.register(&pending.report.pop).await;
         let answers = StoreReplies::<StoreError> { accounts, acquired, pops };
         let settled = self.hub.lock().unwrap().settle(self.now(), self.version, pending, answers);
         self.charged.fetch_add(settled.facts.tokens, Ordering::Relaxed);

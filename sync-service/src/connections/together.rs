@@ -99,22 +99,6 @@ mod tests {
     const LONG: Duration = Duration::from_secs(10);
 
     #[tokio::test]
-    async fn one_that_waits_holds_up_neither_its_connection_nor_the_others() {
-        let gathered = Gathered::default();
-        let executor = gathered.clone();
-        let connection = async move {
-            executor.execute(pending());
-            let ((first, second), (done, is_done)) = (oneshot::channel(), oneshot::channel());
-            executor.execute(async move { done.send(second.await).unwrap() });
-            yield_now().await;
-            executor.execute(async move { first.send(7).unwrap() });
-            is_done.await.unwrap()
-        };
-        let answered = timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
-        assert_eq!(answered, Ok(7));
-    }
-
-    #[tokio::test]
     async fn one_that_panics_ends_alone() {
         let gathered = Gathered::default();
         let executor = gathered.clone();

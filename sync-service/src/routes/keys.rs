@@ -145,7 +145,7 @@ impl Routes {
     }
 
     /// Keys with the text `value` under `rule` and its tiers, of which there is at least one.
-    pub(super) async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
+    async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
         // Including the tiers that overrides add.
         let rule_sets = self.exchange.rules.in_force().await?;
         let mut each = rule_sets.iter().map(|rule_set| name::ids(rule_set, rule, value));
@@ -169,7 +169,7 @@ const KEY_TEXT_BYTES_MAX: usize = 1_024;
 
 impl Call<'_> {
     /// Rule and key in the path. The last part may contain a slash, which belongs to a network.
-    pub(super) fn named(&self) -> Result<(String, String), Problem> {
+    fn named(&self) -> Result<(String, String), Problem> {
         let fits = |text: &String| (1..=KEY_TEXT_BYTES_MAX).contains(&text.len());
         let text = |at: usize| self.parts.get(at).and_then(|part| name::from_path(part)).filter(fits);
         text(0).zip(text(1)).ok_or_else(|| {

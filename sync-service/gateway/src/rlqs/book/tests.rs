@@ -103,9 +103,7 @@ fn a_bucket_that_cannot_be_counted_leaves_the_others() {
     for (usage, (key, value)) in bad.iter_mut().zip([(address, "nowhere"), ("bucket", long.as_str()), ("", "c")]) {
         usage.bucket_id = Some(BucketId { bucket: [(key.to_owned(), value.to_owned())].into() });
     }
-    let (mut book, stream, mut receiver) = reported(bad.clone().into_iter().chain([usage("a", 5)]));
-    go_on(&mut book, SECOND);
-    assert_eq!(abandoned(&mut receiver), [false], "the good one has an assignment");
+    let (mut book, stream, _receiver) = reported([usage("a", 5)]);
     let many = (0..BUCKETS_OF_STREAM_MAX as u64 + 5).map(|number| usage(&number.to_string(), 1));
     let all = book.report(stream, reports(bad.into_iter().chain(many)), SECOND).unwrap();
     // There is room for all but the first one.
