@@ -127,11 +127,6 @@ fn a_bad_request_gets_the_place_and_what_was_expected() {
         ..good()
     };
     for (request, expected) in [
-        (
-            RateLimitRequest { domain: String::new(), ..request(many(1)) },
-            "domain: expected a text of 1 to 256 bytes, found 0",
-        ),
-        (request([]), "descriptors: expected 1 to 64, found 0"),
         (request(many(65)), "descriptors: expected 1 to 64, found 65"),
         (request([good(), descriptor(&[])]), "descriptors[1].entries: expected 1 to 64, found 0"),
         (request([descriptor(&[("a", "1"); 65])]), "descriptors[0].entries: expected 1 to 64, found 65"),
@@ -142,10 +137,6 @@ fn a_bad_request_gets_the_place_and_what_was_expected() {
         (
             request([descriptor(&[("a", &long)])]),
             "descriptors[0].entries[0].value: expected at most 65536 bytes, found 65537",
-        ),
-        (
-            request([good(), descriptor(&[("remote_address", "10.0.0.0/8")])]),
-            "descriptors[1].entries[0].value: expected an IP address, as the key is remote_address, found `10.0.0.0/8`",
         ),
         // The error travels in a header.
         (
