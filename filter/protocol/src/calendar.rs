@@ -5,9 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Microseconds in a day.
 pub const DAY_US: u64 = 86_400 * SECOND_US;
-/// Longest window, in seconds: 400 days.
 pub const LENGTH_S_MAX: u32 = 400 * DAY_S;
 /// Largest offset of local time from UTC in either direction, in minutes.
 pub const EAST_MIN_MAX: i32 = 14 * 60;
@@ -39,18 +37,13 @@ pub enum Calendar {
 /// A window of the calendar, and the end of the next one. Times are in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The calendar that it belongs to.
     pub calendar: Calendar,
-    /// Start of the window.
     pub start_us: u64,
-    /// End of the window, and start of the next one.
     pub end_us: u64,
-    /// End of the next window.
     pub next_end_us: u64,
 }
 
 impl Calendar {
-    /// Calendars that a rule may name, with their names.
     pub const NAMED: [(&str, Self); 4] = [
         ("hour", Self::every(3_600, 0)),
         ("day", Self::Day),
@@ -100,7 +93,6 @@ impl Calendar {
         }
     }
 
-    /// Length of the longest window, in microseconds.
     pub const fn longest_us(self) -> u64 {
         match self.even() {
             Some((length_s, _)) => length_s as u64 * SECOND_US,
@@ -116,7 +108,6 @@ impl Calendar {
         }
     }
 
-    /// The window that contains `unix_us`.
     pub fn window(self, unix_us: u64) -> Window {
         if let Some((length_s, phase_s)) = self.even() {
             let (length, phase) = (u64::from(length_s.max(1)) * SECOND_US, u64::from(phase_s) * SECOND_US);

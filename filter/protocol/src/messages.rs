@@ -26,39 +26,29 @@ use thiserror::Error;
 pub use self::reply::{AdmitRatio, Allowance, Grant, Leased, PushedGrant, Reply, Settled};
 pub use self::report::{Ban, BudgetRule, HeldEpoch, Key, Replies, Report, RuleCounts, RunningRules, StatusReport};
 
-/// Media type of both messages.
 pub const CONTENT_TYPE: &str = "application/vnd.weir.sync";
 /// Path of reports, sent by POST.
 pub const REPORT_PATH: &str = "/v1/report";
-/// Longest name of a POP, in bytes.
 pub const POP_NAME_MAX: usize = 64;
-/// Longest name of a rule, in bytes.
 pub const RULE_NAME_MAX: usize = 64;
-/// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64;
-/// Maximum number of rules in one report.
 pub const RULES_MAX: usize = 1_000;
 /// Maximum number of keys in one report; the rest wait for the next.
 pub const KEYS_MAX: usize = 1_000;
-/// Largest message that either end accepts, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
-/// Largest rate divisor in a grant.
 pub const DIVISOR_MAX: u32 = 4_095;
 /// Maximum number of bans in one message; the rest wait for the next.
 pub const BANS_MAX: usize = 250;
-/// Longest ban, in milliseconds: one week.
 pub const BAN_MS_MAX: u32 = 7 * 86_400_000;
 /// Longest time for which one report can state that a request holds an epoch, in milliseconds. It can be renewed.
 pub const HELD_MS_MAX: u32 = 600_000;
 /// Path of rule sets, fetched by GET with `?version=N`.
 pub const RULES_PATH: &str = "/v1/rules";
-/// Maximum number of POPs in a fleet.
 pub const POPS_MAX: u32 = 10_000;
 /// Maximum number of workers that share the report limits of their POP.
 pub const WORKERS_MAX: u32 = 128;
 /// Maximum number of rules with decision counts in one report; the others follow in turn.
 pub const COUNTED_MAX: usize = 64;
-/// Longest version of a POP's module, in bytes.
 pub const MODULE_MAX: usize = 32;
 /// Longest reason of a refused rule set, in bytes.
 pub const REFUSAL_MAX: usize = 500;
@@ -76,19 +66,14 @@ const _: () = assert!(
 /// Version of the messages, their first byte.
 pub const VERSION: u8 = 1;
 
-/// Error of a message that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
-    /// The message is empty.
     #[error("the message is empty: expected a version byte and a body")]
     Empty,
-    /// The version is not [`VERSION`].
     #[error("the message has version {0}, expected {known}", known = VERSION)]
     Version(u8),
-    /// The message is larger than [`MESSAGE_BYTES_MAX`].
     #[error("the message has {0} bytes, expected at most {most}", most = MESSAGE_BYTES_MAX)]
     TooLarge(usize),
-    /// The body is not a message of the expected kind.
     #[error("the message's body is malformed")]
     Malformed,
     /// A field, named here, is out of its limits.
@@ -96,19 +81,16 @@ pub enum WireError {
     Limit(&'static str),
 }
 
-/// A message of the budget loop.
 pub trait Message: Serialize + DeserializeOwned {
     /// Checks the limits of all fields, which decoding does not.
     fn validate(&self) -> Result<(), WireError>;
 
-    /// Encodes the message.
     fn encode(&self) -> Vec<u8> {
         // Serialisation cannot fail: neither message has a type that postcard refuses (a sequence of unknown
         // length). If that changed, the receiver would refuse the lone version byte.
         postcard::to_extend(self, alloc::vec![VERSION]).unwrap_or_default()
     }
 
-    /// Decodes and validates a message.
     fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(WireError::TooLarge(bytes.len()));

@@ -17,16 +17,11 @@ pub const FILL_NS_MAX: u64 = 400 * 86_400 * SECOND_NS;
 // A bucket's debt may be several times its burst; the sum must stay within 64 bits.
 const _: () = assert!(FILL_NS_MAX < u64::MAX / 256);
 
-/// Unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Period {
-    /// `/s`
     Second,
-    /// `/m`
     Minute,
-    /// `/h`
     Hour,
-    /// `/d`
     Day,
 }
 
@@ -44,12 +39,10 @@ impl Period {
         }
     }
 
-    /// Length in nanoseconds.
     pub const fn nanos(self) -> u64 {
         SECOND_NS * self.spelled().0
     }
 
-    /// Abbreviation in the canonical form.
     pub const fn letter(self) -> &'static str {
         self.spelled().1
     }
@@ -60,7 +53,6 @@ impl Period {
     }
 }
 
-/// Maximum number of units in a span.
 const UNITS_MAX: u32 = 1_000;
 
 /// A length of time of 1 to 1,000 units, written `s`, `15m`, `2hours` or `1d`.
@@ -71,12 +63,10 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span of one `period`.
     pub const fn one(period: Period) -> Self {
         Self { units: 1, period }
     }
 
-    /// Length in nanoseconds.
     pub const fn nanos(self) -> u64 {
         self.period.nanos() * self.units as u64
     }
@@ -103,7 +93,6 @@ impl FromStr for Span {
     }
 }
 
-/// Error of a span that could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("expected a whole number from 1 to {}, then s, m, h or d, as in \"15m\"", UNITS_MAX)]
 pub struct SpanError;
@@ -129,12 +118,10 @@ impl Rate {
         Some(Self { count, span })
     }
 
-    /// Number of tokens per span.
     pub const fn count(self) -> u32 {
         self.count
     }
 
-    /// The span.
     pub const fn span(self) -> Span {
         self.span
     }
@@ -154,7 +141,6 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Error of a rate that could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("expected a whole number from 1 to {}, then /s, /m, /h or /d, as in \"50/s\" or \"5/15m\"", TOKENS_MAX)]
 pub struct RateError;
@@ -182,12 +168,10 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// A quota of `rate` and `burst`.
     pub const fn new(rate: Rate, burst: u32) -> Result<Self, QuotaError> {
         Self::from_token_ns(rate.span.nanos().div_ceil(rate.count as u64), burst)
     }
 
-    /// A quota of `burst` tokens, one of which refills in `token_ns` nanoseconds.
     pub const fn from_token_ns(token_ns: u64, burst: u32) -> Result<Self, QuotaError> {
         if burst == 0 || burst > TOKENS_MAX {
             return Err(QuotaError::Burst);
@@ -200,17 +184,14 @@ impl Quota {
         }
     }
 
-    /// Nanoseconds in which one token refills.
     pub const fn token_ns(self) -> u64 {
         self.token_ns.get()
     }
 
-    /// Number of tokens in a full bucket.
     pub const fn burst(self) -> u32 {
         self.burst
     }
 
-    /// Nanoseconds in which an empty bucket fills.
     pub const fn fill_ns(self) -> u64 {
         self.token_ns() * self.burst as u64
     }
@@ -221,10 +202,8 @@ impl Quota {
     }
 }
 
-/// Error of a quota out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QuotaError {
-    /// The burst is not in the range of 1 to [`TOKENS_MAX`].
     #[error("expected a whole number from 1 to {}", TOKENS_MAX)]
     Burst,
     /// The bucket would take more than [`FILL_NS_MAX`] to fill, or refill faster than 1,000,000/s.

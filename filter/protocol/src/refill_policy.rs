@@ -35,7 +35,6 @@ pub enum RefillPolicy {
 }
 
 impl RefillPolicy {
-    /// The calendar of the windows; `None` for policies without windows.
     pub const fn windows(self) -> Option<Calendar> {
         match self {
             Self::Window(calendar) | Self::Sliding(calendar) => Some(calendar),
@@ -43,12 +42,10 @@ impl RefillPolicy {
         }
     }
 
-    /// True if tokens return at the quota's rate.
     pub const fn is_by_rate(self) -> bool {
         matches!(self, Self::Continuous | Self::Queue)
     }
 
-    /// True if no token returns before a window ends.
     pub const fn is_window(self) -> bool {
         matches!(self, Self::Window(_))
     }
@@ -67,12 +64,10 @@ impl RefillPolicy {
         if let Self::InFlight(expires_s) = self { expires_s as u64 * 1_000_000 } else { 0 }
     }
 
-    /// Maximum number of tokens of a budget with this policy.
     pub const fn tokens_max(self) -> u32 {
         if let Self::Log(_) = self { LOG_MAX } else { TOKENS_MAX }
     }
 
-    /// True if all parameters are within their bounds.
     pub fn is_valid(self) -> bool {
         match self {
             Self::Continuous | Self::Queue => true,

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::quota::Quota;
 use crate::refill_policy::RefillPolicy;
 
-/// Maximum number of regions with a floor in one rule.
 pub const FLOORS_MAX: usize = 32;
-/// Longest name of a region, in bytes.
 pub const REGION_NAME_MAX: usize = 64;
 
 /// Sharing of a rule's quota among POPs.
@@ -20,7 +18,6 @@ pub struct Sharing {
     pub strict: bool,
     /// Maximum number of tokens that one POP admits at once before weir-sync has a report of the key: 1 to the burst.
     pub local_burst: u32,
-    /// The regions with a floor.
     pub floors: Vec<Floor>,
     /// Refill policy of the budget. Policies other than the continuous one require `strict`, no floors, a
     /// `local_burst` of the whole burst, and a burst of at most [`RefillPolicy::tokens_max`].
@@ -30,9 +27,7 @@ pub struct Sharing {
 /// A part of a quota that is reserved for a region while it has demand.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Floor {
-    /// Name of the region.
     pub region: String,
-    /// Part of the quota, in percent.
     pub percent: u8,
 }
 

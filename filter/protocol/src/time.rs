@@ -2,7 +2,6 @@
 
 use core::ops::{Add, AddAssign};
 
-/// Nanoseconds per second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// A point on the host's monotonic clock, in nanoseconds since an epoch that the host chooses.
@@ -34,7 +33,6 @@ impl Time {
 impl Add<u64> for Time {
     type Output = Self;
 
-    /// This point plus `ns` nanoseconds.
     fn add(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))
     }

@@ -9,7 +9,6 @@ use super::report::{Ban, check_bans};
 use super::{KEYS_MAX, Message, POPS_MAX, RULES_MAX, WireError, expect};
 use crate::quota::Quota;
 
-/// The reply of weir-sync to a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// Sequence number of the report that this replies to.
@@ -39,10 +38,8 @@ pub struct Reply {
 /// exceeds the limits of its POP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
-    /// No key.
     #[default]
     None,
-    /// All keys.
     All,
     /// All keys but those with a set bit. Bits are in the report's order, from the lowest bit of each byte.
     But(Vec<u8>),
@@ -66,7 +63,6 @@ impl Settled {
         }
     }
 
-    /// True if all keys are charged.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
@@ -86,11 +82,9 @@ impl Settled {
 pub struct PushedGrant {
     /// Index into [`Reply::rules`].
     pub rule: u16,
-    /// Value of the key in canonical form.
     pub value: Vec<u8>,
     /// The quota that the grant was made for. A POP whose rule has another quota, older or newer, ignores the grant.
     pub quota: Quota,
-    /// The grant.
     pub grant: Grant,
 }
 
@@ -101,12 +95,10 @@ pub enum Allowance {
     Warm,
     /// Hot: close to its quota.
     Hot(Grant),
-    /// A key of a strict rule.
     Leased(Leased),
 }
 
 impl Allowance {
-    /// The grant, if the key is hot.
     pub fn grant(&self) -> Option<&Grant> {
         if let Self::Hot(grant) = self { Some(grant) } else { None }
     }
@@ -125,7 +117,6 @@ pub struct Leased {
     pub wait_ms: u64,
     /// True if more tokens may be available before that, because tokens of other leases may be given back.
     pub may_return: bool,
-    /// Number of whole tokens left in the budget.
     pub left: u32,
 }
 
@@ -133,16 +124,13 @@ impl Leased {
     /// No lease: the epoch is over, or the store is out of reach.
     pub const NONE: Self = Self { charged: 0, lease_ms: 0, wait_ms: 0, may_return: false, left: 0 };
 
-    /// A lease of `charged` tokens for `lease_ms`, without further information.
     pub const fn of(charged: u64, lease_ms: u32) -> Self {
         Self { charged, lease_ms, ..Self::NONE }
     }
 }
 
-/// The grant of a POP for one hot key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Fraction of the key's requests to admit.
     pub ratio: AdmitRatio,
     /// Upper limit of the level of the POP's bucket when it made the report, in thousandths of a token;
     /// negative is debt. The POP subtracts what it has admitted since.
@@ -162,9 +150,7 @@ pub struct Grant {
 pub struct AdmitRatio(u32);
 
 impl AdmitRatio {
-    /// Admits nothing.
     pub const ZERO: Self = Self(0);
-    /// Admits everything that the bucket has tokens for.
     pub const ONE: Self = Self(1 << 30);
 
     /// `part / whole`, rounded down; 1 if `part` is at least `whole`, even if both are zero.

@@ -17,7 +17,6 @@ use crate::sharing::Sharing;
 /// The number of the last connectivity, fallback.
 const STEP_MAX: u8 = 2;
 
-/// A report of one worker of a POP to weir-sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the POP, the same for all its workers.
@@ -32,9 +31,7 @@ pub struct Report {
     pub made_ms: u64,
     /// Number of POPs in the fleet, from the last reply that was not a guess; 0 if there was none.
     pub pops: u32,
-    /// The rule set in force at the worker.
     pub running: RunningRules,
-    /// The replies that the worker has received.
     pub replies: Replies,
     /// The rules that `keys` refer to.
     pub rules: Vec<BudgetRule>,
@@ -57,7 +54,6 @@ pub struct Replies {
     pub lost: u64,
 }
 
-/// The rule set in force at a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRules {
     /// Its version; 0 is the one in the plugin configuration.
@@ -71,20 +67,16 @@ pub struct RunningRules {
 pub struct Ban {
     /// Index into the message's `rules`.
     pub rule: u16,
-    /// Value of the key in canonical form.
     pub value: Vec<u8>,
     /// Remaining duration in milliseconds, at most [`BAN_MS_MAX`].
     pub for_ms: u32,
 }
 
-/// The properties of a rule that determine a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetRule {
     /// Name of the rule. Together with a key it names a budget.
     pub name: String,
-    /// Quota of each budget.
     pub quota: Quota,
-    /// Sharing of the quota among POPs.
     pub sharing: Sharing,
 }
 
@@ -176,7 +168,6 @@ pub struct StatusReport {
     pub step: u8,
     /// Wall clock, in milliseconds since 1970; 0 if it has none.
     pub unix_ms: u64,
-    /// Version of the module.
     pub module: String,
     /// Reason why the POP refused a newer rule set (see [`super::RunningRules::refused`]); empty if it did not.
     pub refusal: String,
@@ -191,7 +182,6 @@ pub struct StatusReport {
 /// Decisions of all workers of a POP by one rule since its process began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleCounts {
-    /// Name of the rule.
     pub name: String,
     /// Requests that were allowed; limited; denied, because the POP was in fallback; and those that would
     /// have been limited if the rule were enforced for their keys.
@@ -228,7 +218,6 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error
     deserializer.deserialize_bytes(Bytes)
 }
 
-/// Checks the bans of a message with `rules` rules.
 pub(super) fn check_bans(bans: &[Ban], rules: usize) -> Result<(), WireError> {
     let fits = |ban: &Ban| {
         usize::from(ban.rule) < rules && (1..=KEY_BYTES_MAX).contains(&ban.value.len()) && ban.for_ms <= BAN_MS_MAX
