@@ -14,7 +14,6 @@ use crate::reading::{ConfigError, ErrorCollector, Fields, Item, decode_struct};
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::{OnSyncLoss, Sharing};
 
-/// The largest plugin configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
 /// Default number of addresses: fits a host with 4,096 shared-data keys, as the crate proxy-wasm-host is.
 const ADDRESSES_DEFAULT: u32 = 65_000;
@@ -26,24 +25,19 @@ const TEXT_BYTES_MAX: usize = 1_024;
 /// A plugin's configuration. Clones share the rules.
 #[derive(Clone, Debug)]
 pub struct PluginConfig {
-    /// The compiled rules.
     pub rules: Arc<RuleSet>,
-    /// Number of addresses that the table tracks.
     pub addresses: u32,
-    /// The exchange with weir-sync; `None` if no weir-sync is configured.
     pub sync: Option<SyncConfig>,
     /// True if the decision and its rule are written to the host's filter state, for access logs.
     pub filter_state: bool,
 }
 
-/// The exchange with weir-sync.
 #[derive(Clone, Debug)]
 pub struct SyncConfig {
     /// The host's name for weir-sync: a cluster.
     pub cluster: String,
     /// This POP's name; the host's node id if absent.
     pub pop: Option<String>,
-    /// The bearer token that weir-sync expects.
     pub token: Option<String>,
     /// Hides all key parts but addresses. Derived from `key_secret`, else from the token.
     pub key_secret: FleetSecret,

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::RuleSet;
 use crate::reading::{ConfigError, ErrorCollector, Item};
 
-/// The largest rule set document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads a JSON document. Returns all errors, each with its place.

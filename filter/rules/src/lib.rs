@@ -16,6 +16,7 @@
 //! assert!(errors[0].to_string().starts_with("rules[0].rate: expected"));
 //! ```
 #![no_std]
+#![allow(missing_docs, reason = "a name that says all needs no comment")]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 extern crate alloc;

@@ -21,7 +21,6 @@ pub struct RuleSet {
     allow: Conditions,
     deny: Conditions,
     is_enforced: bool,
-    /// True if any tier has no limit.
     has_unlimited: bool,
     attributes: Attributes,
 }
@@ -36,7 +35,6 @@ struct Conditions {
 /// Result of the `allow` and `deny` lists for a request, before any bucket is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// The rule set is not enforced.
     Off,
     /// The request meets the `allow` list: no rule counts it.
     Allowed,
@@ -84,7 +82,6 @@ impl RuleSet {
         set
     }
 
-    /// True if the rules are in force at all.
     pub fn is_enforced(&self) -> bool {
         self.is_enforced
     }
@@ -95,7 +92,6 @@ impl RuleSet {
         self.is_enforced && self.always.is_some() && !has_lists
     }
 
-    /// True if any tier is unlimited, so that its requests are only counted.
     pub fn has_unlimited(&self) -> bool {
         self.has_unlimited
     }
@@ -123,7 +119,6 @@ impl RuleSet {
         if self.deny.any_holds(request, room, Holds::Unsure) { Listed::Blocked } else { Listed::No }
     }
 
-    /// Evaluates the `allow` list alone.
     pub fn allowed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         if !self.is_enforced {
             Listed::Off
@@ -202,7 +197,6 @@ impl RuleSet {
         }
     }
 
-    /// The rules, in the order they were written.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
@@ -222,7 +216,6 @@ impl RuleSet {
         self.allow.list.iter().chain(&self.deny.list).chain(rules)
     }
 
-    /// The attributes that the rules read.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }

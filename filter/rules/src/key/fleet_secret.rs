@@ -9,7 +9,6 @@ use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Of128};
 
 /// Minimum length of the text that a secret is derived from, in bytes.
 pub const KEY_SECRET_BYTES_MIN: usize = 16;
-/// Maximum length of that text, in bytes.
 pub const KEY_SECRET_BYTES_MAX: usize = 1_024;
 
 /// Keys of the two passes that derive a secret: fixed, and different.
@@ -23,7 +22,6 @@ impl FleetSecret {
     /// A publicly known secret: its hashes hide nothing that can be guessed.
     pub const UNKEYED: Self = Self(*b"weir, no secret.");
 
-    /// Creates a secret from random bytes.
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }

@@ -132,7 +132,6 @@ fn description(part: &Part, attributes: &Attributes) -> Vec<u8> {
     bytes
 }
 
-/// The kind of a part, followed by its names.
 fn names<'a>(part: &'a Part, attributes: &'a Attributes) -> Vec<&'a [u8]> {
     let (kind, name) = match part {
         Part::Host => ("host", None),

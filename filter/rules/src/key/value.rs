@@ -38,7 +38,6 @@ impl KeyValue {
         key
     }
 
-    /// The key of `address` cut to `prefixes`.
     pub fn of_address(address: IpAddr, prefixes: Prefixes) -> Self {
         Self::of_parts(Some((address, prefixes)), None)
     }
@@ -103,7 +102,6 @@ impl KeyValue {
         true
     }
 
-    /// The canonical bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
     }

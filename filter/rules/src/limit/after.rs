@@ -7,11 +7,8 @@ use crate::reading::{Fields, Item};
 use crate::request::{LINE_BREAK, names};
 use weir_protocol::quota::TOKENS_MAX;
 
-/// Maximum number of statuses in a rule.
 const STATUSES_MAX: usize = 50;
-/// Longest name of a response header, in bytes.
 const HEADER_BYTES_MAX: usize = 256;
-/// Maximum number of bytes per token.
 const BYTES_MAX: u32 = 1 << 30;
 
 /// Source of a cost that is known only with the response.
@@ -21,11 +18,9 @@ pub enum After {
     Status(Vec<u16>),
     /// The number in a response header; the highest if there are several.
     Header {
-        /// Name of the header, in lower case.
         name: String,
         /// The cost if the header is missing or not a whole number. `None` stands for the reserved tokens.
         default: Option<u32>,
-        /// Maximum cost.
         max: u32,
     },
     /// A number in dynamic metadata, set by another filter of the host.
@@ -34,14 +29,10 @@ pub enum After {
         path: Vec<String>,
         /// The cost if the value is missing or not a whole number. `None` stands for the reserved tokens.
         default: Option<u32>,
-        /// Maximum cost.
         max: u32,
     },
     /// One token for each `per` bytes of the response, rounded up.
-    Bytes {
-        /// Number of bytes per token.
-        per: u32,
-    },
+    Bytes { per: u32 },
 }
 
 impl After {
@@ -69,7 +60,6 @@ impl After {
         Some(u32::try_from(bytes.div_ceil(u64::from(*per))).unwrap_or(u32::MAX).min(TOKENS_MAX))
     }
 
-    /// Maximum cost of a request.
     pub fn most(&self) -> u32 {
         match self {
             Self::Status(_) => 1,
@@ -140,7 +130,6 @@ pub(super) fn whole_number(text: &[u8]) -> Option<u32> {
     Some(digits.iter().fold(0, add))
 }
 
-/// True if the cost is known only with the response.
 pub(super) fn depends_on_response(cost: &Item<'_>) -> bool {
     cost.value().get("after").is_some()
 }

@@ -5,12 +5,10 @@ use weir_protocol::refill_policy;
 
 /// Highest limit of a sliding log in a POP.
 pub const LOG_MAX: u32 = 16;
-/// Number of requests of a sliding log in one cell.
 pub const LOGGED_PER_CELL: usize = 2;
 /// Longest window, and longest expiry of a request in flight: 400 days, in nanoseconds.
 pub const LENGTH_NS_MAX: u64 = FILL_NS_MAX;
 
-/// The algorithm of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// A bucket that refills continuously.
@@ -87,12 +85,10 @@ impl WindowLimit {
         fits.then_some(Self { limit, length_ns })
     }
 
-    /// Length of the window, in nanoseconds.
     pub const fn length_ns(&self) -> u64 {
         self.length_ns
     }
 
-    /// Maximum number of tokens in a window.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
@@ -113,12 +109,10 @@ impl SlidingLog {
         WindowLimit::within(limit, refill_policy::LOG_MAX, length_ns).map(Self)
     }
 
-    /// Limit and length.
     pub const fn window(&self) -> &WindowLimit {
         &self.0
     }
 
-    /// Number of cells that a key's log takes.
     pub const fn cells(&self) -> usize {
         (self.0.limit as usize).div_ceil(LOGGED_PER_CELL)
     }
@@ -189,7 +183,6 @@ impl Concurrency {
         self.expires_ns
     }
 
-    /// Maximum number of requests in flight.
     pub const fn limit(&self) -> u32 {
         self.limit
     }

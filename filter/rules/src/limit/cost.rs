@@ -11,15 +11,12 @@ use weir_protocol::sharing::Sharing;
 /// Number of tokens that a request takes, at least one and at most the burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// A constant number.
     Fixed(u32),
     /// The number in a header of the request; the highest if there are several.
     Header {
-        /// The header.
         attribute: AttributeId,
         /// The cost if the header is missing, zero, or not a whole number.
         default: u32,
-        /// Upper limit of the cost.
         max: u32,
     },
 }
@@ -31,7 +28,6 @@ impl Default for Cost {
 }
 
 impl Cost {
-    /// The cost of `request`.
     #[inline]
     pub fn of(&self, request: &mut Fetched<'_>) -> u32 {
         match (self, request.times) {
@@ -55,7 +51,6 @@ impl Cost {
         }
     }
 
-    /// Maximum cost of a request.
     pub fn most(&self) -> u32 {
         match self {
             Self::Fixed(cost) => *cost,
@@ -63,7 +58,6 @@ impl Cost {
         }
     }
 
-    /// The cost of a request without the header.
     pub fn usual(&self) -> u32 {
         match self {
             Self::Fixed(cost) => *cost,
@@ -94,7 +88,6 @@ pub(crate) fn cost(
     }
 }
 
-/// Reads a cost that is known with the request.
 fn known_before(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) -> Option<Cost> {
     if item.value().is_object() { of_header(item, most, attributes) } else { admissible(item, most).map(Cost::Fixed) }
 }

@@ -17,7 +17,6 @@ use weir_protocol::time::SECOND_NS;
 
 /// Longest wait in a leaky bucket's queue, in seconds.
 const QUEUE_S_MAX: u64 = 30;
-/// Default expiry of a request in flight, in seconds.
 const EXPIRES_S_DEFAULT: u32 = 300;
 /// Maximum expiry of a request in flight, in seconds: one day.
 const EXPIRES_S_MAX: u32 = 86_400;
@@ -48,10 +47,8 @@ const KINDS: [(&str, AlgorithmName); 7] = [
     ("quota", AlgorithmName::Quota(0)),
 ];
 
-/// An algorithm with its parameters, and the equivalent quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The algorithm, with its parameters.
     pub algorithm: Algorithm,
     /// The limit as a rate and a burst. Except for a token bucket, the rate returns the whole limit within one window
     /// or expiry.
@@ -117,12 +114,10 @@ impl Limit {
 pub struct Penalty {
     /// Counts a key's limited requests. The request that reaches the limit bans the key.
     pub strikes: WindowLimit,
-    /// Duration of the ban, in milliseconds.
     pub deny_for_ms: u32,
 }
 
 impl Penalty {
-    /// Duration of the ban, in nanoseconds.
     pub fn deny_for_ns(&self) -> u64 {
         u64::from(self.deny_for_ms) * 1_000_000
     }

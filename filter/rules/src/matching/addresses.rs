@@ -13,20 +13,15 @@ use crate::request::address::{self, IPV4_BITS, IPV6_BITS, Prefixes};
 /// A network (RFC 4632), as its first and last address. An IPv4-mapped network is an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// An IPv4 network.
     V4(u32, u32),
-    /// An IPv6 network.
     V6(u128, u128),
 }
 
-/// Error of a text that is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSetError {
-    /// The address or the prefix length cannot be parsed.
     Unreadable,
     /// The address has bits set behind its prefix, which is most likely a slip.
     BitsBehindPrefix,
-    /// The address has a port.
     Port,
 }
 
@@ -102,7 +97,6 @@ impl fmt::Display for Range {
     }
 }
 
-/// A set of networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressSet {
     v4: Ranges<u32>,
@@ -123,7 +117,6 @@ impl FromIterator<Range> for AddressSet {
 }
 
 impl AddressSet {
-    /// True if the address is in one of the networks.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => self.v4.contains(v4.to_bits()),
@@ -131,7 +124,6 @@ impl AddressSet {
         }
     }
 
-    /// True if the set contains all IPv4 addresses or all IPv6 addresses.
     pub fn has_whole_family(&self) -> bool {
         self.v4.0 == [(0, u32::MAX)] || self.v6.0 == [(0, u128::MAX)]
     }

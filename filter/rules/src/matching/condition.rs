@@ -15,11 +15,9 @@ use crate::request::{AttributeId, Fetched, ValueOf};
 /// A condition on a request: every part must hold. A missing attribute passes only a test for its absence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// Must hold.
     pub all: Clause,
     /// At least one of these must hold as well, unless the list is empty.
     pub any: Vec<Clause>,
-    /// Must not hold.
     pub not: Option<Box<Clause>>,
     /// Time from which the condition holds for no request.
     pub end: End,
@@ -33,7 +31,6 @@ impl End {
     const NEVER_MS: u64 = u64::MAX;
     const PAST_MS: u64 = 0;
 
-    /// An end at `end_ms` milliseconds since 1970.
     pub const fn at(end_ms: u64) -> Self {
         Self(AtomicU64::new(end_ms))
     }
@@ -44,7 +41,6 @@ impl End {
         (end_ms != Self::NEVER_MS && end_ms != Self::PAST_MS).then_some(end_ms)
     }
 
-    /// True if the condition never ends.
     pub fn is_never(&self) -> bool {
         self.0.load(Ordering::Relaxed) == Self::NEVER_MS
     }
@@ -90,7 +86,6 @@ pub struct Clause {
     dear: Vec<Test>,
 }
 
-/// A test on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
     /// The method is one of these, compared case-sensitively.
@@ -99,18 +94,14 @@ pub enum Test {
     OverriddenMethods(Vec<String>, Vec<AttributeId>),
     /// The path, without its query, passes one of these.
     Paths(Vec<PathMatch>),
-    /// The host is one of these.
     Hosts(Hosts),
-    /// The route is one of these.
     Routes(Vec<String>),
-    /// The client's address is in one of these networks.
     Addresses(AddressSet),
     /// A header, a cookie, a query parameter or a claim passes this test.
     Value(ValueOf, ValueTest),
 }
 
 impl Condition {
-    /// Evaluates the condition, cheap tests first.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         if self.end.is_past() {
             return Holds::No;
@@ -124,7 +115,6 @@ impl Condition {
             .and(|| all_hold(&self.all.dear, request))
     }
 
-    /// True if it holds for every request.
     pub(crate) fn is_open(&self) -> bool {
         let has_tests = self.all.tests().next().is_some() || !self.any.is_empty() || self.not.is_some();
         !has_tests && self.end.is_never()
@@ -145,12 +135,10 @@ impl FromIterator<Test> for Clause {
 }
 
 impl Clause {
-    /// The tests, in the order in which they are tried.
     pub fn tests(&self) -> impl Iterator<Item = &Test> + Clone {
         self.cheap.iter().chain(&self.dear)
     }
 
-    /// Evaluates all tests.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         all_hold(&self.cheap, request).and(|| all_hold(&self.dear, request))
     }
@@ -162,7 +150,6 @@ fn all_hold(tests: &[Test], request: &mut Fetched<'_>) -> Holds {
 }
 
 impl Test {
-    /// Evaluates the test.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         let is_one_of = |texts: &[String], value: Option<&[u8]>| {
             Holds::of(value.is_some_and(|value| texts.iter().any(|text| text.as_bytes() == value)))

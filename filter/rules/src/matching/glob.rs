@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::holds::Holds;
 
-/// Longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;
 /// Longest path that a glob decides, in bytes. For a longer path the result is `No` or `Unsure`.
 pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
@@ -35,7 +34,6 @@ enum Token {
 }
 
 impl Glob {
-    /// Compiles a glob; `None` if it is longer than [`GLOB_BYTES_MAX`].
     pub fn new(text: &str) -> Option<Self> {
         if text.len() > GLOB_BYTES_MAX {
             return None;

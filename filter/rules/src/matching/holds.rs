@@ -7,21 +7,17 @@
 /// it, `allow` does not exempt it, and it gets no better tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holds {
-    /// The test does not hold.
     No,
     /// The value is too long for the test, or the upstream may interpret it differently.
     Unsure,
-    /// The test holds.
     Yes,
 }
 
 impl Holds {
-    /// `Yes` if it `holds`, else `No`.
     pub fn of(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 
-    /// True if the test holds or may hold.
     pub fn may(self) -> bool {
         self != Self::No
     }

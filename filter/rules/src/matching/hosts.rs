@@ -7,7 +7,6 @@ use core::net::Ipv6Addr;
 use super::holds::Holds;
 use crate::request::{HOST_BYTES_MAX, HostRead, is_of_name};
 
-/// The hosts of a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     /// In lower case and reversed, so that a suffix becomes a prefix. A suffix has its dot as the last byte, and at

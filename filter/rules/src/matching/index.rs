@@ -18,10 +18,8 @@ use crate::sorting::sorted;
 
 /// Minimum number of values that a header or claim must be compared with to get a dimension.
 const COMPARED_MIN: usize = 8;
-/// Maximum number of texts of a list in the index.
 const TEXTS_MAX: usize = 100;
 
-/// An index over a list of conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     every: Bits,
@@ -31,7 +29,6 @@ pub struct Index {
 /// The value that a dimension searches by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// An attribute's whole value.
     Attribute(AttributeId),
     Path,
     Host,
@@ -58,7 +55,6 @@ struct Head {
 }
 
 impl Index {
-    /// Indexes the conditions by their places.
     pub fn new<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> Self {
         let clauses: Vec<&Clause> = conditions.map(|condition| &condition.all).collect();
         let mut index = Self { every: Bits::all(clauses.len()), dimensions: Vec::new() };
@@ -109,7 +105,6 @@ impl Index {
     }
 }
 
-/// The attribute and the texts that a test compares, if it compares whole values.
 fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
     match test {
         Test::Value(ValueOf { source: Source::Attribute(id), duplicates: Duplicates::Unset }, ValueTest::In(texts))
@@ -263,7 +258,6 @@ impl Bits {
         Self(alloc::vec![0; len.div_ceil(64)])
     }
 
-    /// The set of all `len` places.
     fn all(len: usize) -> Self {
         let mut bits = Self::none(len);
         for place in 0..len {
@@ -300,12 +294,10 @@ impl Bits {
         }
     }
 
-    /// True if every place is also in `other`.
     fn is_within(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).all(|(word, other)| word & !other == 0)
     }
 
-    /// The places, in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         (0..).step_by(64).zip(&self.0).flat_map(|(base, &word)| {
             let ones = |left: &u64| Some(left & left.wrapping_sub(1));

@@ -18,19 +18,14 @@ use crate::request::{
     Duplicates, Folding, HOST_BYTES_MAX, Source, ValueKind, ValueOf, duplicates, header, normalise_credentials, source,
 };
 
-/// Maximum number of conditions in one list.
 pub const CONDITIONS_MAX: usize = 100;
 /// Maximum number of wildcards in all globs of a rule set together.
 const WILDCARDS_MAX: usize = 4_096;
-/// Longest method, in bytes.
 const METHOD_BYTES_MAX: usize = 32;
-/// Maximum number of headers that may override a method.
 const OVERRIDES_MAX: usize = 8;
-/// Longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
 /// Latest end of a condition, the end of the year 9999, in milliseconds since 1970.
 const UNTIL_MS_MAX: u64 = 253_402_300_799_999;
-/// Longest network in its written form, in bytes.
 const NETWORK_BYTES_MAX: usize = 64;
 
 /// Maximum number of items of a list without a limit of its own.
@@ -39,10 +34,8 @@ const LIST_MAX: usize = 100;
 const LONG_LIST_MAX: usize = 10_000;
 /// Longest name of a route, a header, a cookie or a query parameter, in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1_024;
 
-/// Reads the field `name`, a list of conditions.
 pub(crate) fn conditions(fields: &mut Fields<'_>, name: &'static str, reader: &mut Reader) -> Vec<Condition> {
     let mut conditions = Vec::new();
     for item in fields.list(name, CONDITIONS_MAX) {

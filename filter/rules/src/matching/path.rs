@@ -20,18 +20,13 @@ pub struct PathMatch {
     open: Option<Form>,
 }
 
-/// The test as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// The path is exactly this.
     Exact(String),
-    /// The path begins with this.
     Prefix(String),
-    /// The path matches this glob.
     Glob(String),
 }
 
-/// A folding, and the test of a path that was folded with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Form {
     folding: Folding,
@@ -46,7 +41,6 @@ enum Kind {
 }
 
 impl Written {
-    /// The text that was written.
     pub fn text(&self) -> &str {
         match self {
             Self::Exact(text) | Self::Prefix(text) | Self::Glob(text) => text,
@@ -64,12 +58,10 @@ impl PathMatch {
         Some(Self { sure: form(sure)?, open, written })
     }
 
-    /// The test as it was written.
     pub fn written(&self) -> &Written {
         &self.written
     }
 
-    /// The differences between paths that the test ignores.
     pub fn ignores(&self) -> Folding {
         self.sure.folding
     }

@@ -9,7 +9,6 @@ use super::holds::Holds;
 use crate::request::{Duplicates, Fetched, Lines, OneOf, QUERY_BYTES_MAX, Repeated, SearchWork, Source, ValueOf};
 use crate::sorting::sorted;
 
-/// Longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
 /// Longest value that a regular expression is tried on, in bytes. A longer one gives unsure.
 pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
@@ -20,18 +19,12 @@ const PROGRAM_BYTES_MIN: usize = 128;
 /// Maximum nesting of groups.
 const PATTERN_DEPTH_MAX: u32 = 16;
 
-/// A test of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueTest {
-    /// The value is one of these.
     In(Texts),
-    /// The value begins with this.
     Prefix(String),
-    /// The value begins with this, in any case.
     PrefixInAnyCase(String),
-    /// The expression matches somewhere in the value.
     Regex(Pattern),
-    /// The value is present (`true`), or absent (`false`).
     Present(bool),
 }
 
@@ -50,7 +43,6 @@ impl ValueTest {
         })
     }
 
-    /// Tests the request's value.
     pub(super) fn holds_for(&self, value: &ValueOf, request: &mut Fetched<'_>) -> Holds {
         let mut work = request.search_work;
         let holds = test_of(value, request, &mut |value| self.holds(value, &mut work));
@@ -127,12 +119,10 @@ impl FromIterator<String> for Texts {
 }
 
 impl Texts {
-    /// The texts, in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// True if the value is one of the texts (binary search).
     pub fn contains(&self, value: &[u8]) -> bool {
         self.0.binary_search_by(|text| text.as_bytes().cmp(value)).is_ok()
     }
@@ -171,7 +161,6 @@ impl Pattern {
         }
     }
 
-    /// The expression.
     pub fn text(&self) -> &str {
         self.regex.as_str()
     }

@@ -51,23 +51,19 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Wraps `value` at `place`.
     pub fn new(value: &'a Value, place: &'a str, errors: &'a ErrorCollector) -> Self {
         let field = Some(place).filter(|place| !place.is_empty());
         Self { value, place: Place { parent: None, field, item: None }, errors }
     }
 
-    /// The JSON value.
     pub fn value(&self) -> &'a Value {
         self.value
     }
 
-    /// Records an error of this value.
     pub fn record(&self, problem: impl fmt::Display) {
         self.errors.record(&self.place, &problem);
     }
 
-    /// Records an error in its field `name`.
     pub fn record_at(&self, name: &str, problem: impl fmt::Display) {
         self.within(name, self.value).record(problem);
     }
@@ -90,7 +86,6 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Records that `expected` was expected in place of this value.
     pub fn record_unexpected(&self, expected: impl fmt::Display) {
         self.record_other(&expected);
     }
@@ -101,7 +96,6 @@ impl<'a> Item<'a> {
         self.record(format_args!("expected {expected}, found {}", shown(self.value)));
     }
 
-    /// Reads an object.
     pub fn fields(&'a self) -> Option<Fields<'a>> {
         let Some(object) = self.value.as_object() else {
             self.record_unexpected("an object");
@@ -110,12 +104,10 @@ impl<'a> Item<'a> {
         Some(Fields { item: self, object, known: Vec::new() })
     }
 
-    /// Wraps `value` as the field `name` of this object.
     pub fn within<'b>(&'b self, name: &'b str, value: &'b Value) -> Item<'b> {
         Item { value, place: Place { parent: Some(&self.place), field: Some(name), item: None }, errors: self.errors }
     }
 
-    /// Reads a whole number within `range`.
     pub fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let number = self.whole().and_then(|n| u32::try_from(n).ok()).filter(|n| range.contains(n));
         if number.is_none() {
@@ -133,7 +125,6 @@ impl<'a> Item<'a> {
         whole
     }
 
-    /// Reads text of 1 to `bytes_max` bytes.
     pub fn text(&self, bytes_max: usize) -> Option<&'a str> {
         let text = self.value.as_str().filter(|text| (1..=bytes_max).contains(&text.len()));
         if text.is_none() {
@@ -142,13 +133,11 @@ impl<'a> Item<'a> {
         text
     }
 
-    /// Parses the text of this value.
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
         let read = self.value.as_str().unwrap_or_default().parse::<T>();
         read.map_err(|error| self.record(format_args!("{error}, found {}", shown(self.value)))).ok()
     }
 
-    /// Reads one of the names in `choices` and returns its meaning.
     pub(crate) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let place = self.choose(choices.len(), &|place| choices.get(place).map_or("", |(name, _)| *name))?;
         choices.get(place).map(|(_, meaning)| *meaning)
@@ -190,10 +179,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Iterator over the items of a list.
 pub struct Items<'a> {
     values: &'a [Value],
-    /// Place of the next item.
     place: Place<'a>,
     errors: &'a ErrorCollector,
 }
@@ -220,12 +207,10 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Records an error of the object.
     pub fn record(&self, problem: impl fmt::Display) {
         self.item.record(problem);
     }
 
-    /// Records an error of the field `name`, which may be absent.
     pub fn record_at(&self, name: &str, problem: impl fmt::Display) {
         self.item.record_at(name, problem);
     }
@@ -239,12 +224,10 @@ impl<'a> Fields<'a> {
         Some(self.item.within(name, value))
     }
 
-    /// True if the field `name` is present.
     pub(crate) fn has(&mut self, name: &'static str) -> bool {
         self.take(name).is_some()
     }
 
-    /// Takes the field `name`; records an error if it is missing.
     pub fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.take(name);
         if item.is_none() {
@@ -267,12 +250,10 @@ impl<'a> Fields<'a> {
         name.map(ToOwned::to_owned)
     }
 
-    /// Takes the field `name`, a whole number within `range`.
     pub fn number(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         self.take(name)?.number(range)
     }
 
-    /// Takes the field `name`, a boolean.
     pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
         let item = self.take(name)?;
         let truth = item.value.as_bool();
@@ -282,12 +263,10 @@ impl<'a> Fields<'a> {
         truth
     }
 
-    /// Takes the field `name`, text of 1 to `bytes_max` bytes.
     pub fn text(&mut self, name: &'static str, bytes_max: usize) -> Option<&'a str> {
         self.take(name)?.text(bytes_max)
     }
 
-    /// Takes the field `name`, one of `choices`.
     pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Option<T> {
         self.take(name)?.choice(choices)
     }

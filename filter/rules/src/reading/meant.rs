@@ -14,13 +14,11 @@ use weir_protocol::time::SECOND_NS;
 const COUNTS: [&str; 6] = ["limit", "requests", "requests_per_unit", "max_requests", "tokens_per_fill", "count"];
 /// Fields of other limiters with a period.
 const TIMES: [&str; 6] = ["window", "unit", "per", "period", "interval", "fill_interval"];
-/// Names of the client's address.
 const ADDRESSES: [&str; 7] = ["ip", "ips", "client_ip", "source_ip", "remote_ip", "remote_address", "remote_addr"];
 /// Fields that belong into a rule's condition.
 const CONDITIONS: &str = "path paths method methods host hosts headers cookies query claims addresses routes";
 /// True if suggestions are made. The wasm module has no room for them and lists the known fields instead.
 const IS_ANYTHING_MEANT: bool = cfg!(not(target_family = "wasm"));
-/// Longest text that a suggestion repeats, in bytes.
 const TEXT_BYTES_MAX: usize = 60;
 
 /// The known name that `name` most likely is a slip for.
@@ -36,7 +34,6 @@ pub(super) fn nearest(known: &[&str], name: &str) -> Option<String> {
     (slips <= slips_max).then(|| near.to_owned())
 }
 
-/// The meaning of the unknown field `name` of `rule`.
 pub(crate) fn of_rule(rule: &Map<String, Value>, name: &str, value: &Value) -> Option<String> {
     if !IS_ANYTHING_MEANT {
         return None;
@@ -57,7 +54,6 @@ pub(crate) fn of_rule(rule: &Map<String, Value>, name: &str, value: &Value) -> O
     CONDITIONS.split(' ').any(|condition| condition == name).then(|| format!("match: {{{name}: {text}}}"))
 }
 
-/// The meaning of the unknown field `name` of a condition.
 pub(crate) fn of_condition(_: &Map<String, Value>, name: &str, _: &Value) -> Option<String> {
     let meant = match name {
         _ if !IS_ANYTHING_MEANT => return None,
@@ -69,7 +65,6 @@ pub(crate) fn of_condition(_: &Map<String, Value>, name: &str, _: &Value) -> Opt
     Some(meant.to_owned())
 }
 
-/// The meaning of the unknown key part `name`.
 pub(crate) fn of_key(name: &str) -> Option<String> {
     if !IS_ANYTHING_MEANT {
         return None;

@@ -9,7 +9,6 @@ use alloc::vec::Vec;
 
 use serde_json::{Map, Number, Value};
 
-/// Maximum depth of nesting.
 const DEPTH_MAX: u8 = 50;
 
 /// Wire types (protobuf's encoding, "Message Structure").
@@ -18,7 +17,6 @@ const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// Decodes a Struct; `None` if the bytes are not one.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
     object(bytes, DEPTH_MAX).map(Value::Object)
 }

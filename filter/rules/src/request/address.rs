@@ -2,9 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Number of bits of an IPv4 address.
 pub const IPV4_BITS: u8 = 32;
-/// Number of bits of an IPv6 address.
 pub const IPV6_BITS: u8 = 128;
 
 /// Parses the peer address that a host reports; `None` for a socket path or anything else.

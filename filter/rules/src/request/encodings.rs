@@ -95,10 +95,8 @@ pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     });
 }
 
-/// The lines of a header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lines {
-    /// All lines, joined by commas.
     joined: Vec<u8>,
     /// Positions of these commas.
     breaks: Vec<usize>,
@@ -210,7 +208,6 @@ fn is_text(bytes: &[u8]) -> bool {
     core::str::from_utf8(bytes).is_ok_and(|text| !text.contains(char::is_control))
 }
 
-/// The number in JSON notation; `None` if JSON has none.
 fn number(number: f64) -> Option<String> {
     if !number.is_finite() {
         return None;

@@ -43,7 +43,6 @@ struct Value {
 /// Limit of the cost of a request's searches: the sum of each value's length times the expression's size, in bytes.
 pub const SEARCH_WORK_MAX: usize = 4 * 1_024 * 1_024;
 
-/// Remaining search work of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchWork(usize);
 
@@ -67,20 +66,16 @@ impl SearchWork {
     }
 }
 
-/// A request whose attributes are fetched once.
 pub struct Fetched<'a> {
     request: &'a mut dyn Request,
-    /// The attributes that the rules read.
     pub attributes: &'a Attributes,
     values: &'a mut Values,
     /// Number of requests that this one stands for.
     pub(crate) times: u32,
-    /// Remaining work for regular expression searches.
     pub(crate) search_work: SearchWork,
 }
 
 impl<'a> Fetched<'a> {
-    /// Wraps `request`, with nothing fetched yet.
     #[inline]
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
         // Requests count from 1, so a value that was never fetched belongs to no request.
@@ -147,7 +142,6 @@ impl<'a> Fetched<'a> {
         Some((&folded.bytes, folded.has_dot_segments))
     }
 
-    /// True if the path in this folding has segments `.` or `..`.
     #[inline]
     pub(crate) fn has_dot_segments(&mut self, folding: Folding) -> bool {
         let Values { request, path: (read_for, read), .. } = &*self.values;
@@ -161,7 +155,6 @@ impl<'a> Fetched<'a> {
         Some(if has_dot_segments { resolved(path).into() } else { path.into() })
     }
 
-    /// The host, read on the first call; `None` if there is none.
     pub(crate) fn host(&mut self) -> Option<&HostRead> {
         self.get(AttributeId::AUTHORITY)?;
         let Values { request, list, host: (read_for, read), .. } = &mut *self.values;

@@ -9,7 +9,6 @@ use super::encodings::unescaped;
 pub struct Folding(u8);
 
 impl Folding {
-    /// No difference.
     pub const NONE: Self = Self(0);
     /// The case of ASCII letters.
     pub const CASE: Self = Self(1);
@@ -19,41 +18,33 @@ impl Folding {
     pub const PARAMETERS: Self = Self(4);
     /// Percent-encoding, and blanks at the end of a segment. A `%2F` still differs from a `/`.
     pub const ENCODING: Self = Self(8);
-    /// All differences.
     pub const ALL: Self = Self(15);
-    /// Each difference with its name in configuration.
     pub const NAMES: [(&'static str, Self); 4] = [
         ("case", Self::CASE),
         ("slashes", Self::SLASHES),
         ("parameters", Self::PARAMETERS),
         ("encoding", Self::ENCODING),
     ];
-    /// Number of different foldings.
     pub(crate) const COUNT: usize = 16;
 
-    /// The union of both.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The differences in `self` that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// True if `self` ignores everything that `other` does.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Index of the folding, below [`Folding::COUNT`].
     pub(crate) fn number(self) -> usize {
         usize::from(self.0)
     }
 
-    /// Folds a path.
     #[inline(never)]
     pub fn of(self, path: &[u8]) -> Vec<u8> {
         let mut folded = Vec::new();
@@ -160,7 +151,6 @@ pub(crate) struct PathRead {
 const ODD: u8 = 1;
 /// A slash: folded away behind another slash, or at the end.
 const SLASH: u8 = 2;
-/// The end of a path.
 const END: u8 = 4;
 /// A dot: behind a slash, or beside another dot, it may be a segment that upstreams resolve.
 const DOT: u8 = 8 | SLASH;
@@ -186,7 +176,6 @@ const KINDS: [u8; 256] = {
 };
 
 impl PathRead {
-    /// Reads the path at the start of `target`, a path with its query.
     #[inline(never)]
     pub(crate) fn of(target: &[u8]) -> Self {
         let (mut len, mut last, mut seen) = (0, 0, 0);

@@ -72,7 +72,6 @@ pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
     (host.is_empty() || are_labels && !is_behind_dot).then_some(name)
 }
 
-/// True if the byte may occur in a label of a host name.
 pub(crate) fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || !byte.is_ascii()
 }

@@ -20,7 +20,6 @@ pub(crate) use host::{HostRead, host_of, is_of_name};
 pub use value::{CLAIM_NAMES_MAX, Duplicates, NAME_BYTES_MAX, Source, ValueOf};
 pub(crate) use value::{Repeated, ValueKind, duplicates, header, names, source};
 
-/// Maximum number of attributes of one rule set.
 pub const ATTRIBUTES_MAX: usize = 1_000;
 /// Separates the lines of a header. It does not occur within a line (RFC 9110, 5.5).
 pub const LINE_BREAK: u8 = b'\n';
@@ -30,13 +29,11 @@ pub const LINE_BREAK: u8 = b'\n';
 pub enum Attribute {
     /// The client's address as the host reports it, after the host's own X-Forwarded-For trust.
     SourceAddress,
-    /// The method.
     Method,
     /// The path with its query.
     Path,
     /// The authority (`:authority`, `Host`).
     Authority,
-    /// The name of the host's route.
     Route,
     /// The header of this name, in lower case.
     Header(String),
@@ -49,7 +46,6 @@ pub trait Request {
     /// The attribute's bytes, if the host has any. Lines of a header are separated by [`LINE_BREAK`].
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
 
-    /// Like `attribute`, for a header of which the first line is enough.
     fn first_line(&mut self, header: &Attribute) -> Option<Vec<u8>> {
         self.attribute(header)
     }
@@ -59,7 +55,6 @@ pub trait Request {
         1
     }
 
-    /// True if the host reports that the request ends with its headers.
     fn is_without_body(&self) -> bool {
         false
     }
@@ -83,20 +78,14 @@ pub trait Request {
     }
 }
 
-/// Index of an attribute in [`Attributes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeId(u16);
 
 impl AttributeId {
-    /// [`Attribute::SourceAddress`].
     pub const SOURCE_ADDRESS: Self = Self(0);
-    /// [`Attribute::Method`].
     pub const METHOD: Self = Self(1);
-    /// [`Attribute::Path`].
     pub const PATH: Self = Self(2);
-    /// [`Attribute::Authority`].
     pub const AUTHORITY: Self = Self(3);
-    /// [`Attribute::Route`].
     pub const ROUTE: Self = Self(4);
 
     fn place(self) -> usize {
@@ -150,12 +139,10 @@ impl Attributes {
         self.list.len()
     }
 
-    /// All attributes.
     pub fn iter(&self) -> impl Iterator<Item = &Attribute> {
         self.list.iter()
     }
 
-    /// The attribute with this id.
     pub fn get(&self, id: AttributeId) -> Option<&Attribute> {
         self.list.get(id.place())
     }

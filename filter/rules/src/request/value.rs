@@ -9,15 +9,12 @@ use super::fetched::Fetched;
 use super::{ATTRIBUTES_MAX, Attribute, AttributeId, Attributes};
 use crate::reading::{Fields, Item, is_token};
 
-/// Maximum number of names in the path to a claim.
 pub const CLAIM_NAMES_MAX: usize = 8;
-/// Longest name in a key or in the path to a claim, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// The header with a request's cookies (RFC 6265, 4.2).
 const COOKIE: &str = "cookie";
 
-/// Source of a value in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A whole attribute: a header, a claim, the method, the route.
@@ -35,9 +32,7 @@ pub enum Duplicates {
     /// cookie or parameter, and the joined text of a header.
     #[default]
     Unset,
-    /// The first value.
     First,
-    /// The last value.
     Last,
     /// No value: there is no key, and tests are unsure.
     Limit,
@@ -73,17 +68,13 @@ pub(crate) fn of_header(joined: &[u8], are_credentials: bool) -> impl Iterator<I
     })
 }
 
-/// A value of a request, which may occur several times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueOf {
-    /// Source of the value.
     pub source: Source,
-    /// Selects the value that counts if there are several.
     pub duplicates: Duplicates,
 }
 
 impl ValueOf {
-    /// The value of a whole attribute.
     pub(crate) const fn attribute(id: AttributeId) -> Self {
         Self { source: Source::Attribute(id), duplicates: Duplicates::Unset }
     }
@@ -123,7 +114,6 @@ impl ValueOf {
     }
 }
 
-/// Kinds of values that configuration can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
     Header,
@@ -155,7 +145,6 @@ pub(crate) fn source(
     })
 }
 
-/// Reads the name of a header from `item`.
 pub(crate) fn header(item: &Item<'_>, attributes: &mut Attributes) -> Option<AttributeId> {
     let name = token(item, NAME_BYTES_MAX, "a header's name, as in x-http-method-override")?;
     interned(item, attributes, Attribute::Header(name.to_ascii_lowercase()))

@@ -12,17 +12,11 @@ use serde_json::{Map, Value};
 use self::template::Template;
 use crate::reading::{Item, is_token};
 
-/// Longest template of a body, in bytes.
 pub const BODY_BYTES_MAX: usize = 8 * 1_024;
-/// Maximum number of headers that a rule may set.
 pub const SET_HEADERS_MAX: usize = 20;
-/// Longest name of a header that a rule sets, in bytes.
 const HEADER_NAME_BYTES_MAX: usize = 128;
-/// Longest template of a header's value, in bytes.
 const HEADER_VALUE_BYTES_MAX: usize = 1_024;
-/// Longest media type, in bytes.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
-/// Maximum jitter of Retry-After, in seconds.
 pub const JITTER_S_MAX: u32 = 3_600;
 
 /// Headers that frame a message. Only the host sets them.
@@ -33,13 +27,10 @@ const FRAMING: [&str; 3] = ["content-length", "transfer-encoding", "connection"]
 pub struct Response {
     /// Status of a limited request, 400 to 599.
     pub status: u16,
-    /// Families of headers that responses carry.
     pub headers: HeaderFamilies,
-    /// True if allowed responses carry the quota headers too.
     pub on_allowed: bool,
     /// True if a header names the rule where it is in shadow and would have refused the request.
     pub on_shadow: bool,
-    /// Unit of X-RateLimit-Reset.
     pub reset: Reset,
     /// Body of a limited response; `None` stands for a problem document (RFC 9457).
     pub body: Option<Template>,
@@ -68,7 +59,6 @@ impl Default for Response {
     }
 }
 
-/// Families of headers that a response carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderFamilies {
     /// `Retry-After` (RFC 9110, 10.2.3), on limited responses only.

@@ -12,22 +12,18 @@ use core::fmt::Write as _;
 /// Maximum number of characters of an unknown placeholder that an error repeats.
 const FOUND_CHARS_MAX: usize = 40;
 
-/// A value to fill in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placeholder {
-    /// The rule's name.
     Rule,
     /// Seconds until a request can succeed, as in `Retry-After`.
     RetryAfter,
     /// The quota's burst, as in `X-RateLimit-Limit`.
     Limit,
-    /// Whole tokens left.
     Remaining,
     /// Time at which the bucket is full, as in `X-RateLimit-Reset`.
     Reset,
 }
 
-/// The placeholders with their names.
 const PLACEHOLDERS: [(&str, Placeholder); 5] = [
     ("rule", Placeholder::Rule),
     ("retry_after", Placeholder::RetryAfter),
@@ -80,7 +76,6 @@ impl Template {
         Ok(template)
     }
 
-    /// The template as it was written.
     pub fn written(&self) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Literal(text) => text.clone(),

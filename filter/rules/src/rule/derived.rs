@@ -19,9 +19,7 @@ use weir_protocol::messages::RULE_NAME_MAX;
 use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::sharing::Sharing;
 
-/// Maximum number of tiers of one rule.
 const TIERS_MAX: usize = 20;
-/// Maximum number of wider prefixes of one rule.
 const WIDER_MAX: usize = 4;
 
 /// Reads the field `tiers` of a rule that counts by `key` with the algorithm `kind`.

@@ -25,46 +25,37 @@ use crate::limit::{Limit, Penalty};
 use crate::matching::Condition;
 use crate::response::Response;
 
-/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Name, unique in the set. It occurs in headers, logs, metrics and the names of budgets.
     pub name: String,
-    /// Condition on the requests that the rule counts.
     pub matches: Arc<Condition>,
-    /// The key that it counts by.
     pub key: KeySpec,
     /// Treatment of a request that lacks a part of the key.
     pub missing: Missing,
     /// Number of tokens that a request takes. Before a response that states the cost, only if the rule
     /// [reserves them](Self::reserves).
     pub cost: Cost,
-    /// Algorithm of the limit.
     pub algorithm: Algorithm,
     /// Quota. For algorithms other than the token bucket, the nearest rate and burst.
     pub quota: Quota,
-    /// Rate of its [`Limit`].
     pub rate: Option<Rate>,
     /// Source of the cost, if it is known only with the response.
     pub after: Option<Arc<After>>,
     /// True if a request takes tokens until its response states the cost.
     pub reserves: bool,
-    /// Variant of the written rule.
     pub variant: Variant,
     /// Mode, and the percentage of keys it is enforced for.
     pub enforcement: Enforcement,
     /// Conditions and duration of a ban of limited keys.
     pub penalty: Option<Penalty>,
-    /// Sharing of the quota among POPs.
     pub sharing: Sharing,
     /// Behaviour of a POP in fallback, after too long a time without weir-sync.
     pub on_sync_loss: OnSyncLoss,
-    /// Response to limited requests.
     pub response: Response,
 }
 
 impl Rule {
-    /// The limit of the rule.
     pub fn limit(&self) -> Limit {
         Limit { algorithm: self.algorithm, quota: self.quota, rate: self.rate }
     }

@@ -4,10 +4,8 @@ use crate::key::KeyValue;
 use crate::key::fleet_secret::FleetSecret;
 use crate::reading::Fields;
 
-/// Effect of a rule's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Decisions are enforced.
     #[default]
     Enforce,
     /// Decisions are counted and have no other effect, on other rules neither.
@@ -19,7 +17,6 @@ pub enum Mode {
 /// A rule's mode, and the part of its keys it is enforced for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforcement {
-    /// The mode.
     pub mode: Mode,
     /// Percentage of keys, chosen by their hashes, that the rule is enforced for; for others it is in shadow.
     pub percent: u8,

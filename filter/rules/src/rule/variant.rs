@@ -22,27 +22,20 @@ pub struct Variant {
     pub wider_times: Option<u32>,
 }
 
-/// A tier as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tier {
-    /// Name, unique in its rule.
     pub name: String,
-    /// Condition on the requests that it applies to.
     pub when: Condition,
     /// Values of the rule's key that it applies to; `None` stands for all.
     pub keys: Option<Texts>,
-    /// Replaces the rule's quota.
     pub change: TierQuota,
 }
 
-/// The quota of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TierQuota {
-    /// A multiple of the rule's quota.
     Times(u32),
     /// A limit of its own. Its sharing is that of the rule unless one is given.
     To(Limit, Option<Sharing>),
-    /// No limit.
     Unlimited,
 }
 
@@ -52,7 +45,6 @@ impl Variant {
         self.number == 0 && self.tier.is_none()
     }
 
-    /// True if the tier has no limit.
     pub fn is_unlimited(&self) -> bool {
         self.tier.as_ref().is_some_and(|tier| matches!(tier.change, TierQuota::Unlimited))
     }
