@@ -15,39 +15,32 @@ use std::fmt;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use url::Url;
 
-/// Text of the expected forms, for errors.
 const EXPECTED: &str = "expected `memory`, redis://[user:password@]host[:port][/database], \
                         redis+cluster://host[:port],host[:port], redis+sentinel://host[:port],host[:port]/master-name, \
                         each with rediss for TLS, or unix:///path/to/socket";
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Address of Redis.
 #[derive(Clone, Debug)]
 pub struct Address {
     scheme: String,
     pub(super) kind: Discovery,
     /// Servers or sentinels; empty for a socket.
     pub(super) nodes: Vec<Node>,
-    /// Connection settings for the first server.
     pub(super) info: ConnectionInfo,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Discovery {
     One,
-    /// Any node of a cluster lists its nodes.
     Cluster,
     /// Sentinels return the address of the master with this name.
     Sentinel(String),
 }
 
-/// A server's host and port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
-    /// A name or an address.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 
@@ -143,22 +136,18 @@ impl Address {
         Ok(Self { scheme: scheme.into(), kind, nodes, info })
     }
 
-    /// True if it is reached over TLS.
     pub fn is_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// True if it is found through sentinels.
     pub fn has_sentinels(&self) -> bool {
         matches!(self.kind, Discovery::Sentinel(_))
     }
 
-    /// True if it contains a password.
     pub fn has_password(&self) -> bool {
         self.info.redis_settings().password().is_some()
     }
 
-    /// The same settings for another server.
     pub(super) fn info_of(&self, Node { host, port }: &Node) -> ConnectionInfo {
         let (host, port) = (host.clone(), *port);
         let addr = match self.info.addr() {

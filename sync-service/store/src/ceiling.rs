@@ -54,7 +54,6 @@ impl Ceiling {
         ids.map(|id| self.admit_one(&mut rules, now, id)).collect()
     }
 
-    /// Sets the time for which Redis keeps each of these keys.
     pub(super) fn keep<'a>(&self, now: Instant, kept: impl Iterator<Item = (&'a BudgetId, Duration)>) {
         let mut rules = lock(&self.rules);
         for (id, kept) in kept {
@@ -108,7 +107,6 @@ impl Keys {
     }
 }
 
-/// Hash stored in the budget's name.
 fn hash_of(id: &BudgetId) -> u64 {
     BuildHasherDefault::<Carried>::default().hash_one(id)
 }

@@ -10,7 +10,6 @@ use weir_budget::store_clock::{Bounds, StoreClock};
 
 use crate::lock;
 
-/// Number of script arguments for the bounds of the clock.
 pub(super) const BOUNDS_LEN: usize = 3;
 pub(super) const DOUBLE: usize = 8;
 /// Error code of calls refused as late; the error's text is the clock's time.
@@ -58,7 +57,6 @@ pub(crate) struct ServerClock {
     known: Mutex<StoreClock>,
 }
 
-/// Bounds of a clock at the time when a call was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentBounds {
     sent_us: u64,
@@ -113,7 +111,6 @@ impl ServerClock {
         SentBounds { sent_us, bounds: lock(&self.known).bounds(sent_us) }
     }
 
-    /// Updates the clock from the answers to calls that were sent with these bounds.
     pub(crate) fn observe(&self, sent: SentBounds, rows: &[Value], route: Route) {
         let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, route)) else { return };
         let (own_us, mut known) = (self.all.own_us(), lock(&self.known));

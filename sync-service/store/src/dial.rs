@@ -32,7 +32,6 @@ const READERS_MAX: usize = 2;
 /// Paths of the files for a connection's login and TLS.
 #[derive(Clone, Debug, Default)]
 pub struct LoginFiles {
-    /// Password file, instead of a password in the URL.
     pub password: Option<String>,
     /// Password file for the sentinels, if their password differs.
     pub sentinel_password: Option<String>,
@@ -40,33 +39,25 @@ pub struct LoginFiles {
     pub sentinel_user: Option<String>,
     /// Trusted certificates (PEM), instead of the system's.
     pub ca: Option<String>,
-    /// Client certificate (PEM).
     pub client_cert: Option<String>,
-    /// Private key of the client certificate (PEM).
     pub client_key: Option<String>,
 }
 
 /// Reason why no connection can ever be opened.
 #[derive(Debug, Error)]
 pub enum DialError {
-    /// The address cannot be used.
     #[error("store: {0}")]
     Address(String),
-    /// A file cannot be read.
     #[error("{0}: cannot read {1}: {2}")]
     File(&'static str, String, io::Error),
-    /// A file has unexpected content.
     #[error("{0}: expected {2} in {1}")]
     Content(&'static str, String, &'static str),
-    /// The client library refuses the settings.
     #[error("store: {0}")]
     Client(#[from] RedisError),
-    /// This process is stopping.
     #[error("store: weir-sync is stopping")]
     Stopping,
 }
 
-/// Opens connections.
 #[derive(Debug)]
 pub struct Dialer {
     pub(super) address: Address,
@@ -79,9 +70,7 @@ pub struct Dialer {
 #[derive(Debug)]
 pub(super) struct FoundServer {
     pub(super) client: Client,
-    /// Its address.
     pub(super) server: String,
-    /// Its address from sentinels, if they were used.
     pub(super) named: Option<Node>,
 }
 
@@ -153,7 +142,6 @@ impl Dialer {
         made.unwrap_or(Err(DialError::Stopping))
     }
 
-    /// Creates a client that logs in with the user and password of `info` or of the files.
     fn open(&self, info: ConnectionInfo, login: Login) -> Result<Client, DialError> {
         let settings = match (login, &self.files.password, &self.files.sentinel_password) {
             (Login::Nobody, ..) => RedisConnectionInfo::default(),
@@ -289,7 +277,6 @@ fn read(setting: &'static str, path: &str) -> Result<Vec<u8>, DialError> {
     fs::read(path).map_err(|error| DialError::File(setting, path.to_owned(), error))
 }
 
-/// Reads a file that contains a password and nothing else.
 fn read_password(setting: &'static str, path: &str) -> Result<String, DialError> {
     let other = |expected| DialError::Content(setting, path.to_owned(), expected);
     let text = String::from_utf8(read(setting, path)?).map_err(|_| other("UTF-8"))?;

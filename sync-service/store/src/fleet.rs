@@ -17,11 +17,8 @@ pub const POP_RECORDS_MAX: usize = 2 * POPS_MAX as usize;
 pub struct PopRecord<'a> {
     /// Name of the weir-sync that wrote it: `region/replica`.
     pub replica: &'a str,
-    /// The POP that it is about.
     pub pop: &'a str,
-    /// See [`weir_budget::pops::PopRuleSet`].
     pub version: u64,
-    /// See [`weir_budget::pops::PopRuleSet`].
     pub refused: u64,
     /// Time at which it was written, in microseconds of the store's clock.
     pub at_us: u64,
@@ -30,17 +27,13 @@ pub struct PopRecord<'a> {
 /// A POP as seen by the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its name.
     pub pop: String,
-    /// Region of the weir-sync with the newest record.
     pub region: String,
-    /// That weir-sync's replica name.
     pub replica: String,
     /// See [`weir_budget::pops::PopRuleSet`].
     pub version: u64,
     /// See [`weir_budget::pops::PopRuleSet`].
     pub refused: u64,
-    /// Age of the newest record, in microseconds.
     pub age_us: u64,
 }
 

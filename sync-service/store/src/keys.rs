@@ -12,7 +12,6 @@ use weir_protocol::refill_policy::RefillPolicy;
 pub struct RedisKeys(Arc<str>);
 
 impl RedisKeys {
-    /// Creates the names of the fleet with this prefix.
     pub fn new(prefix: &str) -> Self {
         Self(prefix.into())
     }
@@ -27,7 +26,6 @@ impl RedisKeys {
         self.one(&format!("{{{}}}:{name}", self.one(beside)))
     }
 
-    /// The name of a budget.
     pub fn budget(&self, id: &BudgetId) -> String {
         self.under("budget:", id)
     }

@@ -35,6 +35,8 @@
 //! connection; [`keys`] has the names of Redis's keys. [`rules`] and [`fleet`] have the trait's types for rule sets and
 //! for POPs. [`stream`] appends the audit log's lines to a Redis Stream.
 
+#![allow(missing_docs, reason = "a name that says all needs no comment")]
+
 pub mod address;
 mod ceiling;
 mod clock;
@@ -67,25 +69,20 @@ use rules::{
     StoredVersion,
 };
 
-/// Future of a store's method.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Future of a method with several items: a result for each, in order, since a part of a store may be out of reach.
 pub type Each<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> + Send + 'a>>;
 
-/// Time for which a weir-sync's top keys count, in milliseconds.
 pub const TOP_KEYS_MS: u64 = 5_000;
 /// Maximum number of weir-syncs whose top keys are kept; beyond it, the oldest are dropped first.
 pub const TOP_KEYS_REPLICAS_MAX: usize = weir_budget::budget::REPLICAS_MAX;
 
-/// Charges of one report.
 #[derive(Clone, Copy, Debug)]
 pub struct ChargeBatch<'a> {
     /// Name of the replica that charges: `region/replica`.
     pub replica: &'a str,
-    /// The POP whose counts these are.
     pub pop: &'a str,
-    /// One entry per budget.
     pub entries: &'a [PlanEntry],
 }
 
@@ -117,13 +114,10 @@ pub trait Store: Send + Sync {
     /// Begins or ends a canary (see [`StoredCanary`]), or returns the reason for refusing that.
     fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult>;
 
-    /// Returns the current canary; none if there is none.
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>>;
 
-    /// Returns the document of a version; none if it is not kept.
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>>;
 
-    /// Returns the kept versions, the newest first.
     fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>>;
 
     /// Returns the numbers of the rule set, the overrides and the canary, read at one moment.
@@ -141,10 +135,8 @@ pub trait Store: Send + Sync {
     /// Stores the top keys of `replica`, a text, for [`TOP_KEYS_MS`]; an empty text removes them.
     fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 
-    /// Returns the name and the top keys of every replica.
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>>;
 
-    /// Number of times that the store's clock jumped ahead.
     fn clock_jumps(&self) -> u64 {
         0
     }
@@ -154,7 +146,6 @@ pub trait Store: Send + Sync {
         true
     }
 
-    /// Succeeds if the store is in reach.
     fn ping(&self) -> StoreFuture<'_, ()>;
 
     /// Servers in reach whose acquires count only once replicas confirm them.
@@ -163,10 +154,8 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// A server with acquires that wait for replicas.
 #[derive(Clone, Debug)]
 pub struct Master {
-    /// Its address.
     pub server: String,
     /// Result of the last confirmation: an error if too few replicas confirmed it.
     pub confirms: Result<(), StoreError>,
@@ -175,34 +164,28 @@ pub struct Master {
 /// Error of a store. None of the texts contains a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// No connection was tried yet.
     #[error("the store is out of reach: not connected yet")]
     Connecting,
-    /// There is no connection, for this reason.
     #[error("the store is out of reach: {0}")]
     Unreachable(String),
     /// There was no answer within this time, in milliseconds.
     #[error("the store did not answer within {0} ms")]
     Slow(u128),
-    /// The acquire was made, but too few replicas confirmed it within this time, in milliseconds.
     #[error(
         "too few replicas have confirmed an acquire within {0} ms; see that the server has store_wait_replicas of them, \
          in step (INFO replication), or raise store_wait_ms"
     )]
     Unconfirmed(u128),
-    /// The store returned an error.
     #[error("the store refused: {0}")]
     Refused(String),
     /// The rule has this many keys, the maximum, and this would be one more.
     #[error("the rule has {0} keys in the store, the most that store_keys_max allows")]
     Full(usize),
-    /// The store returned an unexpected answer.
     #[error("the store's answer is not what was expected: {0}")]
     Invalid(&'static str),
 }
 
 impl StoreError {
-    /// Labels of all kinds.
     pub const KINDS: [&str; 6] = ["unreachable", "slow", "unconfirmed", "refused", "full", "invalid"];
 
     /// True if the store did not answer at all, or not in time.
@@ -218,7 +201,6 @@ impl StoreError {
         }
     }
 
-    /// Label of the error's kind, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Connecting | Self::Unreachable(_) => "unreachable",

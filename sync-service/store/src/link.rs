@@ -28,7 +28,6 @@ use super::keys::RedisKeys;
 use super::trouble::explain;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
 
-/// Target of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkTarget {
     pub(crate) dialer: Arc<Dialer>,
@@ -38,7 +37,6 @@ pub(crate) struct LinkTarget {
 }
 
 impl LinkTarget {
-    /// Returns a client of the server, found within `limit`.
     async fn find(&self, limit: Duration) -> Result<FoundServer, StoreError> {
         let Some((node, _)) = &self.node else { return self.dialer.find(limit).await };
         Ok(FoundServer { client: self.dialer.client_of(node).await?, server: node.to_string(), named: None })
@@ -84,13 +82,11 @@ impl fmt::Display for LinkTarget {
     }
 }
 
-/// A good connection.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenConnection {
     pub(crate) connection: MultiplexedConnection,
     /// Time limit of an answer: the store's time-out and the round trip.
     pub(crate) limit: Duration,
-    /// Number of the connection.
     pub(crate) generation: u64,
 }
 
@@ -166,7 +162,6 @@ impl Link {
         timeout(limit, opening).await.unwrap_or_else(|_| Err(StoreError::Unreachable(NOT_TAKEN.into())))
     }
 
-    /// Requests a probe of the connection.
     pub(crate) fn probe_soon(&self) {
         self.failed.notify_one();
     }

@@ -29,7 +29,6 @@ use rules::MemoryRules;
 /// Minimum start of the store's clock, in microseconds: reports may cover the time before this process started.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
 
-/// Budgets in memory.
 #[derive(Debug)]
 pub struct MemoryStore {
     state: Mutex<State>,
@@ -227,7 +226,6 @@ impl State {
     }
 }
 
-/// Future of a result that is known already.
 fn done<T: Send + 'static>(result: T) -> StoreFuture<'static, T> {
     Box::pin(ready(Ok(result)))
 }

@@ -12,10 +12,8 @@
 /// Maximum number of kept versions; older ones are dropped.
 pub const VERSIONS_KEPT: usize = 20;
 
-/// A rule set to store.
 #[derive(Clone, Copy, Debug)]
 pub struct NewVersion<'a> {
-    /// The document, as JSON.
     pub document: &'a str,
     /// Version that must be the current one, 0 if there must be none; if none is given, it is stored in any case.
     pub expected: Option<u64>,
@@ -27,7 +25,6 @@ pub struct NewVersion<'a> {
     pub from_file: bool,
 }
 
-/// Result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// It is the current version now, under this number.
@@ -40,16 +37,13 @@ pub enum Stored {
     Canary(u64),
 }
 
-/// A kept version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredVersion {
-    /// Its number.
     pub version: u64,
     /// Number in its short name: 12 for the twelfth version of the store.
     pub short: u64,
     /// Time at which it was stored, in seconds since 1970, by the store's clock.
     pub at_s: u64,
-    /// Note about its origin.
     pub note: String,
 }
 
@@ -60,14 +54,11 @@ impl StoredVersion {
     }
 }
 
-/// A change of the canary.
 #[derive(Clone, Copy, Debug)]
 pub enum CanaryChange<'a> {
     /// Begins a canary, if there is none.
     Begin {
-        /// Its document, as JSON.
         document: &'a str,
-        /// Text stored beside it.
         text: &'a str,
         /// Version that must be the current one; none for any.
         expected: Option<u64>,
@@ -76,26 +67,19 @@ pub enum CanaryChange<'a> {
     Promote {
         /// Number of the canary that must run; none for any.
         id: Option<u64>,
-        /// Note for people about the origin of the version.
         note: &'a str,
     },
-    /// Ends the canary.
     Withdraw {
-        /// Number of the canary that must run; none for any.
         id: Option<u64>,
     },
     /// Stores a rule set as the next version, and ends the canary if there is one.
     PutOver {
-        /// The document, as JSON.
         document: &'a str,
-        /// Version that must be the current one.
         expected: u64,
-        /// Note for people about the origin of the version.
         note: &'a str,
     },
 }
 
-/// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CanaryResult {
     /// The canary has begun, under this number.
@@ -108,7 +92,6 @@ pub enum CanaryResult {
     Conflict(u64),
     /// The canary with this number runs. Nothing changed.
     Runs(u64),
-    /// No canary runs. Nothing changed.
     Missing,
 }
 
@@ -119,16 +102,12 @@ pub struct StoredCanary {
     pub id: u64,
     /// Start time in milliseconds since 1970, by the store's clock.
     pub at_ms: u64,
-    /// Text stored beside it.
     pub text: String,
-    /// Its document, as JSON.
     pub document: String,
 }
 
-/// Maximum number of overrides.
 pub const OVERRIDES_MAX: usize = 1_000;
 
-/// Current version and numbers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Current {
     /// Version of the rule set; none if none was ever put.
@@ -155,7 +134,6 @@ impl Current {
     }
 }
 
-/// End of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// This many milliseconds from now, by the store's clock.
@@ -174,23 +152,17 @@ impl Until {
     }
 }
 
-/// A change of the overrides.
 #[derive(Clone, Copy, Debug)]
 pub enum OverrideChange<'a> {
     /// Stores an override, replacing the one with the same name.
     Put {
-        /// Its name.
         name: &'a str,
-        /// Its content.
         text: &'a str,
-        /// Its end.
         until: Until,
     },
-    /// Drops the override with this name.
     Drop(&'a str),
 }
 
-/// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverrideResult {
     /// The change was made, or there was none.
@@ -201,29 +173,22 @@ pub enum OverrideResult {
     Missing,
 }
 
-/// A stored override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredOverride {
-    /// Its name.
     pub name: String,
     /// The overrides' number after it was stored.
     pub id: u64,
     /// Time at which it was stored, in milliseconds since 1970, by the store's clock.
     pub at_ms: u64,
-    /// Its end, in milliseconds since 1970.
     pub until_ms: u64,
-    /// Its content.
     pub text: String,
 }
 
-/// The overrides and the rule set at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredOverrides {
-    /// Version and numbers.
     pub current: Current,
     /// That moment, in milliseconds since 1970, by the store's clock.
     pub now_ms: u64,
-    /// Result of the change.
     pub outcome: OverrideResult,
     /// All that have not ended, the oldest first.
     pub kept: Vec<StoredOverride>,

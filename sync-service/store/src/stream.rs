@@ -17,33 +17,24 @@ const OPEN_TIMES: u32 = 4;
 /// Maximum number of redirects between nodes of a cluster.
 const REDIRECTS_MAX: usize = 5;
 
-/// Settings of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamSettings {
     /// Address of Redis, in the form of a store's.
     pub url: String,
-    /// The stream's key.
     pub key: String,
-    /// Files for login and TLS.
     pub files: LoginFiles,
-    /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
-    /// Time-out of an answer.
     pub response_timeout: Duration,
-    /// Approximate number of entries kept.
     pub entries_max: usize,
 }
 
-/// Entry of the stream.
 #[derive(Clone, Debug)]
 pub struct EventLine {
-    /// Name of the kind.
     pub kind: &'static str,
     /// JSON without a line break.
     pub json: Arc<str>,
 }
 
-/// Appends lines to the stream.
 #[derive(Debug)]
 pub struct StreamWriter {
     dialer: Arc<Dialer>,

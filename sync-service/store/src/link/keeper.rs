@@ -18,11 +18,9 @@ use crate::trouble::{Episode, explain};
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-/// The longest pause before connecting again.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// The same for an address that may lead to another server each time: another one may have taken over.
 const BACKOFF_MAX_ASKING: Duration = Duration::from_millis(250);
-/// Interval at which an idle connection is probed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Initial time-out for opening a connection, as a multiple of an answer's: name look-up, TLS, password.
 pub(super) const OPEN_TIMEOUT_FACTOR: u32 = 4;
@@ -41,11 +39,9 @@ pub(super) struct Keeper {
     scripts: Arc<[Script]>,
     failed: Arc<Notify>,
     state: Arc<watch::Sender<LinkState>>,
-    /// Address of the latest connection's server.
     server: String,
     episode: Episode,
     round_trips: RoundTrips,
-    /// Number of the latest connection.
     generation: u64,
 }
 
@@ -157,7 +153,6 @@ impl Keeper {
         }
     }
 
-    /// Probes the connection until it fails, and returns the reason.
     async fn watch(&mut self, mut connection: MultiplexedConnection, named: Option<Node>) -> StoreError {
         let (dialer, limit) = (Arc::clone(&self.target.dialer), self.patience() / FIND_PART);
         let mut replaced = pin!(dialer.replaced(named, limit));
@@ -240,7 +235,6 @@ impl RoundTrips {
         }
     }
 
-    /// Shortest recent round trip; zero if none is known.
     fn shortest(&self) -> Duration {
         self.0.front().map_or(Duration::ZERO, |(_, took)| *took)
     }

@@ -45,7 +45,6 @@ impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
         self.values.len()
     }
 
-    /// Changes the value of `id`, and returns the result of `change`. None if there is no such value.
     pub(super) fn change<T>(&mut self, id: &K, change: impl FnOnce(&mut V) -> T) -> Option<T> {
         let (known_us, value) = self.values.get_mut(id)?;
         let result = change(value);
@@ -113,7 +112,6 @@ impl<K: Ord + Clone, V> Recent<K, V> {
         self.0.remove(name);
     }
 
-    /// Drops the values older than `ttl_us`, and returns the others.
     pub(super) fn live(&mut self, now_us: u64, ttl_us: u64) -> &BTreeMap<K, (u64, V)> {
         self.0.retain(|_, (at_us, _)| now_us.saturating_sub(*at_us) <= ttl_us);
         &self.0

@@ -6,7 +6,6 @@ use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
 use crate::rules::{Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides};
 use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
-/// Kept versions, the canary and the overrides.
 #[derive(Debug, Default)]
 pub(super) struct MemoryRules {
     versions: BTreeMap<u64, Version>,
@@ -15,10 +14,8 @@ pub(super) struct MemoryRules {
     /// The last document that came from a file.
     file: Option<String>,
     pub(super) canary: Option<StoredCanary>,
-    /// Number of the last canary.
     canaries: u64,
     overrides: BTreeMap<String, StoredOverride>,
-    /// Number of the latest change of the overrides.
     number: u64,
 }
 
@@ -114,7 +111,6 @@ impl MemoryRules {
         self.versions.get(&version).map(|version| version.document.as_str())
     }
 
-    /// Kept versions, the newest first.
     pub(super) fn kept(&self) -> Vec<StoredVersion> {
         let kept = |(&version, of): (&u64, &Version)| {
             let short = version.saturating_sub(self.first) + 1;

@@ -33,9 +33,7 @@ pub(super) fn call(script: &Lua, keys: &RedisKeys, pop: &str, acquire: &AcquireR
 /// Arguments of the script for an acquire, before the bounds of the server's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquireArguments<'a> {
-    /// The POP that claims.
     pub pop: &'a str,
-    /// The acquire.
     pub acquire: &'a AcquireRequest,
 }
 
@@ -95,7 +93,6 @@ pub(super) fn kept(acquire: &AcquireRequest, acquired: &AcquireResult) -> Durati
     Duration::from_micros(us.min(COUNT_MAX))
 }
 
-/// Result of an acquire from the script's answer.
 pub fn acquired(acquire: &AcquireRequest, row: &AcquireRow) -> Result<AcquireResult, StoreError> {
     let (deficit_us, rest_ns, outstanding, given, now_us, left, charged, waits, leases) = row;
     if [charged.len(), waits.len(), leases.len()] != [acquire.claims.len(); 3] {

@@ -28,7 +28,6 @@ pub struct Charging {
     pub(super) key: String,
     quota: Quota,
     replica: Arc<str>,
-    /// Sources of the counts.
     sources: Vec<String>,
     /// Arguments for the budget and its counts, as doubles.
     numbers: Vec<u8>,
@@ -47,13 +46,11 @@ pub struct ImpliedReply {
 /// Arguments of a call that charges several budgets in the name of one replica.
 #[derive(Debug)]
 pub struct Arguments {
-    /// Names of the budgets.
     pub keys: Vec<String>,
     /// First arguments: the replica, and the sources of the counts.
     pub texts: Vec<String>,
     /// Last argument, after the bounds of the store's clock.
     pub tail: Vec<u8>,
-    /// Parts of the accounts that are not in the answer.
     pub implied: ImpliedReply,
 }
 
@@ -114,7 +111,6 @@ impl Charging {
         self.demands.extend(other.demands);
     }
 
-    /// Arguments of a call with these charges, which are of one replica.
     pub fn arguments(charges: Vec<Self>) -> Arguments {
         let replica = charges.first().map(|charge| Arc::clone(&charge.replica)).unwrap_or_default();
         let implied = ImpliedReply { replica, demands: Vec::with_capacity(charges.len()) };
@@ -170,7 +166,6 @@ fn read_accounts(answer: &[u8], implied: ImpliedReply) -> Option<Vec<Vec<Account
     implied.demands.into_iter().map(read).collect()
 }
 
-/// Parses the accounts of one budget at the beginning of `answer`.
 fn read_budget(answer: &mut &[u8], now_us: u64, replica: &Arc<str>, demands: Vec<Demand>) -> Option<Vec<Account>> {
     let (ahead_us, rest) = answer.split_at_checked(DOUBLE)?;
     let (&[low, mid, high], rest) = rest.split_first_chunk::<3>()?;

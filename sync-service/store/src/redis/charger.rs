@@ -28,7 +28,6 @@ const BUDGETS_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Charger(Trips<Asked>);
 
-/// Charges of a report, and the channel for their results.
 #[derive(Debug)]
 struct Asked {
     charges: Vec<Charging>,
@@ -142,9 +141,7 @@ fn in_calls(budgets: Vec<Joined>) -> Vec<Vec<Joined>> {
     calls
 }
 
-/// Maximum number of requests that wait to be sent.
 const ASKED_MAX: usize = 4_096;
-/// Maximum number of exchanges under way.
 const TRIPS_MAX: usize = 64;
 /// Maximum time for which requests wait for the end of the current exchange, so that they are sent together.
 const NEAR: Duration = Duration::from_millis(5);

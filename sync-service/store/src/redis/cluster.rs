@@ -41,7 +41,6 @@ impl Servers {
         Self::One(Server::new(&reach, None))
     }
 
-    /// Sends `calls` of `script`; returns their results in order.
     pub(super) async fn send<T: FromRedisValue>(
         &self,
         calls: Vec<RoutedCommand>,
@@ -82,9 +81,7 @@ pub(super) struct Cluster {
     _task: JoinSet<()>,
 }
 
-/// A call without an answer yet.
 struct Waiting {
-    /// Its index among all calls.
     at: usize,
     call: RoutedCommand,
     /// Node to send it to, if that differs from the node of its slot.
@@ -94,14 +91,12 @@ struct Waiting {
 /// Result of a call: a value and its origin, or the reason why there is none.
 type Came = Result<(Value, Arc<Way>), StoreError>;
 
-/// The server and the connection that an answer came from.
 struct Way {
     server: Arc<Server>,
     open: OpenConnection,
 }
 
 impl Cluster {
-    /// Sends `calls` of `script`; returns their results in order.
     async fn send(&self, calls: Vec<RoutedCommand>, script: &Arc<Lua>) -> Vec<Result<Value, StoreError>> {
         let mut answers: Vec<Result<Value, StoreError>> = Vec::new();
         answers.resize_with(calls.len(), || Err(StoreError::Invalid("no answer")));

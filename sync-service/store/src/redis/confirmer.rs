@@ -31,7 +31,6 @@ const CALLS_MAX: usize = 2_000;
 const IDLE: Duration = Duration::from_secs(1);
 /// Time by which Redis may exceed the time of a `WAIT`: it checks ten times a second which ones have ended.
 const LATE: Duration = Duration::from_millis(100);
-/// Pause before a connection is opened again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Results of one report's calls, or the reason why there are none.
@@ -137,7 +136,6 @@ impl Work {
         gathered
     }
 
-    /// Sends `calls` together, or a probe if there are none.
     async fn trip(&mut self, calls: Vec<RoutedCommand>) -> Came {
         let open = self.open().await?;
         let limit = open.limit + self.wait.limit + LATE;
@@ -156,7 +154,6 @@ impl Work {
         came
     }
 
-    /// Sends a probe, and waits for replicas to have its writes.
     async fn probe(&self, open: &OpenConnection) -> Came {
         let mut probe = self.link.target.probe();
         add_wait(&mut probe, self.wait);

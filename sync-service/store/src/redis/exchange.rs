@@ -102,7 +102,6 @@ pub(super) async fn exchange(
     Ok(values)
 }
 
-/// Kind of an answer that is an error.
 pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
     match value {
         Value::ServerError(error) => Some(RedisError::from(error.clone()).kind()),
@@ -110,7 +109,6 @@ pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
     }
 }
 
-/// Sends `calls` and returns their answers, which may be errors.
 async fn query(calls: &mut Pipeline, open: &OpenConnection, wait: Option<Wait>) -> Result<Vec<Value>, StoreError> {
     if let Some(wait) = wait {
         add_wait(calls, wait);
@@ -123,7 +121,6 @@ async fn query(calls: &mut Pipeline, open: &OpenConnection, wait: Option<Wait>) 
     }
 }
 
-/// Adds a `WAIT` to the end of `calls`.
 pub(super) fn add_wait(calls: &mut Pipeline, wait: Wait) {
     let millis = u64::try_from(wait.limit.as_millis()).unwrap_or(u64::MAX);
     calls.cmd("WAIT").arg(wait.replicas).arg(millis);

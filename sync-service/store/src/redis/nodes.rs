@@ -20,7 +20,6 @@ use crate::link::OpenConnection;
 use crate::trouble::{Episode, explain};
 use crate::{Master, StoreError, lock};
 
-/// Interval at which the map of slots is read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time between two reads.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -221,7 +220,6 @@ async fn all<T: Send + 'static>(questions: impl Iterator<Item = impl Future<Outp
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Reads the view of the node at `host`.
 async fn ask_view(open: &OpenConnection, host: &str) -> Result<View, StoreError> {
     let mut questions = redis::pipe();
     questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");

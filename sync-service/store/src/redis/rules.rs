@@ -100,7 +100,6 @@ impl Redis {
         Ok(Current { version, overrides: overrides.unwrap_or_default(), canary: canary.unwrap_or_default() })
     }
 
-    /// Drops the overrides that have ended, makes `change`, and returns all overrides.
     pub(super) async fn write_overrides(
         &self,
         change: Option<&OverrideChange<'_>>,
@@ -142,7 +141,6 @@ fn stored_override(name: String, value: &str) -> Option<StoredOverride> {
     Some(StoredOverride { name, id, at_ms, until_ms, text: words.next()?.to_owned() })
 }
 
-/// A number as text; empty if there is none.
 fn or_empty(number: Option<u64>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }

@@ -36,7 +36,6 @@ const _: () = assert!(KEPT_SLACK_US * 5 < GRACE_US);
 /// [`STEP_KEPT_US`].
 const STEP_KEPT_TIMES: u64 = 3;
 
-/// A script with its hash.
 #[derive(Clone, Debug)]
 pub(super) struct Lua {
     pub(super) script: Script,
@@ -46,7 +45,6 @@ pub(super) struct Lua {
     pub(super) is_confirmed: bool,
 }
 
-/// Scripts by name.
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) charge: Arc<Lua>,
@@ -84,7 +82,6 @@ impl Scripts {
     }
 }
 
-/// Texts of all scripts.
 pub(crate) fn texts() -> [String; 9] {
     let common = |limits: &[(&str, u64)], text| with_limits(limits, &[include_str!("../common.lua"), text].concat());
     let take = [
@@ -116,7 +113,6 @@ pub(crate) fn texts() -> [String; 9] {
     ]
 }
 
-/// The script that charges budgets.
 pub fn charge_script() -> String {
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     let limits = [
@@ -146,7 +142,6 @@ pub fn charge_script() -> String {
     with_limits(&limits, include_str!("../charge.lua"))
 }
 
-/// The script that acquires tokens of a strict budget.
 pub fn acquire_script() -> String {
     let limits = [
         ("COUNT_MAX", COUNT_MAX),

@@ -18,14 +18,12 @@ use crate::link::{Link, LinkTarget, OpenConnection};
 use crate::trouble::explain;
 use crate::{Master, StoreError};
 
-/// Settings for reaching servers.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     pub(super) dialer: Arc<Dialer>,
     pub(super) keys: RedisKeys,
     /// Time-out of an answer, in addition to the round trip.
     pub(super) response_timeout: Duration,
-    /// Scripts that are loaded on each new connection.
     pub(super) scripts: Arc<[Script]>,
     /// Script of the calls that count only once a replica has their effects, and the time that may take; none if no
     /// call waits for a replica.

@@ -10,7 +10,6 @@ const SLOTS: u16 = 16_384;
 /// Maximum number of names that are tried to find one in a slot of each node.
 const NAMES_MAX: u32 = 20_000;
 
-/// A node's view of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
     /// True if the node serves keys; one that is cut off from most masters does not.
