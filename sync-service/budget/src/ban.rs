@@ -30,14 +30,12 @@ use crate::push::{PushState, PushStates, index_of};
 
 /// A ban is news if it ends this much later than the known one, in microseconds: more than messages take.
 const LONGER_US: u64 = 1_000_000;
-/// [`LONGER_US`] in milliseconds, for overrides.
 const SLACK_MS: u64 = LONGER_US / 1_000;
 /// A reset is a new one if it ends this much later than the known one, in microseconds: no store reply takes longer.
 const AGAIN_US: u64 = 500_000;
 /// Maximum number of keys sent to the store in one exchange; the rest wait for the next one.
 pub const SHARED_MAX: usize = 1_000;
 
-/// The bans that a region knows.
 #[derive(Debug, Default)]
 pub struct Bans {
     list: BanList,
@@ -63,7 +61,6 @@ pub struct BanListing {
 }
 
 impl BanListing {
-    /// The keys to add to the list that regions share.
     pub fn items(&self) -> &[BannedKey] {
         &self.items
     }
@@ -73,7 +70,6 @@ impl BanListing {
 #[derive(Debug)]
 struct News {
     number: u64,
-    /// Time at which this region received it.
     received_us: u64,
     /// End of the ban, or of the time for which POPs are sent the reset, when it was last news.
     until_us: u64,
@@ -277,7 +273,6 @@ impl Bans {
         self.list.banned()
     }
 
-    /// Remaining time of the ban of `id`, in milliseconds; none if it is not banned.
     pub fn banned_ms(&self, now: Time, id: &BudgetId) -> Option<u32> {
         let until_us = self.list.until_us(id)?;
         Some(remaining_ms(until_us, micros(now))).filter(|ms| *ms > 0)

@@ -44,7 +44,6 @@ use crate::divide::{HORIZON_NS, target_ns};
 /// A POP may admit the refill of this many times [`FleetParameters::reach_ns`] before a new grant stops it.
 const REACHES: u128 = 2;
 
-/// Size of a fleet, and its delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetParameters {
     pub pops: u32,
@@ -117,7 +116,6 @@ pub fn apart(
     }
 }
 
-/// Tokens that refill in `ns` nanoseconds, rounded up.
 fn refill(quota: Quota, ns: u128) -> u64 {
     u64::try_from(ns.div_ceil(u128::from(quota.token_ns()))).unwrap_or(u64::MAX)
 }

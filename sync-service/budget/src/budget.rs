@@ -48,16 +48,13 @@ pub const STEP_KEPT_US: u64 = 7_200_000_000;
 const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_multiple_of(1_000));
 const _: () = assert!(CHARGE_TOKENS_MAX * 1_000 < 1 << 53);
 
-/// Demand of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Thousandths of a token per second, admitted or not.
     pub milli: u64,
-    /// Number of POPs with any demand.
     pub askers: u32,
 }
 
-/// A report's charge to one budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
     pub quota: Quota,
@@ -69,7 +66,6 @@ pub struct Charge<'a> {
     pub counts: &'a [Count],
 }
 
-/// A replica with its last demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaDemand {
     /// Its name: `region`, or `region/replica`. It is shared, since every account contains it.
@@ -78,16 +74,13 @@ pub struct ReplicaDemand {
     pub age_us: u64,
 }
 
-/// State of a budget after a charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Nanoseconds of refill until full.
     pub deficit_ns: u64,
     /// Recent fan-out: the number of bursts by which the budget was overdrawn; 0 if none is remembered.
     pub fan_out: u32,
-    /// Tokens that this charge debited.
     pub charged: u64,
-    /// The store's clock at the charge, in microseconds.
     pub now_us: u64,
     /// All replicas, by name, including the one that charged.
     pub replicas: Vec<ReplicaDemand>,

@@ -24,7 +24,6 @@ const TABLES_MAX: usize = 2;
 const SILENT_NS: u64 = 60 * SECOND_NS;
 /// A rule that is reported at long intervals is forgotten after this many of them.
 const SILENT_TURNS: u64 = 4;
-/// Maximum silence before a rule is forgotten, in nanoseconds.
 const SILENT_NS_MAX: u64 = 600 * SECOND_NS;
 /// A POP that has not reported a rule here for this many of its turns does not run it. It may report to several
 /// weir-syncs in turn.
@@ -37,7 +36,6 @@ const PER_SECOND_MAX: u64 = 10_000_000;
 /// Name under which requests refused by the list `deny` are counted. No rule's name contains a blank.
 pub const DENY_LIST: &str = "deny list";
 
-/// Decisions per second of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleRates {
     pub rule: String,
@@ -46,7 +44,6 @@ pub struct RuleRates {
     pub pops: u32,
 }
 
-/// Decisions of the POPs that report to one weir-sync.
 #[derive(Debug, Default)]
 pub struct Decisions {
     rules: BTreeMap<String, Rule>,
@@ -85,7 +82,6 @@ struct RuleReport {
 }
 
 impl Decisions {
-    /// Records the decisions in `report` at `now`, of the rules that are known.
     pub fn observe(&mut self, now: Time, report: &Report, is_known: impl Fn(&str) -> bool) {
         self.sweep(now);
         let Some(status) = &report.status else { return };
@@ -117,7 +113,6 @@ impl Decisions {
         self.rules.iter().map(of).collect()
     }
 
-    /// Returns the decisions since the last call, by rule.
     pub fn news(&mut self) -> Vec<(String, DecisionCounts)> {
         let news = |(name, rule): (&String, &mut Rule)| {
             let new = rule.total.minus(core::mem::replace(&mut rule.returned, rule.total));
@@ -219,7 +214,6 @@ impl Table {
         made_ms.saturating_add(now.nanos_since(seen_at) / 1_000_000 + LATE_MS)
     }
 
-    /// Rules that it has reported recently.
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
         let lately =
@@ -233,7 +227,6 @@ fn silent_ns(every_ms: u32) -> u64 {
     (SILENT_TURNS * u64::from(every_ms) * 1_000_000).clamp(SILENT_NS, SILENT_NS_MAX)
 }
 
-/// Merges the rates of replicas (`region/replica`).
 pub fn together<'a>(replicas: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)>) -> Vec<RuleRates> {
     let mut rules: BTreeMap<String, (DecisionCounts, BTreeMap<&str, u32>)> = BTreeMap::new();
     for (replica, rates) in replicas {
@@ -274,7 +267,6 @@ impl Flow {
         Self { seconds: [DecisionCounts::default(); SECONDS], at_s, began_s: at_s + 1 }
     }
 
-    /// Spreads `counts` over the next `span_ms`.
     fn add(&mut self, now: Time, counts: DecisionCounts, span_ms: u64) {
         self.turn(now);
         let (mut at_ms, span_ms) = (now.as_nanos() / 1_000_000, span_ms.clamp(1, SPREAD_MS_MAX));
@@ -328,7 +320,6 @@ fn index(second: u64) -> usize {
 /// Request counts by decision; or rates, in thousandths of a request per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecisionCounts {
-    /// Let through.
     pub allowed: u64,
     pub limited: u64,
     /// Let through by a rule in shadow, which would have limited them.
@@ -338,7 +329,6 @@ pub struct DecisionCounts {
 }
 
 impl DecisionCounts {
-    /// Combines each count with the same count of `other`.
     fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             allowed: each(self.allowed, other.allowed),

@@ -54,7 +54,6 @@ struct Buckets {
     most_milli: u64,
 }
 
-/// A report's figures for the demand of one bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct DemandReport {
     /// Tokens asked for since the epoch began.
@@ -70,7 +69,6 @@ pub struct DemandReport {
 }
 
 impl DemandReport {
-    /// Demand estimated from this report alone.
     pub(crate) fn alone(&self) -> Demand {
         let milli = per_second_milli(self.recently, WINDOW_NS).min(self.most_milli);
         Demand { milli, askers: u32::from(self.recently > 0) }
@@ -90,11 +88,9 @@ pub struct DemandUpdate {
     pub demand: Demand,
     /// Demand at the bucket's POP, in thousandths of a token per second.
     pub own_milli: u64,
-    /// Counts that are new to this weir-sync.
     pub new: TokenCounts,
 }
 
-/// State of a bucket when it reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BucketReport {
     /// True if the previous reply called its key warm.
@@ -109,7 +105,6 @@ impl TokenCounts {
         self.admitted = self.admitted.saturating_add(other.admitted);
     }
 
-    /// Scales both counts by `part / whole`.
     pub(crate) fn part(self, part: u64, whole: u64) -> Self {
         let of = |count: u64| scaled(count, part.min(whole), whole);
         Self { asked: of(self.asked), admitted: of(self.admitted) }
@@ -350,7 +345,6 @@ pub fn part_of(tokens: u64, own: u64, all: u64) -> u64 {
     )
 }
 
-/// Converts `tokens` in `span_ns` nanoseconds to thousandths of a token per second, rounded down.
 fn per_second_milli(tokens: u64, span_ns: u64) -> u64 {
     scaled(tokens, SECOND_NS * 1_000, span_ns).min(COUNT_MAX)
 }

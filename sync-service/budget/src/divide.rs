@@ -45,14 +45,11 @@ pub const TARGET_NS: u64 = SECOND_NS / 5;
 /// lower, even below empty.
 pub const BELOW_FULL_NS: u64 = SECOND_NS / 10;
 
-/// Settings of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantSettings {
     /// Time until the next grant arrives, in nanoseconds: the sync interval and a round trip.
     pub interval_ns: u64,
-    /// The shortest lease, in nanoseconds.
     pub lease_min_ns: u64,
-    /// The longest lease, in nanoseconds.
     pub lease_max_ns: u64,
     /// Time for which a POP may spend the tokens that it is leased under a strict rule, in nanoseconds.
     pub strict_lease_ns: u64,
@@ -79,7 +76,6 @@ impl GrantSettings {
     }
 }
 
-/// Current capacity of a region's floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloorCapacity {
     /// In nanoseconds of the quota's refill per second.
@@ -92,13 +88,11 @@ pub struct FloorCapacity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     pub watch_level: WatchLevel,
-    /// Importance of pushing the key to POPs.
     pub weight: Weight,
     /// Grant for POPs with demand for the key.
     pub asking: Grant,
     /// Grant for the other POPs, where the client may appear next.
     pub elsewhere: Grant,
-    /// True if at most one POP has demand for it.
     pub is_single_pop: bool,
 }
 
@@ -108,7 +102,6 @@ impl Division {
         (self.watch_level, self.weight)
     }
 
-    /// Allowance for a POP that reports the key.
     pub fn allowance(&self) -> Allowance {
         if self.watch_level == WatchLevel::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
     }
@@ -284,7 +277,6 @@ const LUMP: u64 = 2;
 /// A surplus is given out this many times faster than a deficit is made up.
 pub(crate) const SURPLUS: u64 = 4;
 
-/// Target level in nanoseconds of refill.
 pub(crate) fn target_ns(quota: Quota) -> i128 {
     let fill_ns = quota.fill_ns();
     i128::from(fill_ns / TARGET_PART + TARGET_NS).min(i128::from(fill_ns) - i128::from(BELOW_FULL_NS))
@@ -325,7 +317,6 @@ fn millis(ns: u64) -> u32 {
     u32::try_from(ns / 1_000_000).unwrap_or(u32::MAX)
 }
 
-/// Highest rank of a hot key.
 pub const RANK_MAX: u8 = 4;
 /// A key is hot if its demand is more than its rate divided by this, or its deficit more than its burst divided
 /// by this.
@@ -363,7 +354,6 @@ impl WatchLevel {
 pub struct Weight(u32);
 
 impl Weight {
-    /// Weight of a key with this account.
     pub fn of(quota: Quota, account: &Account) -> Self {
         let lacks = scaled(account.deficit_ns, 1_000, quota.fill_ns());
         Self(u32::try_from(lacks).unwrap_or(u32::MAX))

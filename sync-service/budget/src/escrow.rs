@@ -129,16 +129,13 @@ pub struct Escrow {
     kept_us: u64,
     /// For sliding windows, tokens that were debited in the previous window and not given back.
     before: u64,
-    /// For a log, spent tokens that count.
     log: Log,
     at_us: u64,
     holders: BTreeMap<SourceId, Holder>,
 }
 
-/// An epoch with leased tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holder {
-    /// Sum of tokens debited for it.
     charged: u64,
     /// Number of tokens known to be spent, at most `charged`.
     spent: u64,
@@ -326,7 +323,6 @@ impl Escrow {
         self.deficit_ns = self.deficit_ns.saturating_sub(faded);
     }
 
-    /// Refills up to `to_us` with this number of tokens `outstanding`.
     fn pass(&mut self, to_us: u64, outstanding: u64, token_ns: u64) {
         let refilled = self.deficit_ns.saturating_sub((to_us - self.at_us).saturating_mul(1_000));
         self.deficit_ns = refilled.max(price_ns(outstanding, token_ns));
@@ -406,7 +402,6 @@ impl Escrow {
         (Leased::of(wanted, 0), wanted)
     }
 
-    /// Consumes all of `tokens`, whatever the level is.
     fn charge(&mut self, now_us: u64, acquire: &AcquireRequest, tokens: u32) -> (Leased, u64) {
         if !self.may_take(now_us, acquire.refill_policy) && acquire.refill_policy != RefillPolicy::Queue {
             return (NO_LEASE, 0);
@@ -508,7 +503,6 @@ impl Escrow {
         tokens
     }
 
-    /// Whole tokens that may be debited.
     fn level(&self, now_us: u64, acquire: &AcquireRequest) -> u64 {
         let left_ns = full_ns(acquire).saturating_sub(self.deficit_ns);
         left_ns.saturating_sub(self.before_ns(now_us, acquire)) / acquire.token_ns()

@@ -131,7 +131,6 @@ impl Floors {
         self.buckets.remove(id);
     }
 
-    /// The bucket of a key; none if there is no room for another.
     fn bucket(&mut self, now: Time, id: &BudgetId) -> Option<&mut Bucket> {
         let is_needed = |bucket: &Bucket| now.nanos_since(bucket.at) < IDLE_NS;
         self.buckets.get_or_insert(now, id, || Bucket::new(now), is_needed)

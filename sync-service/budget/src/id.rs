@@ -36,7 +36,6 @@ pub struct BudgetId(Arc<BudgetName>);
 /// Hash map that uses the hash stored in a budget's name.
 pub type ByBudget<V> = Hashed<BudgetId, V, BuildHasherDefault<Carried>>;
 
-/// Contents of a [`BudgetId`].
 pub struct BudgetName {
     pub rule: String,
     /// The key's value in canonical form.
@@ -75,7 +74,6 @@ impl<'a> RuleName<'a> {
         Self { name, keys: [seed, of_rule] }
     }
 
-    /// Name of this rule's budget for a key.
     pub(crate) fn of(&self, value: &'a [u8]) -> Named<'a> {
         Named { rule: self.name, value, hash: self.hash(value) }
     }
@@ -213,10 +211,8 @@ impl Hasher for Carried {
     }
 }
 
-/// Default maximum number of budgets.
 const BUDGETS_MAX: usize = 100_000;
 
-/// Map from budget to `T` with a maximum number of entries.
 #[derive(Debug)]
 pub(crate) struct BoundedMap<T> {
     budgets: ByBudget<T>,
@@ -231,7 +227,6 @@ impl<T> Default for BoundedMap<T> {
 }
 
 impl<T> BoundedMap<T> {
-    /// Creates an empty map for at most `budgets_max` budgets.
     pub(crate) fn new(budgets_max: usize) -> Self {
         Self { budgets: ByBudget::default(), budgets_max, swept_at: Time::ZERO }
     }

@@ -122,7 +122,6 @@ impl OfflineBudgets {
     }
 }
 
-/// A budget with a clock of its own.
 #[derive(Debug, Default)]
 struct Local {
     budget: Budget,
@@ -133,7 +132,6 @@ struct Local {
 }
 
 impl Local {
-    /// Creates a budget from its last known account, or a full one.
     fn after(last: Option<LastState>, entry: &PlanEntry, replica: &str) -> Self {
         last.map_or_else(Self::full, |last| Self::begin(entry, last, replica))
     }
@@ -179,7 +177,6 @@ impl Local {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastState {
     pub quota: Quota,
-    /// Nanoseconds of refill until full, at `at`.
     pub deficit_ns: u64,
     pub at: Time,
 }
@@ -242,7 +239,6 @@ impl UnfilledBudgets {
         }
     }
 
-    /// Last state of the budget `id`. None if it is full or unknown.
     pub fn last(&self, id: &BudgetId) -> Option<LastState> {
         self.budgets.get(id).copied()
     }

@@ -25,12 +25,10 @@ impl PlanEntry {
         Self { id, quota, sharing, demand: Demand::default(), own_milli: 0, counts: Vec::new() }
     }
 
-    /// True if a POP reported it; otherwise its budget is only read.
     pub fn is_reported(&self) -> bool {
         !self.counts.is_empty()
     }
 
-    /// The entry as a charge by `pop` in the name of `replica`: a region, or `region/replica`.
     pub fn charge<'a>(&'a self, replica: &'a str, pop: &'a str) -> Charge<'a> {
         Charge { quota: self.quota, replica, demand: self.demand, pop, counts: &self.counts }
     }

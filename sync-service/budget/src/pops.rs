@@ -13,7 +13,6 @@ use crate::records::DELAY_US_MAX;
 
 /// Maximum number of workers remembered, of all POPs together.
 pub const REMEMBERED_MAX: usize = 4 * POPS_MAX as usize;
-/// Maximum number of workers remembered of one POP.
 const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
 /// Time for which a silent worker is remembered, in nanoseconds: no report is delayed for longer.
 const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
@@ -29,7 +28,6 @@ pub const SILENT_NS: u64 = 2 * SECOND_NS;
 /// POPs by name; at most [`POPS_MAX`].
 #[derive(Debug)]
 pub struct Pops {
-    /// Time for which a silent POP counts as alive, in nanoseconds.
     ttl_ns: u64,
     known: BTreeMap<String, Pop>,
     workers_len: usize,
@@ -47,9 +45,7 @@ struct Pop {
 #[derive(Debug)]
 struct Worker {
     seen_at: Time,
-    /// The number of its newest report.
     sequence: u64,
-    /// Number of the newest report that was answered.
     answered: u64,
     keys_at: Option<Time>,
     running: RunningRules,
@@ -68,7 +64,6 @@ pub struct Sender {
     pub busy: u32,
 }
 
-/// Rule set that a POP runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopRuleSet {
     pub pop: String,
@@ -124,7 +119,6 @@ impl Pops {
         (now.nanos_since(at) < REGISTERED_NS).then_some(pops)
     }
 
-    /// Records that `pop` was registered in the store at `now`, which counted `pops`.
     pub fn register(&mut self, now: Time, pop: &str, pops: u32) {
         if let Some(known) = self.known.get_mut(pop) {
             known.registered = Some((now, pops));
@@ -252,7 +246,6 @@ impl FleetSize {
         };
     }
 
-    /// Number of POPs; none if unknown.
     pub fn known(&self) -> Option<u32> {
         self.counted.map(|counted| counted.pops).or(Some(self.reported).filter(|pops| *pops > 0))
     }
@@ -261,7 +254,6 @@ impl FleetSize {
 /// Time after which a silent POP is forgotten, in nanoseconds.
 const STATUS_NS: u64 = 60 * SECOND_NS;
 
-/// A POP's last status report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopStatus {
     pub pop: String,
@@ -272,11 +264,9 @@ pub struct PopStatus {
     pub module: String,
     /// Reason why it refused a newer rule set; empty if it did not.
     pub refusal: String,
-    /// Age of this status, in milliseconds.
     pub age_ms: u64,
 }
 
-/// Status of the POPs that report here.
 #[derive(Debug, Default)]
 pub struct Statuses {
     pops: BTreeMap<String, (Time, PopStatus)>,

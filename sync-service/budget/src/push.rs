@@ -43,7 +43,6 @@ pub(crate) trait PushState: Default {
 #[derive(Debug)]
 pub(crate) struct PushStates<N: PushState> {
     pops: BTreeMap<String, Pop<N>>,
-    /// Number of keys recorded as sent, of all POPs.
     len: usize,
 }
 
@@ -148,7 +147,6 @@ impl<N: PushState> Pop<N> {
     }
 }
 
-/// Index of `rule` in `rules`; adds it if there is room.
 pub(crate) fn index_of(rule: &str, rules: &mut Vec<String>) -> Option<u16> {
     let index = rules.iter().position(|known| known == rule).unwrap_or(rules.len());
     if index == RULES_MAX {

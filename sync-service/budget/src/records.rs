@@ -34,11 +34,9 @@ pub struct SourceId {
     pub pop: String,
 }
 
-/// Cumulative count of a source, from a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     pub epoch: u64,
-    /// Tokens admitted since the epoch began.
     pub admitted: u64,
     /// Part of `admitted` to charge if the epoch is not on record.
     pub unconfirmed: u64,
@@ -62,16 +60,13 @@ pub(crate) struct SourceRecord {
     delay_us: u64,
 }
 
-/// The new part of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Tokens not charged before.
     pub(crate) tokens: u64,
     /// Time between the record's latest report and this one by the POP's clock, in microseconds.
     pub(crate) since_us: u64,
     /// The same by the budget's clock: less if the reports were delayed, and arrived in a bunch.
     pub(crate) passed_us: u64,
-    /// Delay of this report, in microseconds.
     pub(crate) delay_us: u64,
 }
 
@@ -138,7 +133,6 @@ impl Span {
 }
 
 impl UnusedRefill {
-    /// Records that the budget was full from `from_us` until now, `to_us`.
     pub(crate) fn add(&mut self, from_us: u64, to_us: u64) {
         match self.spans.last_mut() {
             Some(last) if last.to_us >= from_us => last.to_us = last.to_us.max(to_us),
@@ -148,7 +142,6 @@ impl UnusedRefill {
         self.bound();
     }
 
-    /// Claims up to `price_us` of the unused refill since `since_us`; returns the amount claimed.
     pub(crate) fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
         if self.spans.is_empty() || price_us == 0 {
             return 0;
@@ -185,7 +178,6 @@ impl UnusedRefill {
 
 /// Time after which the fan-out is forgotten once the debt is paid, in microseconds.
 pub const FAN_OUT_KEPT_US: u64 = 600_000_000;
-/// Maximum fan-out: one burst at every POP.
 pub const FAN_OUT_MAX: u32 = POPS_MAX;
 /// A debt below this, in microseconds of refill, does not count. A client that keeps its bucket at one POP
 /// empty seems to have that debt when a report travels faster than the previous one.

@@ -67,19 +67,16 @@ pub enum ReporterKind {
     Gateway,
 }
 
-/// Refused claims of a report, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: RefusedClaimReason,
     pub count: u64,
-    /// Rule of the first of them.
     pub rule: String,
     /// Claim of the first of them: tokens, keys, or a ban in milliseconds.
     pub claimed: u64,
     pub expected: u64,
 }
 
-/// A rule that the fleet may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownRule {
     pub rule: BudgetRule,
@@ -107,7 +104,6 @@ fn refuse(refusals: &mut Vec<Refusal>, reason: RefusedClaimReason, rule: &Budget
 /// Rules of several versions, by name.
 type KnownRules = BTreeMap<String, Vec<KnownRule>>;
 
-/// Recent claims of the POPs.
 #[derive(Debug, Default)]
 pub struct ReportLimits {
     /// Rules of the kept versions, by name. None without a pushed rule set; POPs then have their rules from elsewhere.
@@ -130,7 +126,6 @@ impl ReportLimits {
         }
     }
 
-    /// Newest kept version of a rule.
     pub(crate) fn known(&self, rule: &str) -> Option<&BudgetRule> {
         self.rules.as_ref()?.get(rule)?.last().map(|known| &known.rule)
     }
@@ -144,7 +139,6 @@ impl ReportLimits {
         self.rules.as_ref().is_none_or(|rules| rules.contains_key(rule))
     }
 
-    /// Returns the refusals since the last call.
     pub fn refusals(&mut self) -> Vec<Refusal> {
         mem::take(&mut self.refusals)
     }
@@ -232,7 +226,6 @@ impl ReportLimits {
         known.map(|known| &known.rule.sharing).filter(|sharing| sharing.strict).map(|sharing| sharing.refill_policy)
     }
 
-    /// Records that the POP of `report` exists.
     fn observe(&mut self, now: Time, report: &Report) {
         self.sweep(now);
         if let Some(pop) = self.pops.get_mut(&report.pop) {

@@ -21,12 +21,10 @@ pub const MARGIN_US: u64 = 1_000_000;
 /// Clocks may differ in pace by one part in this many.
 const PACE_PART: u64 = 1_000;
 
-/// Observed jumps of the store's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jump {
     /// Clock time up to which records may be from before the jumps, in microseconds.
     pub seen_us: u64,
-    /// Total length of all jumps that were not reverted, in microseconds.
     pub length_us: u64,
 }
 
@@ -48,7 +46,6 @@ impl Bounds {
 /// Time of the store's clock at a call, with the jumps that the caller observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTime {
-    /// Time shown, in microseconds.
     pub now_us: u64,
     jump: Jump,
 }
@@ -72,7 +69,6 @@ impl StoreTime {
 /// Clock of one server, as its answers show it. The weir-sync's own times are microseconds of a clock that never steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreClock {
-    /// Time in the last answer.
     shown_us: u64,
     /// Own time at which that call was sent.
     sent_us: u64,
@@ -89,7 +85,6 @@ impl StoreClock {
         Self { shown_us, sent_us, answered_us, has_answered: false, jump: Jump::default() }
     }
 
-    /// Bounds for a call that is sent at `own_us`.
     pub fn bounds(&self, own_us: u64) -> Bounds {
         Bounds { latest_us: self.latest_us(own_us), jump: self.jump }
     }
@@ -124,12 +119,10 @@ impl StoreClock {
         least_us.saturating_sub(shown_us) > MARGIN_US
     }
 
-    /// Time that the clock shows at the own time `own_us` if it does not jump.
     fn expected_us(&self, own_us: u64) -> u64 {
         self.shown_us.saturating_add(own_us.saturating_sub(self.sent_us))
     }
 
-    /// Latest time that the clock can show at `own_us`.
     fn latest_us(&self, own_us: u64) -> u64 {
         let passed_us = own_us.saturating_sub(self.sent_us);
         self.expected_us(own_us).saturating_add(passed_us / PACE_PART + MARGIN_US)

@@ -19,7 +19,6 @@ pub const BANS_KEPT_MAX: usize = 10_000;
 #[allow(clippy::cast_possible_truncation, reason = "two seconds")]
 pub const FORGOTTEN_MS: u32 = (LOST_NS / 1_000_000) as u32;
 
-/// State that a message gives a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BanState {
     /// Banned by its rule's penalty; extends an earlier ban, and is ignored just after a reset.
@@ -46,7 +45,6 @@ impl BannedKey {
         self.state == BanState::Forgotten
     }
 
-    /// Returns the end of an entry that is added to the list at `now_us`.
     fn until_us(&self, now_us: u64) -> u64 {
         now_us.saturating_add(u64::from(self.for_ms.min(BAN_MS_MAX)) * 1_000)
     }

@@ -11,7 +11,6 @@ use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
 
 /// The shortest lease, in microseconds: one millisecond, since a lease of zero means none.
 pub const LEASE_US_MIN: u64 = 1_000;
-/// The longest lease, in microseconds.
 pub const LEASE_US_MAX: u64 = 10_000_000;
 /// Longest lease under a refill policy of windows, in microseconds.
 pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
@@ -34,7 +33,6 @@ const WINDOW_KEPT_US: (u64, u64) = (60_000_000, 3_600_000_000);
 /// Name of a strict budget in a store. A rule whose refill policy changes gets another budget.
 pub type EscrowId = (RefillPolicy, BudgetId);
 
-/// A report's acquire from one strict budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
     pub id: BudgetId,
@@ -50,7 +48,6 @@ pub struct AcquireRequest {
     pub claims: Vec<Claim>,
 }
 
-/// A POP's claim for one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub epoch: u64,
@@ -77,7 +74,6 @@ pub enum ClaimKind {
     Refund,
 }
 
-/// State of a strict budget after an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireResult {
     /// Nanoseconds of refill until full. For queues, the time until the last turn is over; under a policy of
@@ -85,16 +81,12 @@ pub struct AcquireResult {
     pub deficit_ns: u64,
     /// Tokens that are leased and not known to be spent.
     pub outstanding: u64,
-    /// Tokens that this acquire debited.
     pub given: u64,
-    /// The store's clock at the acquire, in microseconds.
     pub now_us: u64,
-    /// A result for each claim, in order.
     pub leases: Vec<Leased>,
 }
 
 impl AcquireResult {
-    /// Whole tokens left in a budget of `quota`, at its rate.
     pub fn left(&self, quota: Quota) -> u32 {
         let left_ns = quota.fill_ns().saturating_sub(self.deficit_ns);
         u32::try_from(left_ns / quota.token_ns()).unwrap_or(u32::MAX)
@@ -106,7 +98,6 @@ impl AcquireRequest {
         (self.refill_policy, self.id.clone())
     }
 
-    /// Time for which a POP may spend the tokens, in microseconds.
     pub fn leased_us(&self) -> u64 {
         let most_us = if self.refill_policy.windows().is_none() { LEASE_US_MAX } else { CALENDAR_LEASE_US_MAX };
         // A request may begin at the end of its lease, and then continues for some time.
@@ -123,7 +114,6 @@ impl AcquireRequest {
         self.claims.is_empty() || self.claims.iter().any(Claim::is_at_once)
     }
 
-    /// Value of a token under the policy, in nanoseconds of refill.
     pub fn token_ns(&self) -> u64 {
         if self.refill_policy.is_by_rate() { self.quota.token_ns() } else { WINDOW_TOKEN_NS }
     }
@@ -196,7 +186,6 @@ impl Claim {
         Self::at_once(ClaimKind::Take, tokens)
     }
 
-    /// Claim of a kind other than a lease, for `tokens`.
     pub const fn at_once(kind: ClaimKind, tokens: u32) -> Self {
         Self { kind, ..Self::of(0, 0, tokens) }
     }
@@ -221,7 +210,6 @@ impl Claim {
     }
 }
 
-/// Time for which a lease of `leased_us` counts for the budget, in microseconds.
 pub fn longer_us(leased_us: u64) -> u64 {
     leased_us + leased_us.div_ceil(DRIFT_PART)
 }

@@ -23,7 +23,6 @@ impl Log {
         }
     }
 
-    /// Drops the tokens that have expired at `now_us`; returns their number.
     pub(super) fn fade(&mut self, now_us: u64) -> u64 {
         let mut faded = 0;
         while let Some((_, tokens)) = self.ends.pop_front_if(|(end_us, _)| *end_us <= now_us) {
@@ -47,7 +46,6 @@ impl Log {
         tokens - rest
     }
 
-    /// Time at which the next of them expires.
     pub(super) fn first_us(&self) -> Option<u64> {
         self.ends.front().map(|(end_us, _)| *end_us)
     }
@@ -82,7 +80,6 @@ pub(super) fn room_at_us(before: u64, room: u64, length_us: u64) -> u64 {
     }
 }
 
-/// Nanoseconds in a millisecond, the unit of a POP's wait.
 const MS_NS: u64 = 1_000_000;
 
 impl Escrow {

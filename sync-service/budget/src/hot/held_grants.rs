@@ -19,18 +19,15 @@ const PUSHED_BYTES: u64 = 32;
 /// A grant counts as unchanged while its ratio differs by less than one part in this many.
 const SAME_PART: u32 = 16;
 
-/// Grants that one POP holds.
 #[derive(Debug)]
 pub(super) struct HeldGrants {
     /// Keyed by the version of its worker's rules, since a worker accepts a grant only for its own rule's
     /// quota, and by [`Tracked::serial`].
     sent: BTreeMap<(u64, u64), PopGrants>,
-    /// Number of bytes that it may be sent, at `refilled_at`.
     bytes: u64,
     refilled_at: Time,
 }
 
-/// A pushed grant of a key.
 #[derive(Clone, Copy, Debug)]
 struct PopGrants {
     quota: Quota,

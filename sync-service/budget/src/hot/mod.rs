@@ -44,7 +44,6 @@ pub struct HotKeys {
     swept_at: Time,
     /// Number of keys that found no room, or were replaced.
     dropped: u64,
-    /// Last serial number assigned.
     serial: u64,
     /// Serial number from which the search for the next key to replace starts.
     next_leaving: u64,
@@ -92,7 +91,6 @@ impl HotKeys {
         }
     }
 
-    /// Number of keys that found no room, or were replaced.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -107,7 +105,6 @@ impl HotKeys {
         self.tracked.values().filter(|known| known.is_to_be_named(now)).map(Tracked::named).collect()
     }
 
-    /// Records that the store has put these keys on the list at `now`.
     pub fn are_listed(&mut self, now: Time, keys: &[HotKey]) {
         for key in keys {
             if let Some(known) = self.get_mut(&key.id) {
@@ -196,7 +193,6 @@ impl HotKeys {
 /// Interval after which a region first reads and lists a key that has come to rest, in nanoseconds; it doubles each
 /// time.
 pub const RESTING_NS: u64 = 2 * SECOND_NS;
-/// Longest such interval, in nanoseconds.
 pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
 /// Time for which a key counts as reported, in nanoseconds: hot keys are reported every interval.
 const REPORTED_NS: u64 = SECOND_NS;

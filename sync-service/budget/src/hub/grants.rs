@@ -23,7 +23,6 @@ pub(super) struct Grants {
     pub(super) region: String,
     pub(super) terms: GrantSettings,
     pub(super) demands: Demands,
-    /// Keys that are pushed to every POP.
     pub(super) hot: HotKeys,
     pub(super) floors: Floors,
     pub(super) unfilled: UnfilledBudgets,
@@ -31,7 +30,6 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// Creates the state of the region that `replica` serves. It grants by `terms`.
     pub(super) fn new(replica: &str, terms: GrantSettings) -> Self {
         Self {
             replica: replica.into(),
@@ -71,7 +69,6 @@ impl Grants {
         self.divide(&entry, &OfflineBudgets::evaluate(now, &entry, last, &self.replica, pop)).allowance()
     }
 
-    /// Grants of a budget with this account to the POPs here.
     pub(super) fn divide(&self, entry: &PlanEntry, account: &Account) -> Division {
         divide(entry, account, None, &self.region, &self.terms)
     }
@@ -88,7 +85,6 @@ impl Grants {
         division.allowance()
     }
 
-    /// Forgets the budget `id`, which the store has forgotten.
     pub(super) fn forget(&mut self, id: &BudgetId) {
         self.hot.forget(id);
         self.unfilled.forget(id);
@@ -112,7 +108,6 @@ impl Grants {
     }
 }
 
-/// Returns the entry scaled to a region's `share`.
 fn part(whole: &PlanEntry, share: Share) -> PlanEntry {
     let (quota, sharing) = (share.of(whole.quota), share.of_sharing(&whole.sharing, whole.quota));
     PlanEntry { quota, sharing, ..whole.clone() }

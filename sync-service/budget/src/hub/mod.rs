@@ -47,13 +47,11 @@ use operators::LiveRules;
 pub use operators::{BudgetQuery, BudgetState, Figures};
 use plan::Plan;
 
-/// Settings of a weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubSettings {
     /// Its name in the store: `region/replica`, or only the region if no other weir-sync serves it.
     pub replica: String,
     pub terms: GrantSettings,
-    /// Time for which a silent POP counts as alive, in nanoseconds.
     pub pop_ttl_ns: u64,
     /// Expected number of POPs in the fleet, used until the store or a POP reports one; 0 if unknown.
     pub pops_expected: u32,
@@ -103,7 +101,6 @@ pub struct StoreReplies<E> {
     pub pops: Result<u32, E>,
 }
 
-/// Result of a report.
 #[derive(Debug)]
 pub struct ReportResult<E> {
     pub pop: String,
@@ -113,7 +110,6 @@ pub struct ReportResult<E> {
     pub error: Option<E>,
 }
 
-/// Facts about a report and its reply, for metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// True if a newer report of the same worker arrived before.
@@ -122,17 +118,14 @@ pub struct Facts {
     pub unconfirmed_ms: Option<u32>,
     /// Deficit of each charged budget, in bursts; above 1 it is debt.
     pub deficits: Vec<f64>,
-    /// Tokens that were charged or acquired.
     pub tokens: u64,
     /// Number of budgets with an admit ratio below one.
     pub limiting: u64,
-    /// Refused claims of the report, by reason.
     pub refused: Vec<Refusal>,
     /// Number of POPs assumed to be the whole fleet because its size is unknown. Set only when the guess begins.
     pub guess: Option<u32>,
 }
 
-/// Results of an interval.
 #[derive(Debug)]
 pub struct Tick {
     /// Question to the store: the list of hot keys that regions share.
@@ -142,11 +135,9 @@ pub struct Tick {
     pub hot_keys: usize,
     /// Number of hot keys since the start that found no room or were replaced by a more important one.
     pub hot_dropped: u64,
-    /// Number of warm keys in replies of the past interval.
     pub warm_keys: usize,
 }
 
-/// A question to the store about each of its items.
 #[derive(Debug)]
 pub struct Query<T> {
     items: Vec<T>,
@@ -306,7 +297,6 @@ impl Hub {
         ReportResult { pop: report.pop, reply, facts, error }
     }
 
-    /// Ends an interval, and returns its results.
     pub fn tick(&mut self, now: Time) -> Tick {
         let hot = self.grants.hot.to_list(now);
         Tick {

@@ -32,14 +32,12 @@ pub enum BudgetQuery {
     Strict(AcquireRequest),
 }
 
-/// State of a budget.
 #[derive(Clone, Debug)]
 pub struct BudgetState {
     pub quota: Quota,
     pub refill_policy: RefillPolicy,
     /// Its level in thousandths of a token; negative if it is in debt.
     pub level_milli: i64,
-    /// Nanoseconds of refill until it is full.
     pub deficit_ns: u64,
     /// Its recent fan-out in bursts; 0 if none is remembered.
     pub fan_out: u32,
@@ -49,7 +47,6 @@ pub struct BudgetState {
     pub division: Option<Division>,
 }
 
-/// State of a strict budget, from the result of an acquire.
 impl From<(&AcquireRequest, &AcquireResult)> for BudgetState {
     fn from((acquire, acquired): (&AcquireRequest, &AcquireResult)) -> Self {
         Self {
@@ -113,7 +110,6 @@ impl Hub {
         self.top_keys.message(now, most)
     }
 
-    /// State of the key `id`; none if it is not a top key.
     pub fn top_key(&self, now: Time, id: &BudgetId) -> Option<TopKey> {
         self.top_keys.get(now, id)
     }
@@ -128,12 +124,10 @@ impl Hub {
         self.decisions.news()
     }
 
-    /// Status of the POPs that report here, at most `most` of them.
     pub fn statuses(&self, now: Time, most: usize) -> Vec<PopStatus> {
         self.statuses.list(now, most)
     }
 
-    /// Remaining time of the ban of `id`, in milliseconds; none if it is not banned.
     pub fn banned_ms(&self, now: Time, id: &BudgetId) -> Option<u32> {
         self.bans.banned_ms(now, id)
     }
@@ -205,17 +199,13 @@ const RULE_IDLE_NS: u64 = 600 * SECOND_NS;
 /// Default time after which a POP gives up an exchange, in nanoseconds.
 const TIMEOUT_NS: u64 = SECOND_NS;
 
-/// Gauges of a weir-sync.
 #[derive(Clone, Debug)]
 pub struct Figures {
     pub budgets: usize,
     pub in_debt: usize,
-    /// Figures of each rule that was reported recently.
     pub rules: BTreeMap<String, RuleFigures>,
     pub pops_here: u32,
-    /// These POPs as a fraction of the fleet.
     pub share: Share,
-    /// Time since the store's last answer, in nanoseconds.
     pub store_silence_ns: u64,
 }
 
@@ -227,7 +217,6 @@ pub struct RuleFigures {
     pub bound: Option<u64>,
 }
 
-/// The rules that reports contain.
 #[derive(Debug, Default)]
 pub(super) struct LiveRules(BTreeMap<String, LiveRule>);
 
@@ -239,7 +228,6 @@ struct LiveRule {
 }
 
 impl LiveRules {
-    /// Records the rules of a report; at most [`RULES_MAX`].
     pub(super) fn observe(&mut self, now: Time, rules: &[BudgetRule]) {
         for rule in rules {
             let rule_now = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), seen_at: now };
@@ -251,12 +239,10 @@ impl LiveRules {
         }
     }
 
-    /// Quota and sharing of a rule that was reported recently.
     pub(super) fn get(&self, rule: &str) -> Option<(Quota, Sharing)> {
         self.0.get(rule).map(|known| (known.quota, known.sharing.clone()))
     }
 
-    /// Refill policy of the rule; none if it is not strict.
     pub(super) fn refill_policy(&self, rule: &str) -> Option<RefillPolicy> {
         self.0.get(rule).filter(|rule| rule.sharing.strict).map(|rule| rule.sharing.refill_policy)
     }

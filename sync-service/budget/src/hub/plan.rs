@@ -40,7 +40,6 @@ enum Answer {
         acquire: usize,
         claim: usize,
     },
-    /// An entry that is not charged.
     Uncharged(usize),
     /// None: the claim is refused.
     Refused {
@@ -59,7 +58,6 @@ impl Plan {
         }
     }
 
-    /// Adds an entry. Its number is the previous number of entries.
     fn add_entry(&mut self, id: BudgetId, rule: &BudgetRule) {
         // There is usually one count.
         let counts = Vec::with_capacity(1);
@@ -90,7 +88,6 @@ impl Plan {
         self.answer(answer, 0);
     }
 
-    /// Answers the next key with `entry`, which is not charged.
     fn next_uncharged(&mut self, entry: PlanEntry) {
         self.answer(Answer::Uncharged(self.uncharged.len()), 0);
         self.uncharged.push(entry);
@@ -109,7 +106,6 @@ impl Plan {
         self.asked.push(asked);
     }
 
-    /// Budgets of all keys that are not strict.
     pub(super) fn asked(&self) -> impl Iterator<Item = &BudgetId> {
         self.entries.iter().chain(&self.uncharged).map(|entry| &entry.id).chain(&self.refused)
     }
@@ -213,7 +209,6 @@ impl Hub {
     }
 }
 
-/// Claim of a strict rule's key, which is at `place` in `report`.
 fn claim(report: &Report, place: usize, key: &Key) -> Claim {
     let held_us = report.held_ms(place).map(|ms| u64::from(ms) * 1_000);
     Claim { held_us, ..Claim::of(report.epoch(key), key.admitted, key.ahead) }

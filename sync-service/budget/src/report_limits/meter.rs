@@ -24,7 +24,6 @@ const EPOCHS_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct ClaimMeter {
-    /// Quota of its rule in the last report.
     quota: Quota,
     /// Newest rule set that a quota was taken from.
     version: Option<u64>,
@@ -155,7 +154,6 @@ impl ClaimMeter {
         self.quota = quota;
     }
 
-    /// Records that the store has charged these counts.
     pub(super) fn settle(&mut self, counts: &[Count]) {
         for count in counts {
             if let Some(known) = self.epochs.iter_mut().find(|known| known.epoch == count.epoch) {
@@ -237,7 +235,6 @@ pub(super) const KEPT_NS: u64 = 10 * SECOND_NS;
 const UNSETTLED_KEPT_NS: u64 = 120 * SECOND_NS;
 /// Capacity for bans that a POP may announce at once, in nanoseconds of their refill: as many as a list keeps.
 const BANS_NS: u64 = 10 * SECOND_NS;
-/// Refill time of one ban, in nanoseconds.
 const BAN_NS: u64 = BANS_NS / BANS_KEPT_MAX as u64;
 
 /// Maximum demand beyond [`super::DEMAND_TIMES`] that a POP may show operators, in tokens per second for all its keys.
@@ -247,7 +244,6 @@ const FLOOD_MAX: u64 = 2 * FLOOD_PER_S;
 
 const MS_NS: u64 = SECOND_NS / 1_000;
 
-/// Claims of one POP.
 #[derive(Debug)]
 pub(super) struct Pop {
     pub(super) seen_at: Time,
@@ -260,7 +256,6 @@ pub(super) struct Pop {
     pub(super) swept_at: Time,
     /// Deficit of its ban allowance when it last reported, in nanoseconds of refill.
     bans_lack_ns: u64,
-    /// Flood tokens that are accepted now.
     flood: u64,
 }
 
@@ -322,7 +317,6 @@ impl Pop {
         accepted
     }
 
-    /// Drops full meters; returns their number.
     pub(super) fn sweep(&mut self, now: Time) -> usize {
         self.swept_at = now;
         let before = self.meters.len();

@@ -15,9 +15,7 @@ use crate::id::EntryRef;
 /// Time for which an epoch is held whose cost has to wait, in microseconds; its POP reports the cost again long before.
 const WAITS_US: u64 = 60_000_000;
 
-/// A report whose claims are checked.
 pub(crate) struct Visit<'a> {
-    /// Number that is unique to this visit.
     pub(super) number: u64,
     pub(super) now: Time,
     /// Time of the report by our clock; no later than `now`.

@@ -51,16 +51,12 @@ pub struct Unseen {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// By limited requests, most first.
     #[default]
     Limited,
-    /// By admitted requests, most first.
     Admitted,
-    /// By debt, largest first.
     Debt,
 }
 
-/// A top key of the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetTopKey {
     pub id: BudgetId,
@@ -69,12 +65,10 @@ pub struct FleetTopKey {
     /// The budget's level in thousandths of a token, from the newest state of it.
     pub level_milli: i64,
     pub age_ms: u64,
-    /// Time for which it has been limited, in milliseconds; none if it is not.
     pub limited_ms: Option<u64>,
     pub regions: BTreeMap<String, InRegion>,
 }
 
-/// Figures of a key in one region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InRegion {
     pub rates: KeyRates,
@@ -84,12 +78,10 @@ pub struct InRegion {
 }
 
 impl TopKey {
-    /// True if it has any demand, limited request or debt.
     pub(super) fn has_figures(&self) -> bool {
         self.rates != KeyRates::default() || self.limited_ms.is_some() || self.level_milli < 0
     }
 
-    /// Converts thousandths of a token to thousandths of its burst.
     fn in_bursts(&self, milli: u64) -> u64 {
         milli / u64::from(self.quota.burst().max(1))
     }
@@ -183,7 +175,6 @@ impl FleetTopKey {
         self
     }
 
-    /// Adds figures from a weir-sync of `region`.
     fn add(&mut self, region: &str, key: TopKey) {
         self.rates.add(key.rates);
         self.limited_ms = self.limited_ms.max(key.limited_ms);

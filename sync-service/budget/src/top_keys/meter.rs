@@ -25,7 +25,6 @@ use crate::scaled;
 pub const WINDOW_NS: u64 = 5 * SECOND_NS;
 /// Assumed time of demand before the first report of an unknown key, in nanoseconds.
 const FIRST_NS: u64 = SECOND_NS / 4;
-/// Minimum time over which rates are measured, in nanoseconds.
 const SPAN_NS_MIN: u64 = SECOND_NS;
 /// Silence after which a key has no demand any more, in nanoseconds.
 const SILENT_NS: u64 = *WARM_GAP_NS.end();
@@ -38,14 +37,10 @@ pub struct KeyRates {
     pub admitted_milli: u64,
 }
 
-/// Counts of the last seconds.
 #[derive(Clone, Debug)]
 pub(super) struct KeyMeter {
-    /// Start of the first window.
     began: Time,
-    /// Start of the current window.
     from: Time,
-    /// Time of the last counts.
     seen_at: Time,
     current: TokenCounts,
     before: TokenCounts,
@@ -62,7 +57,6 @@ impl KeyRates {
         Self { asked_milli: self.asked_milli.max(self.admitted_milli), ..self }
     }
 
-    /// Limits both rates to `most_milli`.
     pub(super) fn at_most(self, most_milli: u64) -> Self {
         let Self { asked_milli, admitted_milli } = self;
         Self { asked_milli: asked_milli.min(most_milli), admitted_milli: admitted_milli.min(most_milli) }
@@ -75,13 +69,11 @@ impl KeyRates {
 }
 
 impl KeyMeter {
-    /// Creates a meter without counts for a key that is new at `now`.
     pub(super) fn new(now: Time) -> Self {
         let began = Time::from_nanos(now.as_nanos().saturating_sub(FIRST_NS));
         Self { began, from: began, seen_at: now, current: TokenCounts::default(), before: TokenCounts::default() }
     }
 
-    /// Adds the counts since the last report.
     pub(super) fn add(&mut self, now: Time, counts: TokenCounts) {
         let end = self.from + WINDOW_NS;
         if now >= end + WINDOW_NS {
@@ -99,7 +91,6 @@ impl KeyMeter {
         self.seen_at = self.seen_at.max(now);
     }
 
-    /// Rates over the last seconds.
     pub(super) fn rates(&self, now: Time) -> KeyRates {
         let at = self.seen_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
         let passed_ns = at.nanos_since(self.from);
@@ -117,7 +108,6 @@ impl KeyMeter {
         KeyRates { asked_milli: milli(counts.asked), admitted_milli: milli(counts.admitted) }
     }
 
-    /// Time since the last counts, in nanoseconds.
     pub(super) fn silent_ns(&self, now: Time) -> u64 {
         now.nanos_since(self.seen_at)
     }

@@ -30,7 +30,6 @@ use crate::report_limits::{FLOOD_PER_S, demand_milli_max};
 pub const KEYS_MAX: usize = 4 * KEPT;
 /// Maximum number of keys that are kept for their debt alone.
 pub const IN_DEBT_MAX: usize = KEPT / 2;
-/// Maximum number of POPs tracked per key.
 pub const POPS_MAX: usize = 6;
 /// Time after which a key without demand is forgotten, unless it is in debt, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
@@ -40,7 +39,6 @@ const UNLIMITED_NS: u64 = 10 * SECOND_NS;
 // Keys with a weight, or kept for their debt, fit, and leave room for as many newcomers.
 const _: () = assert!(2 * KEPT + IN_DEBT_MAX < KEYS_MAX);
 
-/// One report's figures for one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
     pub counts: TokenCounts,
@@ -49,7 +47,6 @@ pub struct Use {
     pub askers: u32,
 }
 
-/// Top keys of one weir-sync.
 #[derive(Debug, Default)]
 pub struct TopKeys {
     keys: ByBudget<Known>,
@@ -89,7 +86,6 @@ impl TopKeys {
         self.keys.insert(id.clone(), known);
     }
 
-    /// Updates the state of the budget of `id` after it was read.
     pub fn look(&mut self, id: &BudgetId, last: LastState) {
         if let Some(known) = self.keys.get_mut(id) {
             known.last = last;
@@ -114,7 +110,6 @@ impl TopKeys {
         message
     }
 
-    /// State of the key `id`; none if it is not kept.
     pub fn get(&self, now: Time, id: &BudgetId) -> Option<TopKey> {
         self.keys.get(id).map(|known| known.top_key(now, id))
     }
