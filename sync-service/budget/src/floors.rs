@@ -169,35 +169,6 @@ mod tests {
         given.unwrap().rate_ns / 1_000_000
     }
 
-    #[test]
-    fn a_rested_floor_gives_its_burst_and_then_its_rate() {
-        let mut floors = Floors::default();
-        assert_eq!(floors.charge(at(0), &entry(quota()), 0, &account(0, 0)), None);
-        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(0, 0))), 300 + 4 * 270);
-        assert_eq!(rate(floors.charge(at(0), &entry(quota()), 30, &account(27, 0))), 300);
-        // In a tenth of a second, at 30/s, three of the 27 have refilled.
-        assert_eq!(rate(floors.charge(at(100), &entry(quota()), 30, &account(0, 0))), 300 + 4 * 30);
-    }
-
-    // I5
-    #[test]
-    fn tokens_reported_to_another_replica_first_count_too() {
-        let mut floors = Floors::default();
-        let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
-        let mut rate_after = |ms: u64, admitted: u64, charged: u64| {
-            floors.observe(at(ms), &id(), &pop, admitted, SECOND_NS / 4);
-            rate(floors.charge(at(ms), &entry(quota()), 30, &account(charged, in_debt)))
-        };
-        assert_eq!(rate_after(0, 27, 27), 300);
-        // Of 43 more tokens, 40 were reported to the other weir-sync, and three to this one.
-        assert_eq!(rate_after(0, 70, 3), 0);
-        // A report that comes twice, or was overtaken, adds nothing.
-        assert_eq!(rate_after(0, 70, 0), 0);
-        assert_eq!(rate_after(0, 50, 0), 0);
-        // In two seconds 60 of the 70 refill. It then lacks 10, which is 17 less than the 27 that are steered for.
-        assert_eq!(rate_after(2_000, 70, 0), 300 + 4 * 170);
-    }
-
     // I5
     #[test]
     fn a_region_back_in_touch_keeps_its_floor() {

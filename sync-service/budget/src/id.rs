@@ -320,26 +320,9 @@ pub(crate) fn value_of(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
 
     fn at(s: u64) -> Time {
         Time::from_nanos(s * SECOND_NS)
-    }
-
-    #[test]
-    fn a_name_is_the_same_however_it_was_made() {
-        let mut names = Names::default();
-        let one = names.get(at(1), RuleName::new("r").of(&[1, 2]));
-        assert!(Arc::ptr_eq(&one.0, &names.get(at(1), RuleName::new("r").of(&[1, 2])).0));
-        assert_eq!(one, BudgetId::new("r".into(), vec![1, 2]));
-        let others = [("r", vec![1]), ("r", vec![]), ("s", vec![1, 2])];
-        for (rule, value) in others {
-            assert_ne!(one, BudgetId::new(rule.into(), value));
-        }
-        let mut map = ByBudget::default();
-        map.insert(one, 7);
-        assert_eq!(map.get(&BudgetId::new("r".into(), vec![1, 2])), Some(&7));
-        assert_eq!(map.get(&RuleName::new("r").of(&[1, 2])), Some(&7));
     }
 
     #[test]

@@ -310,24 +310,6 @@ mod tests {
 
     // I5
     #[test]
-    fn begins_where_the_last_account_left_off() {
-        // At 10 s it lacked half of its burst; half of that has refilled since.
-        let (whole, share) = (quota(10, Period::Second, 100), Share::new(1, 4));
-        let part = share.of(whole);
-        let last = LastState { quota: whole, deficit_ns: whole.fill_ns() / 2, at: at(10_000) };
-        let mut alone = OfflineBudgets::default();
-        let account = alone.charge(at(12_500), &entry(part, 1, 70, 0), Some(last), "eu/a", "fra1");
-        assert_eq!((account.deficit_ns, account.charged), (whole.fill_ns() / 4, 0));
-        // What it lacked was not a whole number of tokens.
-        let last = LastState { quota: whole, deficit_ns: 12_345_678_000, at: at(10_000) };
-        let account = alone.charge(at(12_000), &entry(part, 2, 70, 3), Some(last), "eu/a", "fra1");
-        assert_eq!(account.deficit_ns, 10_345_678_000 + 3 * part.token_ns());
-        let account = alone.charge(at(12_000), &entry(part, 3, 70, 5), None, "eu/a", "fra1");
-        assert_eq!(account.deficit_ns, 5 * part.token_ns(), "a budget that nothing is known of counts as full");
-    }
-
-    // I5
-    #[test]
     fn two_replicas_with_the_same_reports_grant_the_same() {
         let part = quota(1, Period::Day, 100);
         let (mut a, mut b) = (OfflineBudgets::default(), OfflineBudgets::default());

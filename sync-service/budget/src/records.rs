@@ -250,20 +250,6 @@ mod tests {
         Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()
     }
 
-    #[test]
-    fn a_burst_at_many_pops_that_held_parts_multiplies() {
-        let (quota, mut fan_out) = (quota(100, 100), FanOut::default());
-        fan_out.record(0, 18 * SECOND_US, quota);
-        fan_out.record(SECOND_US, 17 * SECOND_US, quota);
-        assert_eq!(fan_out.bursts(), 18, "one overshoot");
-        fan_out.record(60 * SECOND_US, 0, quota);
-        fan_out.record(61 * SECOND_US, 2 * SECOND_US, quota);
-        assert_eq!(fan_out.bursts(), 18, "too small to count");
-        fan_out.record(62 * SECOND_US, 0, quota);
-        fan_out.record(63 * SECOND_US, 4 * SECOND_US, quota);
-        assert_eq!(fan_out.bursts(), 72, "four bursts deep, of eighteenths");
-    }
-
     proptest! {
         /// A debt of m bursts counts as m, also if a token does not refill in a whole number of microseconds.
         #[test]
@@ -338,19 +324,6 @@ mod tests {
             let since = usize::try_from(since_us).unwrap();
             self.unused.iter().skip(since).filter(|unused| **unused).count() as u64
         }
-    }
-
-    #[test]
-    fn a_late_report_claims_the_unused_refill_of_its_span() {
-        let mut unused = UnusedRefill::default();
-        unused.add(0, 10_000_000);
-        assert_eq!(unused.claim(8_000_000, 5_000_000), 2_000_000, "no more than its span");
-        assert_eq!(unused.claim(8_000_000, 5_000_000), 0, "and not twice");
-        assert_eq!(
-            unused.claim(5_000_000, 9_000_000),
-            3_000_000,
-            "a longer span has more, less what was claimed before"
-        );
     }
 
     #[test]

@@ -146,19 +146,6 @@ mod tests {
     }
 
     #[test]
-    fn a_call_after_its_latest_clock_time_is_refused() {
-        let mut clock = StoreClock::new(BEGIN, 0);
-        clock.observe(10 * S, 10 * S, BEGIN + 10 * S);
-        let bounds = clock.bounds(20 * S);
-        assert!(bounds.at(BEGIN + 20 * S + MARGIN_US).is_some(), "within the margin");
-        assert_eq!(bounds.at(BEGIN + 25 * S), None, "the clock jumped, or the store hung for five seconds");
-        // It hung, as the weir-sync knows that it waited for so long. The call is sent again.
-        assert_eq!(clock.observe(20 * S, 25 * S, BEGIN + 25 * S), None);
-        let time = clock.bounds(25 * S).at(BEGIN + 25 * S).unwrap();
-        assert_eq!(time.skipped_us(BEGIN + 10 * S), 0, "all of it was time");
-    }
-
-    #[test]
     fn an_answer_that_was_overtaken_or_late_is_no_jump() {
         let mut clock = jumped();
         assert_eq!(clock.observe(15 * S, 21 * S, BEGIN + 15 * S), None);

@@ -108,13 +108,6 @@ mod tests {
 
     const SECOND_US: u64 = 1_000_000;
 
-    #[test]
-    fn the_window_before_fades_to_nothing() {
-        let weigh = |left_us| weighed(10, left_us, SECOND_US);
-        assert_eq!([SECOND_US, 500_000, 499_999, 100_000, 1, 0].map(weigh), [10, 5, 5, 1, 1, 0]);
-        assert_eq!(weigh(u64::MAX), 10, "a clock that has stepped back");
-    }
-
     proptest! {
         /// It never counts for less than it does by the formula, and for more by what fades in a step, and a token.
         #[test]

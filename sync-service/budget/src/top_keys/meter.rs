@@ -157,7 +157,6 @@ impl Worn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn at(ms: u64) -> Time {
         Time::from_nanos(ms * 1_000_000)
@@ -195,21 +194,5 @@ mod tests {
         assert!(meter.rates(at(13_000)).asked_milli > 90_000, "the next report may be late");
         assert!(meter.rates(at(17_000)).asked_milli < 70_000);
         assert_eq!(meter.rates(at(24_000)), KeyRates::default());
-    }
-
-    proptest! {}
-
-    #[test]
-    fn parts_taken_are_returned_and_the_rest_keeps_its_weight() {
-        let mut worn = Worn::default();
-        let weights = || 1..=2 * KEPT as u64;
-        assert_eq!(worn.wear(weights().take(KEPT)), 0);
-        let taken = worn.wear(weights());
-        assert_eq!(weights().filter(|weight| *weight > taken).count(), KEPT);
-        assert_eq!(worn.0, taken);
-        worn = Worn(weight(50, 5));
-        assert_eq!(worn.unseen_milli(), 1_000, "ten bursts in ten seconds");
-        worn.halve();
-        assert_eq!(worn.unseen_milli(), 500);
     }
 }

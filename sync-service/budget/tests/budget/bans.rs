@@ -269,24 +269,6 @@ fn an_operator_shortens_a_ban_at_every_pop() {
     assert_eq!((pushed(&mut here, 600, "fra1"), pushed(&mut elsewhere, 600, "iad1")), (vec![], vec![]), "once");
 }
 
-/// A reset and a ban of the same key, both before a POP's next report: it forgets the key first.
-#[test]
-fn a_ban_does_not_replace_an_unsent_reset() {
-    let mut keys = Bans::default();
-    keys.order(at(0), key(1, 0).id, 60_000);
-    assert_eq!(pushed_for(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
-    keys.reset(at(700), key(1, 0).id);
-    keys.order(at(701), key(1, 0).id, 3_000);
-    let all = [forgotten(1), forgotten(1), key(1, 3_000)];
-    assert_eq!(pushed_for(&mut keys, 701, &numbered(7, 2, 1, 0)), all);
-    assert_eq!(pushed_for(&mut keys, 701, &numbered(7, 3, 1, 0)), [], "once");
-    assert_eq!(pushed_for(&mut keys, 701, &numbered(7, 4, 2, 2)), all, "again, because the reply was lost");
-    keys.observe(at(800), &report("fra3", &[key(1, 9_000)]));
-    let longer = [forgotten(1), forgotten(1), key(1, 9_000)];
-    assert_eq!(pushed(&mut keys, 800, "fra1"), longer, "a penalty's longer ban does not, either");
-    assert_eq!(pushed(&mut keys, 3_300, "late"), [key(1, 6_500)], "the reset is over");
-}
-
 #[test]
 fn a_command_during_an_exchange_outlasts_the_stores_answer() {
     for is_by_operator in [false, true] {

@@ -27,17 +27,6 @@ fn reported(asked: u64, recently: u64) -> DemandReport {
 }
 
 #[test]
-fn a_steady_stream_is_measured_exactly() {
-    let mut window = DemandWindow::default();
-    for i in 1..=20 {
-        window.observe(at(1_000 + i * 250), &reported(i * 25, 25), ALONE);
-        if i >= 2 {
-            assert_eq!(window.milli(at(1_000 + i * 250)), 100_000, "report {i}");
-        }
-    }
-}
-
-#[test]
 fn silence_fades_out_within_a_window_and_a_half() {
     let mut window = DemandWindow::default();
     for i in 1..=8 {
@@ -45,17 +34,6 @@ fn silence_fades_out_within_a_window_and_a_half() {
     }
     assert!(window.milli(at(2_000 + 400)) > 0);
     assert_eq!(window.milli(at(2_000) + WINDOW_NS), 0);
-}
-
-#[test]
-fn a_lost_report_is_made_up_for_by_the_next() {
-    let mut window = DemandWindow::default();
-    for i in [1, 2, 3, 4, 6, 7, 8] {
-        // The next report repeats it, as the lost one was not answered.
-        let recently = if i == 6 { 50 } else { 25 };
-        window.observe(at(i * 250), &reported(i * 25, recently), ALONE);
-    }
-    assert_eq!(window.milli(at(2_000)), 100_000);
 }
 
 // I5
@@ -122,45 +100,32 @@ fn a_warm_keys_demand_is_spread_over_its_report_interval() {
     assert_eq!(warm.milli(at(11_200)), 80_000, "and so would a warm one that has not grown");
 }
 
-/// Demand that the weir-syncs of one region measure together, if a POP sends each report to one of them.
-fn dealt(receivers: &mut [DemandWindow], reports: &[(u64, usize, bool)]) -> Vec<u64> {
+/// A POP sends each report to one of the weir-syncs of its region.
+fn dealt(receivers: &mut [DemandWindow], reports: &[(u64, usize, bool)]) {
     let (mut now_ms, mut asked, mut unanswered) = (10_000, 0, 0);
     let kind = if receivers.len() > 1 { SHARED } else { ALONE };
-    let mut sums = Vec::new();
     for &(more, to, answered) in reports {
         now_ms += 250;
         asked += more;
         unanswered += more;
         let to = to % receivers.len();
         receivers[to].observe(at(now_ms), &reported(asked, unanswered), kind);
-        sums.push(receivers.iter().map(|window| window.milli(at(now_ms))).sum());
         if answered {
             unanswered = 0;
         }
     }
-    sums
 }
 
 proptest! {
-    /// If each report is answered, several weir-syncs together count each token once.
+    /// If each report is answered, several weir-syncs together count each token once. If answers are lost, a token that
+    /// is reported again is counted again only by a weir-sync that had not received it.
     // I5
     #[test]
     fn receivers_together_count_what_was_asked_once(
-        reports in prop::collection::vec((0..100_u64, 0..4_usize), 4..60), receivers in 1..4_usize,
+        mut reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60),
+        receivers in 1..4_usize, is_lossy in any::<bool>(),
     ) {
-        let reports: Vec<_> = reports.into_iter().map(|(more, to)| (more, to, true)).collect();
-        let mut windows = vec![DemandWindow::default(); receivers];
-        dealt(&mut windows, &reports);
-        let counted: u64 = windows.iter().map(DemandWindow::counted).sum();
-        prop_assert_eq!(counted, reports.iter().map(|(more, ..)| more).sum::<u64>());
-    }
-
-    /// If answers are lost, a token that is reported again is counted again only by a weir-sync that had not received
-    /// it.
-    #[test]
-    fn lost_answers_count_at_most_once_a_receiver(
-        reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60), receivers in 1..4_usize,
-    ) {
+        reports.iter_mut().for_each(|(.., answered)| *answered |= !is_lossy);
         let mut windows = vec![DemandWindow::default(); receivers];
         dealt(&mut windows, &reports);
         let truth = reports.iter().map(|(more, ..)| more).sum::<u64>();
@@ -169,7 +134,7 @@ proptest! {
         }
         let counted: u64 = windows.iter().map(DemandWindow::counted).sum();
         prop_assert!(counted >= truth);
-        if receivers == 1 { prop_assert_eq!(counted, truth); }
+        if receivers == 1 || !is_lossy { prop_assert_eq!(counted, truth); }
     }
 
     /// Whatever arrives, in any order: the demand is at most what was asked for within the window, and is bounded.

@@ -7,7 +7,6 @@ use weir_budget::plan::PlanEntry;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::{Floor, Sharing};
-use weir_protocol::time::SECOND_NS;
 
 fn quota() -> Quota {
     Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()
@@ -46,53 +45,6 @@ fn ratio(sharing: &Sharing, account: &Account, region: &str) -> AdmitRatio {
     division(sharing, account, region).asking.ratio
 }
 
-/// True if it is the quotient, except for rounding.
-fn is_about(ratio: AdmitRatio, part: u64, whole: u64) -> bool {
-    ratio.bits().abs_diff(AdmitRatio::of(part, whole).bits()) <= 2
-}
-
-// I5
-#[test]
-fn floors_are_reserved_and_the_rest_is_divided_by_demand() {
-    let sharing = with_floors(&[("eu", 30)]);
-    // At the target level 100/s are given out: 30 to eu, 70 by the remaining demands of 170 and 800.
-    let account = account(30, &[("eu", 200), ("us", 800)]);
-    assert!(is_about(ratio(&sharing, &account, "us"), 70, 970));
-    assert!(is_about(ratio(&sharing, &account, "eu"), 30 * 970 + 170 * 70, 200 * 970));
-}
-
-#[test]
-fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
-    let slow = Quota::new(Rate::new(1, Period::Second).unwrap(), 10).unwrap();
-    let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("us", 8)]));
-    let level = |level_ns| {
-        let own = Some(FloorCapacity { rate_ns: SECOND_NS / 10, level_ns });
-        divided(&entry(slow, &sharing), &account, own, "eu").elsewhere.level_milli
-    };
-    assert_eq!(level(0), 0, "it is used up");
-    assert_eq!(level(SECOND_NS), 1_000, "a token that is its own");
-    assert_eq!(level(3 * SECOND_NS), 2_000, "a few at once");
-    // One POP of the other region takes each token as soon as it refills.
-    let mut empty = Account { deficit_ns: slow.fill_ns(), ..account.clone() };
-    empty.replicas[0].demand.askers = 1;
-    let own = Some(FloorCapacity { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
-    assert_eq!(divided(&entry(slow, &sharing), &empty, own, "eu").elsewhere.level_milli, 1_000);
-}
-
-// I5
-#[test]
-fn a_floor_holds_in_debt() {
-    let sharing = with_floors(&[("eu", 30)]);
-    let account = account(-5_000, &[("eu", 60), ("us", 800)]);
-    let eu = division(&sharing, &account, "eu").asking;
-    assert!(is_about(eu.ratio, 1, 2));
-    assert_eq!(eu.level_milli, 0, "not the debt");
-    let us = division(&sharing, &account, "us").asking;
-    assert_eq!(us.ratio, AdmitRatio::ZERO);
-    let before = division(&sharing, &self::account(-5_000, &[("us", 800)]), "eu").elsewhere;
-    assert_eq!(before.ratio, AdmitRatio::ONE, "a region that comes next begins within its floor");
-}
-
 // I5
 #[test]
 fn another_regions_debt_does_not_count_within_a_floor() {
@@ -129,26 +81,6 @@ fn a_client_at_many_pops_gets_part_of_the_burst_at_each() {
 /// Number of requests of one token that a POP with this grant admits at once.
 fn at_once(grant: &Grant) -> u32 {
     (grant.burst - 1) / grant.divisor + 1
-}
-
-#[test]
-fn a_pop_with_demand_holds_its_demand_until_the_next_grant() {
-    let sharing = Sharing::of(quota());
-    let mut account = account(100, &[("eu", 90)]);
-    (account.fan_out, account.replicas[0].demand.askers) = (300, 300);
-    let asking = |own_milli| {
-        let entry = PlanEntry { own_milli, ..entry(quota(), &sharing) };
-        divided(&entry, &account, None, "eu").asking
-    };
-    assert_eq!((at_once(&asking(0)), asking(0).divisor), (2, 35), "a few");
-    assert_eq!((at_once(&asking(5_000)), asking(5_000).divisor), (4, 20), "five a second, of a hundred");
-    assert_eq!((at_once(&asking(20_000)), asking(20_000).divisor), (12, 5), "twenty");
-    assert_eq!((at_once(&asking(2_000_000)), asking(2_000_000).divisor), (100, 1), "no more than the burst");
-    let idle = |quota, sharing: &Sharing| at_once(&divided(&entry(quota, sharing), &account, None, "eu").asking);
-    let small = Quota::new(Rate::new(100, Period::Second).unwrap(), 5).unwrap();
-    assert_eq!(idle(small, &Sharing::of(small)), 1, "of a small burst, no large part");
-    let local = Sharing { local_burst: 5, ..sharing.clone() };
-    assert_eq!(idle(quota(), &local), 2, "of a large one, which a POP gives in small parts, as of any");
 }
 
 fn watch_level(level: i64, demand: u64, fan_out: u32) -> WatchLevel {
@@ -221,22 +153,6 @@ fn the_ratio_is_the_effective_rate_over_the_demand() {
     assert_eq!(grant(-900, 1_000).ratio, AdmitRatio::ZERO);
     assert_eq!(grant(30, 50).ratio, AdmitRatio::ONE, "less asked for than there is");
     assert_eq!(grant(30, 0).ratio, AdmitRatio::ONE);
-}
-
-#[test]
-fn a_pop_alone_keeps_its_exact_bucket() {
-    let grant = asking(quota(), lacking(-50), &[("fra", 9_000_000, 1, 0)]);
-    assert_eq!((grant.ratio, grant.level_milli), (AdmitRatio::ONE, -50_000), "the debt itself, no advance");
-    let shared = asking(quota(), lacking(-50), &[("fra", 1_000_000, 1, 0), ("iad", 1_000_000, 1, 0)]);
-    assert_eq!(shared.ratio, AdmitRatio::of(20, 2_000), "two are not alone");
-}
-
-#[test]
-fn the_demand_of_a_region_that_fell_silent_fades() {
-    let with_age = |age_us| asking(quota(), lacking(30), &[("fra", 500_000, 2, 0), ("iad", 500_000, 2, age_us)]).ratio;
-    assert_eq!(with_age(350_000), AdmitRatio::of(1, 10), "it reports again within an interval");
-    assert_eq!(with_age(425_000), AdmitRatio::of(2, 15), "half of it is left");
-    assert_eq!(with_age(500_000), AdmitRatio::of(1, 5), "its window is over");
 }
 
 #[test]

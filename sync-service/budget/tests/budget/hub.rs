@@ -3,15 +3,12 @@
 use weir_budget::ban::BanList;
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
-use weir_budget::hot::HotList;
 use weir_budget::hub::{Hub, Pending, ReportResult, StoreReplies};
 use weir_budget::plan::PlanEntry;
-use weir_budget::pops::PopRuleSet;
 use weir_budget::report_limits::ReporterKind;
-use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled};
+use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, Settled};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_protocol::time::SECOND_NS;
 
 use crate::{NOW_US, at, hub};
 
@@ -48,20 +45,6 @@ fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> ReportResult<&'s
     hub.settle(at(ms), 7, pending, answers)
 }
 
-#[test]
-fn a_report_is_charged_answered_and_counted() {
-    let mut hub = hub("eu", 0);
-    let ReportResult { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
-    assert_eq!((pop.as_str(), error), ("fra1", None));
-    assert!(reply.settled.is_all() && !reply.is_guess);
-    assert_eq!((reply.sequence, reply.pops, reply.rule_set, reply.workers), (1, 3, 7, 1));
-    assert!(reply.grants[0].grant().is_some());
-    assert_eq!((facts.tokens, facts.unconfirmed_ms, facts.is_stale), (70, Some(250), false));
-    assert_eq!(facts.deficits.len(), 1);
-    assert!(facts.deficits[0] > 0.6 && facts.deficits[0] <= 0.7, "{facts:?}");
-    assert!(settle(&mut hub, 1, report("fra1", 1, 70), 3).facts.is_stale);
-}
-
 /// Overshoots of an outage multiply what is remembered.
 #[test]
 fn the_fan_out_never_exceeds_the_number_of_pops() {
@@ -72,19 +55,6 @@ fn the_fan_out_never_exceeds_the_number_of_pops() {
     hub.settle(at(0), 7, pending, answers);
     let pushed = settle(&mut hub, 100, greeting("fra2", 1), 2).reply.pushed;
     assert_eq!((pushed[0].grant.burst, pushed[0].grant.divisor), (50, 1), "of 100, at two POPs");
-}
-
-#[test]
-fn without_the_store_the_regions_share_is_granted_unconfirmed() {
-    let mut hub = hub("eu", 0);
-    settle(&mut hub, 0, greeting("fra1", 1), 2);
-    let pending = hub.report(ReporterKind::Pop, at(250), NOW_US, report("fra1", 2, 40));
-    let answers = StoreReplies::failed(&pending, "gone");
-    let ReportResult { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
-    assert_eq!((error, reply.settled.is_all(), reply.pops), (Some("gone"), false, 2));
-    assert_eq!(reply.grants[0].grant().unwrap().burst, 50, "a half of it");
-    assert_eq!((facts.tokens, facts.deficits.len()), (0, 0));
-    assert_eq!(hub.figures(at(1_000)).store_silence_ns, SECOND_NS);
 }
 
 /// One node of a cluster is down, and only its keys have no account.
@@ -167,31 +137,6 @@ fn a_guessed_fleet_size_is_returned_once_until_it_is_known() {
     assert_eq!(guess(0, greeting("fra1", 1)), (true, Some(1)));
     assert_eq!(guess(0, greeting("fra2", 1)), (true, None));
     assert_eq!(guess(0, Report { pops: 9, ..greeting("fra2", 2) }), (false, None));
-}
-
-#[test]
-fn an_interval_records_rule_sets_and_lists_hot_keys() {
-    let (mut here, mut elsewhere, mut list) = (hub("eu", 0), hub("us", 0), HotList::default());
-    let running = RunningRules { version: 3, refused: 4 };
-    settle(&mut here, 0, Report { running, ..report("fra1", 1, 90) }, 2);
-    let tick = here.tick(at(0));
-    assert_eq!(tick.rule_sets, [PopRuleSet { pop: "fra1".into(), version: 3, refused: 4 }]);
-    assert_eq!((tick.hot_keys, tick.listing.items().len()), (1, 1));
-    let fleet = list.exchange(tick.listing.items(), NOW_US);
-    assert!(here.listed(at(0), tick.listing, &fleet).is_none(), "it has just seen that account");
-    let tick = elsewhere.tick(at(0));
-    let look = elsewhere.listed(at(0), tick.listing, &fleet).expect("a key that is news");
-    let [entry] = look.items() else { panic!("{look:?}") };
-    assert!(entry.counts.is_empty(), "a look charges nothing");
-    let mut budget = Budget::default();
-    let mut spent = entry.clone();
-    spent.counts =
-        hub("eu", 0).report(ReporterKind::Pop, at(0), NOW_US, report("fra1", 2, 90)).entries()[0].counts.clone();
-    budget.charge(NOW_US, &spent.charge("eu", "fra1"));
-    let account = budget.charge(NOW_US, &entry.charge("us", ""));
-    elsewhere.looked::<()>(at(0), look, vec![Ok(account)]);
-    let reply = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
-    assert_eq!((reply.rules.len(), reply.pushed.len()), (1, 1));
 }
 
 /// An account of a budget that owes ten bursts, and one of the budget that took its place.

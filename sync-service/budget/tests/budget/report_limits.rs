@@ -265,17 +265,6 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
     assert_eq!([listed(1, 3, 1_000), listed(2, 4, 1_000)], [None, None]);
 }
 
-#[test]
-fn a_pops_demand_is_at_most_a_multiple_of_the_quota() {
-    let mut hub = hub("eu", 0);
-    let mut demand = |ms, asked: u64| {
-        let claim = Key { asked, asked_recently: asked, ..key(1, 1) };
-        observe(&mut hub, ms, report(ms, vec![claim])).0[0].demand.milli
-    };
-    assert_eq!(demand(0, 10_000), 20_000_000, "two thousand times the rate");
-    assert_eq!(demand(250, 1 << 50), DEMAND_TIMES * (10_000 + 4 * 100_000));
-}
-
 /// Step of a POP whose bucket admits as much as it can, with lost and late reports, restarts of its Envoy a minute
 /// apart, and epochs that end at any time.
 #[derive(Clone, Debug)]

@@ -2,8 +2,7 @@
 //!
 //! Tests of I6.
 
-use weir_budget::budget::COUNT_MAX;
-use weir_budget::escrow::{Claim, ClaimKind, ENDED_KEPT_US, LEASE_US_MAX, NO_LEASE};
+use weir_budget::escrow::{Claim, ClaimKind, ENDED_KEPT_US, NO_LEASE};
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
@@ -13,30 +12,6 @@ use super::{HELD_US, LEASE_US, MINUTE, SECOND_US, Store, claim, quota};
 /// 20 tokens, ten a second.
 fn twenty() -> Store {
     Store::new(RefillPolicy::Continuous, quota(10, Period::Second, 20))
-}
-
-#[test]
-fn leased_tokens_do_not_refill() {
-    let token_ns = twenty().quota.token_ns();
-    for (leased, at_us, given) in [(15, HELD_US - 1, 5), (20, HELD_US + SECOND_US, 10)] {
-        let mut store = twenty();
-        store.claim(0, claim(1, 0, leased));
-        assert_eq!(store.acquire(at_us, "b", &[claim(1, 0, 50)]).given, given, "{leased} leased");
-    }
-    let mut store = twenty();
-    store.claim(0, claim(1, 0, 10));
-    store.claim(SECOND_US, claim(2, 0, 10));
-    // When the first lease ends, 10 of 20 tokens are missing. Until the second ends, only 10 may refill.
-    let ends = [(HELD_US + SECOND_US - 1, 10, 10 * token_ns + 1_000), (HELD_US + 3 * SECOND_US / 2, 0, 5 * token_ns)];
-    for (at_us, outstanding, deficit_ns) in ends {
-        let acquired = store.acquire(at_us, "b", &[]);
-        assert_eq!((acquired.outstanding, acquired.deficit_ns), (outstanding, deficit_ns), "at {at_us}");
-    }
-    let mut store = twenty();
-    store.claim(5, claim(1, 0, 20));
-    let full_us = 5 + HELD_US + 2 * SECOND_US;
-    assert_eq!(store.escrow.full_us(), super::DAY + full_us);
-    assert_eq!([full_us - 1, full_us].map(|us| store.acquire(us, "b", &[]).deficit_ns), [1_000, 0]);
 }
 
 #[test]
@@ -91,21 +66,6 @@ fn a_claim_cut_short_gets_the_time_of_the_next_token() {
         let lease = store.acquire(at_us, pop, &[claim]).leases[0];
         assert_eq!((lease.wait_ms, lease.may_return), (wait_ms, may_return), "{pop} at {at_us}");
     }
-}
-
-#[test]
-fn absurd_numbers_saturate() {
-    let mut store = Store::new(RefillPolicy::Continuous, quota(1, Period::Day, 400));
-    let mut long = store.request(&[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1), claim(u64::MAX, 0, 1)]);
-    long.lease_us = u64::MAX;
-    let acquired = store.escrow.acquire(1, "a", &long);
-    assert_eq!(acquired.leases[0], Leased { wait_ms: 86_400_000, ..Leased::of(400, 10_000) });
-    assert_eq!((acquired.leases[1], acquired.leases[2].charged), (NO_LEASE, 0));
-    assert_eq!((claim(1, u64::MAX, 1).spent(), long.leased_us()), (COUNT_MAX, LEASE_US_MAX));
-    long.lease_us = 0;
-    assert_eq!(long.leased_us(), 1_000);
-    let one = store.request(&[claim(2, 0, 1)]);
-    assert_eq!(store.escrow.acquire(u64::MAX, "a", &one).given, 1);
 }
 
 const MINUTE_US: u64 = 60 * SECOND_US;

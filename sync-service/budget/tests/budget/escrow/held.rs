@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use weir_budget::escrow::{Claim, DRIFT_PART, NO_LEASE};
 use weir_protocol::calendar::Calendar;
-use weir_protocol::messages::Leased;
 use weir_protocol::quota::Period;
 use weir_protocol::refill_policy::RefillPolicy;
 
@@ -37,28 +36,6 @@ fn slow() -> Store {
 /// 100 tokens, ten a second.
 fn quick() -> Store {
     Store::new(RefillPolicy::Continuous, quota(10, Period::Second, 100))
-}
-
-#[test]
-fn tokens_that_a_request_did_not_need_can_be_given_again() {
-    let (mut store, at_us) = (slow(), 30 * SECOND_US);
-    assert_eq!(store.claim(0, acquired(1, 80)), Leased { left: 20, ..Leased::of(80, 2_000) });
-    assert_eq!(store.claim(SECOND_US, held(1, 80)), Leased { left: 20, ..Leased::of(80, 60_000) });
-    assert_eq!(store.claim(at_us, acquired(2, 80)).charged, 20, "it may still cost all of it");
-    store.claim(at_us, settled(2, 0));
-    for _ in 0..3 {
-        assert_eq!(store.claim(at_us, settled(1, 30)), NO_LEASE);
-        assert_eq!(store.lacking(), 30, "once, however often it is reported");
-    }
-    assert_eq!(store.claim(at_us, acquired(3, 80)).charged, 70);
-    let (mut store, later_us) = (quick(), 20 * SECOND_US);
-    for claim in [acquired(1, 30), held(1, 30), acquired(2, 70), claim(2, 70, 0)] {
-        store.claim(0, claim);
-    }
-    assert_eq!(store.claim(later_us, acquired(3, 100)).charged, 70, "only held tokens do not refill");
-    store.claim(later_us, settled(3, 0));
-    store.claim(later_us, settled(1, 5));
-    assert_eq!(store.claim(later_us, acquired(4, 100)).charged, 95);
 }
 
 #[test]

@@ -16,34 +16,6 @@ fn turns() -> Store {
     Store::new(RefillPolicy::Queue, quota(10, Period::Second, 4))
 }
 
-/// Turns for a request that wants `n`: none, and how long to wait for places, or all, how long until they come, and
-/// places left.
-fn wants(store: &mut Store, at_us: u64, n: u32) -> (u64, u64, u32) {
-    let acquired = store.acquire(at_us, "a", &[claim(at_us, 0, n)]);
-    let lease = acquired.leases[0];
-    assert_eq!((acquired.given, acquired.outstanding, lease.lease_ms), (lease.charged, 0, 2_000));
-    (lease.charged, lease.wait_ms, lease.left)
-}
-
-#[test]
-fn the_first_turn_is_free_and_others_come_one_by_one() {
-    let mut store = turns();
-    let first = [0; 5].map(|_| wants(&mut store, 0, 1));
-    assert_eq!(first, [(1, 0, 3), (1, 100, 2), (1, 200, 1), (1, 300, 0), (0, 100, 0)]);
-    assert_eq!(wants(&mut store, 99_999, 1), (0, 1, 0), "a microsecond is a whole millisecond to wait");
-    assert_eq!(wants(&mut store, 100_000, 1), (1, 300, 0));
-    assert_eq!(wants(&mut store, 10 * SECOND_US, 1), (1, 0, 3), "and nothing is saved up");
-}
-
-#[test]
-fn a_request_gets_a_whole_turn_or_none() {
-    let mut store = turns();
-    assert_eq!(wants(&mut store, 0, 3), (3, 0, 1));
-    assert_eq!(wants(&mut store, 1, 2), (0, 100, 1));
-    assert_eq!(wants(&mut store, 2, 1), (1, 300, 0));
-    assert_eq!(wants(&mut store, 100_002, 5).0, 0, "more than the queue has places for");
-}
-
 #[test]
 fn nothing_is_on_record_but_how_long_the_turns_take() {
     let mut store = turns();
@@ -65,7 +37,7 @@ fn nothing_is_on_record_but_how_long_the_turns_take() {
 #[test]
 fn a_clock_that_steps_leaves_the_queue_as_it_was() {
     let mut store = turns();
-    assert_eq!(wants(&mut store, 0, 4), (4, 0, 0));
+    assert_eq!(store.given(0, claim(0, 0, 4)), 4);
     let (hour, request) = (3_600 * SECOND_US, turns().request(&[claim(9, 0, 1)]));
     // It jumps ahead, as the one that acquires has observed.
     let mut clock = StoreClock::new(DAY - hour, 0);

@@ -139,21 +139,6 @@ fn a_resting_key_is_pushed_at_once_and_at_half_its_lease() {
 }
 
 #[test]
-fn a_key_in_a_lost_reply_is_pushed_again() {
-    let mut region = region();
-    region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
-    let pushed_len = |region: &mut Region, ms, sequence, done, lost| {
-        let report = Report { sequence, replies: Replies { done, lost }, ..report("pop", 1) };
-        region.pushes(at(BEGIN + ms), &report).1.len()
-    };
-    assert_eq!(pushed_len(&mut region, 0, 1, 0, 0), 1);
-    assert_eq!(pushed_len(&mut region, 250, 2, 0, 0), 0, "it is under way");
-    assert_eq!(pushed_len(&mut region, 500, 3, 1, 1), 1, "it was lost");
-    assert_eq!(pushed_len(&mut region, 750, 4, 3, 1), 0);
-    assert_eq!(pushed_len(&mut region, 5_000, 5, 4, 1), 0, "it was confirmed");
-}
-
-#[test]
 fn new_rules_and_changed_quotas_are_pushed_at_once() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
