@@ -243,17 +243,6 @@ fn a_list_is_searched_for_canonical_values() {
 }
 
 #[test]
-fn hashed_parts_are_shown_in_clear() {
-    let key = json!([{"header": "x-key"}, "client_address", {"path_segments": 2}, {"cookie": "sid"}]);
-    let mut request = Has::default().with(header("x-key"), "k").with(Attribute::Path, "/a//b/c?d");
-    let (rules, mut values) = (parsed(&key).unwrap(), Values::default());
-    let mut fetched = Fetched::new(&mut request, rules.attributes(), &mut values);
-    let shown = rules.rules()[0].key.others_in_clear(&mut fetched);
-    let texts = |list: &[&str]| Some(list.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
-    assert_eq!(shown, [texts(&["k"]), texts(&["a", "b"]), None]);
-}
-
-#[test]
 fn a_rule_picks_one_of_several_values() {
     for (kind, attribute, values) in [
         ("header", header("k"), ["a, b", "a", "b", ""]),

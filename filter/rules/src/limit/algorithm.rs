@@ -187,17 +187,3 @@ impl Concurrency {
         self.limit
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // I2
-    #[test]
-    fn a_log_takes_a_cell_for_two_places() {
-        for (limit, cells) in [(1, 1), (2, 1), (3, 2), (15, 8), (16, 8)] {
-            assert_eq!(Algorithm::SlidingLog(SlidingLog::new(limit, 1).unwrap()).cells(), cells);
-        }
-        assert_eq!(Algorithm::FixedWindow(WindowLimit::new(9, 1).unwrap()).cells(), 1);
-    }
-}

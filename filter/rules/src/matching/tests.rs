@@ -129,19 +129,6 @@ fn unneeded_attributes_are_never_fetched() {
     }
 }
 
-#[test]
-fn many_conditions_on_a_claim_are_found_by_its_value() {
-    let entry = |i: usize| json!({"claims": [{"name": ["entry"], "equals": i.to_string()}]});
-    let rules = rules(&(0..20).map(entry).collect::<Vec<_>>());
-    let index = Index::new(rules.rules().iter().map(|rule| &*rule.matches));
-    for (entry, expected) in [("12", &[12][..]), ("20", &[])] {
-        let (mut sample, mut values, mut found) =
-            (Sample::of(&[("claim entry", entry)]), Values::default(), Bits::default());
-        index.candidates(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut found);
-        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{entry}");
-    }
-}
-
 // I2
 #[test]
 fn expressions_wildcards_and_attributes_are_limited() {
