@@ -27,7 +27,8 @@
 //!
 //! # Assumptions
 //!
-//! - POPs that are cut off for longer than R are not included: see [`apart`].
+//! - POPs that are cut off for longer than R are not included. Each adds its whole rate, its fair share of the quota or
+//!   nothing (`on_sync_loss`), which is charged once it is back.
 //! - Tokens that POPs admit without reporting them (cold keys) or report with a delay (warm keys) must fit the
 //!   quota together: the fair shares of all POPs and the demand that makes a key hot add up to it.
 //! - Floors: a region's floor is admitted in debt too, so step 3 holds for the rest only. While that region has
@@ -36,7 +37,7 @@
 //! - Lost tokens (a store is flushed, a POP crashes before it reports) are never charged.
 
 use weir_protocol::quota::Quota;
-use weir_protocol::sharing::{OnSyncLoss, Sharing};
+use weir_protocol::sharing::Sharing;
 
 use crate::demand::WINDOW_NS;
 use crate::divide::{HORIZON_NS, target_ns};
@@ -93,29 +94,6 @@ pub fn usual(quota: Quota, sharing: &Sharing, fleet: &FleetParameters) -> u64 {
     (pops.saturating_mul(local_burst).saturating_sub(burst)).saturating_add(refill(quota, first_ns))
 }
 
-/// Maximum number of tokens that `apart` POPs of `fleet`, cut off for `span_ns` nanoseconds, add to [`bound`], rounded
-/// up: their whole rate each, their fair share of the quota, or nothing. They are charged once the POPs are back.
-pub fn apart(
-    quota: Quota,
-    sharing: &Sharing,
-    fleet: &FleetParameters,
-    apart: u32,
-    span_ns: u64,
-    on_sync_loss: OnSyncLoss,
-) -> u64 {
-    let (apart, pops) = (u64::from(apart), u64::from(fleet.pops.max(1)));
-    let refilled_ns = u128::from(apart) * u128::from(span_ns);
-    match on_sync_loss {
-        _ if sharing.strict => 0,
-        OnSyncLoss::Local => refill(quota, refilled_ns),
-        OnSyncLoss::Share => {
-            let share = (u64::from(quota.burst()) / pops).max(1);
-            (apart * share).saturating_add(refill(quota, refilled_ns.div_ceil(u128::from(pops))))
-        }
-        OnSyncLoss::Deny => 0,
-    }
-}
-
 fn refill(quota: Quota, ns: u128) -> u64 {
     u64::try_from(ns.div_ceil(u128::from(quota.token_ns()))).unwrap_or(u64::MAX)
 }
@@ -164,18 +142,6 @@ mod tests {
         let one = FleetParameters { pops: 1, ..FLEET };
         assert_eq!(usual(quota, &sharing(50), &one), 0);
         assert_eq!(usual(quota, &Sharing { strict: true, ..sharing(50) }, &FLEET), 0);
-    }
-
-    // I4
-    #[test]
-    fn an_isolated_pop_adds_what_on_sync_loss_allows() {
-        let (quota, sharing) = (quota(100, 100), sharing(100));
-        let adds = |when| apart(quota, &sharing, &FLEET, 2, 10 * SECOND_NS, when);
-        assert_eq!(adds(OnSyncLoss::Local), 2 * 1_000);
-        assert_eq!(adds(OnSyncLoss::Share), 2 * 33 + 667, "a third of the burst and of the rate each");
-        assert_eq!(adds(OnSyncLoss::Deny), 0);
-        let large = FleetParameters { pops: 330, ..FLEET };
-        assert_eq!(apart(quota, &sharing, &large, 5, 0, OnSyncLoss::Share), 5, "a token at least");
     }
 
     prop_compose! {

@@ -93,7 +93,12 @@ fn overshoot_max() -> f64 {
 /// The most that one POP of the three may add if it is on its own for `span`, and meanwhile uses the quota as in
 /// `does`.
 fn apart_max(does: OnSyncLoss, span: Duration) -> f64 {
-    float(bound::apart(quota(), &Sharing::of(quota()), &whole(), 1, nanos(span), does))
+    let refilled = f64::from(RATE) * span.as_secs_f64();
+    match does {
+        OnSyncLoss::Local => refilled,
+        OnSyncLoss::Share => (f64::from(BURST) + refilled) / tokens(REGIONS.len()),
+        OnSyncLoss::Deny => 0.0,
+    }
 }
 
 /// The most that a client may be seen to get above burst + rate x t from one bucket, in tokens: a request is
