@@ -187,8 +187,7 @@ impl Hub {
         self.decisions.observe(now, &report, |rule| self.limits.may_have(rule));
         self.statuses.observe(now, unix_us, &report);
         let has_bans = self.bans.observe(now, &report);
-        let mut plan = self.plan(reporter, now, &report);
-        plan.date(unix_us);
+        let mut plan = self.plan(reporter, now, unix_us, &report);
         for (key, asked) in report.keys.iter_mut().zip(mem::take(&mut plan.asked)) {
             key.asked_recently = key.asked_recently.min(asked);
         }

@@ -65,9 +65,9 @@ impl Plan {
         self.news.push(TokenCounts::default());
     }
 
-    fn add_acquire(&mut self, id: BudgetId, rule: &BudgetRule, lease_us: u64) -> usize {
-        let (quota, refill_policy) = (rule.quota, rule.sharing.refill_policy);
-        let (window, claims) = (None, Vec::new());
+    fn add_acquire(&mut self, id: BudgetId, rule: &BudgetRule, lease_us: u64, unix_us: u64) -> usize {
+        let (quota, refill_policy, claims) = (rule.quota, rule.sharing.refill_policy, Vec::new());
+        let window = refill_policy.windows().map(|calendar| calendar.window(unix_us));
         self.acquires.push(AcquireRequest { id, quota, lease_us, refill_policy, window, claims });
         self.acquires.len() - 1
     }
@@ -110,13 +110,6 @@ impl Plan {
         self.entries.iter().chain(&self.uncharged).map(|entry| &entry.id).chain(&self.refused)
     }
 
-    /// Computes the windows of the acquires at `unix_us` microseconds since 1970; only those of months need it.
-    pub(super) fn date(&mut self, unix_us: u64) {
-        for acquire in &mut self.acquires {
-            acquire.window = acquire.refill_policy.windows().map(|calendar| calendar.window(unix_us));
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.acquires.is_empty()
     }
@@ -155,7 +148,7 @@ impl Plan {
 
 impl Hub {
     /// Records the keys of a report of `reporter` at `now`. Returns the charges and acquires that it asks for.
-    pub(super) fn plan<'a>(&mut self, reporter: ReporterKind, now: Time, report: &'a Report) -> Plan {
+    pub(super) fn plan<'a>(&mut self, reporter: ReporterKind, now: Time, unix_us: u64, report: &'a Report) -> Plan {
         let Self { names, limits, grants, .. } = self;
         let mut plan = Plan::with_capacity(report.keys.len());
         let mut visit = limits.visit(now, reporter, report);
@@ -176,7 +169,7 @@ impl Hub {
                 let claim = visit.cost(&id, rule, key, claim(report, place, key));
                 let lease_us = grants.terms.lease_ns(rule.sharing.refill_policy) / 1_000;
                 let acquired = acquired.entry((&key.value, key.rule));
-                let at = *acquired.or_insert_with(|| plan.add_acquire(id, rule, lease_us));
+                let at = *acquired.or_insert_with(|| plan.add_acquire(id, rule, lease_us, unix_us));
                 plan.next_claim(at, claim);
                 continue;
             }
