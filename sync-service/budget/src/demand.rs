@@ -132,13 +132,13 @@ impl Demands {
     }
 
     pub fn current(&self, now: Time, id: &BudgetId) -> Demand {
-        self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
+        self.budgets.get(id).map(|budget| budget.demand_and_own(now, None).0).unwrap_or_default()
     }
 
     pub fn has_demand(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
         let silence_ns = if self.is_shared(now) { *WARM_GAP_NS.end() } else { GAP_NS };
-        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows_of(pop));
-        let mut last = windows.filter_map(|window| window.samples.last());
+        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
+        let mut last = windows.filter(|(source, _)| source.pop == pop).filter_map(|(_, window)| window.samples.last());
         last.any(|last| now.nanos_since(last.at) <= silence_ns)
     }
 
@@ -210,14 +210,6 @@ impl Buckets {
         }
     }
 
-    fn windows_of<'a>(&'a self, pop: &'a str) -> impl Iterator<Item = &'a DemandWindow> {
-        self.windows.iter().filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
-    }
-
-    fn demand(&self, now: Time) -> Demand {
-        self.demand_and_own(now, None).0
-    }
-
     /// Demand of the budget, and the part of it at the POP of the window at `place`, in thousandths of a token
     /// per second.
     fn demand_and_own(&self, now: Time, place: Option<usize>) -> (Demand, u64) {
@@ -247,8 +239,8 @@ impl Buckets {
 pub struct DemandWindow {
     samples: Vec<Sample>,
     seen: Option<u64>,
-    /// Sum of the demand that was new here.
-    counted: u64,
+    /// Sum of the demand that this weir-sync was the first to receive.
+    pub counted: u64,
     /// Largest count of admitted tokens seen.
     admitted: u64,
     /// True if a part of the demand before the latest report was reported to other weir-syncs.
@@ -308,11 +300,6 @@ impl DemandWindow {
         let outside = self.samples.iter().take_while(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
         let base = outside.last().unwrap_or(first);
         per_second_milli(last.counted.saturating_sub(base.counted), now.nanos_since(base.at).max(WINDOW_NS))
-    }
-
-    /// Sum of the demand that this weir-sync was the first to receive.
-    pub fn counted(&self) -> u64 {
-        self.counted
     }
 
     fn push(&mut self, now: Time) {

@@ -44,7 +44,7 @@ fn only_a_pops_single_replica_counts_demand_of_missed_reports() {
         alone.observe(at(i * 250), &reported(i * 25, 25), ALONE);
         shared.observe(at(i * 250), &reported(i * 25, 25), SHARED);
     }
-    assert_eq!((alone.counted(), shared.counted()), (200, 175));
+    assert_eq!((alone.counted, shared.counted), (200, 175));
     assert_eq!(alone.milli(at(2_000)), 100_000);
 }
 
@@ -130,9 +130,9 @@ proptest! {
         dealt(&mut windows, &reports);
         let truth = reports.iter().map(|(more, ..)| more).sum::<u64>();
         for window in &windows {
-            prop_assert!(window.counted() <= truth);
+            prop_assert!(window.counted <= truth);
         }
-        let counted: u64 = windows.iter().map(DemandWindow::counted).sum();
+        let counted: u64 = windows.iter().map(|window| window.counted).sum();
         prop_assert!(counted >= truth);
         if receivers == 1 || !is_lossy { prop_assert_eq!(counted, truth); }
     }
