@@ -94,6 +94,7 @@ mod policies;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use weir_protocol::calendar::Calendar;
 use weir_protocol::messages::Leased;
 use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
@@ -185,7 +186,7 @@ impl Escrow {
             }
         }
         let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, acquire));
-        let (deficit_ns, outstanding) = (acquire.reply_deficit_ns(counts_ns), self.outstanding(now_us));
+        let (deficit_ns, outstanding) = (acquire.reply_deficit_ns(counts_ns), self.held_after(now_us));
         acquire.record_returns(&mut leases, outstanding);
         if is_new && given == 0 {
             // Nothing happened that needs a record.
@@ -215,10 +216,6 @@ impl Escrow {
         self.deficit_ns
     }
 
-    pub fn log_len(&self) -> usize {
-        self.log.len()
-    }
-
     /// Shifts all times by a step of the clock, so that nothing refills, and leases last for as long as they
     /// had left. A window is shifted by whole windows, so that it ends where windows do.
     fn step(&mut self, time: StoreTime, acquire: &AcquireRequest) {
@@ -230,7 +227,10 @@ impl Escrow {
             self.holders.values_mut().for_each(|holder| move_on(&mut holder.until_us));
             self.log.times_mut().for_each(move_on);
             if self.end_us > 0 {
-                let whole = |us| acquire.whole_windows_us(us);
+                // Zero if windows differ in length.
+                let even = acquire.refill_policy.windows().filter(|calendar| calendar.even().is_some());
+                let length_us = even.map_or(0, Calendar::longest_us);
+                let whole = |us: u64| us.checked_div(length_us).map_or(0, |windows| windows * length_us);
                 self.end_us = self.end_us.saturating_add(whole(ahead_us)).saturating_sub(whole(back_us));
             }
         }
@@ -248,11 +248,13 @@ impl Escrow {
             self.at_us = now_us;
             let known_us = if now_us < self.end_us { Some(self.end_us) } else { acquire.end_us(now_us) };
             let Some(end_us) = known_us else { return Lease { ms: 0, until_us: now_us } };
+            // An acquire that leases nothing applies to the current window, however soon that ends.
+            let is_of_the_moment = acquire.claims.is_empty() || acquire.claims.iter().any(Claim::is_at_once);
             let left_us = end_us - now_us;
             if left_us < acquire.held_us() {
                 (leased_us, until_us) = (left_us * DRIFT_PART / (DRIFT_PART + 1), end_us);
             }
-            if (leased_us >= LEASE_US_MIN || acquire.is_of_the_moment()) && self.end_us != end_us {
+            if (leased_us >= LEASE_US_MIN || is_of_the_moment) && self.end_us != end_us {
                 self.enter(now_us, end_us, acquire);
             }
         }
@@ -267,7 +269,7 @@ impl Escrow {
             Some(length_us) => self.held_after(end_us.saturating_sub(2 * length_us)).min(TOKENS_MAX.into()),
             None => 0,
         };
-        self.deficit_ns = price_ns(self.outstanding(now_us), WINDOW_TOKEN_NS);
+        self.deficit_ns = price_ns(self.held_after(now_us), WINDOW_TOKEN_NS);
         (self.end_us, self.kept_us) = (end_us, acquire.kept_us());
     }
 
@@ -327,10 +329,6 @@ impl Escrow {
         let refilled = self.deficit_ns.saturating_sub((to_us - self.at_us).saturating_mul(1_000));
         self.deficit_ns = refilled.max(price_ns(outstanding, token_ns));
         self.at_us = to_us;
-    }
-
-    fn outstanding(&self, now_us: u64) -> u64 {
-        self.held_after(now_us)
     }
 
     /// Returns the result of a claim, and the number of tokens that it debited.
@@ -423,7 +421,7 @@ impl Escrow {
         if acquire.refill_policy.counts_us().is_some() {
             back = self.log.remove(back);
         }
-        let least_ns = price_ns(self.outstanding(now_us), acquire.token_ns());
+        let least_ns = price_ns(self.held_after(now_us), acquire.token_ns());
         let after_ns = self.deficit_ns.saturating_sub(price_ns(back, acquire.token_ns()));
         self.deficit_ns = self.deficit_ns.min(after_ns.max(least_ns));
         (Leased::of(tokens.into(), 0), 0)
@@ -442,7 +440,7 @@ impl Escrow {
     /// Time until there are `tokens`, more than now. If claims other than this one, which has `own` of the outstanding
     /// tokens, may give some of a window or places in flight back, it is the time to ask again.
     fn wait_us(&self, now_us: u64, tokens: u32, own: u64, acquire: &AcquireRequest) -> u64 {
-        let is_elsewhere = self.outstanding(now_us) > own;
+        let is_elsewhere = self.held_after(now_us) > own;
         let given_back = |us: u64| if is_elsewhere { us.min(acquire.ask_again_us()) } else { us };
         match acquire.refill_policy {
             RefillPolicy::Continuous | RefillPolicy::Queue => {

@@ -109,11 +109,6 @@ impl AcquireRequest {
         longer_us(self.leased_us())
     }
 
-    /// True if it leases nothing: it then applies to the current window, however soon that ends.
-    pub(super) fn is_of_the_moment(&self) -> bool {
-        self.claims.is_empty() || self.claims.iter().any(Claim::is_at_once)
-    }
-
     pub fn token_ns(&self) -> u64 {
         if self.refill_policy.is_by_rate() { self.quota.token_ns() } else { WINDOW_TOKEN_NS }
     }
@@ -156,13 +151,6 @@ impl AcquireRequest {
         let length_us = self.refill_policy.windows().map_or(0, Calendar::longest_us);
         let counts_us = if let RefillPolicy::Sliding(_) = self.refill_policy { length_us } else { 0 };
         counts_us + length_us.clamp(WINDOW_KEPT_US.0, WINDOW_KEPT_US.1)
-    }
-
-    /// Length of the whole windows in `us` microseconds, in microseconds; 0 if windows differ in length.
-    pub(super) fn whole_windows_us(&self, us: u64) -> u64 {
-        let even = self.refill_policy.windows().filter(|calendar| calendar.even().is_some());
-        let length_us = even.map_or(0, Calendar::longest_us);
-        us.checked_div(length_us).map_or(0, |windows| windows * length_us)
     }
 
     /// End of the window that the store's clock is in at `now_us`; none if unknown.

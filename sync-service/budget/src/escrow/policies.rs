@@ -53,10 +53,6 @@ impl Log {
     pub(super) fn times_mut(&mut self) -> impl Iterator<Item = &mut u64> {
         self.ends.iter_mut().map(|(end_us, _)| end_us)
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.ends.len()
-    }
 }
 
 /// Unit of times of sliding windows: any window has a whole number, and products are exact in the Redis script's
