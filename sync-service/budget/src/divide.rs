@@ -187,12 +187,6 @@ pub fn region_of(replica: &str) -> &str {
     replica.split_once('/').map_or(replica, |(region, _)| region)
 }
 
-/// Debt of a budget with a deficit of `deficit_ns`, in thousandths of a token.
-pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
-    let debt_ns = deficit_ns.saturating_sub(quota.fill_ns());
-    if debt_ns == 0 { 0 } else { scaled(debt_ns, 1_000, quota.token_ns()) }
-}
-
 /// Part of a replica's demand that still counts, and the number of its POPs with demand. Within an interval the last
 /// report counts in full. Then it fades like its window, so that a client that moves does not count twice.
 fn still_asked(replica: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {

@@ -20,9 +20,9 @@ use weir_protocol::sharing::Sharing;
 use weir_protocol::time::Time;
 
 use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
-use crate::divide::debt_milli;
 use crate::id::BoundedMap;
 use crate::plan::PlanEntry;
+use crate::scaled;
 
 /// Maximum span of a first charge to a local budget, in microseconds: of tokens that no reply has confirmed, only the
 /// part admitted within it is charged here.
@@ -193,7 +193,8 @@ impl LastState {
 
     /// Debt of the budget at `now`, in thousandths of a token, if nothing was debited since.
     pub fn debt_milli(&self, now: Time) -> u64 {
-        debt_milli(self.quota, self.deficit_ns_at(now))
+        let debt_ns = self.deficit_ns_at(now).saturating_sub(self.quota.fill_ns());
+        if debt_ns == 0 { 0 } else { scaled(debt_ns, 1_000, self.quota.token_ns()) }
     }
 }
 
