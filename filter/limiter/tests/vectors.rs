@@ -161,7 +161,7 @@ fn exchange(limiter: &mut Limiter, slots: &mut LocalSlots, rnd: &mut Lcg, now: T
     let Some(report) = limiter.report(slots, true, now) else { return };
     let grants = report.keys.iter().map(|key| {
         Allowance::Hot(Grant {
-            ratio: AdmitRatio::of(rnd.below(100), 100),
+            ratio: AdmitRatio::of(rnd.below(100).into(), 100),
             level_milli: i64::try_from(key.admitted % 7).unwrap() * 1_000 - 2_000,
             burst: 50,
             divisor: 1,

@@ -248,7 +248,7 @@ fn ratio(
     let beyond_ns = level_ns - target_ns(*quota);
     let rest_ns = i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
     let rest = u128::try_from(rest_ns * 1_000).unwrap_or(0).saturating_sub(own_sum);
-    let of_rest = quotient(rest, price * asked.milli - own_sum);
+    let of_rest = AdmitRatio::of(rest, price * asked.milli - own_sum);
     if sharing.floor(region) == 0 {
         return of_rest;
     }
@@ -274,18 +274,6 @@ pub(crate) const SURPLUS: u64 = 4;
 pub(crate) fn target_ns(quota: Quota) -> i128 {
     let fill_ns = quota.fill_ns();
     i128::from(fill_ns / TARGET_PART + TARGET_NS).min(i128::from(fill_ns) - i128::from(BELOW_FULL_NS))
-}
-
-/// `part / whole`; 0 if `part` is 0, 1 if it is at least `whole`.
-fn quotient(part: u128, whole: u128) -> AdmitRatio {
-    if part == 0 {
-        return AdmitRatio::ZERO;
-    }
-    if part >= whole {
-        return AdmitRatio::ONE;
-    }
-    let bits = part * u128::from(AdmitRatio::ONE.bits()) / whole;
-    u32::try_from(bits).map_or(AdmitRatio::ONE, AdmitRatio::from_bits)
 }
 
 fn level_milli(quota: Quota, level_ns: i128, own: Option<FloorCapacity>) -> i64 {

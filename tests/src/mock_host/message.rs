@@ -4,7 +4,8 @@ use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Repo
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
 pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
-    Grant { ratio: AdmitRatio::of(ratio, 1_000), level_milli: level * 1_000, burst: u32::MAX, divisor: 1, lease_ms }
+    let ratio = AdmitRatio::of(ratio.into(), 1_000);
+    Grant { ratio, level_milli: level * 1_000, burst: u32::MAX, divisor: 1, lease_ms }
 }
 
 /// A reply to report `sequence`, in a fleet of this number of POPs.

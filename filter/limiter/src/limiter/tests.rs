@@ -207,7 +207,7 @@ fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u
     limiter.apply(report.sequence, &reply(report.sequence, pops, grants), slots, now).unwrap();
 }
 
-fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
+fn grant(part: u128, whole: u128, level_milli: i64) -> Grant {
     Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, divisor: 1, lease_ms: 2_000 }
 }
 

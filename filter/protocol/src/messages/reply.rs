@@ -153,14 +153,15 @@ impl AdmitRatio {
     pub const ZERO: Self = Self(0);
     pub const ONE: Self = Self(1 << 30);
 
-    /// `part / whole`, rounded down; 1 if `part` is at least `whole`, even if both are zero.
-    pub const fn of(part: u64, whole: u64) -> Self {
+    /// `part / whole`, rounded down; 0 if `part` is 0, 1 if it is at least `whole`. `part` is below 2^98.
+    pub fn of(part: u128, whole: u128) -> Self {
+        if part == 0 {
+            return Self::ZERO;
+        }
         if part >= whole {
             return Self::ONE;
         }
-        // part < whole, so the quotient is below 2^30 and the cast loses nothing.
-        #[allow(clippy::cast_possible_truncation, reason = "below 2^30, see above")]
-        Self(((part as u128 * Self::ONE.0 as u128) / whole as u128) as u32)
+        u32::try_from(part * u128::from(Self::ONE.0) / whole).map_or(Self::ONE, Self)
     }
 
     /// The ratio in steps of 2^-30.

@@ -146,7 +146,7 @@ impl World {
                 let report = limiter.report(slots, true, now);
                 result = format!("{report:?}");
                 if let Some((report, ratio)) = report.zip(*ratio) {
-                    let grant = Grant { burst: *burst, ..grant(ratio, 1_000, *level_milli) };
+                    let grant = Grant { burst: *burst, ..grant(ratio.into(), 1_000, *level_milli) };
                     answer(limiter, slots, &report, *pops, grant, now);
                 }
             }

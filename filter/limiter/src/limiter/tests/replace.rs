@@ -124,7 +124,7 @@ fn a_carried_over_deficit_refills_at_the_new_rate() {
 // I4
 #[test]
 fn a_grant_keeps_its_fraction_of_a_changed_rate() {
-    let granted = |part: u64| {
+    let granted = |part: u128| {
         let ratio = AdmitRatio::of(1, part);
         Allowance::Hot(Grant { ratio, level_milli: 1_000_000, burst: 1_000, divisor: 1, lease_ms: 60_000 })
     };
