@@ -26,7 +26,6 @@ pub enum Period {
 }
 
 impl Period {
-    /// All periods, shortest first.
     pub const ALL: [Self; 4] = [Self::Second, Self::Minute, Self::Hour, Self::Day];
 
     /// Length in seconds, abbreviation in the canonical form, and other accepted spellings.

@@ -11,7 +11,6 @@ use crate::refill_policy::RefillPolicy;
 pub const FLOORS_MAX: usize = 32;
 pub const REGION_NAME_MAX: usize = 64;
 
-/// Sharing of a rule's quota among POPs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sharing {
     /// True if a POP spends only tokens that were debited from the budget beforehand.

@@ -14,12 +14,10 @@ impl Time {
     /// The earliest point in time; a bucket "full at zero" has always been full.
     pub const ZERO: Self = Self(0);
 
-    /// The point `ns` nanoseconds after the clock's epoch.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the clock's epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }

@@ -19,7 +19,6 @@ pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
 const ADDRESSES_DEFAULT: u32 = 65_000;
 /// Upper limit of tracked addresses: 512 MiB of slots.
 const ADDRESSES_MAX: u32 = 16_777_216;
-/// Longest cluster name and longest token, in bytes.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 /// A plugin's configuration. Clones share the rules.

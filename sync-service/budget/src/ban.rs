@@ -331,7 +331,6 @@ impl Bans {
         }
     }
 
-    /// Assigns the next number to `news` of `id`.
     fn record_news(&mut self, id: &BudgetId, news: News) {
         self.latest += 1;
         let news = News { number: self.latest, ..news };

@@ -48,11 +48,9 @@ const REACHES: u128 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetParameters {
     pub pops: u32,
-    /// Time between two reports of a POP, in nanoseconds.
     pub interval_ns: u64,
     /// Time from a POP to its weir-sync, to the store, and back, in nanoseconds.
     pub trip_ns: u64,
-    /// Time after which a POP gives up an exchange, in nanoseconds.
     pub timeout_ns: u64,
     /// Number of consecutive exchanges that may fail.
     pub failures: u32,

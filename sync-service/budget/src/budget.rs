@@ -76,7 +76,6 @@ pub struct ReplicaDemand {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Nanoseconds of refill until full.
     pub deficit_ns: u64,
     /// Recent fan-out: the number of bursts by which the budget was overdrawn; 0 if none is remembered.
     pub fan_out: u32,
@@ -183,7 +182,6 @@ impl Budget {
         self.last_charge_us().saturating_add(kept_us)
     }
 
-    /// Nanoseconds of refill until full, as of the last charge.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
     }

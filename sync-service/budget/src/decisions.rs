@@ -95,7 +95,6 @@ impl Decisions {
         }
     }
 
-    /// Decisions per second of each rule, as far as POPs report them here.
     pub fn rates(&self, now: Time) -> Vec<RuleRates> {
         let mut pops: BTreeMap<&str, u32> = BTreeMap::new();
         for tables in self.pops.values() {

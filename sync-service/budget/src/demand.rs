@@ -86,14 +86,12 @@ pub struct TokenCounts {
 #[derive(Clone, Copy, Debug)]
 pub struct DemandUpdate {
     pub demand: Demand,
-    /// Demand at the bucket's POP, in thousandths of a token per second.
     pub own_milli: u64,
     pub new: TokenCounts,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BucketReport {
-    /// True if the previous reply called its key warm.
     pub is_warm: bool,
     /// True if other weir-syncs receive some of its reports.
     pub is_shared: bool,
@@ -157,7 +155,6 @@ impl Demands {
         reported.fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
     }
 
-    /// True if other weir-syncs receive some of the POPs' reports.
     pub(crate) fn is_shared(&self, now: Time) -> bool {
         self.others_at.is_some_and(|at| now.nanos_since(at) < ALONE_NS)
     }

@@ -182,7 +182,6 @@ fn likely_milli(mean_milli: u64) -> u64 {
     mean_milli.saturating_add(LUMP_DEVIATIONS * mean_milli.saturating_mul(1_000).isqrt())
 }
 
-/// Region of a replica: the part of its name before the slash.
 pub fn region_of(replica: &str) -> &str {
     replica.split_once('/').map_or(replica, |(region, _)| region)
 }

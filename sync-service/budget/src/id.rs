@@ -52,7 +52,6 @@ pub(crate) struct Named<'a> {
 }
 
 impl BudgetId {
-    /// Creates the name of a rule's budget for a key's value in canonical form.
     pub fn new(rule: String, value: Vec<u8>) -> Self {
         let hash = RuleName::new(&rule).hash(&value);
         Self(Arc::new(BudgetName { rule, value, hash }))

@@ -191,7 +191,6 @@ impl LastState {
         self.deficit_ns.saturating_sub(now.nanos_since(self.at))
     }
 
-    /// Debt of the budget at `now`, in thousandths of a token, if nothing was debited since.
     pub fn debt_milli(&self, now: Time) -> u64 {
         let debt_ns = self.deficit_ns_at(now).saturating_sub(self.quota.fill_ns());
         if debt_ns == 0 { 0 } else { scaled(debt_ns, 1_000, self.quota.token_ns()) }

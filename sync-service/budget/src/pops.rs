@@ -136,7 +136,6 @@ impl Pops {
         self.known.iter_mut().filter_map(|(name, pop)| pop.news(now, name)).collect()
     }
 
-    /// Rule sets of all POPs, each with the time since its last report in nanoseconds.
     pub fn all(&mut self, now: Time) -> Vec<(PopRuleSet, u64)> {
         self.sweep(now);
         let rule_set = |(name, pop): (&String, &Pop)| {
@@ -162,7 +161,6 @@ impl Pops {
 }
 
 impl Pop {
-    /// Number of workers that have reported keys recently.
     fn busy(&self, now: Time) -> u32 {
         let is_busy = |worker: &&Worker| worker.keys_at.is_some_and(|at| now.nanos_since(at) < BUSY_NS);
         let busy = self.workers.values().filter(is_busy).count();
@@ -251,18 +249,15 @@ impl FleetSize {
     }
 }
 
-/// Time after which a silent POP is forgotten, in nanoseconds.
 const STATUS_NS: u64 = 60 * SECOND_NS;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopStatus {
     pub pop: String,
-    /// Its connectivity: 0 fresh, 1 stale, 2 fallback.
     pub step: u8,
     /// Lead of its wall clock over ours when its report arrived, in milliseconds; none if it has no clock.
     pub clock_ms: Option<i64>,
     pub module: String,
-    /// Reason why it refused a newer rule set; empty if it did not.
     pub refusal: String,
     pub age_ms: u64,
 }
@@ -274,7 +269,6 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// Records the status in `report`, which arrives at `now`, `unix_us` microseconds since 1970.
     pub fn observe(&mut self, now: Time, unix_us: u64, report: &Report) {
         self.sweep(now);
         let Some(status) = &report.status else { return };
@@ -309,7 +303,6 @@ impl Statuses {
         all
     }
 
-    /// Forgets silent POPs, at most once a second.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) >= SECOND_NS {
             self.swept_at = now;

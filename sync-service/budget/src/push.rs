@@ -97,7 +97,6 @@ impl<N: PushState> PushStates<N> {
         self.len = self.pops.values().map(|pop| pop.state.len()).sum();
     }
 
-    /// Number of keys recorded as sent, of all POPs.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -119,7 +118,6 @@ impl<N: PushState> Pop<N> {
         Self { table, seen_at: Time::ZERO, letters: Vec::new(), state: N::default() }
     }
 
-    /// Applies the confirmations in `report` to the letters.
     fn observe(&mut self, now: Time, report: &Report) {
         self.seen_at = now;
         if self.table != report.table {

@@ -44,7 +44,6 @@ pub struct Count {
     pub span_us: u64,
     /// Tokens that the POP's own bucket has not refilled since, and so were admitted recently.
     pub missing: u64,
-    /// Time of the report, in milliseconds of the POP's own clock.
     pub made_ms: u64,
 }
 
@@ -198,7 +197,6 @@ pub(crate) struct FanOut {
 }
 
 impl FanOut {
-    /// Updates the fan-out of a budget of `quota` that is `deficit_us` from full at `now_us`.
     pub(crate) fn record(&mut self, now_us: u64, deficit_us: u64, quota: Quota) {
         if now_us >= self.until_us {
             self.bursts = 0;
@@ -227,7 +225,6 @@ impl FanOut {
         self.bursts
     }
 
-    /// End of the time for which it is remembered; 0 if none is.
     pub(crate) fn until_us(&self) -> u64 {
         if self.bursts > 0 { self.until_us } else { 0 }
     }

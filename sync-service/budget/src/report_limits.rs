@@ -101,7 +101,6 @@ fn refuse(refusals: &mut Vec<Refusal>, reason: RefusedClaimReason, rule: &Budget
     }
 }
 
-/// Rules of several versions, by name.
 type KnownRules = BTreeMap<String, Vec<KnownRule>>;
 
 #[derive(Debug, Default)]
@@ -117,7 +116,6 @@ pub struct ReportLimits {
 }
 
 impl ReportLimits {
-    /// Sets the rules of all versions that are kept, up to `newest`.
     pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.newest = newest;
         let known = self.rules.insert(BTreeMap::new());
@@ -192,7 +190,6 @@ impl ReportLimits {
         });
     }
 
-    /// Records that the store has charged these `entries` of `pop`.
     pub(crate) fn settle<'a>(&mut self, pop: &str, entries: impl Iterator<Item = &'a PlanEntry>) {
         let Some(pop) = self.pops.get_mut(pop) else { return };
         for entry in entries {

@@ -35,7 +35,6 @@ impl<K, V> Sorted<K, V> {
         self.pairs.get_mut(place).map(|(_, value)| value)
     }
 
-    /// Inserts a pair at the position from [`Sorted::find`], and returns its index.
     pub(crate) fn put(&mut self, at: usize, key: K, value: V) -> usize {
         if self.pairs.len() == self.pairs.capacity() {
             // Grows by a half: there are many of these, and most stay small.

@@ -85,7 +85,6 @@ pub(super) fn doubles(numbers: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// Appends whole numbers below 2^53 to `bytes`, as doubles for a script.
 pub(super) fn add_doubles(bytes: &mut Vec<u8>, numbers: &[u64]) {
     for number in numbers {
         #[allow(clippy::cast_precision_loss, reason = "below 2^53")]

@@ -84,7 +84,6 @@ enum Login {
 }
 
 impl Dialer {
-    /// Creates a dialer. Fails if the URL or a file cannot be used.
     pub fn new(url: &str, files: LoginFiles, map: NodeMap) -> Result<Self, DialError> {
         let address = Address::read(url).map_err(DialError::Address)?;
         let readers = Arc::new(Semaphore::new(READERS_MAX));

@@ -15,7 +15,6 @@ pub const POP_RECORDS_MAX: usize = 2 * POPS_MAX as usize;
 /// Rule set of a POP, as one weir-sync recorded it in a store.
 #[derive(Clone, Copy, Debug)]
 pub struct PopRecord<'a> {
-    /// Name of the weir-sync that wrote it: `region/replica`.
     pub replica: &'a str,
     pub pop: &'a str,
     pub version: u64,
@@ -30,9 +29,7 @@ pub struct Seen {
     pub pop: String,
     pub region: String,
     pub replica: String,
-    /// See [`weir_budget::pops::PopRuleSet`].
     pub version: u64,
-    /// See [`weir_budget::pops::PopRuleSet`].
     pub refused: u64,
     pub age_us: u64,
 }

@@ -16,7 +16,6 @@ impl RedisKeys {
         Self(prefix.into())
     }
 
-    /// Name of a key that a fleet has one of.
     pub fn one(&self, name: &str) -> String {
         format!("{}:{name}", self.0)
     }

@@ -80,7 +80,6 @@ pub const TOP_KEYS_REPLICAS_MAX: usize = weir_budget::budget::REPLICAS_MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ChargeBatch<'a> {
-    /// Name of the replica that charges: `region/replica`.
     pub replica: &'a str,
     pub pop: &'a str,
     pub entries: &'a [PlanEntry],

@@ -11,7 +11,6 @@ use crate::quota::Quota;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// Sequence number of the report that this replies to.
     pub sequence: u64,
     /// Number of live POPs in the fleet, at least 1. The fair share is a quota divided by it.
     pub pops: u32,
@@ -77,7 +76,6 @@ impl Settled {
     }
 }
 
-/// A grant for a key that the report did not name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushedGrant {
     /// Index into [`Reply::rules`].

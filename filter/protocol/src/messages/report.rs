@@ -41,7 +41,6 @@ pub struct Report {
     pub bans: Vec<Ban>,
     /// Those of `keys` that are epochs of a single request, which holds or held them, in the order of `keys`.
     pub held: Vec<HeldEpoch>,
-    /// State of the POP, sent by one of its workers about once a second.
     pub status: Option<StatusReport>,
 }
 
@@ -175,7 +174,6 @@ pub struct StatusReport {
     pub every_ms: u32,
     /// Requests that the `deny` list refused, including bans of addresses, since the POP's process began.
     pub blocked: u64,
-    /// Decision counts of at most [`COUNTED_MAX`] rules; the others are in other reports.
     pub rules: Vec<RuleCounts>,
 }
 

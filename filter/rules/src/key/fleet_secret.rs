@@ -7,7 +7,6 @@ use core::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Of128};
 
-/// Minimum length of the text that a secret is derived from, in bytes.
 pub const KEY_SECRET_BYTES_MIN: usize = 16;
 pub const KEY_SECRET_BYTES_MAX: usize = 1_024;
 

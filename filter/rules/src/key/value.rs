@@ -92,7 +92,6 @@ impl KeyValue {
         (!bytes.is_empty() && key.push(bytes)).then_some(key)
     }
 
-    /// Appends bytes; false if they do not fit.
     pub(super) fn push(&mut self, part: &[u8]) -> bool {
         let start = usize::from(self.len);
         let Some(room) = self.bytes.get_mut(start..start + part.len()) else { return false };

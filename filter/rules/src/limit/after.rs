@@ -54,7 +54,6 @@ impl After {
         Some(stated.map(|cost| cost.min(*max)).or(*default).unwrap_or(reserved))
     }
 
-    /// The cost of a response of `bytes` bytes; `None` if the cost depends on something else.
     pub fn of_bytes(&self, bytes: u64) -> Option<u32> {
         let Self::Bytes { per } = self else { return None };
         Some(u32::try_from(bytes.div_ceil(u64::from(*per))).unwrap_or(u32::MAX).min(TOKENS_MAX))

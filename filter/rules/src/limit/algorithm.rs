@@ -159,7 +159,6 @@ impl LeakyBucket {
     }
 }
 
-/// At most `limit` requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     limit: u32,
@@ -167,12 +166,10 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// A limit of 1 to [`TOKENS_MAX`], and an expiry of 1 to [`LENGTH_NS_MAX`]; `None` beyond these bounds.
     pub fn new(limit: u32, expires_ns: u64) -> Option<Self> {
         WindowLimit::new(limit, expires_ns).map(|_| Self { limit, expires_ns })
     }
 
-    /// The fair share of one of `pops` POPs, with at least one request.
     #[must_use]
     pub fn shared_by(self, pops: u32) -> Self {
         Self { limit: self.limit.checked_div(pops).unwrap_or(self.limit).max(1), ..self }

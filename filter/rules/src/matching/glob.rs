@@ -16,9 +16,7 @@ const _: () = assert!(GLOB_BYTES_MAX < WORDS * 64);
 /// A compiled glob. Matching reads the path once and keeps the set of places in the glob that it may be at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
-    /// The text before the first wildcard.
     head: String,
-    /// The tokens from the first wildcard on.
     tokens: Vec<Token>,
 }
 

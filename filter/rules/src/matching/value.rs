@@ -89,7 +89,6 @@ fn test_of_joined(line: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) ->
     if is_sure { joined } else { Holds::Unsure }
 }
 
-/// Applies `test` to any number of values of one name.
 #[inline(never)]
 fn test_of_several<'a>(
     duplicates: Duplicates,

@@ -78,7 +78,6 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
-/// The part of an address that counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefixes {
     /// Leading bits of an IPv4 address, 1 to [`IPV4_BITS`].

@@ -69,7 +69,6 @@ pub struct HeaderFamilies {
     pub x_ratelimit: bool,
 }
 
-/// Unit of X-RateLimit-Reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Seconds from now.

@@ -37,11 +37,8 @@ const PLACEHOLDERS: [(&str, Placeholder); 5] = [
 pub struct Numbers {
     /// Seconds until there is one more token. No placeholder stands for it.
     pub more_s: u64,
-    /// The value of [`Placeholder::RetryAfter`].
     pub retry_after_s: u64,
-    /// The value of [`Placeholder::Remaining`].
     pub remaining: u32,
-    /// The value of [`Placeholder::Reset`].
     pub reset_s: u64,
 }
 

@@ -55,7 +55,6 @@ pub(super) fn tiers<'a>(
     tiers
 }
 
-/// Reads the field `keys`, a list of values of the rule's key.
 fn keys(fields: &mut Fields<'_>, key: Option<&KeySpec>, attributes: &Attributes) -> Option<Texts> {
     let item = fields.take("keys")?;
     let as_requests_have =

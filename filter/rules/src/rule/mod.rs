@@ -31,7 +31,6 @@ pub struct Rule {
     pub name: String,
     pub matches: Arc<Condition>,
     pub key: KeySpec,
-    /// Treatment of a request that lacks a part of the key.
     pub missing: Missing,
     /// Number of tokens that a request takes. Before a response that states the cost, only if the rule
     /// [reserves them](Self::reserves).
@@ -40,17 +39,13 @@ pub struct Rule {
     /// Quota. For algorithms other than the token bucket, the nearest rate and burst.
     pub quota: Quota,
     pub rate: Option<Rate>,
-    /// Source of the cost, if it is known only with the response.
     pub after: Option<Arc<After>>,
     /// True if a request takes tokens until its response states the cost.
     pub reserves: bool,
     pub variant: Variant,
-    /// Mode, and the percentage of keys it is enforced for.
     pub enforcement: Enforcement,
-    /// Conditions and duration of a ban of limited keys.
     pub penalty: Option<Penalty>,
     pub sharing: Sharing,
-    /// Behaviour of a POP in fallback, after too long a time without weir-sync.
     pub on_sync_loss: OnSyncLoss,
     pub response: Response,
 }

@@ -18,7 +18,6 @@ pub struct Variant {
     pub number: u8,
     /// The tier. `None` for the rule itself, which applies to the requests that no tier applies to.
     pub tier: Option<Arc<Tier>>,
-    /// Multiple of the variant's quota, if `also_by_prefix` made the rule.
     pub wider_times: Option<u32>,
 }
 

@@ -142,7 +142,6 @@ impl BanList {
         gone
     }
 
-    /// Drops the entries that have ended at `now_us`, and returns their keys.
     pub fn expire(&mut self, now_us: u64) -> Vec<BudgetId> {
         let mut gone = Vec::new();
         let first = |ends: &BTreeSet<End>, is_kept| {

@@ -12,7 +12,6 @@ use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
 /// The shortest lease, in microseconds: one millisecond, since a lease of zero means none.
 pub const LEASE_US_MIN: u64 = 1_000;
 pub const LEASE_US_MAX: u64 = 10_000_000;
-/// Longest lease under a refill policy of windows, in microseconds.
 pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
 /// Longest time for which a request may hold an epoch without confirmation, in microseconds.
 pub const HELD_US_MAX: u64 = HELD_MS_MAX as u64 * 1_000;
@@ -79,7 +78,6 @@ pub struct AcquireResult {
     /// Nanoseconds of refill until full. For queues, the time until the last turn is over; under a policy of
     /// windows, the counted tokens at the quota's rate.
     pub deficit_ns: u64,
-    /// Tokens that are leased and not known to be spent.
     pub outstanding: u64,
     pub given: u64,
     pub now_us: u64,
@@ -169,7 +167,6 @@ impl Claim {
         Self { epoch, admitted, ahead, held_us: None, kind: ClaimKind::Lease }
     }
 
-    /// Claim that consumes `tokens`, or none.
     pub const fn take(tokens: u32) -> Self {
         Self::at_once(ClaimKind::Take, tokens)
     }
@@ -192,7 +189,6 @@ impl Claim {
         self.held_us.is_some() && self.ahead == 0
     }
 
-    /// Tokens spent, clamped to the maximum of a record.
     pub fn spent(&self) -> u64 {
         self.admitted.min(COUNT_MAX)
     }
@@ -202,7 +198,6 @@ pub fn longer_us(leased_us: u64) -> u64 {
     leased_us + leased_us.div_ceil(DRIFT_PART)
 }
 
-/// Value of `tokens` in nanoseconds of refill, clamped to the maximum deficit.
 pub(super) fn price_ns(tokens: u64, token_ns: u64) -> u64 {
     tokens.saturating_mul(token_ns).min(DEFICIT_NS_MAX)
 }

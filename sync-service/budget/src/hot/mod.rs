@@ -42,7 +42,6 @@ pub struct HotKeys {
     serials: ByBudget<u64>,
     sent: PushStates<HeldGrants>,
     swept_at: Time,
-    /// Number of keys that found no room, or were replaced.
     dropped: u64,
     serial: u64,
     /// Serial number from which the search for the next key to replace starts.

@@ -18,7 +18,6 @@ use crate::plan::PlanEntry;
 /// State of a region's keys between reports.
 #[derive(Debug)]
 pub(super) struct Grants {
-    /// `region` or `region/replica`.
     replica: String,
     pub(super) region: String,
     pub(super) terms: GrantSettings,

@@ -150,7 +150,6 @@ pub type Listing = Query<HotKey>;
 pub type Look = Query<PlanEntry>;
 
 impl Hub {
-    /// Creates a weir-sync that has received no reports yet.
     pub fn new(settings: HubSettings) -> Self {
         let mut fleet = FleetSize::default();
         fleet.observe(settings.pops_expected);
@@ -335,7 +334,6 @@ impl Hub {
         self.bans.to_share(now)
     }
 
-    /// Applies the store's answer to `listing`: `fleet` is now the list of bans that regions share.
     #[allow(clippy::needless_pass_by_value, reason = "no question is answered twice")]
     pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[BannedKey]) {
         for id in self.bans.merge(now, &listing, fleet) {
@@ -356,7 +354,6 @@ impl Hub {
         }
     }
 
-    /// The POPs that report here as a fraction of the fleet, as last known.
     fn share(&mut self, now: Time) -> Share {
         let here = self.pops.live(now);
         self.fleet.known().map_or_else(|| Share::guess(here), |fleet| Share::new(here, fleet))

@@ -36,12 +36,9 @@ pub enum BudgetQuery {
 pub struct BudgetState {
     pub quota: Quota,
     pub refill_policy: RefillPolicy,
-    /// Its level in thousandths of a token; negative if it is in debt.
     pub level_milli: i64,
     pub deficit_ns: u64,
-    /// Its recent fan-out in bursts; 0 if none is remembered.
     pub fan_out: u32,
-    /// Tokens that are leased to POPs and not known to be spent.
     pub outstanding: u64,
     /// Grants to POPs of this region; none for a strict budget.
     pub division: Option<Division>,
@@ -159,12 +156,10 @@ impl Hub {
         }
     }
 
-    /// For each rule of `report`, true if the fleet may run it: it is in a kept rule set, or there is none.
     pub fn known_rules(&self, report: &Report) -> Vec<bool> {
         report.rules.iter().map(|rule| self.limits.has(rule)).collect()
     }
 
-    /// Known refill policies of strict rules with this name.
     pub fn refill_policies(&self, rule: &str) -> Vec<RefillPolicy> {
         self.rules.refill_policy(rule).into_iter().chain(self.limits.refill_policies(rule)).collect()
     }

@@ -218,7 +218,6 @@ fn count(report: &Report, key: &Key) -> Count {
     }
 }
 
-/// Separate entry for a key that its POP may not claim now.
 fn uncharged(id: BudgetId, rule: &BudgetRule, report: &Report, key: &Key, demand: Demand) -> PlanEntry {
     let counts = alloc::vec![count(report, key)];
     let own_milli = demand.milli;

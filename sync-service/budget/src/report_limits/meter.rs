@@ -58,7 +58,6 @@ struct Planned {
 /// Quota and rule set version that a claim is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
-    /// The rule's quota, as the POP reports it.
     pub(super) quota: Quota,
     /// Rule set that the POP runs. None if the fleet has none: the POP's rules are then its own, and are accepted.
     pub(super) version: Option<u64>,
@@ -226,7 +225,6 @@ fn nanos(ns: u64) -> i64 {
 
 /// Maximum age of a POP's first claim of a key, in nanoseconds, beside the time for which the POP itself was silent.
 pub const SPAN_NS: u64 = 30 * SECOND_NS;
-/// Maximum number of keys that one POP may claim at once.
 pub const OF_ONE_POP_MAX: usize = 65_536;
 /// Time for which a full meter is kept after the last report of its key, in nanoseconds.
 pub(super) const KEPT_NS: u64 = 10 * SECOND_NS;

@@ -20,14 +20,12 @@ pub(crate) struct Visit<'a> {
     pub(super) now: Time,
     /// Time of the report by our clock; no later than `now`.
     pub(super) made_at: Time,
-    /// Rule set that the POP runs, see [`Measure`].
     pub(super) version: Option<u64>,
     /// None if there are too many POPs.
     pub(super) pop: Option<&'a mut Pop>,
     pub(super) meters: &'a mut usize,
     /// For each rule of the report, the reason to refuse its claims if the fleet is not known to have it.
     pub(super) doubts: Vec<Option<RefusedClaimReason>>,
-    /// Maximum cost of a request, for each rule of the report.
     pub(super) costs: Vec<u32>,
     pub(super) reporter: ReporterKind,
     pub(super) refusals: &'a mut Vec<Refusal>,

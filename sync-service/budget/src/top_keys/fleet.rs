@@ -28,7 +28,6 @@ pub struct TopKey {
     pub pops: Vec<(String, KeyRates)>,
 }
 
-/// One weir-sync's message about its top keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaTopKeys {
     pub keys: Vec<TopKey>,
@@ -62,7 +61,6 @@ pub struct FleetTopKey {
     pub id: BudgetId,
     pub quota: Quota,
     pub rates: KeyRates,
-    /// The budget's level in thousandths of a token, from the newest state of it.
     pub level_milli: i64,
     pub age_ms: u64,
     pub limited_ms: Option<u64>,

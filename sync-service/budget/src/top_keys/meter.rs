@@ -21,7 +21,6 @@ use weir_protocol::time::{SECOND_NS, Time};
 use crate::demand::{TokenCounts, WARM_GAP_NS};
 use crate::scaled;
 
-/// Length of the window over which rates are measured, in nanoseconds.
 pub const WINDOW_NS: u64 = 5 * SECOND_NS;
 /// Assumed time of demand before the first report of an unknown key, in nanoseconds.
 const FIRST_NS: u64 = SECOND_NS / 4;

@@ -42,7 +42,6 @@ const _: () = assert!(2 * KEPT + IN_DEBT_MAX < KEYS_MAX);
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
     pub counts: TokenCounts,
-    /// State of the budget after them.
     pub last: LastState,
     pub askers: u32,
 }
@@ -184,7 +183,6 @@ impl Known {
         self.pops.push((pop.into(), meter));
     }
 
-    /// Its debt, in thousandths of a burst.
     fn owes(&self, now: Time) -> u64 {
         self.last.debt_milli(now) / u64::from(self.last.quota.burst().max(1))
     }

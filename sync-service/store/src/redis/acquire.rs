@@ -115,7 +115,6 @@ pub fn acquired(acquire: &AcquireRequest, row: &AcquireRow) -> Result<AcquireRes
 
 /// Maximum number of requests in one call, during which Redis does nothing else.
 const CALL_MAX: usize = 64;
-/// Number of values in the script's answer for each request.
 const ROW_LEN: usize = 5;
 
 /// Sends requests to one server (see [`Trips`]).

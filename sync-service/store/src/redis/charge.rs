@@ -22,7 +22,6 @@ use crate::clock::{DOUBLE, add_doubles, doubles, whole};
 const HEAD_DOUBLES: usize = 6;
 const COUNT_DOUBLES: usize = 6;
 
-/// Charge to one budget, POP by POP.
 #[derive(Debug)]
 pub struct Charging {
     pub(super) key: String,
@@ -39,7 +38,6 @@ pub struct Charging {
 #[derive(Debug)]
 pub struct ImpliedReply {
     replica: Arc<str>,
-    /// Demand of the replica, one for each POP's counts, budget by budget.
     demands: Vec<Vec<Demand>>,
 }
 

@@ -69,7 +69,6 @@ impl Nodes {
         Err(reason)
     }
 
-    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
         let shards = lock(&self.shards);
         let masters = shards.slots.nodes();
