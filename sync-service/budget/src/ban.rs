@@ -122,8 +122,7 @@ impl Bans {
         is_news
     }
 
-    /// Bans `id` at `now` by an operator's request for `for_ms`, but at least for [`FORGOTTEN_MS`], the time
-    /// after which all regions have received it.
+    /// Bans `id` for `for_ms`, but at least for [`FORGOTTEN_MS`], after which all regions have received it.
     pub fn order(&mut self, now: Time, id: BudgetId, for_ms: u32) {
         self.put(&id, micros(now), for_ms.max(FORGOTTEN_MS), false);
         // Without room in the list, the ban exists by its override alone.

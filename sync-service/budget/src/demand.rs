@@ -140,8 +140,7 @@ impl Demands {
         last.any(|last| now.nanos_since(last.at) <= silence_ns)
     }
 
-    /// Records the state of a budget: in debt or not, for [`Demands::debts`], and warm or not in the replies to
-    /// its POPs.
+    /// Records if a budget is in debt, for [`Demands::debts`], and if its POPs were told that it is warm.
     pub fn record(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {
         if let Some(budget) = self.budgets.get_mut(id) {
             (budget.is_in_debt, budget.is_warm) = (is_in_debt, is_warm);

@@ -195,8 +195,7 @@ impl Escrow {
         AcquireResult { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// Time at which it may be dropped, in microseconds of the store's clock: full, with nothing leased, like a new
-    /// one.
+    /// Time of the store's clock at which it may be dropped, in microseconds: it is like a new one then.
     pub fn full_us(&self) -> u64 {
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
         if let Some(end_us) = self.window_ends_us() {
@@ -210,8 +209,6 @@ impl Escrow {
         (self.end_us > 0).then_some(self.end_us)
     }
 
-    /// Deficit under its policy at the last acquire: nanoseconds of refill, or for windows [`WINDOW_TOKEN_NS`] for
-    /// each token debited in the window.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
     }
@@ -411,8 +408,7 @@ impl Escrow {
         (Leased::of(wanted, 0), wanted)
     }
 
-    /// Gives `tokens` back, at most the deficit less the outstanding ones. Turns and places in flight cannot be
-    /// given back this way.
+    /// Gives `tokens` back, at most the deficit less the outstanding ones; no turns and no places in flight.
     fn refund(&mut self, now_us: u64, acquire: &AcquireRequest, tokens: u32) -> (Leased, u64) {
         if !self.may_take(now_us, acquire.refill_policy) {
             return (NO_LEASE, 0);

@@ -76,8 +76,7 @@ impl Bucket {
 }
 
 impl Floors {
-    /// Debits the key's bucket after `account` was charged for `entry`. Returns the current capacity of a floor
-    /// of `percent`.
+    /// Debits the key's bucket after `account` was charged for `entry`; returns its floor's capacity.
     pub fn charge(&mut self, now: Time, entry: &PlanEntry, percent: u8, account: &Account) -> Option<FloorCapacity> {
         if percent == 0 {
             return None;

@@ -93,8 +93,7 @@ pub struct OfflineBudgets {
 }
 
 impl OfflineBudgets {
-    /// Charges `entry` of `pop` to the local budget in the name of `replica`. `last` is the last account that
-    /// the store returned for the budget; the entry's quota is the share.
+    /// Charges `entry`, whose quota is the share, to the local budget; `last` is the store's last account of it.
     pub fn charge(
         &mut self,
         now: Time,
@@ -136,8 +135,7 @@ impl Local {
         last.map_or_else(Self::full, |last| Self::begin(entry, last, replica))
     }
 
-    /// Creates a full budget that has been full since long ago, as a report may cover the time before this
-    /// process started.
+    /// Creates a budget that has been full since long ago: a report may cover the time before this process started.
     fn full() -> Self {
         Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }
     }

@@ -112,8 +112,7 @@ impl Pops {
         is_repeated
     }
 
-    /// Number of POPs that the store counted when `pop` was registered a moment ago; none if it has to be
-    /// registered again.
+    /// Number of POPs that the store counted when `pop` was registered, if that was a moment ago.
     pub fn registered(&self, now: Time, pop: &str) -> Option<u32> {
         let (at, pops) = self.known.get(pop)?.registered?;
         (now.nanos_since(at) < REGISTERED_NS).then_some(pops)

@@ -85,8 +85,7 @@ pub struct KnownRule {
     pub cost_max: u32,
 }
 
-/// Maximum demand accepted from a POP for one key, in thousandths of a token per second: a multiple of the
-/// highest rate that a budget gives out.
+/// Maximum demand accepted from a POP for one key, in thousandths of a token per second.
 pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     const { assert!(HORIZON_NS == SECOND_NS, "a surplus is given out within a part of a second") };
     let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
@@ -199,8 +198,7 @@ impl ReportLimits {
         }
     }
 
-    /// Takes back the costs in this acquire of `pop`, because the store was out of reach: they will be reported
-    /// and checked again.
+    /// Takes back the costs in this acquire of `pop`: the store was out of reach, so they will be reported again.
     pub(crate) fn take_back_costs(&mut self, pop: &str, acquire: &AcquireRequest) {
         let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(&acquire.id)) else {
             return;

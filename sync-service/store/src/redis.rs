@@ -1,16 +1,7 @@
 //! Redis store: one string per budget, charged by one script, by Redis's own clock.
 //!
-//! All keys begin with the fleet's prefix, here `weir`:
-//!
-//! - `weir:budget:{<rule>:<value in hex>}`: a budget. The braces are a hash tag of Redis Cluster, where all
-//!   keys of a call must be in one slot.
-//! - `weir:strict:{<rule>:<value in hex>}`: a strict budget. With windows the name begins with `weir:quota:day:`,
-//!   `weir:quota:60s+0:` or `weir:sliding:60s+0:` instead of `weir:strict:`.
-//! - `weir:rules`: rule sets; `weir:{weir:rules}:overrides`: overrides.
-//! - `weir:pops` and `weir:fleet`: POPs.
-//! - `weir:hot` and `weir:{weir:hot}:changed`: hot keys.
-//! - `weir:{bans}` and `weir:{bans}:changed`: bans.
-//! - `weir:{top_keys}` and `weir:{top_keys}:times`: top keys.
+//! All keys begin with the fleet's prefix (`docs/redis.md` lists them). All keys of a call must be in one slot of a
+//! Redis Cluster: braces in a name are a hash tag.
 //!
 //! The charges of a report are sent together, as one pipeline of `EVALSHA` to each server. If a server has lost
 //! the script, because it was restarted, its part is sent again after loading the script, which is harmless.
@@ -84,7 +75,6 @@ use super::rules::{NewVersion, Stored, StoredVersion};
 use super::{ChargeBatch, Each, Master, Store, StoreError, StoreFuture};
 use crate::fleet::Seen;
 
-/// Store in Redis.
 #[derive(Debug)]
 pub struct Redis {
     servers: Arc<Servers>,
@@ -95,7 +85,6 @@ pub struct Redis {
     /// Sender of takes; only if they need no confirmation, and one server has all keys.
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
-    /// Time for which a silent POP counts as alive, in microseconds.
     pop_ttl_us: u64,
     known_hot: KnownHotKeys,
     known_bans: KnownBans,
@@ -105,28 +94,20 @@ pub struct Redis {
 /// Confirmation by replicas that acquires of strict rules wait for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
-    /// Number of replicas.
     pub replicas: u32,
-    /// Their time limit.
     pub limit: Duration,
 }
 
-/// Options of a [`Redis`] store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Time limit of an answer.
     pub response_timeout: Duration,
-    /// Time for which a silent POP counts as alive.
     pub pop_ttl: Duration,
-    /// Files with the password and the certificates.
     pub files: LoginFiles,
-    /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
     /// Confirmation of acquires of strict rules; if none is given, they are not confirmed.
     pub wait: Option<Wait>,
     /// Maximum number of live keys per rule that this weir-sync keeps there.
     pub keys_max: usize,
-    /// Prefix of all keys.
     pub prefix: String,
 }
 

@@ -19,11 +19,9 @@ use crate::request::{
 pub(crate) use self::parse::{key, prefixes};
 pub use self::value::KeyValue;
 
-/// Maximum number of parts of a key.
 pub const PARTS_MAX: usize = 8;
 /// Stands for every host that cannot be determined; no host has this name.
 const NO_HOST: &[u8] = b"?";
-/// Maximum number of leading path segments in a key.
 pub const SEGMENTS_MAX: u8 = 16;
 
 /// A rule's key as written. Each tuple of values has its own bucket; without parts (`all`), there is one.
@@ -31,7 +29,6 @@ pub const SEGMENTS_MAX: u8 = 16;
 pub struct KeySpec {
     /// Prefixes that the client's address is cut to, if the address is part of the key.
     address: Option<Prefixes>,
-    /// The other parts, in the order they were written.
     pub(crate) others: Vec<Part>,
     /// Number of `others` that were written before the address.
     address_at: usize,
@@ -41,16 +38,12 @@ pub struct KeySpec {
     is_clear: bool,
 }
 
-/// A part of a key, as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPart<'a> {
-    /// The client's address, cut to these prefixes.
     ClientAddress(Prefixes),
-    /// Any other part.
     Other(&'a Part),
 }
 
-/// A part of a key that is not the client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A header, a cookie, a query parameter, a claim, the method or the route.
@@ -66,9 +59,7 @@ pub enum Part {
 /// Reason why a request has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingPart {
-    /// It has no client address, or an unreadable one.
     ClientAddress,
-    /// It lacks another part.
     Other,
     /// It has several values of a part that may have only one.
     Repeated,
@@ -87,22 +78,18 @@ pub enum Missing {
 }
 
 impl KeySpec {
-    /// Prefixes that the client's address is cut to, if it is a part.
     pub fn prefixes(&self) -> Option<Prefixes> {
         self.address
     }
 
-    /// True if the client's address is the only part.
     pub fn is_address(&self) -> bool {
         self.address.is_some() && self.others.is_empty()
     }
 
-    /// True if all requests share one key.
     pub fn is_all(&self) -> bool {
         self.address.is_none() && self.others.is_empty()
     }
 
-    /// The parts, in the order they were written.
     pub fn parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
         let others = || self.others.iter().map(KeyPart::Other);
         let address = self.address.map(KeyPart::ClientAddress);
@@ -123,7 +110,6 @@ impl KeySpec {
         self.is_clear
     }
 
-    /// True if the value of the part beside the client's address is sent in clear.
     pub fn is_clear(&self) -> bool {
         self.is_clear
     }
@@ -137,7 +123,6 @@ impl KeySpec {
         secret.begin(&self.description)
     }
 
-    /// Computes the request's key; an error if it lacks a part.
     pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
         self.value_of(request, &self.begin(secret))
     }

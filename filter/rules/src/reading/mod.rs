@@ -25,9 +25,7 @@ pub const ERRORS_MAX: usize = 50;
 /// An error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The place of the error, such as `rules[0].rate`.
     pub place: String,
-    /// The expected value and the one that was found.
     pub problem: String,
 }
 
@@ -39,18 +37,15 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// A value that was written in a short form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShortForm {
     /// The place of the short form: `rules[0].match.method`.
     pub written: String,
     /// The place of the full form: `rules[0].match.methods`.
     pub place: String,
-    /// The full form.
     pub full: Value,
 }
 
-/// Collects the errors and the short forms of one document.
 #[derive(Debug, Default)]
 pub struct ErrorCollector {
     recorded: RefCell<Vec<ConfigError>>,
@@ -58,7 +53,6 @@ pub struct ErrorCollector {
 }
 
 impl ErrorCollector {
-    /// Records an error at `place`.
     #[inline(never)]
     pub(crate) fn record(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
         // No other borrow of the list exists.
@@ -70,7 +64,6 @@ impl ErrorCollector {
         }
     }
 
-    /// True if no more errors are recorded.
     fn is_full(&self) -> bool {
         self.recorded.try_borrow().is_ok_and(|recorded| recorded.len() >= ERRORS_MAX)
     }
@@ -82,7 +75,6 @@ impl ErrorCollector {
         }
     }
 
-    /// Takes the short forms in the order in which they were read.
     pub fn take_short_forms(&self) -> Vec<ShortForm> {
         self.short_forms.take()
     }
@@ -100,10 +92,8 @@ impl ErrorCollector {
 /// State that all parts of a rule set share: its attributes, and the limits that hold for their sum.
 #[derive(Default)]
 pub(crate) struct Reader {
-    /// The attributes that the rules read.
     pub(crate) attributes: Attributes,
     /// Size of all compiled regular expressions so far, in bytes.
     pub(crate) programs_bytes: usize,
-    /// Number of wildcards in all globs so far.
     pub(crate) wildcards: usize,
 }

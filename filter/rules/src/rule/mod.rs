@@ -32,8 +32,7 @@ pub struct Rule {
     pub matches: Arc<Condition>,
     pub key: KeySpec,
     pub missing: Missing,
-    /// Number of tokens that a request takes. Before a response that states the cost, only if the rule
-    /// [reserves them](Self::reserves).
+    /// Tokens of a request; before its response states the cost, only if the rule [reserves them](Self::reserves).
     pub cost: Cost,
     pub algorithm: Algorithm,
     /// Quota. For algorithms other than the token bucket, the nearest rate and burst.
@@ -120,8 +119,7 @@ impl Rule {
         self.variant.group
     }
 
-    /// Bytes that identify the content of buckets: name, key, algorithm, quota. A rule gets fresh buckets if one of
-    /// these changes.
+    /// Bytes that identify the content of buckets: a rule gets fresh ones if any of these changes.
     pub fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
         bytes.push(0);

@@ -143,8 +143,7 @@ impl AcquireRequest {
         }
     }
 
-    /// Time for which a window is remembered after its end, in microseconds. A sliding window counts for one
-    /// more window.
+    /// Time for which a window is remembered after its end; a sliding one counts for one more window.
     pub fn kept_us(&self) -> u64 {
         let length_us = self.refill_policy.windows().map_or(0, Calendar::longest_us);
         let counts_us = if let RefillPolicy::Sliding(_) = self.refill_policy { length_us } else { 0 };

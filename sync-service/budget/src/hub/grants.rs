@@ -52,8 +52,7 @@ impl Grants {
         self.allow(now, entry, entry, account)
     }
 
-    /// Grant at `now` for an entry that the store did not charge: it is charged to this region's `share` (see
-    /// [`crate::offline`]).
+    /// Grant at `now` for an entry that the store did not charge (see [`crate::offline`]).
     pub(super) fn offline(&mut self, now: Time, pop: &str, whole: &PlanEntry, share: Share) -> Allowance {
         let entry = part(whole, share);
         let last = self.unfilled.last(&entry.id);

@@ -124,8 +124,7 @@ impl ClaimMeter {
         (asked, claimed - asked)
     }
 
-    /// Refills for a report received at `now` and made at `made_at`. Returns the number of tokens of `measure`
-    /// that the meter holds.
+    /// Refills for a report of `made_at` that came at `now`; returns the number of tokens that the meter holds.
     pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
         self.seen_at = now;
         let passed_ns = made_at.nanos_since(self.at);

@@ -95,8 +95,6 @@ impl TopKeys {
         self.keys.remove(id);
     }
 
-    /// Message to other weir-syncs: at most `most` keys by limited requests, and half as many each by admitted
-    /// requests and by debt.
     pub fn message(&self, now: Time, most: usize) -> ReplicaTopKeys {
         let top_key = |(id, known): (&BudgetId, &Known)| known.top_key(now, id);
         let mut all: Vec<TopKey> = self.keys.iter().map(top_key).filter(TopKey::has_figures).collect();

@@ -143,7 +143,6 @@ struct ConsumeRow {
 }
 
 impl Taker {
-    /// Creates the sender to a single server. Must be called inside a tokio runtime.
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>, keys: RedisKeys) -> Self {
         let trips = Trips::new(
             |asked: &Asked| asked.answer.is_closed(),

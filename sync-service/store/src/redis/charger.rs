@@ -41,7 +41,6 @@ struct Joined {
 }
 
 impl Charger {
-    /// Creates the sender to a single server. Must be called inside a tokio runtime.
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>) -> Self {
         Self(Trips::new(
             |asked: &Asked| asked.answer.is_closed(),
@@ -155,8 +154,7 @@ pub(super) struct Trips<T> {
 }
 
 impl<T: Send + 'static> Trips<T> {
-    /// Creates the sender; `go` makes an exchange. Requests that were given up according to `is_given_up` are
-    /// not sent. Must be called inside a tokio runtime.
+    /// Creates the sender; `go` makes an exchange. Requests given up according to `is_given_up` are not sent.
     pub(super) fn new<G, F>(is_given_up: fn(&T) -> bool, go: G) -> Self
     where
         G: Fn(Vec<T>) -> F + Send + 'static,

@@ -32,7 +32,6 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// Starts connecting. Must be called inside a tokio runtime.
     pub(super) fn new(reach: Reach) -> Self {
         if reach.dialer.address.kind == Discovery::Cluster {
             let nodes = Arc::new(Nodes::new(reach));

@@ -67,7 +67,6 @@ impl Confirmer {
         answered.await.unwrap_or(Err(StoreError::Connecting))
     }
 
-    /// Time that these calls may take in addition to others.
     pub(super) fn patience(&self) -> Duration {
         patience(self.wait)
     }

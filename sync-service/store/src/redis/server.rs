@@ -40,8 +40,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts connecting to the only server, or to a `node` of a cluster (see [`LinkTarget`]). Must be called inside a
-    /// tokio runtime.
+    /// Starts connecting to the only server, or to a `node` of a cluster (see [`LinkTarget`]).
     pub(super) fn new(reach: &Reach, node: Option<(Node, String)>) -> Self {
         let target = LinkTarget { dialer: Arc::clone(&reach.dialer), keys: reach.keys.clone(), node };
         let clock = ServerClock::new(Arc::clone(&reach.clocks));
