@@ -152,7 +152,9 @@ impl Decisions {
         }
         let Some(rule) = self.rules.get_mut(&counts.name) else { return };
         rule.kept_until = rule.kept_until.max(now + silent_ns(table.every_ms));
-        let made_ms = report.made_ms.min(table.latest_ms(now));
+        let (began, began_ms) = table.began;
+        let latest_ms = began_ms.saturating_add(now.nanos_since(began) / 1_000_000 + LATE_MS);
+        let made_ms = report.made_ms.min(latest_ms);
         let reported = RuleReport { seen_at: now, made_ms, counts: counts.into() };
         let Some(before) = table.rules.get_mut(&counts.name) else {
             if self.counts < COUNTS_MAX && table.rules.len() < RULES_MAX {
@@ -207,12 +209,6 @@ impl Rule {
 }
 
 impl Table {
-    /// Latest accepted time of the POP's clock.
-    fn latest_ms(&self, now: Time) -> u64 {
-        let (seen_at, made_ms) = self.began;
-        made_ms.saturating_add(now.nanos_since(seen_at) / 1_000_000 + LATE_MS)
-    }
-
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
         let lately =

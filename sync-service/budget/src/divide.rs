@@ -26,7 +26,6 @@ use alloc::collections::BTreeMap;
 
 use weir_protocol::messages::{AdmitRatio, Allowance, DIVISOR_MAX, Grant};
 use weir_protocol::quota::Quota;
-use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::SECOND_NS;
 
@@ -66,13 +65,6 @@ impl Default for GrantSettings {
             strict_lease_ns: 2 * SECOND_NS,
             calendar_lease_ns: 600 * SECOND_NS,
         }
-    }
-}
-
-impl GrantSettings {
-    /// Time for which a POP may spend the tokens that it is leased under this policy, in nanoseconds.
-    pub(crate) fn lease_ns(&self, refill_policy: RefillPolicy) -> u64 {
-        if refill_policy.is_window() { self.calendar_lease_ns } else { self.strict_lease_ns }
     }
 }
 

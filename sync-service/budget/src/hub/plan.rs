@@ -167,9 +167,10 @@ impl Hub {
             }
             if rule.sharing.strict {
                 let claim = visit.cost(&id, rule, key, claim(report, place, key));
-                let lease_us = grants.terms.lease_ns(rule.sharing.refill_policy) / 1_000;
+                let (terms, is_window) = (&grants.terms, rule.sharing.refill_policy.is_window());
+                let lease_ns = if is_window { terms.calendar_lease_ns } else { terms.strict_lease_ns };
                 let acquired = acquired.entry((&key.value, key.rule));
-                let at = *acquired.or_insert_with(|| plan.add_acquire(id, rule, lease_us, unix_us));
+                let at = *acquired.or_insert_with(|| plan.add_acquire(id, rule, lease_ns / 1_000, unix_us));
                 plan.next_claim(at, claim);
                 continue;
             }
