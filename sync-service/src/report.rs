@@ -92,14 +92,14 @@ impl ReportHandler {
             let mut hub = lock(&self.hub);
             (hub.known_rules(&report), hub.report(reporter, self.now(), unix_us(), report))
         };
-        self.observer.observe(pending.report(), &known);
-        if pending.has_bans() {
+        self.observer.observe(&pending.report, &known);
+        if pending.has_bans {
             self.new_bans.notify_one();
         }
         let asked_at = Instant::now();
         let answers = self.ask(&pending).await;
         let took = asked_at.elapsed();
-        let revision = self.rules.revision_of(pending.pop());
+        let revision = self.rules.revision_of(&pending.report.pop);
         let outcome = lock(&self.hub).settle(self.now(), revision, pending, answers);
         self.observe(&outcome, took);
         outcome.reply.encode()
@@ -114,16 +114,16 @@ impl ReportHandler {
     /// Sends all requests of a report to the store concurrently. Over Redis this is one round trip, or two for
     /// a request that needs a turn as well as tokens.
     async fn ask(&self, pending: &Pending) -> StoreReplies<StoreError> {
-        let batch = ChargeBatch { replica: &self.replica, pop: pending.pop(), entries: pending.entries() };
+        let batch = ChargeBatch { replica: &self.replica, pop: &pending.report.pop, entries: pending.entries() };
         let register = async {
-            match pending.registered() {
+            match pending.registered {
                 Some(pops) => Ok(pops),
-                None => self.store.register(pending.pop()).await,
+                None => self.store.register(&pending.report.pop).await,
             }
         };
         let (accounts, acquired, pops) = tokio::join!(
             self.store.charge(&batch),
-            turns::acquire(&*self.store, pending.pop(), pending.acquires()),
+            turns::acquire(&*self.store, &pending.report.pop, pending.acquires()),
             register
         );
         StoreReplies { accounts, acquired, pops }
@@ -150,10 +150,10 @@ impl ReportHandler {
 
     /// Publishes the keys that are hot here, and reads the budgets of those that are hot elsewhere.
     async fn list_hot(&self, listing: Listing) -> Result<(), StoreError> {
-        let fleet = self.store.hot(listing.items()).await?;
+        let fleet = self.store.hot(&listing.items).await?;
         let look = lock(&self.hub).listed(self.now(), listing, &fleet);
         if let Some(look) = look {
-            let batch = ChargeBatch { replica: &self.replica, pop: "", entries: look.items() };
+            let batch = ChargeBatch { replica: &self.replica, pop: "", entries: &look.items };
             let accounts = self.store.charge(&batch).await;
             lock(&self.hub).looked(self.now(), look, accounts);
         }
@@ -220,7 +220,7 @@ impl ReportHandler {
     pub(crate) async fn share_bans(&self) -> Result<(), StoreError> {
         let _sharing = self.sharing.lock().await;
         let mine = lock(&self.hub).share_bans(self.now());
-        let fleet = self.store.bans(mine.items()).await?;
+        let fleet = self.store.bans(&mine.items).await?;
         lock(&self.hub).bans_listed(self.now(), mine, &fleet);
         Ok(())
     }

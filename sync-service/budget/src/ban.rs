@@ -55,15 +55,9 @@ pub const ORDERED_MAX: usize = 2_000;
 /// A question to the store: adds the keys that were banned or reset here, and asks for the fleet's list.
 #[derive(Debug)]
 pub struct BanListing {
-    items: Vec<BannedKey>,
+    pub items: Vec<BannedKey>,
     /// Number of the latest news when it was asked. The answer may lack any later news.
     latest: u64,
-}
-
-impl BanListing {
-    pub fn items(&self) -> &[BannedKey] {
-        &self.items
-    }
 }
 
 /// State of a key beside the end of its ban.

@@ -30,7 +30,7 @@
 //! let (now, unix_us) = (Time::from_nanos(1_000_000_000), 1_800_000_000_000_000);
 //! let pending = hub.report(ReporterKind::Pop, now, unix_us, report);
 //! let mut budget = Budget::default();
-//! let charge = pending.entries()[0].charge("eu", pending.pop());
+//! let charge = pending.entries()[0].charge("eu", &pending.report.pop);
 //! let account = budget.charge(unix_us, &charge);
 //! assert_eq!(account.charged, 70);
 //!

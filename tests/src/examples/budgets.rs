@@ -36,12 +36,12 @@ impl Budgets {
         let pending = self.hub.report(ReporterKind::Pop, now, now_us, report.clone());
         let charge = |entry: &PlanEntry| {
             let budget = self.shared.entry(entry.id.clone()).or_default();
-            Ok(budget.charge(now_us, &entry.charge(REGION, pending.pop())))
+            Ok(budget.charge(now_us, &entry.charge(REGION, &pending.report.pop)))
         };
         let accounts = pending.entries().iter().map(charge).collect();
         let acquire = |acquire: &AcquireRequest| {
             let strict = self.strict.entry(acquire.escrow()).or_default();
-            Ok(strict.acquire(now_us, pending.pop(), acquire))
+            Ok(strict.acquire(now_us, &pending.report.pop, acquire))
         };
         let acquired = pending.acquires().iter().map(acquire).collect();
         let answers: StoreReplies<()> = StoreReplies { accounts, acquired, pops: Ok(1) };

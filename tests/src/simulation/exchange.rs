@@ -71,7 +71,7 @@ impl World {
         } else if self.syncs[sync].is_up {
             let false_report = self.lied(now, call, report);
             let pending = self.syncs[sync].observe(false_report.as_deref().unwrap_or(report), now);
-            let has_bans = pending.has_bans();
+            let has_bans = pending.has_bans;
             self.ask_store(now, sync, Question::Report(call, Box::new(pending)));
             if has_bans {
                 self.share_bans(now, sync);
@@ -113,7 +113,7 @@ impl World {
         if self.syncs[sync].is_up {
             let (hub, time) = self.syncs[sync].hub(now);
             let tick = hub.tick(time);
-            self.wire.are_hot(tick.listing.items());
+            self.wire.are_hot(&tick.listing.items);
             self.ask_store(now, sync, Question::Tick(tick));
             if self.has_penalties || !self.setup.operator_actions.is_empty() {
                 self.share_bans(now, sync);
@@ -180,7 +180,7 @@ impl World {
         match question {
             Question::Report(_, pending) => {
                 let Some(time) = time else { return Answer::Late(now_us) };
-                let pop = pending.pop();
+                let pop = &pending.report.pop;
                 let accounts = self.charge(now, time, &replica, pop, pending.entries()).into_iter().map(Ok).collect();
                 let acquired = self.store.acquire(pop, pending.acquires(), time);
                 if let Some(what) = self.store.ends_early(pending.acquires(), &acquired) {
@@ -190,19 +190,19 @@ impl World {
                 Answer::Report(StoreReplies { accounts, acquired, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
-                let fleet = self.store.hot.exchange(tick.listing.items(), now_us);
+                let fleet = self.store.hot.exchange(&tick.listing.items, now_us);
                 Answer::Tick(fleet, self.store.rule_set.clone())
             }
             Question::Look(look) => {
                 let Some(time) = time else { return Answer::Late(now_us) };
-                Answer::Look(self.charge(now, time, &replica, "", look.items()).into_iter().map(Ok).collect())
+                Answer::Look(self.charge(now, time, &replica, "", &look.items).into_iter().map(Ok).collect())
             }
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
             Question::Forget(id) => {
                 self.forget(id, now.saturating_sub(WARM_UP_NS));
                 Answer::Forget
             }
-            Question::Bans(mine) => Answer::Bans(self.store.bans.exchange(mine.items(), now_us)),
+            Question::Bans(mine) => Answer::Bans(self.store.bans.exchange(&mine.items, now_us)),
             Question::Probe => Answer::Probe,
         }
     }
@@ -289,7 +289,7 @@ impl World {
             Some((entry.clone(), invariants::ratio(entry, account.as_ref().ok()?, &self.setup.terms)?))
         };
         let ratios: Vec<_> = pending.entries().iter().zip(&answers.accounts).filter_map(of).collect();
-        (!ratios.is_empty()).then(|| (pending.report().clone(), ratios))
+        (!ratios.is_empty()).then(|| (pending.report.clone(), ratios))
     }
 
     pub(super) fn probe(&mut self, now: u64, sync: usize, life: u32) {

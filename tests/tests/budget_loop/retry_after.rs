@@ -114,7 +114,7 @@ impl World {
         let report = Report::decode(&call.body).expect("a report");
         let (now, unix) = (time(self.now_ns), unix_us(self.now_ns));
         let pending = self.hub.report(ReporterKind::Pop, now, unix, report);
-        let acquire = |acquire: &AcquireRequest| Ok(self.budget.acquire(unix, pending.pop(), acquire));
+        let acquire = |acquire: &AcquireRequest| Ok(self.budget.acquire(unix, &pending.report.pop, acquire));
         let acquired: Vec<Result<AcquireResult, ()>> = pending.acquires().iter().map(acquire).collect();
         let answers = StoreReplies { accounts: vec![], acquired, pops: Ok(2) };
         let outcome = self.hub.settle(now, 0, pending, answers);

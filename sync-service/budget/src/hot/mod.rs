@@ -42,7 +42,7 @@ pub struct HotKeys {
     serials: ByBudget<u64>,
     sent: PushStates<HeldGrants>,
     swept_at: Time,
-    dropped: u64,
+    pub dropped: u64,
     serial: u64,
     /// Serial number from which the search for the next key to replace starts.
     next_leaving: u64,
@@ -88,10 +88,6 @@ impl HotKeys {
         if let Some(serial) = self.serials.remove(id) {
             self.tracked.remove(&serial);
         }
-    }
-
-    pub fn dropped(&self) -> u64 {
-        self.dropped
     }
 
     /// Number of grants that POPs were sent and still hold; at most [`crate::push::SENT_MAX`].

@@ -82,12 +82,14 @@ pub struct Hub {
 #[derive(Debug)]
 #[must_use = "its POP waits for a reply"]
 pub struct Pending {
-    report: Report,
+    /// Without the bans that its POP may not announce.
+    pub report: Report,
     plan: Plan,
     sender: Sender,
     /// Number of POPs in the store; set if the sender need not be registered again.
-    registered: Option<u32>,
-    has_bans: bool,
+    pub registered: Option<u32>,
+    /// True if the report has bans that the other regions should receive soon ([`Hub::share_bans`]).
+    pub has_bans: bool,
     refusals: Vec<Refusal>,
     asked_at: Time,
 }
@@ -140,7 +142,7 @@ pub struct Tick {
 
 #[derive(Debug)]
 pub struct Query<T> {
-    items: Vec<T>,
+    pub items: Vec<T>,
     asked_at: Time,
 }
 
@@ -298,7 +300,7 @@ impl Hub {
         Tick {
             rule_sets: self.pops.news(now),
             hot_keys: hot.iter().filter(|key| !key.rests).count(),
-            hot_dropped: self.grants.hot.dropped(),
+            hot_dropped: self.grants.hot.dropped,
             warm_keys: mem::take(&mut self.warm_keys),
             listing: Query { items: hot, asked_at: now },
         }
@@ -365,32 +367,12 @@ impl Hub {
 }
 
 impl Pending {
-    /// The POP that reports. It has to be registered as alive, unless it is [registered](Self::registered) already.
-    pub fn pop(&self) -> &str {
-        &self.report.pop
-    }
-
-    /// The report itself, without the bans that its POP may not announce.
-    pub fn report(&self) -> &Report {
-        &self.report
-    }
-
-    /// Number of POPs that the store counted when this POP was registered a moment ago, in place of the store's answer.
-    pub fn registered(&self) -> Option<u32> {
-        self.registered
-    }
-
     pub fn entries(&self) -> &[PlanEntry] {
         &self.plan.entries
     }
 
     pub fn acquires(&self) -> &[AcquireRequest] {
         &self.plan.acquires
-    }
-
-    /// True if the report has bans that the other regions should receive soon ([`Hub::share_bans`]).
-    pub fn has_bans(&self) -> bool {
-        self.has_bans
     }
 }
 
@@ -436,11 +418,5 @@ impl Facts {
         self.tokens = given.fold(self.tokens, u64::saturating_add);
         let is_limiting = |allowance: &&Allowance| allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE);
         self.limiting = granted.iter().filter(is_limiting).count() as u64;
-    }
-}
-
-impl<T> Query<T> {
-    pub fn items(&self) -> &[T] {
-        &self.items
     }
 }

@@ -125,17 +125,17 @@ fn bans_of_pops_are_shared_until_the_store_has_them() {
     let mut keys = Bans::default();
     keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
     let first = keys.to_share(at(100));
-    assert_eq!(first.items(), [key(1, 8_900)]);
+    assert_eq!(first.items, [key(1, 8_900)]);
     let second = keys.to_share(at(200));
-    assert_eq!(second.items(), [key(1, 8_800)], "the store does not have it");
+    assert_eq!(second.items, [key(1, 8_800)], "the store does not have it");
     // While the store was asked, the ban was made longer.
     keys.observe(at(5_000), &report("fra1", &[key(1, 9_000)]));
     keys.merge(at(5_000), &first, &[key(2, 5_000)]);
     keys.merge(at(5_000), &second, &[key(1, 4_000)]);
     let third = keys.to_share(at(5_000));
-    assert_eq!(third.items(), [key(1, 9_000)], "and bans from the store do not go back there");
-    keys.merge(at(5_000), &third, third.items());
-    assert_eq!(keys.to_share(at(5_000)).items(), []);
+    assert_eq!(third.items, [key(1, 9_000)], "and bans from the store do not go back there");
+    keys.merge(at(5_000), &third, &third.items);
+    assert_eq!(keys.to_share(at(5_000)).items, []);
     assert_eq!(pushed(&mut keys, 5_000, "fra1"), [key(2, 5_000)]);
 }
 
@@ -148,7 +148,7 @@ fn everything_is_bounded() {
         keys.observe(at(0), &report("fra1", some));
     }
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
-    assert_eq!(keys.to_share(at(0)).items().len(), SHARED_MAX);
+    assert_eq!(keys.to_share(at(0)).items.len(), SHARED_MAX);
     assert_eq!(pushed(&mut keys, 0, "fra2")[0], all[500], "those that end soonest went");
     assert!(!keys.observe(at(0), &report("fra1", &[key(0, 5)])), "one that would end first has no place");
     let mut rules: Vec<String> = (0..RULES_MAX).map(|n| format!("r{n}")).collect();
@@ -200,7 +200,7 @@ fn a_ban_by_override_is_pushed_until_it_is_lifted() {
     assert_eq!(pushed(&mut keys, 5_000, "fra1"), [forgotten(2)]);
     assert_eq!(keys.stand_by(at(59_500), 64_500, &[]), [], "it ends by itself");
     assert_eq!(pushed(&mut keys, 59_500, "fra1"), []);
-    assert_eq!(keys.to_share(at(59_500)).items(), [], "each region knows the overrides");
+    assert_eq!(keys.to_share(at(59_500)).items, [], "each region knows the overrides");
 }
 
 fn forgotten(n: usize) -> BannedKey {
@@ -249,7 +249,7 @@ fn an_operator_shortens_a_ban_at_every_pop() {
     let (mut here, mut elsewhere, mut list) = (Bans::default(), Bans::default(), BanList::default());
     let mut share = |keys: &mut Bans, ms: u64| {
         let mine = keys.to_share(at(ms));
-        let fleet = list.exchange(mine.items(), ms * 1_000);
+        let fleet = list.exchange(&mine.items, ms * 1_000);
         keys.merge(at(ms), &mine, &fleet);
     };
     here.order(at(0), key(1, 0).id, 60_000);
@@ -286,12 +286,12 @@ fn a_command_during_an_exchange_outlasts_the_stores_answer() {
         keys.reset(at(10), key(1, 0).id);
         assert_eq!(keys.merge(at(20), &mine, &[key(1, 60_000)]), []);
         assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1)]);
-        assert_eq!(keys.to_share(at(20)).items(), [BannedKey { for_ms: FORGOTTEN_MS - 10, ..forgotten(1) }]);
+        assert_eq!(keys.to_share(at(20)).items, [BannedKey { for_ms: FORGOTTEN_MS - 10, ..forgotten(1) }]);
         let (mut keys, mine) = asked();
         keys.order(at(10), key(1, 0).id, 5_000);
         keys.merge(at(20), &mine, &[key(1, 60_000)]);
         assert_eq!(pushed(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
-        assert_eq!(keys.to_share(at(20)).items(), [BannedKey { state: BanState::BannedByOperator, ..key(1, 4_990) }]);
+        assert_eq!(keys.to_share(at(20)).items, [BannedKey { state: BanState::BannedByOperator, ..key(1, 4_990) }]);
     }
 }
 

@@ -36,7 +36,7 @@ fn answers(pending: &Pending, pops: u32) -> StoreReplies<&'static str> {
 
 fn accounts(pending: &Pending) -> Vec<Account> {
     let charge = |charge| Budget::default().charge(NOW_US, &charge);
-    pending.entries().iter().map(|entry| charge(entry.charge("eu", pending.pop()))).collect()
+    pending.entries().iter().map(|entry| charge(entry.charge("eu", &pending.report.pop))).collect()
 }
 
 fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> ReportResult<&'static str> {
@@ -170,7 +170,7 @@ fn a_reset_key_has_a_new_budget_in_every_region() {
     assert_eq!((reply.grants, reply.pushed.len()), (vec![Allowance::Warm], 0));
     assert_eq!((reply.bans[0].for_ms, reply.rules), (0, vec!["r".to_owned()]));
     let mine = here.share_bans(at(120));
-    let fleet = list.exchange(mine.items(), NOW_US);
+    let fleet = list.exchange(&mine.items, NOW_US);
     here.bans_listed(at(120), mine, &fleet);
     let (pending, answers) = in_debt(&mut elsewhere, 130, "iad1", 1);
     let nothing = elsewhere.share_bans(at(140));
@@ -181,7 +181,7 @@ fn a_reset_key_has_a_new_budget_in_every_region() {
         let reply = settle(hub, 200, greeting("new1", 1), 3).reply;
         assert_eq!((reply.pushed.len(), reply.bans.len()), (0, 1));
         assert_eq!(hub.figures(at(200)).rules["r"].owed.sum_milli, 0);
-        assert!(hub.tick(at(200)).listing.items().is_empty(), "it is not listed as hot for any region");
+        assert!(hub.tick(at(200)).listing.items.is_empty(), "it is not listed as hot for any region");
         // From now on, the store's answers are of the new budget.
         let reply = settle(hub, 250, report("fra1", 3, 70), 3).reply;
         assert!(reply.grants[0].grant().is_some_and(|grant| grant.level_milli > 0));

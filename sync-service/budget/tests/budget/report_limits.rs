@@ -254,9 +254,9 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
         let rules = ["r", "s", "t"].map(|name| BudgetRule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
         let is_news =
-            hub.report(ReporterKind::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) }).has_bans();
+            hub.report(ReporterKind::Pop, at(0), NOW_US, Report { rules, bans, ..report(0, vec![]) }).has_bans;
         let list = hub.share_bans(at(0));
-        let listed = list.items().iter().find(|key| key.id.value == [value]).map(|key| key.for_ms);
+        let listed = list.items.iter().find(|key| key.id.value == [value]).map(|key| key.for_ms);
         assert_eq!(is_news, listed.is_some());
         listed
     };
@@ -287,7 +287,7 @@ fn the_shown_demand_of_a_key_is_within_its_pops_limits() {
             let asked = n * asked_each;
             let key = Key { value: vec![1], epoch, asked, asked_recently: asked_each, ..Key::default() };
             let pending = hub.report(ReporterKind::Pop, at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
-            shown += pending.report().keys[0].asked_recently;
+            shown += pending.report.keys[0].asked_recently;
             let account = budget.charge(NOW_US + n * 250_000, &pending.entries()[0].charge("eu", "fra1"));
             let answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
             hub.settle::<&str>(at(n * 250), 0, pending, answers);
