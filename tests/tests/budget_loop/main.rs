@@ -1,8 +1,7 @@
 //! POPs, weir-sync and budgets in one process and in simulated time, where no host or store is wanted.
 
-mod in_flight;
 mod retry_after;
-mod unplaced;
+mod strict;
 
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, Claim, Escrow};
