@@ -6,11 +6,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weir_protocol::quota::Quota;
 
-use super::captured::Captured;
 use super::pop::{Pop, quota};
 use super::{Figures, Plan, cpu, progress};
-use crate::bench::stats::{Spread, float, grouped};
-use crate::bench::summary::{REDIS_COUNT, REDIS_KEY, SYNC_CLUSTER, SYNC_EVEN, SYNC_MEMORY, SYNC_REDIS};
+use crate::bench::stats::{Spread, float};
+use crate::bench::summary::{REDIS_COUNT, REDIS_KEY, SYNC_CLUSTER, SYNC_EVEN, SYNC_MEMORY};
 use crate::redis::{Redis, in_a_group};
 use crate::redis_cluster::Cluster;
 use crate::weir_sync::WeirSync;
@@ -138,48 +137,22 @@ pub(super) async fn shared(plan: Plan, figures: &mut Figures) {
     figures.spread(figure, Some(REDIS_COUNT), counts, 1);
 }
 
-/// Redis: charges a second through weir-sync, beside the same script from a client that does nothing else.
+/// Redis: charges a second through weir-sync, and their CPU time.
 pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
-    progress("a real Redis, beside a bare client");
+    progress("a real Redis");
     let redis = Redis::start().await;
     let weir_sync = WeirSync::start("bench", &redis.url()).await;
     // A key at one POP each: what several ask for goes in one call (`shared`).
-    let mut pops = pops_of(&weir_sync, 1);
-    let captured = Captured::charge(redis.address(), flood(&mut pops, plan.round)).await;
     let one = async |pops: &mut Vec<Pop>| {
         let Round { reports, keys, wall_s, sync_s, store_s } =
             round(plan, &weir_sync, std::slice::from_ref(&redis), pops).await;
-        let rate = keys / wall_s;
-        let before = cpu(&[redis.id()]);
-        let same = captured.replay(POPS, KEYS, POPS * KEYS, reports * KEYS).await;
-        let theirs = cpu(&[redis.id()]).saturating_sub(before).as_secs_f64();
-        let single = captured.replay(1, KEYS, POPS * KEYS, reports * KEYS / 2).await;
-        [
-            rate / same.per_second,
-            rate / single.per_second,
-            float(reports) / wall_s,
-            rate,
-            keys / sync_s,
-            store_s * 1e6 / keys,
-            theirs * 1e6 / same.charges,
-        ]
+        [float(reports) / wall_s, keys / wall_s, keys / sync_s, store_s * 1e6 / keys]
     };
-    let [ratios, alone, reports, charges, by_core, ours, theirs] = rounds(plan, one, pops).await;
-    let figure =
-        format!("weir-sync on Redis : a bare client, same call, {POPS} connections with {KEYS} keys under way at both");
-    figures.spread(&figure, Some(SYNC_REDIS), ratios, 2);
-    figures.spread("the same : a bare client over one connection", None, alone, 2);
+    let [reports, charges, by_core, by_key] = rounds(plan, one, pops_of(&weir_sync, 1)).await;
     figures.spread("weir-sync on Redis, reports of 100 keys: reports/s", None, reports, 0);
     figures.spread("the same, keys/s", None, charges, 0);
     figures.spread("the same, keys/s per core of weir-sync", None, by_core, 0);
-    figures.spread("Redis's CPU time for a key of weir-sync's, in us", Some(REDIS_KEY), ours, 1);
-    figures.spread("the same of the bare client's, in us", None, theirs, 1);
-    progress(&format!(
-        "a script call has {} arguments and charges {} of {} keys",
-        captured.arguments_len(),
-        captured.keys_len(),
-        grouped(float(POPS * KEYS))
-    ));
+    figures.spread("Redis's CPU time for a key of weir-sync's, in us", Some(REDIS_KEY), by_key, 1);
 }
 
 /// A Redis Cluster of three masters, beside one Redis: rounds of one and of the other in turn, with the same keys.

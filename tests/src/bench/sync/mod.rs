@@ -4,7 +4,6 @@
 //! Only ratios of one run are worth comparing between machines. CPU time is the kernel's figure for each
 //! thread, so a busy machine makes a figure slower by the wall and leaves it nearly alone by the core.
 
-mod captured;
 mod fleets;
 mod floods;
 mod pop;

@@ -14,7 +14,7 @@ use crate::client::{Ask, Client};
 use crate::weir_sync::{TOKEN, WeirSync};
 
 /// The one rule of the benchmark.
-pub(super) const RULE: &str = "bench";
+const RULE: &str = "bench";
 /// Requests for each key between two reports.
 const ASKED: u64 = 20;
 /// The epoch of every key: one bucket each, never made anew.
