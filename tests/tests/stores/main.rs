@@ -25,7 +25,6 @@ mod replicas;
 mod rules;
 mod strict;
 mod strict_equality;
-mod taking;
 mod together;
 mod top_keys;
 

@@ -13,8 +13,7 @@ use weir_tests::redis::{Redis, acl};
 use weir_tests::redis_cluster::Cluster;
 
 use crate::refusing::with_a_user;
-use crate::strict::{acquire, claim};
-use crate::taking::take;
+use crate::strict::{acquire, claim, take};
 use crate::{charge, count, entry, id, in_reach, options, slow};
 
 const LONG_US: u64 = 60_000_000;

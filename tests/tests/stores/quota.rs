@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
-use weir_protocol::calendar::{Calendar, DAY_US};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim};
+use weir_protocol::calendar::Calendar;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::Store;
@@ -15,11 +15,7 @@ use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, strict};
 
 const LEASE_US: u64 = 600_000_000;
 
-for_every_store!(
-    a_calendar_quota_grants_its_count,
-    each_calendar_has_its_own_quota,
-    nothing_is_granted_without_a_window,
-);
+for_every_store!(each_calendar_has_its_own_quota);
 
 pub(crate) fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -46,18 +42,6 @@ async fn ask(store: &dyn Store, acquire: AcquireRequest) -> AcquireResult {
     store.acquire("fra1", &[acquire]).await.remove(0).unwrap()
 }
 
-async fn a_calendar_quota_grants_its_count(store: &dyn Store) {
-    let first = ask(store, monthly(&[claim(1, 0, 70)])).await;
-    assert_eq!((first.leases[0].charged, first.leases[0].left, first.leases[0].wait_ms), (70, 30, 0));
-    let second = ask(store, monthly(&[claim(1, 70, 70), claim(2, 0, 1)])).await;
-    assert_eq!((second.given, second.outstanding), (30, 30));
-    let charged: Vec<_> = second.leases.iter().map(|lease| (lease.charged, lease.left)).collect();
-    assert_eq!(charged, [(100, 0), (0, 0)]);
-    let end_us = Calendar::Month.window(second.now_us).end_us;
-    assert_eq!(second.leases[0].wait_ms, (end_us - second.now_us).div_ceil(1_000));
-    assert_eq!(second.leases[1].wait_ms, 286_000.min(second.leases[0].wait_ms));
-}
-
 async fn each_calendar_has_its_own_quota(store: &dyn Store) {
     let ten = Calendar::every(3_600, 0);
     let refill_policies = [Calendar::Day, Calendar::Month, ten, ten.east(30)].map(RefillPolicy::Window);
@@ -71,13 +55,6 @@ async fn each_calendar_has_its_own_quota(store: &dyn Store) {
             60,
             "{refill_policy:?}"
         );
-    }
-}
-
-async fn nothing_is_granted_without_a_window(store: &dyn Store) {
-    for window in [None, Some(Calendar::Month.window(unix_us() + 100 * DAY_US))] {
-        let acquired = ask(store, AcquireRequest { window, ..monthly(&[claim(1, 0, 1)]) }).await;
-        assert_eq!((acquired.leases[0], acquired.given), (NO_LEASE, 0));
     }
 }
 

@@ -3,30 +3,23 @@
 use redis::AsyncCommands;
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
-use weir_protocol::messages::Leased;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::{Store, StoreError};
 use weir_tests::redis::{Redis, escrow_key};
 use weir_tests::wait::until;
 
-use crate::taking::taking;
 use crate::{POP_TTL, all, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
 
 /// Longer than any test: a lease that does not end.
 pub(crate) const LONG_US: u64 = 10_000_000;
 
 for_every_store!(
-    an_acquire_gets_at_most_the_level,
-    a_repeated_acquire_is_granted_once,
-    an_unknown_epoch_is_refused,
-    a_budget_refills_from_the_end_of_a_lease,
-    unused_tokens_are_refunded,
-    acquires_and_claims_are_answered_in_order,
     the_epochs_of_a_budget_are_bounded,
     strict_budgets_are_separate_from_counted_ones,
     any_strict_budget_name_is_accepted,
     a_strict_budget_is_forgotten_by_its_policy,
+    many_keys_are_consumed_at_once,
 );
 
 pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
@@ -43,40 +36,17 @@ pub(crate) async fn ask(store: &dyn Store, pop: &str, acquire: AcquireRequest) -
     acquired.remove(0)
 }
 
+fn taking(value: &[u8], quota: Quota, tokens: u32) -> AcquireRequest {
+    acquire(value, quota, 0, vec![Claim::take(tokens)])
+}
+
+pub(crate) async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> AcquireResult {
+    ask(store, "gateway/fra/a", taking(value, slow(), tokens)).await.unwrap()
+}
+
 /// Claims once for "fra1", of a budget that does not refill, on a lease that does not end.
 async fn claims(store: &dyn Store, claims: &[Claim]) -> AcquireResult {
     ask(store, "fra1", acquire(b"a", slow(), LONG_US, claims.to_vec())).await.unwrap()
-}
-
-async fn an_acquire_gets_at_most_the_level(store: &dyn Store) {
-    let first = claims(store, &[claim(1, 0, 10)]).await;
-    assert_eq!(first.leases, [Leased { left: 90, ..Leased::of(10, 10_000) }]);
-    assert_eq!((first.given, first.outstanding, first.deficit_ns), (10, 10, 10 * slow().token_ns()));
-    let second = claims(store, &[claim(1, 8, 10)]).await;
-    assert_eq!((second.leases[0].charged, second.given, second.outstanding), (18, 8, 10));
-    let third = claims(store, &[claim(2, 0, 1_000)]).await;
-    assert_eq!((third.leases[0].charged, third.outstanding), (82, 92), "all that is left of 100");
-    let none = claims(store, &[claim(3, 0, 1)]).await;
-    let [empty] = none.leases[..] else { panic!("{none:?}") };
-    assert_eq!((empty.charged, empty.lease_ms, empty.left), (0, 10_000, 0), "and not refused");
-    let token_ms = slow().token_ns() / 1_000_000;
-    assert!((token_ms / 2..=token_ms).contains(&empty.wait_ms) && empty.may_return, "{empty:?}");
-}
-
-async fn a_repeated_acquire_is_granted_once(store: &dyn Store) {
-    let mut given = 0;
-    // Sent: 0 + 5, 5 + 5, 8 + 5. Arrives: 0 + 5, 5 + 5 twice, 0 + 5 again, 8 + 5.
-    for (admitted, charged) in [(0, 5), (5, 10), (5, 10), (0, 10), (8, 13)] {
-        let acquired = claims(store, &[claim(1, admitted, 5)]).await;
-        given += acquired.given;
-        assert_eq!(acquired.leases[0].charged, charged);
-    }
-    assert_eq!(given, 13);
-}
-
-async fn an_unknown_epoch_is_refused(store: &dyn Store) {
-    let acquired = claims(store, &[claim(1, 5, 5)]).await;
-    assert_eq!((acquired.leases.as_slice(), acquired.deficit_ns), ([NO_LEASE].as_slice(), 0));
 }
 
 async fn a_strict_budget_is_forgotten_by_its_policy(store: &dyn Store) {
@@ -92,50 +62,6 @@ async fn a_strict_budget_is_forgotten_by_its_policy(store: &dyn Store) {
     assert_eq!((anew.given, anew.outstanding), (100, 100), "and nothing is leased of it");
     let late = AcquireRequest { claims: vec![claim(1, 40, 10)], ..by(hourly) };
     assert_eq!(ask(store, "fra1", late).await.unwrap().leases, [NO_LEASE], "an epoch of before is over");
-}
-
-async fn a_budget_refills_from_the_end_of_a_lease(store: &dyn Store) {
-    // The whole burst for 200 ms; a token a millisecond.
-    let (quota, lease_us) = (quota(1_000, Period::Second, 1_000), 200_000);
-    let held_us = acquire(b"a", quota, lease_us, vec![]).held_us();
-    let leased = ask(store, "fra1", acquire(b"a", quota, lease_us, vec![claim(1, 0, 1_000)])).await.unwrap();
-    assert_eq!((leased.given, leased.outstanding), (1_000, 1_000));
-    let ended = until("the lease to end", async || {
-        let acquired = ask(store, "fra2", acquire(b"a", quota, lease_us, vec![])).await.unwrap();
-        let ends_us = leased.now_us + held_us;
-        assert_eq!(acquired.outstanding == 0, acquired.now_us >= ends_us);
-        let refilled_ns = acquired.now_us.saturating_sub(ends_us) * 1_000;
-        assert_eq!(acquired.deficit_ns, quota.fill_ns().saturating_sub(refilled_ns));
-        (refilled_ns > 0).then_some(acquired)
-    })
-    .await;
-    assert!(ended.now_us > leased.now_us);
-    let late = ask(store, "fra1", acquire(b"a", quota, lease_us, vec![claim(1, 900, 50)])).await.unwrap();
-    assert_eq!(late.leases, [NO_LEASE], "the epoch is over");
-}
-
-async fn unused_tokens_are_refunded(store: &dyn Store) {
-    claims(store, &[claim(1, 0, 80)]).await;
-    for _ in 0..2 {
-        let back = claims(store, &[claim(1, 30, 0)]).await;
-        assert_eq!((back.leases.as_slice(), back.outstanding), ([NO_LEASE].as_slice(), 0));
-        assert!(back.deficit_ns > 29 * slow().token_ns() && back.deficit_ns <= 30 * slow().token_ns());
-    }
-    assert_eq!(claims(store, &[claim(1, 10, 50)]).await.leases, [NO_LEASE], "an old report");
-    assert_eq!(claims(store, &[claim(2, 0, 100)]).await.given, 70);
-}
-
-async fn acquires_and_claims_are_answered_in_order(store: &dyn Store) {
-    let acquires: Vec<AcquireRequest> = (1..=50_u32)
-        .map(|n| acquire(&n.to_be_bytes(), slow(), LONG_US, vec![claim(1, 0, n), claim(2, 0, 1), claim(1, 0, n + 1)]))
-        .collect();
-    let answers = all(store.acquire("fra1", &acquires).await);
-    for (n, acquired) in (1_u64..).zip(&answers) {
-        let charged: Vec<u64> = acquired.leases.iter().map(|lease| lease.charged).collect();
-        assert_eq!((charged, acquired.given), (vec![n, 1, n + 1], n + 2));
-    }
-    assert_eq!(answers.len(), 50);
-    assert!(store.acquire("fra1", &[]).await.is_empty());
 }
 
 // I2
@@ -170,6 +96,18 @@ async fn any_strict_budget_name_is_accepted(store: &dyn Store) {
     }
 }
 
+async fn many_keys_are_consumed_at_once(store: &dyn Store) {
+    let acquires: Vec<AcquireRequest> =
+        (0..400_u32).map(|n| taking(&(n % 100).to_be_bytes(), slow(), 30 + n / 100)).collect();
+    let given = store.acquire("gateway/fra/a", &acquires).await;
+    for (acquire, acquired) in acquires.iter().zip(given) {
+        let given = acquired.unwrap();
+        // Of 30, 31, 32 and 33 the first three are there.
+        let expected = if acquire.claims[0].ahead == 33 { 0 } else { acquire.claims[0].ahead };
+        assert_eq!(given.given, u64::from(expected), "{acquire:?}");
+    }
+}
+
 // I2
 #[tokio::test]
 async fn a_strict_budget_is_one_expiring_key() {
@@ -184,6 +122,26 @@ async fn a_strict_budget_is_one_expiring_key() {
     // Four times the time until it is full: Redis drops keys by a clock that may jump ahead.
     let expected_ms = held_ms + 4 * 5_000 + ENDED_KEPT_US / 1_000;
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
+}
+
+#[tokio::test]
+async fn a_consumed_budget_is_one_key_that_expires_when_full() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let (key, quota) = (escrow_key(RefillPolicy::Continuous, &id(b"a")), quota(1, Period::Minute, 100));
+    let mut kept_ms = 0;
+    for n in 1..=3_u64 {
+        ask(&store, "gateway/fra/a", taking(b"a", quota, 10)).await.unwrap();
+        let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
+        assert!(ttl_ms > n * 600_000 && ttl_ms <= n * 4 * 600_000 + 10_001, "{ttl_ms} ms");
+        assert!(ttl_ms > kept_ms);
+        kept_ms = ttl_ms;
+    }
+    let fields: u64 = connection.hlen(&key).await.unwrap();
+    assert_eq!(fields, 7, "no epoch is on record");
+    let () = connection.del(&key).await.unwrap();
+    ask(&store, "gateway/fra/a", taking(b"a", quota, 101)).await.unwrap();
+    assert!(!connection.exists::<_, bool>(&key).await.unwrap(), "nothing was taken");
 }
 
 /// Nobody knows what was given of it: so it is empty, where one never seen is full.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::budget::{BudgetId, Demand, SOURCES_KEPT, SOURCES_MAX};
+use weir_budget::budget::{BudgetId, SOURCES_KEPT, SOURCES_MAX};
 use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS};
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::quota::Period;
@@ -62,34 +62,18 @@ macro_rules! for_every_store {
 }
 
 for_every_store!(
-    new_tokens_are_charged,
     repeated_and_overtaken_reports_are_charged_once,
-    an_unknown_epoch_is_charged_its_unconfirmed_tokens,
-    sources_are_counted_separately,
-    debt_is_kept_and_paid_by_time,
     a_changed_quota_keeps_the_fraction_of_the_burst,
     a_batch_is_answered_in_order,
-    every_regions_demand_is_kept,
     live_pops_are_counted,
     the_sources_of_a_budget_are_bounded,
     the_pops_are_bounded with FOREVER,
     any_name_is_accepted,
     a_forgotten_budget_affects_no_other,
-    the_deepest_debt_is_kept,
     hot_keys_are_listed_as_reported,
     the_hot_list_is_bounded,
     a_full_list_keeps_the_highest_ranks,
 );
-
-async fn new_tokens_are_charged(store: &dyn Store) {
-    let first = charge(store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
-    assert_eq!((first.charged, first.deficit_ns), (10, 10 * slow().token_ns()));
-    let second = charge(store, entry(b"a", slow(), vec![count(1, 12, 2)])).await.unwrap();
-    let refilled_ns = (second.now_us - first.now_us) * 1_000;
-    assert_eq!((second.charged, second.deficit_ns), (2, 12 * slow().token_ns() - refilled_ns));
-    let other = charge(store, entry(b"b", slow(), vec![count(1, 1, 1)])).await.unwrap();
-    assert_eq!(other.deficit_ns, slow().token_ns(), "another budget");
-}
 
 async fn repeated_and_overtaken_reports_are_charged_once(store: &dyn Store) {
     let mut charged = 0;
@@ -98,13 +82,6 @@ async fn repeated_and_overtaken_reports_are_charged_once(store: &dyn Store) {
         charged += charge(store, entry(b"a", slow(), vec![count(1, admitted, admitted)])).await.unwrap().charged;
     }
     assert_eq!(charged, 11);
-}
-
-async fn an_unknown_epoch_is_charged_its_unconfirmed_tokens(store: &dyn Store) {
-    let unknown = charge(store, entry(b"a", slow(), vec![count(7, 1_000, 3)])).await.unwrap();
-    assert_eq!(unknown.charged, 3);
-    let known = charge(store, entry(b"a", slow(), vec![count(7, 1_001, 4)])).await.unwrap();
-    assert_eq!(known.charged, 1, "on record by now, so the count decides");
 }
 
 async fn a_forgotten_budget_affects_no_other(store: &dyn Store) {
@@ -119,26 +96,6 @@ async fn a_forgotten_budget_affects_no_other(store: &dyn Store) {
     assert_eq!((gone.charged, gone.deficit_ns), (1, slow().token_ns()), "what was not confirmed is charged");
     let other = charge(store, entry(b"b", slow(), vec![count(1, 30, 0)])).await.unwrap();
     assert!(other.deficit_ns > 29 * slow().token_ns());
-}
-
-async fn sources_are_counted_separately(store: &dyn Store) {
-    let both = vec![count(1, 5, 5), count(2, 7, 7), count(1, 6, 6)];
-    assert_eq!(charge(store, entry(b"a", slow(), both)).await.unwrap().charged, 13);
-    let elsewhere = entry(b"a", slow(), vec![count(1, 5, 5)]);
-    assert_eq!(charge_as(store, "iad", "iad1", elsewhere).await.unwrap().charged, 5);
-}
-
-async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
-    let quota = quota(1_000, Period::Second, 100);
-    let start = charge(store, entry(b"a", quota, vec![count(1, 400, 400)])).await.unwrap();
-    assert_eq!(start.deficit_ns, 4 * quota.fill_ns(), "300 tokens of debt");
-    let paid = until("the debt to be paid", async || {
-        let account = charge(store, entry(b"a", quota, vec![count(1, 400, 0)])).await.unwrap();
-        (account.deficit_ns <= quota.fill_ns()).then_some(account)
-    })
-    .await;
-    let elapsed_ns = (paid.now_us - start.now_us) * 1_000;
-    assert_eq!(paid.deficit_ns, start.deficit_ns.saturating_sub(elapsed_ns), "by time alone, to the nanosecond");
 }
 
 async fn a_changed_quota_keeps_the_fraction_of_the_burst(store: &dyn Store) {
@@ -160,21 +117,6 @@ async fn a_batch_is_answered_in_order(store: &dyn Store) {
     assert_eq!(charged, (1..=200).collect::<Vec<_>>());
     let none = ChargeBatch { replica: "fra", pop: "fra1", entries: &[] };
     assert!(store.charge(&none).await.is_empty());
-}
-
-async fn every_regions_demand_is_kept(store: &dyn Store) {
-    let with = |milli, askers| {
-        let mut entry = entry(b"a", slow(), vec![]);
-        entry.demand = Demand { milli, askers };
-        entry
-    };
-    charge_as(store, "fra", "fra1", with(1_000, 1)).await.unwrap();
-    let first = charge_as(store, "iad", "iad1", with(2_000, 2)).await.unwrap();
-    let account = charge_as(store, "fra", "fra2", with(3_000, 3)).await.unwrap();
-    let demands: Vec<_> = account.replicas.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
-    assert_eq!(demands, [("fra", 3_000, 3), ("iad", 2_000, 2)]);
-    assert_eq!(account.replicas[0].age_us, 0);
-    assert_eq!(account.replicas[1].age_us, account.now_us - first.now_us);
 }
 
 async fn live_pops_are_counted(store: &dyn Store) {
@@ -218,26 +160,6 @@ async fn any_name_is_accepted(store: &dyn Store) {
         assert_eq!(store.register(odd).await.unwrap(), 1);
     }
     assert_eq!(charged, 5);
-}
-
-async fn the_deepest_debt_is_kept(store: &dyn Store) {
-    let quota = quota(1_000, Period::Second, 200);
-    let bursts = charge(store, entry(b"a", quota, vec![count(1, 800, 800)])).await.unwrap();
-    assert_eq!(bursts.fan_out, 4);
-    until("the debt to be paid and the budget to be full", async || {
-        let account = charge(store, entry(b"a", quota, vec![count(1, 800, 0)])).await.unwrap();
-        assert_eq!(account.fan_out, 4);
-        (account.deficit_ns == 0).then_some(())
-    })
-    .await;
-    // A tenth of a second is none to remember: from there on whole bursts, of a tenth of a second each.
-    let tenth = self::quota(1_000, Period::Second, 100);
-    for (value, tokens, fan_out) in [(b"c", 200, 0), (b"d", 201, 2), (b"e", 300, 2), (b"f", 301, 3)] {
-        let deep = charge(store, entry(value, tenth, vec![count(1, tokens, tokens)])).await.unwrap();
-        assert_eq!(deep.fan_out, fan_out, "{tokens} tokens");
-    }
-    let one = charge(store, entry(b"b", quota, vec![count(1, 200, 200)])).await.unwrap();
-    assert_eq!(one.fan_out, 0, "one burst is what a budget is for");
 }
 
 async fn hot_keys_are_listed_as_reported(store: &dyn Store) {
