@@ -180,7 +180,7 @@ async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, words: &
 }
 
 /// Runs `redis-cli --cluster` with these arguments.
-pub fn operate(arguments: &[String]) {
+fn operate(arguments: &[String]) {
     let mut command = Command::new("redis-cli");
     command.args(["--user", OPERATOR, "--pass", OPERATOR, "--no-auth-warning", "--cluster"]).args(arguments);
     let output = command.output().unwrap_or_else(|e| panic!("cannot run redis-cli: {e}"));

@@ -11,8 +11,8 @@ use weir_store::{ChargeBatch, Store};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 
-use crate::server::Server;
-use crate::{charge, charge_as, connected, count, entry, in_reach, open, quota, strict};
+use crate::server::{Server, report_of};
+use crate::{charge, charge_as, connected, count, entry, in_reach, open, quota, slow, strict};
 
 const HOUR_S: u64 = 3_600;
 
@@ -143,7 +143,7 @@ async fn metrics_show_a_clock_jump() {
         page.contains(&format!(r#"weir_sync_store_clock_jumps_total{{region="fra"}} {count}"#)).then_some(())
     };
     until("the metric", async || jumps(0).await).await;
-    let report = || crate::failover::report(1, 1);
+    let report = || report_of(1, slow(), 1);
     server.report(&report()).await;
     redis.set_ahead(HOUR_S);
     server.report(&report()).await;

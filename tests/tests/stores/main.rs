@@ -2,8 +2,6 @@
 
 mod equality;
 mod failing;
-mod failover;
-mod idle;
 mod refusing;
 mod sentinels;
 mod server;

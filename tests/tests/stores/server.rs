@@ -7,7 +7,9 @@ use std::time::Duration;
 use hyper::Method;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use weir_protocol::messages::{self, Message, Reply, Report};
+use weir_protocol::messages::{self, BudgetRule, Key, Message, Reply, Report};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::secrets::Secrets;
 use weir_tests::client::{Answer, Ask, Client};
@@ -67,4 +69,20 @@ impl Server {
         let answer = Client::of_port(self.address.port()).send(&ask.body(report.encode())).await;
         Reply::decode(&answer.body).expect("a reply")
     }
+}
+
+/// A report of so many keys with this quota, of each of which `admitted` tokens were admitted and none is confirmed.
+pub(crate) fn report_of(keys: u32, quota: Quota, admitted: u64) -> Report {
+    let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let key = |value: u32| Key {
+        value: value.to_be_bytes().to_vec(),
+        epoch: 1,
+        admitted,
+        unconfirmed: admitted,
+        asked: admitted,
+        asked_recently: admitted,
+        ..Key::default()
+    };
+    let keys = (0..keys).map(key).collect();
+    Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys, ..Report::default() }
 }

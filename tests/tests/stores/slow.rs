@@ -11,8 +11,7 @@ use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
-use crate::failover::report_of;
-use crate::server::Server;
+use crate::server::{Server, report_of};
 use crate::{TIMEOUT, assert_hardly_any_waited, charge, count, entry, in_reach, open, slow};
 
 /// Late, and in time.
@@ -98,31 +97,6 @@ async fn weir_sync_answers_while_redis_is_slow() {
     in_reach(&store).await;
     let owed_ns = charge(&store, entry(&[0; 4], slow(), vec![])).await.unwrap().deficit_ns;
     assert_eq!(owed_ns.div_ceil(slow().token_ns()), 5, "each token once");
-}
-
-/// Two regions whose Redis is so far away share one fleet, report after report.
-async fn regions_meet_over(round_trip: Duration) {
-    let redis = Redis::start().await;
-    let link = Link::start(redis.address(), round_trip / 2).await;
-    let url = format!("redis://{}", link.address());
-    let (fra, iad) = (Server::start("fra", &url).await, Server::start("iad", &url).await);
-    for server in [&fra, &iad] {
-        server.ready().await;
-    }
-    fra.greet("fra1").await;
-    for _ in 0..5 {
-        for (server, pop) in [(&iad, "iad1"), (&fra, "fra1")] {
-            let reply = server.greet(pop).await;
-            assert_eq!((reply.settled.is_all(), reply.pops), (true, 2), "at {round_trip:?}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn two_regions_share_a_fleet_far_from_their_store() {
-    for ms in [200, 800] {
-        regions_meet_over(Duration::from_millis(ms)).await;
-    }
 }
 
 /// Time that a charge takes that fails, as Redis does not answer.
