@@ -108,30 +108,6 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
 }
 
 #[tokio::test]
-async fn a_canary_for_named_pops_is_withdrawn_everywhere() {
-    let (fleet, version) = Fleet::start().await;
-    begin(&fleet.eu, "pops=nyc1", &rules("9/s")).await;
-    fleet.runs(version, version + 1).await;
-    let taken = withdraw(&fleet.eu).await;
-    let answer = json_of(&taken);
-    assert_eq!((taken.status, &answer["pops"], &answer["withdrawn"]), (200, &json!(["nyc1"]), &json!(true)));
-    let after = version_for(&fleet.eu, "fra1").await;
-    assert!(after > version + 1, "no number names two documents: {after} {version}");
-    fleet.runs(after, after).await;
-    assert_eq!(revision(&fleet.us, after).await, rules("5/s"));
-    assert_eq!(current(&fleet.us).await.0, version);
-    assert_eq!(put(&fleet.eu, ANY, &rules("7/s")).await, version + 1, "its revision had this number");
-    let next = version_for(&fleet.eu, "fra1").await;
-    fleet.runs(next, next).await;
-    for server in [&fleet.eu, &fleet.us] {
-        assert_eq!(revision(server, version + 1).await, rules("7/s"));
-    }
-    let none = withdraw(&fleet.us).await;
-    assert_eq!((none.status, admin(&fleet.us, "POST", PROMOTE, ANY, &json!(null)).await.status), (404, 404));
-    assert!(none.detail().contains("no canary runs"), "{}", none.detail());
-}
-
-#[tokio::test]
 async fn overrides_change_what_all_run_and_what_the_canary_runs() {
     let (fleet, version) = Fleet::start().await;
     begin(&fleet.eu, "pops=fra1", &rules("9/s")).await;

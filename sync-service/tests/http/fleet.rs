@@ -1,13 +1,13 @@
 //! The rule set that each POP of the fleet runs, from any weir-sync.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use weir_protocol::messages::{Report, RunningRules, StatusReport};
 use weir_sync::config::Config;
 
 use crate::client::{get, greeting, report};
-use crate::rules::{REPORTER, guarded, put, rules};
+use crate::rules::{REPORTER, put, rules};
 use crate::stores::Shared;
 use crate::{Server, found, replica, until};
 
@@ -74,20 +74,4 @@ async fn any_weir_sync_shows_the_state_of_each_pop() {
     assert!((50.0..=60.0).contains(&ahead["clock_s"].as_f64().unwrap()), "{seen:#}");
     assert!(["stale", "fallback"].contains(&ahead["connectivity"].as_str().unwrap()), "{seen:#}");
     assert!(old["module"].is_null() && old["clock_s"].is_null(), "{seen:#}");
-}
-
-#[tokio::test]
-async fn a_pop_at_two_replicas_runs_the_lower_version() {
-    let pop_ttl = Duration::from_secs(4);
-    let store = Shared::new(pop_ttl);
-    let of = |name: &str| Config { pop_ttl, region: "fra".into(), replica: Some(name.into()), ..guarded() };
-    let a = Server::start_over(of("a"), store.clone()).await;
-    let b = Server::start_over(of("b"), store.clone()).await;
-    runs(&a, "fra1", 1, 7, 0).await;
-    is(&b, &[json!(["fra1", "fra", "a", 7, 0, false])]).await;
-    runs(&b, "fra1", 2, 8, 0).await;
-    is(&a, &[json!(["fra1", "fra", "b", 7, 0, false])]).await;
-    runs(&a, "fra1", 1, 8, 9).await;
-    is(&a, &[json!(["fra1", "fra", "a", 8, 9, false])]).await;
-    is(&a, &[]).await;
 }

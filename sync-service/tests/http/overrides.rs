@@ -1,7 +1,6 @@
 //! Overrides over HTTP: bans and allows, until a time, kept apart from the rule set.
 
 use std::slice;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_protocol::messages::{Report, RunningRules};
@@ -16,8 +15,6 @@ use crate::{Server, replica, until};
 const FIRST: &str = "if-none-match: *\r\n";
 const ANY: &str = "if-match: *\r\n";
 const BAN: &str = "/v1/bans";
-/// Lowest number of a revision that is made without the store.
-const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
 
 /// Version or revision that the POPs of this server have to run.
 async fn revision_of(server: &Server) -> u64 {
@@ -143,22 +140,6 @@ async fn the_last_word_about_an_address_counts_until_it_is_lifted() {
         assert_eq!(lift(&server, path).await.status, 404, "{path}");
     }
     assert_eq!(lift(&server, "/v1/bans/nobody").await.status, 400);
-}
-
-#[tokio::test]
-async fn an_override_ends_by_itself_everywhere() {
-    let store = Shared::new(Config::default().pop_ttl);
-    let (a, b) = (replica("fra", "a", &store).await, replica("iad", "a", &store).await);
-    put(&a, FIRST, &rules("5/s")).await;
-    order(&a, BAN, json!({"address": "192.0.2.1", "for": "1s"})).await;
-    let (put_at, number) = (Instant::now(), revision_of(&a).await);
-    serves(&b, number).await;
-    for server in [&a, &b] {
-        serves(server, number + 1).await;
-        assert!(put_at.elapsed() >= Duration::from_millis(900), "not before its time");
-        assert_eq!(revision(server, number + 1).await, rules("5/s"));
-        assert!(listed(server, "/v1/overrides").await.is_empty());
-    }
 }
 
 #[tokio::test]
@@ -317,55 +298,6 @@ async fn an_override_left_without_effect_is_a_warning() {
         assert!(problem.contains("192.0.2.1") && problem.contains("without effect"), "{problem}");
     }
     assert_eq!(warned("/v1/rules", &other).await, [] as [Value; 0], "it was lost before");
-}
-
-/// Each weir-sync serves its own POPs, and its changes reach the others once the store is back.
-#[tokio::test]
-async fn overrides_and_the_kill_switch_work_offline_for_local_pops() {
-    let store = Shared::new(Config::default().pop_ttl);
-    let cut = store.beside();
-    let (a, b) = (replica("fra", "a", &cut).await, replica("iad", "a", &store).await);
-    let version = put(&a, FIRST, &rules("5/s")).await;
-    serves(&b, version).await;
-    cut.set_gone(true);
-    let offline = async |method: &str, path: &str, body: Value| {
-        let answer = admin(&a, method, path, "", &body).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let answer = json_of(&answer);
-        assert_eq!(answer["offline"], true, "{answer}");
-        assert!(answer["note"].as_str().unwrap().contains("taken away"), "{answer}");
-    };
-    offline("PUT", BAN, json!({"address": "203.0.113.0/24", "for": "1h"})).await;
-    let number = revision_of(&a).await;
-    assert!(number >= OFFLINE_NUMBER_MIN, "no number of the store's: {number}");
-    let denied = json!([{"addresses": ["203.0.113.0/24"]}]);
-    assert_eq!(revision(&a, number).await["deny"], denied);
-    assert_eq!(listed(&a, BAN).await.len(), 1);
-    offline("PUT", "/v1/enforcement", json!({"enforce": false})).await;
-    let document = revision(&a, revision_of(&a).await).await;
-    assert_eq!((&document["enforce"], &document["deny"]), (&json!(false), &denied));
-    let fleet = json_of(&page(&a, "/v1/fleet").await);
-    assert_eq!((&fleet["rule_set"], &fleet["version"]), (&json!(version), &json!(revision_of(&a).await)));
-    assert!(fleet["offline"].is_string() && fleet["pops"][0]["name"] == "fra1", "{fleet}");
-    offline("DELETE", "/v1/bans/203.0.113.0%2F24", Value::Null).await;
-    assert_eq!(listed(&a, BAN).await.len(), 0);
-    offline("PUT", BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
-    let key = json!({"rule": "per-address", "key": "192.0.2.7", "for": "1h"});
-    offline("PUT", BAN, key).await;
-    let bans = async || replied(&a, &greeting("fra1")).await.bans;
-    assert_eq!(bans().await.len(), 1, "a ban of a key, too");
-    assert_eq!((revision_of(&b).await, listed(&b, BAN).await.len()), (version, 0), "the others do not have it");
-
-    cut.set_gone(false);
-    until("they agree", async || {
-        let number = revision_of(&a).await;
-        number < OFFLINE_NUMBER_MIN && number == revision_of(&b).await && listed(&b, BAN).await.len() == 2
-    })
-    .await;
-    let document = revision(&b, revision_of(&b).await).await;
-    let expected = (&json!(false), &json!([{"addresses": ["192.0.2.1"]}]));
-    assert_eq!((&document["enforce"], &document["deny"]), expected, "in the order of the commands");
-    assert_eq!(current(&b).await.0, version + 1);
 }
 
 #[tokio::test]
