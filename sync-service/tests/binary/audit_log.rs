@@ -2,15 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_protocol::messages::{BudgetRule, Key, Report};
-use weir_protocol::quota::{Period, Quota, Rate};
-use weir_protocol::sharing::Sharing;
 
-use crate::running::{DEADLINE, Running, report, run, until};
+use crate::running::{Running, run, until};
 
 const ADMIN: &str = "the-token-of-the-admin";
 
@@ -70,54 +65,4 @@ fn a_file_that_cannot_be_written_is_an_error_at_the_start() {
     let arguments = ["--listen", "127.0.0.1:0", "--log-level", "error", "--audit-log-file", "/nowhere/audit.jsonl"];
     let errors = run(&arguments).wrong(1);
     assert!(errors.contains("audit_log_file: cannot open /nowhere/audit.jsonl"), "{errors}");
-}
-
-/// A report of `pop` on a key with these tokens asked for since it began, and none given.
-fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Report {
-    let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
-    let rules = vec![BudgetRule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
-    let value = vec![4, 32, 192, 0, 2, 7];
-    let keys = vec![Key { value, epoch: 1, asked, asked_recently, ..Key::default() }];
-    Report { sequence, rules, keys, ..report(pop) }
-}
-
-#[test]
-fn a_pop_that_stands_out_is_an_anomaly_which_ends() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("audit.jsonl");
-    let compressed = ["--anomaly-minute-ms", "100", "--anomaly-learn-minutes", "3"];
-    let running = Running::start(&[&["--audit-log-file", file.to_str().unwrap()][..], &compressed].concat());
-    let of_pop = |state: &str| {
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        events.into_iter().find(|event| event["anomaly"] == "pop" && event["state"] == state)
-    };
-    let (began, mut sums, mut sequence) = (Instant::now(), [0; 5], 0);
-    let mut report = |of_last: u64| {
-        assert!(began.elapsed() < DEADLINE, "no event appears");
-        sequence += 1;
-        for (pop, sum) in sums.iter_mut().enumerate() {
-            let asked_now = if pop == 4 { of_last } else { 20 };
-            *sum += asked_now;
-            let report = asked(&format!("pop{pop}"), sequence, *sum, asked_now);
-            assert_eq!(running.exchange("", &report).0, 200);
-        }
-        // As POPs do: an interval, here of a third of a minute.
-        thread::sleep(Duration::from_millis(30));
-    };
-    while began.elapsed() < Duration::from_secs(1) {
-        report(20);
-    }
-    assert_eq!(of_pop("begin"), None, "all are alike");
-    while of_pop("begin").is_none() {
-        report(1_000);
-    }
-    let event = of_pop("begin").unwrap();
-    assert_eq!((&event["rule"], &event["pop"], &event["key"]), (&"login".into(), &"pop4".into(), &Value::Null));
-    let row = r#"weir_sync_anomalies{region="default",rule="login",anomaly="pop"}"#;
-    assert_eq!(running.metric(row), 1);
-    while of_pop("end").is_none() {
-        report(20);
-    }
-    until("the metric is zero", || running.metric(row) == 0);
 }

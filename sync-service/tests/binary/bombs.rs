@@ -81,22 +81,6 @@ fn a_put_is_refused_soon_and_takes_little_memory() {
 
 // I2
 #[test]
-fn a_large_text_is_not_repeated_by_its_aliases() {
-    let running = Running::start(&["--admin-token", ADMIN]);
-    let headers = "content-type: application/yaml\r\nif-none-match: *\r\n";
-    let put = |text: &str| running.ask("PUT /v1/rules", ADMIN, headers, text.as_bytes()).0;
-    let text = |bytes: usize| format!("- &a {}\n{}", "x".repeat(bytes), "- *a\n".repeat(100));
-    // A small one brings the code that reads it into memory.
-    assert_eq!(put(&text(5)), 422);
-    // 50 MB, or those that fit into what is kept.
-    let before = running.memory_kib("VmRSS");
-    assert_eq!(put(&text(500_000)), 422);
-    let peak = running.memory_kib("VmHWM");
-    assert!(peak < before + 16 * 1_024, "{before} KiB before, {peak} at most");
-}
-
-// I2
-#[test]
 fn a_watched_file_that_is_a_bomb_changes_nothing() {
     let (rules, path) = file(GOOD);
     let running = Running::start(&["--admin-token", ADMIN, "--rules-file", &path]);

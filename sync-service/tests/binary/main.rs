@@ -19,15 +19,6 @@ mod tokens;
 use running::{Running, file, run};
 
 #[test]
-fn ends_well_on_a_signal() {
-    for signal in ["TERM", "INT"] {
-        let (code, logs) = Running::start(&[]).signal(signal);
-        assert_eq!(code, Some(0), "{signal}: {logs}");
-        assert!(logs.contains("stopped"), "{logs}");
-    }
-}
-
-#[test]
 fn logs_json_without_secrets() {
     let url = "redis://weir:pa55word@127.0.0.1:1";
     let (_, logs) = Running::start(&[
