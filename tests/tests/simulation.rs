@@ -3,10 +3,9 @@
 
 use weir_budget::report_limits;
 use weir_protocol::time::SECOND_NS;
-use weir_tests::simulation::faults::Fault;
 use weir_tests::simulation::lies::Lie;
 use weir_tests::simulation::scenario::{self, Plan, Size};
-use weir_tests::simulation::setup::{BY_COST, RuleText, Setup};
+use weir_tests::simulation::setup::{RuleText, Setup};
 use weir_tests::simulation::{random, rows, scenarios, traffic};
 
 const SMALL: Size = Size { pops: 3, regions: 3 };
@@ -52,40 +51,6 @@ fn random_worlds_keep_the_invariants_with_overflow_checks() {
     assert!(violated.is_empty(), "{}", violated.join("\n"));
 }
 
-/// A burst, then nothing: the bucket of a POP that is on its own is exact.
-#[test]
-fn a_pop_without_weir_sync_keeps_its_own_quota() {
-    let mut plan = Plan::of(SMALL, 20, traffic::even(500.0, 1));
-    plan.faults = vec![(0, Fault::CutPop(0, true))];
-    let world = scenario::run(plan).unwrap();
-    let account = world.reference.account(0, 0);
-    assert_eq!(account.tally.admitted, account.ideally);
-}
-
-/// The VMs of a POP are replaced while it reaches no weir-sync, near an outage of the store, and its client does not
-/// come back to it: the new VMs report what the old ones had not.
-// I7
-#[test]
-fn unreported_requests_of_replaced_vms_are_charged() {
-    for (here, there) in [(5.0, 60.0), (5.0, 300.0)] {
-        let size = Size { pops: 2, regions: 1 };
-        let here = traffic::at_pops(here, size.pops, |pop| pop == 0);
-        let there = traffic::at_pops(there, size.pops, |pop| pop == 1);
-        let until_reload = traffic::between(0, 5 * SECOND_NS, there);
-        let mut plan = Plan::of(size, 10, traffic::merged(vec![here, until_reload]));
-        let at = |seconds: u64, fault| (seconds * SECOND_NS, fault);
-        plan.faults = vec![
-            at(2, Fault::CutPop(1, true)),
-            at(4, Fault::StoreUp(false)),
-            at(5, Fault::Reload(1)),
-            at(6, Fault::StoreUp(true)),
-            at(6, Fault::CutPop(1, false)),
-        ];
-        plan.drain_seconds = 15;
-        scenario::run(plan).unwrap();
-    }
-}
-
 /// A client that keeps to its quota is refused nothing, however many workers its requests are spread over.
 #[test]
 fn every_full_burst_passes_with_any_number_of_workers() {
@@ -111,21 +76,6 @@ fn unwatched_keys_overshoot_by_half_a_quota_at_most() {
         let ratio = rows::of_all(&scenario::run(plan).unwrap());
         assert!((0.9..1.25).contains(&ratio), "{ratio} at {} POPs", size.pops);
     }
-}
-
-/// A request's stated cost counts for a rule with a cost header; for any other, every request is one token.
-#[test]
-fn a_header_states_the_cost_of_a_request() {
-    let by_cost = RuleText { name: "r1".into(), ..RuleText::with(BY_COST) };
-    let mut plan = Plan::of(SMALL, 10, traffic::costing(50, traffic::even(8.0, 1)));
-    plan.setup.rules = vec![RuleText::default(), by_cost];
-    let world = scenario::run(plan).unwrap();
-    let [ones, fifties] = [0, 1].map(|rule| world.reference.account(rule, 0));
-    assert_eq!(fifties.tally.offered, 50 * ones.tally.offered);
-    assert_eq!(fifties.tally.admitted, 50 * ones.tally.admitted);
-    assert!(ones.tally.admitted < ones.tally.offered, "{:?} within 100/s and burst 100", fifties.tally);
-    assert!(fifties.tally.admitted.abs_diff(fifties.ideally) <= 100, "{:?}", fifties.tally);
-    assert_eq!(fifties.fullest_second % 50, 0);
 }
 
 /// A POP that its client does not ask reports whatever takes most from it, for 20 s of 60 s. The client asks the

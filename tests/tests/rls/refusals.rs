@@ -1,14 +1,12 @@
 //! Refusals, and their messages to the caller.
 
 use hyper::Uri;
-use serde_json::json;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use weir_gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_tests::port;
-use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
@@ -45,23 +43,6 @@ async fn a_check_needs_a_token() {
         assert_eq!(refused.code(), Code::Unauthenticated);
         assert!(refused.message().starts_with("expected the metadata `authorization: Bearer`"), "{refused}");
     }
-}
-
-#[tokio::test]
-async fn a_strict_rule_without_its_store_is_unavailable() {
-    let mut redis = Redis::start().await;
-    let strict = json!({"rules": [
-        {"name": "login", "match": {"headers": [{"name": "x-user", "present": true}]}, "key": [{"header": "x-user"}],
-         "rate": "3/h", "burst": 3, "strict": true},
-    ]});
-    let gateway = Gateway::open(&redis.url(), &strict).await;
-    let mut client = gateway.client().await;
-    let asked = |user: &str| request([descriptor(&[("x-user", user)])]);
-    client.should_rate_limit(asked("ada")).await.expect("one of three");
-    redis.kill();
-    let refused = until("a check that fails", async || client.should_rate_limit(asked("bob")).await.err()).await;
-    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
-    assert_eq!(refused.message(), "the rule login could not be checked: its store is out of reach");
 }
 
 #[tokio::test]
