@@ -223,6 +223,3 @@ async fn write(to: &WriteHalf<'_>, mut chunk: &[u8]) -> io::Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

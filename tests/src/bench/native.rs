@@ -125,24 +125,3 @@ fn parse(text: &str) -> Option<Estimate> {
         high: number("/median/confidence_interval/upper_bound")?,
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::summary::Word;
-
-    #[test]
-    fn governor_figures_stand_beside_those_of_the_same_case() {
-        let exactly = |median| Estimate { median, low: median - 1.0, high: median + 1.0 };
-        let estimate = |group: &str, _: &str| Ok(exactly(if group == GOVERNOR { 80.0 } else { 50.0 }));
-        let counts = Counts::from([("own memory: allowed, 1 rule".into(), 1_693)]);
-        let mut part = Part { reached: vec![], figures: String::new() };
-        table(&mut part, estimate, &counts).expect("a table");
-        let both = "80.0 (79.0 to 81.0)";
-        let line = format!("| own memory: allowed, 1 rule | 50.0 (49.0 to 51.0) | {both} | {both} | 1,693 |\n");
-        assert!(part.figures.contains(&line), "{}", part.figures);
-        let beside = part.figures.lines().filter(|line| line.contains(both)).count();
-        assert_eq!(beside, SAME.len(), "a case that is no case: {}", part.figures);
-        assert_eq!(reached(estimate).map(|reached| reached.word()), Ok(Word::Aim));
-    }
-}

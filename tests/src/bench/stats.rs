@@ -130,17 +130,3 @@ pub fn grouped(number: f64) -> String {
 pub fn float(count: u64) -> f64 {
     count as f64
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quartiles_lie_between_values() {
-        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]);
-        assert_eq!(spread, Spread { low: 1.75, median: 2.5, high: 3.25 });
-        assert_eq!(format!("{spread:.1}"), "2.5 (1.8 to 3.2)");
-        assert_eq!(format!("{:.0}", Spread::of([1_234_567.0])), "1,234,567 (1,234,567 to 1,234,567)");
-        assert_eq!(Spread::of([]), Spread { low: 0.0, median: 0.0, high: 0.0 });
-    }
-}

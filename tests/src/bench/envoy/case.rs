@@ -200,25 +200,3 @@ impl fmt::Display for Case {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn every_case_has_its_own_name_and_word() {
-        let all = || Case::of_one_worker(true).into_iter().chain(Case::of_two_workers());
-        let names: BTreeSet<String> = all().map(|case| case.to_string()).collect();
-        let words: BTreeSet<String> = all().map(Case::word).collect();
-        assert_eq!((names.len(), words.len()), (all().count(), all().count()));
-    }
-
-    /// A listener is visited once in a sweep.
-    #[test]
-    fn forty_thousand_requests_a_second_stay_below_the_quota() {
-        let shipped = Case::new(Wasm, Many);
-        let in_a_sweep = shipped.quota().tokens() as usize * MANY as usize * MAIN.len();
-        assert!(in_a_sweep >= 40_000, "{in_a_sweep}");
-    }
-}
