@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use weir_protocol::messages::{AdmitRatio, Allowance, Leased, Message, Reply, Report};
+use weir_protocol::messages::{AdmitRatio, Message, Reply, Report};
 use weir_sync::config::{Config, Secret, StoreAddress};
 
 use crate::Server;
@@ -65,17 +65,6 @@ async fn repeats_are_answered_but_not_charged_again() {
         assert_eq!(replied(&server, &same).await.grants[0].grant().unwrap().level_milli, 60_000);
     }
     assert!(metric(&server, "weir_sync_reports_stale_total").await >= 1.0);
-}
-
-#[tokio::test]
-async fn connections_are_kept_for_the_next_report() {
-    let server = Server::start(Config::default()).await;
-    let mut client = Client::connect(server.address).await;
-    for sequence in 1..=5 {
-        let body = one_key("fra1", sequence, sequence, 1, sequence).encode();
-        client.send(&post("/v1/report", &media_type(), &body)).await;
-        assert_eq!(reply(&client.receive().await.unwrap()).sequence, sequence);
-    }
 }
 
 #[tokio::test]
@@ -154,25 +143,4 @@ async fn stopping_does_not_wait_longer_than_the_drain() {
     stuck.send(format!("{head}{}\r\n", media_type()).as_bytes()).await;
     assert_eq!(stuck.receive().await.unwrap().status, 100);
     tokio::time::timeout(Duration::from_secs(5), server.stop()).await.expect("it ends").unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn one_reply_has_a_lease_and_a_grant() {
-    let server = Server::start(Config::default()).await;
-    let mut both = one_key("fra1", 1, 0, 0, 0);
-    both.rules.push(both.rules[0].clone());
-    (both.rules[1].name, both.rules[1].sharing.strict) = ("login".into(), true);
-    both.keys.insert(0, both.keys[0].clone());
-    (both.keys[0].rule, both.keys[0].ahead) = (1, 30);
-    let first = replied(&server, &both).await;
-    assert_eq!(first.grants[0], Allowance::Leased(Leased { left: 70, ..Leased::of(30, 2_000) }));
-    assert_eq!(first.grants[1], Allowance::Warm, "a budget of its own");
-    both.pop = "iad1".into();
-    both.keys[0].ahead = 90;
-    let other = replied(&server, &both).await;
-    let Allowance::Leased(left) = other.grants[0] else { panic!("no lease: {other:?}") };
-    assert_eq!((left.charged, left.lease_ms), (70, 2_000), "what is left");
-    assert!((86_390_000..=86_400_000).contains(&left.wait_ms), "until a token refills: {left:?}");
-    assert!(left.may_return, "the first was leased some");
-    assert!(metric(&server, "weir_sync_tokens_charged_total").await >= 100.0);
 }

@@ -174,37 +174,6 @@ async fn an_invalid_check_gets_the_place_of_its_error() {
 }
 
 #[tokio::test]
-async fn a_check_charges_its_cost_and_a_peek_nothing() {
-    let server = Server::start(gateway()).await;
-    let rule = json!({"rules": [{"name": "tokens", "key": [{"header": "x-api-key"}], "rate": "10/d"},
-        {"name": "login", "key": [{"header": "x-user"}], "rate": "3/d", "strict": true}]});
-    in_force(&server, &rule).await;
-    let remaining = async |fields: Value| {
-        let mut asked = json!({"headers": {"x-api-key": "alice"}});
-        asked.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        let answer = check(&server, &asked).await;
-        (answer["decision"].as_str().unwrap().to_owned(), answer["remaining"].as_u64().unwrap())
-    };
-    for _ in 0..3 {
-        assert_eq!(remaining(json!({"peek": true, "cost": 10})).await, ("allow".into(), 0));
-    }
-    assert_eq!(remaining(json!({"cost": 7})).await, ("allow".into(), 3));
-    assert_eq!(remaining(json!({"peek": true, "cost": 4})).await.0, "limit");
-    assert_eq!(remaining(json!({"cost": 3})).await, ("allow".into(), 0));
-    // The same of a strict rule, whose tokens come from the budget.
-    let login = async |fields: Value| {
-        let mut asked = json!({"headers": {"x-user": "alice"}});
-        asked.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        check(&server, &asked).await["decision"].as_str().unwrap().to_owned()
-    };
-    for _ in 0..5 {
-        assert_eq!(login(json!({"peek": true})).await, "allow");
-    }
-    assert_eq!(login(json!({"cost": 3})).await, "allow");
-    assert_eq!(login(json!({})).await, "limit");
-}
-
-#[tokio::test]
 async fn a_list_waits_for_a_silent_store_as_long_as_two_checks() {
     let store = Shared::new(Duration::from_mins(1));
     let patient = Config { store_timeout: Duration::from_millis(100), ..gateway() };

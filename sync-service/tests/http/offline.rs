@@ -43,36 +43,6 @@ async fn an_offline_region_has_its_share_and_is_charged_later() {
     assert!(metric(&fra, r#"weir_sync_reports_offline_total{region="fra"}"#).await >= 5.0);
 }
 
-/// The burst granted to `sent`, and the reply's POPs.
-async fn granted(server: &Server, sent: &Report) -> (u32, u32, bool) {
-    let reply = replied(server, sent).await;
-    assert!(!reply.settled.is_all());
-    (reply.grants[0].grant().expect("a grant").burst, reply.pops, reply.is_guess)
-}
-
-// I5
-#[tokio::test]
-async fn a_weir_sync_started_offline_uses_its_pops_count() {
-    let known = r#"weir_sync_pops_known{region="fra"}"#;
-    let store = Shared::new(Config::default().pop_ttl);
-    store.set_gone(true);
-    let fra = replica("fra", "a", &store).await;
-    assert_eq!(granted(&fra, &one_key("fra1", 1, 40, 40, 40)).await, (100, 1, true), "the number of POPs is unknown");
-    assert!(metric(&fra, known).await < 0.5);
-    let knowing = |sequence, pops| Report { pops, ..one_key("fra1", sequence, 40, 40, 40) };
-    assert_eq!(granted(&fra, &knowing(2, 2)).await, (50, 2, false));
-    assert!(metric(&fra, known).await > 0.5);
-    // A restarted POP: both POPs of the fleet report here.
-    assert_eq!(granted(&fra, &one_key("fra2", 1, 10, 10, 10)).await, (100, 2, false));
-    // Once the store has counted the POPs, the count of POPs no longer matters.
-    store.set_gone(false);
-    for pop in ["fra1", "fra2"] {
-        assert_eq!(replied(&fra, &greeting(pop)).await.pops, 2);
-    }
-    store.set_gone(true);
-    assert_eq!(granted(&fra, &knowing(3, 4)).await, (100, 2, false));
-}
-
 // I6
 #[tokio::test]
 async fn offline_strict_keys_get_nothing_and_hot_keys_are_pushed() {

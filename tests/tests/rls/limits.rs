@@ -7,7 +7,6 @@ use hyper::Method;
 use serde_json::json;
 use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use weir_gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_tests::client::{Ask, Client};
@@ -114,17 +113,6 @@ async fn a_descriptor_may_bring_its_own_limit() {
         until("a check that fails", async || client.should_rate_limit(request([of_user("ann", 9, None)])).await.err())
             .await;
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
-}
-
-#[tokio::test]
-async fn request_hits_beyond_the_burst_consume_nothing() {
-    let gateway = Gateway::open_for("check,limit", "memory", &rules()).await;
-    let mut client = gateway.client().await;
-    let asked = |user: &str, hits_addend| RateLimitRequest { hits_addend, ..request([of_user(user, 3, None)]) };
-    assert_eq!(ask(&mut client, asked("ann", 1)).await.overall_code(), Code::Ok);
-    let refused = ask(&mut client, asked("ann", u32::MAX)).await;
-    assert_eq!((refused.overall_code(), refused.statuses[0].limit_remaining), (Code::OverLimit, 2));
-    assert_eq!(ask(&mut client, asked("ann", 2)).await.overall_code(), Code::Ok);
 }
 
 #[tokio::test]

@@ -177,26 +177,6 @@ async fn a_compressed_message_is_refused_with_the_accepted_encodings() {
 }
 
 #[tokio::test]
-async fn clients_share_one_quota() {
-    let gateway = Gateway::open("memory", &rules()).await;
-    let bucket = [("x-user", "ada")];
-    let mut one = Talk::begin(&gateway).await;
-    one.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
-    assert_eq!(one.assigned(&bucket).await, [Assignment::Bucket(40, 10_000, 1_000)]);
-    let mut other = Talk::begin(&gateway).await;
-    other.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
-    let Assignment::Bucket(20, refill, 1_000) = other.assigned(&bucket).await[0] else { panic!("half of the burst") };
-    assert!((4_500..=5_500).contains(&refill), "{refill}");
-    let Assignment::Bucket(20, refill, 1_000) = one.assigned(&bucket).await[0] else { panic!("half of the burst") };
-    assert!((4_500..=5_500).contains(&refill), "{refill}");
-    drop(other);
-    until("the whole of it again", async || {
-        (one.assigned(&bucket).await == [Assignment::Bucket(40, 10_000, 1_000)]).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn reported_usage_counts_in_the_budget() {
     let gateway = Gateway::open("memory", &rules()).await;
     let bucket = [("x-user", "ada")];
@@ -257,18 +237,6 @@ async fn an_error_names_its_place() {
     let refused = talk.refusal().await;
     let expected = "domain: expected `shop` as before, found `another`";
     assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, expected));
-}
-
-#[tokio::test]
-async fn a_bucket_that_cannot_be_counted_affects_no_other() {
-    let gateway = Gateway::open("memory", &rules()).await;
-    let (good, bad) = ([("x-user", "ada")], [("remote_address", "nowhere"), ("a", "b")]);
-    let mut talk = Talk::begin(&gateway).await;
-    talk.report(DOMAIN, vec![usage(&bad, 0, 2, 1), usage(&good, 0, 0, 1)]).await;
-    assert_eq!(talk.assigned(&good).await, [Assignment::Bucket(40, 10_000, 1_000)]);
-    let page = Client::of_port(gateway.weir_sync.address().port()).send(&Ask::get("/metrics")).await.text();
-    let row = "weir_sync_gateway_checks_total{region=\"fra\",api=\"quota\",decision=\"deny\"} 3";
-    assert!(page.contains(row), "{page}");
 }
 
 #[tokio::test]
