@@ -84,11 +84,6 @@ impl<K: Copy + Display + Ord> Proxy<K> {
         Meter::of_threads(self.process.id(), self.workers.get(..1).unwrap_or_default())
     }
 
-    /// Its resident memory, in KiB.
-    pub fn resident_kib(&self) -> u64 {
-        self.process.resident_kib()
-    }
-
     /// An error if it has ended, or if a VM in it died.
     pub fn check(&mut self) -> Result<(), String> {
         if let Some(status) = self.process.exited() {

@@ -3,12 +3,11 @@
 use weir_limiter::table::slot::{KEYS_PER_SLOT, SLOT_BYTES};
 
 use super::case::{BASE, BASE_OF_TWO, By, Case, Under};
-use super::memory::Memory;
 use crate::bench::page::Part;
-use crate::bench::stats::{Estimate, grouped, quantile, quiet, sorted};
+use crate::bench::stats::{Estimate, quantile, quiet, sorted};
 use crate::bench::summary::{
     ABOVE_EMPTY, ADDRESS, CENTRAL_ALONE, CENTRAL_BUSY, FOUR_RULES, MODULE_FLEET, MODULE_LIMITED, MODULE_ROTATING,
-    RESIDENT, TWO_WORKERS, Target, WASM_BYTES, WASM_FLEET, WASM_FOUR, WASM_LIMITED, WASM_TWO,
+    TWO_WORKERS, Target, WASM_BYTES, WASM_FLEET, WASM_FOUR, WASM_LIMITED, WASM_TWO,
 };
 use crate::bench::visits::{Round, Visit};
 
@@ -74,8 +73,6 @@ const AGAIN: Case = Case::new(NothingAgain, Many);
 pub struct Figures<'a> {
     /// Whole sweeps.
     pub sweeps: &'a [Round<Case>],
-    /// An Envoy under many addresses.
-    pub memory: Memory,
     /// The module's size.
     pub module_bytes: f64,
 }
@@ -163,16 +160,8 @@ impl Figures<'_> {
     }
 
     fn sizes(&self, part: &mut Part) {
-        let Memory { few_addresses, many_addresses, before_kib, few_kib, many_kib } = self.memory;
-        let [many, few] = [many_addresses, few_addresses].map(|addresses| grouped(addresses.into()));
-        let [before_mib, few_mib, many_mib] = [before_kib, few_kib, many_kib].map(|kib| kib / 1024);
-        let ratio = self.memory.ratio();
         let of_address = u32::try_from(SLOT_BYTES / KEYS_PER_SLOT).unwrap_or(u32::MAX);
         part.figure(ADDRESS.figure, Some((ADDRESS, of_address.into())), &[format!("{of_address} B")]);
-        let resident =
-            format!("{ratio:.3} ({many_mib} MiB after {many} : {few_mib} after {few}; {before_mib} before the first)");
-        let figure = "Envoy's resident memory after many addresses : after fewer";
-        part.figure(figure, Some((RESIDENT, ratio)), &[resident]);
         let module_kb = (self.module_bytes / 1024.0).ceil();
         part.figure(WASM_BYTES.figure, Some((WASM_BYTES, module_kb)), &[format!("{module_kb:.0} KB")]);
     }

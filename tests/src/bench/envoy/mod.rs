@@ -2,7 +2,6 @@
 
 pub mod case;
 pub mod figures;
-pub mod memory;
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,7 +13,7 @@ use super::generator::{Callers, SETTLES};
 use super::page::Part;
 use super::proxy::{Proxy, central, http};
 use super::service::Service;
-use super::stats::{float, grouped};
+use super::stats::float;
 use super::visits::{CALLERS, CONNECTIONS, Length, Round, Site, in_turn};
 use super::{machine, upstream};
 use crate::artefact;
@@ -37,9 +36,6 @@ pub struct Plan {
     /// True if every listener is visited, false if only those of the main ratios.
     all: bool,
     visits: Length,
-    /// Distinct addresses before memory is first looked at, and before it is looked at again.
-    few_addresses: u32,
-    many_addresses: u32,
 }
 
 impl Plan {
@@ -57,8 +53,7 @@ impl Plan {
             alone: 20,
             settles: SETTLES,
         };
-        let (few_addresses, many_addresses) = if is_quick { (100_000, 500_000) } else { (1_000_000, 10_000_000) };
-        Self { all: !is_quick, visits, few_addresses, many_addresses }
+        Self { all: !is_quick, visits }
     }
 }
 
@@ -69,14 +64,6 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
     cpus.settle()?;
     eprintln!("bench: {machine}");
     let sweeps = sweeps(plan, cpus).await?;
-    let addresses = |number: u32| grouped(number.into());
-    eprintln!("bench: memory, {} addresses", addresses(plan.many_addresses));
-    let memory = memory::measure(plan, cpus, |sent| {
-        if sent.is_multiple_of(500_000) {
-            eprintln!("bench: memory, {} addresses so far", addresses(sent));
-        }
-    })
-    .await?;
     let module = artefact::filter_wasm();
     let module_bytes = fs::metadata(&module).map_err(|e| format!("{}: {e}", module.display()))?.len();
     let Length { requests, alone, .. } = plan.visits;
@@ -85,7 +72,7 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
          {alone} one after the other.",
         sweeps.len(),
     );
-    Ok(Figures { sweeps: &sweeps, memory, module_bytes: float(module_bytes) }.part(&text))
+    Ok(Figures { sweeps: &sweeps, module_bytes: float(module_bytes) }.part(&text))
 }
 
 async fn sweeps(plan: Plan, cpus: Cpus) -> Result<Vec<Round<Case>>, String> {
