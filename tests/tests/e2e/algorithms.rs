@@ -82,17 +82,6 @@ fn in_flight(limit: u32) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn requests_in_flight_are_limited_until_some_end() {
-    let upstream = Server::obedient().await;
-    let edge = edge(&upstream, in_flight(2)).await;
-    let slow = Ask::from(CLIENT).header("x-late-ms", "500");
-    let tally = together(edge.clients(5), |_| vec![slow.clone()]).await;
-    assert_eq!((tally.admitted(), tally.limited()), (2, 3));
-    let tally = repeat(&mut edge.client(), &Ask::from(CLIENT), 20).await;
-    assert_eq!(tally.admitted(), 20, "one after the other, there is always room");
-}
-
-#[tokio::test]
 async fn a_reset_or_timed_out_request_makes_room_once() {
     let upstream = Server::obedient().await;
     let edge = edge(&upstream, in_flight(1)).await;

@@ -26,7 +26,6 @@ mod offline;
 mod pages;
 mod panics;
 mod plugin;
-mod quotas;
 mod ratelimit;
 mod retrying;
 mod rolling;

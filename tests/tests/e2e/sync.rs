@@ -1,6 +1,5 @@
 //! The budget loop beside the request path: whatever weir-sync does, requests never notice.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
@@ -12,10 +11,9 @@ use tokio::time::sleep;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
-use weir_tests::load::{Run, drain, open_loop_until, repeat};
+use weir_tests::load::{Run, drain, open_loop_until};
 use weir_tests::redis::Redis;
 use weir_tests::server::{Asked, Respond, Server};
-use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
 use crate::plugin::{one, with};
@@ -144,44 +142,6 @@ async fn requests_are_decided_despite_false_replies() {
     }
     liar.answer(honest);
     edge.counter_grows("weir.sync.answered", 2).await;
-}
-
-/// The reports that the server got, oldest first.
-fn reports(server: &Server) -> Vec<Report> {
-    let decode = |asked: &Asked| Report::decode(&asked.body).unwrap_or_else(|e| panic!("no report: {e}"));
-    server.asked().iter().map(decode).collect()
-}
-
-// I7
-#[tokio::test]
-async fn requests_admitted_during_an_outage_are_reported_later() {
-    let server = Server::start(an_error).await;
-    let plugin = synced(one("per-address", "1/h", 10), "fra1");
-    let edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", server.address())).await;
-    let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
-    assert_eq!(repeat(&mut client, &ask, 15).await.admitted(), 10);
-    // Nobody confirms: the whole count stays unconfirmed in every report.
-    let all = |report: &Report| report.keys.iter().any(|key| (key.admitted, key.unconfirmed) == (10, 10));
-    until("three reports of all 10", async || {
-        (reports(&server).iter().filter(|report| all(report)).count() >= 3).then_some(())
-    })
-    .await;
-
-    server.answer(honest);
-    let failed = server.count();
-    until("a report of what is confirmed", async || {
-        client.send(&ask).await;
-        let confirmed = |report: &Report| report.keys.iter().any(|key| (key.admitted, key.unconfirmed) == (10, 0));
-        reports(&server).iter().skip(failed).any(confirmed).then_some(())
-    })
-    .await;
-    let mut numbers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for report in reports(&server) {
-        numbers.entry(report.worker).or_default().push(report.sequence);
-    }
-    let ascending = numbers.values().all(|numbers| numbers.is_sorted_by(|a, b| a < b));
-    assert!(ascending, "each worker numbers its reports: {numbers:?}");
-    assert!(reports(&server).iter().all(|report| report.pop == "fra1"));
 }
 
 /// Requests per second that the rule admits, and at once; twice as many come.
