@@ -115,7 +115,7 @@ impl World {
             let tick = hub.tick(time);
             self.wire.are_hot(&tick.listing.items);
             self.ask_store(now, sync, Question::Tick(tick));
-            if self.has_penalties || !self.setup.operator_actions.is_empty() {
+            if self.has_penalties || self.setup.reset_at.is_some() {
                 self.share_bans(now, sync);
             }
         }

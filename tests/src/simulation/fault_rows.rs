@@ -154,15 +154,6 @@ pub(super) fn region_restarted_cut_off(size: Size) -> Plan {
     plan
 }
 
-/// Five times the rate; the store is as far away as the other side of the earth, twice over.
-pub(super) fn store_far_away(size: Size) -> Plan {
-    Plan::of(size, 120, traffic::even(500.0, size.pops)).with(|setup| {
-        setup.far.delay_ns = 400_000_000;
-        // The time-out of weir-sync, and the round trip that it allows for.
-        setup.store_timeout_ns += 2 * setup.far.delay_ns;
-    })
-}
-
 /// Admissions of region 0 while it was cut off, as a part of its share: its part of all POPs.
 pub(super) fn of_share(world: &World) -> f64 {
     let (from, to) = (FAULT_AT + 10, FAULT_AT + CUT_SECONDS);
@@ -281,29 +272,11 @@ pub(super) fn crowded_slot(size: Size) -> Plan {
 
 /// The time at which the clock steps, in seconds.
 const STEP_AT: u64 = 25;
-/// The time at which a client that kept below its limit begins to exceed it, in seconds.
-const RISES_AT: u64 = 30;
 /// The length of it all, in seconds.
 const STEPS_SECONDS: u64 = 100;
-/// The time at which the clock steps while there is a debt, in seconds.
-const IN_DEBT_AT: u64 = 2;
 
 fn steps(at: u64, seconds: i64) -> (u64, Fault) {
     (at * SECOND_NS, Fault::StoreClock(seconds * 1_000_000))
-}
-
-/// Nine tenths of the rate, and later three times the rate; the clock steps in between.
-pub(super) fn below_then_above(size: Size, seconds: i64) -> Plan {
-    let rises = RISES_AT * SECOND_NS;
-    let below = traffic::between(0, rises, traffic::even(90.0, size.pops));
-    let above = traffic::between(rises, u64::MAX, traffic::even(300.0, size.pops));
-    Plan::of(size, STEPS_SECONDS, traffic::merged(vec![below, above])).hurt(vec![steps(STEP_AT, seconds)]).drained()
-}
-
-/// Three times the rate all the time; the clock steps, and steps back later.
-pub(super) fn to_and_fro(size: Size, seconds: i64) -> Plan {
-    let faults = vec![steps(STEP_AT, seconds), steps(2 * STEP_AT, -seconds)];
-    Plan::of(size, STEPS_SECONDS, traffic::even(300.0, size.pops)).hurt(faults).drained()
 }
 
 /// A burst at every POP, and three times the rate; the clock steps before the burst is paid back.
@@ -312,7 +285,13 @@ pub(super) fn in_debt(size: Size, seconds: i64) -> Plan {
     // Until the debt is paid, and a while longer.
     let seconds_long = size.pops as u64 + STEPS_SECONDS;
     Plan::of(size, seconds_long, traffic::merged(vec![bursts, traffic::even(300.0, size.pops)]))
-        .hurt(vec![steps(IN_DEBT_AT, seconds)])
+        .hurt(vec![steps(2, seconds)])
+}
+
+/// Three times the rate all the time; the clock steps, and steps back later.
+pub(super) fn to_and_fro(size: Size, seconds: i64) -> Plan {
+    let faults = vec![steps(STEP_AT, seconds), steps(2 * STEP_AT, -seconds)];
+    Plan::of(size, STEPS_SECONDS, traffic::even(300.0, size.pops)).hurt(faults).drained()
 }
 
 /// This many requests a second; the clocks of half of the POPs step back by 5 minutes, as where virtual machines

@@ -1,4 +1,4 @@
-//! The rows of the table in which a key is banned, by a penalty or by an operator, or reset.
+//! The rows of the table in which a key is banned by a penalty, or reset by an operator.
 
 use weir_protocol::time::SECOND_NS;
 
@@ -9,59 +9,21 @@ use super::sync::Question;
 use super::traffic;
 use super::world::World;
 
-/// An operator's action on the first client under the first rule, at the first weir-sync.
-#[derive(Clone, Copy, Debug)]
-pub enum OperatorAction {
-    /// It is banned for this number of milliseconds.
-    Ban(u32),
-    /// It is reset; a ban is lifted by that, too.
-    Reset,
-}
-
 /// The time at which the key is reset, in nanoseconds, and the time for which the client goes on asking, in seconds.
 const RESET_NS: u64 = 30 * SECOND_NS;
 const ASKS_S: u64 = 90;
-/// The times at which the operator bans and lifts, in nanoseconds.
-const BANNED_NS: [u64; 2] = [5 * SECOND_NS, 25 * SECOND_NS];
-/// Time until it is in force at POPs: an interval until their weir-sync asks the store, one until they report,
-/// and both trips, 0.6 s in all. If a message is lost, its report first times out after a second, and the next goes
-/// an interval later.
-const IN_FORCE_NS: u64 = 2 * SECOND_NS;
-/// Longer than the run, in milliseconds.
-const BAN_MS: u32 = 600_000;
 
 impl World {
-    pub(super) fn operator_acts(&mut self, now: u64, which: usize) {
-        let (_, action) = self.setup.operator_actions[which];
+    pub(super) fn operator_resets(&mut self, now: u64) {
         let id = self.reference.id(0, 0);
-        match action {
-            OperatorAction::Ban(for_ms) => {
-                let (hub, time) = self.syncs[0].hub(now);
-                hub.ban(time, id, for_ms);
-                self.share_bans(now, 0);
-            }
-            OperatorAction::Reset => self.ask_store(now, 0, Question::Forget(id)),
-        }
+        self.ask_store(now, 0, Question::Forget(id));
     }
 }
 
 /// A client asks for three times its rate, and is reset.
 pub fn reset(size: Size) -> Plan {
     let plan = Plan::of(size, ASKS_S, traffic::even(300.0, size.pops));
-    plan.with(|setup| setup.operator_actions = vec![(RESET_NS, OperatorAction::Reset)])
-}
-
-/// A client asks for half its rate at every POP in turn, is banned, and the ban is lifted.
-pub fn banned(size: Size) -> Plan {
-    let last = size.pops - 1;
-    let [banned, lifted] = BANNED_NS;
-    let asks = |is_there: fn(usize, usize) -> bool| traffic::at_pops(50.0, size.pops, move |pop| is_there(pop, last));
-    let first = traffic::between(0, banned, asks(|pop, _| pop == 0));
-    let others = traffic::between(banned + IN_FORCE_NS, lifted, asks(|pop, last| pop != 0 && pop != last));
-    let free = traffic::between(lifted + IN_FORCE_NS, u64::MAX, asks(|pop, last| pop == last));
-    let actions = vec![(banned, OperatorAction::Ban(BAN_MS)), (lifted, OperatorAction::Reset)];
-    let plan = Plan::of(size, 60, traffic::merged(vec![first, others, free]));
-    plan.with(|setup| setup.operator_actions = actions).drained()
+    plan.with(|setup| setup.reset_at = Some(RESET_NS))
 }
 
 /// The effect of the reset: admissions beyond burst + rate x t, in bursts.
@@ -75,12 +37,6 @@ pub fn given(world: &World) -> f64 {
 pub fn while_banned(world: &World) -> f64 {
     let pops = &world.reference.account(0, 0).pops;
     passed(pops.iter().take(pops.len() - 1).skip(1).map(|pop| pop.tally))
-}
-
-/// The part that is let through before it, and once it is lifted.
-pub fn before_and_after(world: &World) -> f64 {
-    let pops = &world.reference.account(0, 0).pops;
-    passed(pops.first().into_iter().chain(pops.last()).map(|pop| pop.tally))
 }
 
 /// For how long the client floods the first POP, which bans it within the first second, in nanoseconds.

@@ -12,7 +12,6 @@ use weir_rules::RuleSet;
 use weir_rules::config::PluginConfig;
 
 use super::lies::{Lie, known_rules};
-use super::operators::OperatorAction;
 
 /// A rule as an operator writes it.
 #[derive(Clone, Debug)]
@@ -119,8 +118,9 @@ pub struct Setup {
     pub is_accounted: bool,
     /// Rule sets that operators put, and when, in nanoseconds from the begin of the traffic.
     pub puts: Vec<(u64, Vec<RuleText>)>,
-    /// An operator's actions, and when, in nanoseconds from the begin of the traffic.
-    pub operator_actions: Vec<(u64, OperatorAction)>,
+    /// When an operator resets the first client under the first rule, at the first weir-sync, in nanoseconds from the
+    /// begin of the traffic.
+    pub reset_at: Option<u64>,
     /// The first POP's lie, and its span, in nanoseconds from the begin of the traffic. Then the
     /// charges are not compared with the admissions.
     pub lie: Option<(Lie, [u64; 2])>,
@@ -160,7 +160,7 @@ impl Default for Setup {
             bound_max: None,
             is_accounted: true,
             puts: Vec::new(),
-            operator_actions: Vec::new(),
+            reset_at: None,
             lie: None,
             begins_us: BEGINS_US,
             keeps_log: false,

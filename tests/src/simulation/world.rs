@@ -61,7 +61,7 @@ pub(super) enum Event {
     Look,
     Ends(usize),
     Put(usize),
-    OperatorActs(usize),
+    OperatorResets,
     Keep { restored_at: u64 },
     Fault(Fault),
 }
@@ -172,8 +172,8 @@ impl World {
         for which in 0..self.setup.puts.len() {
             self.due(WARM_UP_NS + self.setup.puts[which].0, Event::Put(which));
         }
-        for which in 0..self.setup.operator_actions.len() {
-            self.due(WARM_UP_NS + self.setup.operator_actions[which].0, Event::OperatorActs(which));
+        if let Some(at) = self.setup.reset_at {
+            self.due(WARM_UP_NS + at, Event::OperatorResets);
         }
         for (at, fault) in schedule {
             let at = WARM_UP_NS + at;
@@ -255,7 +255,7 @@ impl World {
                 self.make_calls(now, call.pop);
             }
             Event::Put(which) => self.put(which),
-            Event::OperatorActs(which) => self.operator_acts(now, which),
+            Event::OperatorResets => self.operator_resets(now),
             Event::Listen(sync) => self.listen(now, sync),
             Event::Probe { sync, life } => self.probe(now, sync, life),
             Event::Look => self.look(now),
