@@ -68,23 +68,3 @@ fn labels<'a>(rest: &'a str, named: &mut Named) -> &'a str {
         rest = value.split_once('"').map_or("", |(_, rest)| rest);
     }
 }
-
-#[test]
-fn metrics_and_labels_are_found_anywhere_in_an_expression() {
-    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    for (expression, metrics, labels) in [
-        ("up{job=\"weir-sync\"} == 0", &["up"][..], &["job"][..]),
-        ("a:b:rate5m / (c > 0) and d unless e offset 15m", &["a:b:rate5m", "c", "d", "e"], &[]),
-        ("sum by (region, le) (rate(a_bucket{x=~\"(b|c)\",y!=\"}\"}[5m]))", &["a_bucket"], &["le", "region", "x", "y"]),
-        ("histogram_quantile(0.99, sum by (le) (rate(a[$__rate_interval])))", &["a"], &["le"]),
-        (
-            "(time() - a) * on (instance) group_left (version) b < scalar(max(c))",
-            &["a", "b", "c"],
-            &["instance", "version"],
-        ),
-        ("max(a) < 0.9 * max_over_time(b[1h])", &["a", "b"], &[]),
-        ("count(count by (wire) (a)) > 1e3", &["a"], &["wire"]),
-    ] {
-        assert_eq!(named(expression), Named { metrics: set(metrics), labels: set(labels) }, "{expression}");
-    }
-}
