@@ -22,15 +22,17 @@ mod rules_file;
 mod settle;
 mod stores;
 mod turns;
+#[allow(unreachable_pub, reason = "other tests wait so, too")]
+#[path = "../../../tests/src/wait.rs"]
+mod wait;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 use weir_store::Store;
 use weir_sync::config::Config;
 use weir_sync::secrets::Secrets;
@@ -38,9 +40,7 @@ use weir_sync::server::{Listening, RunError};
 
 use rules::guarded;
 use stores::Shared;
-
-/// Far above what anything takes here.
-pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
+pub(crate) use wait::{DEADLINE, until as found};
 
 /// A server in this process. Dropping it stops it.
 pub(crate) struct Server {
@@ -97,18 +97,6 @@ impl Server {
 pub(crate) async fn replica(region: &str, replica: &str, store: &Arc<Shared>) -> Server {
     let config = Config { region: region.into(), replica: Some(replica.into()), ..guarded() };
     Server::start_over(config, store.clone()).await
-}
-
-/// Looks until there is what is looked for.
-pub(crate) async fn found<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(begun.elapsed() < DEADLINE, "{what}: not in time");
-        sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Waits until it is so.
