@@ -93,30 +93,3 @@ fn replaced(page: &str, name: &str, figures: &str) -> Option<String> {
 fn markers(name: &str) -> [String; 2] {
     ["begin", "end"].map(|which| format!("<!-- {name}: {which} -->"))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::summary::{ADDRESS, WASM_BYTES};
-
-    #[test]
-    fn writing_a_part_changes_only_its_rows() {
-        let page = |module: &str, figures: &str| {
-            format!(
-                "a\n<!-- bench-summary: begin -->\n\n{} {module} |\n{} 32 B | the aim |\n\n\
-                 <!-- bench-summary: end -->\n<!-- x: begin -->\n\n{figures}\n\n<!-- x: end -->\nb <!-- y: begin -->",
-                WASM_BYTES.cells(),
-                ADDRESS.cells()
-            )
-        };
-        let mut part = Part::begin("new", &["reached"]);
-        part.figure("size", Some((WASM_BYTES, 1_000.0)), &["1000 KB".into()]);
-        let table = "new\n\n| figure | must | aim | reached |\n|---|---|---|---|\n| size | 384 KB | 250 KB | 1000 KB |";
-        let written = with_part(&page("|", "old"), "x", &part);
-        assert_eq!(written, Ok(page("1000 KB | falls short", table)));
-        let gone = page("|", "old").replace("wasm module", "module");
-        assert_eq!(with_part(&gone, "x", &part), Err("a row of the summary is missing".into()));
-        let twice = page("|", "old").repeat(2);
-        assert!(with_part(&twice, "x", &part).is_err() && held(&twice, "x").is_none());
-    }
-}

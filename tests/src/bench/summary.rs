@@ -134,13 +134,6 @@ impl Target {
     }
 }
 
-impl Reached {
-    /// The target that it reached.
-    pub fn word(&self) -> Word {
-        self.word
-    }
-}
-
 impl fmt::Display for Reached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} | {} |", self.target.cells(), self.text, self.word)
@@ -160,24 +153,4 @@ pub fn filled(table: &str, reached: &[Reached]) -> Option<String> {
         *lines.iter_mut().find(|line| line.starts_with(&cells))? = row.to_string();
     }
     Some(lines.join("\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_figure_reaches_the_aim_the_must_or_neither() {
-        let words = |target: Target, values: [f64; 3]| values.map(|value| target.reached(value, "").word());
-        let each = [Word::Aim, Word::Must, Word::Short];
-        assert_eq!(words(MODULE_FLEET, [0.8, 1.2, 1.21]), each);
-        assert_eq!(words(SYNC_CLUSTER, [1.0, 0.8, 0.79]), each);
-        // An aim may be measured, too.
-        assert_eq!(NATIVE.reached(20.0, "").word(), Word::Must);
-        assert_eq!(NATIVE.reached_beside(61.0, 65.0, "").word(), Word::Aim);
-        for target in TARGETS {
-            assert!(number(target.must) > 0.0, "{target:?}");
-            assert_eq!(target.reached(f64::NAN, "").word(), Word::Short, "{target:?}");
-        }
-    }
 }

@@ -6,7 +6,7 @@ use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rat
 use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-use crate::gateway::{DOMAIN, Gateway, ask, descriptor, request};
+use crate::gateway::{Gateway, ask, descriptor, request};
 
 /// A rule for each part of a descriptor.
 pub(crate) fn rules() -> Value {
@@ -16,10 +16,6 @@ pub(crate) fn rules() -> Value {
          "rate": "10/h", "burst": 10, "response": response},
         {"name": "per-address", "match": {"path": {"exact": "/login"}, "methods": ["POST"], "hosts": ["shop.example"]},
          "key": ["client_address"], "rate": "3/m", "burst": 3},
-        {"name": "slow", "match": {"claims": [{"name": ["ratelimit", "entries"], "equals": "generic_key,plan"},
-                                              {"name": ["ratelimit", "entry", "generic_key"], "equals": "Slow"},
-                                              {"name": ["ratelimit", "domain"], "equals": DOMAIN}]},
-         "key": [{"jwt_claim": ["ratelimit", "entry", "plan"]}], "rate": "1/d", "burst": 1},
     ]})
 }
 
@@ -94,27 +90,4 @@ async fn hits_count_for_the_request_and_for_each_descriptor() {
     assert_eq!(left(&mut client, 6, vec![user("ada", None)]).await, [0], "what was refused took nothing");
     let asked = ask(&mut client, request([user("ada", Some(0))])).await;
     assert_eq!(asked.overall_code(), Code::OverLimit, "nothing is left for one more");
-}
-
-#[tokio::test]
-async fn a_rule_can_ask_for_a_descriptor_as_a_whole() {
-    let gateway = Gateway::open("memory", &rules()).await;
-    let mut client = gateway.client().await;
-    let slow = [("generic_key", "Slow"), ("plan", "free")];
-    let mut code = async |domain: &str, entries: &[(&str, &str)]| {
-        let asked = RateLimitRequest { domain: domain.into(), ..request([descriptor(entries)]) };
-        ask(&mut client, asked).await.overall_code()
-    };
-    assert_eq!(code(DOMAIN, &slow).await, Code::Ok);
-    assert_eq!(code(DOMAIN, &slow).await, Code::OverLimit);
-    for (domain, entries) in [
-        ("another", &slow[..]),
-        (DOMAIN, &[("plan", "free"), ("generic_key", "Slow")]),
-        (DOMAIN, &[("generic_key", "slow"), ("plan", "free")]),
-        (DOMAIN, &[("generic_key", "Slow"), ("plan", "free"), ("more", "")]),
-    ] {
-        for _ in 0..2 {
-            assert_eq!(code(domain, entries).await, Code::Ok, "{domain} {entries:?}");
-        }
-    }
 }
