@@ -193,6 +193,8 @@ fn short_forms_are_shown_in_full() {
 fn the_usual_overshoot_stands_beside_the_worst() {
     let (_, page, _) = check(&["--pops", "3", "-"], "rules:\n- {name: a, key: [all], rate: 50/s}\n");
     assert!(page.contains("While no exchange fails it is about 153 for a client that asks all POPs at once"), "{page}");
+    let (_, page, _) = check(&["--pops", "2", "--regions", "3", "--interval-ms", "100", "-"], GOOD);
+    assert!(page.contains("a fleet of 6 POPs, 2 in each of 3 regions: a key gets "), "{page}");
     for fields in ["", ", algorithm: fixed_window", ", algorithm: sliding_log", ", burst: 5"] {
         let rule = format!("rules:\n- {{name: a, key: [all], rate: 5/m{fields}}}\n");
         let (_, page, _) = check(&["--pops", "1", "-"], &rule);

@@ -58,32 +58,6 @@ fn a_configuration_can_be_checked_alone() {
 }
 
 #[test]
-fn a_good_file_of_rules_is_explained() {
-    let (_file, path) = file(
-        "rules:\n- {name: api, key: [client_address], rate: 100/s}\n\
-         - {name: login, match: {methods: [POST], path: {exact: /login}}, key: [client_address], rate: 5/m, strict: \
-         true}\n\
-         - {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n",
-    );
-    let page = run(&["check", &path]).page(0);
-    // As `weir_budget::bound` has it: 2 bursts, 2 x 3 POPs x 1.6 s, and 1 s of known debt, at 100/s.
-    let worst = "Worst case in a fleet of 3 POPs: a key gets 1260 above its quota for a while, and pays it back.";
-    for line in [
-        "3 rules, good",
-        "api: counts every request by client address (IPv4 /32, IPv6 /64); allows each 100/s, 100 at once.",
-        worst,
-        "login: counts requests with the method POST and with the path /login by client address",
-        "Worst case in a fleet of 3 POPs: no key gets above its quota.",
-        "warning: rules[2].match.methods (typo): \"post\" never matches",
-    ] {
-        assert!(page.contains(line), "no `{line}` in\n{page}");
-    }
-    assert_eq!(page.matches("Table: ").count(), 2, "a strict key needs no place: {page}");
-    let page = run(&["check", "--pops", "2", "--regions", "3", "--interval-ms", "100", &path]).page(0);
-    assert!(page.contains("a fleet of 6 POPs, 2 in each of 3 regions: a key gets "), "{page}");
-}
-
-#[test]
 fn the_worst_case_depends_on_the_algorithm() {
     let (_file, path) = file(
         "rules:\n- {name: window, key: [host], rate: 20/h, algorithm: fixed_window}\n\
