@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::RuleIndex;
 use crate::check::{CompiledRules, CurrentRequest, LocalCache, Scratch};
@@ -28,7 +29,8 @@ pub struct Limiter {
     pub(crate) takes: Option<Box<ConsumeState>>,
     /// Scratch of the last decision; none before the first one, during one, and after the rules were replaced.
     pub(crate) scratch: Option<Box<Scratch>>,
-    pub(crate) room: Option<Slot>,
+    /// Slots to read into.
+    pub(crate) rooms: Vec<Slot>,
 }
 
 impl Limiter {
@@ -44,7 +46,7 @@ impl Limiter {
             current: CurrentRequest::NONE,
             takes: None,
             scratch: None,
-            room: None,
+            rooms: Vec::new(),
         }
     }
 

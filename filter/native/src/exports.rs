@@ -166,76 +166,26 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: StreamHandle, req
     with_request(request, RequestContext::on_turn);
 }
 
-// The hooks below have no effect, but Envoy requires them.
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_request_body(_: StreamHandle, _: Request, _: bool) -> DataStatus {
-    DataStatus::Continue
+/// Defines hooks that have no effect, but that Envoy requires.
+macro_rules! ignored {
+    ($($hook:ident($($argument:ty),*) $(-> $status:ident)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $hook($(_: $argument),*) $(-> $status)? {
+            $($status::Continue)?
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: StreamHandle, _: Request) -> DataStatus {
-    DataStatus::Continue
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_body(_: StreamHandle, _: Request, _: bool) -> DataStatus {
-    DataStatus::Continue
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: StreamHandle, _: Request) -> DataStatus {
-    DataStatus::Continue
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_headers(
-    _: StreamHandle,
-    _: Request,
-    _: u64,
-    _: *const EnvoyHeader,
-    _: usize,
-    _: bool,
-) {
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_data(
-    _: StreamHandle,
-    _: Request,
-    _: u64,
-    _: *const Bytes,
-    _: usize,
-    _: bool,
-) {
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_trailers(
-    _: StreamHandle,
-    _: Request,
-    _: u64,
-    _: *const EnvoyHeader,
-    _: usize,
-) {
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_complete(_: StreamHandle, _: Request, _: u64) {}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_reset(_: StreamHandle, _: Request, _: u64, _: u32) {}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
-    _: StreamHandle,
-    _: Request,
-) {
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(
-    _: StreamHandle,
-    _: Request,
-) {
+ignored! {
+    envoy_dynamic_module_on_http_filter_request_body(StreamHandle, Request, bool) -> DataStatus;
+    envoy_dynamic_module_on_http_filter_request_trailers(StreamHandle, Request) -> DataStatus;
+    envoy_dynamic_module_on_http_filter_response_body(StreamHandle, Request, bool) -> DataStatus;
+    envoy_dynamic_module_on_http_filter_response_trailers(StreamHandle, Request) -> DataStatus;
+    envoy_dynamic_module_on_http_filter_http_stream_headers(StreamHandle, Request, u64, *const EnvoyHeader, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_data(StreamHandle, Request, u64, *const Bytes, usize, bool);
+    envoy_dynamic_module_on_http_filter_http_stream_trailers(StreamHandle, Request, u64, *const EnvoyHeader, usize);
+    envoy_dynamic_module_on_http_filter_http_stream_complete(StreamHandle, Request, u64);
+    envoy_dynamic_module_on_http_filter_http_stream_reset(StreamHandle, Request, u64, u32);
+    envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(StreamHandle, Request);
+    envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(StreamHandle, Request);
 }

@@ -14,7 +14,7 @@ use crate::check::rules::CompiledRules;
 use crate::check::terms::KeyId;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::table::slot::{Cold, Entry, Slot, Watched};
+use crate::table::slot::{Cold, Entry, Watched};
 use crate::table::{LoadedSlot, Slots, Updated};
 use crate::{FIBONACCI, RuleIndex};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -50,7 +50,6 @@ impl Limiter {
         &mut self,
         hits: &[Hit],
         slots: &mut dyn Slots,
-        rooms: &mut Vec<Slot>,
         now: Time,
     ) -> PendingDecision {
         let mut longest: Option<(LimitReason, RuleIndex, u64)> = None;
@@ -84,7 +83,7 @@ impl Limiter {
                 }
             };
             if !hit.watched && hit.result.tag == hit.tag {
-                self.watch_refused(hit, slots, rooms, now);
+                self.watch_refused(hit, slots, now);
             }
             let is_counted = !(self.current.only_asks || self.current.is_booking);
             if let Some(penalty) = self.rules.get(hit.rule).and_then(|rule| rule.penalty).filter(|_| is_counted) {
@@ -118,11 +117,11 @@ impl Limiter {
     }
 
     /// Makes a refused key watched: a refusal means that it is past its fair share.
-    pub(crate) fn watch_refused(&mut self, hit: &Hit, slots: &mut dyn Slots, rooms: &mut Vec<Slot>, now: Time) {
+    pub(crate) fn watch_refused(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
         // Only token buckets and quotas are shared by the fleet.
         let is_reported = self.sync.is_some() && self.rules.get(hit.rule).is_some_and(Rule::is_shared);
         let Some(limits) = self.local_limits(hit.rule).filter(|_| is_reported) else { return };
-        let mut loaded = self.load(slots, hit.slot, rooms);
+        let mut loaded = self.load(slots, hit.slot);
         let mut placement = loaded.slot.find_or_new(hit.tag, now);
         let (has_place, was_cold) = (placement.has_place(), matches!(placement.entry, Entry::Cold(_)));
         if let Some(terms) = self.rules.terms_of(hit.rule) {

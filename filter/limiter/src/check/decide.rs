@@ -2,7 +2,6 @@
 //! watched entries changed outside of a decision.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use crate::algorithms::Receipt;
 use crate::check::answer::allowed;
@@ -123,14 +122,14 @@ impl Limiter {
     /// Evaluates the hits on the table, and commits the tokens they take.
     fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> PendingDecision {
         self.read_connectivity(now);
-        let Scratch { hits, loaded, rooms, .. } = scratch;
+        let Scratch { hits, loaded, .. } = scratch;
         while let Some(loaded) = loaded.pop() {
-            rooms.push(loaded.slot);
+            self.rooms.push(loaded.slot);
         }
         for i in 0..hits.len() {
             let Some(index) = hits.get(i).map(|hit| hit.slot) else { break };
             if !loaded.iter().any(|l| l.index == index) {
-                loaded.push(self.load(slots, index, rooms));
+                loaded.push(self.load(slots, index));
             }
         }
         let mut fits = true;
@@ -140,8 +139,8 @@ impl Limiter {
         if fits {
             for i in 0..loaded.len() {
                 let Some((done, [next, ..])) = loaded.split_at_mut_checked(i) else { break };
-                if !self.commit(next, hits, slots, rooms, now) {
-                    self.give_back(done, hits, slots, rooms, now);
+                if !self.commit(next, hits, slots, now) {
+                    self.give_back(done, hits, slots, now);
                     fits = false;
                     break;
                 }
@@ -151,7 +150,7 @@ impl Limiter {
             self.watch.settle(hit.tag, fits);
         }
         if !fits {
-            return self.refuse(hits, slots, rooms, now);
+            return self.refuse(hits, slots, now);
         }
         self.allow(hits, loaded, now)
     }
@@ -160,13 +159,13 @@ impl Limiter {
     /// other rules.
     fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.read_connectivity(now);
-        let Scratch { shadow, rooms, .. } = scratch;
+        let Scratch { shadow, .. } = scratch;
         for i in 0..shadow.len() {
             let Some(one) = shadow.get_mut(i..=i) else { break };
             let Some(index) = one.first().map(|hit| hit.slot) else { break };
-            let mut loaded = self.load(slots, index, rooms);
+            let mut loaded = self.load(slots, index);
             let fits = Evaluation::of(self).evaluate_slot(&mut loaded, one, now)
-                && self.commit(&mut loaded, one, slots, rooms, now);
+                && self.commit(&mut loaded, one, slots, now);
             let written = [loaded];
             let Some(hit) = one.first() else { break };
             if hit.thinned {
@@ -176,14 +175,14 @@ impl Limiter {
                 self.counters.count(hit.rule, |counts| &mut counts.allowed);
                 self.record_end_action(hit, &written, now);
             }
-            rooms.extend(written.map(|loaded| loaded.slot));
+            self.rooms.extend(written.map(|loaded| loaded.slot));
             if fits {
                 continue;
             }
             self.counters.count(hit.rule, |counts| &mut counts.shadow_limited);
             self.current.would_refuse.push(hit.rule);
             if !hit.watched && hit.result.tag == hit.tag && !matches!(hit.result.decision, HitDecision::Denied) {
-                self.watch_refused(hit, slots, rooms, now);
+                self.watch_refused(hit, slots, now);
             }
         }
     }
@@ -194,8 +193,8 @@ impl Limiter {
 const WRITES_MAX: u32 = 32;
 
 impl Limiter {
-    pub(crate) fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> LoadedSlot {
-        let (loaded, mishap) = LoadedSlot::read(slots, index, rooms.pop().unwrap_or_default());
+    pub(crate) fn load(&mut self, slots: &mut dyn Slots, index: u32) -> LoadedSlot {
+        let (loaded, mishap) = LoadedSlot::read(slots, index, self.rooms.pop().unwrap_or_default());
         if let Some(mishap) = mishap {
             self.counters.add(mishap, 1);
         }
@@ -208,7 +207,6 @@ impl Limiter {
         loaded: &mut LoadedSlot,
         hits: &mut [Hit],
         slots: &mut dyn Slots,
-        rooms: &mut Vec<Slot>,
         now: Time,
     ) -> bool {
         for _ in 0..WRITES_MAX {
@@ -225,7 +223,7 @@ impl Limiter {
                 }
                 Err(WriteError::Conflict) => self.counters.add(CountedEvent::CasRetried, 1),
             }
-            *loaded = self.load(slots, loaded.index, rooms);
+            *loaded = self.load(slots, loaded.index);
             if !Evaluation::of(self).evaluate_slot(loaded, hits, now) {
                 return false;
             }
@@ -242,7 +240,7 @@ impl Limiter {
         slots: &mut dyn Slots,
         change: impl Fn(&mut Slot) -> Option<T>,
     ) -> Updated<T> {
-        table::change_slot(&mut self.room, &mut self.counters, (index, slots), change)
+        table::change_slot(&mut self.rooms, &mut self.counters, (index, slots), change)
     }
 
     /// Changes the watched entry at `place`. If there is none and `limits` is given, the key becomes watched first.
@@ -284,9 +282,8 @@ fn forget_taken(hits: &mut [Hit], loaded: &mut LoadedSlot) {
 impl Limiter {
     /// Gives back the tokens of the last decision. No other worker may have seen the slots in between.
     pub(crate) fn take_back(&mut self, slots: &mut dyn Slots, now: Time) {
-        let Some(mut scratch) = self.scratch.take() else { return };
-        let Scratch { hits, loaded, rooms, .. } = &mut *scratch;
-        self.give_back(loaded, hits, slots, rooms, now);
+        let Some(scratch) = self.scratch.take() else { return };
+        self.give_back(&scratch.loaded, &scratch.hits, slots, now);
         self.scratch = Some(scratch);
     }
 
@@ -296,17 +293,16 @@ impl Limiter {
         written: &[LoadedSlot],
         hits: &[Hit],
         slots: &mut dyn Slots,
-        rooms: &mut Vec<Slot>,
         now: Time,
     ) {
         for index in written.iter().filter(|loaded| loaded.is_known()).map(|loaded| loaded.index) {
             for _ in 0..WRITES_MAX {
-                let mut loaded = self.load(slots, index, rooms);
+                let mut loaded = self.load(slots, index);
                 for hit in hits.iter().filter(|hit| hit.slot == index) {
                     self.give_back_one(hit, &mut loaded.slot, now);
                 }
                 let written = loaded.write(slots);
-                rooms.push(loaded.slot);
+                self.rooms.push(loaded.slot);
                 match written {
                     Err(WriteError::Conflict) => self.counters.add(CountedEvent::CasRetried, 1),
                     Ok(()) | Err(WriteError::Unavailable) => break,

@@ -9,7 +9,7 @@ use crate::algorithms::{Admitted, BucketStatus, Receipt};
 use crate::check::terms::KeyId;
 use crate::key::KeyHash;
 use crate::sync::{AcquiredTokens, Consume, ConsumeReply};
-use crate::table::slot::{Slot, Tag};
+use crate::table::slot::Tag;
 use crate::table::{EntryPlace, LoadedSlot};
 use crate::{NEXT_TO_STORE, RuleIndex};
 use weir_protocol::messages::Report;
@@ -284,7 +284,6 @@ pub(crate) struct Scratch {
     /// Hits of rules that are not enforced for the request's key.
     pub(crate) shadow: Vec<Hit>,
     pub(crate) loaded: Vec<LoadedSlot>,
-    pub(crate) rooms: Vec<Slot>,
 }
 
 /// A rule that counts the request, and the place of the key's bucket.

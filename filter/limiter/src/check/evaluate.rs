@@ -1,5 +1,7 @@
 //! Evaluating hits on a copy of a slot, and taking their tokens there.
 
+use alloc::vec::Vec;
+
 use crate::algorithms::{Admission, Admitted, Bucket, BucketStatus, Cell, concurrency};
 use crate::check::cells::{Cells, evaluate_cells};
 use crate::check::decision::{CurrentRequest, Hit, HitDecision, HitResult};
@@ -30,13 +32,13 @@ pub(super) struct Evaluation<'a> {
     pub(super) current: &'a CurrentRequest,
     watch: &'a mut WatchList,
     counters: &'a mut Counters,
-    room: &'a mut Option<Slot>,
+    rooms: &'a mut Vec<Slot>,
 }
 
 impl<'a> Evaluation<'a> {
     pub(super) fn of(limiter: &'a mut Limiter) -> Self {
-        let Limiter { rules, sync, current, watch, counters, room, .. } = limiter;
-        Self { rules, sync: sync.as_ref(), current, watch, counters, room }
+        let Limiter { rules, sync, current, watch, counters, rooms, .. } = limiter;
+        Self { rules, sync: sync.as_ref(), current, watch, counters, rooms }
     }
 
     /// Evaluates the hits whose buckets are in `loaded`, and takes their tokens from the copy. Returns true if
@@ -61,10 +63,10 @@ impl<'a> Evaluation<'a> {
                 }
                 // The response states the cost: evaluate a copy, so that nothing is taken yet.
                 None if terms.is_charged_after => {
-                    let mut copy = self.room.take().unwrap_or_default();
+                    let mut copy = self.rooms.pop().unwrap_or_default();
                     copy.copy_from(&loaded.slot);
                     self.evaluate(hit, terms, &mut copy, now);
-                    *self.room = Some(copy);
+                    self.rooms.push(copy);
                 }
                 None if terms.reserves || self.current.may_reserve && terms.may_reserve() => {
                     self.evaluate_reserving(hit, terms, &mut loaded.slot, now);

@@ -108,9 +108,9 @@ impl Limiter {
         }
         let rule = self.rules.with_salt(done.salt);
         let limits = rule.filter(|_| self.sync.is_some()).and_then(|rule| self.local_limits(rule));
-        let Self { rules, room, counters, .. } = self;
+        let Self { rules, rooms, counters, .. } = self;
         let terms = rule.and_then(|rule| rules.terms_of(rule));
-        let charged = change_slot(room, counters, (done.place.slot, slots), |slot| match &done.algorithm {
+        let charged = change_slot(rooms, counters, (done.place.slot, slots), |slot| match &done.algorithm {
             Algorithm::TokenBucket(quota) => {
                 settle_bucket(&done, reserved, (terms, limits.as_ref()), cost, quota, slot, now)
             }
@@ -346,9 +346,9 @@ fn book_hit(
         limiter.charge(EndAction { what, algorithm, place: hit.place(), value, salt }, tokens, slots, now);
         return None;
     }
-    let Limiter { rules, room, counters, .. } = limiter;
+    let Limiter { rules, rooms, counters, .. } = limiter;
     let terms = rules.terms_of(hit.rule)?;
-    let booked = change_slot(room, counters, (hit.slot, slots), |slot| {
+    let booked = change_slot(rooms, counters, (hit.slot, slots), |slot| {
         if let Algorithm::TokenBucket(quota) = &algorithm {
             hold(slot, hit.tag, quota, now);
             let mut placement = slot.find_or_new(hit.tag, now);

@@ -51,7 +51,6 @@ impl LastReply {
     }
 }
 
-/// A limited client, with the inputs of its response.
 /// The value of `RateLimit-Policy`: the policies in `status` in rule order, with its own rule's if `with_own`.
 /// So it stays the same for a client, whichever of its quotas is the strictest.
 pub(super) fn policies(all: &[RuleReplies], with_own: bool, status: &QuotaStatus) -> String {

@@ -151,14 +151,14 @@ impl LoadedSlot {
 /// Most attempts of a change that conflicts with others' writes; then it is tried again at the next report.
 const UPDATES_MAX: u32 = 8;
 
-/// Changes slot `index` by compare-and-swap, with `room` to read into. Writes nothing if `change` returns none.
+/// Changes slot `index` by compare-and-swap, with one of `rooms` to read into. Writes nothing if `change` returns none.
 pub(crate) fn change_slot<T>(
-    room: &mut Option<Slot>,
+    rooms: &mut Vec<Slot>,
     counters: &mut Counters,
     (index, slots): (u32, &mut dyn Slots),
     change: impl Fn(&mut Slot) -> Option<T>,
 ) -> Updated<T> {
-    let (mut result, mut spare) = (Updated::Failed, room.take().unwrap_or_default());
+    let (mut result, mut spare) = (Updated::Failed, rooms.pop().unwrap_or_default());
     for _ in 0..UPDATES_MAX {
         let (mut loaded, _) = LoadedSlot::read(slots, index, spare);
         // None if another worker wrote the slot meanwhile.
@@ -174,7 +174,7 @@ pub(crate) fn change_slot<T>(
         }
         counters.add(CountedEvent::CasRetried, 1);
     }
-    *room = Some(spare);
+    rooms.push(spare);
     result
 }
 
