@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{BudgetId, Demand, SourceId};
-use weir_budget::demand::{BUCKETS_MAX, BucketReport, DemandReport, DemandWindow, Demands, WINDOW_NS};
+use weir_budget::demand::{BUCKETS_MAX, BucketReport, DemandReport, DemandWindow, Demands};
 use weir_protocol::time::Time;
 
 const MS: u64 = 1_000_000;
@@ -24,16 +24,6 @@ fn source(pop: &str, epoch: u64) -> SourceId {
 
 fn reported(asked: u64, recently: u64) -> DemandReport {
     DemandReport { asked, recently, admitted: 0, span_ns: 0, most_milli: u64::MAX }
-}
-
-#[test]
-fn silence_fades_out_within_a_window_and_a_half() {
-    let mut window = DemandWindow::default();
-    for i in 1..=8 {
-        window.observe(at(i * 250), &reported(i * 25, 25), ALONE);
-    }
-    assert!(window.milli(at(2_000 + 400)) > 0);
-    assert_eq!(window.milli(at(2_000) + WINDOW_NS), 0);
 }
 
 // I5
