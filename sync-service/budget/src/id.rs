@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicU64, Ordering as Atomic};
 use hashbrown::Equivalent;
 pub use hashbrown::hash_map::EntryRef;
 use siphasher::sip::SipHasher13;
+use thiserror::Error;
 use weir_protocol::messages::KEY_BYTES_MAX;
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -275,16 +276,9 @@ impl<T> BoundedMap<T> {
 }
 
 /// Error for a text in an unexpected form, written by another version or another program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected {0}")]
 pub struct TextError(pub(crate) &'static str);
-
-impl fmt::Display for TextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {}", self.0)
-    }
-}
-
-impl core::error::Error for TextError {}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Hex<'a>(pub &'a [u8]);

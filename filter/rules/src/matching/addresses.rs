@@ -6,9 +6,10 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-use crate::sorting::sorted;
+use thiserror::Error;
 
 use crate::request::address::{self, IPV4_BITS, IPV6_BITS, Prefixes};
+use crate::sorting::sorted;
 
 /// A network (RFC 4632), as its first and last address. An IPv4-mapped network is an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,25 +18,16 @@ pub enum Range {
     V6(u128, u128),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressSetError {
+    #[error("expected an address or a network, as in 10.0.0.0/8 or 2001:db8::1")]
     Unreadable,
-    /// The address has bits set behind its prefix, which is most likely a slip.
+    /// Most likely a slip.
+    #[error("expected a network whose address is zero behind its prefix")]
     BitsBehindPrefix,
+    #[error("expected an address or a network without a port")]
     Port,
 }
-
-impl fmt::Display for AddressSetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unreadable => "expected an address or a network, as in 10.0.0.0/8 or 2001:db8::1",
-            Self::BitsBehindPrefix => "expected a network whose address is zero behind its prefix",
-            Self::Port => "expected an address or a network without a port",
-        })
-    }
-}
-
-impl core::error::Error for AddressSetError {}
 
 impl FromStr for Range {
     type Err = AddressSetError;
