@@ -115,7 +115,9 @@ proptest! {
         mut reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60),
         receivers in 1..4_usize, is_lossy in any::<bool>(),
     ) {
-        reports.iter_mut().for_each(|(.., answered)| *answered |= !is_lossy);
+        for (.., answered) in &mut reports {
+            *answered |= !is_lossy;
+        }
         let mut windows = vec![DemandWindow::default(); receivers];
         dealt(&mut windows, &reports);
         let truth = reports.iter().map(|(more, ..)| more).sum::<u64>();
