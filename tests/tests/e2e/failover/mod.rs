@@ -45,7 +45,7 @@ const LASTS: Duration = Duration::from_secs(28);
 /// The time at which something happens to the store, from the beginning of the load.
 const AT: Duration = Duration::from_secs(8);
 /// Time that an acquire waits for a replica.
-const WAIT_MS: &str = "100";
+const WAIT_MS: &str = "250";
 
 /// A rule of the load.
 #[derive(Debug, PartialEq)]
