@@ -5,7 +5,7 @@
 //! without an id have the same map, so there each key begins with a hash of the plugin's name: Istio assigns
 //! no VM ids, and plugins of two names must not share state.
 
-use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValue};
+use weir_limiter::engine::{Host, LogLevel, SharedValue};
 use weir_limiter::key::{IDENTITY_BYTES, TableIdentity, name_hash};
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
@@ -38,7 +38,7 @@ struct SharedTable {
     count: u32,
 }
 
-impl SharedState for ProcessState {
+impl Host for ProcessState {
     /// The identity that the first worker of this process created, or a new one.
     ///
     /// On Envoy the main thread configures a plugin before any worker does, so no two create one at once.
@@ -62,24 +62,7 @@ impl SharedState for ProcessState {
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
         self.shared.keys.set(key_of(value), bytes, version)
     }
-}
 
-/// Names of shared values. A value whose format changes gets a new name.
-fn key_of(value: SharedValue) -> &'static [u8] {
-    match value {
-        SharedValue::Contact => b"weir.contact",
-        SharedValue::Missed => b"weir.missed",
-        SharedValue::Behind => b"weir.behind",
-        SharedValue::Greeted => b"weir.greeted",
-        SharedValue::Fetch => b"weir.rules.fetch",
-        SharedValue::PushedVersions => b"weir.rules.version",
-        SharedValue::Refusal => b"weir.rules.refusal",
-        SharedValue::Rules => b"weir.rules",
-        SharedValue::Handover => b"weir.handover",
-    }
-}
-
-impl Host for ProcessState {
     fn slots(&mut self) -> &mut dyn Slots {
         match &mut self.own {
             Some(own) => own,
@@ -120,6 +103,21 @@ impl Host for ProcessState {
 
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
         host::serialized(headers)
+    }
+}
+
+/// Names of shared values. A value whose format changes gets a new name.
+fn key_of(value: SharedValue) -> &'static [u8] {
+    match value {
+        SharedValue::Contact => b"weir.contact",
+        SharedValue::Missed => b"weir.missed",
+        SharedValue::Behind => b"weir.behind",
+        SharedValue::Greeted => b"weir.greeted",
+        SharedValue::Fetch => b"weir.rules.fetch",
+        SharedValue::PushedVersions => b"weir.rules.version",
+        SharedValue::Refusal => b"weir.rules.refusal",
+        SharedValue::Rules => b"weir.rules",
+        SharedValue::Handover => b"weir.handover",
     }
 }
 

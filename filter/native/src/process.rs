@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_limiter::engine::{Host, LogLevel, SharedState, SharedValues};
+use weir_limiter::engine::{Host, LogLevel, SharedValues};
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
@@ -57,7 +57,7 @@ impl WorkerHandle {
     }
 }
 
-impl SharedState for WorkerHandle {
+impl Host for WorkerHandle {
     fn identity(&mut self) -> TableIdentity {
         self.process.identity
     }
@@ -65,9 +65,7 @@ impl SharedState for WorkerHandle {
     fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
         act(&mut locked(&self.process.values));
     }
-}
 
-impl Host for WorkerHandle {
     fn slots(&mut self) -> &mut dyn Slots {
         &mut self.slots
     }

@@ -42,7 +42,7 @@ use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
-use weir_limiter::engine::{OpenRequest, PushedVersions, SharedState as _, SyncCall};
+use weir_limiter::engine::{Host, OpenRequest, PushedVersions, SyncCall};
 use weir_protocol::messages::Report;
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::RuleSet;
@@ -338,7 +338,7 @@ impl Gateway {
                 0 => {}
                 version => {
                     if let Ok(Some(document)) = self.sync.rules(version).await {
-                        let mut host = WorkerHost::new(&self.memory);
+                        let host: &mut dyn Host = &mut WorkerHost::new(&self.memory);
                         host.set_rules(version, &document);
                         host.set_pushed_versions(PushedVersions { version, refused: 0 });
                         return;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_limiter::check::Decision;
-use weir_limiter::engine::{Host, SharedState, SharedValues};
+use weir_limiter::engine::{Host, SharedValues};
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::slots_for;
@@ -64,7 +64,7 @@ impl WorkerHost {
     }
 }
 
-impl SharedState for WorkerHost {
+impl Host for WorkerHost {
     fn identity(&mut self) -> TableIdentity {
         self.memory.identity
     }
@@ -72,9 +72,7 @@ impl SharedState for WorkerHost {
     fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
         act(&mut lock(&self.memory.values));
     }
-}
 
-impl Host for WorkerHost {
     fn slots(&mut self) -> &mut dyn Slots {
         &mut self.slots
     }

@@ -3,9 +3,7 @@
 use std::hint::black_box;
 
 use weir_limiter::check::DecisionKind;
-use weir_limiter::engine::{
-    Effect, Engine, Host, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValues,
-};
+use weir_limiter::engine::{Effect, Engine, Host, OpenRequest, RequestDecision, RequestStep, SharedValues};
 use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
@@ -110,7 +108,7 @@ struct Seat {
     values: SharedValues,
 }
 
-impl SharedState for Seat {
+impl Host for Seat {
     fn identity(&mut self) -> TableIdentity {
         TableIdentity::of(&[7; 20])
     }
@@ -118,9 +116,7 @@ impl SharedState for Seat {
     fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
         act(&mut self.values);
     }
-}
 
-impl Host for Seat {
     fn slots(&mut self) -> &mut dyn Slots {
         &mut self.slots
     }

@@ -6,8 +6,8 @@ use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::CountedEvent;
 use weir_limiter::engine::{
-    Effect, Engine, Host as _, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState, SyncCall,
-    Unread, UpstreamResponse,
+    Effect, Engine, Host as _, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall, Unread,
+    UpstreamResponse,
 };
 use weir_limiter::sync::ACQUIRES_MAX;
 use weir_limiter::table::slot::Entry;

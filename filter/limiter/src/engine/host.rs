@@ -1,7 +1,6 @@
 //! The interface of an engine to its program: the process's table, the values that its workers share, and a few facts.
 //! Nothing here blocks.
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,17 +18,6 @@ use weir_rules::document::DOCUMENT_BYTES_MAX;
 const LEAVES_MAX: u32 = 8;
 /// Set in the number of POPs if that is a guess.
 const GUESS: u32 = 1 << 31;
-
-/// The last reply of weir-sync to any worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncContact {
-    /// Number of live POPs.
-    pub pops: u32,
-    /// True if that number is a guess.
-    pub is_guess: bool,
-    /// Time of the reply.
-    pub at: Time,
-}
 
 /// Versions of pushed rule sets that workers share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,20 +80,16 @@ impl SharedValues {
         (*known, *current) = (bytes.to_vec(), current.wrapping_add(1).max(1));
         Ok(())
     }
-
-    fn parsed(&self, version: u64) -> Option<Arc<RuleSet>> {
-        self.parsed.as_ref().filter(|(known, _)| *known == version).map(|(_, rules)| Arc::clone(rules))
-    }
 }
 
-/// The values that the workers of one process share besides the slots. A worker that shares nothing with
-/// others still reads back its own writes.
-pub trait SharedState {
+/// The program that an engine runs in. A worker that shares nothing with others still reads back the values that it
+/// wrote.
+pub trait Host {
     /// The process's identity, with the secret for its keys; made by its first worker.
     fn identity(&mut self) -> TableIdentity;
 
     /// Applies `act` to the values, if they are in the program's own memory. Another host implements
-    /// [`SharedState::get`] and [`SharedState::set`].
+    /// [`Host::get`] and [`Host::set`].
     fn with_values(&mut self, _act: &mut dyn FnMut(&mut SharedValues)) {}
 
     /// A shared value, and its version.
@@ -122,143 +106,6 @@ pub trait SharedState {
         done
     }
 
-    /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects it.
-    fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
-        let version = self.get(value).map_or(Version::NONE, |(_, version)| version);
-        self.set(value, bytes, version)
-    }
-
-    /// A shared time, zero if there is none, and its version.
-    fn time(&mut self, value: SharedValue) -> (Time, Version) {
-        let (bytes, version) = self.get(value).unwrap_or((Vec::new(), Version::NONE));
-        (Time::from_nanos(<[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes)), version)
-    }
-
-    /// Shares the time `at`.
-    fn set_time(&mut self, value: SharedValue, at: Time) {
-        let _ = self.replace(value, &at.as_nanos().to_le_bytes());
-    }
-
-    /// Replaces the time `before` by `at`. False if another worker was faster, and takes the turn. If nothing
-    /// can be shared, every worker takes it.
-    fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
-        let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
-        taken != Err(WriteError::Conflict) || self.time(value).0 == before
-    }
-
-    /// The last reply of weir-sync to any worker.
-    fn contact(&mut self) -> Option<SyncContact> {
-        let (bytes, _) = self.get(SharedValue::Contact).ok()?;
-        let (pops, at) = bytes.split_first_chunk::<4>()?;
-        let at = Time::from_nanos(u64::from_le_bytes(at.try_into().ok()?));
-        let pops = u32::from_le_bytes(*pops);
-        Some(SyncContact { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at })
-    }
-
-    /// Shares a reply of weir-sync.
-    fn set_contact(&mut self, contact: &SyncContact) {
-        let pops = if contact.is_guess { contact.pops | GUESS } else { contact.pops };
-        let bytes = [&pops.to_le_bytes()[..], &contact.at.as_nanos().to_le_bytes()].concat();
-        let _ = self.replace(SharedValue::Contact, &bytes);
-    }
-
-    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous greeting; none if
-    /// it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval are enough. A
-    /// greeting in the future was recorded with another clock.
-    fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
-        let greeted = self.time(SharedValue::Greeted);
-        let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
-        (is_due && self.take_turn(SharedValue::Greeted, greeted, now)).then_some(greeted.0)
-    }
-
-    /// Takes the turn to fetch a rule set, for at most `fetch_ns`. False if another worker is fetching one.
-    fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
-        let fetch = self.time(SharedValue::Fetch);
-        // A time further ahead than that is from another clock.
-        let is_fetching = fetch.0 > now && fetch.0.nanos_since(now) <= fetch_ns;
-        !is_fetching && self.take_turn(SharedValue::Fetch, fetch, now + fetch_ns)
-    }
-
-    /// The shared versions of pushed rule sets.
-    fn pushed_versions(&mut self) -> PushedVersions {
-        let (bytes, _) = self.get(SharedValue::PushedVersions).unwrap_or((Vec::new(), Version::NONE));
-        bytes.split_first_chunk::<8>().map_or(PushedVersions::default(), |(version, refused)| PushedVersions {
-            version: u64::from_le_bytes(*version),
-            refused: refused.try_into().map_or(0, u64::from_le_bytes),
-        })
-    }
-
-    /// Sets the shared versions of pushed rule sets.
-    fn set_pushed_versions(&mut self, versions: PushedVersions) {
-        let bytes = [versions.version.to_le_bytes(), versions.refused.to_le_bytes()];
-        let _ = self.replace(SharedValue::PushedVersions, bytes.as_flattened());
-    }
-
-    /// The shared reason why the rule set of this version was refused; none if there is none.
-    fn refusal(&mut self, version: u64) -> Option<String> {
-        let (bytes, _) = self.get(SharedValue::Refusal).ok()?;
-        let (head, text) = bytes.split_first_chunk::<8>()?;
-        let is_it = u64::from_le_bytes(*head) == version && text.len() <= REFUSAL_MAX;
-        str::from_utf8(text).ok().filter(|_| is_it).map(ToOwned::to_owned)
-    }
-
-    /// Shares the reason why the rule set of this version was refused.
-    fn set_refusal(&mut self, version: u64, why: &str) {
-        let _ = self.replace(SharedValue::Refusal, &[&version.to_le_bytes(), why.as_bytes()].concat());
-    }
-
-    /// The shared document, if it is that of `version`.
-    fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
-        let (mut bytes, _) = self.get(SharedValue::Rules).ok()?;
-        let (head, document) = bytes.split_first_chunk::<8>()?;
-        let is_it = u64::from_le_bytes(*head) == version && document.len() <= DOCUMENT_BYTES_MAX;
-        is_it.then(|| bytes.split_off(8))
-    }
-
-    /// Shares a document with the other workers. Returns true if they will find it.
-    fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
-        self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
-    }
-
-    /// The parsed rule set of this version, if a worker of this program keeps it, to save parsing it again.
-    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
-        let mut parsed = None;
-        self.with_values(&mut |values| parsed = values.parsed(version));
-        parsed
-    }
-
-    /// Keeps a parsed rule set for the other workers.
-    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
-        self.with_values(&mut |values| values.parsed = Some((version, Arc::clone(rules))));
-    }
-
-    /// Creates a value when a worker begins, because on Envoy the first write of a key overwrites another worker's.
-    fn open_value(&mut self, value: SharedValue) {
-        if self.get(value) == Err(ReadError::Missing) {
-            let _ = self.set(value, &[], Version::NONE);
-        }
-    }
-
-    /// Adds the handover of a worker that ends. `add` gets the one so far, and returns a new one if it has to add.
-    fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
-        for _ in 0..LEAVES_MAX {
-            let Ok((left, version)) = self.get(SharedValue::Handover) else { return };
-            let Some(all) = add(&left) else { return };
-            if self.set(SharedValue::Handover, &all, version) != Err(WriteError::Conflict) {
-                return;
-            }
-        }
-    }
-
-    /// Takes the handover of ended workers, unless it is empty or another worker takes it.
-    fn take_handover(&mut self) -> Option<Vec<u8>> {
-        let (bytes, version) = self.get(SharedValue::Handover).ok().filter(|(bytes, _)| !bytes.is_empty())?;
-        self.set(SharedValue::Handover, &[], version).is_ok().then_some(bytes)
-    }
-}
-
-/// The program that an engine runs in.
-pub trait Host: SharedState {
     /// The process's table.
     fn slots(&mut self) -> &mut dyn Slots;
 
@@ -314,6 +161,140 @@ pub trait Host: SharedState {
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8>;
 }
 
+// The values that the workers of one process share besides the slots.
+
+impl dyn Host + '_ {
+    /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects it.
+    pub(super) fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
+        let version = self.get(value).map_or(Version::NONE, |(_, version)| version);
+        self.set(value, bytes, version)
+    }
+
+    /// A shared time, zero if there is none, and its version.
+    pub(super) fn time(&mut self, value: SharedValue) -> (Time, Version) {
+        let (bytes, version) = self.get(value).unwrap_or((Vec::new(), Version::NONE));
+        (Time::from_nanos(<[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes)), version)
+    }
+
+    pub(super) fn set_time(&mut self, value: SharedValue, at: Time) {
+        let _ = self.replace(value, &at.as_nanos().to_le_bytes());
+    }
+
+    /// Replaces the time `before` by `at`. False if another worker was faster, and takes the turn. If nothing
+    /// can be shared, every worker takes it.
+    pub(super) fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
+        let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
+        taken != Err(WriteError::Conflict) || self.time(value).0 == before
+    }
+
+    /// The last reply of weir-sync to any worker: the number of live POPs, whether that is a guess, and the time.
+    pub(super) fn contact(&mut self) -> Option<(u32, bool, Time)> {
+        let (bytes, _) = self.get(SharedValue::Contact).ok()?;
+        let (pops, at) = bytes.split_first_chunk::<4>()?;
+        let at = Time::from_nanos(u64::from_le_bytes(at.try_into().ok()?));
+        let pops = u32::from_le_bytes(*pops);
+        Some((pops & !GUESS, pops & GUESS != 0, at))
+    }
+
+    pub(super) fn set_contact(&mut self, pops: u32, is_guess: bool, at: Time) {
+        let pops = if is_guess { pops | GUESS } else { pops };
+        let bytes = [&pops.to_le_bytes()[..], &at.as_nanos().to_le_bytes()].concat();
+        let _ = self.replace(SharedValue::Contact, &bytes);
+    }
+
+    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous greeting; none if
+    /// it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval are enough. A
+    /// greeting in the future was recorded with another clock.
+    pub(super) fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
+        let greeted = self.time(SharedValue::Greeted);
+        let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
+        (is_due && self.take_turn(SharedValue::Greeted, greeted, now)).then_some(greeted.0)
+    }
+
+    /// Takes the turn to fetch a rule set, for at most `fetch_ns`. False if another worker is fetching one.
+    pub(super) fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
+        let fetch = self.time(SharedValue::Fetch);
+        // A time further ahead than that is from another clock.
+        let is_fetching = fetch.0 > now && fetch.0.nanos_since(now) <= fetch_ns;
+        !is_fetching && self.take_turn(SharedValue::Fetch, fetch, now + fetch_ns)
+    }
+
+    pub(super) fn pushed_versions(&mut self) -> PushedVersions {
+        let (bytes, _) = self.get(SharedValue::PushedVersions).unwrap_or((Vec::new(), Version::NONE));
+        bytes.split_first_chunk::<8>().map_or(PushedVersions::default(), |(version, refused)| PushedVersions {
+            version: u64::from_le_bytes(*version),
+            refused: refused.try_into().map_or(0, u64::from_le_bytes),
+        })
+    }
+
+    /// Sets the shared versions of pushed rule sets.
+    pub fn set_pushed_versions(&mut self, versions: PushedVersions) {
+        let bytes = [versions.version.to_le_bytes(), versions.refused.to_le_bytes()];
+        let _ = self.replace(SharedValue::PushedVersions, bytes.as_flattened());
+    }
+
+    /// The bytes behind the version of a shared value, if that is `version`.
+    fn versioned(&mut self, value: SharedValue, version: u64, bytes_max: usize) -> Option<Vec<u8>> {
+        let (mut bytes, _) = self.get(value).ok()?;
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        (u64::from_le_bytes(*head) == version && rest.len() <= bytes_max).then(|| bytes.split_off(8))
+    }
+
+    /// The shared reason why the rule set of this version was refused.
+    pub(super) fn refusal(&mut self, version: u64) -> Option<String> {
+        String::from_utf8(self.versioned(SharedValue::Refusal, version, REFUSAL_MAX)?).ok()
+    }
+
+    pub(super) fn set_refusal(&mut self, version: u64, why: &str) {
+        let _ = self.replace(SharedValue::Refusal, &[&version.to_le_bytes(), why.as_bytes()].concat());
+    }
+
+    /// The shared document, if it is that of `version`.
+    pub(super) fn rules(&mut self, version: u64) -> Option<Vec<u8>> {
+        self.versioned(SharedValue::Rules, version, DOCUMENT_BYTES_MAX)
+    }
+
+    /// Shares a document with the other workers. Returns true if they will find it.
+    pub fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
+        self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
+    }
+
+    /// The parsed rule set of this version, if a worker of this program keeps it, to save parsing it again.
+    pub(super) fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
+        let mut parsed = None;
+        self.with_values(&mut |values| parsed.clone_from(&values.parsed));
+        parsed.filter(|(known, _)| *known == version).map(|(_, rules)| rules)
+    }
+
+    pub(super) fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        self.with_values(&mut |values| values.parsed = Some((version, Arc::clone(rules))));
+    }
+
+    /// Creates a value when a worker begins, because on Envoy the first write of a key overwrites another worker's.
+    pub(super) fn open_value(&mut self, value: SharedValue) {
+        if self.get(value) == Err(ReadError::Missing) {
+            let _ = self.set(value, &[], Version::NONE);
+        }
+    }
+
+    /// Adds the handover of a worker that ends. `add` gets the one so far, and returns a new one if it has to add.
+    pub(super) fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
+        for _ in 0..LEAVES_MAX {
+            let Ok((left, version)) = self.get(SharedValue::Handover) else { return };
+            let Some(all) = add(&left) else { return };
+            if self.set(SharedValue::Handover, &all, version) != Err(WriteError::Conflict) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the handover of ended workers, unless it is empty or another worker takes it.
+    pub(super) fn take_handover(&mut self) -> Option<Vec<u8>> {
+        let (bytes, version) = self.get(SharedValue::Handover).ok().filter(|(bytes, _)| !bytes.is_empty())?;
+        self.set(SharedValue::Handover, &[], version).is_ok().then_some(bytes)
+    }
+}
+
 /// A host in this program's own memory, for workers that run one at a time.
 pub struct LocalHost {
     /// The proxy's own name.
@@ -347,7 +328,7 @@ impl LocalHost {
     }
 }
 
-impl SharedState for LocalHost {
+impl Host for LocalHost {
     fn identity(&mut self) -> TableIdentity {
         self.identity
     }
@@ -355,9 +336,7 @@ impl SharedState for LocalHost {
     fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
         act(&mut self.values);
     }
-}
 
-impl Host for LocalHost {
     fn slots(&mut self) -> &mut dyn Slots {
         &mut self.slots
     }

@@ -56,7 +56,7 @@ pub use effects::{
     ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, LoggedDecision, RequestDecision, RequestStep,
     SyncCall, Unread, answered, no_answer,
 };
-pub use host::{Host, LocalHost, PushedVersions, SharedState, SharedValue, SharedValues, SyncContact};
+pub use host::{Host, LocalHost, PushedVersions, SharedValue, SharedValues};
 pub use requests::{OpenRequest, Progress, Proxy};
 pub use responses::UpstreamResponse;
 pub use state::Engine;

@@ -13,7 +13,7 @@ use core::mem;
 
 use super::answers::RuleReplies;
 use super::effects::{ANSWER_BYTES_MAX, CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
-use super::host::{Host, PushedVersions, SharedValue, SyncContact};
+use super::host::{Host, PushedVersions, SharedValue};
 use super::state::{Engine, record_reply, texts};
 use crate::counters::{Counters, turns_of};
 use crate::sync::connectivity::Connectivity;
@@ -107,8 +107,7 @@ impl Engine {
     pub(super) fn share_contact(&self, host: &mut dyn Host) {
         let Some(client) = &self.limiter.sync else { return };
         if let Some(at) = client.connectivity.last_reply_at {
-            let is_guess = client.connectivity.is_guessing;
-            host.set_contact(&SyncContact { pops: client.pops, is_guess, at });
+            host.set_contact(client.pops, client.connectivity.is_guessing, at);
         }
     }
 

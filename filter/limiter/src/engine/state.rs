@@ -9,7 +9,7 @@ use core::cmp::Reverse;
 use super::answers::{Blocked, GrpcSigns, RuleReplies};
 use super::clock::WorkerClock;
 use super::effects::{Effect, EngineCall, LogLevel};
-use super::host::{Host, PushedVersions, SharedValue, SyncContact};
+use super::host::{Host, PushedVersions, SharedValue};
 use crate::counters::Counters;
 use crate::key::{Reporter, name_hash};
 use crate::limiter::Limiter;
@@ -303,7 +303,7 @@ fn named_by(node: String) -> Option<String> {
 /// Applies the last reply, or failure, of any other worker.
 pub(super) fn record_reply(limiter: &mut Limiter, host: &mut dyn Host) {
     let Some(client) = &mut limiter.sync else { return };
-    if let Some(SyncContact { pops, is_guess, at }) = host.contact() {
+    if let Some((pops, is_guess, at)) = host.contact() {
         client.observe(pops, is_guess, at);
     }
     client.connectivity.miss(host.time(SharedValue::Missed).0);

@@ -203,7 +203,7 @@ fn a_request_that_only_asks_is_not_held() {
 #[test]
 fn an_ending_worker_reports_its_remaining_counts() {
     let mut host = host();
-    host.set_contact(&SyncContact { pops: 3, is_guess: false, at: T0 });
+    (&mut host as &mut dyn Host).set_contact(3, false, T0);
     let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut host);
     let admitted = |calls: Vec<SyncCall>| -> Vec<u64> {
         let report = |call: SyncCall| Report::decode(&call.body).expect("a report");
