@@ -209,7 +209,7 @@ impl Gateway {
         let Some(reserve_s) = ask.reserve_s else { return self.decide(ask, patience).await.0 };
         let room = match self.reservations.room(asker) {
             Ok(room) => room,
-            Err(full) => return CheckReply::without_room(&full),
+            Err(full) => return CheckReply { body: full.to_string(), ..CheckReply::without_rules() },
         };
         let (mut reply, worker, open) = self.decide(ask, patience).await;
         if reply.decision == CheckDecision::Allow {

@@ -55,11 +55,6 @@ impl GatewayMetrics {
     pub fn count_checks(&self, api: &'static str, decision: &'static str, count: u64) {
         self.checks.get_or_create(&Checked { api, decision }).inc_by(count);
     }
-
-    pub(crate) fn set_quotas(&self, (streams, buckets): (usize, usize)) {
-        self.quota_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
-        self.quota_buckets.set(i64::try_from(buckets).unwrap_or(i64::MAX));
-    }
 }
 
 /// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.

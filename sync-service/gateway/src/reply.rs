@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::reservations::Full;
 use weir_limiter::algorithms::BucketStatus as Figures;
 use weir_limiter::check::{Decision as Decided, DecisionKind};
 use weir_limiter::response::{DENIED_STATUS, PreparedResponses, window_s};
@@ -93,10 +92,6 @@ impl CheckReply {
              come back"
         );
         Self { rule: Some(rule.into()), unsupported: Some(unsupported), ..Self::without_rules() }
-    }
-
-    pub(super) fn without_room(full: &Full) -> Self {
-        Self { body: full.to_string(), ..Self::without_rules() }
     }
 
     /// Decision if no rule counts the request.

@@ -88,12 +88,13 @@ impl Quotas {
                     lock(&this.book).apply(&name, &due, result);
                 });
             }
-            let counts = {
+            let (streams, buckets) = {
                 let mut book = lock(&self.book);
                 book.assign(self.now());
                 book.counts()
             };
-            self.metrics.set_quotas(counts);
+            self.metrics.quota_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
+            self.metrics.quota_buckets.set(i64::try_from(buckets).unwrap_or(i64::MAX));
         }
     }
 
