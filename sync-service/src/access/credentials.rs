@@ -9,12 +9,11 @@ use subtle::ConstantTimeEq as _;
 
 use crate::config::values::{self, Secret, TokenSource};
 
-/// Maximum number of tokens in a file.
-pub const TOKENS_MAX: usize = 20_000;
+const TOKENS_MAX: usize = 20_000;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Scope of a token, as its line in a file states it.
-pub trait Scope: Sized {
+pub(crate) trait Scope: Sized {
     /// Name of a token whose line gives none.
     const NAME: &'static str;
     /// Format of a line, for error messages.
@@ -31,12 +30,11 @@ pub struct PopPatterns(String);
 
 impl PopPatterns {
     /// Exactly these names; none if there are none. A name may neither contain a comma nor end in `*`.
-    pub fn of_names(names: &[&str]) -> Option<Self> {
+    pub(crate) fn of_names(names: &[&str]) -> Option<Self> {
         (!names.is_empty()).then(|| Self(names.join(",")))
     }
 
-    /// True if `pop` matches one of the patterns.
-    pub fn covers(&self, pop: &str) -> bool {
+    pub(crate) fn covers(&self, pop: &str) -> bool {
         self.0.split(',').any(|pattern| match pattern.strip_suffix('*') {
             Some(start) => pop.starts_with(start),
             None => pop == pattern,
@@ -123,7 +121,7 @@ impl GatewayApi {
 
 /// APIs of the gateway that a token may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatewayApis(pub(super) &'static [GatewayApi]);
+pub(crate) struct GatewayApis(pub(super) &'static [GatewayApi]);
 
 impl Scope for GatewayApis {
     const NAME: &'static str = "check";
@@ -156,7 +154,7 @@ pub struct Credential<S> {
 
 /// Set of tokens. Several tokens may have the same scope.
 #[derive(Debug)]
-pub struct Credentials<S> {
+pub(crate) struct Credentials<S> {
     /// Randomly keyed, so no client can choose a token whose hash collides with another's.
     hasher: RandomState,
     by_hash: HashMap<u64, (Secret, Arc<Credential<S>>)>,
@@ -164,7 +162,7 @@ pub struct Credentials<S> {
 
 impl<S: Scope> Credentials<S> {
     /// Reads the tokens of `source`. An error names the file and the line.
-    pub fn read(source: &TokenSource) -> Result<Self, String> {
+    pub(crate) fn read(source: &TokenSource) -> Result<Self, String> {
         let mut tokens = Self { hasher: RandomState::new(), by_hash: HashMap::new() };
         match source {
             TokenSource::None => {}
@@ -208,23 +206,21 @@ impl<S: Scope> Credentials<S> {
     }
 
     /// Credential of the token `given`, if it is one of these. Takes the same time whichever bytes differ.
-    pub fn find(&self, given: &[u8]) -> Option<&Arc<Credential<S>>> {
+    pub(crate) fn find(&self, given: &[u8]) -> Option<&Arc<Credential<S>>> {
         let (secret, credential) = self.by_hash.get(&self.hasher.hash_one(given))?;
         bool::from(secret.expose().as_bytes().ct_eq(given)).then_some(credential)
     }
 
-    /// True if there are no tokens.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_hash.is_empty()
     }
 
-    /// Number of tokens.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_hash.len()
     }
 
     /// True if a token is also one of `others`.
-    pub fn overlaps<T: Scope>(&self, others: &Credentials<T>) -> bool {
+    pub(crate) fn overlaps<T: Scope>(&self, others: &Credentials<T>) -> bool {
         self.by_hash.values().any(|(secret, _)| others.find(secret.expose().as_bytes()).is_some())
     }
 }
