@@ -12,7 +12,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 use webpki::EndEntityCert;
 use weir_cli::credentials::certificates;
@@ -22,8 +21,9 @@ use crate::access::Access;
 use crate::access::credentials::{Credential, PopPatterns};
 use crate::config::{Config, Secret, values};
 use crate::refusals::Refusals;
+use crate::ticks;
 
-const READ_INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Secrets read from files.
 pub struct Secrets {
@@ -98,7 +98,7 @@ impl Secrets {
     /// Reads the files again on changes and on request. A file on a disk that hangs delays nothing else.
     pub(crate) async fn watch(self: Arc<Self>) {
         let mut found = Settling::on(self.first.clone());
-        let mut ticks = ticks();
+        let mut ticks = ticks(READ_INTERVAL);
         let mut asked = self.rereads();
         if *asked.borrow() > 0 {
             // Requested before this task subscribed.
@@ -172,12 +172,6 @@ impl<T: Clone + PartialEq> Settling<T> {
         self.settled = Some(found.clone());
         Some(found)
     }
-}
-
-pub(crate) fn ticks() -> Interval {
-    let mut ticks = interval(READ_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }
 
 pub(crate) struct Tls {

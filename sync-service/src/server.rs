@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use weir_budget::hub::HubSettings;
 use weir_gateway::{GATEWAY_PREFIX, Gateway, GatewaySettings};
 use weir_store::address::NodeMap;
@@ -38,6 +39,7 @@ use crate::report::ReportHandler;
 use crate::routes::{Live, Routes};
 use crate::rules::file as rules_file;
 use crate::secrets::Secrets;
+use crate::ticks;
 
 /// Interval for reading hot keys and the rule set from the store: as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
@@ -199,8 +201,7 @@ async fn repeat<F: Future<Output = Result<(), StoreError>>>(
     pause: Duration,
     exchange: impl Fn(Arc<ReportHandler>) -> F,
 ) {
-    let mut ticks = interval(pause);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(pause);
     loop {
         ticks.tick().await;
         if let Err(error) = exchange(Arc::clone(&handler)).await {
@@ -212,8 +213,7 @@ async fn repeat<F: Future<Output = Result<(), StoreError>>>(
 
 /// Shares bans with the other regions as soon as there are new ones, and reads theirs every interval.
 async fn share_bans(exchange: Arc<ReportHandler>) {
-    let mut ticks = interval(LISTEN_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(LISTEN_INTERVAL);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -250,23 +250,15 @@ async fn send_away(routes: &Routes, grpc: Option<&Port>, delay: Duration) {
 }
 
 async fn listen_if(address: Option<SocketAddr>, flag: &'static str) -> Result<Option<TcpListener>, RunError> {
-    match address {
-        Some(address) => listen(address, flag).await.map(Some),
-        None => Ok(None),
-    }
+    OptionFuture::from(address.map(|address| listen(address, flag))).await.transpose()
 }
 
 async fn drain(connections: &Connections, grpc: Option<&Port>, limit: Duration) {
     let count = connections.count() + grpc.map_or(0, Port::count);
     tracing::info!(connections = count, "stopping; waiting for requests in flight");
-    let drain_grpc = async {
-        match grpc {
-            Some(grpc) => grpc.drain(limit).await,
-            None => true,
-        }
-    };
+    let drain_grpc = OptionFuture::from(grpc.map(|grpc| grpc.drain(limit)));
     let (http, grpc) = tokio::join!(connections.drain(limit), drain_grpc);
-    if http && grpc {
+    if http && grpc != Some(false) {
         tracing::info!("stopped");
     } else {
         tracing::warn!(limit_ms = limit.as_millis(), "stopped, with some requests unfinished");

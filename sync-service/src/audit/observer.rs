@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 use weir_cli::moment;
 use weir_protocol::messages::Report;
 
@@ -15,8 +15,8 @@ use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
 use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute, Thresholds};
 use crate::config::Config;
 use crate::keys::name;
-use crate::lock;
 use crate::metrics::{Metrics, OfAnomaly};
+use crate::{lock, ticks};
 
 const UNDER_WAY_MAX: usize = 50;
 
@@ -92,8 +92,7 @@ impl Observer {
     }
 
     pub(crate) async fn run(self: Arc<Self>, every: Duration) {
-        let mut ticks = interval(every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = ticks(every);
         ticks.tick().await;
         loop {
             ticks.tick().await;

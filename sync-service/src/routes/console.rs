@@ -20,9 +20,9 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::join;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::Interval;
 use weir_budget::pops::PopStatus;
-use weir_limiter::sync::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
+use weir_limiter::sync::connectivity::{FALLBACK_NS, STALE_NS};
 use weir_protocol::time::SECOND_NS;
 use weir_store::fleet::Seen;
 
@@ -33,6 +33,7 @@ use crate::access::credentials::Role;
 use crate::keys::page::parts;
 use crate::problem::{Problem, json as response, text};
 use crate::rules::follow::FleetState;
+use crate::ticks;
 
 /// Interval at which a stream sends the state. All streams send the same, which is computed once.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -127,9 +128,8 @@ impl Routes {
             let detail = format!("expected at most {LISTENERS_MAX} streams at a time: close another page");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })?;
-        let mut ticks = interval(INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let listener = Listener { routes: Arc::clone(self), headers: request.headers().clone(), ticks, _place: place };
+        let (routes, headers, ticks) = (Arc::clone(self), request.headers().clone(), ticks(INTERVAL));
+        let listener = Listener { routes, headers, ticks, _place: place };
         let you = event("you", &json!({"name": operator.name, "role": operator.scope.as_str()}));
         let status = stream::unfold(listener, |mut listener| async move {
             let event = listener.next().await?;
@@ -263,7 +263,7 @@ fn add_statuses(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
         let step = connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let clock_s = status.and_then(|status| status.clock_ms).map(|ms| ms as f64 / 1_000.0);
-        pop["connectivity"] = step.map(name).into();
+        pop["connectivity"] = step.into();
         pop["clock_s"] = clock_s.into();
         pop["module"] = json!(status.map(|status| &status.module));
         // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
@@ -272,29 +272,16 @@ fn add_statuses(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
     }
 }
 
-/// Connectivity that a POP reported, or that its silence implies if that is worse.
+/// Connectivity that a POP reported (0 is fresh), or that its silence implies if that is worse.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
-fn connectivity(reported: Option<u8>, silent_s: f64) -> Option<Connectivity> {
+fn connectivity(reported: Option<u8>, silent_s: f64) -> Option<&'static str> {
     let after = |ns: u64| silent_s >= ns as f64 / SECOND_NS as f64;
-    let implied = match (after(FALLBACK_NS), after(STALE_NS)) {
-        (true, _) => Some(Connectivity::Fallback),
-        (_, true) => Some(Connectivity::Stale),
-        _ => None,
-    };
-    let reported = reported.map(|step| match step {
-        0 => Connectivity::Fresh,
-        1 => Connectivity::Stale,
-        _ => Connectivity::Fallback,
-    });
-    reported.max(implied)
-}
-
-fn name(step: Connectivity) -> &'static str {
-    match step {
-        Connectivity::Fresh => "fresh",
-        Connectivity::Stale => "stale",
-        Connectivity::Fallback => "fallback",
-    }
+    let implied = if after(FALLBACK_NS) { Some(2) } else { after(STALE_NS).then_some(1) };
+    reported.max(implied).map(|step| match step {
+        0 => "fresh",
+        1 => "stale",
+        _ => "fallback",
+    })
 }
 
 #[cfg(test)]
@@ -304,13 +291,13 @@ mod tests {
     #[test]
     fn connectivity_is_the_worse_of_status_and_silence() {
         for (reported, silent_s, expected) in [
-            (Some(0), 0.2, Some(Connectivity::Fresh)),
-            (Some(0), 1.5, Some(Connectivity::Stale)),
-            (Some(1), 0.2, Some(Connectivity::Stale)),
-            (Some(2), 1.6, Some(Connectivity::Fallback)),
-            (Some(0), 5.0, Some(Connectivity::Fallback)),
+            (Some(0), 0.2, Some("fresh")),
+            (Some(0), 1.5, Some("stale")),
+            (Some(1), 0.2, Some("stale")),
+            (Some(2), 1.6, Some("fallback")),
+            (Some(0), 5.0, Some("fallback")),
             (None, 0.2, None),
-            (None, 7.0, Some(Connectivity::Fallback)),
+            (None, 7.0, Some("fallback")),
         ] {
             assert_eq!(connectivity(reported, silent_s), expected, "{reported:?} {silent_s}");
         }

@@ -7,7 +7,8 @@ use weir_cli::document::{DOCUMENT_BYTES_MAX, Document, Form, source};
 
 use super::{ChangeError, RuleSets};
 use crate::metrics::Metrics;
-use crate::secrets::{Settling, ticks};
+use crate::secrets::{READ_INTERVAL, Settling};
+use crate::ticks;
 
 #[derive(Debug, Default)]
 struct Watch {
@@ -29,12 +30,9 @@ impl Watch {
             let errors = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
             Document::read(&bytes, Form::Either).map_err(errors)
         });
-        self.is_new = read.is_ok();
-        let (document, errors) = match read {
-            Ok(document) => (Some(document), Vec::new()),
-            Err(errors) => (None, errors),
-        };
-        self.document = document;
+        let mut errors = Vec::new();
+        self.document = read.map_err(|found| errors = found).ok();
+        self.is_new = self.document.is_some();
         errors
     }
 }
@@ -44,7 +42,7 @@ impl Watch {
 pub(crate) async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     let path: Arc<str> = path.into();
     let mut watch = Watch::default();
-    let mut ticks = ticks();
+    let mut ticks = ticks(READ_INTERVAL);
     loop {
         ticks.tick().await;
         let for_task = Arc::clone(&path);
