@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::stream;
 use http_body_util::StreamBody;
-use hyper::Request;
 use hyper::body::{Bytes, Frame};
+use hyper::{Method, Request};
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
@@ -15,6 +15,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use weir_tests::client::{Ask, Client as HttpClient};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -76,6 +77,11 @@ async fn health_checks_are_bounded() {
     let long = health.check(asked(&"x".repeat(2_000))).await.expect_err("a long name");
     let expected = "expected a message of at most 1024 bytes";
     assert_eq!((long.code(), long.message()), (Code::InvalidArgument, expected));
+    let mut http = HttpClient::of_port(gateway.address.port()).over_http2();
+    for (bytes, status) in [(7_000, 200), (8_192, 431)] {
+        let head = Ask::new(Method::POST, "/grpc.health.v1.Health/Check").header("x", &"x".repeat(bytes));
+        assert_eq!(http.send(&head.header("content-type", "application/grpc")).await.status, status, "{bytes} bytes");
+    }
 
     let mut watched = Vec::new();
     let refused = loop {
