@@ -46,12 +46,7 @@ impl Limiter {
     }
 
     /// Refuses the request for the rule with the longest wait, and puts keys without tokens into the local cache.
-    pub(crate) fn refuse(
-        &mut self,
-        hits: &[Hit],
-        slots: &mut dyn Slots,
-        now: Time,
-    ) -> PendingDecision {
+    pub(crate) fn refuse(&mut self, hits: &[Hit], slots: &mut dyn Slots, now: Time) -> PendingDecision {
         let mut longest: Option<(LimitReason, RuleIndex, u64)> = None;
         let mut consider = |reason, rule, wait_ns| {
             if longest.is_none_or(|(.., known_ns)| known_ns < wait_ns) {

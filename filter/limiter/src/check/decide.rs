@@ -164,8 +164,8 @@ impl Limiter {
             let Some(one) = shadow.get_mut(i..=i) else { break };
             let Some(index) = one.first().map(|hit| hit.slot) else { break };
             let mut loaded = self.load(slots, index);
-            let fits = Evaluation::of(self).evaluate_slot(&mut loaded, one, now)
-                && self.commit(&mut loaded, one, slots, now);
+            let fits =
+                Evaluation::of(self).evaluate_slot(&mut loaded, one, now) && self.commit(&mut loaded, one, slots, now);
             let written = [loaded];
             let Some(hit) = one.first() else { break };
             if hit.thinned {
@@ -288,13 +288,7 @@ impl Limiter {
     }
 
     /// Gives back the tokens that `hits` took in the `written` slots.
-    pub(crate) fn give_back(
-        &mut self,
-        written: &[LoadedSlot],
-        hits: &[Hit],
-        slots: &mut dyn Slots,
-        now: Time,
-    ) {
+    pub(crate) fn give_back(&mut self, written: &[LoadedSlot], hits: &[Hit], slots: &mut dyn Slots, now: Time) {
         for index in written.iter().filter(|loaded| loaded.is_known()).map(|loaded| loaded.index) {
             for _ in 0..WRITES_MAX {
                 let mut loaded = self.load(slots, index);
