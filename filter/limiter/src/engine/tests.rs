@@ -155,22 +155,6 @@ fn every_rule_is_reported_in_turn() {
     }
 }
 
-#[test]
-fn a_held_request_goes_on_in_its_turn() {
-    let mut host = host();
-    let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
-    let (mut engine, effects) = configured(leaky, false, &mut host);
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::SetTimer(10))), "as often as turns come");
-    let outcomes = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
-    assert_eq!(outcomes, ["continue", "hold", "hold", "429"]);
-    let resumed = |engine: &mut Engine, host: &mut LocalHost, ms: u64| -> Vec<u32> {
-        let effects = engine.tick(host, T0 + ms * 1_000_000);
-        effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None }).collect()
-    };
-    let turns = [99, 100, 200, 300].map(|ms| resumed(&mut engine, &mut host, ms));
-    assert_eq!(turns, [vec![], vec![2], vec![3], vec![]]);
-}
-
 // I2
 #[test]
 fn ten_thousand_requests_are_held_at_most() {
@@ -229,20 +213,4 @@ fn nothing_is_held_where_no_timer_would_resume_it() {
     engine.has_no_timer();
     let outcomes = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut host, T0));
     assert_eq!(outcomes, ["continue", "continue", "continue", "429"]);
-}
-
-/// A request that is never answered costs what it reserved, and does not hold it for longer.
-#[test]
-fn reserved_tokens_are_charged_if_no_response_comes() {
-    let mut host = host();
-    let fields = r#""rate": "10/s", "burst": 100, "cost": {"after": {"header": "x-tokens"}, "reserve": 60}"#;
-    let (mut engine, _) = configured(fields, false, &mut host);
-    let (mut first, mut second) = (OpenRequest::new(1), OpenRequest::new(2));
-    assert_eq!(asked(&mut engine, &mut first, &mut host, T0), "continue");
-    let later = T0 + 9 * SECOND_NS;
-    assert_eq!(asked(&mut engine, &mut second, &mut host, later), "429", "forty are left, and sixty are held");
-    engine.end(&mut first, &mut host, later);
-    assert!(first.is_done());
-    assert_eq!(asked(&mut engine, &mut second, &mut host, later + SECOND_NS), "429");
-    assert_eq!(asked(&mut engine, &mut second, &mut host, later + 2 * SECOND_NS), "continue", "sixty are there");
 }

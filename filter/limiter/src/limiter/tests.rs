@@ -143,22 +143,6 @@ fn a_limiter_admits_the_burst_then_states_the_wait() {
     assert_eq!(limiter.counters().take_rule(0).limited, 2);
 }
 
-// I3
-#[test]
-fn a_request_takes_from_all_rules_or_none() {
-    let both = json!([
-        {"name": "host", "key": [{"client_address": {"ipv4": 32}}], "rate": "1/m", "burst": 5},
-        {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "1/m", "burst": 7},
-    ]);
-    let (mut limiter, mut slots) = (limiter(rules(&both), None), LocalSlots::new(64));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 5);
-    // Four refused requests took nothing from the net, so it has 7 - 5 left.
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.2", 9, T0), 2);
-    // And the net's refusals took nothing from the second host: 60 s give the net one token.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.3", T0).strictest().unwrap().0, RuleIndex::new(1));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.3", 9, T0 + 120 * SECOND_NS), 2);
-}
-
 /// Slots that let another worker write between a read and a write.
 struct Contended<'a> {
     slots: &'a mut LocalSlots,

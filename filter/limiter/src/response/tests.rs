@@ -41,26 +41,6 @@ fn value(headers: &[Header<'_>], name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_limited_response_states_when_to_retry() {
-    let rule = rule(&json!({}));
-    let bucket = BucketStatus { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
-    let answers = PreparedResponses::of(&rule);
-    let headers = limited(&answers, &rule, &bucket, 0, 0).0;
-    for (name, expected) in [
-        ("retry-after", "1"),
-        ("ratelimit-policy", "\"r-1\";q=10;w=4"),
-        ("ratelimit", "\"r-1\";r=0;t=1"),
-        ("x-ratelimit-limit", "10"),
-        ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", "1"),
-        ("content-type", "application/problem+json"),
-        ("cache-control", "no-store"),
-    ] {
-        assert_eq!(value(&headers, name).as_deref(), Some(expected), "{name}");
-    }
-}
-
-#[test]
 fn grpc_is_recognised_by_the_content_type() {
     for (content_type, expected) in [
         ("application/grpc", true),
@@ -93,18 +73,6 @@ fn retry_after_is_never_earlier_than_the_token() {
         let denied = answers.denied(&bucket, 7, false);
         assert_eq!(value(&denied, "retry-after"), Some((after + 7).to_string()));
     }
-}
-
-#[test]
-fn families_and_the_form_of_reset_are_the_rules_choice() {
-    let bucket = BucketStatus { remaining: 4, more_ns: 5, full_ns: 2 * SECOND_NS };
-    let epoch = rule(&json!({"headers": ["x_ratelimit"], "reset": "epoch"}));
-    let answers = PreparedResponses::of(&epoch);
-    let headers = quota(&answers, &epoch, &bucket, 1_700_000_000 * SECOND_NS);
-    assert_eq!(value(&headers, "x-ratelimit-reset").as_deref(), Some("1700000002"));
-    assert_eq!(headers.len(), 3);
-    let none = rule(&json!({"headers": []}));
-    assert!(quota(&PreparedResponses::of(&none), &none, &bucket, 0).is_empty());
 }
 
 #[test]
@@ -162,18 +130,6 @@ fn a_calendar_quota_states_when_its_window_ends() {
 
 fn value_of(headers: &[Header<'_>], name: &str) -> String {
     value(headers, name).unwrap_or_default()
-}
-
-#[test]
-fn the_body_is_a_problem() {
-    let rule = rule(&json!({"status": 430, "content_type": "application/json"}));
-    let answers = PreparedResponses::of(&rule);
-    let bucket = BucketStatus { remaining: 0, more_ns: 1, full_ns: 1 };
-    let limited = limited(&answers, &rule, &bucket, 0, 0);
-    let body: serde_json::Value = serde_json::from_str(&limited.1).unwrap();
-    assert_eq!(body["status"], 430);
-    assert_eq!(body["violated-policies"], json!(["r-1"]));
-    assert_eq!(value(&limited.0, "content-type").as_deref(), Some("application/json"));
 }
 
 #[test]

@@ -55,22 +55,6 @@ fn requests_that_may_be_allowed_are_looked_at_first() {
 }
 
 #[test]
-fn a_request_that_repeats_a_key_part_is_limited() {
-    let rules =
-        rules(&json!([{"name": "r", "key": [{"query": "k", "duplicates": "limit"}], "rate": "1/m", "burst": 9}]));
-    let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
-    for (path, expected) in [
-        ("/?k=1", DecisionKind::Allow),
-        ("/?k=1&k=2", DecisionKind::Limit),
-        ("/?k=1&k=1", DecisionKind::Limit),
-        ("/", DecisionKind::Allow),
-    ] {
-        let decision = limiter.decide(&mut Asks(vec![("path", path)]), &mut slots, T0);
-        assert_eq!(decision.outcome(), expected, "{path}");
-    }
-}
-
-#[test]
 fn a_tier_without_a_limit_counts_what_goes_through() {
     let tiers = json!([{"name": "own", "when": {"addresses": ["192.0.2.0/24"]}, "unlimited": true}]);
     let rules = rules(&json!([

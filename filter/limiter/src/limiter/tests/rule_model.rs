@@ -79,35 +79,6 @@ fn read(slots: &mut LocalSlots) -> Slot {
 
 // I3
 #[test]
-fn requests_in_flight_are_counted_and_released_once() {
-    let fields = json!({"algorithm": "concurrency", "limit": 2, "rate": null});
-    let mut rule = with(&fields);
-    rule.as_object_mut().unwrap().remove("rate");
-    let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
-    let mut done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
-    assert!(matches!(done[0].what, EndActionKind::Release { .. }) && done.len() == 1);
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
-    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0));
-    limiter.release(done.remove(0), &mut slots, T0 + MS);
-    assert_eq!(through(&mut limiter, &mut slots, 5, T0 + MS), 1);
-    // A request that is never released expires.
-    assert_eq!(through(&mut limiter, &mut slots, 5, T0 + 601 * SECOND_NS), 2);
-}
-
-// I3
-#[test]
-fn a_rule_in_shadow_counts_and_refuses_nothing() {
-    let shadow = json!({"name": "strict-one", "mode": "shadow", "key": ["client_address"], "rate": "1/d"});
-    let (mut limiter, mut slots) = (limiter(rules(&json!([shadow, with(&json!({}))])), None), LocalSlots::new(4));
-    assert_eq!(through(&mut limiter, &mut slots, 25, T0), 10, "the enforced rule is not masked");
-    let counts = limiter.counters().take_rule(0);
-    assert_eq!((counts.allowed, counts.limited, counts.shadow_limited), (1, 0, 9));
-    let counts = limiter.counters().take_rule(1);
-    assert_eq!((counts.allowed, counts.limited, counts.shadow_limited), (10, 15, 0));
-}
-
-// I3
-#[test]
 fn a_rule_in_shadow_takes_nothing_of_refused_requests() {
     let shadow = json!({"name": "s", "mode": "shadow", "key": ["client_address"], "rate": "20/d"});
     let enforced = json!({"name": "e", "key": ["client_address"], "rate": "5/s"});
@@ -168,12 +139,6 @@ fn a_responses_cost_is_charged_as_debt_if_needed() {
         assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS), "{algorithm}");
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS), "{algorithm}");
     }
-    // A charge of 25 leaves a token bucket of 10 with a debt of 15: a second and a half, and a token more.
-    let (mut limiter, mut slots) = (one(&json!({"cost": {"after": {"header": "x-tokens"}}})), LocalSlots::new(4));
-    let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
-    limiter.charge(done, 25, &mut slots, T0);
-    assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_599 * MS));
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_600 * MS));
 }
 
 #[test]

@@ -61,22 +61,6 @@ fn by_plan(tiers: &Value) -> Value {
 }
 
 #[test]
-fn a_tier_may_be_for_values_of_the_key() {
-    let late = json!({"addresses": ["192.0.2.0/24"]});
-    let set = rules(&json!([by_plan(&json!([
-        {"name": "free", "keys": ["free"], "unlimited": true},
-        {"name": "big", "keys": ["gold", "vip", "free"], "times": 3},
-        {"name": "own", "keys": ["slow"], "rate": "2/h"},
-        {"name": "here", "when": late, "keys": ["late"], "times": 2},
-        {"name": "elsewhere", "when": {"not": late}, "keys": ["other"], "times": 2},
-    ]))]));
-    let plans = ["", "gold", "vip", "slow", "free", "late", "other", "gol", "Gold"];
-    let admitted = plans.map(|plan| admitted_of(&mut limiter(set.clone(), None), plan));
-    // Without a plan the key lacks a part, so no bucket counts the request.
-    assert_eq!(admitted, [100, 30, 30, 2, 100, 20, 10, 10, 10]);
-}
-
-#[test]
 fn a_tier_may_be_for_ten_thousand_values() {
     let keys: Vec<_> = (0..10_000).map(|i| std::format!("account-{i}")).collect();
     let set = rules(&json!([by_plan(&json!([{"name": "big", "keys": keys, "times": 3}]))]));
