@@ -33,7 +33,7 @@ pub(crate) struct CompiledRules {
     /// State of the quick path; none if the rules are not plain, or while a quota has [returned](Self::has_returned).
     pub(crate) plain: Option<Box<Plain>>,
     pub(crate) secret: HashSecret,
-    /// Secret that hides the parts of keys that leave the POP.
+    /// Secret that hides the parts of keys that leave the POP, the same at every POP. Set it before any decision.
     pub(crate) fleet_secret: FleetSecret,
     pub(crate) sends_status: bool,
     /// True if a quota status may have [more](crate::check::Beside) than its rule's policy.
@@ -64,7 +64,7 @@ impl Replacement {
 }
 
 impl CompiledRules {
-    /// Compiles `set`. In a fleet, parts of keys are hashed unkeyed until [`CompiledRules::hide_keys_with`] is called.
+    /// Compiles `set`. In a fleet, parts of keys are hashed unkeyed unless `fleet_secret` is set.
     pub(crate) fn new(set: Arc<RuleSet>, secret: HashSecret, is_in_fleet: bool) -> Self {
         let (keys, terms) = RuleTerms::of(&set, &secret, is_in_fleet);
         Self {
@@ -80,12 +80,6 @@ impl CompiledRules {
             dealt: 0,
             is_in_fleet,
         }
-    }
-
-    /// Sets the secret for the parts of keys, which is the same at every POP. Call it before any decision.
-    pub(crate) fn hide_keys_with(&mut self, secret: FleetSecret) {
-        self.fleet_secret = secret;
-        self.keys.forget();
     }
 
     pub(crate) fn replace(&mut self, set: Arc<RuleSet>) -> Replacement {

@@ -179,10 +179,6 @@ impl KeyCache {
         self.request = self.request.wrapping_add(1);
     }
 
-    pub(crate) fn forget(&mut self) {
-        self.list.iter_mut().for_each(|known| (known.address, known.request, known.begun) = (None, 0, None));
-    }
-
     /// The hash of the request's key. Fails with the part that the request lacks.
     #[inline]
     pub(crate) fn hash(

@@ -13,7 +13,7 @@ use super::host::{Host, PushedVersions, SharedValue};
 use crate::counters::Counters;
 use crate::key::{Reporter, name_hash};
 use crate::limiter::Limiter;
-use crate::sync::connectivity::Connectivity;
+use crate::sync::connectivity::{Connectivity, ConnectivityState};
 use crate::sync::{hurry, leave};
 use crate::table::slot::slots_for;
 use weir_protocol::messages::{POP_NAME_MAX, RunningRules};
@@ -190,8 +190,9 @@ impl Engine {
         let mut limiter = Limiter::new(config.rules, host.identity(), reporter);
         if let (Some(sync), Some(client)) = (&config.sync, &mut limiter.sync) {
             let ns = |ms: u32| u64::from(ms) * 1_000_000;
-            client.set_times(ns(sync.fallback_after_ms), ns(sync.timeout_ms));
-            limiter.rules.hide_keys_with(sync.key_secret);
+            client.connectivity = ConnectivityState::new(ns(sync.fallback_after_ms));
+            client.timeout_ns = ns(sync.timeout_ms);
+            limiter.rules.fleet_secret = sync.key_secret;
             host.open_value(SharedValue::Handover);
         }
         record_reply(&mut limiter, host);

@@ -102,12 +102,6 @@ impl SyncClient {
         self.connectivity.is_guessing = self.known_pops == 0;
     }
 
-    /// Sets the time without a reply after which each rule's `on_sync_loss` applies, and the time-out of requests
-    /// that wait, in nanoseconds.
-    pub(crate) fn set_times(&mut self, fallback_ns: u64, timeout_ns: u64) {
-        (self.connectivity, self.timeout_ns) = (ConnectivityState::new(fallback_ns), timeout_ns);
-    }
-
     /// Records that a call sent at `sent_at` failed. Returns true if weir-sync is to blame.
     pub(crate) fn miss(&mut self, sent_at: Time, now: Time) -> bool {
         let is_to_blame = now.nanos_since(sent_at) < self.timeout_ns + LATE_NS;

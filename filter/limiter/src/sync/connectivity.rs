@@ -148,13 +148,6 @@ mod tests {
         connectivity.is_guessing = false;
         assert_eq!(connectivity.step(T0 + 60 * SECOND_NS), Connectivity::Fresh);
     }
-}
-
-#[cfg(test)]
-mod versions_tests {
-    use super::*;
-
-    const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 
     #[test]
     fn the_reply_to_the_latest_report_names_the_version() {
