@@ -22,11 +22,6 @@ pub(crate) fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, 
     Admission::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
 }
 
-#[must_use]
-pub(crate) fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
-    Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n).cell()
-}
-
 /// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired. `generation`
 /// is the `until` of the cell that the request was put in flight with.
 #[must_use]
@@ -93,8 +88,10 @@ pub(crate) fn reserved(cell: Cell, now: Time) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithms::charge;
     use proptest::prelude::*;
     use std::vec::Vec;
+    use weir_rules::algorithm::Algorithm;
 
     proptest! {
         /// The exact model: every request in flight, with when it began and its generation's number.
@@ -128,7 +125,7 @@ mod tests {
                             flight.push((now, n, after.until));
                         }
                         Admission::Short { .. } if act == 7 => {
-                            cell = charge(&concurrency, cell, hash, n, at);
+                            charge(&Algorithm::Concurrency(concurrency), core::slice::from_mut(&mut cell), hash, n, at);
                             flight.push((now, n, cell.until));
                         }
                         Admission::Short { .. } => prop_assert!(busy + n > limit),

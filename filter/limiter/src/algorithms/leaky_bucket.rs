@@ -4,7 +4,7 @@
 //! (the virtual scheduling algorithm, ITU-T I.371, annex A). The wait for a request's turn follows from it,
 //! so the queue itself is not stored.
 
-use crate::algorithms::{Admission, Bucket, BucketStatus, NEVER_NS};
+use crate::algorithms::{Admission, Bucket, NEVER_NS};
 use weir_protocol::time::Time;
 use weir_rules::algorithm::LeakyBucket;
 
@@ -28,12 +28,6 @@ pub(super) fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Ad
     }
 }
 
-/// Takes `n` turns at `now` even without free places, at most as far ahead as a bucket's debt may go.
-#[must_use]
-pub(super) fn charge(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Bucket {
-    bucket.charged(leaky.quota(), n, now)
-}
-
 /// Gives back a turn of `n` that led to the state `taken`. If another turn was taken after it, it is lost:
 /// giving it back would make the next request share a turn.
 #[must_use]
@@ -41,14 +35,10 @@ pub(super) fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u
     if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
 }
 
-/// The quota status at `now`: the places left.
-pub(super) fn status(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> BucketStatus {
-    BucketStatus::allowed(bucket, leaky.quota(), now)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithms::BucketStatus;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
@@ -103,7 +93,7 @@ mod tests {
                 ends.retain(|end| *end > now);
                 // A place is free unless a token that is not done takes it.
                 let places = usize::try_from(queue + 1).unwrap();
-                let status = status(&leaky, bucket, now);
+                let status = BucketStatus::allowed(bucket, leaky.quota(), now);
                 prop_assert_eq!(usize::try_from(status.remaining).unwrap(), places - ends.len());
                 prop_assert_eq!(status.more_ns, ends.front().map_or(0, |end| end.nanos_since(now)));
                 prop_assert_eq!(status.full_ns, ends.back().map_or(0, |end| end.nanos_since(now)));

@@ -59,11 +59,10 @@ pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now:
     *cell = match algorithm {
         Algorithm::TokenBucket(quota) => Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell },
         Algorithm::FixedWindow(window) => fixed_window::charge(window, *cell, hash, n, now),
-        Algorithm::SlidingWindow(window) => sliding_window::charge(window, *cell, hash, n, now),
-        Algorithm::LeakyBucket(leaky) => {
-            Cell { until: leaky_bucket::charge(leaky, bucket, n, now).refilled(), ..*cell }
-        }
-        Algorithm::Concurrency(concurrency) => concurrency::charge(concurrency, *cell, hash, n, now),
+        // An excess is dropped with its window.
+        Algorithm::SlidingWindow(window) => Pair::at(*cell, window.length_ns(), hash, now).plus(n).cell(),
+        Algorithm::LeakyBucket(leaky) => Cell { until: bucket.charged(leaky.quota(), n, now).refilled(), ..*cell },
+        Algorithm::Concurrency(flight) => Pair::at(*cell, flight.expires_ns(), hash, now).plus(n).cell(),
         Algorithm::SlidingLog(_) => *cell,
     };
     Receipt(cell.until)
@@ -110,7 +109,7 @@ pub fn status(algorithm: &Algorithm, cells: &[Cell], now: Time) -> BucketStatus 
         Algorithm::FixedWindow(window) => fixed_window::status(window, cell, now),
         Algorithm::SlidingWindow(window) => sliding_window::status(window, cell, now),
         Algorithm::SlidingLog(log) => sliding_log::status(log, cells, now),
-        Algorithm::LeakyBucket(leaky) => leaky_bucket::status(leaky, bucket, now),
+        Algorithm::LeakyBucket(leaky) => BucketStatus::allowed(bucket, leaky.quota(), now),
         Algorithm::Concurrency(concurrency) => concurrency::status(concurrency, cell, now),
     }
 }

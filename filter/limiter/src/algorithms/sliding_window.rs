@@ -17,12 +17,6 @@ pub(super) fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Tim
     }
 }
 
-/// Takes `n` at `now` even without room. An excess is dropped with its window.
-#[must_use]
-pub(super) fn charge(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
-    Pair::at(cell, window.length_ns(), hash, now).plus(n).cell()
-}
-
 /// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window no longer counts.
 #[must_use]
 pub(super) fn give_back(window: &WindowLimit, cell: Cell, taken: Cell, n: u32) -> Cell {
@@ -65,11 +59,11 @@ fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithms::taken;
+    use crate::algorithms::{charge, taken};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use weir_protocol::quota::TOKENS_MAX;
-    use weir_rules::algorithm::LENGTH_NS_MAX;
+    use weir_rules::algorithm::{Algorithm, LENGTH_NS_MAX};
 
     const T0: Time = Time::from_nanos(1_000);
 
@@ -133,7 +127,7 @@ mod tests {
                 // A table may drop it once it is spent.
                 cell = if cell.is_spent(at) && act > 2 { Cell::NEW } else { cell };
                 if act == 0 {
-                    cell = charge(&window, cell, hash, n, at);
+                    charge(&Algorithm::SlidingWindow(window), core::slice::from_mut(&mut cell), hash, n, at);
                     *model.counts.entry(index).or_default() += u64::from(n);
                 } else {
                     match take(&window, cell, hash, n, at) {

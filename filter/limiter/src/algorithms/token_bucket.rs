@@ -111,8 +111,7 @@ impl Bucket {
     /// The bucket with at most `tokens` in it at `now`.
     #[must_use]
     pub fn held_to(self, quota: &Quota, tokens: u32, now: Time) -> Self {
-        let missing = u64::from(quota.burst().saturating_sub(tokens));
-        Self { full_at: self.full_at.max(now + quota.token_ns().saturating_mul(missing)) }
+        self.lacking(missing_ns(quota, tokens), now)
     }
 
     /// Takes `cost` tokens of a fair share at `now`. The share is a bucket of burst / `pops`, but at least `cost`
