@@ -7,9 +7,7 @@ use alloc::vec::Vec;
 use crate::algorithms::{Admission, BucketStatus, Cell, fixed_window};
 use crate::check::Denial;
 use crate::check::cells::Cells;
-use crate::check::decision::{Beside, LimitReason, PendingDecision, Policy, QuotaStatus};
-use crate::check::decision::{Hit, HitDecision};
-use crate::check::evaluate::count_watched;
+use crate::check::decision::{Beside, Hit, HitDecision, LimitReason, PendingDecision, Policy, QuotaStatus};
 use crate::check::rules::CompiledRules;
 use crate::check::terms::KeyId;
 use crate::counters::CountedEvent;
@@ -130,8 +128,8 @@ impl Limiter {
         };
         // On a conflict, the next refusal tries again.
         if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
-            let name = self.rules.named(hit);
-            count_watched(&mut self.watch, &mut self.counters, &name, hit.cost, None, now);
+            let has_room = self.watch.touch(&self.rules.named(hit), hit.cost, None, now);
+            self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
         }
     }
 }

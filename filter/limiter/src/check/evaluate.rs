@@ -10,8 +10,8 @@ use crate::check::terms::RuleTerms;
 use crate::counters::{CountedEvent, Counters};
 use crate::limiter::Limiter;
 use crate::sync::{SyncClient, WatchList, evaluate_consumed};
+use crate::table::LoadedSlot;
 use crate::table::slot::{Cold, Entry, LocalLimits, Placement, Slot, Tag, Watched};
-use crate::table::{LoadedSlot, NamedKey};
 use weir_protocol::messages::AdmitRatio;
 use weir_protocol::quota::Quota;
 use weir_protocol::sharing::OnSyncLoss;
@@ -89,11 +89,10 @@ impl<'a> Evaluation<'a> {
         {
             hit.watched = true;
             let (name, unconfirmed) = (self.rules.named(hit), Some(watched.unconfirmed()));
-            // The drop of a key was counted already, be it this one or the one that it displaces.
-            if !count_watched(self.watch, self.counters, &name, hit.cost, unconfirmed, now)
-                && now < watched.until
-                && self.watch.push_out_for(hit.tag)
-            {
+            let has_room = self.watch.touch(&name, hit.cost, unconfirmed, now);
+            self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
+            // The drop of a key is counted already, be it this one or the one that it displaces.
+            if !has_room && now < watched.until && self.watch.push_out_for(hit.tag) {
                 self.watch.touch(&name, hit.cost, unconfirmed, now);
             }
         }
@@ -325,20 +324,6 @@ pub(crate) fn rate_divisor_of(entry: &Entry, cost: u32, now: Time) -> u32 {
 fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
     let missing = u64::from(AdmitRatio::ONE.bits() - ratio.bits());
     THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())
-}
-
-/// Counts a request of `cost` tokens on the watch list; false if the list has no room.
-pub(super) fn count_watched(
-    watch: &mut WatchList,
-    counters: &mut Counters,
-    key: &NamedKey,
-    cost: u32,
-    unconfirmed: Option<u32>,
-    now: Time,
-) -> bool {
-    let has_room = watch.touch(key, cost, unconfirmed, now);
-    counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
-    has_room
 }
 
 /// Keeps the reserved part of the key's bucket from refilling. Call it before any other change of the bucket.

@@ -29,5 +29,5 @@ pub(crate) use fast_path::{FastPath, passed, refused_quickly, try_fast_path};
 pub(crate) use local_cache::{Denial, LocalCache};
 pub(crate) use rules::CompiledRules;
 pub use settle::Booking;
-pub(crate) use settle::{book, book_beyond, drop_refusals};
+pub(crate) use settle::{book, drop_refusals};
 pub(crate) use terms::RuleTerms;

@@ -6,8 +6,7 @@ use core::mem;
 
 use crate::algorithms::{Bucket, Cell, Receipt, concurrency};
 use crate::check::cells::{Cells, algorithm_at};
-use crate::check::decision::{EndAction, EndActionKind, ReservedTokens};
-use crate::check::decision::{Hit, Scratch};
+use crate::check::decision::{EndAction, EndActionKind, Hit, ReservedTokens, Scratch};
 use crate::check::evaluate::{after_taking, hold, rate_divisor_of};
 use crate::check::rules::MatchResult;
 use crate::check::strict::{cell_of, free};
@@ -398,10 +397,4 @@ fn book_strict(
     let rest = tokens.saturating_sub(if let Updated::Written(spent) = spent { spent } else { 0 });
     let value = *limiter.rules.keys.value(hit.key);
     (rest > 0).then_some(Consume { rule: hit.rule, value, tokens: rest, tag: hit.tag })
-}
-
-/// The amount to consume from the budget if the request of `done` cost `tokens` more than it had acquired.
-pub(crate) fn book_beyond(limiter: &Limiter, done: &EndAction, tokens: u32) -> Option<Consume> {
-    let rule = limiter.rules.with_salt(done.salt).filter(|_| tokens > 0)?;
-    Some(Consume { rule, value: done.value, tokens, tag: done.place.tag })
 }

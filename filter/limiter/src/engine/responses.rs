@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use crate::RuleIndex;
-use crate::check::{Booking, EndAction, EndActionKind, ReservedTokens, book, book_beyond, drop_refusals};
+use crate::check::{Booking, EndAction, EndActionKind, ReservedTokens, book, drop_refusals};
 use crate::engine::answers::{RuleReplies, policies, unix_ns_for};
 use crate::engine::host::Host;
 use crate::engine::requests::{HeadersToAdd, OpenRequest};
@@ -210,9 +210,10 @@ impl Engine {
     pub fn beyond(&self, open: &OpenRequest, cost: u32, times: u32) -> Vec<(usize, Consume)> {
         let beyond = |(number, done): (usize, &EndAction)| {
             let EndActionKind::Charge { reserved, .. } = &done.what else { return None };
-            let tokens = cost_of(&done.what, cost, times).checked_sub(reserved.tokens)?;
-            let take = book_beyond(&self.limiter, done, tokens).filter(|_| reserved.epoch.is_some())?;
-            Some((number, take))
+            let tokens = cost_of(&done.what, cost, times).checked_sub(reserved.tokens).filter(|tokens| *tokens > 0);
+            let tokens = tokens.filter(|_| reserved.epoch.is_some())?;
+            let rule = self.limiter.rules.with_salt(done.salt)?;
+            Some((number, Consume { rule, value: done.value, tokens, tag: done.place.tag }))
         };
         open.afterwards.iter().enumerate().filter_map(beyond).collect()
     }
