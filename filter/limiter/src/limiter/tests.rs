@@ -165,27 +165,6 @@ impl Slots for Contended<'_> {
     }
 }
 
-// I3
-#[test]
-fn a_conflict_is_decided_again_on_fresh_state() {
-    let rule_set = one_rule("1/m", 10);
-    let (mut mine, mut other) = (limiter(rule_set.clone(), None), limiter(rule_set, None));
-    let mut slots = LocalSlots::new(1);
-    assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 7, T0), 7);
-    // The other worker takes two tokens after each read: one is left when this worker gets to write.
-    let mut turns = 0;
-    let mut interloper = |slots: &mut LocalSlots| {
-        turns += 1;
-        if turns == 1 {
-            assert_eq!(admitted(&mut other, slots, "192.0.2.1", 2, T0), 2);
-        }
-    };
-    let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
-    assert!(allows(&mut mine, &mut contended, "192.0.2.1", T0));
-    assert_eq!(mine.counters().take_event(CountedEvent::CasRetried), 1);
-    assert!(!allows(&mut mine, &mut slots, "192.0.2.1", T0));
-}
-
 fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u32, grant: Grant, now: Time) {
     let grants = vec![Allowance::Hot(grant); report.keys.len()];
     limiter.apply(report.sequence, &reply(report.sequence, pops, grants), slots, now).unwrap();

@@ -49,24 +49,6 @@ fn an_epoch_that_expires_twice_is_not_acquired_again() {
     assert_eq!(answered(&mut engine, &mut open, &again, none(&again), &mut host, T0).unwrap(), "429");
 }
 
-/// A weir-sync without its store asks no budget, so the rule's `on_sync_loss` decides.
-// I6
-#[test]
-fn a_reply_without_the_store_leaves_the_rule_to_decide() {
-    for (on_sync_loss, expected) in [("deny", "503"), ("local", "continue")] {
-        let (mut host, mut open) = (host(), OpenRequest::new(5));
-        let rule = format!(r#"{STRICT}, "on_sync_loss": "{on_sync_loss}""#);
-        let (mut engine, _) = configured(&rule, true, &mut host);
-        let call = waiting(&mut engine, &mut open, &mut host);
-        let report = Report::decode(&call.body).expect("a report");
-        let grants = vec![Allowance::Leased(Leased::NONE); report.keys.len()];
-        let sequence = report.sequence;
-        let none = Reply { sequence, pops: 1, settled: Settled::None, grants, ..Reply::default() }.encode();
-        let decided = answered(&mut engine, &mut open, &call, Ok(none), &mut host, T0);
-        assert_eq!(decided.as_deref().ok(), Some(expected), "{on_sync_loss}");
-    }
-}
-
 fn failed() -> CallResult {
     Err(Unread::Failed("no route".into()))
 }

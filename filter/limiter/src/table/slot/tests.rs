@@ -54,15 +54,6 @@ fn owes_s(slot: &Slot, n: u64) -> u64 {
 }
 
 #[test]
-fn a_sealed_slot_is_read_back() {
-    let mut slot = indebted(5);
-    slot.put(tag(99), &cold(7), T0);
-    let mut read = Slot::empty();
-    assert!(read.unseal(slot.clone().sealed().to_vec()) && read.entries().eq(slot.entries()));
-    assert_eq!((read.debts_at(T0), owes_s(&read, 0)), (1, owes_s(&slot, 0)));
-}
-
-#[test]
 fn a_changed_byte_is_noticed() {
     let mut slot = indebted(5);
     slot.put(tag(99), &cold(7), T0);
