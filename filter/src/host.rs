@@ -267,11 +267,6 @@ pub(crate) fn act_for(context: u32) -> Result<(), HostStatus> {
     done(unsafe { proxy_set_effective_context(context) })
 }
 
-/// True if the host implements HTTP calls. The test makes no call, because no upstream has an empty name.
-pub(crate) fn has_http_calls() -> bool {
-    http_call("", &[], &[], 1) != Err(HostStatus::UNIMPLEMENTED)
-}
-
 /// Makes an HTTP call. Returns the host's id of it.
 pub(crate) fn http_call(
     upstream: &str,

@@ -270,7 +270,7 @@ impl Limiter {
             let (Some(rule), Some(terms)) = (rules.set.rules().get(place), rules.terms.get(place)) else {
                 continue;
             };
-            if terms.is_off() {
+            if terms.enforcement.mode == Mode::Off || terms.is_unlimited {
                 continue;
             }
             let secrets = (&rules.fleet_secret, &rules.secret);

@@ -17,7 +17,7 @@ use weir_rules::algorithm::{Algorithm, Concurrency};
 use weir_rules::cost::Cost;
 use weir_rules::fleet_secret::{FleetSecret, PartsHash};
 use weir_rules::key::{KeySpec, KeyValue, MissingPart};
-use weir_rules::mode::{Enforcement, Mode};
+use weir_rules::mode::Enforcement;
 use weir_rules::request::Fetched;
 use weir_rules::{Rule, RuleSet};
 
@@ -87,11 +87,6 @@ impl RuleTerms {
     /// True if a host may reserve tokens under the rule.
     pub(crate) fn may_reserve(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_)) && !self.is_strict
-    }
-
-    /// True if the rule never looks at a bucket.
-    pub(crate) fn is_off(&self) -> bool {
-        self.enforcement.mode == Mode::Off || self.is_unlimited
     }
 
     fn of_rule(rule: &Rule, key: KeyId, salt: u64, is_in_fleet: bool) -> Self {

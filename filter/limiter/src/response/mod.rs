@@ -34,7 +34,7 @@ use weir_protocol::time::SECOND_NS;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::template::{Numbers, Template};
-use weir_rules::{Reset, Response, Rule};
+use weir_rules::{Reset, Rule};
 
 /// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
@@ -78,12 +78,13 @@ impl PreparedResponses {
         let limit_text = limit.to_string();
         let prepared = |template: &Template| template.prepared(name, &limit_text);
         let body = response.body.as_ref();
+        let default_type = if body.is_some() { TEXT_TYPE } else { PROBLEM_TYPE };
         let set_headers = response.set_headers.iter();
         Self {
             name: name.clone(),
             policy: format!("\"{name}\";q={}{unit}{window}", units.saturating_mul(limit)),
             units,
-            content_type: content_type(response),
+            content_type: response.content_type.clone().unwrap_or_else(|| default_type.into()),
             set_headers: set_headers.map(|(name, value)| (name.clone(), prepared(value))).collect(),
             body: match body {
                 None => Body::Problem(problem(QUOTA_EXCEEDED, status, name, "")),
@@ -119,8 +120,10 @@ impl PreparedResponses {
 
     /// The quota status of an allowed client. A calendar quota is whole again when its window ends by the wall clock.
     pub fn allowed(rule: &Rule, bucket: &BucketStatus, unix_ns: u64) -> BucketStatus {
-        let whole_again = |left_ns| BucketStatus { more_ns: left_ns, full_ns: left_ns, ..*bucket };
-        window_left_ns(rule, unix_ns).map_or(*bucket, whole_again)
+        let RefillPolicy::Window(calendar) = rule.sharing.refill_policy else { return *bucket };
+        let end_us = calendar.window(unix_ns / 1_000).end_us;
+        let left_ns = end_us.saturating_mul(1_000).saturating_sub(unix_ns);
+        BucketStatus { more_ns: left_ns, full_ns: left_ns, ..*bucket }
     }
 
     /// The rule's policy, with the part of the client's key that may be disclosed.
@@ -264,11 +267,6 @@ fn forms(rule: &Rule) -> Forms {
     Forms { ratelimit: rule.response.headers.ratelimit, triples: [rule.response.headers.x_ratelimit, false] }
 }
 
-fn content_type(response: &Response) -> String {
-    let default = if response.body.is_some() { TEXT_TYPE } else { PROBLEM_TYPE };
-    response.content_type.as_deref().unwrap_or(default).into()
-}
-
 /// The numbers in a response, for `bucket`. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
 pub fn numbers(rule: &Rule, bucket: &BucketStatus, unix_ns: u64, jitter_s: u32) -> Numbers {
     Numbers {
@@ -280,13 +278,6 @@ pub fn numbers(rule: &Rule, bucket: &BucketStatus, unix_ns: u64, jitter_s: u32) 
             Reset::Epoch => seconds_up(unix_ns.saturating_add(bucket.reset_ns())),
         },
     }
-}
-
-/// Nanoseconds until a calendar quota is whole again, by the wall clock; none for other quotas.
-fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
-    let RefillPolicy::Window(calendar) = rule.sharing.refill_policy else { return None };
-    let end_us = calendar.window(unix_ns / 1_000).end_us;
-    Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
 }
 
 fn retry_after_s(bucket: &BucketStatus, jitter_s: u32) -> u64 {
@@ -308,16 +299,12 @@ pub fn window_s(rule: &Rule) -> Option<u64> {
         RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar) => Some(calendar.nominal_s()),
         RefillPolicy::Log(length_s) => Some(u64::from(length_s)),
         RefillPolicy::InFlight(_) => None,
-        RefillPolicy::Continuous | RefillPolicy::Queue => window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS)),
-    }
-}
-
-fn window_ns(rule: &Rule) -> Option<u64> {
-    match rule.algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(rule.quota.fill_ns()),
-        Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window) => Some(window.length_ns()),
-        Algorithm::SlidingLog(log) => Some(log.window().length_ns()),
-        Algorithm::Concurrency(_) => None,
+        RefillPolicy::Continuous | RefillPolicy::Queue => match rule.algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(seconds_up(rule.quota.fill_ns())),
+            Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window) => Some(seconds_up(window.length_ns())),
+            Algorithm::SlidingLog(log) => Some(seconds_up(log.window().length_ns())),
+            Algorithm::Concurrency(_) => None,
+        },
     }
 }
 

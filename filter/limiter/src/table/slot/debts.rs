@@ -65,7 +65,11 @@ impl Slot {
         if self.debts() >= DEBTS_MAX {
             self.merge_least();
         }
-        self.push_debt(debt);
+        let i = self.debts();
+        if i < DEBTS_MAX {
+            self.set_count(DEBTS_COUNT, i + 1);
+            self.set_debt(i, debt);
+        }
     }
 
     pub(super) fn forget_debt(&mut self, tag: Tag) {
@@ -131,14 +135,6 @@ impl Slot {
         let last = self.debts().saturating_sub(1);
         self.set_debt(i, self.debt_at(last));
         self.set_count(DEBTS_COUNT, last);
-    }
-
-    fn push_debt(&mut self, debt: Debt) {
-        let i = self.debts();
-        if i < DEBTS_MAX {
-            self.set_count(DEBTS_COUNT, i + 1);
-            self.set_debt(i, debt);
-        }
     }
 }
 

@@ -119,10 +119,6 @@ impl Slot {
         self.array::<1>(BANS) != [0]
     }
 
-    pub(crate) fn record_ban(&mut self) {
-        self.write(BANS, [1]);
-    }
-
     pub(super) fn debts(&self) -> usize {
         usize::from(self.array::<1>(DEBTS_COUNT)[0])
     }

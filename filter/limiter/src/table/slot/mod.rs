@@ -31,7 +31,7 @@ pub use tag::Tag;
 
 use crate::algorithms::{Bucket, Cell};
 use core::cmp::Reverse;
-use layout::{COLD_COUNT, UNITS, WATCHED_COUNT};
+use layout::{BANS, COLD_COUNT, UNITS, WATCHED_COUNT};
 use weir_protocol::time::Time;
 
 /// Most cold keys with an entry in one slot.
@@ -241,7 +241,7 @@ impl Slot {
     /// Units of entries that must stay, overflow cells excepted.
     fn kept_units(&self, now: Time) -> usize {
         let kept = self.entries().filter(|(tag, entry)| !tag.is_overflow() && may_go(*tag, entry, now).is_none());
-        kept.map(|(_, entry)| units_of(&entry)).sum()
+        kept.map(|(_, entry)| if let Entry::Watched(_) = entry { WATCHED_UNITS } else { 1 }).sum()
     }
 
     /// Makes room for `units` more. Returns the number of spent entries that were dropped, or `None` if all must stay.
@@ -286,7 +286,7 @@ impl Slot {
     /// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no room.
     pub(crate) fn ban(&mut self, tag: Tag, until: Time, now: Time) -> Option<()> {
         let until = self.banned_until(tag, now).map_or(until, |known| known.max(until));
-        self.record_ban();
+        self.write(BANS, [1]);
         self.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(Cell { until, word: 0 })), now).map(|_| ())
     }
 
@@ -347,11 +347,4 @@ fn may_go(tag: Tag, entry: &Entry, now: Time) -> Option<Going> {
     }
     let is_mere_debt = !tag.is_cell() && entry.is_mere_debt(now);
     is_mere_debt.then(|| Going::Indebted(Reverse(entry.bucket())))
-}
-
-fn units_of(entry: &Entry) -> usize {
-    match entry {
-        Entry::Cold(_) => 1,
-        Entry::Watched(_) => WATCHED_UNITS,
-    }
 }
