@@ -39,7 +39,6 @@
 //! assert_eq!(statuses, [200, 200, 429]);
 //! ```
 
-mod answers;
 mod clock;
 mod effects;
 mod host;

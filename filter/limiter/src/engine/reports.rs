@@ -11,8 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
 
-use super::answers::RuleReplies;
-use super::effects::{ANSWER_BYTES_MAX, CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
+use super::effects::{ANSWER_BYTES_MAX, CallResult, Effect, EngineCall, LogLevel, RuleReplies, SyncCall, Unread};
 use super::host::{Host, PushedVersions, SharedValue};
 use super::state::{Engine, record_reply, texts};
 use crate::counters::{Counters, turns_of};

@@ -9,8 +9,9 @@ use crate::RuleIndex;
 use crate::check::{
     AcquireState, Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
 };
-use crate::engine::answers::RuleReplies;
-use crate::engine::effects::{CallResult, LocalReply, LoggedDecision, RequestDecision, RequestStep, SyncCall, Unread};
+use crate::engine::effects::{
+    CallResult, LocalReply, LoggedDecision, RequestDecision, RequestStep, RuleReplies, SyncCall, Unread,
+};
 use crate::engine::host::Host;
 use crate::engine::reports;
 use crate::engine::state::Engine;

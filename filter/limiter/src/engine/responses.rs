@@ -6,7 +6,7 @@ use core::mem;
 
 use crate::RuleIndex;
 use crate::check::{Booking, EndAction, EndActionKind, ReservedTokens, book, drop_refusals};
-use crate::engine::answers::{RuleReplies, policies, unix_ns_for};
+use crate::engine::effects::{RuleReplies, policies, unix_ns_for};
 use crate::engine::host::Host;
 use crate::engine::requests::{HeadersToAdd, OpenRequest};
 use crate::engine::state::Engine;

@@ -6,9 +6,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::answers::{Blocked, GrpcSigns, RuleReplies};
 use super::clock::WorkerClock;
-use super::effects::{Effect, EngineCall, LogLevel};
+use super::effects::{Blocked, Effect, EngineCall, GrpcSigns, LogLevel, RuleReplies};
 use super::host::{Host, PushedVersions, SharedValue};
 use crate::counters::Counters;
 use crate::key::{Reporter, name_hash};
