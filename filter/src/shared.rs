@@ -39,10 +39,8 @@ struct SharedTable {
 }
 
 impl Host for ProcessState {
-    /// The identity that the first worker of this process created, or a new one.
-    ///
-    /// On Envoy the main thread configures a plugin before any worker does, so no two create one at once.
-    /// Without shared data, each worker has an identity of its own.
+    /// The identity that the first worker of this process created, or a new one. On Envoy the main thread configures a
+    /// plugin before any worker does, so no two create one at once. Without shared data, each worker has its own.
     fn identity(&mut self) -> TableIdentity {
         if let Some(known) = self.read_identity() {
             return known;

@@ -196,10 +196,8 @@ fn taken(answer: Admission<Cell>) -> Cell {
     cell
 }
 
-/// End of the window that `now` is in, for a key that hashes to `hash`.
-///
-/// Windows of different keys begin at different times, evenly spread over a window's length, so that clients'
-/// windows do not all start at once.
+/// End of the window that `now` is in, for a key that hashes to `hash`. Windows of different keys begin at different
+/// times, evenly spread over a window's length, so that clients' windows do not all start at once.
 fn window_end(length_ns: u64, hash: u64, now: Time) -> Time {
     let scaled = (u128::from(hash) * u128::from(length_ns)) >> u64::BITS;
     // Never fails: it is below the length.
@@ -209,12 +207,8 @@ fn window_end(length_ns: u64, hash: u64, now: Time) -> Time {
     now + (length_ns - into_ns)
 }
 
-// The counts of the current window and of the previous one, in one cell.
-//
-// `until` is the end of the window after the current one; from then on neither counts. The word's upper half
-// is the previous count, its lower half the current one.
-
-/// The two counts, as of some time.
+/// The counts of the current window and of the previous one, in one cell. `until` is the end of the window after the
+/// current one; from then on neither counts. The word's upper half is the previous count, its lower half the current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     until: Time,

@@ -265,9 +265,7 @@ pub enum Booking {
     Refund,
 }
 
-/// Books the cost of `request` under each rule that counts it, even if the buckets have too few tokens. Returns the
-/// amounts to consume from the budgets of strict rules. If `booking` is a refund, fails with the first rule that cannot
-/// refund; nothing is booked then.
+/// [`Engine::book`](crate::engine::Engine::book), on the table.
 pub(crate) fn book(
     limiter: &mut Limiter,
     booking: Booking,
