@@ -117,7 +117,7 @@ extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, bod
 }
 
 /// Ends a context. A plugin flushes its counters and hands over its unreported counts; a request is charged its
-/// remaining cost. All of that is done here, because another callback (`proxy_on_done`, `proxy_on_log`) would cost every
+/// remaining cost. All of that is done here, because another callback (`proxy_on_done`, `proxy_on_log`) would cost each
 /// request one more call of the module. The list is not borrowed meanwhile.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_delete(id: u32) {

@@ -1,5 +1,4 @@
-//! One configuration in one worker: the root context, the engine with its host state, and requests from their headers to
-//! their end.
+//! One configuration in one worker: the root context, the engine with its host state, and requests.
 
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;

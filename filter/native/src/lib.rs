@@ -4,7 +4,7 @@
 //! exports.rs   the module's hooks, by Envoy's names; each contains panics
 //! plugin.rs    one configuration: an engine for each worker, one that reports for all, ticks, responses to its calls
 //! request.rs   one request: carries out the decisions of its worker's engine
-//! process.rs   state that configurations of one name share: the secret, the slots, values shared by workers; the clock,
+//! process.rs   state that configurations of one name share: the secret, the slots, values shared by workers; the clock
 //!              and ticks: Envoy has no timer for a filter's configuration
 //! http.rs      Envoy's attributes of a request and its response; calls to weir-sync
 //! metrics.rs   counters in Envoy's metrics, and decisions of each rule since the process began

@@ -1,4 +1,4 @@
-//! State that the workers of all configurations of one filter name share, in this process's memory; the clock, and ticks.
+//! State that the workers of all configurations of one filter name share, in this process's memory; clock and ticks.
 
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};

@@ -19,7 +19,7 @@ pub(crate) struct Cells {
 
 impl Cells {
     /// The cells of the key `tag`, or the rule's overflow cell if the slot has no room for them. While that is not
-    /// empty, keys without cells keep using it, so a client that drained it gets no fresh cell when there is room again.
+    /// empty, keys without cells keep using it, so a client that drained it gets no fresh cell once there is room.
     pub(super) fn find_or_new(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
         if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {

@@ -146,8 +146,8 @@ pub trait Host {
     /// Reports a decision to the host, if that publishes more of it than the response does.
     fn decided(&mut self, _decision: &Decision) {}
 
-    /// The decisions since this process began: of [some rules](crate::counters::reported_in_turn), and the number of all rules. Empty
-    /// for a host without these counts.
+    /// The decisions since this process began: of [some rules](crate::counters::reported_in_turn), and the number of
+    /// all rules. Empty for a host without these counts.
     fn counted(&mut self, _turn: u64) -> (Vec<RuleCounts>, usize) {
         (Vec::new(), 0)
     }

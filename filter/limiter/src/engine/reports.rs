@@ -1,5 +1,5 @@
-//! The exchange with weir-sync: reports and their replies, the worker's connectivity, and the rule set that the fleet is
-//! to run, which one worker fetches, shares with the others, and puts in force.
+//! The exchange with weir-sync: reports and their replies, the worker's connectivity, and the rule set that the fleet
+//! is to run, which one worker fetches, shares with the others, and puts in force.
 //!
 //! The rules in force, at first those of the plugin configuration, stay until a usable new set has arrived. A version
 //! that cannot be fetched is tried again, and one that cannot be used is refused for good. A worker that starts later

@@ -243,8 +243,8 @@ fn reserved(what: &EndActionKind) -> Option<u32> {
     if let EndActionKind::Charge { reserved, .. } = what { Some(reserved.tokens) } else { None }
 }
 
-/// Cost of a request that stood for `times` requests and cost as much as `cost` of them, rounded up; `cost` tokens under
-/// a rule whose responses state the cost.
+/// Cost of a request that stood for `times` requests and cost as much as `cost` of them, rounded up; `cost` tokens if
+/// the rule's responses state the cost.
 fn cost_of(what: &EndActionKind, cost: u32, times: u32) -> u32 {
     match what {
         EndActionKind::Charge { after: None, reserved } => {

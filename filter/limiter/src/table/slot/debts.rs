@@ -32,7 +32,7 @@ const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);
 const _: () = assert!(DEBTS_MAX > GROUPS);
 
 impl Slot {
-    /// The highest debts of the key `tag`, which has no entry: under its own label, and shared by all keys of its group.
+    /// The highest debts of the key `tag`, which has no entry: under its own label, and shared by its group.
     pub(super) fn owed(&self, tag: Tag) -> (Bucket, Bucket) {
         let (mut own, mut shared) = (Bucket::FULL, Bucket::FULL);
         if self.debts() == 0 {
