@@ -54,7 +54,6 @@ pub(crate) const FIELDS_MAX: usize = 100;
 /// Time that a known connection has for its last response when it gives up its seat.
 const LAST_WORDS: Duration = Duration::from_millis(10);
 const STREAMS_MAX: u32 = 1_000;
-/// Reason for closing a connection without a token.
 const TOO_MANY: &str =
     "a connection without a token, with too many requests at a time or answers that it does not take";
 /// Maximum number of concurrent responses without an end of their own, per connection.

@@ -57,7 +57,6 @@ const BLOCK_BYTES: usize = 4_096;
 
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
 
-/// Header that states how a request's messages are compressed.
 const ENCODING: &str = "grpc-encoding";
 /// Value of [`ENCODING`] for uncompressed messages.
 const PLAIN: &str = "identity";

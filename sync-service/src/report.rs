@@ -290,7 +290,6 @@ impl ReportHandler {
         self.shown.add(decided, &self.metrics);
     }
 
-    /// Updates the metrics for a report that the store `took` this long to process.
     fn observe(&self, outcome: &ReportResult<StoreError>, took: Duration) {
         let ReportResult { pop, reply, facts, error } = outcome;
         let metrics = &self.metrics;

@@ -62,7 +62,6 @@ pub(crate) struct Routes {
     /// Host names that requests may use for this weir-sync, and for its operations address.
     pub(crate) hosts: AllowedHosts,
     pub(crate) ops_hosts: AllowedHosts,
-    /// True while this weir-sync drains and asks callers to go elsewhere.
     pub(crate) is_draining: AtomicBool,
 }
 
@@ -354,7 +353,6 @@ fn may_report<'a>(
     })
 }
 
-/// Refuses a request for a host that is not the listener's own.
 fn own_host(hosts: AllowedHosts, request: &HttpRequest) -> Result<(), Problem> {
     let is_own = hosts.are_own(request.uri(), request.headers());
     is_own.then_some(()).ok_or_else(|| Problem::new(StatusCode::MISDIRECTED_REQUEST, EXPECTED_HOST))

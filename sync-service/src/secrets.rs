@@ -29,7 +29,6 @@ pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Secrets {
     /// Tokens.
     pub access: Access,
-    /// Certificates, if connections use TLS.
     pub(crate) tls: Option<Tls>,
     /// Secret that hides the parts of the gateway's keys.
     pub(crate) gateway_key: Option<Secret>,

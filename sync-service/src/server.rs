@@ -239,7 +239,6 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, 
     })
 }
 
-/// Asks callers to go elsewhere and waits for `delay`.
 async fn send_away(routes: &Routes, grpc: Option<&Port>, delay: Duration) {
     tracing::info!(delay_ms = delay.as_millis(), "draining: /readyz returns 503; a second signal ends it at once");
     routes.is_draining.store(true, Ordering::Relaxed);

@@ -62,7 +62,6 @@ struct CheckReport<'a> {
     files: &'a [CheckedFile<'a>],
 }
 
-/// Checks the files. Fails if the command line is wrong.
 pub(crate) fn run(matches: &ArgMatches) -> CommandResult {
     let parameters = parameters(matches).map_err(Failure::unusable)?;
     let files: Vec<&str> = matches.get_many::<String>("file").into_iter().flatten().map(String::as_str).collect();

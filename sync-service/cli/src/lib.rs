@@ -80,7 +80,6 @@ fn required(name: &'static str, value: &'static str, help: &'static str) -> Arg 
     Arg::new(name).value_name(value).required(true).help(help)
 }
 
-/// Text of an argument, if it is given or has a default.
 fn given<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
     matches.get_one::<String>(name).map(String::as_str)
 }

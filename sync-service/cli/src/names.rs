@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::api::{Api, ApiRequest};
 use super::output::Failure;
 
-/// Version as an operator names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Number(u64),
@@ -58,7 +57,6 @@ impl Names {
         Ok(Self::of_kept(&api.ask(ApiRequest::get(&["rules", "versions"])).await?.body))
     }
 
-    /// Reads them from the list of versions.
     pub(super) fn of_kept(answer: &Value) -> Self {
         let newest = &answer["versions"][0];
         let number = |field: &str| newest[field].as_u64().unwrap_or_default();

@@ -8,7 +8,6 @@ pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-syn
     things differ), 2 if the command line, a file or the answer cannot be used, 3 if weir-sync or its store is out of \
     reach. --url, --token-file and --ca-file can stand in the environment; WEIR_TOKEN may hold the token itself.";
 
-/// End of a command, by its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandEnd {
     Done = 0,
@@ -16,7 +15,6 @@ pub(crate) enum CommandEnd {
     Refused = 1,
     /// The command line, a file or the answer is unusable. The code is that for an invalid command line.
     Unusable = 2,
-    /// weir-sync or its store is out of reach.
     OutOfReach = 3,
 }
 

@@ -49,7 +49,6 @@ enum Stage {
 }
 
 pub(super) struct Reservation {
-    /// Number of the worker that allowed it.
     pub(super) worker: usize,
     pub(super) open: OpenRequest,
     pub(super) hits: u32,
@@ -109,7 +108,6 @@ pub enum SettleError {
 }
 
 impl Reservations {
-    /// No reservations, for the gateway of this name with `workers` workers.
     pub(super) fn new(gateway: &str, workers: usize) -> Self {
         Self { prefix: format!("{gateway}:"), open_max: OPEN_MAX * workers, known: Mutex::default() }
     }

@@ -23,7 +23,6 @@ use super::worker_host::{SharedMemory, WorkerHost, unix_ns, unpack};
 /// A worker. Its lock is held during a decision, and never across an await.
 pub(super) struct Worker {
     state: Mutex<WorkerState>,
-    /// Interval between ticks, in milliseconds.
     tick_ms: AtomicU32,
     /// True once it runs a version of the fleet's rules.
     runs_rules: AtomicBool,

@@ -37,7 +37,6 @@ pub(super) struct WorkerHost {
 }
 
 impl SharedMemory {
-    /// Memory for `keys` keys and `workers` workers, with their counters.
     pub(super) fn new(keys: u32, workers: u32, counts: &Arc<CounterSums>) -> Arc<Self> {
         let (mut identity, random) = ([0; 20], [random(), random(), random()].map(u64::to_le_bytes));
         identity.iter_mut().zip(random.as_flattened()).for_each(|(to, from)| *to = *from);

@@ -219,7 +219,6 @@ impl<S: Scope> Credentials<S> {
         self.by_hash.len()
     }
 
-    /// True if a token is also one of `others`.
     pub(crate) fn overlaps<T: Scope>(&self, others: &Credentials<T>) -> bool {
         self.by_hash.values().any(|(secret, _)| others.find(secret.expose().as_bytes()).is_some())
     }

@@ -163,7 +163,6 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/reference/audit-log.md");
 
-    /// An event of each kind.
     fn samples() -> Vec<AuditEvent> {
         let diff = Differences {
             added: vec!["search".into()],

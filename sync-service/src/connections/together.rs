@@ -18,7 +18,6 @@ use hyper::rt::Executor;
 use super::arriving::OnTheWay;
 use crate::lock;
 
-/// Request until it is answered.
 type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Clone, Default)]

@@ -17,7 +17,6 @@ use super::name;
 /// Maximum number of limited keys that a weir-sync shares. It shares half that number each of the keys that are
 /// admitted most and of those with the most debt.
 pub(crate) const SHARED_MAX: usize = 100;
-/// Maximum number of POPs whose status a weir-sync shares.
 pub(crate) const STATUSES_MAX: usize = 1_000;
 const VERSION: u32 = 2;
 const KEYS_MAX: usize = 2 * SHARED_MAX;

@@ -105,7 +105,6 @@ impl Routes {
         Ok(tagged(response(StatusCode::OK, JSON, &answer), version))
     }
 
-    /// Adds notes for the operator to the response to a change.
     pub(super) fn add_note(&self, answer: &mut Value, offline: Option<&StoreError>) {
         (answer["offline"], answer["note"]) = (offline.is_some().into(), self.exchange.note(offline).into());
     }

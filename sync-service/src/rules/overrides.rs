@@ -216,5 +216,4 @@ async fn try_override(
     }
 }
 
-/// Reason why an override has no effect without a rule set.
 const NO_RULES: &str = "there is no rule set: POPs run their own configuration's";

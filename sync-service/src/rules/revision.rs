@@ -60,7 +60,6 @@ pub(super) struct Revision {
     pub(super) rules: Vec<KnownRule>,
     /// Keys that overrides ban, with their ends; none if the rule set cannot be parsed.
     pub(super) banned: Option<Vec<(BudgetId, u64)>>,
-    /// The parsed document; none if it cannot be parsed.
     pub(super) rule_set: Option<Arc<RuleSet>>,
 }
 

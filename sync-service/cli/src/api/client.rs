@@ -41,7 +41,6 @@ pub(crate) enum ClientError {
 }
 
 impl Api {
-    /// Sends `request`, and returns the complete response.
     pub(super) async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
         let answered = timeout(self.patience, self.connected(request)).await;
         answered.unwrap_or(Err(ClientError::Late(self.patience.as_secs())))

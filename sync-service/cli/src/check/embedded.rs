@@ -13,7 +13,6 @@ const FILTERS: [(&str, &str); 2] = [
 const OF_A_HOST: [&str; 5] = ["kind", "static_resources", "resources", "@type", "typed_config"];
 
 pub(super) struct Embedded {
-    /// Index of its YAML document, from 0.
     pub(super) document: usize,
     pub(super) place: String,
     pub(super) value: Value,

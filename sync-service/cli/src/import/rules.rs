@@ -232,7 +232,6 @@ fn before(place: usize, nodes: &[DescriptorNode]) -> Vec<String> {
     values.into_iter().chain(wildcards).map(|test| of_entry(&node.key, &test)).collect()
 }
 
-/// True if `value` matches `wildcard`.
 fn matches(wildcard: &str, value: &str) -> bool {
     let Some((head, rest)) = wildcard.split_once('*') else { return wildcard == value };
     let Some(mut left) = value.strip_prefix(head) else { return false };
@@ -286,7 +285,6 @@ fn of_entry(key: &str, condition: &str) -> String {
     test(&format!("entry, {}", quoted(key)), condition)
 }
 
-/// A test of a value by a wildcard.
 fn like(wildcard: &str) -> String {
     match wildcard.split_once('*') {
         Some(("", "")) => "present: true".into(),

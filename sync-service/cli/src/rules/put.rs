@@ -184,7 +184,6 @@ pub(super) fn lines(answer: &Value) -> String {
     items(&answer["lines"]).iter().map(|line| text(line) + "\n").collect()
 }
 
-/// Path of the canary below `/v1`.
 const PATH: [&str; 2] = ["rules", "canary"];
 
 pub(super) fn audience() -> [Arg; 2] {

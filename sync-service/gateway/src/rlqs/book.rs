@@ -115,7 +115,6 @@ impl Book {
         Some((last, "all places are taken: expected a token to leave as many to others"))
     }
 
-    /// Ends a stream and forgets what it reported.
     pub(super) fn end(&mut self, stream: u64) {
         let Some(ended) = self.streams.remove(&stream) else { return };
         for name in &ended.buckets {

@@ -180,7 +180,6 @@ impl Assignment {
     }
 }
 
-/// Message that makes the client forget the bucket.
 pub(super) fn abandon(bucket: &BucketId) -> BucketAction {
     let action = Action::AbandonAction(AbandonAction {});
     BucketAction { bucket_id: Some(bucket.clone()), bucket_action: Some(action) }

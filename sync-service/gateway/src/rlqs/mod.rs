@@ -58,7 +58,6 @@ pub struct Quotas {
     gateway: Arc<Gateway>,
     metrics: GatewayMetrics,
     book: Mutex<Book>,
-    /// Notified on each report.
     reported: Notify,
     started: Instant,
 }
