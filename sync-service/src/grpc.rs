@@ -15,7 +15,6 @@ use futures_util::future::{FutureExt as _, join_all};
 use http_body_util::{BodyExt as _, Full};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
@@ -30,7 +29,7 @@ use weir_gateway::Gateway;
 use weir_gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use weir_gateway::proto::unknown;
 use weir_gateway::rlqs::{Asker, QUOTAS_PATH, Quotas, Streams};
-use weir_gateway::rls::{self, Check, RawRequest};
+use weir_gateway::rls::{self, Check};
 
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis};
 use crate::access::{AllowedHosts, EXPECTED_HOST, Refused, bearer};
@@ -215,9 +214,7 @@ impl Port {
         let shown = shown(&head.headers);
         drop(head);
         let message = unary::message(self.whole(body, self.routes.config.body_bytes_max, peer).await?)?;
-        let asked = RateLimitRequest::decode(message.clone())
-            .or_else(|wrong| RawRequest::decode(message.clone()).map(RawRequest::read).map_err(|_| wrong))
-            .map_err(|wrong| Status::internal(wrong.to_string()))?;
+        let asked = rls::decode(&message).map_err(|wrong| Status::internal(wrong.to_string()))?;
         unknown::refuse(REQUEST, &message)?;
         Ok(unary::answer(&self.answer(asked, &shown, peer.address.ip()).await?))
     }

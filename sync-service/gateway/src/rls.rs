@@ -6,7 +6,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message;
+use prost::{DecodeError, Message as _};
 use tonic::Status;
 use weir_protocol::calendar::LENGTH_S_MAX;
 use weir_protocol::quota::TOKENS_MAX;
@@ -15,10 +15,11 @@ use weir_rules::request::address::parse;
 use crate::limit::PerUnit;
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::proto::unknown::Fields;
 use crate::request::{ADDRESS, Descriptor, part, push_escaped};
 use crate::{CheckDecision, CheckPurpose, CheckReply, CheckRequest, RuleQuotaStatus};
 
@@ -162,63 +163,41 @@ fn wrong(place: impl Display, expected: &str) -> Status {
     Status::invalid_argument(format!("{place}: {expected}"))
 }
 
-/// [`RateLimitRequest`] with values as bytes.
+/// Decodes a request.
 ///
 /// A header may have any bytes, and Envoy copies them into a descriptor. If that made the request invalid, a
-/// client could evade its limit wherever Envoy lets through what could not be checked. So invalid bytes are
-/// replaced by question marks.
-#[derive(Clone, PartialEq, Message)]
-pub struct RawRequest {
-    #[prost(string, tag = "1")]
-    domain: String,
-    #[prost(message, repeated, tag = "2")]
-    descriptors: Vec<RawDescriptor>,
-    #[prost(uint32, tag = "3")]
-    hits_addend: u32,
+/// client could evade its limit wherever Envoy lets through what could not be checked. So in values, bytes that
+/// are not text are replaced by question marks.
+pub fn decode(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
+    RateLimitRequest::decode(bytes).or_else(|wrong| {
+        let mut bytes = bytes.to_vec();
+        make_text(&mut bytes, &VALUES);
+        RateLimitRequest::decode(&*bytes).map_err(|_| wrong)
+    })
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct RawDescriptor {
-    #[prost(message, repeated, tag = "1")]
-    entries: Vec<RawEntry>,
-    #[prost(message, optional, tag = "2")]
-    limit: Option<RateLimitOverride>,
-    #[prost(message, optional, tag = "3")]
-    hits_addend: Option<u64>,
-    #[prost(bool, tag = "4")]
-    is_negative_hits: bool,
-}
+/// Fields from a request to the values of its entries: `descriptors`, `entries`, `value`.
+const VALUES: [u32; 3] = [2, 1, 2];
 
-#[derive(Clone, PartialEq, Message)]
-struct RawEntry {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-impl RawRequest {
-    /// Converts the values to text.
-    pub fn read(self) -> RateLimitRequest {
-        let entry = |RawEntry { key, value }| Entry { key, value: text(&value) };
-        let descriptor = |RawDescriptor { entries, limit, hits_addend, is_negative_hits }| {
-            let entries = entries.into_iter().map(entry).collect();
-            RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
-        };
-        let Self { domain, descriptors, hits_addend } = self;
-        let descriptors = descriptors.into_iter().map(descriptor).collect();
-        RateLimitRequest { domain, descriptors, hits_addend }
+/// Replaces each byte that is not text in the fields of `message` to which `path` leads.
+fn make_text(message: &mut [u8], path: &[u32]) {
+    let Some((next, path)) = path.split_first() else {
+        let mut text = Vec::with_capacity(message.len());
+        for chunk in message.utf8_chunks() {
+            text.extend_from_slice(chunk.valid().as_bytes());
+            text.extend(chunk.invalid().iter().map(|_| b'?'));
+        }
+        return message.copy_from_slice(&text);
+    };
+    let (mut fields, mut found) = (Fields { rest: message }, Vec::new());
+    while let Some((number, content)) = fields.next() {
+        let end = message.len() - fields.rest.len();
+        let content = content.filter(|_| number == *next);
+        found.extend(content.map(|content| end - content.len()..end));
     }
-}
-
-/// Text with each invalid byte replaced, so that it is no longer than `bytes`.
-fn text(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|_| '?'));
+    for range in found {
+        make_text(&mut message[range], path);
     }
-    text
 }
 
 const POLICY: &str = "ratelimit-policy";

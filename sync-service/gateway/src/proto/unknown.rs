@@ -90,8 +90,8 @@ fn collect<'a>(scope: &str, messages: &'a [DescriptorProto], all: &mut Vec<(Stri
 
 /// Fields of an encoded message: their numbers, and the bytes of length-delimited ones. Ends early if the
 /// encoding is invalid.
-struct Fields<'a> {
-    rest: &'a [u8],
+pub(crate) struct Fields<'a> {
+    pub(crate) rest: &'a [u8],
 }
 
 impl<'a> Iterator for Fields<'a> {

@@ -1,6 +1,7 @@
 use weir_rules::request::{Attribute, Request as _};
 
 use super::*;
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
@@ -185,7 +186,7 @@ fn bytes_that_are_no_text_become_question_marks() {
     let at = bytes.windows(2).position(|pair| pair == b"$$").expect("the value");
     bytes[at..at + 2].copy_from_slice(&[0xff, 0xc3]);
     assert!(RateLimitRequest::decode(&bytes[..]).is_err());
-    let read = RawRequest::decode(&bytes[..]).expect("a request").read();
+    let read = decode(&bytes).expect("a request");
     assert_eq!(read, asked("a\u{e9}??"));
 }
 
