@@ -46,12 +46,6 @@ pub struct Document {
     short_forms: Vec<ShortForm>,
 }
 
-impl PartialEq for Document {
-    fn eq(&self, other: &Self) -> bool {
-        self.value == other.value
-    }
-}
-
 impl Document {
     /// Parses a document. Returns every error with its place.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
@@ -98,11 +92,6 @@ impl Document {
     /// Converts the document to its rules.
     pub fn into_rules(self) -> RuleSet {
         self.rules
-    }
-
-    /// True if the rules are enforced at all.
-    pub fn is_enforced(&self) -> bool {
-        self.rules.is_enforced()
     }
 
     /// Returns the same document with its rules enforced, or all of them off.
@@ -290,7 +279,7 @@ mod tests {
         let rule = "{name: a, key: [all], rate: 5/s, mode: off, match: {routes: [y, no, on]}}";
         let document = Document::read(format!("enforce: false\nrules: [{rule}]").as_bytes(), Form::Yaml).unwrap();
         assert_eq!(document.rules().rules()[0].enforcement.mode, weir_rules::mode::Mode::Off);
-        assert!(!document.is_enforced());
+        assert!(!document.rules().is_enforced());
         assert_eq!(errors(&format!("enforce: off\n{YAML}"), Form::Yaml).len(), 1);
     }
 

@@ -89,7 +89,7 @@ pub(crate) fn compose(base: &Document, overrides: &[Override]) -> (Document, Vec
             Subject::Key { rule, .. } if is_ban && !names.contains(rule.as_str()) => {
                 format!("the rule set has no rule {rule:?}")
             }
-            _ if !base.is_enforced() => "all rules are switched off, and with them overrides".into(),
+            _ if !base.rules().is_enforced() => "all rules are switched off, and with them overrides".into(),
             Subject::Address { address } if is_ban && allowed.iter().any(|network| address.is_in(network)) => {
                 "the rule set's allow list has the address".into()
             }

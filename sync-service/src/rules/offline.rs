@@ -171,7 +171,7 @@ impl RuleSets {
             };
             let document = read(&current.document)?;
             let canary = if enforce { None } else { self.canary().await? };
-            if document.is_enforced() == enforce && canary.is_none() {
+            if document.rules().is_enforced() == enforce && canary.is_none() {
                 return Ok(Enforced { version: current.version, document: None, canary });
             }
             tries += 1;

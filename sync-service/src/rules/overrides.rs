@@ -46,7 +46,7 @@ impl RuleSets {
         let override_states = self.overrides().await.unwrap_or_default();
         let overrides: Vec<Override> = override_states.into_iter().filter(in_force).map(|state| state.order).collect();
         // If all rules are switched off, the operator intends that.
-        if overrides.is_empty() || !document.is_enforced() {
+        if overrides.is_empty() || !document.rules().is_enforced() {
             return Vec::new();
         }
         let document = document.clone();
