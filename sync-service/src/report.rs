@@ -173,7 +173,8 @@ impl ReportHandler {
         let (current, seen) = tokio::join!(self.store.current(), self.store.fleet());
         let (current, pops) = (current?, seen?);
         let canary = if current.canary > 0 { self.rules.canary().await? } else { None };
-        Ok(FleetState::of(current, canary, pops))
+        let (version, revision) = (current.version.unwrap_or_default(), current.revision());
+        Ok(FleetState { version, revision, canary: canary.zip(current.canary_revision()), pops, offline: None })
     }
 
     pub(crate) fn pops_here(&self) -> Vec<Seen> {

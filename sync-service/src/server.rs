@@ -3,12 +3,11 @@
 use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::OptionFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
@@ -77,8 +76,6 @@ pub enum RunError {
     Alone(String, StoreError),
 }
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 /// Addresses on which a weir-sync listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
@@ -116,8 +113,8 @@ pub fn serve(
     listener: TcpListener,
     store: Arc<dyn Store>,
     ready: oneshot::Sender<Listening>,
-    shutdown: Boxed<()>,
-) -> Boxed<Result<(), RunError>> {
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, Result<(), RunError>> {
     Box::pin(async move {
         let config = Arc::new(config);
         let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::spawn_blocking;
 use weir_store::StoreError;
 use weir_store::fleet::Seen;
-use weir_store::rules::{Current, OverrideChange, StoredOverrides};
+use weir_store::rules::{OverrideChange, StoredOverrides};
 
 use super::RuleSets;
 use super::change::Canary;
@@ -130,11 +130,6 @@ pub(crate) struct FleetState {
 }
 
 impl FleetState {
-    pub(crate) fn of(current: Current, canary: Option<Arc<Canary>>, pops: Vec<Seen>) -> Self {
-        let (version, revision) = (current.version.unwrap_or_default(), current.revision());
-        Self { version, revision, canary: canary.zip(current.canary_revision()), pops, offline: None }
-    }
-
     pub(crate) fn is_canary(&self, pop: &Seen) -> bool {
         self.canary.as_ref().is_some_and(|(canary, _)| canary.audience.covers(&pop.pop, &pop.region))
     }
