@@ -1,7 +1,5 @@
 //! JSON of checks.
 
-use std::time::Duration;
-
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
 use weir_protocol::quota::{Quota, TOKENS_MAX};
@@ -209,13 +207,9 @@ pub fn limit(answer: &LimitAnswer) -> Value {
     json!({
         "allowed": answer.is_allowed,
         "remaining": answer.remaining,
-        "reset_ms": ms_up(answer.reset_after),
+        "reset_ms": u64::try_from(answer.reset_after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
         "retry_after_s": seconds_up(answer.retry_after),
     })
-}
-
-fn ms_up(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// JSON of the answer to one settlement in a list.

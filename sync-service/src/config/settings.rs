@@ -257,7 +257,7 @@ settings! {
 impl Config {
     /// Settings of the hub. Without a configured replica, each call makes up a new name.
     pub fn hub(&self) -> hub::HubSettings {
-        let replica = self.replica.clone().unwrap_or_else(values::random_name);
+        let replica = self.replica.clone().unwrap_or_else(|| format!("{:016x}", values::random()));
         hub::HubSettings {
             replica: format!("{}/{replica}", self.region),
             terms: GrantSettings {

@@ -157,11 +157,6 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     fits.then(|| text.to_owned()).ok_or_else(|| format!("expected 1 to 64 of a-z, 0-9, _ and -, found `{text}`"))
 }
 
-pub(super) fn random_name() -> String {
-    // These suffice to distinguish replicas, and the name is no secret.
-    format!("{:016x}", random())
-}
-
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     one_of(text, &[("on", true), ("off", false)])
 }
