@@ -218,15 +218,13 @@ impl Pop {
 /// Records a request's outcome; returns its client's response.
 fn record(decided: RequestDecision<'_>, seen: &mut Seen) -> ClientResponse {
     // A request that no rule counts is let through, and has no decision in access logs.
-    let (outcome, rule) = decided.logged.map_or((DecisionKind::Allow, ""), |logged| {
-        let outcome = match logged.decision {
-            "limit" => DecisionKind::Limit,
-            "deny" => DecisionKind::Deny,
-            "block" => DecisionKind::Block,
-            _ => DecisionKind::Allow,
-        };
-        (outcome, logged.rule)
-    });
+    let (decision, rule) = decided.logged.unwrap_or(("allow", ""));
+    let outcome = match decision {
+        "limit" => DecisionKind::Limit,
+        "deny" => DecisionKind::Deny,
+        "block" => DecisionKind::Block,
+        _ => DecisionKind::Allow,
+    };
     seen.outcomes.push((outcome, Some(rule).filter(|rule| !rule.is_empty()).map(str::to_owned)));
     match decided.step {
         Then::Answer(answer) => {

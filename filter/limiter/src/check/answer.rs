@@ -235,7 +235,7 @@ pub(crate) fn allowed(hits: &[Hit]) -> impl Iterator<Item = (CountedKey, BucketS
 
 impl CompiledRules {
     /// Jitter for a refusal of the key `tag` by `rule`: 0 to the rule's `retry_after_jitter_s`, in seconds. Each
-    /// refusal gets another, so that clients who share a key are spread, too: multiples of [`FIBONACCI`] are spread evenly.
+    /// refusal gets another, so that clients who share a key are spread, too: multiples of [`FIBONACCI`] are far apart.
     #[inline]
     pub(crate) fn jitter_s(&mut self, rule: RuleIndex, tag: impl FnOnce() -> u64) -> u32 {
         let most_s = self.terms_of(rule).map_or(0, |terms| terms.retry_after_jitter_s);

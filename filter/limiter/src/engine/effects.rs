@@ -31,8 +31,9 @@ pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 pub struct RequestDecision<'a> {
     /// The next action.
     pub step: RequestStep<'a>,
-    /// The decision for access logs, if the configuration asks for it.
-    pub logged: Option<LoggedDecision<'a>>,
+    /// The decision for access logs, if the configuration asks for it: `allow`, `limit`, `deny` or `block`, and the
+    /// rule that decided, which is empty if none did.
+    pub logged: Option<(&'static str, &'a str)>,
 }
 
 impl RequestDecision<'_> {
@@ -64,15 +65,6 @@ pub struct LocalReply<'a> {
     pub headers: &'a [u8],
     /// The body; for a gRPC client, its message.
     pub body: &'a str,
-}
-
-/// A decision for access logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoggedDecision<'a> {
-    /// `allow`, `limit`, `deny` or `block`.
-    pub decision: &'static str,
-    /// The rule that decided; empty if none did.
-    pub rule: &'a str,
 }
 
 /// A call to weir-sync: a POST if it has a body, else a GET.

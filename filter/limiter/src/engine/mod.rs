@@ -52,8 +52,8 @@ mod tests;
 pub use crate::check::Booking;
 pub use crate::sync::{Consume, ConsumeReply};
 pub use effects::{
-    ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, LoggedDecision, RequestDecision, RequestStep,
-    SyncCall, Unread, answered, no_answer,
+    ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, RequestDecision, RequestStep, SyncCall, Unread,
+    answered, no_answer,
 };
 pub use host::{Host, LocalHost, PushedVersions, SharedValue, SharedValues};
 pub use requests::{OpenRequest, Progress, Proxy};

@@ -9,9 +9,7 @@ use crate::RuleIndex;
 use crate::check::{
     AcquireState, Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
 };
-use crate::engine::effects::{
-    CallResult, LocalReply, LoggedDecision, RequestDecision, RequestStep, RuleReplies, SyncCall, Unread,
-};
+use crate::engine::effects::{CallResult, LocalReply, RequestDecision, RequestStep, RuleReplies, SyncCall, Unread};
 use crate::engine::host::Host;
 use crate::engine::reports;
 use crate::engine::state::Engine;
@@ -289,7 +287,7 @@ impl Engine {
             ("limit", RuleReplies::limited(all, rule, status, how, asking.host))
         };
         let Some(answer) = answer else { return RequestDecision::CONTINUE };
-        let logged = self.logs_decisions.then_some(LoggedDecision { decision, rule: &rule.name });
+        let logged = self.logs_decisions.then_some((decision, rule.name.as_str()));
         RequestDecision { step: RequestStep::Answer(answer), logged }
     }
 
@@ -305,12 +303,12 @@ impl Engine {
     }
 
     /// The decision for access logs, if the configuration asks for it: setting it is a good part of a request's cost.
-    fn logged(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<LoggedDecision<'_>> {
+    fn logged(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<(&'static str, &str)> {
         if !self.logs_decisions {
             return None;
         }
         let rule = rule.and_then(|rule| self.limiter.rules().rules().get(usize::from(rule)));
-        Some(LoggedDecision { decision, rule: rule.map_or("", |rule| &rule.name) })
+        Some((decision, rule.map_or("", |rule| &rule.name)))
     }
 }
 
@@ -357,9 +355,9 @@ impl Engine {
                 Some(answer) => self.answer_request(open, answer, request, host, now)?,
             };
             // Access logs have them as `%FILTER_STATE(wasm.weir.decision:PLAIN)%`.
-            if let Some(logged) = decided.logged {
-                proxy.set_filter_state("wasm.weir.decision", logged.decision);
-                proxy.set_filter_state("wasm.weir.rule", logged.rule);
+            if let Some((decision, rule)) = decided.logged {
+                proxy.set_filter_state("wasm.weir.decision", decision);
+                proxy.set_filter_state("wasm.weir.rule", rule);
             }
             if let Some(rules) = open.take_shadow() {
                 proxy.set_filter_state("wasm.weir.shadow", &rules);
