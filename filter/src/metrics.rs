@@ -12,13 +12,11 @@ use weir_rules::RuleSet;
 
 use crate::host::{self, Metric};
 
-/// Maximum number of rules with metrics in a VM, including replaced ones. Rules beyond it have none. The VMs
-/// of one process have the same rules.
+/// Maximum number of rules with metrics in a VM, replaced ones included; any beyond have none.
 const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
 
 thread_local! {
-    /// The rules with metrics in this VM, sorted by name. A name always has the same id at the host, so a
-    /// rule that returns continues its counts.
+    /// The rules with metrics in this VM, sorted by name; one that returns continues its counts.
     static DEFINED: RefCell<Vec<(String, RuleMetrics)>> = const { RefCell::new(Vec::new()) };
     static BLOCKED: Cell<Option<u32>> = const { Cell::new(None) };
 }

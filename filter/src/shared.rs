@@ -216,8 +216,7 @@ impl ProcessState {
     }
 }
 
-/// The name of slot `index`. Names differ only in four adjacent bytes, so that their CRC-32 sums differ as
-/// well: a host may distinguish keys by these alone.
+/// The name of slot `index`. A host may tell keys by CRC-32: names differ in four adjacent bytes, so sums do, too.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";
     name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);

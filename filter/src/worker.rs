@@ -251,8 +251,7 @@ impl RequestContext {
         Action::Continue
     }
 
-    /// Handles the end of the response, complete or not: charges costs that depend on its size or its
-    /// metadata. The rest is released when the context is dropped.
+    /// Handles the end of the response, complete or not: charges what depends on its size or its metadata.
     pub(crate) fn on_end(&mut self) {
         if self.open.awaits_cost()
             && let Some(mut worker) = free(self.worker.as_ref())

@@ -8,8 +8,7 @@ use weir_rules::fleet_secret::FleetSecret;
 /// Longest key, in bytes, that [`HashSecret::hash_short`] takes.
 pub(crate) const SHORT_BYTES_MAX: usize = 16;
 
-/// The secret that keys are hashed with. It is random for each process and shared by its workers, so that
-/// clients cannot aim two keys at one slot.
+/// The secret that keys are hashed with, random for each process: no client can aim two keys at one slot.
 #[derive(Clone, Copy)]
 pub struct HashSecret(SipHasher13);
 

@@ -22,8 +22,7 @@ pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 /// slots in and out; everything behind this constant is left out of it.
 pub(crate) const OWN_MEMORY: bool = cfg!(feature = "own_memory");
 
-/// True where the host is next to the store, so that requests of strict rules can consume tokens from the budget
-/// themselves.
+/// True where the host is next to the store, so that requests of strict rules can consume from the budget.
 pub(crate) const NEXT_TO_STORE: bool = cfg!(feature = "takes");
 
 pub mod algorithms;
@@ -38,8 +37,7 @@ pub mod table;
 
 use weir_rules::NO_RULE;
 
-/// Index of a rule in the limiter's rules, valid until these are replaced. Messages number the rules that
-/// they refer to separately.
+/// Index of a rule in the limiter's rules, valid until these are replaced; messages number rules on their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleIndex(u16);
 

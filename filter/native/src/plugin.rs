@@ -95,8 +95,7 @@ impl Plugin {
         }
     }
 
-    /// Ticks a worker. Requests since the reporter last gathered are left to the reporter's next report; the
-    /// worker itself does not report them.
+    /// Ticks a worker; its requests since the reporter last gathered are left to the reporter's next report.
     fn tick(&self, number: usize) -> Vec<Effect> {
         let mut reporter = self.workers.get(self.count).map(locked);
         self.act(number, |engine, seat| {
@@ -219,8 +218,7 @@ pub(crate) struct Worker {
     caller: Option<Arc<Caller>>,
 }
 
-/// The decision on a request. The reply is to be sent after the worker is released: a request may end while it is
-/// answered, which calls the worker again.
+/// The decision; its reply is sent after the worker is released: a request may end, and call it, meanwhile.
 pub(crate) type Decided = (HeadersStatus, Option<OwnedReply>);
 
 struct Undecided<'a> {

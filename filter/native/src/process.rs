@@ -18,8 +18,7 @@ use weir_rules::RuleSet;
 use crate::abi::Scheduler;
 use crate::{abi, http, locked, metrics};
 
-/// By filter name. A configuration that replaces another of the same name keeps its buckets; the state of a
-/// name without configurations is freed.
+/// By filter name: configurations of one name share buckets, until none of that name is left.
 static PROCESSES: Mutex<BTreeMap<String, Weak<Process>>> = Mutex::new(BTreeMap::new());
 /// Initial reading of the clock, in nanoseconds: 13 days.
 const BEGIN_NS: u64 = 1 << 50;

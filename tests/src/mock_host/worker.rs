@@ -109,17 +109,13 @@ impl Worker {
 
     /// [`Worker::update`], with the trap if there is one.
     pub fn try_update(&mut self, configuration: impl Into<Vec<u8>>) -> Result<bool, Trap> {
-        let old = self.root;
-        let accepted = self.try_begin_plugin(configuration)?;
+        let (old, new) = (self.root, self.next_context());
+        self.root = new;
+        self.create(new, 0)?;
+        let accepted = self.try_configure(configuration)?;
         let ended = if accepted { old } else { std::mem::replace(&mut self.root, old) };
         self.delete(ended)?;
         Ok(accepted)
-    }
-
-    fn try_begin_plugin(&mut self, configuration: impl Into<Vec<u8>>) -> Result<bool, Trap> {
-        self.root = self.next_context();
-        self.create(self.root, 0)?;
-        self.try_configure(configuration)
     }
 
     /// A whole request: headers, the response's headers (a local one's too), the end.

@@ -8,8 +8,7 @@ use crate::algorithms::{Admission, BucketStatus, Cell, NEVER_NS, Pair, Receipt};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Concurrency;
 
-/// Wait for a refused request, in nanoseconds. A request in flight may end at any time, so there may be room
-/// at once, and a refusal must not be cached.
+/// Wait for a refused request, in nanoseconds: one in flight may end at any time, so a refusal is not cached.
 pub(crate) const RETRY_NS: u64 = SECOND_NS;
 
 /// Puts a request that counts for `n` in flight at `now`, if there is room, for a key that hashes to `hash`.

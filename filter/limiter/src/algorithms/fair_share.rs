@@ -53,8 +53,7 @@ impl FairShare {
         Some(self.overdraw(quota, tokens, divisor, now)).filter(|share| u64::from(share.used) <= most)
     }
 
-    /// The share after `tokens` more are used that cannot be reported for now. They must be within the share,
-    /// or few. If not, the error is the wait in nanoseconds.
+    /// The share after `tokens` more that cannot be reported; beyond it and a few tokens, the wait in nanoseconds.
     pub fn take_unreported(self, quota: &Quota, tokens: u32, divisor: u32, now: Time) -> Result<Self, u64> {
         let after = self.overdraw(quota, tokens, divisor, now);
         let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(divisor.max(1));

@@ -155,8 +155,7 @@ impl Limiter {
         self.allow(hits, loaded, now)
     }
 
-    /// Evaluates an allowed request by each rule in shadow. The result changes neither the decision nor the buckets of
-    /// other rules.
+    /// Evaluates an allowed request by each rule in shadow, without effect on the decision or on other rules' buckets.
     fn evaluate_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.read_connectivity(now);
         let Scratch { shadow, .. } = scratch;

@@ -41,8 +41,7 @@ impl<'a> Evaluation<'a> {
         Self { rules, sync: sync.as_ref(), current, watch, counters, rooms }
     }
 
-    /// Evaluates the hits whose buckets are in `loaded`, and takes their tokens from the copy. Returns true if
-    /// all fit. If not, the copy must not be written.
+    /// Takes the tokens of the hits in `loaded` from this copy of the slot; to be written only if all fit (true).
     pub(super) fn evaluate_slot(&mut self, loaded: &mut LoadedSlot, hits: &mut [Hit], now: Time) -> bool {
         let (mut fits, rules) = (true, self.rules);
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
@@ -267,8 +266,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// The entry after `cost` tokens are taken. A cold key that exceeds its fair share becomes watched. Without
-/// `limits`, nothing is ever reported, and keys stay cold.
+/// The entry after `cost` tokens are taken. A cold key beyond its fair share becomes watched, if there are `limits`.
 #[inline]
 pub(crate) fn after_taking(entry: Entry, after: Bucket, limits: Option<&LocalLimits>, cost: u32, now: Time) -> Entry {
     match entry {
@@ -326,8 +324,7 @@ fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
     THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())
 }
 
-/// Keeps the reserved part of the key's bucket from refilling. Call it before any other change of the bucket.
-/// Returns the cell that counts the reservations.
+/// Keeps the reserved part of the bucket from refilling, before any other change of it; returns that part's cell.
 pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell {
     let cell = Cells::at(slot, tag.beside(1), 1).first();
     let held = concurrency::reserved(cell, now);

@@ -26,8 +26,7 @@ use weir_protocol::time::Time;
 use weir_rules::request::Request;
 
 impl PlainRule {
-    /// The entry after a request; none if the general path must decide. `divisor` is the fleet's rate divisor
-    /// for cold keys; none outside a fleet.
+    /// The entry after a request; none if the general path must decide. Outside a fleet there is no rate `divisor`.
     #[inline]
     fn take(&self, cold: Cold, divisor: Option<u32>, now: Time) -> Option<Cold> {
         let bucket = cold.bucket.lacking(self.missing_ns, now);

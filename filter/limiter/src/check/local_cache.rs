@@ -9,8 +9,7 @@ use crate::table::slot::Tag;
 use weir_protocol::time::{SECOND_NS, Time};
 
 const KEYS: usize = 4_096;
-/// Longest validity of a refusal, in nanoseconds. A change that this worker does not see, such as a reset by
-/// another, is missed no longer than this.
+/// Longest validity of a refusal, in nanoseconds: no reset by another worker is missed for longer.
 const TRUSTED_NS_MAX: u64 = SECOND_NS / 2;
 
 /// A refusal of a key, for requests of this cost or more.

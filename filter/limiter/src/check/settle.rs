@@ -212,8 +212,7 @@ impl ReservedTokens {
     }
 }
 
-/// Releases a reservation of `tokens`, charged at this rate divisor, from the cell of the key `tag`. Returns the number
-/// of tokens that were still reserved.
+/// Releases a reservation of `tokens` from the cell of the key `tag`; returns the number that was still reserved.
 pub(super) fn end(
     cell: Cell,
     slot: &mut Slot,

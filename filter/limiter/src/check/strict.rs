@@ -40,8 +40,7 @@ impl Evaluation<'_> {
         // A request that reserves does not spend shared tokens, because they could not be given back separately.
         let (on_hand, elsewhere, awaited) = match placement.entry {
             Entry::Watched(w) if !self.rules.reserves(hit.rule, self.current.is_reserving) => {
-                // Tokens that other requests wait for are reserved. A request that has waited finds enough
-                // for all that were answered.
+                // Tokens that others wait for are reserved; a request that has waited finds enough for all answered.
                 let acquired = tokens.filter(|tokens| tokens.reported.epoch == w.epoch);
                 let reserved = if acquired.is_some() { 0 } else { w.awaited(timeout_ns, now) };
                 let on_hand = w.on_hand(begins_by).saturating_sub(reserved);

@@ -196,8 +196,7 @@ pub fn answered(status: u16, size: usize, body: impl FnOnce() -> CallResult) -> 
 
 // Responses to refused clients.
 
-/// A rule's responses. The last response to a limited client is kept: its numbers are whole seconds, so in a
-/// flood the next client gets the same.
+/// A rule's responses. The last to a limited client is kept: in a flood the next gets the same whole seconds.
 pub(super) struct RuleReplies {
     pub(super) answers: PreparedResponses,
     limited: Option<LastReply>,

@@ -82,14 +82,12 @@ impl SharedValues {
     }
 }
 
-/// The program that an engine runs in. A worker that shares nothing with others still reads back the values that it
-/// wrote.
+/// The program that an engine runs in. A worker that shares nothing still reads back the values that it wrote.
 pub trait Host {
     /// The process's identity, with the secret for its keys; made by its first worker.
     fn identity(&mut self) -> TableIdentity;
 
-    /// Applies `act` to the values, if they are in the program's own memory. Another host implements
-    /// [`Host::get`] and [`Host::set`].
+    /// Applies `act` to values in the program's own memory. Other hosts implement [`Host::get`] and [`Host::set`].
     fn with_values(&mut self, _act: &mut dyn FnMut(&mut SharedValues)) {}
 
     /// A shared value, and its version.
@@ -180,8 +178,7 @@ impl dyn Host + '_ {
         let _ = self.replace(value, &at.as_nanos().to_le_bytes());
     }
 
-    /// Replaces the time `before` by `at`. False if another worker was faster, and takes the turn. If nothing
-    /// can be shared, every worker takes it.
+    /// Replaces the time `before` by `at`; false if another worker was faster. If nothing is shared, each takes it.
     pub(super) fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
         let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
         taken != Err(WriteError::Conflict) || self.time(value).0 == before

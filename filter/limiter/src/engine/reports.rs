@@ -159,8 +159,7 @@ const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
 /// Time after which a fetch counts as lost, in nanoseconds: its worker has ended, or its host dropped it.
 const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS_MAX as u64 + 1_000) * 1_000_000;
 
-/// Delay between a condition's end and its end here, in milliseconds. By then weir-sync, whose clock counts, has pushed
-/// a rule set without it, if it can.
+/// Delay of a condition's end here, in milliseconds: weir-sync, whose clock counts, pushes rules without it first.
 const END_GRACE_MS: u64 = 1_000;
 
 impl Engine {

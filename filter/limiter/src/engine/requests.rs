@@ -165,8 +165,7 @@ impl Engine {
         self.limiter.takes = Some(Box::default());
     }
 
-    /// Decides the request of `open` again, with the budget's answer to its [`RequestStep::Take`]; none if the budget
-    /// is out of reach.
+    /// Decides the request of `open` again after its [`RequestStep::Take`]; none if the budget is out of reach.
     pub fn taken(
         &mut self,
         open: &mut OpenRequest,

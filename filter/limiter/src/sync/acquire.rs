@@ -51,8 +51,7 @@ impl Limiter {
         self.begin_report(builder, CallPurpose::Acquire, now)
     }
 
-    /// Asks for the tokens of this request and of all requests that wait for the key already, at any worker.
-    /// Under a calendar quota, also for a few in advance.
+    /// Asks for the tokens of all requests that wait for the key, and under a calendar quota for a few in advance.
     fn want(&mut self, hit: &Hit, builder: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
         let Some(limits) = self.local_limits(hit.rule) else { return };
         let is_window = self.rules.get(hit.rule).is_some_and(|rule| rule.sharing.refill_policy.is_window());
@@ -137,8 +136,7 @@ impl Limiter {
         }
     }
 
-    /// Ends the epoch of the key at `place` if `is_unused` and no request waits for its tokens. Returns the entry as it
-    /// was before; none if the epoch goes on.
+    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before that; none if it goes on.
     fn end_unused(
         &mut self,
         place: EntryPlace,
@@ -157,8 +155,7 @@ impl Limiter {
         before.get().filter(|_| matches!(updated, Updated::Written(_)))
     }
 
-    /// Asks for tokens for this request alone, under an epoch of their own: the request reserves them, or its
-    /// key has no room in its slot or on the watch list.
+    /// Asks under an epoch of their own for tokens of this request: it reserves them, or its key has no room.
     fn want_unplaced(
         &mut self,
         hit: &Hit,

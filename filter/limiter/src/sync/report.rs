@@ -27,8 +27,7 @@ const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
 /// Additional weight of a key's wait for each burst of demand in that time.
 const BURST_WEIGHT: u64 = 1_000;
 
-/// Weight of each nanosecond since the key was last reported. It grows with the `tokens` since then that exceed the
-/// key's fair share, measured in bursts.
+/// Weight of a nanosecond since the key's last report: grows with the `tokens` beyond its fair share, in bursts.
 fn weight(quota: Quota, divisor: u32, tokens: u64, waits_ns: u64) -> u64 {
     let share = waits_ns / quota.token_ns().saturating_mul(divisor.max(1).into());
     1 + tokens.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())

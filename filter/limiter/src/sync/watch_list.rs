@@ -119,8 +119,7 @@ impl WatchList {
         }
     }
 
-    /// Drops one of a few keys next to `tag` that has nothing to report, preferably one that is not hot.
-    /// False if they all have something to report.
+    /// Drops one of a few keys next to `tag` that has nothing to report, a hot one last; false if all have.
     fn make_room(&mut self, tag: Tag) -> bool {
         let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty);
         let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);

@@ -92,8 +92,7 @@ impl SharedSlots {
     fn put_back(&self, number: u32) {
         let put =
             |place: &AtomicU32| place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok();
-        // There is a place for each buffer that was taken, but one may be emptied behind the walk while
-        // another is filled before it.
+        // There is a place for each, but one may be emptied behind the walk while another is filled before it.
         while !self.spare.iter().any(put) {
             spin_loop();
         }

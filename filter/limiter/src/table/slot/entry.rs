@@ -241,8 +241,7 @@ impl Watched {
         self.grant_at(now).map(|(_, burst, divisor)| (burst, divisor))
     }
 
-    /// True if it admits every request that its bucket has tokens for, and stays in its epoch: it owes no
-    /// share, and its admit ratio is 1 at `now`.
+    /// True if it admits all that its bucket has tokens for: it owes no share, its ratio is 1, its epoch goes on.
     pub(crate) fn is_open(&self, now: Time) -> bool {
         let is_granted = matches!(self.kind, SharingState::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
         is_granted && self.ratio_at(now) == AdmitRatio::ONE && !self.is_to_renew()

@@ -325,8 +325,7 @@ const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
 const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
 
 impl Watched {
-    /// Number of leading words that requests change: the bucket, `unconfirmed_since` and `admitted`. The end and
-    /// the epoch are in them, too, and stay.
+    /// Number of leading words that requests change: bucket, `unconfirmed_since`, `admitted`; end and epoch stay.
     pub(crate) const WORDS_OF_REQUESTS: usize = 3;
 
     pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {

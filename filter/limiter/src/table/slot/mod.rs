@@ -268,8 +268,7 @@ impl Slot {
         0
     }
 
-    /// Removes the key `tag`, all its cells, and its debt, also of other keys with the same label, so that it starts
-    /// anew. A debt that the group shares remains.
+    /// Removes the key `tag`, its cells and the debt of its label; a debt that the group shares remains.
     pub(crate) fn forget(&mut self, tag: Tag) {
         (0..=BAN).for_each(|i| self.remove(tag.beside(i)));
         self.forget_debt(tag);

@@ -73,8 +73,7 @@ impl Watched {
         self.change_strict(|strict| strict.is_barred = false);
     }
 
-    /// Bars the key, after weir-sync replied at `now` that it has no tokens before `until`. Ignored while some are
-    /// held. The bar ends at most a step after `until`.
+    /// Bars the key till a step after `until` at most: weir-sync has no tokens before. Ignored while some are held.
     pub(crate) fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
             self.until = fine(until + BAR_STEP_NS);
@@ -100,8 +99,7 @@ impl Watched {
         if is_far { u64::MAX } else { updated_at.nanos_until(now) }
     }
 
-    /// Keeps the entry until `until`, while the debit for its epoch is under way. Does nothing to an epoch
-    /// with a lease, which it might prolong.
+    /// Keeps the entry until `until`, while its debit is under way; an epoch with a lease is not prolonged.
     pub(crate) fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
             self.until = fine(until);

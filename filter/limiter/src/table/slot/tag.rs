@@ -130,8 +130,7 @@ pub(super) fn fine(time: Time) -> Time {
     Time::from_nanos(time.as_nanos() >> FINE_BITS << FINE_BITS)
 }
 
-/// The epoch that starts at `now`, in steps of 2^20 ns (about a millisecond). It wraps after 52 days, when
-/// nothing holds the old value any more.
+/// The epoch that starts at `now`, in steps of 2^20 ns. It wraps after 52 days, when nothing holds the old value.
 pub(super) fn epoch_of(now: Time) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
     let epoch = (now.as_nanos() >> 20) as u32;
