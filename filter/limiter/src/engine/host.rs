@@ -56,24 +56,23 @@ impl SharedValue {
     pub const COUNT: u32 = Self::Handover as u32 + 1;
 }
 
-/// Shared values in this program's own memory, each with its version.
+/// Shared values in this program's own memory, each with its version; zero if it is missing.
 #[derive(Default)]
 pub struct SharedValues {
-    values: [Option<(Vec<u8>, u32)>; SharedValue::COUNT as usize],
+    values: [(Vec<u8>, u32); SharedValue::COUNT as usize],
     /// The parsed rule set of [`SharedValue::Rules`], and its version.
     parsed: Option<(u64, Arc<RuleSet>)>,
 }
 
 impl SharedValues {
     fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        let known = self.values.get(value as usize).and_then(Option::as_ref);
+        let known = self.values.get(value as usize).filter(|(_, version)| *version > 0);
         let (bytes, version) = known.ok_or(ReadError::Missing)?;
         Ok((bytes.clone(), Version(*version)))
     }
 
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        let place = self.values.get_mut(value as usize).ok_or(WriteError::Unavailable)?;
-        let (known, current) = place.get_or_insert_default();
+        let (known, current) = self.values.get_mut(value as usize).ok_or(WriteError::Unavailable)?;
         if *current != version.0 {
             return Err(WriteError::Conflict);
         }
