@@ -3,9 +3,10 @@
 //! intervals and times to live in whole seconds. When a token bucket replaces a different token bucket, it starts with
 //! the same fraction filled. When it replaces another strategy, it starts full.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
+use bytes::Buf as _;
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
@@ -104,20 +105,51 @@ impl Decoder for LenientCodec {
     }
 }
 
-/// [`RateLimitQuotaUsageReports`] whose usages are not decoded.
+/// [`RateLimitQuotaUsageReports`] with values as bytes.
 #[derive(Clone, PartialEq, Message)]
 struct RawReports {
     #[prost(string, tag = "1")]
     domain: String,
-    #[prost(bytes = "bytes", repeated, tag = "2")]
-    usages: Vec<Bytes>,
+    #[prost(message, repeated, tag = "2")]
+    usages: Vec<RawUsage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawUsage {
+    #[prost(message, optional, tag = "1")]
+    id: Option<RawId>,
+    #[prost(message, optional, tag = "2")]
+    elapsed: Option<prost_types::Duration>,
+    #[prost(uint64, tag = "3")]
+    admitted: u64,
+    #[prost(uint64, tag = "4")]
+    refused: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawId {
+    #[prost(map = "string, bytes", tag = "1")]
+    pairs: HashMap<String, Vec<u8>>,
 }
 
 impl RawReports {
     /// Converts the report; buckets that are not text are omitted.
     fn read(self) -> RateLimitQuotaUsageReports {
-        let usages = self.usages.into_iter().filter_map(|usage| BucketQuotaUsage::decode(usage).ok());
-        RateLimitQuotaUsageReports { domain: self.domain, bucket_quota_usages: usages.collect() }
+        let bucket_quota_usages = self.usages.into_iter().filter_map(RawUsage::read).collect();
+        RateLimitQuotaUsageReports { domain: self.domain, bucket_quota_usages }
+    }
+}
+
+impl RawUsage {
+    fn read(self) -> Option<BucketQuotaUsage> {
+        let pair = |(key, value)| Some((key, String::from_utf8(value).ok()?));
+        let pairs = self.id.unwrap_or_default().pairs.into_iter().map(pair).collect::<Option<_>>();
+        Some(BucketQuotaUsage {
+            bucket_id: Some(BucketId { bucket: pairs? }),
+            time_elapsed: self.elapsed,
+            num_requests_allowed: self.admitted,
+            num_requests_denied: self.refused,
+        })
     }
 }
 
