@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{interval, sleep};
 use weir_protocol::messages::{Report, RuleCounts, RunningRules, StatusReport};
 use weir_sync::config::Config;
@@ -78,20 +78,24 @@ async fn any_weir_sync_shows_the_decision_rates_of_the_fleet() {
 async fn rates_have_the_deny_list_and_no_removed_rule() {
     let store = Shared::new(Config::default().pop_ttl);
     let server = replica("fra", "a", &store).await;
-    let version = rules::put(&server, "if-none-match: *\r\n", &rules::rules("5/s")).await;
+    let mut before = rules::rules("5/s");
+    before["rules"].as_array_mut().unwrap().push(json!({"name": "gone", "key": ["client_address"], "rate": "5/s"}));
+    rules::put(&server, "if-none-match: *\r\n", &before).await;
+    let version = rules::put(&server, "if-match: *\r\n", &rules::rules("5/s")).await;
     let (started, mut ticks) = (Instant::now(), interval(Duration::from_secs(1)));
     loop {
         ticks.tick().await;
         let made_ms = u64::try_from(started.elapsed().as_millis()).unwrap();
         let of = |name: &str, decided| RuleCounts { name: name.into(), decided };
-        let counts = vec![of("gone", [7, 0, 0, 0]), of("per-address", [made_ms / 100, 0, 0, 0])];
+        let asked = [made_ms / 100, 0, 0, 0];
+        let counts = vec![of("gone", [7, 0, 0, 0]), of("never", asked), of("per-address", asked)];
         let status = StatusReport { every_ms: 1_000, rules: counts, blocked: made_ms / 20, ..StatusReport::default() };
         let running = RunningRules { version, refused: 0 };
         let sent = Report { made_ms, sequence: made_ms + 1, status: Some(status), running, ..greeting("fra1") };
         report(server.address, REPORTER, &sent).await;
         let page = read(&server, "/v1/rates").await;
         let rows: Vec<_> = page["rules"].as_array().unwrap().iter().map(|row| row["rule"].clone()).collect();
-        assert!(!rows.contains(&"gone".into()), "{page}");
+        assert!(!rows.contains(&"gone".into()) && !rows.contains(&"never".into()), "{page}");
         let denied = page["rules"].as_array().unwrap().iter().find(|row| row["rule"] == "deny list");
         if denied.is_some_and(|row| (45.0..55.0).contains(&row["denied_per_s"].as_f64().unwrap())) {
             return;
