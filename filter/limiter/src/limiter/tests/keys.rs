@@ -26,8 +26,8 @@ fn incomplete_requests_are_skipped_share_a_bucket_or_are_limited() {
         }
         let counted = limiter.counters().take_rule(0);
         assert_eq!(limiter.counters().take_event(CountedEvent::AddressUnreadable), 4 + u32::from(missing == "limit"));
-        let (allowed, limited) = counts;
-        assert_eq!((counted.allowed, counted.limited), (allowed + 1, limited + u32::from(missing == "limit")));
+        let expected = (counts.0 + 1, counts.1 + u32::from(missing == "limit"));
+        assert_eq!((counted.allowed, counted.limited), expected, "{missing}");
     }
 }
 
