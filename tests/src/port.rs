@@ -38,22 +38,3 @@ fn hold(port: u16) -> Option<TcpSocket> {
     socket.set_reuseaddr(true).ok()?;
     Some(socket)
 }
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-
-    #[test]
-    fn a_port_stays_taken_while_its_server_is_down() {
-        let port = free();
-        for _ in 0..2 {
-            let server = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
-            assert!(hold(port).is_none(), "something listens");
-            drop(server);
-            assert!(hold(port).is_none(), "it is down for a moment");
-        }
-        assert_ne!(free(), port);
-    }
-}

@@ -50,24 +50,3 @@ pub fn address(n: u32) -> Vec<u8> {
     let [_, b, c, d] = n.to_be_bytes();
     format!("10.{b}.{c}.{d}:80").into_bytes()
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_case_runs_in_the_state_that_it_sets_up() {
-        for case in all(None) {
-            let mut operation = case.start();
-            (0..3).for_each(|_| operation());
-        }
-    }
-
-    #[test]
-    fn every_title_names_one_case() {
-        let titles: BTreeSet<_> = all(None).iter().map(Case::title).collect();
-        assert_eq!(titles.len(), all(None).len());
-    }
-}

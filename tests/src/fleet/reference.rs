@@ -123,35 +123,3 @@ pub fn earned(quota: Quota, span: Duration) -> f64 {
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn millis(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn overshoot_and_its_repayment_are_measured() {
-        // Two bursts at once, then nothing but what one request per second is.
-        let burst = (0..40).map(|_| (millis(0), true));
-        let after = (1..=5).map(|second| (millis(second * 1_000), true));
-        let account = Account::of(per_second(10, 20), burst.chain(after));
-        assert!((account.overshoot_most() - 20.0).abs() < 1e-6);
-        assert!((account.overshoot_at(millis(1_500)) - 6.0).abs() < 1e-6);
-        assert!(account.overshoot_at(millis(5_000)) < 1e-6);
-        assert!((account.overshoot_least(millis(500), millis(1_500)) - 6.0).abs() < 1e-6);
-        assert!((account.overshoot_least(millis(500), millis(2_500)) - 0.0).abs() < 1e-6);
-        assert_eq!((account.ideal, account.admitted()), (25, 45));
-    }
-
-    #[test]
-    fn the_fullest_second_may_begin_at_any_time() {
-        let requests = [100, 900, 1_000, 1_050, 1_899, 2_000].map(|ms| (millis(ms), true));
-        let account = Account::of(per_second(10, 20), requests);
-        assert!((account.fullest_second(Duration::ZERO) * 30.0 - 4.0).abs() < 1e-6);
-        assert!((account.fullest_second(millis(1_060)) * 30.0 - 2.0).abs() < 1e-6);
-        assert!((account.rate_between(millis(900), millis(1_900)) - 4.0).abs() < 1e-6);
-    }
-}

@@ -54,21 +54,3 @@ pub fn change(old: Option<u64>, new: Option<u64>) -> Option<(&'static str, bool)
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rise_above_five_percent_fails() {
-        let fails = |old, new| change(Some(old), Some(new)).map(|(_, fails)| fails);
-        assert_eq!([1_050, 1_051, 950, 949].map(|new| fails(1_000, new)), [None, Some(true), None, Some(false)]);
-        assert_eq!(fails(0, 1), Some(true));
-    }
-
-    #[test]
-    fn a_baseline_reads_back_as_written() {
-        let counts = Counts::from([("decide: allowed, 1 rule".into(), 4_475), ("wire: x".into(), 0)]);
-        assert_eq!(parse(&render(&counts)), Ok(counts));
-    }
-}

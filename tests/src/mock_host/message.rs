@@ -32,21 +32,3 @@ pub(super) fn foreign(sent: &[u8]) -> Option<String> {
     let error = Report::decode(sent).err().filter(|_| !sent.is_empty())?;
     Some(format!("the module is not of this code, or wrong: {error}; build it again with `make wasm`"))
 }
-
-#[cfg(test)]
-mod tests {
-    use weir_protocol::messages::VERSION;
-
-    use super::*;
-
-    #[test]
-    fn a_module_of_another_version_is_reported_with_a_remedy() {
-        let report = Report { pop: "fra1".into(), worker: 1, sequence: 1, ..Report::default() }.encode();
-        assert_eq!((foreign(&report), foreign(b"")), (None, None));
-        let older = [&[VERSION - 1], report.get(1..).unwrap()].concat();
-        let error = foreign(&older).unwrap();
-        let versions = format!("version {}, expected {VERSION}", VERSION - 1);
-        assert!(error.contains(&versions) && error.contains("make wasm"), "{error}");
-        assert!(foreign(&[report, vec![0]].concat()).is_some(), "another form under the same version");
-    }
-}
