@@ -168,14 +168,6 @@ fn regular_expressions_are_bounded() {
     let rules = regex("b$").unwrap();
     assert!(!counts(&rules, || Asks("/".into(), "a".repeat(1_024), "192.0.2.1")));
     assert!(counts(&rules, || Asks("/".into(), "a".repeat(1_025), "192.0.2.1")));
-    let many = |count: usize| {
-        let regex = |n: usize| rule(n, &json!({"match": {"headers": [{"name": "x", "regex": "a"}]}}));
-        parse(&json!({"rules": (0..count).map(regex).collect::<Vec<_>>()}))
-    };
-    assert!(many(150).is_ok());
-    let expected = "regular expressions that take at most 32768 bytes in all, compiled; this one takes";
-    let found = many(300).unwrap_err();
-    assert!(found[0].contains(expected), "{found:?}");
 }
 
 // I2
@@ -190,18 +182,6 @@ fn globs_and_paths_are_bounded() {
     let rules = path(json!({"glob": "/**/b"})).unwrap();
     assert!(!counts(&rules, || asks(&format!("/{}", "a".repeat(2_047)))));
     assert!(counts(&rules, || asks(&format!("/{}", "a".repeat(2_048)))));
-}
-
-// I2
-#[test]
-fn different_headers_are_bounded() {
-    let many = |count: usize| {
-        let header = |n: usize| rule(n, &json!({"match": {"headers": [{"name": format!("x-{n}"), "present": true}]}}));
-        parse(&json!({"rules": (0..count).map(header).collect::<Vec<_>>()}))
-    };
-    assert!(many(995).is_ok());
-    let expected = "rules[995].match.headers[0].name: expected at most 1000 headers and claims in all rules together";
-    assert_eq!(many(996).unwrap_err(), [expected]);
 }
 
 #[test]

@@ -19,28 +19,6 @@ fn a_key_within_its_fair_share_stays_off_the_wire() {
     assert_eq!(report.rules[0].name, "r");
 }
 
-// I7
-#[test]
-fn counts_are_reported_again_until_they_are_confirmed() {
-    let (mut limiter, mut slots) = watching();
-    let first = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!((first.keys[0].admitted, first.keys[0].asked), (4, 5));
-    limiter.report_failed(first.sequence, T0);
-    let again = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
-    // No grants: weir-sync has no budgets to consult, and confirms nothing.
-    let reply = Reply { sequence: 2, pops: 1, settled: Settled::None, grants: vec![], ..Reply::default() };
-    limiter.apply(2, &reply.encode(), &mut slots, T0).unwrap();
-    assert_eq!(limiter.counters().take_event(CountedEvent::Partial), 1);
-    let third = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!(third.keys, first.keys);
-    answer(&mut limiter, &mut slots, &third, 1, grant(1, 1, 4_000), T0);
-    assert_eq!(limiter.report(&mut slots, false, T0), None);
-    assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 10 * MS));
-    let fourth = limiter.report(&mut slots, false, T0 + 10 * MS).unwrap();
-    assert_eq!((fourth.keys[0].admitted, fourth.keys[0].unconfirmed), (5, 1));
-}
-
 /// Each request is in one report, whichever weir-sync receives it; the demand of a failed report is reported again.
 // I5
 #[test]
@@ -62,28 +40,6 @@ fn demand_is_reported_once_unless_the_report_fails() {
     limiter.report_failed(4, T0 + 45 * MS);
     limiter.report_failed(5, T0 + 45 * MS);
     assert_eq!(asks(&mut limiter, &mut slots, 50), (6, 7));
-}
-
-#[test]
-fn nonsense_changes_nothing_and_is_a_failed_report() {
-    let (mut limiter, mut slots) = watching();
-    let report = limiter.report(&mut slots, false, T0).unwrap();
-    for bytes in [&b""[..], b"<html>", &[2], &[1, 0, 0], &[0xff; 300]] {
-        assert!(limiter.apply(report.sequence, bytes, &mut slots, T0).is_err(), "{bytes:?}");
-    }
-    limiter.report_failed(report.sequence, T0);
-    let again = limiter.report(&mut slots, false, T0).unwrap();
-    assert_eq!(again.keys, report.keys);
-    let too_many = Reply {
-        sequence: again.sequence,
-        pops: 1,
-        settled: Settled::All,
-        grants: vec![Allowance::Hot(grant(1, 2, 0)); 9],
-        ..Reply::default()
-    };
-    assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
-    limiter.report_failed(again.sequence, T0);
-    assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);
 }
 
 #[test]

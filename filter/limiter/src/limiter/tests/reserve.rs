@@ -1,7 +1,6 @@
 //! Tokens that a request reserves until its response states its cost.
 
 use super::*;
-use crate::check::EndActionKind;
 use crate::table::EntryPlace;
 use alloc::format;
 use weir_protocol::quota::Quota;
@@ -28,13 +27,6 @@ fn begun(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> EndAction 
     afterwards(ask(limiter, slots, ADDRESS, now)).remove(0)
 }
 
-fn reserved(done: &EndAction) -> u32 {
-    match &done.what {
-        EndActionKind::Charge { reserved, .. } => reserved.tokens,
-        EndActionKind::Release { .. } => panic!("expected a charge, found a release"),
-    }
-}
-
 /// The bucket of the key that has this place.
 fn bucket_of(place: EntryPlace, slots: &mut LocalSlots, now: Time) -> Bucket {
     let mut slot = Slot::empty();
@@ -42,43 +34,8 @@ fn bucket_of(place: EntryPlace, slots: &mut LocalSlots, now: Time) -> Bucket {
     slot.find_or_new(place.tag, now).entry.bucket()
 }
 
-fn remaining(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> u32 {
-    let done = begun(limiter, slots, now);
-    let left = bucket_of(done.place, slots, now).tokens(&quota(), now);
-    limiter.charge(done, 0, slots, now);
-    left + 30
-}
-
 fn quota() -> Quota {
     Quota::new("10/s".parse().unwrap(), 100).unwrap()
-}
-
-#[test]
-fn reserved_tokens_are_held_until_the_response_states_its_cost() {
-    for (cost, left) in [(0, 100), (12, 88), (30, 70), (45, 55)] {
-        let (mut limiter, mut slots) = alone();
-        let open: Vec<_> = (0..3).map(|_| begun(&mut limiter, &mut slots, T0)).collect();
-        assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0), "ninety of a hundred are reserved");
-        for done in open {
-            assert_eq!(reserved(&done), 30);
-            limiter.charge(done, 30, &mut slots, T0);
-        }
-        assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0), "they cost what was reserved");
-        let now = T0 + 10 * SECOND_NS;
-        let done = begun(&mut limiter, &mut slots, now);
-        limiter.charge(done, cost, &mut slots, now);
-        assert_eq!(remaining(&mut limiter, &mut slots, now), left, "{cost}");
-    }
-}
-
-#[test]
-fn a_response_beyond_the_bucket_leaves_a_debt() {
-    let (mut limiter, mut slots) = alone();
-    let done = begun(&mut limiter, &mut slots, T0);
-    limiter.charge(done, 150, &mut slots, T0 + SECOND_NS);
-    // Reserved tokens do not refill, so fifty are owed then, and the next request needs thirty.
-    assert!(!allows(&mut limiter, &mut slots, ADDRESS, T0 + 8_999 * MS));
-    assert!(allows(&mut limiter, &mut slots, ADDRESS, T0 + 9_000 * MS));
 }
 
 #[test]

@@ -20,23 +20,6 @@ fn through(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> 
 
 // I3
 #[test]
-fn every_algorithm_gives_its_limit_once_per_period() {
-    for (algorithm, limit) in [("fixed_window", 10), ("sliding_window", 10), ("sliding_log", 10), ("token_bucket", 10)]
-    {
-        let (mut limiter, mut slots) = (one(&json!({"algorithm": algorithm})), LocalSlots::new(4));
-        assert_eq!(through(&mut limiter, &mut slots, 25, T0), limit, "{algorithm}");
-        assert_eq!(through(&mut limiter, &mut slots, 25, T0 + 2 * SECOND_NS), limit, "{algorithm}");
-        let refused = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2 * SECOND_NS);
-        let (_, status) = refused.strictest().unwrap();
-        assert!((1..=2 * SECOND_NS).contains(&status.more_ns), "{algorithm}: {status:?}");
-        let back = T0 + 2 * SECOND_NS + status.more_ns;
-        assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", Time::from_nanos(back.as_nanos() - 1)), "{algorithm}");
-        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", back), "{algorithm}");
-    }
-}
-
-// I3
-#[test]
 fn another_rules_refusal_refunds_every_algorithm() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
         let queue = (algorithm == "leaky_bucket").then_some(9);

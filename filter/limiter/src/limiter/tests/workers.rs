@@ -52,19 +52,6 @@ fn a_request_is_charged_once_to_each_counting_rule() {
     assert_eq!(admitted, [60, 60]);
 }
 
-#[test]
-fn a_grant_applies_at_once_at_other_workers() {
-    let (mut both, mut slots) = (workers::<2>(&one_rule("20/s", 200), 1_000), LocalSlots::new(1));
-    for worker in &mut both {
-        assert_eq!(admitted(worker, &mut slots, CLIENT, 3, T0), 3);
-    }
-    let report = both[0].report(&mut slots, true, T0).unwrap();
-    answer(&mut both[0], &mut slots, &report, 1_000, grant(0, 1, -50_000), T0 + MS);
-    for worker in &mut both {
-        assert!(!allows(worker, &mut slots, CLIENT, T0 + 2 * MS));
-    }
-}
-
 /// The admitted requests of one client, as a bucket that never refuses.
 #[derive(Clone, Copy)]
 struct Meter(u64);
