@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "Envoy's side of the ABI")]
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ptr::null_mut;
 
 use super::*;
@@ -14,12 +13,7 @@ use weir_limiter::engine::Unread;
 #[derive(Default)]
 struct Envoy {
     address: Option<&'static str>,
-    /// Lines of headers.
-    headers: BTreeMap<&'static str, Vec<&'static str>>,
     log: Vec<String>,
-    responses: Vec<String>,
-    metrics: Vec<String>,
-    counts: BTreeMap<String, u64>,
     /// A request that ends within the call that answers it.
     ends: Option<Ptr>,
 }
@@ -28,11 +22,6 @@ thread_local!(static ENVOY: RefCell<Envoy> = RefCell::default());
 
 fn text(bytes: Bytes) -> String {
     String::from_utf8_lossy(bytes.get()).into_owned()
-}
-
-fn list<T>(first: *const T, count: usize) -> &'static [T] {
-    // SAFETY: the module passes `count` items, and no test keeps them.
-    if count == 0 { &[] } else { unsafe { slice::from_raw_parts(first, count) } }
 }
 
 fn write<T>(to: *mut T, value: Option<T>) -> bool {
@@ -53,17 +42,8 @@ extern "C" fn envoy_dynamic_module_callback_get_concurrency() -> u32 {
     1
 }
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_callback_http_get_header(
-    _: Ptr,
-    _: Headers,
-    name: Bytes,
-    value: *mut Bytes,
-    index: usize,
-    count: *mut usize,
-) -> bool {
-    let lines = ENVOY.with_borrow(|envoy| envoy.headers.get(text(name).as_str()).cloned()).unwrap_or_default();
-    write(count, Some(lines.len()));
-    write(value, lines.get(index).map(|line| Bytes::of(line.as_bytes())))
+extern "C" fn envoy_dynamic_module_callback_http_get_header() -> bool {
+    false
 }
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_http_add_header() -> bool {
@@ -74,22 +54,8 @@ extern "C" fn envoy_dynamic_module_callback_http_set_header() -> bool {
     true
 }
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_callback_http_send_response(
-    _: Ptr,
-    status: u32,
-    headers: *const EnvoyHeader,
-    count: usize,
-    body: Bytes,
-    details: Bytes,
-) {
-    let header = |header: &EnvoyHeader| format!(" {}={}", text(header.name), text(header.value));
-    let headers: String = list(headers, count).iter().map(header).collect();
-    let response = format!("{status} {}{headers} {} bytes", text(details), body.get().len());
-    let ends = ENVOY.with_borrow_mut(|envoy| {
-        envoy.responses.push(response);
-        envoy.ends.take()
-    });
-    if let Some(request) = ends {
+extern "C" fn envoy_dynamic_module_callback_http_send_response() {
+    if let Some(request) = ENVOY.with_borrow_mut(|envoy| envoy.ends.take()) {
         // SAFETY: the request is one of the module's, and ends once.
         unsafe { envoy_dynamic_module_on_http_filter_destroy(request) }
     }
@@ -165,37 +131,16 @@ extern "C" fn envoy_dynamic_module_callback_http_filter_config_scheduler_commit(
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_http_filter_config_scheduler_delete() {}
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_callback_http_filter_config_define_counter(
-    _: Ptr,
-    name: Bytes,
-    _: *const Bytes,
-    _: usize,
-    id: *mut usize,
-) -> u32 {
-    ENVOY.with_borrow_mut(|envoy| {
-        write(id, Some(envoy.metrics.len()));
-        envoy.metrics.push(text(name));
-    });
-    0
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_define_counter() -> u32 {
+    1
 }
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_http_filter_config_define_gauge() -> u32 {
     1
 }
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_callback_http_filter_config_increment_counter(
-    _: Ptr,
-    id: usize,
-    labels: *const Bytes,
-    count: usize,
-    by: u64,
-) -> u32 {
-    let labels: Vec<String> = list(labels, count).iter().map(|label| text(*label)).collect();
-    ENVOY.with_borrow_mut(|envoy| {
-        let name = format!("{}{labels:?}", envoy.metrics[id]);
-        *envoy.counts.entry(name).or_default() += by;
-    });
-    0
+extern "C" fn envoy_dynamic_module_callback_http_filter_config_increment_counter() -> u32 {
+    1
 }
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_callback_http_filter_config_set_gauge() -> u32 {
@@ -206,7 +151,6 @@ extern "C" fn envoy_dynamic_module_callback_http_filter_config_set_gauge() -> u3
 unsafe extern "C" {
     safe fn envoy_dynamic_module_on_program_init() -> *const std::ffi::c_char;
     fn envoy_dynamic_module_on_http_filter_config_new(_: Ptr, name: Bytes, bytes: Bytes) -> Ptr;
-    fn envoy_dynamic_module_on_http_filter_config_scheduled(_: Ptr, config: Ptr, _: u64);
     fn envoy_dynamic_module_on_http_filter_config_destroy(config: Ptr);
     fn envoy_dynamic_module_on_http_filter_new(config: Ptr, _: Ptr) -> Ptr;
     fn envoy_dynamic_module_on_http_filter_request_headers(_: Ptr, request: Ptr, _: bool) -> u32;
@@ -226,24 +170,16 @@ impl Config {
         })
     }
 
-    /// Begins a request and passes its headers; returns it with the module's status.
-    fn headers(&self) -> (Ptr, u32) {
-        // SAFETY: the configuration has not ended.
-        unsafe {
-            let request = envoy_dynamic_module_on_http_filter_new(self.0, null_mut());
-            (request, envoy_dynamic_module_on_http_filter_request_headers(null_mut(), request, true))
-        }
-    }
-
     /// The status of a request that has ended.
     fn status(&self) -> u32 {
-        let (request, status) = self.headers();
-        // SAFETY: the request ends once.
+        // SAFETY: the configuration has not ended; the request ends once.
         unsafe {
+            let request = envoy_dynamic_module_on_http_filter_new(self.0, null_mut());
+            let status = envoy_dynamic_module_on_http_filter_request_headers(null_mut(), request, true);
             envoy_dynamic_module_on_http_filter_stream_complete(null_mut(), request);
             envoy_dynamic_module_on_http_filter_destroy(request);
+            status
         }
-        status
     }
 }
 
@@ -251,32 +187,6 @@ impl Drop for Config {
     fn drop(&mut self) {
         // SAFETY: the configuration ends once, after its requests.
         unsafe { envoy_dynamic_module_on_http_filter_config_destroy(self.0) }
-    }
-}
-
-#[test]
-fn requests_continue_until_the_quota_is_spent_and_are_counted() {
-    ENVOY.with_borrow_mut(|envoy| envoy.address = Some("192.0.2.1:80"));
-    let config = Config::new(r#""key": ["client_address"]"#);
-    assert_eq!([(); 3].map(|()| config.status()), [0, 0, 1]);
-    let responses = ENVOY.with_borrow(|envoy| envoy.responses.clone());
-    assert_eq!(responses.len(), 1);
-    assert!(responses[0].starts_with("429 weir_limited:a ") && responses[0].contains("retry-after="), "{responses:?}");
-    // SAFETY: the configuration has not ended.
-    unsafe { envoy_dynamic_module_on_http_filter_config_scheduled(null_mut(), config.0, 0) };
-    let count = |name: &str| ENVOY.with_borrow(|envoy| envoy.counts.get(name).copied());
-    assert_eq!(count(r#"weir.rule.allowed["a"]"#), Some(2));
-    assert_eq!(count(r#"weir.rule.limited["a"]"#), Some(1));
-}
-
-#[test]
-fn each_line_of_a_header_is_read() {
-    let config = Config::new(r#""key": [{"header": "x-key", "duplicates": "last"}]"#);
-    for (lines, expected) in
-        [(&["a", "b"][..], 0), (&["c", "b"], 0), (&["a", "b"], 1), (&["b"], 1), (&[""], 0), (&[], 0)]
-    {
-        ENVOY.with_borrow_mut(|envoy| envoy.headers.insert("x-key", lines.to_vec()));
-        assert_eq!(config.status(), expected, "{lines:?}");
     }
 }
 
