@@ -80,18 +80,6 @@ fn claims_beyond_a_few_bursts_are_charged_as_the_bucket_refills() {
     assert!((charged + 100..=charged + 103).contains(&later), "{charged} {later}");
 }
 
-#[test]
-fn new_epochs_tables_and_clocks_bring_no_more() {
-    let (mut hub, mut charged) = (hub("eu", 0), 0);
-    for n in 1..=40 {
-        let lie = Report { table: n, made_ms: 1 << 41, ..report(0, vec![key(n, 1 << 50)]) };
-        let (entries, _) = observe(&mut hub, 250 * u64::from(n), lie);
-        charged += entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
-    }
-    let (all, refilled) = (at_once(SECOND_NS / 4), 100 + 100 / 64);
-    assert!((all..=all + refilled).contains(&charged), "{charged}, at once {all}");
-}
-
 /// Workers take a rule set over one after the other; a POP that lies may claim that in each of its reports.
 #[test]
 fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
