@@ -13,17 +13,6 @@ use weir_tests::wait::until;
 
 use crate::{assert_hardly_any_waited, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow};
 
-// I7
-#[tokio::test]
-async fn a_flushed_redis_recovers_at_the_next_report() {
-    let redis = Redis::start().await;
-    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap().charged, 10);
-    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
-    // 10 were confirmed, 3 came since.
-    assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 13, 3)])).await.unwrap().charged, 3);
-}
-
 #[tokio::test]
 async fn lost_scripts_are_loaded_again() {
     let redis = Redis::start().await;
