@@ -68,18 +68,6 @@ fn claims_of_the_own_gateway_are_charged_at_once() {
     assert_eq!((entries[0].counts[0].admitted, refused), (1 << 30, vec![]));
 }
 
-#[test]
-fn claims_beyond_a_few_bursts_are_charged_as_the_bucket_refills() {
-    let mut hub = hub("eu", 0);
-    assert_eq!(admitted(&mut hub, 0, report(0, vec![key(1, 100)])), 100);
-    let (entries, refused) = observe(&mut hub, 250, report(250, vec![key(1, 1 << 50)]));
-    let (charged, all) = (entries[0].counts[0].admitted, at_once(SECOND_NS / 4));
-    assert_eq!(charged, all + 3, "and what refilled in a quarter of a second");
-    assert_eq!(refused, [(RefusedClaimReason::Tokens, 1)]);
-    let later = admitted(&mut hub, 10_250, report(10_250, vec![key(1, 1 << 50)]));
-    assert!((charged + 100..=charged + 103).contains(&later), "{charged} {later}");
-}
-
 /// Workers take a rule set over one after the other; a POP that lies may claim that in each of its reports.
 #[test]
 fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
