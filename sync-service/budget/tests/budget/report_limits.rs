@@ -95,8 +95,9 @@ fn a_first_report_covers_half_a_minute_and_the_pops_silence() {
         let (mut hub, ms) = (hub("eu", 0), silent_s * 1_000);
         observe(&mut hub, 0, report(0, vec![]));
         let claim = Key { span_ms: u32::MAX, ..key(1, 1 << 50) };
-        let (entries, _) = observe(&mut hub, ms, report(ms, vec![claim]));
+        let (entries, refused) = observe(&mut hub, ms, report(ms, vec![claim]));
         assert_eq!(entries[0].counts[0].unconfirmed, at_once(SPAN_NS + silent_s * SECOND_NS), "{silent_s}");
+        assert_eq!(refused, [(RefusedClaimReason::Tokens, 1)]);
     }
 }
 
