@@ -139,12 +139,14 @@ fn a_resting_key_is_pushed_at_once_and_at_half_its_lease() {
 }
 
 #[test]
-fn new_rules_and_changed_quotas_are_pushed_at_once() {
+fn new_rules_lost_grants_and_changed_quotas_are_pushed_at_once() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     assert_eq!(pushed(&mut region, BEGIN, "pop", 1).len(), 1);
     let newer = Report { running: RunningRules { version: 2, refused: 0 }, ..report("pop", 1) };
     assert_eq!(region.pushes(at(BEGIN + 250), &newer).1.len(), 1);
+    let lost = Report { sequence: 2, replies: Replies { done: 1, lost: 1 }, ..newer.clone() };
+    assert_eq!(region.pushes(at(BEGIN + 300), &lost).1.len(), 1, "the reply was lost");
     assert_eq!(region.pushes(at(BEGIN + 500), &newer).1.len(), 0);
     let raised = PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
     region.grant(at(BEGIN + 500), std::slice::from_ref(&raised), &[account(100, 4)]);
