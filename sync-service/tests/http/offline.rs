@@ -9,6 +9,9 @@ use crate::exchange::{metric, replied};
 use crate::stores::Shared;
 use crate::{Server, replica};
 
+/// Gauge of whether the fleet's size is known.
+const KNOWN: &str = r#"weir_sync_pops_known{region="fra"}"#;
+
 /// The level of the only key, in thousandths, its burst, and whether the report was settled.
 async fn level(server: &Server, sent: &Report) -> (i64, u32, bool) {
     let reply = replied(server, sent).await;
@@ -34,6 +37,7 @@ async fn an_offline_region_has_its_share_and_is_charged_later() {
     assert_eq!(level(&fra, &one_key("fra1", 3, 7, 7, 7)).await, (13_000, 25, false));
     assert_eq!(level(&fra, &one_key("fra1", 3, 7, 7, 7)).await, (13_000, 25, false), "a repeat");
     assert_eq!(replied(&fra, &greeting("fra1")).await.pops, 4, "as last known");
+    assert!(metric(&fra, KNOWN).await > 0.5);
     store.set_gone(false);
     assert_eq!(level(&fra, &one_key("fra1", 4, 10, 10, 10)).await, (70_000, 100, true));
     assert_eq!(level(&iad, &one_key("iad1", 2, 20, 0, 20)).await, (70_000, 100, true));
@@ -47,8 +51,8 @@ async fn an_offline_region_has_its_share_and_is_charged_later() {
 #[tokio::test]
 async fn offline_strict_keys_get_nothing_and_hot_keys_are_pushed() {
     let store = Shared::new(Config::default().pop_ttl);
-    let server = replica("fra", "a", &store).await;
     store.set_gone(true);
+    let server = replica("fra", "a", &store).await;
     let mut mixed = one_key("fra1", 1, 60, 60, 60);
     let mut rule = mixed.rules[0].clone();
     rule.name = "login".into();
@@ -60,6 +64,7 @@ async fn offline_strict_keys_get_nothing_and_hot_keys_are_pushed() {
     mixed.keys.insert(0, strict);
     let answered = replied(&server, &mixed).await;
     assert!(!answered.settled.is_all());
+    assert!(metric(&server, KNOWN).await < 0.5, "it has never asked the store");
     assert_eq!(answered.grants[0], Allowance::Leased(Leased::of(0, 0)));
     assert_eq!(answered.grants[1].grant().unwrap().level_milli, 40_000);
     let other = replied(&server, &greeting("fra2")).await;
