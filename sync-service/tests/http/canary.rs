@@ -149,6 +149,8 @@ async fn a_canary_blocks_puts_but_not_the_kill_switch() {
     let after = version_for(&fleet.us, "nyc1").await;
     fleet.runs(after, after).await;
     assert_eq!(revision(&fleet.eu, after).await["enforce"], json!(false));
+    let taken = revision(&fleet.us, version + 1).await;
+    assert_eq!(taken["rules"], rules("5/s")["rules"], "the canary's revision had this number");
     assert_eq!(page(&fleet.eu, CANARY).await.status, 404);
     begin(&fleet.eu, "region=eu", &rules("9/s")).await;
     let again = admin(&fleet.eu, "PUT", "/v1/enforcement", "", &off).await;
