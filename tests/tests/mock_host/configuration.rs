@@ -1,6 +1,6 @@
 //! Good and bad configurations.
 
-use weir_tests::mock_host::{Host, Worker};
+use weir_tests::mock_host::{Answer, Host, Script, Worker};
 
 use crate::harness::{client, plugin, report, rule, shared, synced};
 
@@ -22,6 +22,12 @@ fn an_invalid_configuration_is_refused() {
         let mut worker = started();
         assert!(!worker.configure(bytes.clone()), "{:?}...", bytes.get(..20));
         assert!(worker.host().logs.iter().any(|(level, _)| *level == LOG_ERROR));
+    }
+    // A good one that the host does not hand over.
+    for answer in [Answer::Status(1), Answer::Status(12), Answer::Nothing] {
+        let script = Script::always("proxy_get_buffer_bytes", answer.clone());
+        let mut worker = Worker::try_start(Host::new(&shared()).with(script)).unwrap();
+        assert!(!worker.configure(plugin(&rule("1/h", 1)).to_string()), "{answer:?}");
     }
 }
 
