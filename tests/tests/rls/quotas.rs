@@ -139,6 +139,20 @@ async fn a_bucket_is_assigned_the_quota_of_its_rule() {
         talk.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
         assert_eq!(talk.assigned(&bucket).await, expected, "{bucket:?}");
     }
+    // Two clients share a quota, until one closes its stream.
+    let bucket = [("x-user", "eve")];
+    let (mut one, other) = (Talk::begin(&gateway).await, Talk::begin(&gateway).await);
+    for talk in [&one, &other] {
+        talk.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
+    }
+    let mut other = Some(other);
+    for burst in [20, 40] {
+        until("its share", async || {
+            matches!(one.assigned(&bucket).await[..], [Assignment::Bucket(most, ..)] if most == burst).then_some(())
+        })
+        .await;
+        drop(other.take());
+    }
 }
 
 #[tokio::test]
@@ -181,8 +195,9 @@ async fn reported_usage_counts_in_the_budget() {
     let gateway = Gateway::open("memory", &rules()).await;
     let bucket = [("x-user", "ada")];
     let mut talk = Talk::begin(&gateway).await;
-    // It let 100 through in five seconds, as it knew of no limit.
-    talk.report(DOMAIN, vec![usage(&bucket, 5, 100, 0)]).await;
+    // It let 100 through in five seconds, as it knew of no limit. The other bucket cannot be counted.
+    let bad = [("remote_address", "nowhere"), ("a", "b")];
+    talk.report(DOMAIN, vec![usage(&bad, 0, 2, 1), usage(&bucket, 5, 100, 0)]).await;
     let mut client = Client::of_port(gateway.weir_sync.address().port());
     let ask = Ask::new(hyper::Method::POST, "/v1/check").header("content-type", "application/json");
     let ask = ask.header("authorization", &format!("Bearer {}", crate::gateway::TOKEN_OF_CHECKS));
@@ -204,6 +219,7 @@ async fn reported_usage_counts_in_the_budget() {
         "weir_sync_gateway_quota_streams{region=\"fra\"} 1",
         "weir_sync_gateway_quota_buckets{region=\"fra\"} 1",
         "weir_sync_gateway_checks_total{region=\"fra\",api=\"quota\",decision=\"allow\"} 100",
+        "weir_sync_gateway_checks_total{region=\"fra\",api=\"quota\",decision=\"deny\"} 3",
     ] {
         assert!(page.contains(row), "{row} in {page}");
     }
