@@ -14,7 +14,7 @@ use weir_tests::server::Server;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
-use crate::plugin::one;
+use crate::plugin::{one, rule, rules, with};
 use crate::sync::synced;
 
 /// Five a minute for each address, never more.
@@ -48,17 +48,19 @@ async fn an_obedient_client_is_admitted_at_its_next_try() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_response_states_what_is_left_of_the_budget() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
+    let quota = json!({"name": "monthly", "key": ["client_address"], "algorithm": "quota", "rate": "5/month"});
+    let strict = with(rule("login", "5/h", 5), "strict", json!(true));
     for (host, address) in Host::BOTH.into_iter().zip(["203.0.113.7", "203.0.113.8"]) {
-        let mut plugin = one("login", "5/h", 5);
-        plugin["rules"][0]["strict"] = json!(true);
-        plugin["rules"][0]["response"] = json!({"on_allowed": true});
-        let edge = Envoy::in_touch(Setup::with(synced(plugin, "fra1")).pop("fra1", &weir_sync).host(host)).await;
-        let (mut client, ask) = (edge.client(), Ask::from(address));
-        for left in ["4", "3", "2", "1", "0"] {
-            let answer = client.send(&ask).await;
-            assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, left), "{host:?}: {answer:?}");
+        for rule in [&strict, &quota] {
+            let plugin = synced(rules([with(rule.clone(), "response", json!({"on_allowed": true}))]), "fra1");
+            let edge = Envoy::in_touch(Setup::with(plugin).pop("fra1", &weir_sync).host(host)).await;
+            let (mut client, ask) = (edge.client(), Ask::from(address));
+            for left in ["4", "3", "2", "1", "0"] {
+                let answer = client.send(&ask).await;
+                assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, left), "{answer:?}");
+            }
+            assert_eq!(client.send(&ask).await.status, 429, "{host:?}");
         }
-        assert_eq!(client.send(&ask).await.status, 429, "{host:?}");
     }
 }
 
