@@ -311,6 +311,10 @@ async fn replicas_with_the_same_offline_changes_have_one_revision() {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     assert_eq!(revision_of(&a).await, revision_of(&b).await, "no POP is sent to and fro");
+    let key = json!({"rule": "per-address", "key": "192.0.2.7", "for": "1h"});
+    let banned = admin(&a, "PUT", BAN, "", &key).await;
+    assert_eq!((banned.status, &json_of(&banned)["offline"]), (200, &json!(true)), "{}", banned.text());
+    assert_eq!(replied(&a, &greeting("fra1")).await.bans.len(), 1, "a ban of a key, too");
     let answer = admin(&a, "PUT", "/v1/rules", ANY, &rules("6/s")).await;
     assert_eq!(answer.status, 503, "a rule set needs the store");
 }
