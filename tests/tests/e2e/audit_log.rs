@@ -83,7 +83,11 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     let helpers = (0..HELPERS).map(|n| format!("198.51.100.{}", 20 + n)).collect::<Vec<_>>();
     let helping = futures_util::future::join_all(helpers.iter().map(|helper| ask(&edge, helper, HELP, ATTACK_MINUTES)));
     let attack = Instant::now();
-    let (limited, _) = tokio::join!(ask(&edge, ATTACKER, ATTACK, ATTACK_MINUTES), helping);
+    let shows = async |number: f64| {
+        let row = r#"weir_sync_anomalies{region="fra",rule="per-address",anomaly="rate"}"#;
+        until("the metric", async || (weir_sync.metric(row).await == Some(number)).then_some(())).await;
+    };
+    let (limited, _, ()) = tokio::join!(ask(&edge, ATTACKER, ATTACK, ATTACK_MINUTES), helping, shows(1.0));
     // A busy machine takes longer to send it all.
     let attack = attack.elapsed();
 
@@ -104,6 +108,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     }
     assert_eq!(at_first["top_key"]["key"], ATTACKER);
     turned("end").await;
+    shows(0.0).await;
 
     // The value of a key is named if its rule has that set.
     let mut operator = Operator::of(&weir_sync);
