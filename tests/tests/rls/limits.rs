@@ -7,6 +7,7 @@ use hyper::Method;
 use serde_json::json;
 use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use weir_gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use weir_gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_tests::client::{Ask, Client};
@@ -90,6 +91,10 @@ async fn a_descriptor_may_bring_its_own_limit() {
     assert!(header.value.parse::<i64>().expect("seconds").abs_diff(until_reset) <= 1, "{refused:?}");
     // The rules count the other descriptor, and were not asked about the first.
     assert_eq!((refused.statuses[1].code(), refused.statuses[1].limit_remaining), (Code::Ok, 9));
+
+    let asked = RateLimitRequest { hits_addend: u32::MAX, ..request([of_user("bob", 3, None)]) };
+    let refused = ask(&mut client, asked).await.statuses;
+    assert_eq!((refused[0].code(), refused[0].limit_remaining), (Code::OverLimit, 3), "more hits than the limit");
 
     let mut code_and_left = async |of| {
         let status = status(&mut client, of).await;
