@@ -10,6 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
 use weir_protocol::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -36,7 +37,7 @@ const PER_SECOND_MAX: u64 = 10_000_000;
 /// Name under which requests refused by the list `deny` are counted. No rule's name contains a blank.
 pub const DENY_LIST: &str = "deny list";
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RuleRates {
     pub rule: String,
     /// Thousandths of a request per second, over the last [`WINDOW_S`].
@@ -313,7 +314,7 @@ fn index(second: u64) -> usize {
 }
 
 /// Request counts by decision; or rates, in thousandths of a request per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DecisionCounts {
     pub allowed: u64,
     pub limited: u64,

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::mem;
 
+use serde::{Deserialize, Serialize};
 use weir_protocol::messages::{POPS_MAX, Report, RunningRules, WORKERS_MAX};
 use weir_protocol::time::{SECOND_NS, Time};
 
@@ -250,7 +251,7 @@ impl FleetSize {
 
 const STATUS_NS: u64 = 60 * SECOND_NS;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PopStatus {
     pub pop: String,
     pub step: u8,

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use weir_budget::budget::BudgetId;
-use weir_budget::decisions::{DecisionCounts, RuleRates};
+use weir_budget::decisions::RuleRates;
 use weir_budget::pops::PopStatus;
 use weir_budget::top_keys::fleet::{ReplicaTopKeys, TopKey, Unseen};
 use weir_budget::top_keys::{KeyRates, POPS_MAX};
@@ -18,7 +18,7 @@ use super::name;
 /// admitted most and of those with the most debt.
 pub(crate) const SHARED_MAX: usize = 100;
 pub(crate) const STATUSES_MAX: usize = 1_000;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const KEYS_MAX: usize = 2 * SHARED_MAX;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,18 +31,11 @@ pub(crate) struct SharedKeys {
 #[derive(Serialize, Deserialize)]
 struct Text {
     v: u32,
-    /// Upper bounds for keys that are not listed: limited, and admitted.
-    unseen: (u64, u64),
+    unseen: Unseen,
     keys: Vec<Row>,
-    /// By rule: rates of allowed, limited, shadow and denied requests, and the number of POPs that run it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    rules: Vec<(String, [u64; 4], u32)>,
-    /// By POP: connectivity, clock, module, reason of a refused rule set, and the age of this status.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pops: Vec<PopRow>,
+    rules: Vec<RuleRates>,
+    pops: Vec<PopStatus>,
 }
-
-type PopRow = (String, u8, Option<i64>, String, String, u64);
 
 #[derive(Serialize, Deserialize)]
 struct Row {
@@ -61,44 +54,28 @@ struct Row {
 }
 
 pub(crate) fn write(SharedKeys { top_keys, rates, statuses }: &SharedKeys) -> String {
-    let Unseen { limited_milli, admitted_milli } = top_keys.unseen;
-    let keys = top_keys.keys.iter().take(KEYS_MAX).map(row).collect();
-    let rules = rates.iter().take(RULES_MAX).map(|RuleRates { rule, milli, pops }| {
-        let DecisionCounts { allowed, limited, shadow, denied } = *milli;
-        (rule.clone(), [allowed, limited, shadow, denied], *pops)
-    });
-    let pops = statuses.iter().take(STATUSES_MAX).map(|status| {
-        let PopStatus { pop, step, clock_ms, module, refusal, age_ms } = status.clone();
-        (pop, step, clock_ms, module, refusal, age_ms)
-    });
-    let (rules, pops) = (rules.collect(), pops.collect());
+    let text = Text {
+        v: VERSION,
+        unseen: top_keys.unseen,
+        keys: top_keys.keys.iter().take(KEYS_MAX).map(row).collect(),
+        rules: rates.iter().take(RULES_MAX).cloned().collect(),
+        pops: statuses.iter().take(STATUSES_MAX).cloned().collect(),
+    };
     // Numbers and strings only, which always serialize.
-    let text = Text { v: VERSION, unseen: (limited_milli, admitted_milli), keys, rules, pops };
     serde_json::to_string(&text).unwrap_or_default()
 }
 
 /// Parses a text. None if it has another version or was not written by [`write()`]. A single invalid key, rule
 /// or POP is skipped: a POP that makes them up must not hide all others.
 pub(crate) fn read(text: &str) -> Option<SharedKeys> {
-    let Text { v, unseen: (limited_milli, admitted_milli), keys, rules, pops } = serde_json::from_str(text).ok()?;
-    let fits = v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX && pops.len() <= STATUSES_MAX;
-    let keys = keys.into_iter().filter_map(key).collect();
-    let shared = SharedKeys {
-        top_keys: ReplicaTopKeys { keys, unseen: Unseen { limited_milli, admitted_milli } },
-        rates: rules.into_iter().filter_map(rates_of).collect(),
-        statuses: pops.into_iter().filter_map(status_of).collect(),
-    };
-    fits.then_some(shared)
-}
-
-fn rates_of((rule, [allowed, limited, shadow, denied], pops): (String, [u64; 4], u32)) -> Option<RuleRates> {
-    let milli = DecisionCounts { allowed, limited, shadow, denied };
-    is_name(&rule, RULE_NAME_MAX).then_some(RuleRates { rule, milli, pops })
-}
-
-fn status_of((pop, step, clock_ms, module, refusal, age_ms): PopRow) -> Option<PopStatus> {
-    let fits = is_name(&pop, POP_NAME_MAX) && module.len() <= MODULE_MAX && refusal.len() <= REFUSAL_MAX;
-    fits.then_some(PopStatus { pop, step, clock_ms, module, refusal, age_ms })
+    let Text { v, unseen, keys, rules: mut rates, pops: mut statuses } = serde_json::from_str(text).ok()?;
+    let fits = v == VERSION && keys.len() <= KEYS_MAX && rates.len() <= RULES_MAX && statuses.len() <= STATUSES_MAX;
+    let top_keys = ReplicaTopKeys { keys: keys.into_iter().filter_map(key).collect(), unseen };
+    rates.retain(|of| is_name(&of.rule, RULE_NAME_MAX));
+    statuses.retain(|of| {
+        is_name(&of.pop, POP_NAME_MAX) && of.module.len() <= MODULE_MAX && of.refusal.len() <= REFUSAL_MAX
+    });
+    fits.then_some(SharedKeys { top_keys, rates, statuses })
 }
 
 fn is_name(name: &str, max: usize) -> bool {
@@ -141,6 +118,8 @@ fn key(row: Row) -> Option<TopKey> {
 
 #[cfg(test)]
 mod tests {
+    use weir_budget::decisions::DecisionCounts;
+
     use super::*;
 
     fn word() -> SharedKeys {
@@ -173,8 +152,8 @@ mod tests {
     fn reads_what_it_writes_and_nothing_else() {
         let text = write(&word());
         assert_eq!(read(&text), Some(word()));
-        assert!(text.len() < 600, "{}: {text}", text.len());
-        for (old, new) in [("\"v\":2", "\"v\":3"), ("]]}", "]]")] {
+        assert!(text.len() < 750, "{}: {text}", text.len());
+        for (old, new) in [("\"v\":3", "\"v\":4"), ("}]}", "}]")] {
             let other = text.replacen(old, new, 1);
             assert_ne!(other, text, "{old}");
             assert_eq!(read(&other), None, "{other}");
@@ -186,7 +165,7 @@ mod tests {
             ("per-address", "", (1, 1, 1)),
             ("fra1 ", &"f".repeat(POP_NAME_MAX), (1, 1, 1)),
             ("login", "", (2, 0, 1)),
-            ("\"fra1\",1,", "\"\",1,", (2, 1, 0)),
+            ("\"pop\":\"fra1\"", "\"pop\":\"\"", (2, 1, 0)),
         ] {
             let other = text.replacen(old, new, 1);
             assert_ne!(other, text, "{old}");

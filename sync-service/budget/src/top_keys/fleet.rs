@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use serde::{Deserialize, Serialize};
 use weir_protocol::quota::Quota;
 
 use super::meter::KeyRates;
@@ -42,7 +43,7 @@ impl From<TopKey> for ReplicaTopKeys {
 }
 
 /// Upper limits for a key that is not listed, in thousandths of its burst per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Unseen {
     pub limited_milli: u64,
     pub admitted_milli: u64,
