@@ -30,7 +30,7 @@ use super::rules::canary;
 use super::{Answered, Call, HttpRequest, JSON, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
-use crate::keys::page::parts;
+use crate::keys::page::{parts, signed_parts};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::follow::FleetState;
 use crate::ticks;
@@ -168,7 +168,7 @@ impl Routes {
                 "overshoot_max": parts(of.owed.most_milli), "bound": of.bound,
             })
         });
-        let mut found = json!({
+        json!({
             "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             "weir_sync": env!("CARGO_PKG_VERSION"),
             "replica": exchange.replica,
@@ -182,12 +182,8 @@ impl Routes {
             "rules": rules.collect::<Vec<_>>(),
             "anomalies": exchange.observer.under_way(),
             "rates": rates,
-            "fleet": fleet.ok().as_ref().map(of_fleet),
-        });
-        if let Some(listed) = found.pointer_mut("/fleet/pops") {
-            add_statuses(listed, &pops);
-        }
-        found
+            "fleet": fleet.as_ref().ok().map(|fleet| of_fleet(fleet, &pops)),
+        })
     }
 }
 
@@ -209,7 +205,7 @@ fn event(name: &str, data: &Value) -> Bytes {
 }
 
 /// JSON of the fleet. If there are too many POPs, those that need attention are included.
-fn of_fleet(fleet: &FleetState) -> Value {
+fn of_fleet(fleet: &FleetState, statuses: &BTreeMap<String, PopStatus>) -> Value {
     let seen = &fleet.pops;
     let is_current = |pop: &&Seen| fleet.is_current(pop);
     let mut first: Vec<&Seen> = seen.iter().collect();
@@ -218,7 +214,7 @@ fn of_fleet(fleet: &FleetState) -> Value {
         first.truncate(POPS_MAX);
         first.sort_by(|one, other| one.pop.cmp(&other.pop));
     }
-    let pops: Vec<Value> = first.into_iter().map(|seen| pop(seen, fleet)).collect();
+    let pops: Vec<Value> = first.into_iter().map(|seen| pop(seen, fleet, statuses)).collect();
     json!({
         "version": fleet.revision,
         "rule_set": fleet.version,
@@ -233,43 +229,33 @@ impl Routes {
     pub(super) async fn fleet(&self, _: Call<'_>) -> Answered {
         let (fleet, (_, statuses)) = join!(self.exchange.fleet(), self.exchange.rates_and_statuses());
         let fleet = fleet?;
-        let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
-        let mut answer = json!({
+        let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet, &statuses)).collect();
+        let answer = json!({
             "version": fleet.revision, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
             "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
         });
-        add_statuses(&mut answer["pops"], &statuses);
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 }
 
-fn pop(seen: &Seen, fleet: &FleetState) -> Value {
+fn pop(seen: &Seen, fleet: &FleetState, statuses: &BTreeMap<String, PopStatus>) -> Value {
+    let (status, silent_s) = (statuses.get(&seen.pop), parts(seen.age_us / 1_000));
+    // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
+    let refusal = status.map(|status| &status.refusal).filter(|why| !why.is_empty() && seen.refused != 0);
     json!({
         "name": seen.pop,
         "region": seen.region,
         "replica": seen.replica,
-        "silent_s": parts(seen.age_us / 1_000),
+        "silent_s": silent_s,
         "version": seen.version,
         "refused": seen.refused,
         "is_canary": fleet.is_canary(seen),
         "is_current": fleet.is_current(seen),
+        "connectivity": connectivity(status.map(|status| status.step), silent_s),
+        "clock_s": status.and_then(|status| status.clock_ms).map(signed_parts),
+        "module": status.map(|status| &status.module),
+        "refusal": refusal,
     })
-}
-
-/// Adds its reported status to each of `pops`, which have the fields `name` and `silent_s`.
-fn add_statuses(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
-    for pop in pops.as_array_mut().into_iter().flatten() {
-        let status = pop["name"].as_str().and_then(|name| statuses.get(name));
-        let step = connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
-        #[allow(clippy::cast_precision_loss, reason = "for people")]
-        let clock_s = status.and_then(|status| status.clock_ms).map(|ms| ms as f64 / 1_000.0);
-        pop["connectivity"] = step.into();
-        pop["clock_s"] = clock_s.into();
-        pop["module"] = json!(status.map(|status| &status.module));
-        // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
-        let refusal = status.map(|status| &status.refusal).filter(|why| !why.is_empty() && pop["refused"] != 0);
-        pop["refusal"] = json!(refusal);
-    }
 }
 
 /// Connectivity that a POP reported (0 is fresh), or that its silence implies if that is worse.
