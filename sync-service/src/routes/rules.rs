@@ -56,19 +56,27 @@ impl Routes {
         let turn = if is_trial { Some(Arc::clone(&self.trying).lock_owned().await) } else { None };
         let (document, mut warnings) = checked(turn, body, form).await?;
         warnings.extend(lost_overrides(&self.exchange.rules.lost_overrides(&document).await));
-        if let Some(audience) = audience {
-            return self.begin_canary(&document, audience, expected, change.as_ref(), &warnings).await;
-        }
+        let rules = &self.exchange.rules;
         let Some(change) = change else {
-            let Tried { current, next, is_same, changes, lines } =
-                self.exchange.rules.try_put(&document, expected).await?;
-            let answer = json!({
-                "dry_run": true, "current": current, "version": next, "is_same": is_same, "changes": changes,
-                "lines": lines, "warnings": warnings,
+            let tried = match &audience {
+                Some(audience) => rules.try_canary(&document, audience, expected).await?,
+                None => rules.try_put(&document, expected).await?,
+            };
+            let Tried { current, next, is_same, changes, lines } = tried;
+            let whose = audience.map_or_else(|| json!({"version": next}), |audience| json!(audience));
+            let tried = json!({
+                "dry_run": true, "current": current, "is_same": is_same, "changes": changes, "lines": lines,
+                "warnings": warnings,
             });
-            return Ok(response(StatusCode::OK, JSON, &answer));
+            return Ok(response(StatusCode::OK, JSON, &merged(whose, tried)));
         };
-        let version = self.exchange.rules.put(&document, expected, &change).await?;
+        if let Some(audience) = audience {
+            let (canary, version) = rules.begin_canary(&document, audience, expected, &change).await?;
+            let begun = json!({"canary": canary.id, "version": version, "warnings": warnings});
+            let answer = merged(json!(canary.audience), begun);
+            return Ok(tagged(response(StatusCode::CREATED, JSON, &answer), canary.id));
+        }
+        let version = rules.put(&document, expected, &change).await?;
         let status = if expected == Some(0) { StatusCode::CREATED } else { StatusCode::OK };
         let answer = json!({"version": version, "warnings": warnings, "note": self.exchange.note(None)});
         Ok(tagged(response(status, JSON, &answer), version))
@@ -252,31 +260,6 @@ impl Routes {
                 Problem::new(StatusCode::NOT_FOUND, detail)
             }),
         }
-    }
-
-    /// Begins a canary; without a `change` it is a dry run.
-    pub(super) async fn begin_canary(
-        &self,
-        document: &Document,
-        audience: Audience,
-        expected: Option<u64>,
-        change: Option<&ChangeOrigin>,
-        warnings: &[Warning],
-    ) -> Answered {
-        let rules = &self.exchange.rules;
-        let Some(change) = change else {
-            let Tried { current, is_same, changes, lines, .. } =
-                rules.try_canary(document, &audience, expected).await?;
-            let tried = json!({
-                "dry_run": true, "current": current, "is_same": is_same, "changes": changes, "lines": lines,
-                "warnings": warnings,
-            });
-            return Ok(response(StatusCode::OK, JSON, &merged(json!(audience), tried)));
-        };
-        let (canary, version) = rules.begin_canary(document, audience, expected, change).await?;
-        let begun = json!({"canary": canary.id, "version": version, "warnings": warnings});
-        let answer = merged(json!(canary.audience), begun);
-        Ok(tagged(response(StatusCode::CREATED, JSON, &answer), canary.id))
     }
 
     pub(super) async fn get_canary(&self, _: Call<'_>) -> Answered {
