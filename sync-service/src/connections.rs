@@ -47,7 +47,7 @@ pub(crate) const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-imm
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum size of a request's head, and so of the read buffer, in bytes.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Maximum size of a request's head over HTTP/2; each field counts for 32 more bytes than it has.
+/// Maximum size of a request's head over HTTP/2; each field counts for 32 bytes more than its size.
 const FIELDS_BYTES_MAX: u32 = 8 * 1024;
 /// Maximum number of fields of a head over HTTP/2, where a repeated field takes one byte.
 pub(crate) const FIELDS_MAX: usize = 100;

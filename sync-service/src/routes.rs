@@ -55,7 +55,7 @@ pub(crate) struct Routes {
     pub(crate) registry: Registry,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) page: Mutex<Option<(Instant, Bytes)>>,
-    /// Held while a rule set is validated for a trial, so that only one is at a time.
+    /// Held while a rule set is validated for a trial, so that only one is validated at a time.
     pub(crate) trying: Arc<Mutex<()>>,
     /// Stream of events for viewers of the console at `/`.
     pub(crate) live: Live,

@@ -188,7 +188,7 @@ impl Bans {
     }
 
     /// Merges the fleet's list, read when the store took the keys of `listing`. Returns the keys that were reset
-    /// elsewhere. News that came after the question outlasts its answer, which may be overtaken.
+    /// elsewhere. Changes that arrived after the list was requested take precedence: the list may be out of date.
     pub fn merge(&mut self, now: Time, listing: &BanListing, fleet: &[BannedKey]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);

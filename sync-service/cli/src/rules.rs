@@ -68,7 +68,7 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("rollback")
-                .about("Puts a version that is kept as a new one")
+                .about("Restores a kept version as a new one")
                 .arg(version("version").required(true).help("The version, as `rules versions` lists it"))
                 .arg(comment()),
         )

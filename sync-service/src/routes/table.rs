@@ -71,7 +71,7 @@ routes! {
     "GET" "/v1/rules/versions" Read [] versions;
     /// Compares two versions: `from`, `to`, `is_same`, `changes`, `lines`.
     "GET" "/v1/rules/diff" Read ["from", "to"] differences;
-    /// Puts a version that is kept, `{"version": N}`, as a new one: `version`.
+    /// Restores a kept version, `{"version": N}`, as a new one: `version`.
     "POST" "/v1/rules/rollback" Write [] roll_back;
     /// Shows the [canary](#canary), with `ETag: "ID"`.
     "GET" "/v1/rules/canary" Read [] get_canary;

@@ -211,7 +211,7 @@ impl NumberedRules {
         self.is_returned &= insert(&mut self.versions, version, rules);
     }
 
-    /// Adds the rules of the revision `number`, beyond those of versions.
+    /// Adds the rules of revision `number` that no version has.
     pub(super) fn add_revision(&mut self, number: u64, rules: impl Iterator<Item = KnownRule>) {
         let is_new = |rule: &KnownRule| !self.versions.values().any(|known| known.contains(rule));
         let rules: Vec<_> = rules.filter(is_new).collect();

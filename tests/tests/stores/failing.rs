@@ -130,8 +130,7 @@ async fn a_store_started_before_redis_connects_later() {
     let mut redis = Redis::start().await;
     redis.kill();
     let store = open(&redis.url());
-    let error = charge(&store, entry(b"a", slow(), vec![])).await.unwrap_err();
-    assert_eq!((error.kind(), error), ("unreachable", StoreError::Connecting));
+    assert_eq!(charge(&store, entry(b"a", slow(), vec![])).await.unwrap_err().kind(), "unreachable");
     redis.restart().await;
     in_reach(&store).await;
     charge(&store, entry(b"a", slow(), vec![])).await.unwrap();

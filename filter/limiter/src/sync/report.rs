@@ -216,7 +216,7 @@ pub(crate) fn inherit(limiter: &mut Limiter, left: &[u8], slots: &dyn Slots, now
     }
 }
 
-/// The names in `left`, each of a rule's name and a key's canonical bytes, up to the first that cannot be read.
+/// The names in `left`, each made up of a rule's name and a key's canonical bytes, up to the first that cannot be read.
 fn names(left: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
     let mut rest = left.get(..HANDOVER_BYTES_MAX).unwrap_or(left);
     iter::from_fn(move || {

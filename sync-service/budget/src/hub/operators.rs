@@ -59,7 +59,7 @@ impl From<(&AcquireRequest, &AcquireResult)> for BudgetState {
 }
 
 impl Hub {
-    /// Records for operators the charges and acquires of a report of `pop` that the store was asked at `asked_at`.
+    /// Records, for operators, the charges and acquires of a report from `pop`, sent to the store at `asked_at`.
     pub(super) fn record_uses<E>(
         &mut self,
         now: Time,

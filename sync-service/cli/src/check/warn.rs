@@ -43,7 +43,7 @@ pub fn warnings(set: &RuleSet) -> Vec<Warning> {
     warnings
 }
 
-/// Warns of the fields of a plugin configuration beside its rules.
+/// Warns about fields of a plugin configuration other than its rules.
 pub fn of_plugin(plugin: &PluginConfig) -> Option<Warning> {
     let problem = "keys that are not addresses leave the POP under a hash that anybody can compute: expected \
                    key_secret, the same at every POP";
