@@ -64,31 +64,22 @@ async fn works(store: &RedisStore) {
 
 /// Works over `url` as the user of an ACL; a wrong password, a wrong user and no user are refused, and the reason does
 /// not show the password.
-async fn an_acl_user_gets_in(url: &str, files: &LoginFiles) {
-    works(&open_with(url, files)).await;
+async fn an_acl_user_gets_in(url: &str) {
+    works(&open(url)).await;
     for (right, wrong) in [("correct-", "battery-"), ("weir-user", "battery-user"), ("weir-user", "")] {
         let refused = url.replace(right, wrong);
         assert_ne!(refused, url);
-        let error = refusal(&open_with(&refused, files)).await.to_string();
+        let error = refusal(&open(&refused)).await.to_string();
         assert!(error.to_lowercase().contains("password"), "{error}");
         assert!(!error.contains("horse") && !error.contains("battery"), "a secret shows: {error}");
     }
 }
 
 #[tokio::test]
-async fn an_acl_user_connects_over_tls() {
-    let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
-    let redis = Redis::start_with(with_a_user(Some(issuer.sign("127.0.0.1")))).await;
-    let files = LoginFiles { ca: Some(folder.file("ca.pem", &issuer.pem())), ..LoginFiles::default() };
-    an_acl_user_gets_in(&redis.url(), &files).await;
-    works(&open_with(&redis.url().replace("rediss://", "valkeys://"), &files)).await;
-}
-
-#[tokio::test]
 async fn an_acl_user_connects_over_tcp_and_a_socket() {
-    let redis = Redis::start_with(with_a_user(None)).await;
-    an_acl_user_gets_in(&redis.url(), &LoginFiles::default()).await;
-    an_acl_user_gets_in(&redis.socket(), &LoginFiles::default()).await;
+    let redis = Redis::start_with(with_a_user()).await;
+    an_acl_user_gets_in(&redis.url()).await;
+    an_acl_user_gets_in(&redis.socket()).await;
     for scheme in ["redis+unix", "valkey+unix"] {
         works(&open(&redis.socket().replace("unix", scheme))).await;
     }
@@ -168,7 +159,7 @@ async fn a_client_certificate_is_presented_to_a_cluster() {
 #[tokio::test]
 async fn a_password_in_a_file_is_read_for_each_connection() {
     let folder = Folder::new();
-    let redis = Redis::start_with(with_a_user(None)).await;
+    let redis = Redis::start_with(with_a_user()).await;
     let url = redis.url().replace(":correct-horse", "");
     let files = LoginFiles { password: Some(folder.file("password", "correct-horse\n")), ..LoginFiles::default() };
     works(&open_with(&url, &files)).await;

@@ -142,6 +142,6 @@ pub(crate) fn with_a_password(password: &str) -> Setup {
 }
 
 /// Redis with a user of its own for weir-sync.
-pub(crate) fn with_a_user(tls: Option<(String, String)>) -> Setup {
-    Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), tls, ..Setup::default() }
+pub(crate) fn with_a_user() -> Setup {
+    Setup { user: Some("weir-user".into()), password: Some("correct-horse".into()), ..Setup::default() }
 }

@@ -33,7 +33,7 @@ macro_rules! for_every_store {
             use super::*;
             $(#[tokio::test] async fn $test() {
                 // Under the ACL that docs/redis.md names: what a store does needs no more.
-                let redis = Redis::start_with(crate::failing::with_a_user(None)).await;
+                let redis = Redis::start_with(crate::failing::with_a_user()).await;
                 super::$test(&connected_with(&redis, for_every_store!(@ttl $($pop_ttl)?)).await).await;
             })*
         }
