@@ -69,7 +69,7 @@ pub(super) fn id(pairs: &Pairs) -> BucketId {
 
 const REPORTS: &str = ".envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports";
 
-/// Codec that skips buckets with text fields that are not valid UTF-8.
+/// Codec that skips buckets with values that are not valid UTF-8.
 ///
 /// A header may have any bytes. Envoy copies them into a bucket and reports that bucket again and again. If
 /// that ended the stream, any client of the proxy could deprive it of its quotas.
