@@ -11,7 +11,7 @@ from problem import Problem, print_line
 # The end-to-end tests that show whether a release of Envoy suits the filter, by parts of their names.
 SMOKE = (
     "limiting:: keys:: configuration:: observing:: workers::two_workers_share_one_bucket "
-    "algorithms::a_leaky_bucket algorithms::requests_in_flight algorithms::tokens_and_bytes "
+    "algorithms::a_leaky_bucket algorithms::a_reset_or_timed_out algorithms::tokens_and_bytes "
     "claims::a_rule_counts_each_subject sync:: strict::two_pops login::a_login changes::rules "
     "pages::an_upgrade pages::requests_over_http3 kubernetes:: harness::a_filter_that_dies"
 ).split()
