@@ -5,7 +5,7 @@
 //! without an id have the same map, so there each key begins with a hash of the plugin's name: Istio assigns
 //! no VM ids, and plugins of two names must not share state.
 
-use weir_limiter::engine::{Host, LogLevel, SharedValue};
+use weir_limiter::engine::{Host, LogLevel, SharedValue, SharedValues};
 use weir_limiter::key::{IDENTITY_BYTES, TableIdentity, name_hash};
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
@@ -52,6 +52,8 @@ impl Host for ProcessState {
         let _ = self.shared.keys.write(IDENTITY_KEY, &fresh, 0);
         self.read_identity().unwrap_or_else(|| TableIdentity::of(&fresh))
     }
+
+    fn with_values(&mut self, _act: &mut dyn FnMut(&mut SharedValues)) {}
 
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
         self.shared.keys.get(key_of(value))

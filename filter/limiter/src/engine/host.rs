@@ -86,8 +86,9 @@ pub trait Host {
     /// The process's identity, with the secret for its keys; made by its first worker.
     fn identity(&mut self) -> TableIdentity;
 
-    /// Applies `act` to values in the program's own memory. Other hosts implement [`Host::get`] and [`Host::set`].
-    fn with_values(&mut self, _act: &mut dyn FnMut(&mut SharedValues)) {}
+    /// Applies `act` to the values in the program's own memory. A host that shares them in another way does nothing
+    /// here, and implements [`Host::get`] and [`Host::set`].
+    fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues));
 
     /// A shared value, and its version.
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
