@@ -64,7 +64,8 @@ pub(super) struct Revision {
 }
 
 impl Revision {
-    /// Computes the revision of `base` with these `overrides`. May take a while.
+    /// Computes the revision of `base` with these `overrides`. Without any, POPs get the stored text itself: replicas
+    /// of different versions serve the same bytes. May take a while.
     pub(super) fn of(number: u64, base: &Base, overrides: &[Override]) -> Self {
         let Some(document) = &base.document else {
             let why = || Some("the rule set cannot be read".to_owned());
@@ -77,7 +78,7 @@ impl Revision {
         Self {
             number,
             version: base.version,
-            document: document.text().into(),
+            document: if overrides.is_empty() { base.text.clone() } else { document.text().into() },
             override_states: with_effects(overrides.iter().cloned(), effects),
             rules: known_rules(document.rules()).collect(),
             banned: Some(tier::banned_keys(Some(document.rules()), overrides)),
