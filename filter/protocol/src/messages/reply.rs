@@ -151,7 +151,7 @@ impl AdmitRatio {
     pub const ZERO: Self = Self(0);
     pub const ONE: Self = Self(1 << 30);
 
-    /// `part / whole`, rounded down; 0 if `part` is 0, 1 if it is at least `whole`. `part` is below 2^98.
+    /// `part / whole`, rounded down; 0 if `part` is 0, 1 if it is at least `whole` or 2^98.
     pub fn of(part: u128, whole: u128) -> Self {
         if part == 0 {
             return Self::ZERO;
@@ -159,7 +159,8 @@ impl AdmitRatio {
         if part >= whole {
             return Self::ONE;
         }
-        u32::try_from(part * u128::from(Self::ONE.0) / whole).map_or(Self::ONE, Self)
+        let scaled = part.checked_mul(Self::ONE.0.into()).and_then(|steps| u32::try_from(steps / whole).ok());
+        scaled.map_or(Self::ONE, Self)
     }
 
     /// The ratio in steps of 2^-30.
