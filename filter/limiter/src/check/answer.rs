@@ -127,7 +127,9 @@ impl Limiter {
             _ => return,
         };
         // On a conflict, the next refusal tries again.
-        if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
+        let is_written = loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok();
+        self.rooms.push(loaded.slot);
+        if is_written {
             let has_room = self.watch.touch(&self.rules.named(hit), hit.cost, None, now);
             self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
         }
