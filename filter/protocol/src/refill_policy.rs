@@ -46,6 +46,7 @@ impl RefillPolicy {
         matches!(self, Self::Continuous | Self::Queue)
     }
 
+    /// True if all tokens return when a window ends, and none before: not for [`Self::Sliding`].
     pub const fn is_window(self) -> bool {
         matches!(self, Self::Window(_))
     }

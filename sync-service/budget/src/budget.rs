@@ -76,6 +76,7 @@ pub struct ReplicaDemand {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
+    /// Nanoseconds of refill until full.
     pub deficit_ns: u64,
     /// Recent fan-out: the number of bursts by which the budget was overdrawn; 0 if none is remembered.
     pub fan_out: u32,

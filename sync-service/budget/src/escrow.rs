@@ -209,6 +209,7 @@ impl Escrow {
         (self.end_us > 0).then_some(self.end_us)
     }
 
+    /// Nanoseconds of refill until full; for windows, [`WINDOW_TOKEN_NS`] for each token debited in the window.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
     }

@@ -175,6 +175,7 @@ impl Local {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastState {
     pub quota: Quota,
+    /// Nanoseconds of refill until full, at `at`.
     pub deficit_ns: u64,
     pub at: Time,
 }

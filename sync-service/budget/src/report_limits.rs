@@ -85,7 +85,8 @@ pub struct KnownRule {
     pub cost_max: u32,
 }
 
-/// Maximum demand accepted from a POP for one key, in thousandths of a token per second.
+/// Maximum demand accepted from a POP for one key, in thousandths of a token per second: a multiple of the highest
+/// rate that a budget gives out.
 pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     const { assert!(HORIZON_NS == SECOND_NS, "a surplus is given out within a part of a second") };
     let rate_milli = SECOND_NS * 1_000 / quota.token_ns();

@@ -47,7 +47,8 @@ impl LinkTarget {
         self.dialer.address.has_sentinels()
     }
 
-    /// Commands of a probe, which call the commands of all scripts; their answers are not needed.
+    /// Commands of a probe; their answers are not needed. They call the commands of all scripts, which detects a
+    /// replica, a full or loading Redis, and a user with too few rights.
     pub(crate) fn probe(&self) -> Pipeline {
         // They expire. A node of a cluster refuses the keys for a single server.
         let keys = match &self.node {

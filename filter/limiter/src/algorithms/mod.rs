@@ -49,7 +49,8 @@ pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: T
     })
 }
 
-/// Takes `n` at `now` even without room, for a cost that is known only afterwards.
+/// Takes `n` at `now` even without room, for a cost that is known only afterwards. A bucket's debt stops at the
+/// deepest that it may have, and so does the time that a queue is ahead.
 pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
     if let Algorithm::SlidingLog(log) = algorithm {
         return Receipt(sliding_log::charge(log, cells, n, now));

@@ -321,7 +321,8 @@ impl Hit {
     }
 }
 
-/// Maps hashes evenly to slots without a division (Lemire, "Fast random integer generation in an interval", 2019).
+/// Maps hashes evenly to slots without a division (Lemire, "Fast random integer generation in an interval", 2019,
+/// section 3).
 pub(crate) fn slot_of(place: u64, count: u32) -> u32 {
     let spread = (u128::from(place) * u128::from(count)) >> 64;
     u32::try_from(spread).unwrap_or(0)

@@ -23,7 +23,8 @@ pub(crate) enum CallPurpose {
 }
 
 pub(crate) struct PendingCall {
-    /// Number of the call, a report's sequence. No other call has it: a late reply matches its own call or none.
+    /// Number of the call, which this worker never reuses: a late reply matches its own call or none. The number of a
+    /// report is its sequence.
     pub(crate) number: u64,
     pub(crate) purpose: CallPurpose,
     pub(crate) sent_at: Time,

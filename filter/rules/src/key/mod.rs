@@ -110,6 +110,7 @@ impl KeySpec {
         self.is_clear
     }
 
+    /// True if the value of the part beside the client's address is sent in clear.
     pub fn is_clear(&self) -> bool {
         self.is_clear
     }

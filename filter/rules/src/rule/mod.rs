@@ -119,7 +119,8 @@ impl Rule {
         self.variant.group
     }
 
-    /// Bytes that identify the content of buckets: a rule gets fresh ones if any of these changes.
+    /// Bytes that identify the content of buckets: name, key, algorithm, quota. A rule gets fresh buckets if one of
+    /// these changes.
     pub fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
         bytes.push(0);

@@ -173,7 +173,8 @@ impl Hub {
         }
     }
 
-    /// Sets the rules of all kept rule set versions, `newest` being the latest.
+    /// Sets the rules of all kept rule set versions, `newest` being the latest. Claims of other rules are refused, or
+    /// wait.
     pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.limits.set_rules(newest, rules);
     }
@@ -222,7 +223,8 @@ impl Hub {
         self.pops.all(now)
     }
 
-    /// Sets the bans of operators' overrides (see [`Bans::stand_by`]); keys whose overrides were withdrawn are reset.
+    /// Sets the bans of operators' overrides, each with its end in milliseconds since 1970; `date_ms` is that time at
+    /// `now`. Keys whose overrides were withdrawn are reset.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, overrides: &[(BudgetId, u64)]) {
         for id in self.bans.stand_by(now, date_ms, overrides) {
             self.forget_here(&id);

@@ -37,6 +37,8 @@ pub struct BudgetState {
     pub quota: Quota,
     pub refill_policy: RefillPolicy,
     pub level_milli: i64,
+    /// Nanoseconds of refill until full; of a strict budget,
+    /// [`Escrow::deficit_ns`](crate::escrow::Escrow::deficit_ns).
     pub deficit_ns: u64,
     pub fan_out: u32,
     pub outstanding: u64,
@@ -129,7 +131,8 @@ impl Hub {
         self.bans.banned_ms(now, id)
     }
 
-    /// Question to the store about the key `id`; none if its rule is unknown.
+    /// Question to the store about the key `id` at `now`, or `unix_us` microseconds since 1970; none if its rule is
+    /// unknown.
     pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<BudgetQuery> {
         let (quota, sharing) = self.terms_of(&id.rule)?;
         if !sharing.strict {

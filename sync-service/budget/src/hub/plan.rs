@@ -65,6 +65,7 @@ impl Plan {
         self.news.push(TokenCounts::default());
     }
 
+    /// Only windows of months need `unix_us`, microseconds since 1970.
     fn add_acquire(&mut self, id: BudgetId, rule: &BudgetRule, lease_us: u64, unix_us: u64) -> usize {
         let (quota, refill_policy, claims) = (rule.quota, rule.sharing.refill_policy, Vec::new());
         let window = refill_policy.windows().map(|calendar| calendar.window(unix_us));

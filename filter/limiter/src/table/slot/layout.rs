@@ -34,7 +34,7 @@ pub(super) const UNITS: usize = 16;
 pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
 pub(crate) const WATCHED_UNITS: usize = 2;
 
-/// "WER5": the layout above, and that of a watched entry. The names of shared values carry the same digit.
+/// "WER5": the layout above, and that of a watched entry. The names of shared slots carry the same digit.
 const FORMAT: [u8; 4] = *b"WER5";
 pub(super) const WORD_BYTES: usize = 8;
 pub(super) const HEADER_BYTES: usize = 24;
