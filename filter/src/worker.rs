@@ -83,7 +83,8 @@ impl Plugin {
         });
     }
 
-    /// Carries out the engine's effects. The worker is free while another context is active, which may end then.
+    /// Carries out the engine's effects. The worker is not borrowed while another context is active, because that
+    /// context may end in the call.
     fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {

@@ -128,7 +128,8 @@ impl UpstreamResponse for HostResponse {
     }
 }
 
-/// Errors of rules that a native module cannot apply: Envoy's ABI gives no access to values inside of others.
+/// Errors of rules that a native module cannot apply: Envoy's ABI gives no access to values inside
+/// structures.
 pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     let is_deep = |attribute: &&Attribute| matches!(attribute, Attribute::Claim(path) if path.len() > 1);
     let claims = rules.attributes().iter().filter(is_deep).map(|attribute| {

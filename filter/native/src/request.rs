@@ -108,7 +108,8 @@ impl RequestContext {
         });
     }
 
-    /// Runs `act` on the request's worker and state; `None` if that is borrowed, as where Envoy calls back.
+    /// Runs `act` on the request's worker and state; `None` if it is borrowed, which happens when
+    /// Envoy calls back.
     fn with_worker<T>(&self, act: impl FnOnce(&mut Worker, &mut State) -> T) -> Option<T> {
         let mut state = self.state.try_borrow_mut().ok()?;
         let mut worker = locked(self.plugin.get()?.worker(self.worker)?);

@@ -195,7 +195,7 @@ impl Escrow {
         AcquireResult { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// Time of the store's clock at which it may be dropped, in microseconds: it is like a new one then.
+    /// Time of the store's clock at which it may be dropped, in microseconds: by then it equals a new one.
     pub fn full_us(&self) -> u64 {
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
         if let Some(end_us) = self.window_ends_us() {

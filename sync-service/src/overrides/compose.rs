@@ -100,8 +100,8 @@ pub(crate) fn compose(base: &Document, overrides: &[Override]) -> (Document, Vec
     (document, effects)
 }
 
-/// Applies to `base` as many groups of overrides as possible, the first ones first. They are added at once or by halves:
-/// reading a document is slow and most overrides fit.
+/// Applies to `base` as many groups of overrides as possible, the first ones first. They are added at once or by
+/// halves: reading a document is slow and most overrides fit.
 fn with_some(base: &Document, overrides: &[Override], effects: &mut [OverrideEffect]) -> Document {
     let groups: BTreeSet<_> = overrides.iter().filter_map(group).collect();
     let groups: Vec<_> = groups.into_iter().collect();

@@ -1,4 +1,5 @@
-//! Routes for operators: top keys, single keys, the decisions of rules, and overrides, which are put, listed and lifted.
+//! Routes for operators: top keys, single keys, the decisions of rules, and overrides, which are put, listed and
+//! lifted.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};

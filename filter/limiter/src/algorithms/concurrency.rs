@@ -41,7 +41,8 @@ pub(crate) fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n
     }
 }
 
-/// The quota status at `now`. No place has a known time: both are [`RETRY_NS`] while anything is in flight.
+/// The quota status at `now`. When a place comes free is unknown: both times are [`RETRY_NS`] while anything is in
+/// flight.
 pub(crate) fn status(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
     let in_flight = in_flight(concurrency, cell, now);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
@@ -64,7 +65,7 @@ fn sum(pair: Pair) -> u64 {
 /// Shortest time for which tokens stay reserved, in nanoseconds.
 const HELD_NS: u64 = 600 * SECOND_NS;
 
-/// Reserves `n` tokens of a key that hashes to `hash`. Returns the new state, and a receipt to end that.
+/// Reserves `n` tokens of a key that hashes to `hash`. Returns the new state, and a receipt that ends the reservation.
 pub(crate) fn reserve(cell: Cell, hash: u64, n: u32, now: Time) -> (Cell, Receipt) {
     let pair = Pair::at(cell, HELD_NS, hash, now).plus(n);
     (pair.cell(), Receipt(pair.until))

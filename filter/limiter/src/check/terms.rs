@@ -233,7 +233,8 @@ pub(crate) struct QuotaChanges {
     quota: Quota,
     /// The rule before each change, the latest first.
     before: Vec<Before>,
-    /// Number of these changes since the rule last had this quota, from when a bucket may have a place; or 0.
+    /// Number of changes since the rule last had this quota; 0 if it never had. Buckets from that time may still
+    /// exist.
     returned_after: usize,
 }
 

@@ -359,7 +359,8 @@ impl Engine {
         self.pace.ticks.wrapping_add(1).is_multiple_of(self.pace.ticks_per_interval.max(1))
     }
 
-    /// Takes over the worker's unreported keys. It reports those without room, and those of strict rules, itself.
+    /// Takes over the worker's unreported keys. Keys without room, and those of strict rules, stay with the worker,
+    /// which reports them itself.
     pub fn gather(&mut self, worker: &mut Self, now: Time) {
         gather(&mut self.limiter, &mut worker.limiter, self.clock.peek(now));
     }

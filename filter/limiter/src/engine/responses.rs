@@ -161,7 +161,8 @@ impl Engine {
         self.finish(open, known, host, now);
     }
 
-    /// Carries out the actions for which `cost_of` returns a cost (any, for a release). The others stay.
+    /// Carries out the actions for which `cost_of` returns a cost; for a release, its value does not
+    /// matter. The others stay.
     fn finish(
         &mut self,
         open: &mut OpenRequest,

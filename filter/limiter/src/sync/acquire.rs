@@ -240,7 +240,8 @@ impl Limiter {
         Ok(!matches!(reply.settled, Settled::None))
     }
 
-    /// True if call `number` is for an epoch that has ended, or whose budget is known to have no tokens.
+    /// True if call `number` would acquire tokens that are never spent: its epoch has ended, or its budget is known to
+    /// be empty.
     pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
         let acquire = self.sync.as_ref().and_then(|sync| sync.calls.get(number));
         let reported =

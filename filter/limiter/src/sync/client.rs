@@ -16,7 +16,7 @@ use weir_rules::key::KeyValue;
 
 /// Most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
-/// A failure this long after the time-out, in nanoseconds, means that this POP stood still, not weir-sync.
+/// A failure later than this after its time-out, in nanoseconds, is this POP's own stall, not weir-sync's fault.
 const LATE_NS: u64 = SECOND_NS / 2;
 /// Default time-out of a request that waits, in nanoseconds.
 const TIMEOUT_NS: u64 = SECOND_NS;

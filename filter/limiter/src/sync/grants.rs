@@ -20,7 +20,8 @@ const WAIT_MS_MAX: u64 = 32 * 86_400_000;
 const RETURNS_MS: u64 = 1_000;
 
 impl Limiter {
-    /// Applies the reply to report `sequence`. On an error nothing changed; unless given up, it is still under way.
+    /// Applies the reply to report `sequence`. On an error nothing changes; the report stays under way unless it was
+    /// given up.
     pub fn apply(&mut self, sequence: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let reply = Reply::decode(bytes)?;
         let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
@@ -211,7 +212,8 @@ impl Limiter {
                     watched.end_waiting(reported.awaited);
                 }
                 watched.record_left(leased.left);
-                // Not a shorter wait, because the epoch would end with it, nor one that returned tokens may end early.
+                // A shorter wait is not recorded: the epoch would end with it. Nor is one that returned tokens may end
+                // early.
                 if wait_ms > 0 && (is_calendar || more_at > until && !leased.may_return) {
                     // A client that returns on time must not find the key still barred.
                     watched.bar(Time::from_nanos(bar_at.as_nanos().saturating_sub(BAR_STEP_NS)), now);

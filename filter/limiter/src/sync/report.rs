@@ -171,7 +171,8 @@ impl Limiter {
 /// Most bytes that all ended workers together hand over. A key beyond that is reported after its next request.
 pub(crate) const HANDOVER_BYTES_MAX: usize = 64 * 1024;
 
-/// Ends this worker. Returns the handover that replaces `left`, that of earlier ones; none if it adds nothing.
+/// Ends this worker. Returns the handover to store instead of `left`, which earlier workers left; none if there is
+/// nothing to add.
 pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     end_reports(limiter);
     let rules = limiter.rules.set.rules();

@@ -22,7 +22,7 @@ pub enum Range {
 pub enum AddressSetError {
     #[error("expected an address or a network, as in 10.0.0.0/8 or 2001:db8::1")]
     Unreadable,
-    /// Most likely a slip.
+    /// Bits are set behind the prefix, which is most likely a slip.
     #[error("expected a network whose address is zero behind its prefix")]
     BitsBehindPrefix,
     #[error("expected an address or a network without a port")]

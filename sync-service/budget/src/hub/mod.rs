@@ -6,7 +6,7 @@
 //!
 //! | event | call | question | its answer |
 //! |---|---|---|---|
-//! | a POP reports | [`Hub::report`] | [`Pending`]: charge, acquire, register | [`Hub::settle`], which returns the reply |
+//! | a POP reports | [`Hub::report`] | [`Pending`]: charge, acquire, register | [`Hub::settle`]: the reply |
 //! | an interval is over | [`Hub::tick`] | [`Listing`]: the hot keys | [`Hub::listed`] |
 //! | others have hot keys | [`Hub::listed`] | [`Look`]: accounts of their budgets | [`Hub::looked`] |
 //! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: the banned keys | [`Hub::bans_listed`] |

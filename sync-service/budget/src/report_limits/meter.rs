@@ -124,7 +124,8 @@ impl ClaimMeter {
         (asked, claimed - asked)
     }
 
-    /// Refills for a report of `made_at` that came at `now`; returns the number of tokens that the meter holds.
+    /// Refills for a report made at `made_at` and received at `now`; returns the number of tokens that the meter
+    /// holds.
     pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
         self.seen_at = now;
         let passed_ns = made_at.nanos_since(self.at);
