@@ -179,8 +179,8 @@ pub fn decode(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
 /// Fields from a request to the values of its entries: `descriptors`, `entries`, `value`.
 const VALUES: [u32; 3] = [2, 1, 2];
 
-/// Replaces each byte that is not text in the fields of `message` to which `path` leads.
-fn make_text(message: &mut [u8], path: &[u32]) {
+/// Replaces each byte that is not text in the fields of `message` to which `path` leads; the length stays.
+pub(crate) fn make_text(message: &mut [u8], path: &[u32]) {
     let Some((next, path)) = path.split_first() else {
         let mut text = Vec::with_capacity(message.len());
         for chunk in message.utf8_chunks() {

@@ -3,11 +3,10 @@
 //! intervals and times to live in whole seconds. When a token bucket replaces a different token bucket, it starts with
 //! the same fraction filled. When it replaces another strategy, it starts full.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Buf as _;
-use prost::Message;
+use prost::{DecodeError, Message as _};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstEncoder};
@@ -26,8 +25,8 @@ use crate::proto::envoy::service::rate_limit_quota::v3::{
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use crate::proto::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
-use crate::proto::unknown;
-use crate::rls::{self, Check};
+use crate::proto::unknown::{self, Fields};
+use crate::rls::{self, Check, make_text};
 
 /// Pairs of a bucket, sorted by key.
 pub(super) type Pairs = Vec<(String, String)>;
@@ -97,60 +96,29 @@ impl Decoder for LenientCodec {
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
         let bytes = source.copy_to_bytes(source.remaining());
-        let read = RateLimitQuotaUsageReports::decode(bytes.clone())
-            .or_else(|wrong| RawReports::decode(bytes.clone()).map(RawReports::read).map_err(|_| wrong));
-        let read = read.map_err(|wrong| Status::internal(wrong.to_string()))?;
+        let read = decode(&bytes).map_err(|wrong| Status::internal(wrong.to_string()))?;
         unknown::refuse(REPORTS, &bytes)?;
         Ok(Some(read))
     }
 }
 
-/// [`RateLimitQuotaUsageReports`] with values as bytes.
-#[derive(Clone, PartialEq, Message)]
-struct RawReports {
-    #[prost(string, tag = "1")]
-    domain: String,
-    #[prost(message, repeated, tag = "2")]
-    usages: Vec<RawUsage>,
+/// Decodes reports without the usages of buckets whose values are not text. Any other defect is the error.
+fn decode(bytes: &[u8]) -> Result<RateLimitQuotaUsageReports, DecodeError> {
+    RateLimitQuotaUsageReports::decode(bytes).or_else(|wrong| {
+        let mut text = bytes.to_vec();
+        make_text(&mut text, &[USAGES, 1, 1, 2]);
+        let mut read = RateLimitQuotaUsageReports::decode(&*text).map_err(|_| wrong)?;
+        let mut is_text = usages(bytes).zip(usages(&text)).map(|(before, after)| before == after);
+        read.bucket_quota_usages.retain(|_| is_text.next() == Some(true));
+        Ok(read)
+    })
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct RawUsage {
-    #[prost(message, optional, tag = "1")]
-    id: Option<RawId>,
-    #[prost(message, optional, tag = "2")]
-    elapsed: Option<prost_types::Duration>,
-    #[prost(uint64, tag = "3")]
-    admitted: u64,
-    #[prost(uint64, tag = "4")]
-    refused: u64,
-}
+/// Number of the field `bucket_quota_usages`. From there, `bucket_id`, `bucket` and `value` lead to a bucket's values.
+const USAGES: u32 = 2;
 
-#[derive(Clone, PartialEq, Message)]
-struct RawId {
-    #[prost(map = "string, bytes", tag = "1")]
-    pairs: HashMap<String, Vec<u8>>,
-}
-
-impl RawReports {
-    /// Converts the report; buckets that are not text are omitted.
-    fn read(self) -> RateLimitQuotaUsageReports {
-        let bucket_quota_usages = self.usages.into_iter().filter_map(RawUsage::read).collect();
-        RateLimitQuotaUsageReports { domain: self.domain, bucket_quota_usages }
-    }
-}
-
-impl RawUsage {
-    fn read(self) -> Option<BucketQuotaUsage> {
-        let pair = |(key, value)| Some((key, String::from_utf8(value).ok()?));
-        let pairs = self.id.unwrap_or_default().pairs.into_iter().map(pair).collect::<Option<_>>();
-        Some(BucketQuotaUsage {
-            bucket_id: Some(BucketId { bucket: pairs? }),
-            time_elapsed: self.elapsed,
-            num_requests_allowed: self.admitted,
-            num_requests_denied: self.refused,
-        })
-    }
+fn usages(reports: &[u8]) -> impl Iterator<Item = &[u8]> {
+    Fields { rest: reports }.filter_map(|(number, content)| content.filter(|_| number == USAGES))
 }
 
 /// Time for which an assignment is valid: four times as long as Envoy takes to report, or to reconnect.
@@ -253,7 +221,11 @@ mod tests {
         let at = bytes.windows(2).position(|pair| pair == b"$$").expect("the value");
         bytes[at] = 0xff;
         assert!(RateLimitQuotaUsageReports::decode(&bytes[..]).is_err());
-        let read = RawReports::decode(&bytes[..]).expect("reports").read();
-        assert_eq!(read, of(&[usage("ada"), usage("bob")]));
+        assert_eq!(decode(&bytes), Ok(of(&[usage("ada"), usage("bob")])));
+        // The last byte is the number of refused requests.
+        let cut = usage("cut").encode_to_vec();
+        bytes.extend([0x12, u8::try_from(cut.len() - 1).expect("a length")]);
+        bytes.extend(&cut[..cut.len() - 1]);
+        decode(&bytes).expect_err("a usage that ends early");
     }
 }
