@@ -5,15 +5,14 @@
 
 use std::cell::{Cell, RefCell};
 
-use weir_limiter::counters::{CountedEvent, Counters, GAUGES, Gauge, reported_in_turn};
+use weir_limiter::counters::{
+    CountedEvent, Counters, GAUGES, Gauge, RULES_COUNTED_MAX, RuleCounters, reported_in_turn,
+};
 use weir_limiter::engine::LogLevel;
-use weir_protocol::messages::{RULES_MAX, RuleCounts};
+use weir_protocol::messages::RuleCounts;
 use weir_rules::RuleSet;
 
 use crate::host::{self, Metric};
-
-/// Maximum number of rules with metrics in a VM, replaced ones included; any beyond have none.
-const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
 
 thread_local! {
     /// The rules with metrics in this VM, sorted by name; one that returns continues its counts.
@@ -29,9 +28,7 @@ pub(crate) struct Metrics {
     gauges: [Option<u32>; GAUGES.len()],
 }
 
-type RuleMetrics = [Option<u32>; OF_RULE.len()];
-/// Metric name suffixes, which follow the rule's name.
-const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
+type RuleMetrics = [Option<u32>; RuleCounters::NAMES.len()];
 
 impl Metrics {
     /// Defines all metrics at once, so that each is zero before the first request.
@@ -60,7 +57,7 @@ impl Metrics {
         };
         self.rules = rules.rules().iter().map(|rule| defined(&rule.name)).collect();
         if without > 0 {
-            let text = format!("{without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
+            let text = format!("{without} rules have no metrics: {RULES_COUNTED_MAX} others have, the most");
             host::log(LogLevel::Warn, &text);
         }
     }
@@ -70,9 +67,7 @@ impl Metrics {
             add(*metric, counters.take_event(*event));
         }
         for (i, metrics) in self.rules.iter().enumerate() {
-            let counts = counters.take_rule(i);
-            let counts = [counts.allowed, counts.limited, counts.denied, counts.shadow_limited];
-            for (metric, count) in metrics.iter().zip(counts) {
+            for (metric, count) in metrics.iter().zip(counters.take_rule(i).counts()) {
                 add(*metric, count);
             }
         }
@@ -93,10 +88,10 @@ fn of_rule(name: &str) -> Option<RuleMetrics> {
             Ok(at) => return defined.get(at).map(|(_, metrics)| *metrics),
             Err(at) => at,
         };
-        if defined.len() >= RULES_DEFINED_MAX {
+        if defined.len() >= RULES_COUNTED_MAX {
             return None;
         }
-        let metrics = OF_RULE.map(|what| counter(&format!("weir.rule.{name}.{what}")));
+        let metrics = RuleCounters::NAMES.map(|what| counter(&format!("weir.rule.{name}.{what}")));
         // If the host defined none, the rule takes no entry, and is tried again with the next rule set.
         if metrics.iter().any(Option::is_some) {
             defined.insert(at, (name.to_owned(), metrics));

@@ -58,17 +58,12 @@ pub mod server;
 
 pub use server::run;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use weir_store::lock;
 
-/// Locks `mutex`. Nothing that runs under a lock panics; if it did, the data would still be valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ticks at this interval, the first at once. After a delay, none is made up for.
+/// Ticks at this interval, the first at once. Missed ticks are not made up.
 fn ticks(every: Duration) -> Interval {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

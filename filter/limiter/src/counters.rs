@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::RuleIndex;
-use weir_protocol::messages::COUNTED_MAX;
+use weir_protocol::messages::{COUNTED_MAX, RULES_MAX};
 
 /// An event that is counted besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,9 @@ pub struct Counters {
     rules: Vec<RuleCounters>,
 }
 
+/// Maximum number of rules with metrics in a process, replaced ones included; any beyond have none.
+pub const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
+
 /// A rule's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounters {
@@ -96,6 +99,16 @@ pub struct RuleCounters {
     pub denied: u32,
     /// Requests that the rule would have limited if it were enforced for their keys.
     pub shadow_limited: u32,
+}
+
+impl RuleCounters {
+    /// Names of the counters in metrics.
+    pub const NAMES: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
+
+    /// The counts in the order of [`Self::NAMES`].
+    pub const fn counts(&self) -> [u32; 4] {
+        [self.allowed, self.limited, self.denied, self.shadow_limited]
+    }
 }
 
 impl Counters {

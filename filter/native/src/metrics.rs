@@ -8,26 +8,28 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_limiter::counters::{CountedEvent, Counters, GAUGES, Gauge, reported_in_turn};
+use weir_limiter::counters::{
+    CountedEvent, Counters, GAUGES, Gauge, RULES_COUNTED_MAX, RuleCounters, reported_in_turn,
+};
 use weir_limiter::engine::LogLevel;
-use weir_protocol::messages::{RULES_MAX, RuleCounts};
+use weir_protocol::messages::RuleCounts;
 use weir_rules::RuleSet;
 
 use crate::abi::{ConfigHandle, MetricId, log};
 use crate::locked;
 
 const RULE: &str = "rule";
-/// Maximum number of rules that are counted, including replaced ones. Rules beyond it are not counted.
-const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
-const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
-static DEFINED: Mutex<BTreeMap<String, [u64; OF_RULE.len()]>> = Mutex::new(BTreeMap::new());
+static DEFINED: Mutex<BTreeMap<String, RuleSums>> = Mutex::new(BTreeMap::new());
 /// Requests that the `deny` list refused since this process began.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
+
+/// A rule's sums of all workers, in the order of [`RuleCounters::NAMES`].
+type RuleSums = [u64; RuleCounters::NAMES.len()];
 
 /// Envoy's ids of the limiter's metrics; `None` if Envoy did not define one.
 pub(crate) struct Metrics {
     events: Vec<(CountedEvent, Option<MetricId>)>,
-    rules: [Option<MetricId>; OF_RULE.len()],
+    rules: [Option<MetricId>; RuleCounters::NAMES.len()],
     /// In the order of [`GAUGES`].
     gauges: [Option<MetricId>; GAUGES.len()],
 }
@@ -41,7 +43,7 @@ impl Metrics {
         let of_rule = |name| config.define_counter(&format!("weir.rule.{name}"), &[RULE]);
         Self {
             events: CountedEvent::METRICS.map(|(event, name)| (event, config.define_counter(name, &[]))).into(),
-            rules: OF_RULE.map(of_rule),
+            rules: RuleCounters::NAMES.map(of_rule),
             gauges,
         }
     }
@@ -61,7 +63,7 @@ impl Metrics {
         };
         let names = rules.rules().iter().map(|rule| defined(&rule.name)).collect();
         if without > 0 {
-            let text = format!("{without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
+            let text = format!("{without} rules have no metrics: {RULES_COUNTED_MAX} others have, the most");
             log(LogLevel::Warn, &text);
         }
         names
@@ -82,8 +84,7 @@ impl Metrics {
             count(*metric, &[], events);
         }
         for (i, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let counts = counters.take_rule(i);
-            let more = [counts.allowed, counts.limited, counts.denied, counts.shadow_limited];
+            let more = counters.take_rule(i).counts();
             if let Some(counts) = locked(&DEFINED).get_mut(name) {
                 counts.iter_mut().zip(more).for_each(|(count, more)| *count = count.saturating_add(more.into()));
             }
@@ -103,7 +104,7 @@ impl Metrics {
 /// Starts to count the rule `name`, if it is not counted yet. False if there are too many others.
 fn define(name: &str) -> bool {
     let mut defined = locked(&DEFINED);
-    let has_room = defined.contains_key(name) || defined.len() < RULES_DEFINED_MAX;
+    let has_room = defined.contains_key(name) || defined.len() < RULES_COUNTED_MAX;
     if has_room {
         defined.entry(name.to_owned()).or_default();
     }
@@ -115,8 +116,7 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     let defined = locked(&DEFINED);
     let all: Vec<_> = defined.iter().collect();
     let due = reported_in_turn(turn, all.len()).filter_map(|at| all.get(at));
-    let of =
-        |(name, decided): &(&String, &[u64; OF_RULE.len()])| RuleCounts { name: (*name).clone(), decided: **decided };
+    let of = |(name, decided): &(&String, &RuleSums)| RuleCounts { name: (*name).clone(), decided: **decided };
     (due.map(of).collect(), all.len())
 }
 

@@ -20,8 +20,6 @@ use crate::{abi, http, locked, metrics};
 
 /// By filter name: configurations of one name share buckets, until none of that name is left.
 static PROCESSES: Mutex<BTreeMap<String, Weak<Process>>> = Mutex::new(BTreeMap::new());
-/// Initial reading of the clock, in nanoseconds: 13 days.
-const BEGIN_NS: u64 = 1 << 50;
 
 /// State shared under one name.
 struct Process {
@@ -46,7 +44,7 @@ impl Process {
 /// A worker's access to the shared state.
 pub(crate) struct WorkerHandle {
     process: Arc<Process>,
-    /// Of no keys before the table is opened.
+    /// Of a single slot of its own before the table is opened.
     slots: SlotsHandle,
 }
 
@@ -105,16 +103,11 @@ impl Host for WorkerHandle {
     }
 }
 
-/// The monotonic clock. It starts well above zero, so that a step back to before the start can be represented.
+/// The monotonic clock.
 pub(crate) fn now() -> Time {
     static STARTED: OnceLock<Instant> = OnceLock::new();
-    let started = *STARTED.get_or_init(Instant::now);
-    let now = Instant::now();
-    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
-    Time::from_nanos(match now.checked_duration_since(started) {
-        Some(since) => BEGIN_NS.saturating_add(ns(since)),
-        None => BEGIN_NS.saturating_sub(ns(started.duration_since(now))),
-    })
+    let (started, now) = (*STARTED.get_or_init(Instant::now), Instant::now());
+    Time::of_own_clock(now.saturating_duration_since(started), started.saturating_duration_since(now))
 }
 
 /// Random bytes. If the system provides none, bytes of the clock.

@@ -1,8 +1,12 @@
 //! Monotonic time, passed as an argument.
 
 use core::ops::{Add, AddAssign};
+use core::time::Duration;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// Initial reading of a program's own clock, in nanoseconds: 13 days.
+const BEGIN_NS: u64 = 1 << 50;
 
 /// A point on the host's monotonic clock, in nanoseconds since an epoch that the host chooses.
 ///
@@ -16,6 +20,13 @@ impl Time {
 
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
+    }
+
+    /// Reading of a program's own clock, `after` or `before` its start. It begins far above zero, so that a step back
+    /// to before the start can be represented.
+    pub fn of_own_clock(after: Duration, before: Duration) -> Self {
+        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 2);
+        Self(BEGIN_NS.saturating_add(ns(after)).saturating_sub(ns(before)))
     }
 
     pub const fn as_nanos(self) -> u64 {

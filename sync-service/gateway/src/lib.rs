@@ -32,8 +32,8 @@
 //! ```
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
@@ -77,8 +77,6 @@ mod worker_host;
 /// Pause between attempts to load the rules at startup.
 const RULES_PAUSE: Duration = Duration::from_millis(10);
 const WORKERS_MAX: usize = 64;
-/// Initial reading of the clock, in nanoseconds: 13 days.
-const BEGIN_NS: u64 = 1 << 50;
 
 /// Prefix of a gateway's name among the POPs. No report from outside may use it.
 pub const GATEWAY_PREFIX: &str = "gateway/";
@@ -399,19 +397,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Clock of a gateway. It begins far above zero, so that a step back before the start can be represented.
+/// Clock of a gateway.
 fn time_since(started: Instant) -> Time {
     let now = Instant::now();
-    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
-    Time::from_nanos(match now.checked_duration_since(started) {
-        Some(since) => BEGIN_NS.saturating_add(ns(since)),
-        None => BEGIN_NS.saturating_sub(ns(started.duration_since(now))),
-    })
-}
-
-/// Locks `mutex`. Nothing that runs under a lock panics; if it did, the data would still be valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    Time::of_own_clock(now.saturating_duration_since(started), started.saturating_duration_since(now))
 }
 
 /// Plugin configuration of the workers: no rules of its own, only those of the fleet.

@@ -7,10 +7,9 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use weir_limiter::counters::{CountedEvent, Counters, reported_in_turn};
-use weir_protocol::messages::{RULES_MAX, RuleCounts};
-
-use super::lock;
+use weir_limiter::counters::{CountedEvent, Counters, RULES_COUNTED_MAX, RuleCounters, reported_in_turn};
+use weir_protocol::messages::RuleCounts;
+use weir_store::lock;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,8 +39,8 @@ pub struct Happened {
 pub struct GatewayMetrics {
     /// Checks, by API and decision.
     pub checks: Family<Checked, Counter>,
-    /// Decisions of each rule: allowed, limited, denied, limited in shadow.
-    pub decisions: [Family<OfRule, Counter>; 4],
+    /// Decisions of each rule, in the order of [`RuleCounters::NAMES`].
+    pub decisions: [Family<OfRule, Counter>; RuleCounters::NAMES.len()],
     /// Other events.
     pub events: Family<Happened, Counter>,
     /// Streams of quota clients.
@@ -57,8 +56,6 @@ impl GatewayMetrics {
     }
 }
 
-/// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
-const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
 const PREFIX: &str = "weir.";
 
 pub(super) struct CounterSums {
@@ -123,9 +120,7 @@ impl CounterSums {
             }
         }
         for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let counted = counters.take_rule(index);
-            let figures = [counted.allowed, counted.limited, counted.denied, counted.shadow_limited];
-            for (family, figure) in self.metrics.decisions.iter().zip(figures) {
+            for (family, figure) in self.metrics.decisions.iter().zip(counters.take_rule(index).counts()) {
                 if figure > 0 {
                     family.get_or_create(&OfRule { rule: name.clone() }).inc_by(figure.into());
                 }

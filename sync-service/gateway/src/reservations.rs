@@ -15,8 +15,7 @@ use std::sync::{Arc, Mutex};
 use thiserror::Error;
 use weir_limiter::engine::OpenRequest;
 use weir_protocol::time::Time;
-
-use super::lock;
+use weir_store::lock;
 
 pub(crate) const RESERVED_S_MAX: u32 = 600;
 /// Maximum number of open reservations per worker: half of what its engine can hold of strict rules.

@@ -12,9 +12,9 @@ use weir_limiter::engine::{
 };
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
+use weir_store::lock;
 
 use super::limit;
-use super::lock;
 use super::metrics::CounterSums;
 use super::reply::{CheckReply, DecisionDetails};
 use super::request::{CheckPurpose, CheckRequest};

@@ -11,8 +11,8 @@ use weir_limiter::response::Header;
 use weir_limiter::table::slot::slots_for;
 use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
 use weir_protocol::messages::RuleCounts;
+use weir_store::lock;
 
-use super::lock;
 use super::metrics::CounterSums;
 use super::reply::DecisionDetails;
 

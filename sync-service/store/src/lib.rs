@@ -212,7 +212,7 @@ impl StoreError {
     }
 }
 
-/// Nothing panics while it holds such a lock; if it did, the data would still be valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks `mutex`. Nothing that runs under a lock panics; if it did, the data would still be valid.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -36,10 +36,11 @@ use weir_rules::key::Missing;
 use weir_rules::matching::Bits;
 use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Values};
+use weir_store::lock;
 
 use super::proto::envoy::service::rate_limit_quota::v3::{RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 use super::request::Patience;
-use super::{CheckDecision, CheckReply, CheckRequest, Gateway, lock};
+use super::{CheckDecision, CheckReply, CheckRequest, Gateway};
 use crate::metrics::GatewayMetrics;
 use book::{Book, Reported, StreamItem};
 use bucket::{Due, DueResult, QuotaDecision};
