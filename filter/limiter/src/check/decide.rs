@@ -243,8 +243,20 @@ impl Limiter {
     }
 
     /// Changes the watched entry at `place`. If there is none and `limits` is given, the key becomes watched first.
-    /// `change` also gets the number of requests in flight, or 0 without `flight`: if the fleet does not count them.
     pub(crate) fn update_watched(
+        &mut self,
+        place: EntryPlace,
+        limits: Option<LocalLimits>,
+        slots: &mut dyn Slots,
+        now: Time,
+        change: &dyn Fn(&mut Watched),
+    ) -> Updated<Watched> {
+        self.update_counted(place, None, limits, slots, now, &|watched, _| change(watched))
+    }
+
+    /// [`Limiter::update_watched`] with a `change` that also gets the number of requests in flight, or 0 if the fleet
+    /// does not count them.
+    pub(crate) fn update_counted(
         &mut self,
         place: EntryPlace,
         flight: Option<Concurrency>,

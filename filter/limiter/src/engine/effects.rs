@@ -212,15 +212,18 @@ struct LastReply {
     body: String,
 }
 
+/// A limited client, with what its response depends on besides its rule.
+pub(super) struct LimitedClient {
+    pub(super) status: QuotaStatus,
+    pub(super) jitter_s: u32,
+    pub(super) is_banned: bool,
+    pub(super) is_grpc: bool,
+}
+
 impl LastReply {
     #[inline(never)]
-    fn of(
-        all: &[RuleReplies],
-        rule: &Rule,
-        status: QuotaStatus,
-        (numbers, is_banned, is_grpc): (Numbers, bool, bool),
-        host: &dyn Host,
-    ) -> Option<Self> {
+    fn of(all: &[RuleReplies], rule: &Rule, client: LimitedClient, numbers: Numbers, host: &dyn Host) -> Option<Self> {
+        let LimitedClient { status, is_banned, is_grpc, .. } = client;
         let policies = &policies(all, rule.response.headers.ratelimit, &status);
         let limited = LimitedStatus { numbers, partition: status.partition(), policies, is_grpc, is_banned };
         let (headers, body) = all.get(usize::from(status.rule))?.answers.limited(rule, &limited);
@@ -248,16 +251,16 @@ impl RuleReplies {
     pub(super) fn limited<'a>(
         all: &'a mut [Self],
         rule: &Rule,
-        status: QuotaStatus,
-        (jitter_s, is_banned, is_grpc): (u32, bool, bool),
+        client: LimitedClient,
         host: &mut dyn Host,
     ) -> Option<LocalReply<'a>> {
-        let place = usize::from(status.rule);
-        let numbers = numbers(rule, &status.bucket, unix_ns_for(rule, host), jitter_s);
+        let LimitedClient { status, jitter_s, is_banned, is_grpc } = &client;
+        let (place, is_banned, is_grpc) = (usize::from(status.rule), *is_banned, *is_grpc);
+        let numbers = numbers(rule, &status.bucket, unix_ns_for(rule, host), *jitter_s);
         let is_same =
             |kept: &LastReply| (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.beside == status.beside;
         if !all.get_mut(place)?.last(is_grpc).as_ref().is_some_and(is_same) {
-            let kept = LastReply::of(all, rule, status, (numbers, is_banned, is_grpc), host)?;
+            let kept = LastReply::of(all, rule, client, numbers, host)?;
             *all.get_mut(place)?.last(is_grpc) = Some(kept);
         }
         let Self { answers, limited, limited_grpc, .. } = all.get(place)?;

@@ -216,6 +216,11 @@ impl dyn Host + '_ {
         !is_fetching && self.take_turn(SharedValue::Fetch, fetch, now + fetch_ns)
     }
 
+    /// Ends this worker's fetch. The next one may begin at `next`.
+    pub(super) fn end_fetch(&mut self, next: Time) {
+        self.set_time(SharedValue::Fetch, next);
+    }
+
     pub(super) fn pushed_versions(&mut self) -> PushedVersions {
         let (bytes, _) = self.get(SharedValue::PushedVersions).unwrap_or((Vec::new(), Version::NONE));
         bytes.split_first_chunk::<8>().map_or(PushedVersions::default(), |(version, refused)| PushedVersions {

@@ -248,7 +248,7 @@ impl Engine {
             }
             Err(Unread::TooLarge(size)) => {
                 self.refuse_rules(version, &[too_large(size, ANSWER_BYTES_MAX)], turn);
-                return turn.host.set_time(SharedValue::Fetch, turn.now);
+                return turn.host.end_fetch(turn.now);
             }
         };
         (self.pushed.trouble, self.pushed.failed) = (None, 0);
@@ -266,7 +266,7 @@ impl Engine {
             }
             Err(errors) => self.refuse_rules(version, &errors, turn),
         }
-        turn.host.set_time(SharedValue::Fetch, turn.now);
+        turn.host.end_fetch(turn.now);
     }
 
     fn share(&mut self, version: u64, document: &[u8], host: &mut dyn Host) {
@@ -308,7 +308,7 @@ impl Engine {
         let after_ns = |ms: u64| (ms * 10).saturating_sub(interval_ms) * 100_000;
         let backed_off_ns = after_ns(doubled_ms(interval_ms, self.pushed.failed).into());
         let next = (turn.now + after_ns(interval_ms)).max(self.pushed.began_at + backed_off_ns);
-        turn.host.set_time(SharedValue::Fetch, next);
+        turn.host.end_fetch(next);
         self.pushed.failed = self.pushed.failed.saturating_add(1);
         if self.pushed.trouble.as_ref() != Some(&trouble) {
             let then = "keeping the previous configuration; it is tried again";

@@ -9,7 +9,9 @@ use crate::RuleIndex;
 use crate::check::{
     AcquireState, Decision, EndAction, FastPath, LimitReason, QuotaStatus, passed, refused_quickly, try_fast_path,
 };
-use crate::engine::effects::{CallResult, LocalReply, RequestDecision, RequestStep, RuleReplies, SyncCall, Unread};
+use crate::engine::effects::{
+    CallResult, LimitedClient, LocalReply, RequestDecision, RequestStep, RuleReplies, SyncCall, Unread,
+};
 use crate::engine::host::Host;
 use crate::engine::reports;
 use crate::engine::state::Engine;
@@ -282,8 +284,8 @@ impl Engine {
             let answers = all.get_mut(place);
             ("deny", answers.map(|answers| answers.denied(&status.bucket, jitter_s, is_grpc, asking.host)))
         } else {
-            let how = (jitter_s, reason == LimitReason::Ban, is_grpc);
-            ("limit", RuleReplies::limited(all, rule, status, how, asking.host))
+            let client = LimitedClient { status, jitter_s, is_banned: reason == LimitReason::Ban, is_grpc };
+            ("limit", RuleReplies::limited(all, rule, client, asking.host))
         };
         let Some(answer) = answer else { return RequestDecision::CONTINUE };
         let logged = self.logs_decisions.then_some((decision, rule.name.as_str()));

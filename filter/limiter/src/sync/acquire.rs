@@ -62,7 +62,7 @@ impl Limiter {
             return self.want_unplaced(hit, reported, &limits, builder, now);
         }
         let (flight, busy) = (self.rules.flight(hit.rule), Cell::new(0));
-        let updated = self.update_watched(place, flight, Some(limits), slots, now, &|watched, in_flight| {
+        let updated = self.update_counted(place, flight, Some(limits), slots, now, &|watched, in_flight| {
             // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with them.
             let is_overspent = match flight {
                 Some(_) => watched.admitted < in_flight,
@@ -145,7 +145,7 @@ impl Limiter {
         is_unused: &dyn Fn(&Watched) -> bool,
     ) -> Option<Watched> {
         let (timeout_ns, before) = (self.timeout_ns(), Cell::new(None));
-        let updated = self.update_watched(place, None, None, slots, now, &|watched, _| {
+        let updated = self.update_watched(place, None, slots, now, &|watched| {
             let ends = is_unused(watched) && watched.awaited(timeout_ns, now) == 0;
             before.set(ends.then_some(*watched));
             if ends {
@@ -210,7 +210,7 @@ impl Limiter {
     /// Ends the wait of the request of `reported`: its tokens are for any request from now on.
     fn end_waiting(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
         if reported.awaited > 0 {
-            self.update_watched(reported.place, None, None, slots, now, &|watched, _| {
+            self.update_watched(reported.place, None, slots, now, &|watched| {
                 if watched.epoch == reported.epoch {
                     watched.end_waiting(reported.awaited);
                 }

@@ -128,7 +128,7 @@ impl Limiter {
         let grant = grant.map(|grant| self.with_room(grant, reported.rule, reported.place.tag));
         let refilled = quota.refill_micro(now.nanos_since(sent_at)) / 1_000;
         let refilled_milli = i64::try_from(refilled).unwrap_or(i64::MAX);
-        self.update_watched(reported.place, None, None, slots, now, &|watched, _| {
+        self.update_watched(reported.place, None, slots, now, &|watched| {
             if watched.epoch != reported.epoch {
                 return;
             }
@@ -192,7 +192,7 @@ impl Limiter {
             return self.current.acquired.push(acquired);
         }
         let (flight, is_other) = (self.rules.flight(reported.rule), Cell::new(false));
-        let updated = self.update_watched(reported.place, flight, None, slots, now, &|watched, in_flight| {
+        let updated = self.update_counted(reported.place, flight, None, slots, now, &|watched, in_flight| {
             is_other.set(watched.epoch != reported.epoch);
             if is_other.get() {
                 return;
@@ -251,7 +251,7 @@ impl Limiter {
         let NamedKey { place, rule, .. } = key;
         let Some(quota) = self.rules.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
         let (limits, grant) = (self.local_limits(rule), self.with_room(&pushed.grant, rule, place.tag));
-        let updated = self.update_watched(place, None, limits, slots, now, &|watched, _| {
+        let updated = self.update_watched(place, limits, slots, now, &|watched| {
             watched.hold(&grant, &quota, pushed.grant.level_milli, now);
         });
         // Without room in the slot, the key stays as it was.

@@ -114,7 +114,7 @@ impl Limiter {
         let is_strict = wish.is_some();
         let reported = Cell::new(None);
         let flight = self.rules.flight(rule);
-        let updated = self.update_watched(place, flight, None, slots, now, &|watched, in_flight| {
+        let updated = self.update_counted(place, flight, None, slots, now, &|watched, in_flight| {
             let wish = wish.map(|wish| Wish { in_flight: flight.map(|_| in_flight), ..wish });
             // A strict rule's budget does not need this count, and counting would turn the key into a bounded rule's.
             if !is_strict {

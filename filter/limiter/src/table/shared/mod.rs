@@ -102,16 +102,24 @@ impl SharedSlots {
 /// One thread's access to the slots.
 pub struct SlotsHandle {
     slots: Arc<SharedSlots>,
-    /// The slot that it holds until its write, and its state, held.
-    held: Option<(u32, HeadState)>,
-    /// The slot of its last writes that came too late, and their number.
-    losses: (u32, u32),
+    held: Option<HeldSlot>,
+    /// The slot of its last writes that came too late.
+    lost: u32,
+    /// Number of these writes.
+    losses: u32,
+}
+
+/// A slot that a handle holds until it writes, and the slot's state, held.
+#[derive(PartialEq)]
+struct HeldSlot {
+    index: u32,
+    state: HeadState,
 }
 
 impl SlotsHandle {
     /// Creates a handle of `slots`.
     pub fn new(slots: Arc<SharedSlots>) -> Self {
-        Self { slots, held: None, losses: (0, 0) }
+        Self { slots, held: None, lost: 0, losses: 0 }
     }
 }
 
@@ -124,9 +132,8 @@ impl Drop for SlotsHandle {
 impl Slots for SlotsHandle {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         self.release();
-        let (lost, count) = self.losses;
-        if count >= LOSSES_MAX
-            && lost == index
+        if self.losses >= LOSSES_MAX
+            && self.lost == index
             && let Some(version) = self.hold(index, into)
         {
             return Ok(version);
@@ -176,12 +183,12 @@ impl Slots for SlotsHandle {
             self.slots.put_back(own);
             return Err(self.lost(index));
         }
-        let is_mine = self.held.take_if(|held| *held == (index, seen)).is_some();
+        let is_mine = self.held.take_if(|held| *held == HeldSlot { index, state: seen }).is_some();
         // If another thread holds the old buffer, that thread makes it a spare.
         if is_mine || !seen.is_held() {
             self.slots.put_back(seen.buffer);
         }
-        self.losses = (0, 0);
+        self.losses = 0;
         Ok(())
     }
 
@@ -220,7 +227,7 @@ impl SlotsHandle {
             if head.replace(seen, begun) {
                 // Nobody changes this buffer now. A thread that overtakes leaves it to this handle.
                 self.slots.buffer(begun)?.read(into);
-                self.held = Some((index, begun));
+                self.held = Some(HeldSlot { index, state: begun });
                 return Some(Version(begun.version));
             }
         }
@@ -230,9 +237,9 @@ impl SlotsHandle {
     /// Records that a write of slot `index` came too late.
     #[cold]
     pub(super) fn lost(&mut self, index: u32) -> WriteError {
-        let (lost, count) = self.losses;
+        let before = if self.lost == index { self.losses } else { 0 };
         self.release();
-        self.losses = (index, if lost == index { count.saturating_add(1) } else { 1 });
+        (self.lost, self.losses) = (index, before.saturating_add(1));
         WriteError::Conflict
     }
 
@@ -246,8 +253,8 @@ impl SlotsHandle {
 
     #[cold]
     fn let_go(&mut self) {
-        let Some((index, state)) = self.held.take() else { return };
-        self.losses = (0, 0);
+        let Some(HeldSlot { index, state }) = self.held.take() else { return };
+        self.losses = 0;
         if !self.slots.head(index).is_some_and(|head| head.replace(state, state.next())) {
             // Overtaken: no slot refers to this buffer any more.
             self.slots.put_back(state.buffer);

@@ -31,23 +31,29 @@ const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);
 // Even if every group has a merged debt, there are others left to merge.
 const _: () = assert!(DEBTS_MAX > GROUPS);
 
+/// The highest debts of a key: under its own label, and shared by its group.
+pub(super) struct Owed {
+    pub(super) own: Bucket,
+    pub(super) shared: Bucket,
+}
+
 impl Slot {
-    /// The highest debts of the key `tag`, which has no entry: under its own label, and shared by its group.
-    pub(super) fn owed(&self, tag: Tag) -> (Bucket, Bucket) {
-        let (mut own, mut shared) = (Bucket::FULL, Bucket::FULL);
+    /// The debts of the key `tag`, which has no entry.
+    pub(super) fn owed(&self, tag: Tag) -> Owed {
+        let mut owed = Owed { own: Bucket::FULL, shared: Bucket::FULL };
         if self.debts() == 0 {
-            return (own, shared);
+            return owed;
         }
         let (label, base) = (label_of(tag), self.base());
         for debt in self.all_debts() {
             let until = Bucket::full_at(debt.until(base));
             if debt.label() == label {
-                own = own.max(until);
+                owed.own = owed.own.max(until);
             } else if debt.label() == label & !KEY_MASK {
-                shared = shared.max(until);
+                owed.shared = owed.shared.max(until);
             }
         }
-        (own, shared)
+        owed
     }
 
     /// Stores the debt of the key `tag`, which is evicted. The debt is paid at `until`, or [`DEBT_NS_MAX`] after `now`.
@@ -180,7 +186,7 @@ mod tests {
                 let known = model.entry((group, key)).or_insert(until);
                 *known = until.max(*known);
                 for (&(group, key), &until) in &model {
-                    let (own, shared) = slot.owed(tag(group, key));
+                    let Owed { own, shared } = slot.owed(tag(group, key));
                     prop_assert!(until <= now || until <= own.max(shared).refilled());
                 }
                 prop_assert!(slot.debts() <= DEBTS_MAX);

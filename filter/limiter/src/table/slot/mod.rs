@@ -31,6 +31,7 @@ pub use tag::Tag;
 
 use crate::algorithms::{Bucket, Cell};
 use core::cmp::Reverse;
+use debts::Owed;
 use layout::{BANS, COLD_COUNT, UNITS, WATCHED_COUNT};
 use weir_protocol::time::Time;
 
@@ -100,7 +101,7 @@ impl Slot {
     }
 
     fn new_placement(&self, tag: Tag, now: Time) -> Placement {
-        let (own, shared) = self.owed(tag);
+        let Owed { own, shared } = self.owed(tag);
         let entry = Entry::Cold(Cold { bucket: own.max(shared), ..Cold::NEW });
         Placement { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
     }

@@ -155,7 +155,7 @@ fn hold_and_copy(handle: &mut SlotsHandle) -> u64 {
 
 /// Makes the next read of slot 0 hold it.
 fn as_one_that_keeps_losing(handle: &mut SlotsHandle) {
-    handle.losses = (0, LOSSES_MAX);
+    (handle.lost, handle.losses) = (0, LOSSES_MAX);
 }
 
 /// Asserts that each word of these keys of slot 0 has `least` to `most` changes.
