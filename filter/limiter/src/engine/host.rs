@@ -6,9 +6,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::check::Decision;
-use crate::key::{HashSecret, TableIdentity};
+use crate::key::TableIdentity;
 use crate::response::Header;
-use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+use crate::table::{ReadError, Slots, Version, WriteError};
 use weir_protocol::messages::{REFUSAL_MAX, RuleCounts};
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
@@ -294,76 +294,5 @@ impl dyn Host + '_ {
     pub(super) fn take_handover(&mut self) -> Option<Vec<u8>> {
         let (bytes, version) = self.get(SharedValue::Handover).ok().filter(|(bytes, _)| !bytes.is_empty())?;
         self.set(SharedValue::Handover, &[], version).is_ok().then_some(bytes)
-    }
-}
-
-/// A host in this program's own memory, for workers that run one at a time.
-pub struct LocalHost {
-    /// The proxy's own name.
-    pub node: Option<String>,
-    /// Random number for the next worker.
-    pub random: u64,
-    /// The wall clock, in nanoseconds since 1970.
-    pub unix_ns: u64,
-    identity: TableIdentity,
-    slots: LocalSlots,
-    values: SharedValues,
-}
-
-impl LocalHost {
-    /// Creates the host of a new process. Its secret must be random if clients can choose their keys.
-    pub fn new(secret: [u8; 16], table_id: u32) -> Self {
-        Self {
-            node: None,
-            random: 0,
-            unix_ns: 0,
-            identity: TableIdentity { secret: HashSecret::new(secret), table_id },
-            slots: LocalSlots::new(1),
-            values: SharedValues::default(),
-        }
-    }
-
-    /// The host of the process that replaces this one: the same identity and number of slots, all empty.
-    #[must_use]
-    pub fn restarted(&self) -> Self {
-        Self { identity: self.identity, slots: LocalSlots::new(self.slots.count()), ..Self::new([0; 16], 0) }
-    }
-}
-
-impl Host for LocalHost {
-    fn identity(&mut self) -> TableIdentity {
-        self.identity
-    }
-
-    fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
-        act(&mut self.values);
-    }
-
-    fn slots(&mut self) -> &mut dyn Slots {
-        &mut self.slots
-    }
-
-    fn open(&mut self, slots: u32) {
-        if self.slots.count() < slots {
-            self.slots = LocalSlots::new(slots);
-        }
-    }
-
-    fn node(&mut self) -> Option<String> {
-        self.node.clone()
-    }
-
-    fn random(&mut self) -> u64 {
-        self.random
-    }
-
-    fn unix_ns(&mut self) -> u64 {
-        self.unix_ns
-    }
-
-    /// Packs one line for each header: `name: value`.
-    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
-        let line = |(name, value): &Header<'_>| [name, ": ", value, "\n"].concat();
-        headers.iter().flat_map(|header| line(header).into_bytes()).collect()
     }
 }
