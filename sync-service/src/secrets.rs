@@ -182,7 +182,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Reads the files that `config` names; none if it names none. An error names the setting and the file.
+    /// Reads the files that `config` names. Returns `None` if it names none. An error names the setting and the file.
     fn read(config: &Config) -> Option<Result<Self, String>> {
         let (cert_file, key_file) = (config.tls_cert_file.clone()?, config.tls_key_file.clone()?);
         let client_ca_file = config.tls_client_ca_file.clone();

@@ -52,7 +52,7 @@ impl RuleIndex {
         Self(place)
     }
 
-    /// [`RuleIndex::new`] for any number; none if it is too large.
+    /// [`RuleIndex::new`] for any number, or `None` if it is too large.
     pub(crate) fn of(place: usize) -> Option<Self> {
         u16::try_from(place).ok().map(Self)
     }

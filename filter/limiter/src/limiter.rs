@@ -21,11 +21,11 @@ pub struct Limiter {
     pub(crate) rules: CompiledRules,
     pub(crate) local_cache: LocalCache,
     pub(crate) watch: WatchList,
-    /// The exchange with weir-sync; none if nothing is ever reported.
+    /// The exchange with weir-sync, or `None` if nothing is ever reported.
     pub sync: Option<SyncClient>,
     pub(crate) counters: Counters,
     pub(crate) current: CurrentRequest,
-    /// Keys that consumed recently; none if the host is not next to the store.
+    /// Keys that consumed recently, or `None` if the host is not next to the store.
     pub(crate) takes: Option<Box<ConsumeState>>,
     /// Scratch of the last decision; none before the first one, during one, and after the rules were replaced.
     pub(crate) scratch: Option<Box<Scratch>>,

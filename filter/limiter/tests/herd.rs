@@ -14,7 +14,7 @@ use weir_rules::request::{Attribute, Request};
 
 const MS: u64 = SECOND_NS / 1_000;
 const CLIENTS: usize = 60;
-/// Most tries of a client for one request.
+/// Maximum number of tries of a client for one request.
 const TRIES: u32 = 5;
 
 struct Client;

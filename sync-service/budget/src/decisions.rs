@@ -121,7 +121,7 @@ impl Decisions {
         self.rules.iter_mut().map(news).collect()
     }
 
-    /// Index of the report's table among those of its POP; none if there is no room.
+    /// Index of the report's table among those of its POP, or `None` if there is no room.
     fn table(&mut self, now: Time, report: &Report, every_ms: u32) -> Option<usize> {
         if !self.pops.contains_key(&report.pop) && self.pops.len() >= POPS_MAX as usize {
             return None;

@@ -41,7 +41,7 @@ struct Bucket {
     counts: Sorted<SourceId, (u64, Time)>,
     /// Growth of the counts since it was last debited.
     grew: u64,
-    /// Start of the time in which these tokens were admitted; none if there are none.
+    /// Start of the time in which these tokens were admitted, or `None` if there are none.
     grew_since: Option<Time>,
     /// True if a source is new here. Only the store has the new part of its count then.
     has_new: bool,

@@ -254,8 +254,8 @@ impl<T> BoundedMap<T> {
         }
     }
 
-    /// Returns the entry of `id`, inserting `new()` if it is missing; none if the map is full. At most once a second,
-    /// entries for which `is_needed` is false are removed first.
+    /// Returns the entry of `id`, inserting `new()` if it is missing, or `None` if the map is full. At most once a
+    /// second, entries for which `is_needed` is false are removed first.
     pub(crate) fn get_or_insert(
         &mut self,
         now: Time,

@@ -113,7 +113,8 @@ impl Pops {
         is_repeated
     }
 
-    /// Number of POPs that the store counted when `pop` was registered a moment ago; none if it must register again.
+    /// Number of POPs that the store counted when `pop` was registered a moment ago, or `None` if it must register
+    /// again.
     pub fn registered(&self, now: Time, pop: &str) -> Option<u32> {
         let (at, pops) = self.known.get(pop)?.registered?;
         (now.nanos_since(at) < REGISTERED_NS).then_some(pops)
@@ -176,7 +177,7 @@ impl Pop {
         rule_set.filter(|_| is_news)
     }
 
-    /// Rule set of those of its workers that are not silent; none if all are.
+    /// Rule set of those of its workers that are not silent, or `None` if all are.
     fn rule_set(&self, now: Time, name: &str) -> Option<PopRuleSet> {
         let mut rule_set: Option<PopRuleSet> = None;
         for worker in self.workers.values().filter(|worker| worker.is_live(now)) {
@@ -255,7 +256,7 @@ const STATUS_NS: u64 = 60 * SECOND_NS;
 pub struct PopStatus {
     pub pop: String,
     pub step: u8,
-    /// Lead of its wall clock over ours when its report arrived, in milliseconds; none if it has no clock.
+    /// Lead of its wall clock over ours when its report arrived, in milliseconds, or `None` if it has no clock.
     pub clock_ms: Option<i64>,
     pub module: String,
     pub refusal: String,

@@ -37,7 +37,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Time of a call that is executed when the clock shows `now_us`; none if it is refused.
+    /// Time of a call that is executed when the clock shows `now_us`, or `None` if it is refused.
     pub fn at(self, now_us: u64) -> Option<StoreTime> {
         (now_us <= self.latest_us).then_some(StoreTime { now_us, jump: self.jump })
     }

@@ -115,7 +115,7 @@ impl<'a> ApiRequest<'a> {
         Ok(self)
     }
 
-    /// Command that shows whether the change was made; none for requests that change nothing.
+    /// Command that shows whether the change was made, or `None` for requests that change nothing.
     fn shown_by(&self) -> Option<&'static str> {
         let has = |of: &str| self.query.iter().any(|(name, _)| *name == of);
         if self.method == Method::GET || has("dry_run") {
@@ -147,7 +147,7 @@ impl<'a> ApiRequest<'a> {
 
 pub(super) struct Api {
     url: Url,
-    /// TLS connector and server name; none for plain HTTP.
+    /// TLS connector and server name, or `None` for plain HTTP.
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Time limit for a whole exchange.
     patience: Duration,

@@ -172,7 +172,7 @@ impl<'a> CheckedFile<'a> {
         (!checked.is_good).then(|| checked.errors())
     }
 
-    /// Explanation and warnings of a valid file; none if it has errors.
+    /// Explanation and warnings of a valid file, or `None` if it has errors.
     fn page(&self, parameters: &ExplainParameters) -> Option<String> {
         let page = parameters.page(self.file, self.whole.as_ref()?);
         let gap = if self.findings.is_empty() { "" } else { "\n" };

@@ -88,7 +88,7 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().map(shown).unwrap_or_default()
 }
 
-/// The items of a list in an answer; none if it is no list.
+/// The items of a list in an answer, or `None` if it is no list.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }

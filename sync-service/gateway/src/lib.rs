@@ -103,7 +103,7 @@ pub trait SyncService: Send + Sync {
     /// True if the store has answered that it has no rule set.
     fn has_no_rules(&self) -> bool;
 
-    /// JSON document of a revision; none if it is not kept.
+    /// JSON document of a revision, or `None` if it is not kept.
     fn rules(&self, revision: u64) -> StoreFuture<'_, Option<Bytes>>;
 }
 

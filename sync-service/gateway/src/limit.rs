@@ -124,7 +124,7 @@ pub struct PerUnit {
 }
 
 impl PerUnit {
-    /// First check; none if nothing is ever allowed. One that asks for more than the limit only peeks.
+    /// First check, or `None` if nothing is ever allowed. One that asks for more than the limit only peeks.
     pub(super) fn check(&self) -> Option<LimitCheck> {
         let token_ns = u64::from(self.window_s) * 1_000_000_000;
         let quota = Quota::from_token_ns(token_ns.div_ceil(self.requests.max(1).into()), self.requests).ok()?;

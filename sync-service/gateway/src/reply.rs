@@ -62,7 +62,7 @@ pub(crate) struct RuleQuotaStatus {
     pub(crate) reset_after: Duration,
     /// Time until there are more tokens than now. A refused client should come back after it.
     pub(crate) retry_after: Duration,
-    /// Time in which the whole quota refills; none if it does not refill with time.
+    /// Time in which the whole quota refills, or `None` if it does not refill with time.
     pub(crate) window: Option<Duration>,
 }
 

@@ -84,7 +84,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// State of the worker; none if it is busy with another decision.
+    /// State of the worker, or `None` if it is busy with another decision.
     pub(super) fn free(&self) -> Option<MutexGuard<'_, WorkerState>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),

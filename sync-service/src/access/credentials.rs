@@ -29,7 +29,7 @@ pub(crate) trait Scope: Sized {
 pub struct PopPatterns(String);
 
 impl PopPatterns {
-    /// Exactly these names; none if there are none. A name may neither contain a comma nor end in `*`.
+    /// Exactly these names, or `None` if there are none. A name may neither contain a comma nor end in `*`.
     pub(crate) fn of_names(names: &[&str]) -> Option<Self> {
         (!names.is_empty()).then(|| Self(names.join(",")))
     }

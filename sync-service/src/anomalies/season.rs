@@ -57,7 +57,7 @@ impl Season {
         }
     }
 
-    /// Expected level in `minute`; none if too little is known.
+    /// Expected level in `minute`, or `None` if too little is known.
     ///
     /// It is the level of the last hour, limited to within a factor of two of the same hour a week ago. In the
     /// first week, the same hour on the previous days takes that place. So neither a busy day nor a slow one is

@@ -50,7 +50,7 @@ impl StoreAddress {
         Address::read(text).map(|_| Self::Redis(Secret::new(text)))
     }
 
-    /// Parsed Redis URL; none for the memory store.
+    /// Parsed Redis URL, or `None` for the memory store.
     pub(super) fn redis(&self) -> Option<Address> {
         let Self::Redis(url) = self else { return None };
         Address::read(url.expose()).ok()
@@ -220,7 +220,7 @@ impl TokenSource {
     }
 }
 
-/// Warning about the file of secrets at `path`; none if there is nothing to change.
+/// Warning about the file of secrets at `path`, or `None` if there is nothing to change.
 pub(crate) fn privacy_warning(path: &str) -> Option<String> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
     let sentence = "can be read by every user of this machine: take that from others, as with `chmod o-rwx";

@@ -53,7 +53,7 @@ impl OnTheWay {
         self.fresh.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes of the current piece that may still be read; none if the connection is known, and so unlimited.
+    /// Bytes of the current piece that may still be read, or `None` if the connection is known, and so unlimited.
     fn left(&self) -> Option<usize> {
         (!self.is_known()).then(|| PIECE_BYTES.saturating_sub(self.piece.load(Ordering::Relaxed)))
     }

@@ -44,7 +44,7 @@ pub(crate) fn show(value: &[u8]) -> String {
     }
 }
 
-/// Name of a key with a value in clear; none if the value is not printable text.
+/// Name of a key with a value in clear, or `None` if the value is not printable text.
 fn in_clear(value: &[u8]) -> Option<String> {
     let (address, text) = KeyValue::clear_part(value)?;
     let text = str::from_utf8(text).ok().filter(|text| !text.chars().any(char::is_control))?;

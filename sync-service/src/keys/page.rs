@@ -33,7 +33,7 @@ pub(crate) struct KeyState {
     pub(crate) replicas: Vec<ReplicaDemand>,
     /// Rates of the key, if it is one of the top keys.
     pub(crate) top_keys: Option<FleetTopKey>,
-    /// Remaining time of its ban in milliseconds; none if it is not banned.
+    /// Remaining time of its ban in milliseconds, or `None` if it is not banned.
     pub(crate) banned_ms: Option<u32>,
     /// True if POPs have lately reported keys of its rule.
     pub(crate) is_reported: bool,
@@ -106,12 +106,12 @@ fn grant(division: &Division) -> Value {
     })
 }
 
-/// Seconds until the budget is full; none if its refill policy has no rate.
+/// Seconds until the budget is full, or `None` if its refill policy has no rate.
 fn full_in_s(budget: &BudgetState) -> Option<f64> {
     budget.refill_policy.is_by_rate().then(|| parts(budget.deficit_ns / 1_000_000))
 }
 
-/// Seconds until a request of one token is allowed; none if that does not follow from the rate.
+/// Seconds until a request of one token is allowed, or `None` if that does not follow from the rate.
 fn free_in_s(budget: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
     let banned_ms = u64::from(banned_ms.unwrap_or(0));
     if !budget.refill_policy.is_by_rate() && budget.level_milli < 1_000 {

@@ -36,7 +36,7 @@ pub(crate) enum OverrideEffect {
 }
 
 impl OverrideEffect {
-    /// Reason why the override changes nothing; none if it is in force.
+    /// Reason why the override changes nothing, or `None` if it is in force.
     pub(crate) fn why_none(&self) -> Option<String> {
         match self {
             Self::InForce => None,

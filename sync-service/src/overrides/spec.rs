@@ -227,7 +227,7 @@ impl Override {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideState {
     pub(crate) order: Override,
-    /// Reason why it changes nothing; none if it is in force.
+    /// Reason why it changes nothing, or `None` if it is in force.
     pub(crate) without_effect: Option<String>,
 }
 

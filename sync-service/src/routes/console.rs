@@ -100,7 +100,7 @@ struct Listener {
 }
 
 impl Routes {
-    /// Serves a file of the page; none if there is none at this path.
+    /// Serves a file of the page. Returns `None` if there is none at this path.
     pub(super) fn file(request: &HttpRequest) -> Option<Answered> {
         let (_, media_type, content) = FILES.iter().find(|(path, ..)| *path == request.uri().path())?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {

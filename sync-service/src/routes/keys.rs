@@ -111,7 +111,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Overrides in force; none while the store is out of reach.
+    /// Overrides in force, or `None` while the store is out of reach.
     async fn overrides_known(&self) -> Vec<OverrideState> {
         self.exchange.rules.overrides().await.unwrap_or_default()
     }
@@ -179,7 +179,7 @@ impl Call<'_> {
         })
     }
 
-    /// Kind of the overrides that the path is about; none if it is about all.
+    /// Kind of the overrides that the path is about, or `None` if it is about all.
     fn kind(&self) -> Option<OverrideKind> {
         match self.request.uri().path() {
             path if path.starts_with("/v1/bans") => Some(OverrideKind::Ban),

@@ -131,7 +131,7 @@ impl Routes {
         order.ok_or_else(|| Problem::malformed(format!("expected {expected}")))
     }
 
-    /// Version that must be current for a change (RFC 9110, 13.1); none for any.
+    /// Version that must be current for a change (RFC 9110, 13.1), or `None` for any.
     pub(super) async fn expected(&self, headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         let text = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().trim_ascii());
         let unreadable =
@@ -204,7 +204,7 @@ pub(super) fn version_of(tag: &[u8]) -> Option<u64> {
     number(str::from_utf8(digits).ok()?)
 }
 
-/// POPs of a canary; none if the rule set is for all POPs.
+/// POPs of a canary, or `None` if the rule set is for all POPs.
 fn audience(query: &Query) -> Result<Option<Audience>, Problem> {
     let region = |name: &str| name_fits(name, REGION_NAME_MAX).then(|| Audience::Region(name.into()));
     let region = query.read_as("region", "the name of a region", region)?;

@@ -123,7 +123,7 @@ routes! {
 const OVERRIDE: &str = "/override";
 
 impl Route {
-    /// Parts of `path` that the words in capitals stand for; none if it is another path. The last part may
+    /// Parts of `path` that the words in capitals stand for, or `None` if it is another path. The last part may
     /// contain slashes. Parts may be missing at the end of a path.
     fn parts<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let Some(at) = self.path.find(|c: char| c.is_ascii_uppercase()) else {

@@ -175,7 +175,7 @@ impl Audience {
         }
     }
 
-    /// Part of it that is not among the POPs `seen`; none if all are.
+    /// Part of it that is not among the POPs `seen`, or `None` if all are.
     pub(crate) fn unknown(&self, seen: &[Seen]) -> Option<Self> {
         match self {
             Self::Pops(names) => {

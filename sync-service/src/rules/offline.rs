@@ -125,7 +125,7 @@ const TRIES_MAX: u32 = 5;
 
 pub(super) struct Enforced {
     version: u64,
-    /// The new document; none if nothing changed.
+    /// The new document, or `None` if nothing changed.
     document: Option<Document>,
     canary: Option<Arc<Canary>>,
 }

@@ -27,7 +27,7 @@ const REVISIONS_KEPT: usize = 8;
 pub(super) struct Base {
     pub(super) version: u64,
     pub(super) text: Bytes,
-    /// The parsed document; none if it cannot be parsed any more. Then no POP can run it either.
+    /// The parsed document, or `None` if it cannot be parsed any more. Then no POP can run it either.
     pub(super) document: Option<Document>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Revision {
     pub(super) document: Bytes,
     pub(super) override_states: Vec<OverrideState>,
     pub(super) rules: Vec<KnownRule>,
-    /// Keys that overrides ban, with their ends; none if the rule set cannot be parsed.
+    /// Keys that overrides ban, with their ends, or `None` if the rule set cannot be parsed.
     pub(super) banned: Option<Vec<(BudgetId, u64)>>,
     pub(super) rule_set: Option<Arc<RuleSet>>,
 }
@@ -180,7 +180,7 @@ impl Followed {
         overrides.into()
     }
 
-    /// Last setting of the kill switch while offline; none if it was not used.
+    /// Last setting of the kill switch while offline, or `None` if it was not used.
     pub(super) fn enforced(&self) -> Option<bool> {
         let enforced = |change: &OfflineChange| match change {
             OfflineChange::Enforce(enforce, _) => Some(*enforce),

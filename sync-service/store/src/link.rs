@@ -32,7 +32,7 @@ use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
 pub(crate) struct LinkTarget {
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) keys: RedisKeys,
-    /// The node of a cluster, and the hash tag of a slot that it serves; none for the only server of a store.
+    /// The node of a cluster, and the hash tag of a slot that it serves, or `None` for the only server of a store.
     pub(crate) node: Option<(Node, String)>,
 }
 

@@ -60,12 +60,12 @@ pub enum CanaryChange<'a> {
     Begin {
         document: &'a str,
         text: &'a str,
-        /// Version that must be the current one; none for any.
+        /// Version that must be the current one, or `None` for any.
         expected: Option<u64>,
     },
     /// Makes the canary's document the next version.
     Promote {
-        /// Number of the canary that must run; none for any.
+        /// Number of the canary that must run, or `None` for any.
         id: Option<u64>,
         note: &'a str,
     },
@@ -110,7 +110,7 @@ pub const OVERRIDES_MAX: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Current {
-    /// Version of the rule set; none if none was ever put.
+    /// Version of the rule set, or `None` if none was ever put.
     pub version: Option<u64>,
     /// Number of the overrides; 0 if there never was one.
     pub overrides: u64,
@@ -126,7 +126,7 @@ impl Current {
         self.version.map_or(0, |version| version.saturating_add(self.overrides))
     }
 
-    /// Number of the canary's revision, the next one; none if no canary runs. It stays free for the canary:
+    /// Number of the canary's revision, the next one, or `None` if no canary runs. It stays free for the canary:
     /// while it runs, and when it is withdrawn, the overrides' number grows by two. If it is promoted, the new
     /// version has the same content and number.
     pub fn canary_revision(self) -> Option<u64> {

@@ -49,7 +49,7 @@ fn listen(running: &Running, token: &str) -> (String, BufReader<TcpStream>) {
     (status, reader)
 }
 
-/// The next event of the stream; none if it ends.
+/// The next event of the stream, or `None` if it ends.
 fn next_event(stream: &mut BufReader<TcpStream>) -> Option<Value> {
     // The last chunk is empty.
     let mut lines = stream.lines().map(Result::unwrap).take_while(|line| line != "0");

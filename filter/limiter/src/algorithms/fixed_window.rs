@@ -25,7 +25,7 @@ pub(crate) fn charge(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: T
     Cell { until: cell.until, word: cell.word.saturating_add(u64::from(n)) }
 }
 
-/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window is over.
+/// Gives back `n` tokens of the take or charge that produced `taken`. Does nothing once that window is over.
 #[must_use]
 pub(crate) fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
     let given = if cell.until == taken.until { u64::from(n) } else { 0 };

@@ -134,7 +134,7 @@ fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) ->
     }
 }
 
-/// Most cells of one key.
+/// Maximum number of cells of one key.
 pub const CELLS_MAX: usize = 8;
 /// Wait for a request that never fits, because it costs more than the limit.
 pub const NEVER_NS: u64 = u64::MAX;
@@ -227,7 +227,7 @@ impl Pair {
         })
     }
 
-    /// The counts in `cell` at `now`; none if it is empty.
+    /// The counts in `cell` at `now`, or `None` if it is empty.
     fn live(cell: Cell, length_ns: u64, now: Time) -> Option<Self> {
         if cell.is_spent(now) {
             return None;

@@ -17,7 +17,7 @@ pub(super) fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Tim
     }
 }
 
-/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window no longer counts.
+/// Gives back `n` tokens of the take or charge that produced `taken`. Does nothing once that window no longer counts.
 #[must_use]
 pub(super) fn give_back(window: &WindowLimit, cell: Cell, taken: Cell, n: u32) -> Cell {
     Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()

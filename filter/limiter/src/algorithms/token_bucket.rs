@@ -18,9 +18,9 @@ pub struct Bucket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portion {
     cost: u64,
-    /// Most nanoseconds that may be missing afterwards.
+    /// Maximum number of nanoseconds that may be missing afterwards.
     most: u64,
-    /// Most nanoseconds that may be missing before; a larger number is cut to this.
+    /// Maximum number of nanoseconds that may be missing before; a larger number is cut to this.
     sane: u64,
 }
 

@@ -183,7 +183,7 @@ impl CompiledRules {
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
 
-    /// The quota status for an allowed request; none if none of these rules publishes its status.
+    /// The quota status for an allowed request, or `None` if none of these rules publishes its status.
     pub(crate) fn status_of_allowed(
         &self,
         counted: impl Iterator<Item = (CountedKey, BucketStatus)> + Clone,

@@ -105,7 +105,7 @@ pub(crate) fn evaluate_cells(
     result.unwrap_or(HitResult::refused(no_room, terms.overflow))
 }
 
-/// Takes the hit's cost from `cells`; none if the slot has no room for the result.
+/// Takes the hit's cost from `cells`. Returns `None` if the slot has no room for the result.
 pub(crate) fn take_cells(
     mut cells: Cells,
     hit: &Hit,

@@ -41,7 +41,7 @@ pub enum Decision {
     Allow {
         /// The strictest of the rules that counted the request, if any, and its quota status.
         strictest: Option<(RuleIndex, BucketStatus)>,
-        /// The quota status for the client; none if no rule asks for it.
+        /// The quota status for the client, or `None` if no rule asks for it.
         status: Option<Box<QuotaStatus>>,
         /// Rules in shadow that would have refused the request.
         shadow: Box<[RuleIndex]>,
@@ -172,7 +172,7 @@ pub(crate) enum EndActionKind {
     Release { receipt: Receipt, cost: u32 },
     /// Charge what the request cost, by [`crate::limiter::Limiter::charge`].
     Charge {
-        /// The source of the cost in the response; none if the host states the cost.
+        /// The source of the cost in the response, or `None` if the host states the cost.
         after: Option<Arc<After>>,
         reserved: ReservedTokens,
     },
@@ -200,7 +200,7 @@ pub(crate) struct CurrentRequest {
     pub(crate) connectivity: ConnectivityReading,
     /// Tokens that the last call acquired for its own request.
     pub(crate) acquired: Vec<AcquiredTokens>,
-    /// Keys that the last call got no answer for from the store. Its request decides them as offline.
+    /// Keys for which the last call got no answer from the store. The request treats them as offline.
     pub(crate) in_vain: Vec<Tag>,
     /// The budget's answer, if the request consumes, and the tag of its key.
     pub(crate) consumed: Option<(Tag, ConsumeReply)>,

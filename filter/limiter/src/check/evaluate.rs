@@ -302,8 +302,8 @@ pub(super) fn watched_after_taking(mut watched: Watched, after: Bucket, cost: u3
     watched
 }
 
-/// Most tokens that the entry's bucket may hold at `now`. If that is not zero, it is at least the cost of the
-/// `dearest` request: otherwise divided bursts would never let that one through.
+/// Maximum number of tokens that the entry's bucket may hold at `now`. If that is not zero, it is at least the cost of
+/// the `dearest` request: otherwise divided bursts would never let that one through.
 pub(super) fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
     let held = entry.hold_at(now).filter(|_| !terms.is_strict);
     let burst = held.map_or(terms.local_burst, |(burst, _)| burst);

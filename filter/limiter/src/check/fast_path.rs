@@ -26,7 +26,8 @@ use weir_protocol::time::Time;
 use weir_rules::request::Request;
 
 impl PlainRule {
-    /// The entry after a request; none if the general path must decide. Outside a fleet there is no rate `divisor`.
+    /// The entry after a request, or `None` if the general path must decide. Outside a fleet there is no rate
+    /// `divisor`.
     #[inline]
     fn take(&self, cold: Cold, divisor: Option<u32>, now: Time) -> Option<Cold> {
         let bucket = cold.bucket.lacking(self.missing_ns, now);
@@ -48,8 +49,8 @@ impl PlainRule {
     }
 }
 
-/// Changes each entry for one request; none if the general path must decide. Returns true if an entry is
-/// watched: the request must then be counted on the watch list, which has its key.
+/// Changes each entry for one request. Returns true if an entry is watched: the request must then be counted on the
+/// watch list, which has its key. Returns `None` if the general path must decide.
 #[inline]
 fn take_all(
     (changes, rules): (&mut [EntryChange], &[PlainRule]),
@@ -78,7 +79,7 @@ pub(crate) enum FastPath {
     Refused(RuleIndex, Denial),
 }
 
-/// Decides a request on the quick path; none if the general path must decide.
+/// Decides a request on the quick path. Returns `None` if the general path must decide.
 #[inline]
 pub(crate) fn try_fast_path(
     limiter: &mut Limiter,

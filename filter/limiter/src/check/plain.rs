@@ -82,7 +82,7 @@ pub(super) struct PlainRule {
 }
 
 impl Plain {
-    /// The plain form of these rules; none if they are not plain.
+    /// The plain form of these rules, or `None` if they are not plain.
     pub(crate) fn of(rules: &RuleSet, terms: &[RuleTerms]) -> Option<Box<Self>> {
         if !OWN_MEMORY || !rules.counts_all_alike() {
             return None;
@@ -121,7 +121,7 @@ impl Plain {
         }))
     }
 
-    /// Finds the places of the request's entries; none if the request lacks a key.
+    /// Finds the places of the request's entries. Returns `None` if the request lacks a key.
     #[inline]
     pub(super) fn find(&mut self, request: &mut dyn Request, slot_count: u32, making: Making<'_>) -> Option<()> {
         if let Some((number, prefixes)) = self.address {
@@ -184,7 +184,7 @@ impl PlainRule {
 }
 
 impl Client {
-    /// The hash of the client's key; none if the address cannot be read.
+    /// The hash of the client's key, or `None` if the address cannot be read.
     #[inline]
     fn hash(&mut self, request: &mut dyn Request, prefixes: Prefixes, secret: &HashSecret) -> Option<KeyHash> {
         let Self { room, text: last, hash } = self;

@@ -30,7 +30,8 @@ pub(crate) struct CompiledRules {
     pub(crate) set: Arc<RuleSet>,
     pub(crate) terms: Vec<RuleTerms>,
     pub(crate) keys: KeyCache,
-    /// State of the quick path; none if the rules are not plain, or while a quota has [returned](Self::has_returned).
+    /// State of the quick path, or `None` if the rules are not plain, or while a quota has
+    /// [returned](Self::has_returned).
     pub(crate) plain: Option<Box<Plain>>,
     pub(crate) secret: HashSecret,
     /// Secret that hides the parts of keys that leave the POP, the same at every POP. Set it before any decision.
@@ -165,7 +166,8 @@ impl CompiledRules {
         NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
     }
 
-    /// The key with these canonical bytes under this rule; none if it is not in force, or if they are not a key's.
+    /// The key with these canonical bytes under this rule, or `None` if it is not in force, or if they are not a
+    /// key's.
     pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let index = self.set.rules().iter().position(|rule| rule.name == name)?;
         self.find_at(index, value, slot_count)

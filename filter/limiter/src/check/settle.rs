@@ -127,7 +127,8 @@ impl Limiter {
     }
 }
 
-/// [`settle_cells`] for a token bucket. Returns true if the key is watched and has more to report; none without room.
+/// [`settle_cells`] for a token bucket. Returns true if the key is watched and has more to report, or `None` without
+/// room.
 fn settle_bucket(
     done: &EndAction,
     reserved: ReservedTokens,
@@ -153,7 +154,7 @@ fn settle_bucket(
     }
 }
 
-/// Charges a token bucket. Returns true if the key is watched; none without room.
+/// Charges a token bucket. Returns true if the key is watched, or `None` without room.
 fn charge_bucket(
     done: &EndAction,
     (terms, limits): (Option<&RuleTerms>, Option<&LocalLimits>),

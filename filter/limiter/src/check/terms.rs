@@ -32,7 +32,7 @@ pub(crate) struct RuleTerms {
     pub(crate) cost: Cost,
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
-    /// Most tokens that a bucket holds before the fleet has a grant for its key.
+    /// Maximum number of tokens that a bucket holds before the fleet has a grant for its key.
     pub(crate) local_burst: u32,
     pub(crate) is_strict: bool,
     /// Maximum number and duration of requests in flight, if the fleet counts them.
@@ -224,7 +224,7 @@ impl CachedKey {
 
 // Changes of a rule's quota. A client keeps the part of a burst that it has left, and the grant that it holds.
 
-/// Most changes over which a client's level is carried, if the client had no request in between.
+/// Maximum number of quota changes across which a client's level is carried, if it makes no request in between.
 const CHANGES_MAX: usize = 4;
 
 /// A token bucket's quota, and those that its rule had before.

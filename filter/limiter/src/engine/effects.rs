@@ -24,7 +24,7 @@ use weir_rules::request::{Attribute, Request};
 use weir_rules::sorting::sorted;
 use weir_rules::template::Numbers;
 
-/// Most bytes of a reply that a host must read.
+/// Maximum number of bytes of a reply that a host must read.
 pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 
 /// The next action for a request, and the decision for access logs.
@@ -247,7 +247,7 @@ impl RuleReplies {
         Self { answers: PreparedResponses::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
 
-    /// Makes the response to a limited request; none if that of `rule` is missing from `all`.
+    /// Makes the response to a limited request. Returns `None` if that of `rule` is missing from `all`.
     pub(super) fn limited<'a>(
         all: &'a mut [Self],
         rule: &Rule,

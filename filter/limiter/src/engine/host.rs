@@ -14,7 +14,7 @@ use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-/// Most attempts of an ending worker to store its handover, if others keep writing first.
+/// Maximum number of attempts of an ending worker to store its handover, if others keep writing first.
 const LEAVES_MAX: u32 = 8;
 /// Set in the number of POPs if that is a guess.
 const GUESS: u32 = 1 << 31;
@@ -199,9 +199,9 @@ impl dyn Host + '_ {
         let _ = self.replace(SharedValue::Contact, &bytes);
     }
 
-    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous greeting; none if
-    /// it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval are enough. A
-    /// greeting in the future was recorded with another clock.
+    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous greeting, or
+    /// `None` if it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of the interval are
+    /// enough. A greeting in the future was recorded with another clock.
     pub(super) fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
         let greeted = self.time(SharedValue::Greeted);
         let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;

@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// The worker's connectivity at a [time](Engine::time) of the POP; none without weir-sync.
+    /// The worker's connectivity at a [time](Engine::time) of the POP, or `None` without weir-sync.
     pub fn connectivity(&self, now: Time) -> Option<Connectivity> {
         self.limiter.sync.as_ref().map(|client| client.connectivity.step(now))
     }

@@ -21,8 +21,8 @@ use weir_protocol::time::Time;
 use weir_rules::Rule;
 use weir_rules::request::Request;
 
-/// Most waits of a request. It waits once, unless the rules were replaced meanwhile, the lease of its tokens had ended
-/// on arrival, or its epoch ended while the call failed.
+/// Maximum number of waits of a request. It waits once, unless the rules were replaced meanwhile, the lease of its
+/// tokens had ended on arrival, or its epoch ended while the call failed.
 const WAITS_MAX: u8 = 12;
 
 /// The pending actions of one request. Unless it [is done](OpenRequest::is_done), the host keeps it as long as the
@@ -74,7 +74,8 @@ impl OpenRequest {
         self.headers.is_none() && self.acquire.is_none() && self.take.is_none() && self.afterwards.is_empty()
     }
 
-    /// Takes the names of the rules in shadow that would have refused it, separated by commas; none if there are none.
+    /// Takes the names of the rules in shadow that would have refused it, separated by commas, or `None` if there are
+    /// none.
     pub fn take_shadow(&mut self) -> Option<String> {
         let headers = self.headers.as_mut()?;
         let rules = mem::take(&mut headers.logged);
@@ -167,7 +168,8 @@ impl Engine {
         self.limiter.takes = Some(Box::default());
     }
 
-    /// Decides the request of `open` again after its [`RequestStep::Take`]; none if the budget is out of reach.
+    /// Decides the request of `open` again after its [`RequestStep::Take`]. `taken` is `None` if the budget is out of
+    /// reach.
     pub fn taken(
         &mut self,
         open: &mut OpenRequest,

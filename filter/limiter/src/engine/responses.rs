@@ -239,7 +239,7 @@ impl Engine {
     }
 }
 
-/// Tokens that the request reserved until its cost is known; none for a release.
+/// Tokens that the request reserved until its cost is known, or `None` for a release.
 fn reserved(what: &EndActionKind) -> Option<u32> {
     if let EndActionKind::Charge { reserved, .. } = what { Some(reserved.tokens) } else { None }
 }

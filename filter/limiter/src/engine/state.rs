@@ -99,8 +99,8 @@ pub(super) fn texts(errors: Vec<ConfigError>) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// Most requests of one worker that are held at once until their turns in a leaky bucket. Any beyond go on without
-/// waiting, or are refused if the turn is from the fleet's queue.
+/// Maximum number of requests of one worker that are held at once until their turns in a leaky bucket. Any beyond go
+/// on without waiting, or are refused if the turn is from the fleet's queue.
 const HELD_MAX: usize = 10_000;
 
 /// The held requests of one worker, ordered by their turns.

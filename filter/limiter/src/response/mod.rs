@@ -293,7 +293,7 @@ fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
     .to_string()
 }
 
-/// Seconds in which the whole quota of a rule comes back, rounded up; none if it does not come back with time.
+/// Seconds in which the whole quota of a rule comes back, rounded up, or `None` if it does not come back with time.
 pub fn window_s(rule: &Rule) -> Option<u64> {
     match rule.sharing.refill_policy {
         RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar) => Some(calendar.nominal_s()),

@@ -136,7 +136,8 @@ impl Limiter {
         }
     }
 
-    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before that; none if it goes on.
+    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before that, or `None` if it goes
+    /// on.
     fn end_unused(
         &mut self,
         place: EntryPlace,

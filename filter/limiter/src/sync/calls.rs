@@ -8,10 +8,10 @@ use crate::table::{EntryPlace, NamedKey};
 use weir_protocol::messages::{self, Ban, HeldEpoch};
 use weir_protocol::time::Time;
 
-/// Most reports of a worker under way at once; the next waits until one ends.
+/// Maximum number of reports of a worker under way at once; the next waits until one ends.
 pub(crate) const REPORTS_MAX: usize = 4;
 
-/// Most requests of one worker that wait at once. Any beyond are decided without asking weir-sync.
+/// Maximum number of requests of one worker that wait at once. Any beyond are decided without asking weir-sync.
 pub const ACQUIRES_MAX: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ pub(crate) struct OwnEpoch {
     pub(crate) epoch: u32,
     /// Tokens that the budget was debited for it.
     pub(crate) tokens: u32,
-    /// The cost of its request; none while that goes on.
+    /// The cost of its request, or `None` while that goes on.
     pub(crate) cost: Option<u32>,
     pub(crate) until: Time,
     /// The last call that named it; 0 if none did, or none since its request ended.

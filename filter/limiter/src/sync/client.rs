@@ -14,7 +14,7 @@ use weir_protocol::messages::{Allowance, BANS_MAX, Ban, BudgetRule, HeldEpoch, K
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::key::KeyValue;
 
-/// Most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
+/// Maximum number of bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
 /// A failure later than this after its time-out, in nanoseconds, is this POP's own stall, not weir-sync's fault.
 const LATE_NS: u64 = SECOND_NS / 2;
@@ -248,9 +248,10 @@ impl SyncClient {
 // spent, so a worker that traps costs the tokens that its requests had acquired. A key's epoch that is given back is
 // repeated in the same way, so that a lost report loses no tokens.
 
-/// Most epochs of a worker that requests hold or whose end is not confirmed; tokens acquired beyond count as spent.
+/// Maximum number of epochs per worker that are held by requests or not yet confirmed as ended. Tokens acquired beyond
+/// that count as spent.
 pub const OWN_MAX: usize = 2_048;
-/// Most of these epochs that one call for tokens names.
+/// Maximum number of these epochs that one call for tokens names.
 const NAMED_MAX: usize = KEYS_MAX / 2;
 /// Lease that a report asks for while a request goes on, in milliseconds. It is renewed when half of that is left.
 const HOLD_MS: u32 = 60_000;

@@ -28,7 +28,7 @@ const LOW_PART: u32 = 4;
 /// Wait of a client if the budget named none, in nanoseconds.
 const UNKNOWN_WAIT_NS: u64 = SECOND_NS;
 
-/// The tokens to consume for the current request, which must wait; none if acquiring them is better.
+/// The tokens to consume for the current request, which must wait, or `None` if acquiring them is better.
 pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
     let takes = limiter
         .takes
@@ -71,7 +71,7 @@ pub(crate) fn chunk_beside(limiter: &Limiter, quota: Quota) -> u32 {
     if limiter.takes.is_some() { unreported_of(RefillPolicy::Continuous, quota).min(refilled) } else { 0 }
 }
 
-/// Decides a request again after the budget's answer to `take`; none if the budget is out of reach.
+/// Decides a request again after the budget's answer to `take`, which is `None` if the budget is out of reach.
 pub(crate) fn decide_taken(
     limiter: &mut Limiter,
     take: &Consume,

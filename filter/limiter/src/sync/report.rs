@@ -168,11 +168,12 @@ impl Limiter {
 
 // Handover from a worker that ends.
 
-/// Most bytes that all ended workers together hand over. A key beyond that is reported after its next request.
+/// Maximum number of bytes that all ended workers together hand over. A key beyond that is reported after its next
+/// request.
 pub(crate) const HANDOVER_BYTES_MAX: usize = 64 * 1024;
 
-/// Ends this worker. Returns the handover to store instead of `left`, which earlier workers left; none if there is
-/// nothing to add.
+/// Ends this worker. Returns the handover to store instead of `left`, which earlier workers left, or `None` if there
+/// is nothing to add.
 pub(crate) fn leave(limiter: &mut Limiter, left: &[u8]) -> Option<Vec<u8>> {
     end_reports(limiter);
     let rules = limiter.rules.set.rules();
@@ -281,7 +282,7 @@ pub(crate) struct Wish {
     pub(crate) usual_cost: u32,
     /// True if the worker has too many keys to hold tokens for one without demand.
     pub(crate) is_crowded: bool,
-    /// Tokens to hold of a calendar quota; none for other rules.
+    /// Tokens to hold of a calendar quota, or `None` for other rules.
     pub(crate) chunk: Option<u32>,
     /// Tokens of a token bucket that may be spent without a report of their own.
     pub(crate) unreported: u32,

@@ -57,7 +57,7 @@ impl WatchList {
         self.entry(&name, now).map(|known| known.take_over(key)).is_some()
     }
 
-    /// The key's entry, new if necessary; none if there is no room for it.
+    /// The key's entry, new if necessary, or `None` if there is no room for it.
     #[inline(never)]
     fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {
         let tag = key.place.tag;

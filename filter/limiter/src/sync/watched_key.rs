@@ -41,7 +41,7 @@ pub(crate) struct WatchedKey {
     pub(super) reported_at: Time,
     /// True if weir-sync last called it hot, or gave it a lease.
     pub(super) is_hot: bool,
-    /// Demand at the time when weir-sync last called it warm; none if it is not warm.
+    /// Demand at the time when weir-sync last called it warm, or `None` if it is not warm.
     warm: Option<Warm>,
     /// Time before which it has nothing to report, unless it is asked for.
     rests_until: Time,

@@ -13,7 +13,8 @@ pub mod slot;
 
 pub use shared::{SharedSlots, SlotsHandle};
 
-/// Most reads of a slot that looks corrupt, before it counts as empty: where reads may tear, the next is whole.
+/// Maximum number of reads of a slot that looks corrupt, before it counts as empty: where reads may tear, the next is
+/// whole.
 const READS_MAX: u32 = 3;
 
 /// Version of a slot. A write succeeds only if the slot is still at the version that was read.
@@ -75,7 +76,7 @@ pub trait Slots {
     }
 }
 
-/// Most slots whose entries are changed together.
+/// Maximum number of slots whose entries are changed together.
 pub const CHANGED_MAX: usize = 4;
 
 /// An entry to be changed in place.
@@ -103,7 +104,7 @@ pub type ChangeFn<'a> = &'a mut dyn FnMut(&mut [EntryChange]) -> bool;
 pub(crate) struct LoadedSlot {
     pub(crate) index: u32,
     pub(crate) slot: Slot,
-    /// The version that was read; none if the read failed. The slot must not be written then: on Envoy that
+    /// The version that was read, or `None` if the read failed. The slot must not be written then: on Envoy that
     /// could replace other workers' entries. Also none once writing was given up.
     version: Option<Version>,
 }
@@ -148,7 +149,8 @@ impl LoadedSlot {
     }
 }
 
-/// Most attempts of a change that conflicts with others' writes; then it is tried again at the next report.
+/// Maximum number of attempts of a change that conflicts with others' writes; then it is tried again at the next
+/// report.
 const UPDATES_MAX: u32 = 8;
 
 /// Changes slot `index` by compare-and-swap, with one of `rooms` to read into. Writes nothing if `change` returns none.

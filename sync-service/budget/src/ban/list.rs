@@ -159,7 +159,7 @@ impl BanList {
         self.stands.get(id).copied()
     }
 
-    /// Returns the end of the ban of `id`; none if it is not banned or was reset.
+    /// Returns the end of the ban of `id`, or `None` if it is not banned or was reset.
     pub fn until_us(&self, id: &BudgetId) -> Option<u64> {
         self.stands(id).filter(|stands| !stands.is_forgotten).map(|stands| stands.until_us)
     }

@@ -150,7 +150,7 @@ impl AcquireRequest {
         counts_us + length_us.clamp(WINDOW_KEPT_US.0, WINDOW_KEPT_US.1)
     }
 
-    /// End of the window that the store's clock is in at `now_us`; none if unknown.
+    /// End of the window that the store's clock is in at `now_us`, or `None` if unknown.
     pub(super) fn end_us(&self, now_us: u64) -> Option<u64> {
         let calendar = self.refill_policy.windows()?;
         match calendar.even() {

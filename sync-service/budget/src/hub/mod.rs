@@ -108,7 +108,7 @@ pub struct ReportResult<E> {
     pub pop: String,
     pub reply: Reply,
     pub facts: Facts,
-    /// Reason why some of the report's counts are not charged; none if all are.
+    /// Reason why some of the report's counts are not charged, or `None` if all are.
     pub error: Option<E>,
 }
 

@@ -42,7 +42,7 @@ pub struct BudgetState {
     pub deficit_ns: u64,
     pub fan_out: u32,
     pub outstanding: u64,
-    /// Grants to POPs of this region; none for a strict budget.
+    /// Grants to POPs of this region, or `None` for a strict budget.
     pub division: Option<Division>,
 }
 
@@ -131,8 +131,8 @@ impl Hub {
         self.bans.banned_ms(now, id)
     }
 
-    /// Question to the store about the key `id` at `now`, or `unix_us` microseconds since 1970; none if its rule is
-    /// unknown.
+    /// Question to the store about the key `id` at `now`, or `unix_us` microseconds since 1970, or `None` if its rule
+    /// is unknown.
     pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<BudgetQuery> {
         let (quota, sharing) = self.terms_of(&id.rule)?;
         if !sharing.strict {

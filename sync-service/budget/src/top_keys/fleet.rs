@@ -23,7 +23,7 @@ pub struct TopKey {
     pub level_milli: i64,
     /// Age of the state that the level is based on, in milliseconds.
     pub age_ms: u64,
-    /// Time for which it has been limited, in milliseconds; none if it is not.
+    /// Time for which it has been limited, in milliseconds, or `None` if it is not.
     pub limited_ms: Option<u64>,
     pub askers: u32,
     pub pops: Vec<(String, KeyRates)>,

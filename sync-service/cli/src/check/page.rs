@@ -102,7 +102,7 @@ fn of_plugin(plugin: &PluginConfig) -> String {
     format!("A plugin configuration: a table of {addresses} addresses; {sync}.")
 }
 
-/// Overshoot of a key over the rule's quota in the worst case; none if the rule limits nothing.
+/// Overshoot of a key over the rule's quota in the worst case, or `None` if the rule limits nothing.
 fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode != Mode::Enforce {
         return None;
@@ -140,7 +140,7 @@ const BUCKETS_PER_PLACE: u64 = 3;
 /// Fraction of a slot's entries that cells may take.
 const CELLS_PART: (u64, u64) = (14, 16);
 
-/// Size of the table for `newcomers` a second with one request each; none if the rule stores nothing for them.
+/// Size of the table for `newcomers` a second with one request each, or `None` if the rule stores nothing for them.
 fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode == Mode::Off {
         return None;

@@ -44,7 +44,7 @@ impl<'a> Places<'a> {
         Self { root, prefix: part.place }
     }
 
-    /// Line and column of the innermost part of `place` that exists; none for the whole file.
+    /// Line and column of the innermost part of `place` that exists, or `None` for the whole file.
     fn position(&self, place: &str) -> Option<(u64, u64)> {
         let mut at = self.root.as_ref().filter(|_| !place.is_empty() || !self.prefix.is_empty())?;
         for step in steps(self.prefix).chain(steps(place)) {
@@ -148,7 +148,7 @@ pub(super) enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// Line of its place, from 1; none if it has no place.
+    /// Line of its place, from 1, or `None` if it has no place.
     pub(super) line: Option<u64>,
     /// Column, in characters from 1.
     pub(super) column: Option<u64>,

@@ -86,7 +86,7 @@ fn is_everybody(Condition { all, any, not, end }: &Condition) -> bool {
     is_plain && is_whole && tests.next().is_none()
 }
 
-/// Entry of allow or deny that always applies before this rule; none if there is none.
+/// Entry of allow or deny that always applies before this rule, or `None` if there is none.
 fn before(rule: &Rule, set: &RuleSet) -> Option<String> {
     let holds = |list: &[Condition]| list.iter().position(|wide| contains(wide, &rule.matches));
     let allowed = holds(set.allow()).map(|i| format!("never counts: allow[{i}] holds wherever it does"));

@@ -45,7 +45,7 @@ pub(super) struct ImportedLimit {
 
 pub(super) enum Amount {
     Unlimited,
-    /// Number, and the unit as rules have it.
+    /// The number, and the unit as written in a rule.
     Limited(u32, &'static str),
 }
 

@@ -36,7 +36,7 @@ struct File<'a> {
     path: &'a str,
     media_type: &'static str,
     bytes: Bytes,
-    /// Query parameter that selects the POPs; none if it is for all.
+    /// Query parameter that selects the POPs, or `None` if it is for all.
     audience: Option<(&'static str, &'a str)>,
 }
 

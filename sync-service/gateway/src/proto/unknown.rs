@@ -25,7 +25,7 @@ struct Field {
     number: u32,
     name: String,
     is_repeated: bool,
-    /// Index of the field's message type; none for a scalar.
+    /// Index of the field's message type, or `None` for a scalar.
     message: Option<usize>,
 }
 

@@ -204,13 +204,13 @@ impl Holder {
         self.flow.given
     }
 
-    /// New assignment; none if the last one is still right. `spare` is the part of the rate that no client uses.
+    /// New assignment, or `None` if the last one is still right. `spare` is the part of the rate that no client uses.
     pub(super) fn assign(&mut self, now: Duration, terms: &HolderTerms, spare: f64) -> Option<Assignment> {
         let assignment = if self.is_prepaid { self.tokens(now, terms)? } else { self.refilling(terms, spare) };
         self.send_if_new(now, assignment)
     }
 
-    /// Records an assignment as sent; none if the last one is equivalent and recent.
+    /// Records an assignment as sent. Returns `None` if the last one is equivalent and recent.
     pub(super) fn send_if_new(&mut self, now: Duration, assignment: Assignment) -> Option<Assignment> {
         let is_known = |(sent, _): &(Assignment, Duration)| assignment.is_like(sent) && !self.is_old(now);
         if self.sent.as_ref().is_some_and(is_known) {

@@ -154,7 +154,7 @@ impl Quotas {
     }
 }
 
-/// Combined terms of all rules that count such a request; none if no rule does.
+/// Combined terms of all rules that count such a request, or `None` if no rule does.
 fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
     let (mut values, mut room, mut places) = (Values::default(), Bits::default(), Vec::new());
     let mut request = Fetched::new(&mut ask, rules.attributes(), &mut values);

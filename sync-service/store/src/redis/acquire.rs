@@ -134,7 +134,7 @@ struct Asked {
 #[derive(Debug)]
 struct ConsumeRow {
     now_us: u64,
-    /// True if all tokens were consumed; none if the general script has to decide.
+    /// True if all tokens were consumed, or `None` if the general script has to decide.
     is_taken: Option<bool>,
     deficit_ns: u64,
     outstanding: u64,
@@ -178,7 +178,7 @@ pub(super) fn is_known(acquire: &AcquireRequest) -> bool {
     wants(acquire).is_some()
 }
 
-/// The script's arguments for `acquire`; none if it is not one consumption of a kind that the script implements.
+/// The script's arguments for `acquire`, or `None` if it is not one consumption of a kind that the script implements.
 fn wants(acquire: &AcquireRequest) -> Option<[u64; 4]> {
     let [claim] = acquire.claims.as_slice() else { return None };
     let token_ns = match acquire.refill_policy {

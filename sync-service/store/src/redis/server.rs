@@ -25,8 +25,8 @@ pub(super) struct Reach {
     /// Time-out of an answer, in addition to the round trip.
     pub(super) response_timeout: Duration,
     pub(super) scripts: Arc<[Script]>,
-    /// Script of the calls that count only once a replica has their effects, and the time that may take; none if no
-    /// call waits for a replica.
+    /// Script of the calls that count only once a replica has their effects, and the time that may take, or `None` if
+    /// no call waits for a replica.
     pub(super) confirmed: Option<(Arc<Lua>, Wait)>,
     pub(super) clocks: Arc<Clocks>,
 }
@@ -99,7 +99,8 @@ impl Server {
         Err(reason)
     }
 
-    /// Result of the last confirmation; none if acquires wait for no replica, or the server itself is out of reach.
+    /// Result of the last confirmation, or `None` if acquires wait for no replica, or the server itself is out of
+    /// reach.
     pub(super) fn master(&self) -> Option<Master> {
         self.confirmer.as_ref().filter(|_| !self.link.is_down()).map(Confirmer::master)
     }

@@ -78,7 +78,7 @@ impl SlotsHandle {
     }
 }
 
-/// All of these values; none if one is missing.
+/// All of these values, or `None` if one is missing.
 #[inline]
 fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
     let mut all = [found.first().copied()??; N];

@@ -32,11 +32,12 @@ mod tests;
 
 /// Marks the absence of a buffer.
 const NONE: u32 = u32::MAX;
-/// Most reads of a slot that others keep writing meanwhile.
+/// Maximum number of reads of a slot that others keep writing meanwhile.
 const READS_MAX: u32 = tries(1_000, 3);
 /// Number of these reads after which the reader holds the slot while it reads.
 const READS_BESIDE: u32 = tries(16, 1);
-/// Most checks of a held slot before it is read as it is: some microseconds, a hundred times the duration of a change.
+/// Maximum number of checks of a held slot before it is read as it is: some microseconds, a hundred times the duration
+/// of a change.
 const LOOKS_MAX: u32 = tries(100, 2);
 /// Number of late writes of a slot in a row after which the next read holds it.
 const LOSSES_MAX: u32 = 3;
@@ -80,7 +81,7 @@ impl SharedSlots {
         self.buffers.get(state.buffer as usize)
     }
 
-    /// Takes a spare buffer for writing; none if more threads write than were announced.
+    /// Takes a spare buffer for writing, or `None` if more threads write than were announced.
     fn take_spare(&self) -> Option<u32> {
         // Twice: one may be put behind the walk while the one before it is taken.
         let places = self.spare.iter().chain(&*self.spare);

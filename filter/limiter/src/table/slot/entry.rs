@@ -78,7 +78,7 @@ pub(crate) enum Hold {
     /// A grant, or none yet.
     Grant {
         ratio: AdmitRatio,
-        /// Most tokens that the bucket may hold.
+        /// Maximum number of tokens that the bucket may hold.
         burst: u32,
         /// Rate divisor, 1 to [`DIVISOR_MAX`].
         divisor: u32,
@@ -104,7 +104,7 @@ impl SharingState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalLimits {
     pub(crate) quota: Quota,
-    /// Most tokens that a bucket holds.
+    /// Maximum number of tokens that a bucket holds.
     pub(crate) local_burst: u32,
     /// Rate divisor of a cold key.
     pub(crate) divisor: u32,
@@ -237,7 +237,7 @@ impl Watched {
         self.grant_at(now).map_or(AdmitRatio::ONE, |(ratio, ..)| ratio)
     }
 
-    /// Most tokens that the bucket may hold at `now`, and its rate divisor; none without a grant.
+    /// Maximum number of tokens that the bucket may hold at `now`, and its rate divisor, or `None` without a grant.
     pub(crate) fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         self.grant_at(now).map(|(_, burst, divisor)| (burst, divisor))
     }

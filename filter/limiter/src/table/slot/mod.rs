@@ -35,7 +35,7 @@ use debts::Owed;
 use layout::{BANS, COLD_COUNT, UNITS, WATCHED_COUNT};
 use weir_protocol::time::Time;
 
-/// Most cold keys with an entry in one slot.
+/// Maximum number of cold keys with an entry in one slot.
 pub const KEYS_PER_SLOT: usize = UNITS;
 
 /// Number of slots with room for `keys`.
@@ -47,7 +47,7 @@ pub fn slots_for(keys: u32) -> u32 {
 const OVERFLOW_UNITS: usize = 2;
 /// Number of the cell that holds a key's ban; the last one.
 const BAN: u8 = 9;
-/// Most watched keys that may keep their entries.
+/// Maximum number of watched keys that may keep their entries.
 const WATCHED_MAX: usize = 6;
 
 const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
@@ -275,7 +275,7 @@ impl Slot {
         self.forget_debt(tag);
     }
 
-    /// End of the ban of the key `tag`; none if it is not banned at `now`.
+    /// End of the ban of the key `tag`, or `None` if it is not banned at `now`.
     // Rarely called, so it is kept out of line.
     #[inline(never)]
     pub(crate) fn banned_until(&self, tag: Tag, now: Time) -> Option<Time> {

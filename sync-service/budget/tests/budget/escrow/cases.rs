@@ -155,7 +155,7 @@ fn ten(refill_policy: RefillPolicy) -> Store {
 const REFUNDED: [RefillPolicy; 4] =
     [RefillPolicy::Continuous, RefillPolicy::Window(MINUTE), RefillPolicy::Sliding(MINUTE), RefillPolicy::Log(5)];
 
-/// Time and tokens of a take; none if it gets them, else the wait in milliseconds.
+/// Time and tokens of a take; `None` if it gets them, else the wait in milliseconds.
 type Take = (u64, u32, Option<u64>);
 
 #[test]

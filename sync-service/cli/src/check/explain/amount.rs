@@ -142,7 +142,7 @@ fn begins(calendar: Calendar) -> String {
     }
 }
 
-/// Description of a request's cost; none if it is one token.
+/// Description of a request's cost, or `None` if it is one token.
 pub(crate) fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
     if let Some(after) = rule.after.as_deref() {
         let charged = match after {

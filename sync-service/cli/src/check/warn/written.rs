@@ -155,7 +155,7 @@ pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -
     open.map(|(i, _)| Warning::at(at(&format!("key[{i}]")), problem)).collect()
 }
 
-/// Reason why no request meets both `condition` and `also`; none if one may.
+/// Reason why no request meets both `condition` and `also`, or `None` if one may.
 pub(super) fn contradiction(
     condition: &Condition,
     also: Option<&Condition>,
@@ -172,14 +172,14 @@ pub(super) fn contradiction(
     })
 }
 
-/// Reason why no request meets all of `clauses`; none if one may.
+/// Reason why no request meets all of `clauses`, or `None` if one may.
 fn contradiction_of(clauses: &[&Clause], attributes: &Attributes) -> Option<String> {
     let tests: Vec<&Test> = clauses.iter().flat_map(|clause| clause.tests()).collect();
     let pairs = tests.iter().enumerate().flat_map(|(i, a)| tests[i + 1..].iter().map(move |b| (*a, *b)));
     pairs.into_iter().find_map(|(a, b)| exclusion(a, b, attributes))
 }
 
-/// Reason why no request passes both tests; none if one may.
+/// Reason why no request passes both tests, or `None` if one may.
 fn exclusion(a: &Test, b: &Test, attributes: &Attributes) -> Option<String> {
     let in_both = |what: &str| format!("no request is in both of its lists of {what}");
     let are_apart = |a: &[String], b: &[String]| a.iter().all(|text| !b.contains(text));

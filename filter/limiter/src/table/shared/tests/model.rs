@@ -8,7 +8,7 @@
 use super::*;
 use loom::thread::{self, JoinHandle};
 
-/// Most interruptions of a thread that could go on. Two are enough for most faults (Musuvathi and Qadeer,
+/// Maximum number of interruptions of a thread that could go on. Two are enough for most faults (Musuvathi and Qadeer,
 /// "Iterative context bounding for systematic testing of multithreaded programs", 2007).
 const PREEMPTIONS: usize = 2;
 /// Steps of one run.
