@@ -129,8 +129,7 @@ impl RuleSet {
         }
     }
 
-    /// Places of the rules that count the request, and of its unlimited tiers, in order. `room` and `out` are scratch
-    /// space.
+    /// Places of the rules that count the request, and of its unlimited tiers, in order. `room` and `out` are scratch.
     pub fn find_matches<'a>(&'a self, request: &mut Fetched<'_>, room: &mut Bits, out: &'a mut Vec<u16>) -> &'a [u16] {
         if let Some(always) = &self.always {
             return always;
@@ -140,8 +139,7 @@ impl RuleSet {
         out
     }
 
-    /// Like [`RuleSet::find_matches`], among the rules without an expensive condition; `None` if these are all, or
-    /// none.
+    /// Like [`RuleSet::find_matches`], among the rules without an expensive condition; `None` if all are, or none.
     pub fn find_cheap_matches<'a>(
         &self,
         request: &mut Fetched<'_>,

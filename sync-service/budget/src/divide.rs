@@ -19,8 +19,7 @@
 //! A client that was seen at m points of presence at once gets about B / m at each (see [`crate::records`]).
 //!
 //! Everything is computed in nanoseconds of refill, where L is 1, so that even a quota of one token a day stays
-//! precise. Every quotient is rounded down, against the client, by less than two parts in 2^30 or a thousandth of a
-//! token.
+//! precise. Every quotient is rounded down, against the client, by less than 2 parts in 2^30 or 0.001 tokens.
 
 use alloc::collections::BTreeMap;
 
@@ -268,8 +267,7 @@ pub(crate) fn target_ns(quota: Quota) -> i128 {
 }
 
 fn level_milli(quota: Quota, level_ns: i128, own: Option<FloorCapacity>) -> i64 {
-    // A slow quota may refill less than a token until the next grant, but the tokens of the floor are available
-    // anyway.
+    // A slow quota may refill less than a token until the next grant, but the floor's tokens are available anyway.
     let own_ns = own.map(|own| own.level_ns.min(LUMP * quota.token_ns()));
     let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));
     if let (Ok(level_ns), Ok(token_ns)) = (i64::try_from(level_ns * 1_000), i64::try_from(quota.token_ns())) {

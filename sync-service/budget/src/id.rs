@@ -174,8 +174,7 @@ impl Names {
 /// Seed for hashing names; 0 until it is set.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the hash seed to `random` bits, so that clients cannot choose keys that collide. Call it before any name is
-/// made.
+/// Sets the hash seed to `random` bits, so that clients cannot choose keys that collide. Call it before making names.
 pub fn seed(random: u64) {
     // Existing names keep their hashes, so only the first call sets the seed.
     let _ = SEED.compare_exchange(0, random | 1, Atomic::Relaxed, Atomic::Relaxed);

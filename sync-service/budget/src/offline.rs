@@ -60,16 +60,14 @@ impl Share {
         self.fleet
     }
 
-    /// Limits the fan-out of each account to the number of POPs, if known: overshoots that multiply it are also due to
-    /// outages.
+    /// Limits the fan-out of each account to the number of POPs, if known: outages cause overshoots, too.
     pub fn limit_fan_outs<'a>(self, accounts: impl Iterator<Item = &'a mut Account>) {
         if !self.is_guess {
             accounts.for_each(|account| account.fan_out = account.fan_out.min(self.fleet));
         }
     }
 
-    /// Share of `quota`: rate and burst rounded down, but a burst of at least one token, and no slower than the
-    /// slowest bucket.
+    /// Share of `quota`: rate and burst rounded down, but with a burst of at least one token and a valid rate.
     pub fn of(self, quota: Quota) -> Quota {
         let (here, fleet) = (u64::from(self.here), u64::from(self.fleet));
         let burst = (u64::from(quota.burst()) * here / fleet).max(1);

@@ -113,8 +113,7 @@ impl Pops {
         is_repeated
     }
 
-    /// Number of POPs that the store counted when `pop` was registered a moment ago, or `None` if it must register
-    /// again.
+    /// Number of POPs that the store counted when `pop` was registered a moment ago, if it need not register again.
     pub fn registered(&self, now: Time, pop: &str) -> Option<u32> {
         let (at, pops) = self.known.get(pop)?.registered?;
         (now.nanos_since(at) < REGISTERED_NS).then_some(pops)

@@ -6,8 +6,7 @@
 //! with the next reply to that POP. One without a confirmation for [`LOST_NS`] also counts as lost, as its worker may
 //! be gone.
 //!
-//! [`PushStates`] keeps the letters, and the [`PushState`] of each POP; a POP that lost its table is sent everything
-//! again.
+//! [`PushStates`] keeps the letters, and the [`PushState`] of each POP; a POP that lost its table gets all again.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

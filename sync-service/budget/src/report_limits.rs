@@ -62,8 +62,7 @@ pub enum RefusedClaimReason {
 pub enum ReporterKind {
     /// A POP, identified by its token.
     Pop,
-    /// The gateway of this process. Its callers state costs; limits on response costs and the bucket's capacity do not
-    /// apply.
+    /// The gateway of this process. Its callers state costs; no limits on response costs and on capacity apply.
     Gateway,
 }
 

@@ -5,8 +5,7 @@
 //!
 //! Callers share the maximum number of open reservations by dynamic thresholds: a caller may open another one while it
 //! has fewer than are free (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
-//! 1998). One greedy caller thus leaves half of them free, two leave a third, and there is always room for another
-//! caller.
+//! 1998). One greedy caller thus leaves half of them free, two leave a third, and another caller always finds room.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,7 +1,6 @@
 //! Opens connections: to a single server, to the master that sentinels name, and to each node of a cluster.
 //!
-//! Files with passwords and certificates are read for each connection, so a replaced file is used from the next
-//! connection on.
+//! Files with passwords and certificates are read for each connection, so the next one uses a replaced file.
 
 use std::fs;
 use std::future::pending;

@@ -6,8 +6,7 @@
 //!
 //! Overrides are texts under names, each with an end. Their content is opaque to the store. They are separate from the
 //! rule sets, so that a new rule set keeps them. Each change, including the end of an override, increases their number:
-//! by 1, or by 2 while a canary runs (see [`Current::canary_revision`]). Their first number is that of milliseconds
-//! since 1970, too.
+//! by 1, or by 2 while a canary runs (see [`Current::canary_revision`]). Their first number is the time, too.
 
 /// Maximum number of kept versions; older ones are dropped.
 pub const VERSIONS_KEPT: usize = 20;

@@ -41,8 +41,7 @@ pub(crate) fn release(concurrency: &Concurrency, cell: Cell, generation: Time, n
     }
 }
 
-/// The quota status at `now`. When a place comes free is unknown: both times are [`RETRY_NS`] while anything is in
-/// flight.
+/// The quota status at `now`. Both times are [`RETRY_NS`] while anything is in flight: its end is unknown.
 pub(crate) fn status(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
     let in_flight = in_flight(concurrency, cell, now);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };

@@ -41,8 +41,7 @@ pub(super) fn status(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatu
 /// Nanoseconds from `now` until `n` fit.
 fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
     let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
-    // They fit once the previous window has faded enough; if the current one alone is too full, once that one has
-    // faded in turn.
+    // They fit once the previous window has faded enough, or in its turn the current one if that alone is too full.
     let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
         Some(room) => (pair.ends(window.length_ns()), pair.previous, room),
         None => (pair.until, pair.current, room_without),

@@ -187,9 +187,8 @@ impl Limiter {
     }
 }
 
-/// Maximum number of retries of a write that conflicts with another worker's. Each retry means that another request
-/// was decided, and slots that threads share favour a writer that keeps losing. So only an extremely contended slot
-/// comes near this.
+/// Maximum number of retries of a write that conflicts with another worker's. Each retry means that another request was
+/// decided, and slots that threads share favour a writer that keeps losing. So only extreme contention comes near this.
 const WRITES_MAX: u32 = 32;
 
 impl Limiter {

@@ -166,8 +166,7 @@ impl CompiledRules {
         NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
     }
 
-    /// The key with these canonical bytes under this rule, or `None` if it is not in force, or if they are not a
-    /// key's.
+    /// The key with these canonical bytes under this rule, or `None` if it is not in force or they are no key's.
     pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let index = self.set.rules().iter().position(|rule| rule.name == name)?;
         self.find_at(index, value, slot_count)

@@ -127,8 +127,7 @@ impl Limiter {
     }
 }
 
-/// [`settle_cells`] for a token bucket. Returns true if the key is watched and has more to report, or `None` without
-/// room.
+/// [`settle_cells`] for a token bucket. Returns true if the key is watched with more to report, or `None` without room.
 fn settle_bucket(
     done: &EndAction,
     reserved: ReservedTokens,

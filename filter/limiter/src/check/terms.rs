@@ -233,8 +233,7 @@ pub(crate) struct QuotaChanges {
     quota: Quota,
     /// The rule before each change, the latest first.
     before: Vec<Before>,
-    /// Number of changes since the rule last had this quota; 0 if it never had. Buckets from that time may still
-    /// exist.
+    /// Number of changes since the rule last had this quota; 0 if it never had. Its buckets may still exist.
     returned_after: usize,
 }
 

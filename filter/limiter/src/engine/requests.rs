@@ -74,8 +74,7 @@ impl OpenRequest {
         self.headers.is_none() && self.acquire.is_none() && self.take.is_none() && self.afterwards.is_empty()
     }
 
-    /// Takes the names of the rules in shadow that would have refused it, separated by commas, or `None` if there are
-    /// none.
+    /// Takes the names of the rules in shadow that would have refused it, separated by commas, if there are any.
     pub fn take_shadow(&mut self) -> Option<String> {
         let headers = self.headers.as_mut()?;
         let rules = mem::take(&mut headers.logged);
@@ -168,8 +167,7 @@ impl Engine {
         self.limiter.takes = Some(Box::default());
     }
 
-    /// Decides the request of `open` again after its [`RequestStep::Take`]. `taken` is `None` if the budget is out of
-    /// reach.
+    /// Decides the request of `open` again after its [`RequestStep::Take`]. `taken` is `None` if that failed.
     pub fn taken(
         &mut self,
         open: &mut OpenRequest,

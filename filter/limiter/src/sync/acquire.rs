@@ -136,8 +136,7 @@ impl Limiter {
         }
     }
 
-    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before that, or `None` if it goes
-    /// on.
+    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before, or `None` if it goes on.
     fn end_unused(
         &mut self,
         place: EntryPlace,
@@ -241,8 +240,7 @@ impl Limiter {
         Ok(!matches!(reply.settled, Settled::None))
     }
 
-    /// True if call `number` would acquire tokens that are never spent: its epoch has ended, or its budget is known to
-    /// be empty.
+    /// True if call `number` would acquire nothing of use: its epoch has ended, or its budget is known to be empty.
     pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
         let acquire = self.sync.as_ref().and_then(|sync| sync.calls.get(number));
         let reported =

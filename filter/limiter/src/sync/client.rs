@@ -1,5 +1,4 @@
-//! A worker's exchange with weir-sync: calls under way, the report budget in bytes, bans, and epochs that are in no
-//! entry.
+//! A worker's exchange with weir-sync: calls under way, the report budget in bytes, bans, and epochs without an entry.
 
 use alloc::vec::Vec;
 

@@ -79,8 +79,7 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Applies the version in the reply to report `sequence`; 0 means that weir-sync has no rule set, and changes
-    /// nothing.
+    /// Applies the version in the reply to report `sequence`; 0 (weir-sync has no rule set) changes nothing.
     pub(crate) fn observe(&mut self, version: u64, sequence: u64, now: Time) {
         let is_step_back = version < self.running.version && now.nanos_since(self.since) < STEP_BACK_NS;
         if version > 0 && sequence > self.observed_in && !is_step_back {

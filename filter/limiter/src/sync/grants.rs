@@ -20,8 +20,7 @@ const WAIT_MS_MAX: u64 = 32 * 86_400_000;
 const RETURNS_MS: u64 = 1_000;
 
 impl Limiter {
-    /// Applies the reply to report `sequence`. On an error nothing changes; the report stays under way unless it was
-    /// given up.
+    /// Applies the reply to report `sequence`. On an error, nothing changes: the report stays under way, if it was.
     pub fn apply(&mut self, sequence: u64, bytes: &[u8], slots: &mut dyn Slots, now: Time) -> Result<(), WireError> {
         let reply = Reply::decode(bytes)?;
         let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
@@ -212,8 +211,7 @@ impl Limiter {
                     watched.end_waiting(reported.awaited);
                 }
                 watched.record_left(leased.left);
-                // A shorter wait is not recorded: the epoch would end with it. Nor is one that returned tokens may end
-                // early.
+                // A shorter wait would end with the epoch, and returned tokens may end a longer one.
                 if wait_ms > 0 && (is_calendar || more_at > until && !leased.may_return) {
                     // A client that returns on time must not find the key still barred.
                     watched.bar(Time::from_nanos(bar_at.as_nanos().saturating_sub(BAR_STEP_NS)), now);

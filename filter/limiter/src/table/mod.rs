@@ -149,8 +149,7 @@ impl LoadedSlot {
     }
 }
 
-/// Maximum number of attempts of a change that conflicts with others' writes; then it is tried again at the next
-/// report.
+/// Maximum number of attempts of a change that conflicts with others' writes, until the next report tries again.
 const UPDATES_MAX: u32 = 8;
 
 /// Changes slot `index` by compare-and-swap, with one of `rooms` to read into. Writes nothing if `change` returns none.

@@ -75,8 +75,7 @@ impl FromStr for BannedKey {
     }
 }
 
-/// State and end of each key, on any one clock in microseconds; for a region, and for stores without a list of their
-/// own.
+/// State and end of each key, on any one clock in microseconds; for a region, and for stores without a list.
 #[derive(Debug, Default)]
 pub struct BanList {
     stands: BTreeMap<BudgetId, BanEntry>,

@@ -55,8 +55,7 @@ impl Log {
     }
 }
 
-/// Unit of times of sliding windows: any window has a whole number, and products are exact in the Redis script's
-/// doubles.
+/// Unit of times of sliding windows: any window has a whole number, and products are exact in Redis's doubles.
 pub const STEP_US: u64 = 4_000;
 
 const _: () = assert!(LENGTH_S_MAX as u64 * (1_000_000 / STEP_US) * TOKENS_MAX as u64 <= 1 << 53);

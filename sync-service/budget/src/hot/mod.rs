@@ -3,8 +3,7 @@
 //! A key is hot when its demand is a large part of its quota, or its level has fallen: then every POP must hold a grant
 //! before its client arrives there. Regions exchange hot keys through the store ([`HotList`]), and push grants with the
 //! next replies. A key rests when it has no demand, and its budget is far from full or has a remembered fan-out: its
-//! grants are pushed less often, and its budget is read at growing intervals, or at once when another region lists it
-//! as hot.
+//! grants are pushed less often, and its budget is read at growing intervals, or at once when another region lists it.
 
 mod held_grants;
 mod list;
@@ -70,8 +69,7 @@ impl HotKeys {
         self.tracked.get_mut(self.serials.get(id)?)
     }
 
-    /// Drops the least important of a few keys, different ones each time; false if none is less important than the
-    /// newcomer.
+    /// Drops the least important of a few keys, different ones each time; false if the newcomer is the least.
     fn make_room(&mut self, newcomer: &Division) -> bool {
         self.dropped += 1;
         let from = self.next_leaving;
@@ -185,8 +183,7 @@ impl HotKeys {
     }
 }
 
-/// Interval after which a region first reads and lists a key that has come to rest, in nanoseconds; it doubles each
-/// time.
+/// Interval after which a region first reads and lists a key that has come to rest, in nanoseconds; doubles each time.
 pub const RESTING_NS: u64 = 2 * SECOND_NS;
 pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
 /// Time for which a key counts as reported, in nanoseconds: hot keys are reported every interval.

@@ -131,8 +131,7 @@ impl Hub {
         self.bans.banned_ms(now, id)
     }
 
-    /// Question to the store about the key `id` at `now`, or `unix_us` microseconds since 1970, or `None` if its rule
-    /// is unknown.
+    /// Question to the store about the key `id` at `now`, or `unix_us` microseconds since 1970, if its rule is known.
     pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<BudgetQuery> {
         let (quota, sharing) = self.terms_of(&id.rule)?;
         if !sharing.strict {

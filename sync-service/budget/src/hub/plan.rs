@@ -73,8 +73,7 @@ impl Plan {
         self.acquires.len() - 1
     }
 
-    /// Answers the next key with entry number `at`, and returns that; if it `is_clipped`, in part. `asked` is its new
-    /// demand.
+    /// Answers the next key with entry `at`, and returns that; in part if it `is_clipped`. `asked` is its new demand.
     fn next_entry(&mut self, at: usize, is_clipped: bool, asked: u64) -> Option<&mut PlanEntry> {
         self.answer(Answer::Entry { at, is_clipped }, asked);
         self.entries.get_mut(at)

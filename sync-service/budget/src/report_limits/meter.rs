@@ -124,8 +124,7 @@ impl ClaimMeter {
         (asked, claimed - asked)
     }
 
-    /// Refills for a report made at `made_at` and received at `now`; returns the number of tokens that the meter
-    /// holds.
+    /// Refills for a report made at `made_at` and received at `now`; returns the tokens that it holds.
     pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
         self.seen_at = now;
         let passed_ns = made_at.nanos_since(self.at);

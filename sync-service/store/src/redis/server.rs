@@ -99,8 +99,7 @@ impl Server {
         Err(reason)
     }
 
-    /// Result of the last confirmation, or `None` if acquires wait for no replica, or the server itself is out of
-    /// reach.
+    /// Result of the last confirmation, or `None` if acquires wait for no replica, or the server is out of reach.
     pub(super) fn master(&self) -> Option<Master> {
         self.confirmer.as_ref().filter(|_| !self.link.is_down()).map(Confirmer::master)
     }

@@ -1,5 +1,4 @@
-//! The memory of slots: for each a head with its state, and a buffer with its words, in the order in which requests
-//! need them.
+//! The memory of slots: for each a head with its state, and a buffer with its words, in the order that requests need.
 //!
 //! ```text
 //!  word  0       counts        as in a slot's bytes

@@ -38,8 +38,7 @@ pub struct Watched {
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
-    /// Tokens of this epoch that weir-sync confirmed as charged: after a bounded rule admitted them, before a strict
-    /// one does.
+    /// Tokens of this epoch that weir-sync confirmed as charged: after a bounded rule admits them, before a strict one.
     pub charged: u32,
     pub(crate) kind: SharingState,
 }

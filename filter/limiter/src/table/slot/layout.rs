@@ -296,8 +296,7 @@ impl EntryCounts {
     }
 }
 
-// A watched entry as words of eight bytes, after its tag. The fields of a word are listed from its upper bits to its
-// lower.
+// A watched entry as words of eight bytes, after its tag. A word's fields are listed from its upper bits to its lower.
 //
 //  word 0  bucket    64 b  time at which it is full again
 //       1  until     40 b  in steps of 2^22 ns

@@ -246,8 +246,7 @@ impl Slot {
     }
 
     /// Makes room for `units` more. Returns the number of spent entries that were dropped, or `None` if all must stay.
-    /// The key whose bucket is full again soonest is evicted first, so keys of a fast rule make room for those of a
-    /// slow one.
+    /// The key whose bucket is full again soonest is evicted first, so a fast rule's keys make room for a slow one's.
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
