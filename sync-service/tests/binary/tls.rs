@@ -162,19 +162,6 @@ fn the_name_in_a_clients_certificate_is_its_pops() {
 }
 
 #[test]
-fn a_token_will_do_instead_of_a_certificate() {
-    let secured = Secured::start(&["--token", TOKEN]);
-    let own = &secured.authority;
-    let (plain, pop) = (client(own, None), client(own, Some(&own.certificate(&["lb1"]))));
-    let authorization = format!("authorization: Bearer {TOKEN}\r\n");
-    assert_eq!(secured.report(&plain, "fra1", &authorization), Some(200));
-    assert_eq!(secured.report(&plain, "fra1", ""), Some(401));
-    assert_eq!(secured.report(&pop, "fra1", &authorization), Some(200), "that of a proxy between them");
-    assert_eq!(secured.report(&pop, "lb1", ""), Some(200));
-    assert_eq!(secured.report(&pop, "fra1", ""), Some(403));
-}
-
-#[test]
 fn certificates_are_read_again_when_they_change_and_at_a_hangup() {
     let secured = Secured::start(&["--token", TOKEN]);
     let other = Authority::new();

@@ -5,22 +5,6 @@ use std::process::Command;
 use crate::running::{Running, file, until};
 
 #[test]
-fn a_hangup_reads_the_token_files_again_and_ends_nothing() {
-    let (first, second) = ("the-first-token-of-all", "the-second-token-of-all");
-    let (file, path) = file(&format!("{first}\n"));
-    let running = Running::start(&["--token-file", &path]);
-    assert!(running.takes_reports_with(first) && !running.takes_reports_with(second));
-    std::fs::write(file.path(), second).unwrap();
-    running.send("HUP");
-    until("the second token is taken", || running.takes_reports_with(second));
-    assert!(!running.takes_reports_with(first), "it was replaced");
-    let (code, logs) = running.signal("TERM");
-    assert_eq!(code, Some(0), "{logs}");
-    assert!(logs.contains("SIGHUP") && logs.contains("stopped"), "{logs}");
-    assert!(!logs.contains(first) && !logs.contains(second), "{logs}");
-}
-
-#[test]
 fn a_bad_token_file_at_sighup_keeps_the_token_and_is_logged() {
     let (token, admin, new_admin) = ("a-token-of-all-pops", "the-admins-first-token", "the-admins-second-token");
     let (pops, pops_path) = file(token);
