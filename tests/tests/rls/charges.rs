@@ -76,8 +76,10 @@ async fn passed(client: &mut Client, rule: &str, user: &str, cost: u64) -> usize
     passed
 }
 
-async fn a_charge_becomes_debt(store: &str) {
-    let gateway = Gateway::open(store, &rules()).await;
+#[tokio::test]
+async fn a_charge_may_become_debt() {
+    let redis = Redis::start().await;
+    let gateway = Gateway::open(&redis.url(), &rules()).await;
     let mut client = gateway.client().await;
     for rule in RULES {
         assert_eq!(passed(&mut client, rule, "ada", 3).await, 4, "{rule}: ten tokens at three each");
@@ -94,17 +96,6 @@ async fn a_charge_becomes_debt(store: &str) {
         code(&mut client, back(rule, "eve", owed - 10)).await;
         assert_eq!(code(&mut client, hits(rule, "eve", 0)).await, Code::OverLimit, "{rule}: 16 were charged");
     }
-}
-
-#[tokio::test]
-async fn a_charge_in_memory_may_become_debt() {
-    a_charge_becomes_debt("memory").await;
-}
-
-#[tokio::test]
-async fn a_charge_in_redis_may_become_debt() {
-    let redis = Redis::start().await;
-    a_charge_becomes_debt(&redis.url()).await;
 }
 
 #[tokio::test]
