@@ -19,24 +19,10 @@ pub(super) fn contended(size: Size, per_second: u32, burst: u32, times: f64, sec
     })
 }
 
-/// A plan for one POP, in a fleet of this size whose other POPs are asked for nothing.
-pub(super) fn at_one_pop(size: Size, plan: fn(Size) -> Plan) -> Plan {
-    let plan = plan(Size { pops: 1, ..size });
-    plan.with(|setup| setup.pops = size.pops)
-}
-
 /// The same plan with a store that is `round_trip_ns` away, and weir-syncs that are set for it.
 pub(super) fn far(plan: Plan, round_trip_ns: u64) -> Plan {
     plan.with(|setup| {
         (setup.far, setup.store_timeout_ns) = (Link::perfect(round_trip_ns / 2), 2 * SECOND_NS);
-        setup.terms.interval_ns = setup.interval_ns + setup.round_trip_ns();
-    })
-}
-
-/// The same plan with reports every half second, and weir-syncs that are set for it.
-pub(super) fn slow_reports(plan: Plan) -> Plan {
-    plan.with(|setup| {
-        setup.interval_ns = SECOND_NS / 2;
         setup.terms.interval_ns = setup.interval_ns + setup.round_trip_ns();
     })
 }

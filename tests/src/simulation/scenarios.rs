@@ -3,7 +3,7 @@
 use weir_protocol::time::SECOND_NS;
 
 use super::faults::Fault;
-use super::rows::{self, at_one_pop, contended, far, replicas, slow_reports};
+use super::rows::{self, contended, far, replicas};
 use super::scenario::{FLEETS, Limit, Plan, Scenario, Size};
 use super::windows::Kind;
 use super::world::World;
@@ -330,15 +330,6 @@ pub const SCENARIOS: &[Scenario] = &[
     // A report leaves while the two before it are still unanswered.
     plain("two replicas, store 716 ms away", CONTENDED_FAR, |s| {
         replicas(2, far(contended(s, 611, 100, 1.09, 60), 716 * MS))
-    }),
-    plain("two replicas, store 716 ms away, one POP", CONTENDED_FAR, |s| {
-        replicas(2, far(at_one_pop(s, |one| contended(one, 100, 100, 3.0, 60)), 716 * MS))
-    }),
-    plain("two replicas, every 500 ms, 5x", CONTENDED_FAR, |s| {
-        replicas(2, slow_reports(contended(s, 100, 100, 5.0, 60)))
-    }),
-    plain("two replicas, every 500 ms, one POP", SMALL_BURST, |s| {
-        replicas(2, slow_reports(at_one_pop(s, |one| contended(one, 100, 11, 5.0, 60))))
     }),
     plain("four replicas, 3x", CONTENDED_FAR, |s| replicas(4, contended(s, 100, 100, 3.0, 60))),
     plain("a client that one POP bans", BANNED, operators::earned_ban),
