@@ -12,7 +12,6 @@ use weir_tests::load::open_loop;
 use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
 use weir_tests::server::Server;
-use weir_tests::wait::until;
 use weir_tests::weir_sync::TOKEN;
 
 use super::{Gateway, in_force};
@@ -132,29 +131,4 @@ async fn three_protocols_share_a_strict_rule_exactly() {
     for (protocol, admitted) in [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)] {
         assert!(count(&admitted) > 0.1 * given, "{protocol}: {} of {given}", admitted.len());
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_weir_sync_an_assignment_holds_until_it_expires() {
-    let _place = measuring().await;
-    let mut gateway = Gateway::start("fra", "memory", &[]).await;
-    let slow = with(rule("per-key", "1/h", 1), "key", json!([{"header": "x-api-key"}]));
-    Operator::of(&gateway.weir_sync).put_good(&rules([slow])).await;
-    in_force(&gateway.weir_sync, &["gateway/fra"]).await;
-    let upstream = Server::obedient().await;
-    let envoy = edge(&gateway, &upstream).await;
-    let mut client = envoy.client();
-    let ask = Ask::get("/").header("x-api-key", "alice");
-    let mut send = async || client.send(&ask).await.status;
-    assert_eq!(send().await, 429, "nobody has counted the first one");
-    until("the one token", async || (send().await == 200).then_some(())).await;
-    gateway.weir_sync.end().await;
-    let ended = Instant::now();
-    for _ in 0..20 {
-        assert_eq!(send().await, 429);
-    }
-    // Then `expired_assignment_behavior` decides.
-    let lives = until("the assignment to expire", async || (send().await == 200).then(|| ended.elapsed())).await;
-    println!("it expired after {lives:?}");
-    assert!((Duration::from_secs(8)..Duration::from_secs(25)).contains(&lives), "{lives:?}");
 }
