@@ -79,20 +79,20 @@ run run-regions: python3 ## run one edge at 127.0.0.1:10000, or three regions at
 visitors attack: python3 ## ask those regions as visitors, or as an attacker (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-# Three steps at once: tests that start programs mostly wait. Each prints its output when it ends. After the first that
-# fails no more begin.
+# Two steps at once; each prints its output when it ends. After the first that fails no more begin.
 test: python3 ## check everything, as .ci/run does
 	@$(LAB) tools rust packages
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target TOGETHER=yes together
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target TOGETHER=yes together
 	@echo "make test: every step passed"
 
-together: fmt locks tools e2e started deny instructions clippy-filters doc-libraries computed sim kubernetes lab
+together: fmt locks tools started deny instructions clippy-filters doc-libraries computed sim kubernetes lab
 ifdef TOGETHER
 # Tools are installed while the tests are built.
 wasm-opt redis-server valgrind chromedriver $(TOOLS) kubernetes: | tools
 # Builds in one folder would wait for one another. Both of the last have Envoys to themselves.
-e2e started doc-libraries computed: | linted
-lab: | e2e
+started doc-libraries computed: | linted
+started: | wasm module
+lab: | started
 endif
 quick: prometheus fmt clippy ## check what a small change breaks most often (before each commit)
 	$(call suite,architecture documentation mixin rules schema)
@@ -158,13 +158,13 @@ dashboard: cargo cc
 # The tests by their names, and those of them that start programs.
 TESTED = $(foreach folder,tests tests/fuzz sync-service $(wildcard sync-service/* filter/*),$(folder)/tests)
 FOUND = $(wildcard $(addsuffix /*.rs,$(TESTED))) $(patsubst %/main.rs,%,$(wildcard $(addsuffix /*/main.rs,$(TESTED))))
-STARTING := binary http mixin rls stores
-native: e2e started computed ## run every native test
+STARTING := binary e2e http mixin rls stores
+native: started computed ## run every native test
 started: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm module
 	$(call suite,$(STARTING))
 computed: cargo cc wasm
 	$(LATER)$(NATIVE_CARGO) test $(NATIVE) --lib \
-	  $(addprefix --test ,$(filter-out e2e $(STARTING),$(sort $(basename $(notdir $(FOUND))))))
+	  $(addprefix --test ,$(filter-out $(STARTING),$(sort $(basename $(notdir $(FOUND))))))
 	$(LATER)$(NATIVE_CARGO) test $(NATIVE) --doc
 unit: cargo cc ## run the unit and property tests beside the code
 	cargo test $(NATIVE) --lib
