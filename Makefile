@@ -79,10 +79,10 @@ run run-regions: python3 ## run one edge at 127.0.0.1:10000, or three regions at
 visitors attack: python3 ## ask those regions as visitors, or as an attacker (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-# Two steps at once; each prints its output when it ends. After the first that fails no more begin.
+# Three steps at once; each prints its output when it ends. After the first that fails no more begin.
 test: python3 ## check everything, as .ci/run does
 	@$(LAB) tools rust packages
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target TOGETHER=yes together
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target TOGETHER=yes together
 	@echo "make test: every step passed"
 
 together: fmt locks tools started deny instructions clippy-filters doc-libraries computed sim kubernetes lab
