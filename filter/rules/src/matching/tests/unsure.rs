@@ -57,8 +57,8 @@ fn a_rule_counts_an_undecided_request() {
 }
 
 /// The names of the rules that limit the request.
-fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
-    let rule = json!({"name": "a", "key": ["client_address"], "rate": "10/s", "tiers": tiers});
+fn tier_of(mut rule: Value, tiers: &Value, sample: &Sample) -> Vec<String> {
+    (rule["key"], rule["tiers"]) = (json!(["client_address"]), tiers.clone());
     let (rules, mut values, mut room) = (listing(&json!({"rules": [rule]})), Values::default(), Bits::default());
     let (mut sample, mut out) = (sample.clone(), vec![]);
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
@@ -93,8 +93,11 @@ fn an_undecided_request_gets_its_lowest_possible_tier() {
                 "a.t",
             ),
         ] {
-            assert_eq!(tier_of(&tiers, &here).concat(), from_here, "{tiers}");
-            assert_eq!(tier_of(&tiers, &sample).concat(), from_elsewhere, "{tiers}");
+            let of = |sample| tier_of(json!({"name": "a", "rate": "10/s"}), &tiers, sample).concat();
+            assert_eq!((&*of(&here), &*of(&sample)), (from_here, from_elsewhere), "{tiers}");
         }
+        let in_flight = json!({"name": "a", "algorithm": "concurrency", "limit": 4, "expires_after_s": 60});
+        let tiers = json!([{"name": "t", "when": unsure, "limit": 2, "expires_after_s": 10}]);
+        assert_eq!(tier_of(in_flight, &tiers, &sample).concat(), "a.t");
     }
 }
