@@ -141,7 +141,7 @@ fn expressions_wildcards_and_attributes_are_limited() {
     let cookie = |i: usize| json!({"cookies": [{"name": format!("c{i}"), "present": true}]});
     let attributes = ATTRIBUTES_MAX - 5;
     let (regexes, wildcards, more) =
-        ("that take at most 32768 bytes in all", "at most 4096 wildcards", "at most 1000 headers");
+        ("that take at most 32768 bytes in all", "at most 4096 wildcards", "at most 995 headers");
     let limits = [
         (100, 300, &regex as &dyn Fn(usize) -> Value, regexes),
         (2, 4, &large, regexes),

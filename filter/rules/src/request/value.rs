@@ -150,10 +150,13 @@ pub(crate) fn header(item: &Item<'_>, attributes: &mut Attributes) -> Option<Att
     interned(item, attributes, Attribute::Header(name.to_ascii_lowercase()))
 }
 
+/// Maximum number of headers and claims: five other attributes are always there.
+const NAMED_MAX: usize = ATTRIBUTES_MAX - 5;
+
 fn interned(item: &Item<'_>, attributes: &mut Attributes, attribute: Attribute) -> Option<AttributeId> {
     let id = attributes.intern(attribute);
     if id.is_none() {
-        item.record(format_args!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"));
+        item.record(format_args!("expected at most {NAMED_MAX} headers and claims in all rules together"));
     }
     id
 }
