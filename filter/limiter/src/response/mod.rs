@@ -233,7 +233,7 @@ fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> S
     )
 }
 
-/// Status of a denied response: 503, which a limited one never has.
+/// Status of a denied response.
 pub const DENIED_STATUS: u16 = 503;
 
 pub(crate) const BLOCKED_STATUS: u16 = 403;

@@ -133,7 +133,7 @@ fn penalty(rule: &Rule) -> Option<String> {
         after => format!("{after} times"),
     };
     let [within, deny_for] = [penalty.strikes.length_ns(), penalty.deny_for_ns()].map(|ns| article(&span(ns)));
-    Some(format!("A key that was limited {times} within {within} is banned for {deny_for}, in every region."))
+    Some(format!("A key that one POP limited {times} within {within} is banned for {deny_for} in every region."))
 }
 
 fn sharing(rule: &Rule) -> Vec<String> {
@@ -213,7 +213,7 @@ fn response(rule: &Rule) -> Vec<String> {
         lines.push("x-ratelimit-reset is a Unix time.".into());
     }
     if *retry_after_jitter_s > 0 {
-        lines.push(format!("retry-after is up to {retry_after_jitter_s} s longer, another time for each refusal."));
+        lines.push(format!("retry-after is up to {retry_after_jitter_s} s longer, chosen anew for each refusal."));
     }
     lines
 }
