@@ -33,7 +33,7 @@ pub struct Secrets {
     /// Secret that hides the parts of the gateway's keys.
     pub(crate) gateway_key: Option<Secret>,
     pub(crate) refusals: Refusals,
-    /// Files that should be private, including those of the store.
+    /// Files that should be private, including those of the store and the audit log.
     secret_paths: Vec<String>,
     paths: Vec<String>,
     /// Content of the files when they were first read.
@@ -61,6 +61,7 @@ impl Secrets {
             config.store_password_file.as_deref(),
             config.store_sentinel_password_file.as_deref(),
             config.store_client_key_file.as_deref(),
+            config.audit_log_redis_password_file.as_deref(),
         ];
         let paths = [all(&secret), all(&public)].concat();
         let secret_paths = [all(&secret), all(&read_once)].concat();
