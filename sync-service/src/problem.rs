@@ -140,7 +140,7 @@ impl From<ChangeError> for Problem {
             ChangeError::Conflict(current) => {
                 Self::new(StatusCode::PRECONDITION_FAILED, detail).with("version", current.into())
             }
-            ChangeError::None | ChangeError::Full => Self::new(StatusCode::CONFLICT, detail),
+            ChangeError::None | ChangeError::NoRules | ChangeError::Full => Self::new(StatusCode::CONFLICT, detail),
             ChangeError::NotKept(_) | ChangeError::NoOverride | ChangeError::NoCanary => {
                 Self::new(StatusCode::NOT_FOUND, detail)
             }

@@ -80,7 +80,7 @@ routes! {
     /// Makes the canary the rule set of all POPs: `version`.
     "POST" "/v1/rules/canary/promote" Write [] promote;
     /// The kill switch, `{"enforce": false}`: `version`, `offline`, `note`. If the store has no rule set, puts one
-    /// that limits nobody.
+    /// that limits nobody, which `{"enforce": true}` does not switch on.
     "PUT" "/v1/enforcement" Write [] enforce;
     /// Shows the [POPs](#fleet).
     "GET" "/v1/fleet" Read [] fleet;

@@ -46,6 +46,12 @@ pub enum ChangeError {
         "there is no rule set to change: POPs run their own configuration's. `weir-sync rules put FILE` puts the first"
     )]
     None,
+    /// There are no rules to switch on: the rule set is the kill switch's own.
+    #[error(
+        "there are no rules to switch on: they were switched off while there was no rule set. `weir-sync rules put \
+         FILE` puts one"
+    )]
+    NoRules,
     /// The version is not kept.
     #[error("version {0} is not kept; `weir-sync rules versions` lists those that are")]
     NotKept(u64),

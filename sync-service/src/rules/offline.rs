@@ -30,9 +30,11 @@ impl RuleSets {
     /// here. Fails with `error` if the store is in reach, or if there is no known rule set to change.
     pub(super) async fn change_offline(&self, change: OfflineChange, error: &StoreError) -> Result<(), ChangeError> {
         let mut followed = self.followed.lock().await;
-        let is_off_switch = matches!(change, OfflineChange::Enforce(false, _));
-        let has_base = followed.base.is_some() || followed.enforced() == Some(false);
-        let fits = followed.offline.len() < CHANGES_MAX && (has_base || is_off_switch);
+        let is_possible = match change {
+            OfflineChange::Enforce(enforce, _) => !enforce || followed.base.is_some(),
+            _ => followed.base.is_some() || followed.enforced() == Some(false),
+        };
+        let fits = followed.offline.len() < CHANGES_MAX && is_possible;
         if !error.is_out_of_reach() || !fits {
             return Err(error.clone().into());
         }
@@ -170,6 +172,9 @@ impl RuleSets {
                 return Ok(Enforced { version, document: Some(document), canary: None });
             };
             let document = read(&current.document)?;
+            if enforce && document.text() == off()?.text() {
+                return Err(ChangeError::NoRules);
+            }
             let canary = if enforce { None } else { self.canary().await? };
             if document.rules().is_enforced() == enforce && canary.is_none() {
                 return Ok(Enforced { version: current.version, document: None, canary });

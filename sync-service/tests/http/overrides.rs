@@ -353,5 +353,5 @@ async fn a_rule_set_that_the_store_lost_is_shown_and_replaced() {
     assert_eq!(revision(&server, number).await["enforce"], false);
     assert_eq!(json_of(&page(&server, "/v1/fleet").await)["lost"], Value::Null);
     let on = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": true})).await;
-    assert_eq!(on.status, 200, "it limits nothing then, either: {}", on.text());
+    assert_eq!(on.status, 409, "there are no rules to switch on: {}", on.text());
 }
