@@ -23,15 +23,17 @@ impl RuleSets {
     pub(crate) async fn overrides(&self) -> Result<Vec<OverrideState>, StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
-        let override_states = self.override_states();
-        // Without a rule set, overrides have nothing to change, but POPs receive bans of keys in another way.
-        let why = |order: &Override| (!order.settings.is_ban_of_key()).then(|| NO_RULES.to_owned());
-        let lost = |order: &Override| OverrideState { order: order.clone(), without_effect: why(order) };
-        Ok(if override_states.is_empty() {
-            followed.all_overrides().iter().map(lost).collect()
-        } else {
-            override_states
-        })
+        let mut override_states = self.override_states();
+        if override_states.is_empty() || self.is_missing() {
+            // Without a rule set, overrides have nothing to change, but POPs receive bans of keys in another way.
+            let why = |order: &Override| (!order.settings.is_ban_of_key()).then(|| NO_RULES.to_owned());
+            let all = followed.all_overrides();
+            let new = all.iter().filter(|order| override_states.iter().all(|state| state.order != **order));
+            let new: Vec<_> =
+                new.map(|order| OverrideState { order: order.clone(), without_effect: why(order) }).collect();
+            override_states.extend(new);
+        }
+        Ok(override_states)
     }
 
     /// Overrides of the current revision, without reading the store.
@@ -75,7 +77,7 @@ impl RuleSets {
         let effect = match base {
             Some(base) => try_override(base, overrides, settings.clone(), until_ms).await?,
             // It travels apart from the rules, so POPs keep those that they run.
-            None if settings.is_ban_of_key() && self.revision() == 0 => OverrideEffect::InForce,
+            None if settings.is_ban_of_key() => OverrideEffect::InForce,
             None => return Err(ChangeError::None),
         };
         let (name, text) = (settings.name(), settings.text());
@@ -161,6 +163,10 @@ impl RuleSets {
         // Includes keys under the rules of a canary.
         banned.extend(recent.canary.as_ref().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
         drop(recent);
+        if self.is_missing() {
+            let document = followed.base.as_ref().and_then(|base| base.document.as_ref());
+            banned.extend(tier::banned_keys(document.map(Document::rules), &followed.all_overrides()));
+        }
         banned.sort();
         banned.dedup();
         Some((clock.now_ms(), banned))

@@ -167,6 +167,16 @@ async fn overrides_begin_and_end_within_a_second() {
     assert_quick("a ban, an allow, a rate, a ban of a key and its end, a lifted ban, an ended ban", &took);
     clients.all_get(200, &bystander, Instant::now()).await;
     all_current(&regions[0]).await;
+
+    redis::cmd("FLUSHALL").query_async::<()>(&mut redis.connection().await).await.unwrap();
+    let key = json!({"rule": "few", "key": "198.51.100.7", "for": "1h"});
+    nyc.order("/v1/bans", &key).await;
+    assert_eq!(nyc.get("/v1/overrides").await.json()["overrides"][0]["key"], key["key"]);
+    let ask = of("/few", "198.51.100.7");
+    until("a ban of a key without rules", async || {
+        (is_banned(&regions[0].edge, &ask).await && is_banned(&regions[1].edge, &ask).await).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
