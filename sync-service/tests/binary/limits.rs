@@ -176,7 +176,7 @@ fn head(line: &str, token: &str, headers: &str) -> String {
 // I2
 #[tokio::test]
 async fn ten_megabytes_are_refused_on_every_path_and_are_not_read() {
-    for server in Server::both(&[]) {
+    for server in Server::both_patient(&[]) {
         let others = OTHERS.map(|line| (line, ADMIN, ""));
         for (line, token, headers) in READING.into_iter().chain(others) {
             let announced = head(line, token, &format!("{headers}content-length: {TEN_MB}\r\n"));
