@@ -25,7 +25,6 @@
 
 mod acquire;
 mod charge;
-mod charger;
 mod cluster;
 mod confirmer;
 mod exchange;
@@ -39,7 +38,7 @@ mod slots;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::FromRedisValue;
+use redis::{FromRedisValue, Value};
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId, COUNT_MAX};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
@@ -52,19 +51,19 @@ use weir_protocol::refill_policy::RefillPolicy;
 use self::acquire::Taker;
 #[doc(hidden)]
 pub use self::acquire::{AcquireArguments, AcquireRow, acquired};
+use self::charge::Charger;
 #[doc(hidden)]
 pub use self::charge::{Arguments, Charging, ImpliedReply, accounts as charge_accounts};
-use self::charger::Charger;
-use self::cluster::Servers;
+use self::cluster::Cluster;
 use self::exchange::RoutedCommand;
 #[cfg(test)]
 pub(super) use self::script::texts;
 use self::script::{Lua, Scripts};
 #[doc(hidden)]
 pub use self::script::{acquire_script, charge_script};
-use self::server::Reach;
+use self::server::{Reach, Server};
 use self::shared::{KnownBans, KnownHotKeys};
-use super::address::NodeMap;
+use super::address::{Discovery, NodeMap};
 use super::ceiling::Ceiling;
 use super::clock::Clocks;
 use super::dial::{DialError, Dialer, LoginFiles};
@@ -109,6 +108,54 @@ pub struct Options {
     /// Maximum number of live keys per rule that this weir-sync keeps there.
     pub keys_max: usize,
     pub prefix: String,
+}
+
+/// One Redis, or the masters of a cluster.
+#[derive(Debug)]
+enum Servers {
+    One(Server),
+    Cluster(Cluster),
+}
+
+impl Servers {
+    fn new(reach: Reach) -> Self {
+        if reach.dialer.address.kind == Discovery::Cluster {
+            return Self::Cluster(Cluster::new(reach));
+        }
+        Self::One(Server::new(&reach, None))
+    }
+
+    async fn send<T: FromRedisValue>(
+        &self,
+        calls: Vec<RoutedCommand>,
+        script: &Arc<Lua>,
+    ) -> Vec<Result<T, StoreError>> {
+        let count = calls.len();
+        let answers = match self {
+            Self::One(server) => match server.send(calls, script, None).await {
+                Ok((open, values)) => values.into_iter().map(|value| server.given(value, &open)).collect(),
+                Err(reason) => vec![Err(reason); count],
+            },
+            Self::Cluster(cluster) => cluster.send(calls, script).await,
+        };
+        let read = |value| T::from_redis_value(value).map_err(|_| StoreError::Invalid("another type"));
+        answers.into_iter().map(|answer: Result<Value, _>| answer.and_then(read)).collect()
+    }
+
+    fn ping(&self) -> Result<(), StoreError> {
+        match self {
+            Self::One(server) => server.link.connection().map(|_| ()),
+            Self::Cluster(cluster) => cluster.nodes.ping(),
+        }
+    }
+
+    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
+    fn masters(&self) -> Vec<Master> {
+        match self {
+            Self::One(server) => server.master().into_iter().collect(),
+            Self::Cluster(cluster) => cluster.nodes.masters(),
+        }
+    }
 }
 
 impl Redis {

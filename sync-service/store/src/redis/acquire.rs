@@ -12,10 +12,9 @@ use weir_protocol::calendar::Calendar;
 use weir_protocol::messages::Leased;
 use weir_protocol::refill_policy::RefillPolicy;
 
+use super::Servers;
 use super::charge::deficit;
-use super::charger::Trips;
-use super::cluster::Servers;
-use super::exchange::RoutedCommand;
+use super::exchange::{RoutedCommand, Trips};
 use super::script::Lua;
 use crate::StoreError;
 use crate::keys::RedisKeys;

@@ -1,4 +1,4 @@
-//! Servers of a store: one Redis, or the masters of a cluster.
+//! Calls to the masters of a cluster.
 //!
 //! Calls to one master go in one pipeline, and to all masters concurrently. A master that is out of reach fails its own
 //! calls, at once while its link is down. A call whose key has moved is sent to the new node.
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use redis::{ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -16,67 +16,19 @@ use super::exchange::{RoutedCommand, error_kind};
 use super::nodes::Nodes;
 use super::script::Lua;
 use super::server::{Reach, Server};
-use crate::address::{Discovery, Node};
+use crate::StoreError;
+use crate::address::Node;
 use crate::link::OpenConnection;
-use crate::{Master, StoreError};
 
 /// Number of times that a call is sent again if a server could not take it.
 const RETRIES: usize = 2;
 /// Pause before that, in milliseconds: at least the start, and less than the end.
 const PAUSE_MS: Range<u32> = 20..100;
 
-#[derive(Debug)]
-pub(super) enum Servers {
-    One(Server),
-    Cluster(Cluster),
-}
-
-impl Servers {
-    pub(super) fn new(reach: Reach) -> Self {
-        if reach.dialer.address.kind == Discovery::Cluster {
-            let nodes = Arc::new(Nodes::new(reach));
-            return Self::Cluster(Cluster { _task: JoinSet::from_iter([Arc::clone(&nodes).follow()]), nodes });
-        }
-        Self::One(Server::new(&reach, None))
-    }
-
-    pub(super) async fn send<T: FromRedisValue>(
-        &self,
-        calls: Vec<RoutedCommand>,
-        script: &Arc<Lua>,
-    ) -> Vec<Result<T, StoreError>> {
-        let count = calls.len();
-        let answers = match self {
-            Self::One(server) => match server.send(calls, script, None).await {
-                Ok((open, values)) => values.into_iter().map(|value| server.given(value, &open)).collect(),
-                Err(reason) => vec![Err(reason); count],
-            },
-            Self::Cluster(cluster) => cluster.send(calls, script).await,
-        };
-        let read = |value| T::from_redis_value(value).map_err(|_| StoreError::Invalid("another type"));
-        answers.into_iter().map(|answer: Result<Value, _>| answer.and_then(read)).collect()
-    }
-
-    pub(super) fn ping(&self) -> Result<(), StoreError> {
-        match self {
-            Self::One(server) => server.link.connection().map(|_| ()),
-            Self::Cluster(cluster) => cluster.nodes.ping(),
-        }
-    }
-
-    /// Masters in reach, with the result of their last confirmation by a replica, if acquires wait for one.
-    pub(super) fn masters(&self) -> Vec<Master> {
-        match self {
-            Self::One(server) => server.master().into_iter().collect(),
-            Self::Cluster(cluster) => cluster.nodes.masters(),
-        }
-    }
-}
-
 /// Masters of a cluster. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    nodes: Arc<Nodes>,
+    pub(super) nodes: Arc<Nodes>,
     _task: JoinSet<()>,
 }
 
@@ -96,7 +48,12 @@ struct Way {
 }
 
 impl Cluster {
-    async fn send(&self, calls: Vec<RoutedCommand>, script: &Arc<Lua>) -> Vec<Result<Value, StoreError>> {
+    pub(super) fn new(reach: Reach) -> Self {
+        let nodes = Arc::new(Nodes::new(reach));
+        Self { _task: JoinSet::from_iter([Arc::clone(&nodes).follow()]), nodes }
+    }
+
+    pub(super) async fn send(&self, calls: Vec<RoutedCommand>, script: &Arc<Lua>) -> Vec<Result<Value, StoreError>> {
         let mut answers: Vec<Result<Value, StoreError>> = Vec::new();
         answers.resize_with(calls.len(), || Err(StoreError::Invalid("no answer")));
         let calls = calls.into_iter().enumerate();
