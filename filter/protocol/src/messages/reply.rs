@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::report::{Ban, check_bans};
-use super::{KEYS_MAX, Message, POPS_MAX, RULES_MAX, WireError, expect};
+use super::{Ban, KEYS_MAX, Message, POPS_MAX, RULES_MAX, WireError, check_bans, expect};
 use crate::quota::Quota;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
