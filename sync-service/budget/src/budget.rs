@@ -11,6 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use weir_protocol::quota::{FILL_NS_MAX, Quota};
+use weir_protocol::sharing::Sharing;
 
 pub use crate::id::BudgetId;
 pub use crate::records::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
@@ -66,6 +67,33 @@ pub struct Charge<'a> {
     pub counts: &'a [Count],
 }
 
+/// A report's charge to one budget.
+#[derive(Clone, Debug)]
+pub struct PlanEntry {
+    pub id: BudgetId,
+    pub quota: Quota,
+    pub sharing: Sharing,
+    pub demand: Demand,
+    /// Demand of the POP, in thousandths of a token per second.
+    pub own_milli: u64,
+    pub counts: Vec<Count>,
+}
+
+impl PlanEntry {
+    /// Creates an entry that only reads a budget.
+    pub fn new(id: BudgetId, quota: Quota, sharing: Sharing) -> Self {
+        Self { id, quota, sharing, demand: Demand::default(), own_milli: 0, counts: Vec::new() }
+    }
+
+    pub fn is_reported(&self) -> bool {
+        !self.counts.is_empty()
+    }
+
+    pub fn charge<'a>(&'a self, replica: &'a str, pop: &'a str) -> Charge<'a> {
+        Charge { quota: self.quota, replica, demand: self.demand, pop, counts: &self.counts }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaDemand {
     /// Its name: `region`, or `region/replica`. It is shared, since every account contains it.
@@ -119,7 +147,7 @@ impl Budget {
     ///
     /// While a report's tokens were admitted, the budget did not have their counts, was full, and lost its refill: the
     /// unused refill within the report's span pays for them (see [`UnusedRefill`]). So tokens admitted at the rate
-    /// leave no debt, however late they are charged, or delayed on the way (see [`SourceRecord::observe`]). It does not
+    /// leave no debt, however late they are charged or delayed on the way (see [`SourceRecord::observe`]). It does not
     /// pay for tokens that the POP's own bucket still lacks. When reports arrive in a bunch, part of what the bucket
     /// lacked at one of them has refilled by the next, and is paid for then. When the store's clock steps, no time
     /// passes (see [`crate::store_clock`]).

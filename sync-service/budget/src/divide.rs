@@ -28,9 +28,8 @@ use weir_protocol::quota::Quota;
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::SECOND_NS;
 
-use crate::budget::{Account, ReplicaDemand};
+use crate::budget::{Account, PlanEntry, ReplicaDemand};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
-use crate::plan::PlanEntry;
 use crate::scaled;
 
 /// Time over which a surplus is given out or a debt recovered, in nanoseconds (H in the design).

@@ -9,10 +9,9 @@
 
 use weir_protocol::time::{SECOND_NS, Time};
 
-use crate::budget::{Account, BudgetId, SourceId};
+use crate::budget::{Account, BudgetId, PlanEntry, SourceId};
 use crate::divide::{FloorCapacity, SURPLUS, TARGET_PART};
 use crate::id::BoundedMap;
-use crate::plan::PlanEntry;
 use crate::sorted::Sorted;
 
 /// Maximum number of sources of a key whose counts are known; beyond it, all of them are forgotten.

@@ -56,6 +56,28 @@
 //! For operators there are [`top_keys`], [`decisions`] by rule, and [`bound`], how far above its quota a key can get.
 //! [`store_clock`] prevents a jump of the store's clock from refilling budgets.
 //!
+//! # Memory
+//!
+//! All state has a maximum, whatever POPs report. When it is reached, the most silent or least important goes first, or
+//! something new gets no room; each module says which.
+//!
+//! | state | one POP | all POPs | module |
+//! |---|---|---|---|
+//! | POPs | | 10,000 | [`pops`] |
+//! | workers | 256 | 40,000 | [`pops`] |
+//! | keys that are claimed | 65,536; 52 once all POPs claim 524,288 | twice 524,288 | [`report_limits`] |
+//! | pushed grants that were sent | | 1,048,576 (about 80 MB) | [`push`] |
+//! | replies with pushes under way | 64 | | [`push`] |
+//! | rules with decision counts | 1,000 for each of 2 tables | 200,000 | [`decisions`] |
+//! | budgets, with up to 1,024 buckets each | | 100,000 | [`demand`], [`floors`] |
+//! | budgets that are not full, or without the store | | 100,000 each | [`offline`] |
+//! | hot keys | | 4,096 | [`hot`] |
+//! | bans, and bans by overrides | | 10,000 and 2,000 | [`ban`] |
+//! | top keys | | 2,048 | [`top_keys`] |
+//!
+//! A message has at most 256 KiB ([`weir_protocol::messages`]). weir-sync adds its connections (`connections_max`) and
+//! the rows of the audit log (100,000).
+//!
 //! This crate has no clock, no socket and no store: time is an argument, and a store may run the same code
 //! elsewhere. The Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and
 //! [`escrow::Escrow::acquire`], and one test suite runs over both.
@@ -79,7 +101,6 @@ pub mod hot;
 pub mod hub;
 pub mod id;
 pub mod offline;
-pub mod plan;
 pub mod pops;
 pub mod push;
 pub mod records;

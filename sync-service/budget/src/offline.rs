@@ -19,9 +19,8 @@ use weir_protocol::quota::{FILL_NS_MAX, Quota};
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::Time;
 
-use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
+use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand, PlanEntry};
 use crate::id::BoundedMap;
-use crate::plan::PlanEntry;
 use crate::scaled;
 
 /// Maximum span of a first charge to a local budget, in microseconds: of tokens that no reply has confirmed, only the
@@ -47,7 +46,7 @@ impl Share {
         Self { here, fleet: fleet.max(here), is_guess: false }
     }
 
-    /// Share of `here` POPs in a fleet of unknown size: assumes that they are all.
+    /// Share of `here` POPs in a fleet of unknown size: assumes that there are no others.
     pub fn guess(here: u32) -> Self {
         Self { is_guess: true, ..Self::new(here, here) }
     }

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use weir_budget::{budget::BudgetId, plan::PlanEntry, records::Count};
+//! use weir_budget::{budget::{BudgetId, PlanEntry}, records::Count};
 //! use weir_protocol::{quota::Quota, sharing::Sharing};
 //! use weir_store::{ChargeBatch, Store, memory::MemoryStore};
 //!
@@ -56,10 +56,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 use weir_budget::ban::BannedKey;
-use weir_budget::budget::{Account, BudgetId};
+use weir_budget::budget::{Account, BudgetId, PlanEntry};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
-use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 

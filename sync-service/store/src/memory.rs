@@ -10,10 +10,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_budget::ban::{BanList, BannedKey};
-use weir_budget::budget::{Account, Budget, BudgetId};
+use weir_budget::budget::{Account, Budget, BudgetId, PlanEntry};
 use weir_budget::escrow::{AcquireRequest, AcquireResult, ENDED_KEPT_US, Escrow, EscrowId, NO_LEASE};
 use weir_budget::hot::{HotKey, HotList};
-use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopRuleSet;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;

@@ -40,10 +40,9 @@ use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, Value};
 use weir_budget::ban::BannedKey;
-use weir_budget::budget::{Account, BudgetId, COUNT_MAX};
+use weir_budget::budget::{Account, BudgetId, COUNT_MAX, PlanEntry};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
-use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 

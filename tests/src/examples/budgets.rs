@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use weir_budget::budget::{Budget, BudgetId};
+use weir_budget::budget::{Budget, BudgetId, PlanEntry};
 use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, Escrow, EscrowId};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
-use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::ReporterKind;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::{SECOND_NS, Time};

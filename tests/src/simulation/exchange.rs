@@ -5,8 +5,8 @@ use std::mem::replace;
 use std::rc::Rc;
 
 use weir_budget::budget::Account as StoreAccount;
+use weir_budget::budget::PlanEntry;
 use weir_budget::hub::StoreReplies;
-use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::{Refusal, RefusedClaimReason};
 use weir_budget::store_clock::StoreTime;
 use weir_limiter::engine;

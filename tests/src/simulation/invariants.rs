@@ -5,9 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_budget::bound;
-use weir_budget::budget::{Account as StoreAccount, BudgetId};
+use weir_budget::budget::{Account as StoreAccount, BudgetId, PlanEntry};
 use weir_budget::divide::GrantSettings;
-use weir_budget::plan::PlanEntry;
 use weir_limiter::sync::connectivity::FALLBACK_NS;
 use weir_protocol::messages::{AdmitRatio, Allowance, Key, Message, Reply, Report};
 use weir_protocol::quota::Quota;

@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
 use weir_budget::ban::BanList;
-use weir_budget::budget::{Account, Budget, BudgetId, SourceId};
+use weir_budget::budget::{Account, Budget, BudgetId, PlanEntry, SourceId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Escrow, EscrowId};
 use weir_budget::hot::HotList;
-use weir_budget::plan::PlanEntry;
 use weir_budget::store_clock::StoreTime;
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;

@@ -1,9 +1,8 @@
 //! The ceiling of a rule's keys in Redis, whatever clients make up.
 
 use redis::AsyncCommands;
-use weir_budget::budget::BudgetId;
+use weir_budget::budget::{BudgetId, PlanEntry};
 use weir_budget::escrow::Claim;
-use weir_budget::plan::PlanEntry;
 use weir_protocol::quota::Period;
 use weir_store::redis::{Options, Redis as RedisStore};
 use weir_store::{ChargeBatch, Store, StoreError};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::plan::PlanEntry;
+use weir_budget::budget::PlanEntry;
 use weir_store::address::NodeMap;
 use weir_store::redis::{Options, Redis as RedisStore};
 use weir_store::{ChargeBatch, Store, StoreError};

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_budget::budget::{Budget, BudgetId, COUNT_MAX, Count, DEFICIT_NS_MAX, Demand};
-use weir_budget::plan::PlanEntry;
+use weir_budget::budget::{Budget, BudgetId, COUNT_MAX, Count, DEFICIT_NS_MAX, Demand, PlanEntry};
 use weir_budget::records::MADE_MS_MAX;
 use weir_protocol::quota::{Period, Quota};
 use weir_protocol::sharing::Sharing;

@@ -28,8 +28,7 @@ mod top_keys;
 
 use std::time::Duration;
 
-use weir_budget::budget::{Account, BudgetId, Count};
-use weir_budget::plan::PlanEntry;
+use weir_budget::budget::{Account, BudgetId, Count, PlanEntry};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 use weir_store::address::NodeMap;

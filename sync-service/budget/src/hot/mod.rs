@@ -17,10 +17,9 @@ use weir_protocol::quota::Quota;
 use weir_protocol::sharing::Sharing;
 use weir_protocol::time::{SECOND_NS, Time};
 
-use crate::budget::BudgetId;
+use crate::budget::{BudgetId, PlanEntry};
 use crate::divide::{Division, WatchLevel};
 use crate::id::ByBudget;
-use crate::plan::PlanEntry;
 use crate::push::{PushStates, index_of};
 
 pub use crate::divide::RANK_MAX;

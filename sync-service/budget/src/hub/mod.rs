@@ -18,7 +18,6 @@
 //! A question that the store does not answer is dropped, except for a report: its POP waits for a reply, and
 //! gets one from the region's own share.
 
-mod grants;
 mod operators;
 mod plan;
 
@@ -31,21 +30,19 @@ use weir_protocol::time::Time;
 
 pub use crate::ban::BanListing;
 use crate::ban::{BannedKey, Bans};
-use crate::budget::{Account, BudgetId};
+use crate::budget::{Account, BudgetId, PlanEntry};
 use crate::decisions::Decisions;
 use crate::divide::GrantSettings;
 use crate::escrow::{AcquireRequest, AcquireResult};
 use crate::hot::HotKey;
 use crate::id::Names;
 use crate::offline::{LastState, Share};
-use crate::plan::PlanEntry;
 use crate::pops::{FleetSize, PopRuleSet, Pops, Sender, Statuses};
 use crate::report_limits::{KnownRule, Refusal, ReportLimits, ReporterKind};
 use crate::top_keys::TopKeys;
-use grants::Grants;
 use operators::LiveRules;
 pub use operators::{BudgetQuery, BudgetState, Figures};
-use plan::Plan;
+use plan::{Grants, Plan};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubSettings {

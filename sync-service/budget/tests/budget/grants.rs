@@ -1,9 +1,8 @@
 //! Grants: ratio, level and lease for what a budget is; floors, remembered fan-out and watch level.
 
 use proptest::prelude::*;
-use weir_budget::budget::{Account, BudgetId, Demand, ReplicaDemand};
+use weir_budget::budget::{Account, BudgetId, Demand, PlanEntry, ReplicaDemand};
 use weir_budget::divide::{Division, FloorCapacity, GrantSettings, TARGET_NS, WatchLevel, divide};
-use weir_budget::plan::PlanEntry;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::{Floor, Sharing};

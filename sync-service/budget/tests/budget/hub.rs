@@ -1,10 +1,9 @@
 //! A weir-sync without its IO: what it makes of reports, and of a store that answers or does not.
 
 use weir_budget::ban::BanList;
-use weir_budget::budget::{Account, Budget, BudgetId};
+use weir_budget::budget::{Account, Budget, BudgetId, PlanEntry};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hub::{Hub, Pending, ReportResult, StoreReplies};
-use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::ReporterKind;
 use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, Settled};
 use weir_protocol::quota::{Period, Quota, Rate};

@@ -1,9 +1,8 @@
 //! Limits on the claims of a POP: room for an honest one, refusals for one that lies, and bounds on all of it.
 
 use proptest::prelude::*;
-use weir_budget::budget::Budget;
+use weir_budget::budget::{Budget, PlanEntry};
 use weir_budget::hub::{Hub, StoreReplies};
-use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::{
     BURSTS, DEMAND_TIMES, FLOOD_PER_S, KnownRule, LATE_NS, OF_ONE_POP_MAX, RefusedClaimReason, ReporterKind, SPAN_NS,
 };

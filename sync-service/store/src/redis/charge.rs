@@ -10,10 +10,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Demand, KEPT_US_MAX, ReplicaDemand, STEP_KEPT_US, keep_us,
+    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Demand, KEPT_US_MAX, PlanEntry, ReplicaDemand, STEP_KEPT_US, keep_us,
 };
 use weir_budget::id::{Hashed, Hex};
-use weir_budget::plan::PlanEntry;
 use weir_budget::records::{FAN_OUT_KEPT_US, MADE_MS_MAX, fill_us};
 use weir_protocol::quota::Quota;
 

@@ -3,10 +3,9 @@
 mod bounds;
 mod looking;
 
-use weir_budget::budget::{Account, BudgetId, Count, Demand, ReplicaDemand};
+use weir_budget::budget::{Account, BudgetId, Count, Demand, PlanEntry, ReplicaDemand};
 use weir_budget::divide::{GrantSettings, divide};
 use weir_budget::hot::{HotKey, HotKeys};
-use weir_budget::plan::PlanEntry;
 use weir_protocol::messages::{BudgetRule, Key, PushedGrant, Replies, Report, RunningRules};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
