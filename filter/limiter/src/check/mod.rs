@@ -14,19 +14,18 @@ mod decide;
 mod decision;
 mod evaluate;
 mod fast_path;
-mod local_cache;
 mod plain;
 mod rules;
 mod settle;
 mod strict;
 mod terms;
 
+pub(crate) use answer::{Denial, LocalCache};
 pub(crate) use decision::{
     AcquireState, CurrentRequest, EndActionKind, Hit, HitDecision, HitResult, ReservedTokens, Scratch,
 };
 pub use decision::{Beside, Decision, DecisionKind, EndAction, LimitReason, Policy, QuotaStatus};
 pub(crate) use fast_path::{FastPath, passed, refused_quickly, try_fast_path};
-pub(crate) use local_cache::{Denial, LocalCache};
 pub(crate) use rules::CompiledRules;
 pub use settle::Booking;
 pub(crate) use settle::{book, drop_refusals};
