@@ -6,10 +6,11 @@
 //! no VM ids, and plugins of two names must not share state.
 
 use weir_limiter::engine::{Host, LogLevel, SharedValue, SharedValues};
-use weir_limiter::key::{IDENTITY_BYTES, TableIdentity, name_hash};
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
-use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+use weir_limiter::table::{
+    IDENTITY_BYTES, LocalSlots, ReadError, Slots, TableIdentity, Version, WriteError, name_hash,
+};
 use weir_protocol::messages::RuleCounts;
 
 use crate::host::{self, HostStatus};

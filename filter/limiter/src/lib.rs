@@ -31,7 +31,6 @@ pub mod algorithms;
 pub mod check;
 pub mod counters;
 pub mod engine;
-pub mod key;
 pub mod limiter;
 pub mod response;
 pub mod sync;

@@ -10,10 +10,9 @@ use alloc::vec::Vec;
 use crate::RuleIndex;
 use crate::check::{CompiledRules, CurrentRequest, LocalCache, Scratch};
 use crate::counters::Counters;
-use crate::key::{Reporter, TableIdentity};
-use crate::sync::{ConsumeState, SyncClient, WatchList};
+use crate::sync::{ConsumeState, Reporter, SyncClient, WatchList};
 use crate::table::slot::{Entry, LocalLimits, Slot};
-use crate::table::{LoadedSlot, Slots};
+use crate::table::{LoadedSlot, Slots, TableIdentity};
 use weir_rules::RuleSet;
 
 /// The limiter of one worker.

@@ -4,10 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_limiter::check::Decision;
-use weir_limiter::key::{HashSecret, TableIdentity};
 use weir_limiter::limiter::Limiter;
 use weir_limiter::response::numbers;
-use weir_limiter::table::LocalSlots;
+use weir_limiter::table::{HashSecret, LocalSlots, TableIdentity};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::config::PluginConfig;
 use weir_rules::request::{Attribute, Request};

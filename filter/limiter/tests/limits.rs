@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
-use weir_limiter::key::{HashSecret, TableIdentity};
 use weir_limiter::limiter::Limiter;
-use weir_limiter::table::LocalSlots;
+use weir_limiter::table::{HashSecret, LocalSlots, TableIdentity};
 use weir_protocol::messages::RULE_NAME_MAX;
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;

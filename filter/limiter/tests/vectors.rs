@@ -4,9 +4,9 @@
 //! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
 use weir_limiter::check::DecisionKind;
-use weir_limiter::key::{HashSecret, Reporter, TableIdentity};
 use weir_limiter::limiter::Limiter;
-use weir_limiter::table::LocalSlots;
+use weir_limiter::sync::Reporter;
+use weir_limiter::table::{HashSecret, LocalSlots, TableIdentity};
 use weir_protocol::messages::{
     AdmitRatio, Allowance, Ban, BudgetRule, Grant, Key, Leased, Message, PushedGrant, Replies, Reply, Report,
     RunningRules, Settled,

@@ -8,9 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_limiter::engine::{Host, LogLevel, SharedValues};
-use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
-use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
+use weir_limiter::table::{SharedSlots, Slots, SlotsHandle, TableIdentity};
 use weir_protocol::messages::RuleCounts;
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind};
 use weir_limiter::engine::{Consume, ConsumeReply};
-use weir_limiter::key::HashSecret as Hasher;
+use weir_limiter::table::HashSecret as Hasher;
 use weir_protocol::calendar::Calendar;
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;

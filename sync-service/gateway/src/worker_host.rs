@@ -6,10 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_limiter::check::Decision;
 use weir_limiter::engine::{Host, SharedValues};
-use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::slots_for;
-use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
+use weir_limiter::table::{SharedSlots, Slots, SlotsHandle, TableIdentity};
 use weir_protocol::messages::RuleCounts;
 use weir_store::lock;
 

@@ -2,10 +2,8 @@
 //! lists as looking at each condition and each listed value.
 
 use arbitrary::Arbitrary;
-use weir_limiter::key::HashSecret;
-use weir_limiter::key::TableIdentity;
 use weir_limiter::limiter::Limiter;
-use weir_limiter::table::LocalSlots;
+use weir_limiter::table::{HashSecret, LocalSlots, TableIdentity};
 use weir_protocol::time::Time;
 use weir_rules::Listed;
 use weir_rules::document;

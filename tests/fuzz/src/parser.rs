@@ -1,9 +1,8 @@
 //! Any bytes, and mutated rule sets: the parser accepts them or lists what is wrong, within its bounds.
 
 use arbitrary::Arbitrary;
-use weir_limiter::key::HashSecret;
-use weir_limiter::key::TableIdentity;
 use weir_limiter::limiter::Limiter;
+use weir_limiter::table::{HashSecret, TableIdentity};
 use weir_rules::RuleSet;
 use weir_rules::config::PluginConfig;
 use weir_rules::document;

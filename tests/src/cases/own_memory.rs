@@ -4,9 +4,8 @@ use std::hint::black_box;
 
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{Effect, Engine, Host, OpenRequest, RequestDecision, RequestStep, SharedValues};
-use weir_limiter::key::TableIdentity;
 use weir_limiter::response::Header;
-use weir_limiter::table::{SharedSlots, Slots, SlotsHandle};
+use weir_limiter::table::{SharedSlots, Slots, SlotsHandle, TableIdentity};
 use weir_protocol::messages::{Message as _, Reply};
 use weir_protocol::time::Time;
 

@@ -4,10 +4,9 @@ use std::hint::black_box;
 use std::mem::ManuallyDrop;
 
 use weir_limiter::check::DecisionKind;
-use weir_limiter::key::HashSecret;
-use weir_limiter::key::TableIdentity;
 use weir_limiter::limiter::Limiter;
 use weir_limiter::table::slot::KEYS_PER_SLOT;
+use weir_limiter::table::{HashSecret, TableIdentity};
 use weir_protocol::time::Time;
 use weir_rules::config::PluginConfig;
 

@@ -5,11 +5,10 @@
 use proptest::prelude::*;
 use weir_budget::escrow::Escrow;
 use weir_limiter::check::{Decision, EndAction};
-use weir_limiter::key::HashSecret;
-use weir_limiter::key::{Reporter, TableIdentity};
 use weir_limiter::limiter::Limiter;
+use weir_limiter::sync::Reporter;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+use weir_limiter::table::{HashSecret, LocalSlots, ReadError, Slots, TableIdentity, Version, WriteError};
 use weir_protocol::messages::Report;
 use weir_rules::config::PluginConfig;
 

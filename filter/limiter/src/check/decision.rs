@@ -7,10 +7,9 @@ use alloc::vec::Vec;
 
 use crate::algorithms::{Admitted, BucketStatus, Receipt};
 use crate::check::terms::KeyId;
-use crate::key::KeyHash;
 use crate::sync::{AcquiredTokens, Consume, ConsumeReply};
 use crate::table::slot::Tag;
-use crate::table::{EntryPlace, LoadedSlot};
+use crate::table::{EntryPlace, KeyHash, LoadedSlot};
 use crate::{NEXT_TO_STORE, RuleIndex};
 use weir_protocol::messages::Report;
 use weir_rules::after::After;
@@ -202,7 +201,7 @@ pub(crate) struct CurrentRequest {
     pub(crate) acquired: Vec<AcquiredTokens>,
     /// Keys for which the last call got no answer from the store. The request treats them as offline.
     pub(crate) in_vain: Vec<Tag>,
-    /// The budget's answer, if the request consumes, and the tag of its key.
+    /// Tag of the key whose tokens the request consumes, and the budget's answer; `None` if it consumes none.
     pub(crate) consumed: Option<(Tag, ConsumeReply)>,
     /// True if the request can be held until its turn.
     pub(crate) may_hold: bool,
@@ -307,7 +306,7 @@ impl Hit {
             rule,
             key,
             tag: Tag::of_key(hash.tag, salt),
-            slot: slot_of(hash.place, slot_count),
+            slot: hash.slot(slot_count),
             cost,
             is_shadow: false,
             watched: false,
@@ -319,13 +318,6 @@ impl Hit {
     pub(crate) fn place(&self) -> EntryPlace {
         EntryPlace { tag: self.tag, slot: self.slot }
     }
-}
-
-/// Maps hashes evenly to slots without a division (Lemire, "Fast random integer generation in an interval", 2019,
-/// section 3).
-pub(crate) fn slot_of(place: u64, count: u32) -> u32 {
-    let spread = (u128::from(place) * u128::from(count)) >> 64;
-    u32::try_from(spread).unwrap_or(0)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

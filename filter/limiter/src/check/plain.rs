@@ -9,11 +9,9 @@ use core::net::IpAddr;
 
 use crate::OWN_MEMORY;
 use crate::algorithms::{Portion, missing_ns};
-use crate::check::decision::slot_of;
 use crate::check::terms::{KeyCache, KeyId, RuleTerms};
-use crate::key::{HashSecret, KeyHash, SHORT_BYTES_MAX};
 use crate::table::slot::Tag;
-use crate::table::{CHANGED_MAX, EntryChange};
+use crate::table::{CHANGED_MAX, EntryChange, HashSecret, KeyHash, SHORT_BYTES_MAX};
 use weir_protocol::quota::Quota;
 use weir_protocol::sharing::OnSyncLoss;
 use weir_rules::address::Prefixes;
@@ -153,7 +151,7 @@ impl EntryPlaces {
     #[inline]
     fn put(&mut self, rules: &[PlainRule], number: usize, hash: KeyHash, slot_count: u32) {
         if let Some(slot) = self.slots.get_mut(number) {
-            *slot = slot_of(hash.place, slot_count);
+            *slot = hash.slot(slot_count);
         }
         for (change, rule) in self.changes.iter_mut().zip(rules) {
             if change.slot == number {

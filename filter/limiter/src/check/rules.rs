@@ -5,14 +5,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
-use crate::check::decision::{AcquireState, Hit, Scratch, slot_of};
+use crate::check::decision::{AcquireState, Hit, Scratch};
 use crate::check::plain::Plain;
 use crate::check::terms::{KeyCache, KeyId, RuleTerms};
 use crate::counters::CountedEvent;
-use crate::key::HashSecret;
 use crate::limiter::Limiter;
 use crate::table::slot::Tag;
-use crate::table::{EntryPlace, NamedKey};
+use crate::table::{EntryPlace, HashSecret, NamedKey};
 use weir_protocol::messages::BudgetRule;
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
@@ -107,7 +106,7 @@ impl CompiledRules {
         moved
     }
 
-    /// Ends the changes of quotas from which no bucket lacks anything any more.
+    /// Ends the quota changes after which every bucket has refilled.
     pub(crate) fn end_changes(&mut self, now: Time) {
         let had_returned = self.has_returned();
         self.terms.iter_mut().for_each(|terms| terms.changes.end(now));
@@ -176,7 +175,7 @@ impl CompiledRules {
     pub(crate) fn find_at(&self, index: usize, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
         let hash = self.secret.hash(value.as_bytes());
-        let place = EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot: slot_of(hash.place, slot_count) };
+        let place = EntryPlace { tag: Tag::of_key(hash.tag, terms.salt), slot: hash.slot(slot_count) };
         Some(NamedKey { place, rule: RuleIndex::of(index)?, value })
     }
 }

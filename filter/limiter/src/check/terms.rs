@@ -7,8 +7,8 @@ use core::cell::Cell;
 use core::net::IpAddr;
 
 use crate::algorithms::{Bucket, deepest_ns};
-use crate::key::{HashSecret, KeyHash};
 use crate::table::slot::{Entry, LocalLimits, Placement, Slot, Tag};
+use crate::table::{HashSecret, KeyHash};
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::OnSyncLoss;
@@ -243,7 +243,7 @@ struct Before {
     quota: Quota,
     /// Time of the first request since the change; zero until then. What a bucket lacked then refills at the new rate.
     at: Cell<Time>,
-    /// True once no bucket lacks anything from before the change any more.
+    /// True once every bucket has refilled what it lacked before the change.
     is_over: bool,
     /// [`QuotaChanges::returned_after`] at that time.
     returned_after: usize,
@@ -301,7 +301,7 @@ impl QuotaChanges {
         self.before.truncate(CHANGES_MAX);
     }
 
-    /// Ends the changes from which no bucket lacks anything any more.
+    /// Ends the changes after which every bucket has refilled.
     pub(super) fn end(&mut self, now: Time) {
         for before in &mut self.before {
             let longest_ns = before.scaled_ns(deepest_ns(&before.quota), &self.quota);
@@ -314,7 +314,7 @@ impl QuotaChanges {
         self.before.iter().map(move |before| tag.under(self.salt, before.salt))
     }
 
-    /// True if the bucket of a key may be from before a change that is not over yet.
+    /// True if a key's bucket may date from before a change that is not over yet.
     pub(super) fn have_returned(&self) -> bool {
         self.before.iter().take(self.returned_after).any(|before| !before.is_over)
     }

@@ -6,9 +6,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::check::Decision;
-use crate::key::TableIdentity;
 use crate::response::Header;
-use crate::table::{ReadError, Slots, Version, WriteError};
+use crate::table::{ReadError, Slots, TableIdentity, Version, WriteError};
 use weir_protocol::messages::{REFUSAL_MAX, RuleCounts};
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
@@ -208,7 +207,7 @@ impl dyn Host + '_ {
         (is_due && self.take_turn(SharedValue::Greeted, greeted, now)).then_some(greeted.0)
     }
 
-    /// Takes the turn to fetch a rule set, for at most `fetch_ns`. False if another worker is fetching one.
+    /// Takes the turn to fetch a rule set, for at most `fetch_ns`. Returns false if another worker is fetching one.
     pub(super) fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
         let fetch = self.time(SharedValue::Fetch);
         // A time further ahead than that is from another clock.

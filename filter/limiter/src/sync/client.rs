@@ -1,10 +1,10 @@
 //! A worker's exchange with weir-sync: calls under way, the report budget in bytes, bans, and epochs without an entry.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
 use crate::check::CompiledRules;
-use crate::key::Reporter;
 use crate::sync::calls::{CallPurpose, Calls, KeyContents, OwnEpoch, PendingCall, ReportBuilder, ReportedKey};
 use crate::sync::connectivity::{ConnectivityState, FALLBACK_NS, Versions};
 use crate::table::NamedKey;
@@ -29,6 +29,15 @@ pub(crate) struct BannedHere {
     value: KeyValue,
     until: Time,
     first_report: u64,
+}
+
+/// This worker's name in reports.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// Name of the POP, the same for all its workers; 1 to [`weir_protocol::messages::POP_NAME_MAX`] bytes.
+    pub pop: String,
+    /// Random name of this worker.
+    pub worker: u64,
 }
 
 /// The state of one worker's exchange with weir-sync.
@@ -252,7 +261,7 @@ impl SyncClient {
 pub const OWN_MAX: usize = 2_048;
 /// Maximum number of these epochs that one call for tokens names.
 const NAMED_MAX: usize = KEYS_MAX / 2;
-/// Lease that a report asks for while a request goes on, in milliseconds. It is renewed when half of that is left.
+/// Lease that a report asks for while a request is in progress, in milliseconds. It is renewed when half of it is left.
 const HOLD_MS: u32 = 60_000;
 const RENEWED_NS: u64 = 30 * SECOND_NS;
 /// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.

@@ -20,7 +20,7 @@ mod watched_key;
 pub use calls::ACQUIRES_MAX;
 pub(crate) use calls::AcquiredTokens;
 pub(crate) use calls::CallPurpose;
-pub use client::{OWN_MAX, SyncClient};
+pub use client::{OWN_MAX, Reporter, SyncClient};
 pub use consume::{Consume, ConsumeReply};
 pub(crate) use consume::{ConsumeState, decide_taken, evaluate_consumed};
 pub(crate) use report::{gather, hurry, inherit, leave};

@@ -4,9 +4,8 @@ use std::string::String;
 use std::vec::Vec;
 
 use weir_limiter::engine::{Host, SharedValues};
-use weir_limiter::key::{HashSecret, TableIdentity};
 use weir_limiter::response::Header;
-use weir_limiter::table::{LocalSlots, Slots};
+use weir_limiter::table::{HashSecret, LocalSlots, Slots, TableIdentity};
 
 /// A host in this program's own memory, for workers that run one at a time.
 pub struct LocalHost {
