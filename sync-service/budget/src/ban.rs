@@ -1,9 +1,17 @@
 //! Bans: keys that a rule's penalty refuses for some time, at every POP of the fleet.
 //!
-//! A POP reports a key that it banned. Its region sends the ban to its other POPs with their next replies, and to the
-//! other regions through the store, as a [`BanList`] that all regions share. Each new ban gets a number, and each POP
-//! has the number up to which it was sent bans; if a reply is lost, all from there on are sent again (see
-//! [`crate::push`]).
+//! The way of a penalty's ban:
+//!
+//! 1. At a POP, `strike` in weir-limiter's `check/answer.rs` counts a key's limited requests. At the last strike it
+//!    writes the ban into the key's slot, for all workers; `check/evaluate.rs` refuses the key from then on.
+//! 2. The POP names the ban in its reports ([`Report::bans`]) until one of them is answered.
+//! 3. [`crate::report_limits`] drops a ban that the rule does not impose, and shortens one that is too long.
+//! 4. [`Bans::observe`] records it. Each new ban gets a number, and each POP has the number up to which it was sent
+//!    bans; if a reply is lost, all from there on are sent again (see [`crate::push`]).
+//! 5. weir-sync shares it with the other regions at once ([`crate::hub::Hub::share_bans`]), through a [`BanList`] in
+//!    the store (`bans.lua` for Redis). They read that list every interval ([`Bans::merge`]).
+//! 6. Each region sends it to its POPs with their next replies ([`Bans::push`]), but not to the POP that it is from.
+//! 7. There `apply_bans` in weir-limiter's `sync/grants.rs` writes it into the key's slot.
 //!
 //! Operators also ban keys, whatever their rule, and reset them. A reset is a ban of length zero: POPs forget the key,
 //! and so does each region ([`crate::hub::Hub::forget`]). An operator's ban replaces an earlier one: a POP that may

@@ -1,4 +1,27 @@
 //! The algorithms that a rule may count by, with checked parameters.
+//!
+//! # Adding one
+//!
+//! 1. Here: a variant of [`Algorithm`], and a struct that checks its parameters.
+//! 2. `limit/mod.rs`: its name in `KINDS`, its fields in `read`.
+//! 3. `algorithms/` in weir-limiter: pure functions of a cell in a file of its own; `algorithms/mod.rs` calls them.
+//! 4. The compiler names the other places that need something for it: `shared_by` and `times` in `limit/mod.rs`,
+//!    `response/mod.rs` in weir-limiter, `check/explain/amount.rs` and `check/page.rs` in weir-cli.
+//!
+//! Everywhere else a default applies: each POP counts for itself, in one cell for each key, and a token that was taken
+//! is spent. The compiler does not name these places. What differs from that belongs in:
+//!
+//! | difference | place |
+//! |---|---|
+//! | a key has several cells | [`Algorithm::cells`], [`Algorithm::in_one_cell`] |
+//! | requests wait for their turn | `Rule::holds_requests` in `rule/mod.rs` |
+//! | room may come back before the wait is over | `may_remember` in weir-limiter's `check/answer.rs` |
+//! | the end of a request releases something | `record_end_action` in weir-limiter's `check/settle.rs` |
+//! | nothing can be refunded | `refund` in `algorithms/mod.rs`, and `book` in `check/settle.rs` |
+//! | past requests cannot be booked | `book_hit` in `check/settle.rs` |
+//! | a limit does not count requests | `quota_unit` in weir-limiter's `response/mod.rs` |
+//!
+//! To share it over the fleet, add a refill policy (`docs/architecture.md`).
 
 use weir_protocol::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
 use weir_protocol::refill_policy;
