@@ -267,7 +267,7 @@ pub(crate) fn act_for(context: u32) -> Result<(), HostStatus> {
     done(unsafe { proxy_set_effective_context(context) })
 }
 
-/// Makes an HTTP call. Returns the host's id of it.
+/// Makes an HTTP call. Returns the host's id for it.
 pub(crate) fn http_call(
     upstream: &str,
     headers: &[(&str, &str)],

@@ -114,7 +114,7 @@ impl Peer {
         }
     }
 
-    /// Acquires a permit for a response without an end of its own, which takes memory for as long as it lasts.
+    /// Acquires a permit for a response that does not end by itself and takes memory for as long as it lasts.
     pub(crate) fn lasting(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         Arc::clone(&self.lasting).try_acquire_owned()
     }

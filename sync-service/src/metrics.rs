@@ -124,7 +124,7 @@ metrics! {
     /// Servers of the store of which too few replicas confirm acquired tokens, where `store_wait_ms` is set.
     store_masters_unreplicated: Gauge;
     /// How often a Redis's clock was found more than 1 s ahead of where it can be by this machine's. Nothing refills
-    /// for that time; see to NTP on both.
+    /// for that time; check NTP on both.
     store_clock_jumps: Counter;
     /// Requests refused, by status.
     http_errors: Family<RefusedStatus, Counter>;
@@ -144,9 +144,9 @@ metrics! {
     rules_file_applied: Gauge;
     /// Tokens that the budgets of a rule owe together, as last reported.
     debt_tokens: ByRule;
-    /// Tokens by which the key that is farthest above its quota is above it, as last reported.
+    /// Tokens by which the key farthest above its quota exceeds it, as last reported.
     overshoot_tokens: ByRule;
-    /// How far a key was above its quota at most since the start.
+    /// Most tokens by which a key exceeded its quota since the start.
     overshoot_max_tokens: ByRule;
     /// How far above its quota a key can get, given the rule and the fleet, as long as no POP's exchange fails twice
     /// in a row; it assumes a POP's `timeout_ms` of 1000.

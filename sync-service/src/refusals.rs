@@ -42,7 +42,7 @@ struct Seen {
 }
 
 impl Refusals {
-    /// Logs that a request of `peer` was refused, at most once a minute for the same reason.
+    /// Logs that a request from `peer` was refused, at most once a minute for the same reason.
     pub(crate) fn log(&self, peer: IpAddr, reason: &str) {
         self.log_at(Instant::now(), peer, cut(reason, REASON_BYTES_MAX).into_owned());
     }

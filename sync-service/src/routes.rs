@@ -85,7 +85,7 @@ fn is_change(route: &Route, request: &HttpRequest) -> bool {
 }
 
 impl Routes {
-    /// Responds to `request` of `peer`. Never fails: errors become problem responses.
+    /// Responds to `request` from `peer`. Never fails: errors become problem responses.
     pub(crate) async fn respond(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> SentResponse {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let found = table::find(&method, uri.path());

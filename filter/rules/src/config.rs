@@ -15,7 +15,7 @@ use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::{OnSyncLoss, Sharing};
 
 pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
-/// Default number of addresses: fits a host with 4,096 shared-data keys, as the crate proxy-wasm-host is.
+/// Default number of addresses: fits a host with 4,096 shared-data keys, such as the crate proxy-wasm-host.
 const ADDRESSES_DEFAULT: u32 = 65_000;
 /// Upper limit of tracked addresses: 512 MiB of slots.
 const ADDRESSES_MAX: u32 = 16_777_216;

@@ -17,7 +17,7 @@ use weir_protocol::time::{SECOND_NS, Time};
 use crate::divide::region_of;
 use crate::scaled;
 
-/// Maximum number of rules of all POPs together whose last counts are remembered.
+/// Maximum number of rules, over all POPs, whose last counts are remembered.
 pub const COUNTS_MAX: usize = 200_000;
 /// Number of tables tracked per POP: an Envoy that restarts runs beside its successor for a while.
 const TABLES_MAX: usize = 2;

@@ -311,7 +311,7 @@ impl Escrow {
         self.fade(now_us);
     }
 
-    /// For a log: adds `tokens` that may have been spent as late as at `us`.
+    /// For a log: adds `tokens` that may have been spent as late as `us`.
     fn record_spent(&mut self, us: u64, tokens: u64, refill_policy: RefillPolicy) {
         if refill_policy.counts_us().is_some() {
             self.log.add(us.saturating_add(self.kept_us), tokens);

@@ -208,9 +208,9 @@ impl Worker {
 
 /// Number of POPs in the fleet, as far as a weir-sync knows.
 ///
-/// The store counts them. Until it has, the largest of the numbers that POPs last received and that the operator
-/// expects holds, since too large a share is the worse mistake. A count below the last is accepted only once the store
-/// has counted no more for as long as a silent POP counts as alive: a store that lost its data starts at one.
+/// The store counts them. Before its first count, the largest number that a POP last received or that the operator
+/// expects is used, since too large a share is the worse mistake. A lower count is accepted only after the store has
+/// counted no more for as long as a silent POP counts as alive: a store that lost its data starts at one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FleetSize {
     counted: Option<Counted>,

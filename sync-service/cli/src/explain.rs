@@ -20,7 +20,7 @@ pub const LIVE: &str = "live";
 /// The command's name.
 pub const NAME: &str = "explain";
 
-/// Reader of a request in JSON, which has the form of a check's body.
+/// Parser of a request in JSON, in the form of a check's body.
 pub type ReadRequest = fn(&Value) -> Result<Box<dyn Request>, Vec<ConfigError>>;
 
 /// Command line of the command.

@@ -72,7 +72,7 @@ pub(super) fn is_settled(fleet: &Value) -> bool {
     items(&fleet["pops"]).iter().all(|pop| pop["is_current"] == true || has_refused(pop))
 }
 
-/// Reason for which a POP refused a rule set, with a leading colon. Empty if it gave none.
+/// Reason why a POP refused a rule set, with a leading colon. Empty if it gave none.
 fn refusal(pop: &Value) -> String {
     pop["refusal"].as_str().map(|why| format!(": {}", shown(why))).unwrap_or_default()
 }

@@ -18,7 +18,7 @@ pub struct OfRule {
     pub rule: String,
 }
 
-/// Check at the gateway.
+/// Labels of a check at the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Checked {
     /// `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`.
@@ -27,7 +27,7 @@ pub struct Checked {
     pub decision: &'static str,
 }
 
-/// Event at the gateway other than a decision.
+/// Labels of an event at the gateway other than a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Happened {
     /// Name of the engine's metric, without `weir.`.
@@ -45,7 +45,7 @@ pub struct GatewayMetrics {
     pub events: Family<Happened, Counter>,
     /// Streams of quota clients.
     pub quota_streams: Gauge,
-    /// Buckets that these report.
+    /// Buckets that quota clients report.
     pub quota_buckets: Gauge,
 }
 

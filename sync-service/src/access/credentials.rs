@@ -199,7 +199,7 @@ impl<S: Scope> Credentials<S> {
         self.add(secret, credential).ok_or_else(|| "this token is in the file already".to_owned())
     }
 
-    /// Adds a token. Returns none if it is already there.
+    /// Adds a token. Returns `None` if it is already there.
     fn add(&mut self, secret: Secret, credential: Credential<S>) -> Option<()> {
         let hash = self.hasher.hash_one(secret.expose().as_bytes());
         self.by_hash.insert(hash, (secret, Arc::new(credential))).is_none().then_some(())

@@ -105,7 +105,7 @@ const ADDED: f64 = 2.0;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleMinute {
     pub(crate) asked: u64,
-    /// Tokens among them that were limited.
+    /// Number of these tokens that were limited.
     pub(crate) limited: u64,
     pub(crate) keys: u64,
     /// Tokens limited by each POP. POPs that limited nothing are absent.

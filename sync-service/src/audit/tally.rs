@@ -17,7 +17,7 @@ use weir_protocol::messages::{Key, POPS_MAX, Report};
 pub(crate) const ROWS_MAX: usize = 100_000;
 const RULES_MAX: usize = 100_000;
 const KEPT_MS: u64 = 120_000;
-/// Divisor of an interval's demand. At most this part of it was admitted before its worker reported it.
+/// Divisor of an interval's demand: at most one part in this many was admitted before its worker reported it.
 const EARLY_PART: u64 = 4;
 
 #[derive(Debug)]

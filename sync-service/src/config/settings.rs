@@ -179,7 +179,7 @@ settings! {
     audit_log_redis: Option<AuditStream> as "audit_log_redis" "store|URL" "" = |text| AuditStream::read(text).map(Some);
     /// File with the password of --audit-log-redis, if that is a URL without one. Read for each new connection.
     audit_log_redis_password_file: Option<String> as "audit_log_redis_password_file" "FILE" "" = values::file;
-    /// Approximate number of entries that the stream keeps; older ones go.
+    /// Approximate number of entries that the stream keeps; older ones are dropped.
     audit_log_redis_max: usize as "audit_log_redis_max" "N" "100000" = |text| values::count(text, 1, 100_000_000);
     /// Interval at which the keys that were limited are written to the audit log.
     audit_log_interval: Duration as "audit_log_interval_ms" "MS" "10000" = |text| values::millis(text, 100, HOUR_MS);

@@ -1,6 +1,6 @@
-//! Accounting of requests that arrive and of responses that leave, and the stream that they go through: everything
-//! written must be taken in time, even by a reader that drips steadily. A guest is read one piece at a time, and each
-//! piece is answered before the next one is read.
+//! Accounting of arriving requests and of outgoing responses, and the stream that carries both: everything written must
+//! be read in time, even by a peer that reads slowly but steadily. A guest is read one piece at a time, and each piece
+//! is answered before the next one is read.
 //!
 //! A connection keeps its seat only while it has whole requests. HTTP/2 carries several requests at a time, so
 //! a guest's open requests and unread responses are limited there: a guest that exceeds the limit is closed.

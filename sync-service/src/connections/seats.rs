@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::lock;
 
-/// One seat in this number is reserved for guests.
+/// One seat in this many is reserved for guests.
 const GUESTS_PART: usize = 8;
 
 #[derive(Debug)]

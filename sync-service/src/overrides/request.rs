@@ -17,7 +17,7 @@ const LONGEST: (u64, &str) = (400 * 86_400 * SECOND_MS, "400 days");
 /// Maximum duration of a ban of a key. POPs receive it in the same way as the bans of a penalty.
 const KEY_BAN: (u64, &str) = (BAN_MS_MAX as u64, "7 days");
 
-/// Override as an operator asks for it, without an author.
+/// Override as requested by an operator, without its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideRequest {
     pub(crate) settings: OverrideSettings,

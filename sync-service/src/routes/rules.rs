@@ -299,7 +299,7 @@ impl Routes {
     }
 }
 
-/// Number of the canary in `If-Match`: `Some(None)` for any, none without the header.
+/// Number of the canary in `If-Match`: `Some(None)` for any, `None` without the header.
 #[allow(clippy::option_option, reason = "the header may name any canary")]
 fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
     match headers.get(IF_MATCH).map(|value| value.as_bytes().trim_ascii()) {

@@ -127,7 +127,7 @@ impl RuleSets {
         }
     }
 
-    /// Makes a change in the store. If the answer is lost, `event` is recorded as a change that may be made.
+    /// Makes a change in the store. If the answer is lost, `event` is recorded as a change that may have been made.
     async fn change_canary(
         &self,
         change: &store::CanaryChange<'_>,

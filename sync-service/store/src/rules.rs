@@ -111,7 +111,7 @@ pub const OVERRIDES_MAX: usize = 1_000;
 pub struct Current {
     /// Version of the rule set, or `None` if none was ever put.
     pub version: Option<u64>,
-    /// Number of the overrides; 0 if there never was one.
+    /// Number of the last change of overrides; 0 if there never was one.
     pub overrides: u64,
     /// Number of the current canary; 0 if there is none.
     pub canary: u64,

@@ -23,7 +23,7 @@ const TLS: [(&str, &str); 5] = [
     ("InvalidContentType", "the store has no TLS there: name another port, or redis:// instead of rediss://"),
 ];
 
-/// Converts an error of a call with this time limit.
+/// Converts the error of a call that had this time limit.
 pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
     // The call was refused as late twice, so it is late now.
     if error.is_timeout() || error.code() == Some(LATE) {

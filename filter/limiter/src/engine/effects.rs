@@ -42,7 +42,7 @@ impl RequestDecision<'_> {
 
 /// The next action for a request.
 pub enum RequestStep<'a> {
-    /// Let it go on.
+    /// Let the request continue.
     Continue,
     /// Hold it until [`Effect::Resume`] names it.
     Hold,

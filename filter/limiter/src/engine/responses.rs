@@ -161,8 +161,7 @@ impl Engine {
         self.finish(open, known, host, now);
     }
 
-    /// Carries out the actions for which `cost_of` returns a cost; for a release, its value does not
-    /// matter. The others stay.
+    /// Carries out the actions for which `cost_of` returns a cost (of a release, any), and keeps the others.
     fn finish(
         &mut self,
         open: &mut OpenRequest,

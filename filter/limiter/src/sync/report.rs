@@ -377,7 +377,7 @@ impl Wish {
         self.asked < AHEAD_MIN * u64::from(self.usual_cost)
     }
 
-    /// True if no tokens are held, and few enough were spent that the next call for tokens may report them.
+    /// True if no tokens are held, and so few were spent that the next call for tokens may report them.
     fn is_spent(&self, watched: &Watched, now: Time) -> bool {
         watched.charged <= self.unreported && watched.on_hand(now) == 0 && self.is_seldom(watched, now)
     }

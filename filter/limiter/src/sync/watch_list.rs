@@ -164,8 +164,9 @@ impl WatchList {
     /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
     /// report is due. If not all fit, hot keys go first, in up to three quarters of the room, so that a crowd of others
     /// cannot delay them. Within each kind, keys go by the weight of the time since their last report. `weigh` returns
-    /// that of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are those asked for here since,
-    /// or those of the POP that are unconfirmed, if they are more: a client that asks all workers asks little of each.
+    /// the weight of a nanosecond, given the rule, the tokens and the nanoseconds. The tokens are those asked for here
+    /// since that report, or the POP's unconfirmed ones if there are more: a client that asks all workers asks little
+    /// of each.
     pub(crate) fn due(&mut self, bytes: u64, now: Time, weigh: impl Fn(RuleIndex, u64, u64) -> u64) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.all_mut().for_each(|key| key.look(since_ns));

@@ -43,7 +43,7 @@ pub(crate) struct WatchedKey {
     pub(super) is_hot: bool,
     /// Demand at the time when weir-sync last called it warm, or `None` if it is not warm.
     warm: Option<Warm>,
-    /// Time before which it has nothing to report, unless it is asked for.
+    /// Time before which it has nothing to report, unless a request asks for tokens.
     rests_until: Time,
     /// Error diffusion: the admitted fraction of a request carried over, in steps of the admit ratio.
     pub(super) credit: u32,
@@ -179,7 +179,7 @@ impl WatchedKey {
         (self.warm, self.is_hot) = (None, true);
     }
 
-    /// Counts a request of `cost` tokens. `unconfirmed` is none if it was not decided on the key's entry.
+    /// Counts a request of `cost` tokens. `unconfirmed` is `None` if the decision did not read the key's entry.
     pub(super) fn count(&mut self, cost: u32, unconfirmed: Option<u32>, now: Time) {
         self.unconfirmed = unconfirmed.unwrap_or(self.unconfirmed);
         self.asked_unadded = self.asked_unadded.saturating_add(cost);
@@ -220,7 +220,7 @@ fn first_credit(tag: Tag) -> u32 {
     bits % AdmitRatio::ONE.bits()
 }
 
-/// Approximate bytes of the key with this value in a report.
+/// Approximate size of a key with this value in a report, in bytes.
 pub(crate) fn bytes_of(value: &[u8]) -> u64 {
     KEY_BYTES + value.len() as u64
 }

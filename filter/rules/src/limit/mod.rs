@@ -86,7 +86,7 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
-    /// A limit of `times` as much in the same time; an error if it exceeds the algorithm's maximum.
+    /// A limit `times` as high over the same time; an error if it exceeds the algorithm's maximum.
     pub fn times(&self, times: u32) -> Result<Self, QuotaError> {
         let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
         let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));

@@ -45,7 +45,7 @@ pub(crate) fn conditions(fields: &mut Fields<'_>, name: &'static str, reader: &m
     conditions
 }
 
-/// Records an error for an empty condition, which is most likely a slip.
+/// Records an error for an empty condition, which is most likely a mistake.
 fn record_if_empty(item: &Item<'_>) {
     if item.value().as_object().is_some_and(serde_json::Map::is_empty) {
         item.record("empty: expected a condition, as in {path: {prefix: /api}}");

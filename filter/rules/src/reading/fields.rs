@@ -163,7 +163,7 @@ impl<'a> Item<'a> {
         Items { values: self.only(), place: self.place, errors: self.errors }
     }
 
-    /// The value as the only one of a list that was written without brackets.
+    /// The value as a list of one, which may be written without brackets.
     fn only(&self) -> &'a [Value] {
         core::slice::from_ref(self.value)
     }

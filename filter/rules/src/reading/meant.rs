@@ -1,4 +1,4 @@
-//! Suggestions for unknown fields: slips, and fields of other limiters' configuration.
+//! Suggestions for unknown fields: typos, and fields of other limiters' configurations.
 
 use alloc::borrow::ToOwned;
 use alloc::format;

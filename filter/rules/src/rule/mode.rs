@@ -8,7 +8,7 @@ use crate::reading::Fields;
 pub enum Mode {
     #[default]
     Enforce,
-    /// Decisions are counted and have no other effect, on other rules neither.
+    /// Decisions are counted and have no other effect, not even on other rules.
     Shadow,
     /// The rule is not evaluated.
     Off,
@@ -18,7 +18,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforcement {
     pub mode: Mode,
-    /// Percentage of keys, chosen by their hashes, that the rule is enforced for; for others it is in shadow.
+    /// Percentage of keys, chosen by their hashes, for which the rule is enforced; for the others it is in shadow.
     pub percent: u8,
 }
 

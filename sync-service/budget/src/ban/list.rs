@@ -75,7 +75,8 @@ impl FromStr for BannedKey {
     }
 }
 
-/// State and end of each key, on any one clock in microseconds; for a region, and for stores without a list.
+/// State and end of each banned key, in microseconds of any one clock. Regions keep one, and so do stores that have no
+/// list of their own.
 #[derive(Debug, Default)]
 pub struct BanList {
     stands: BTreeMap<BudgetId, BanEntry>,
@@ -85,7 +86,7 @@ pub struct BanList {
     kept: BTreeSet<BudgetId>,
 }
 
-/// True if the key of an entry is kept; its end; and the rule and value of its key.
+/// Order of an entry: true if its key is kept, its end, and the rule and value of its key.
 type End = (bool, u64, String, Vec<u8>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ const SPAN_NS_MIN: u64 = SECOND_NS;
 /// Silence after which a key has no demand any more, in nanoseconds.
 const SILENT_NS: u64 = *WARM_GAP_NS.end();
 
-/// Thousandths of a token per second.
+/// Rates of a key, in thousandths of a token per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyRates {
     /// Asked for, admitted or not.

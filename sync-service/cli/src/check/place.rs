@@ -26,7 +26,7 @@ pub(super) struct FilePart<'a> {
     pub(super) place: &'a str,
 }
 
-/// A value, as far as places refer to it.
+/// A value, reduced to what places can refer to.
 enum Node {
     Map(Vec<(String, Spanned<Node>)>),
     List(Vec<Spanned<Node>>),

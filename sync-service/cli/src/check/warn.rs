@@ -215,7 +215,7 @@ fn asks_nothing(tier: &Tier) -> bool {
     tier.when == Condition::default()
 }
 
-/// Warns of each tier of `rule`, and of each list of a tier's keys, that never applies.
+/// Warns about each tier of `rule`, and each list of a tier's keys, that never applies.
 fn of_tiers(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let (matches, attributes) = (&rule.matches, set.attributes());
     let is_own = |other: &&Rule| other.place() == rule.place() && other.variant.wider_times.is_none();

@@ -91,7 +91,7 @@ struct Replaced {
     name: Option<String>,
 }
 
-/// Parses `files`, each with its name. An error has a line per problem.
+/// Parses `files`, each with its name. The error has one line for each problem.
 pub(super) fn read(files: &[(&str, &str)]) -> Result<Vec<Domain>, String> {
     let (mut domains, mut errors) = (Vec::<Domain>::new(), Vec::new());
     for (name, text) in files {

@@ -30,7 +30,8 @@ impl Ends for Escrow {
 pub(super) struct Expiring<K, V> {
     /// Each with its end in `by_end`, which is never later than the value's.
     values: Hashed<K, (u64, V)>,
-    /// An end that is too early, because its value was changed since, is corrected when it comes first.
+    /// Names by their ends. An end that is too early, because the value has changed since, is corrected when it comes
+    /// first.
     by_end: BTreeSet<(u64, K)>,
 }
 

@@ -22,7 +22,7 @@ use crate::link::OpenConnection;
 
 /// Number of times that a call is sent again if a server could not take it.
 const RETRIES: usize = 2;
-/// Pause before that, in milliseconds: at least the start, and less than the end.
+/// Range of the pause before each retry, in milliseconds.
 const PAUSE_MS: Range<u32> = 20..100;
 
 /// Masters of a cluster. The background task ends when this is dropped.

@@ -158,7 +158,7 @@ pub(super) struct Trips<T> {
 }
 
 impl<T: Send + 'static> Trips<T> {
-    /// Creates the sender; `go` makes an exchange. Requests given up according to `is_given_up` are not sent.
+    /// Creates the sender; `go` makes an exchange. Requests for which `is_given_up` is true are not sent.
     pub(super) fn new<G, F>(is_given_up: fn(&T) -> bool, go: G) -> Self
     where
         G: Fn(Vec<T>) -> F + Send + 'static,

@@ -94,7 +94,7 @@ impl Slot {
         (0..self.debts()).map(|i| self.debt_at(i))
     }
 
-    /// Raises the debt with the same label to this one. False if there is none.
+    /// Raises the debt with the same label to this one. Returns false if there is none.
     fn raise(&mut self, debt: Debt) -> bool {
         let base = self.base();
         let Some(i) = (0..self.debts()).find(|i| self.debt_at(*i).label() == debt.label()) else {

@@ -166,8 +166,8 @@ impl Watched {
         }
     }
 
-    /// The key's first entry after its rule's quota changed from `before`, with its new `bucket`: its grant goes on for
-    /// the same part of the rate and of the burst. None without a grant.
+    /// The key's first entry after its rule's quota changed from `before`, with its new `bucket`. Its grant carries
+    /// over, for the same fraction of the rate and of the burst. `None` if it has no grant.
     pub(crate) fn under(&self, quota: &Quota, before: &Quota, bucket: Bucket, now: Time) -> Option<Self> {
         let (ratio, burst, divisor) = self.grant_at(now)?;
         let bits = u128::from(ratio.bits()) * u128::from(before.token_ns()) / u128::from(quota.token_ns());
@@ -256,7 +256,7 @@ impl Watched {
         }
     }
 
-    /// Tokens that its bucket lacks at `now` of its most: the burst of its grant, or else of `limits`.
+    /// Number of tokens that its bucket lacks at `now` until it is full, at the burst of its grant or else of `limits`.
     pub(crate) fn missing(&self, limits: &LocalLimits, now: Time) -> u64 {
         let local_burst = self.hold_at(now).map_or(limits.local_burst, |(burst, _)| burst);
         LocalLimits { local_burst, ..*limits }.missing(self.bucket, now)

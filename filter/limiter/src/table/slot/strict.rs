@@ -23,7 +23,7 @@ impl Watched {
         }
     }
 
-    /// Changes its state under a strict rule, to which it belongs from now on.
+    /// Changes its state under a strict rule. From now on it belongs to such a rule.
     fn change_strict(&mut self, change: impl FnOnce(&mut Strict)) {
         let mut strict = self.strict();
         change(&mut strict);

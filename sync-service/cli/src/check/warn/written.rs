@@ -215,7 +215,7 @@ fn paths_are_apart(a: &PathMatch, b: &PathMatch) -> bool {
     }
 }
 
-/// True if certainly no value passes both tests; never true for regular expressions.
+/// True if it is certain that no value passes both tests; never true for regular expressions.
 fn values_are_apart(a: &ValueTest, b: &ValueTest) -> bool {
     use ValueTest::{In, Prefix, Present};
     match (a, b) {
