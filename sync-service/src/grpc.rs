@@ -257,7 +257,7 @@ impl Port {
         Ok(request)
     }
 
-    /// Authorizes a check. Returns the credential, or none if no token is needed.
+    /// Authorizes a check. Returns the credential, or `None` if no token is needed.
     fn let_ask(
         &self,
         path: &str,

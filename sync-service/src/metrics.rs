@@ -171,7 +171,7 @@ metrics! {
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
     reports_offline: Counter;
-    /// Requests that the POPs which report here decided, as far as they report it: allow, limit, shadow (let through,
+    /// Requests that the POPs which report here decided, as reported: allow, limit, shadow (let through,
     /// but limited if the rule were enforced) or deny. The rule `deny list` is the list `deny` and bans of
     /// addresses. The sum over all weir-syncs is the fleet's.
     decisions: Family<OfDecision, Counter>;

@@ -26,7 +26,7 @@ pub struct Limiter {
     pub(crate) current: CurrentRequest,
     /// Keys that consumed recently, or `None` if the host is not next to the store.
     pub(crate) takes: Option<Box<ConsumeState>>,
-    /// Scratch of the last decision; none before the first one, during one, and after the rules were replaced.
+    /// Scratch of the last decision; `None` before the first one, during one, and after the rules were replaced.
     pub(crate) scratch: Option<Box<Scratch>>,
     /// Slots to read into.
     pub(crate) rooms: Vec<Slot>,
@@ -63,7 +63,7 @@ impl Limiter {
     ///
     /// A rule is unchanged if its name, key, algorithm and quota are. Its buckets then keep their level, its unreported
     /// counts are still reported, its grants and leases hold, and replies under way still apply. Watched keys of other
-    /// rules are dropped, and replies about them change nothing. The exchange itself goes on.
+    /// rules are dropped, and replies about them change nothing. The exchange itself continues.
     ///
     /// Counters are kept for rules whose name stays. A caller that needs the others takes them beforehand.
     pub fn replace_rules(&mut self, rules: impl Into<Arc<RuleSet>>) {

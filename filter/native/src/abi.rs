@@ -1,4 +1,4 @@
-//! Bindings to Envoy's ABI for dynamic modules, as far as it is used, and safe wrappers.
+//! Bindings to the part of Envoy's ABI for dynamic modules that is used here, and safe wrappers.
 //!
 //! The names, arguments and numbers are those of `source/extensions/dynamic_modules/abi/abi.h` in Envoy 1.40.
 //! This is the only file with `unsafe` blocks. Envoy and the module rely on two rules about each other's
@@ -332,7 +332,7 @@ pub(crate) fn log(level: LogLevel, text: &str) {
     unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(text.as_bytes())) }
 }
 
-/// To be called on the main thread.
+/// Call it on the main thread only.
 pub(crate) fn concurrency() -> u32 {
     // SAFETY: no memory is passed.
     unsafe { envoy_dynamic_module_callback_get_concurrency() }

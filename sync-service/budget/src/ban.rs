@@ -57,7 +57,7 @@ pub struct Bans {
     pushed: PushStates<UpTo>,
 }
 
-/// Maximum number of keys that overrides ban; any beyond it are banned only as far as the list has room.
+/// Maximum number of keys that overrides ban; any beyond it are banned only while the list has room.
 pub const ORDERED_MAX: usize = 2_000;
 
 /// A question to the store: adds the keys that were banned or reset here, and asks for the fleet's list.
@@ -236,7 +236,7 @@ impl Bans {
     }
 
     /// Returns the bans that the sender of `report` was not sent yet, at most [`BANS_MAX`] keys. Adds the names
-    /// of their rules to `rules`, as far as there is room.
+    /// of their rules to `rules`, while there is room.
     pub fn push(&mut self, now: Time, report: &Report, is_repeated: bool, rules: &mut Vec<String>) -> Vec<Ban> {
         let now_us = micros(now);
         self.expire(now_us);

@@ -60,7 +60,7 @@ pub struct DemandReport {
     pub asked: u64,
     /// Part of `asked` that the worker has not reported to any weir-sync before.
     pub recently: u64,
-    /// Tokens admitted since the epoch began, as far as they are accepted.
+    /// Accepted number of tokens admitted since the epoch began.
     pub admitted: u64,
     /// Age of the oldest unconfirmed demand, in nanoseconds.
     pub span_ns: u64,
@@ -230,7 +230,7 @@ impl Buckets {
     }
 }
 
-/// Samples of one bucket's demand, as far as this weir-sync was the first to receive it; oldest first.
+/// Samples of one bucket's demand that this weir-sync was the first to receive; oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct DemandWindow {
     samples: Vec<Sample>,

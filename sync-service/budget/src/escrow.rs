@@ -28,7 +28,7 @@
 //! **Held epochs.** A request whose cost is known only later acquires an estimate for an epoch of its own, and
 //! holds it until then: no report before that counts any of it as spent. The proof covers it, since its tokens
 //! may be spent at any moment of that time. Each report sets the length of its lease, and reports repeat that
-//! while the request goes on. When the request has ended, the epoch is given back, with the request's cost as
+//! while the request is in progress. When the request has ended, the epoch is given back, with the request's cost as
 //! its last count. If that is more than was debited, the rest is debited then, whatever the level is, so that
 //! the deficit may exceed the burst. That is debt, and no tokens are given until it is paid. It is charged only
 //! once, because the epoch stays on record as over. If no such report arrives in time, the estimate counts as
@@ -204,7 +204,7 @@ impl Escrow {
         last_us.saturating_add(self.deficit_ns.div_ceil(1_000)).saturating_add(self.kept_us)
     }
 
-    /// End of its window, in microseconds of the store's clock; none before any was entered.
+    /// End of its window, in microseconds of the store's clock; `None` before the first one.
     pub fn window_ends_us(&self) -> Option<u64> {
         (self.end_us > 0).then_some(self.end_us)
     }
@@ -469,7 +469,7 @@ impl Escrow {
         }
     }
 
-    /// Ends a lease early, and refunds its unspent tokens, which the POP will not spend any more.
+    /// Ends a lease early, and refunds its unspent tokens, which the POP will no longer spend.
     fn take_back(&mut self, now_us: u64, id: SourceId, mut holder: Holder, token_ns: u64) {
         self.deficit_ns = self.deficit_ns.saturating_sub(price_ns(holder.unspent(), token_ns));
         (holder.spent, holder.until_us) = (holder.charged, now_us);

@@ -50,8 +50,8 @@
 //! 3. [`hub`] plans the charges and, for strict rules, the acquires; [`demand`] turns counts into requests per second;
 //! 4. the store charges a [`budget`], exactly once, with its [`records`], or acquires from an [`escrow`];
 //! 5. [`divide`] turns an account into a grant, and decides how closely to watch the key; [`floors`] smooths the demand
-//!    within a region's minimum share; [`hot`] has the keys that are pushed to every POP; [`offline`] goes on without
-//!    the store with the region's own share.
+//!    within a region's minimum share; [`hot`] has the keys that are pushed to every POP; [`offline`] continues
+//!    without the store, with the region's own share.
 //!
 //! For operators there are [`top_keys`], [`decisions`] by rule, and [`bound`], how far above its quota a key can get.
 //! [`store_clock`] prevents a jump of the store's clock from refilling budgets.

@@ -206,7 +206,7 @@ impl Worker {
     }
 }
 
-/// Number of POPs in the fleet, as far as a weir-sync knows.
+/// Number of POPs in the fleet, to the knowledge of a weir-sync.
 ///
 /// The store counts them. Before its first count, the largest number that a POP last received or that the operator
 /// expects is used, since too large a share is the worse mistake. A lower count is accepted only after the store has

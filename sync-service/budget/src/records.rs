@@ -108,7 +108,7 @@ pub const UNUSED_SPANS_MAX: usize = 8;
 /// Time for which a span is remembered after its end, in microseconds: the longest delay of a report.
 pub const UNUSED_KEPT_US: u64 = 10_000_000;
 
-/// Spans in which the budget was full and lost its refill, as far as no late report has claimed them, in microseconds
+/// Spans in which the budget was full and lost its refill, and that no late report has claimed yet, in microseconds
 /// of the budget's clock; sorted, not empty, not touching.
 ///
 /// Tokens admitted while the budget was not full, or full for less time than they cost, would have been refilled by the

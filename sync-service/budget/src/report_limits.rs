@@ -291,9 +291,9 @@ impl Visit<'_> {
 
     /// Limits the claim of `key` on the budget `id`. None if there are too many keys.
     ///
-    /// Returns the number of the key's entry in the report's plan, the counts that are let through, and the
-    /// POP's demand since its last report of the key, in tokens, as far as it is accepted. The entry is `next`,
-    /// unless the report has an entry for the same key already.
+    /// Returns the number of the key's entry in the report's plan, the counts that are let through, and the accepted
+    /// part of the POP's demand since its last report of the key, in tokens. The entry is `next`, unless the report
+    /// has an entry for the same key already.
     pub(crate) fn take(
         &mut self,
         id: &BudgetId,

@@ -166,7 +166,7 @@ impl<'a> CheckedFile<'a> {
         first.whole.map(|whole| whole.document).ok_or(errors)
     }
 
-    /// Checks the content of a file; returns a line per problem, or none if it is valid.
+    /// Checks the content of a file; returns one line for each problem, and none if it is valid.
     pub(crate) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
         let checked = Self::of(file, Whole::read(bytes, Form::Either), bytes, FilePart::default());
         (!checked.is_good).then(|| checked.errors())

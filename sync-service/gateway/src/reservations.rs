@@ -140,7 +140,7 @@ impl Reservations {
         format!("{}{number:032x}", self.prefix)
     }
 
-    /// Settles the reservation of this name. Returns none if the same settlement was carried out before.
+    /// Settles the reservation of this name. Returns `None` if the same settlement was carried out before.
     pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<Option<Box<Reservation>>, SettleError> {
         let Some(number) = name.strip_prefix(&self.prefix) else {
             let gateway = name.rsplit_once(':').map(|(gateway, _)| gateway.to_owned());

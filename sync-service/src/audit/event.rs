@@ -17,7 +17,7 @@ pub(crate) enum AuditEvent {
     Decisions(Box<DecisionEvent>),
     /// More keys were limited than are written per interval.
     Omitted {
-        /// Number of keys that were left out, as far as they are known.
+        /// Number of keys that are known to have been left out.
         keys: usize,
         limited: u64,
     },

@@ -77,7 +77,7 @@ impl RuleSets {
         }
     }
 
-    /// Makes the waiting changes in the store. Changes that are not possible any more are dropped.
+    /// Makes the waiting changes in the store. Changes that are no longer possible are dropped.
     pub(super) async fn catch_up(&self, followed: &mut Followed) -> Result<(), StoreError> {
         while let Some(change) = followed.offline.first().cloned() {
             match self.make(&change).await {

@@ -27,7 +27,7 @@ const REVISIONS_KEPT: usize = 8;
 pub(super) struct Base {
     pub(super) version: u64,
     pub(super) text: Bytes,
-    /// The parsed document, or `None` if it cannot be parsed any more. Then no POP can run it either.
+    /// The parsed document, or `None` if it can no longer be parsed. Then no POP can run it either.
     pub(super) document: Option<Document>,
 }
 

@@ -32,7 +32,7 @@ impl Limiter {
         }
     }
 
-    /// [`Limiter::decide`] without the quick path, for a request whose tokens are acquired as far as `acquired`.
+    /// [`Limiter::decide`] without the quick path, for a request that has acquired tokens as `acquired` states.
     pub(crate) fn decide_at(
         &mut self,
         acquired: AcquireState,

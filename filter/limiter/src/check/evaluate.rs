@@ -310,7 +310,7 @@ pub(super) fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time)
     if burst == 0 { 0 } else { burst.max(dearest) }
 }
 
-/// Rate divisor for a request of `cost` tokens. It is smaller for a dear request, which so waits as long as a
+/// Rate divisor for a request of `cost` tokens. It is smaller for an expensive request, so that this waits as long as a
 /// request of one token, or as long as at the whole rate if that is longer.
 pub(crate) fn rate_divisor_of(entry: &Entry, cost: u32, now: Time) -> u32 {
     entry.hold_at(now).map_or(1, |(_, divisor)| (divisor / cost.max(1)).max(1))

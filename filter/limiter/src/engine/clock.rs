@@ -1,11 +1,11 @@
-//! The time of a POP. It goes on where its host's monotonic clock steps back, as when a virtual machine is moved, and
-//! where a clock that stepped back returns.
+//! The time of a POP. It continues when its host's monotonic clock steps back, as when a virtual machine is moved, and
+//! when a clock that stepped back returns.
 //!
 //! All stored times (of buckets, windows, bans, leases, refusals) are of this clock. So a step gives no token and holds
 //! none back (I8). Workers share the offset of the host's clock, as they share the table. The first to notice a step
-//! sets it, by its own last reading, so at most a tick's refill is lost. To go on from the latest reading of all would
-//! give tokens: a key could be full by the first worker's time, and refill again by the difference. Each ticks more
-//! often than [`STEP_NS_MIN`], so each sees a step before the clock returns.
+//! sets it, by its own last reading, so at most a tick's refill is lost. To continue from the latest reading of all
+//! would give tokens: a key could be full by the first worker's time, and refill again by the difference. Each ticks
+//! more often than [`STEP_NS_MIN`], so each sees a step before the clock returns.
 
 use super::host::{Host, SharedValue};
 use weir_protocol::time::{SECOND_NS, Time};
@@ -61,7 +61,7 @@ impl WorkerClock {
         time_of(self.read, self.behind_ns)
     }
 
-    /// True if time goes on with this offset.
+    /// True if time continues with this offset.
     fn goes_on(&self, behind_ns: i64, read: Time) -> bool {
         let is_back = self.latest().nanos_since(time_of(read, behind_ns)) > STEP_NS_MIN;
         let has_returned = behind_ns > 0 && read >= self.latest();

@@ -50,7 +50,7 @@ pub enum RequestStep<'a> {
     Call(SyncCall),
     /// Consume this from the budget, and hold the request meanwhile: [`super::Engine::taken`].
     Take(Box<Consume>),
-    /// Answer the client in place of the upstream. If the host cannot, the request goes on.
+    /// Answer the client in place of the upstream. If the host cannot, the request continues.
     Answer(LocalReply<'a>),
 }
 

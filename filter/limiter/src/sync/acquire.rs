@@ -105,7 +105,7 @@ impl Limiter {
     }
 
     /// Gives back what the budget may have been debited for the key's epoch in `reported`, whose call failed, if no
-    /// reply has named its tokens and no request waits for it any more.
+    /// reply has named its tokens and no request waits for it.
     fn give_back_unconfirmed(&mut self, reported: &ReportedKey, slots: &mut dyn Slots, now: Time) {
         if reported.awaited == 0 || !self.sync.as_ref().is_some_and(SyncClient::can_give_back) {
             return;
@@ -136,7 +136,7 @@ impl Limiter {
         }
     }
 
-    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before, or `None` if it goes on.
+    /// Ends the key's epoch if `is_unused` and no request waits. Returns the entry before, or `None` if it continues.
     fn end_unused(
         &mut self,
         place: EntryPlace,
@@ -272,7 +272,7 @@ impl Limiter {
         }
     }
 
-    /// Ends call `number`, for which no request waits any more, and returns the time at which it was sent. The next
+    /// Ends call `number`, for which no request waits now, and returns the time at which it was sent. The next
     /// report asks for the acquired tokens, or gives them back.
     pub(crate) fn give_up_acquire(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
         let acquire = self.sync.as_mut()?.give_up(number, CallPurpose::Acquire)?;

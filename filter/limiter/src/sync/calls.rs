@@ -210,7 +210,7 @@ pub(crate) struct OwnEpoch {
     pub(crate) epoch: u32,
     /// Tokens that the budget was debited for it.
     pub(crate) tokens: u32,
-    /// The cost of its request, or `None` while that goes on.
+    /// The cost of its request, or `None` while that is in progress.
     pub(crate) cost: Option<u32>,
     pub(crate) until: Time,
     /// The last call that named it; 0 if none did, or none since its request ended.

@@ -216,7 +216,7 @@ impl SyncClient {
         }
     }
 
-    /// Takes over keys that were banned at another worker, as far as there is room. `to` maps its rules to those here.
+    /// Takes over keys that were banned at another worker, while there is room. `to` maps its rules to those here.
     pub(crate) fn take_over_bans(&mut self, other: &mut Self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         let first_report = self.sequence + 1;
         other.bans.retain(|ban| match to(ban.rule).filter(|_| self.bans.len() < BANS_MAX) {
@@ -358,7 +358,7 @@ impl SyncClient {
     }
 
     /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch` of the key `tag`. A lease
-    /// in the reply means that the epoch goes on, or that its cost has to wait.
+    /// in the reply means that the epoch continues, or that its cost has to wait.
     pub(crate) fn observe_own_epoch(
         &mut self,
         (tag, epoch): (Tag, u32),

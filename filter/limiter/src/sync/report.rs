@@ -232,7 +232,7 @@ fn names(left: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
 // reporter takes over the names of keys with something to report, their demand, and bans. Keys of strict rules stay
 // with their worker, which acquires tokens for its own requests and has the records of those calls.
 
-/// Takes over the reports of `worker`, as far as there is room; the worker reports the rest.
+/// Takes over the reports of `worker` while there is room; the worker reports the rest.
 pub(crate) fn gather(limiter: &mut Limiter, worker: &mut Limiter, now: Time) {
     let is_same = Arc::ptr_eq(&limiter.rules.set, &worker.rules.set);
     let (mine, theirs) = (&limiter.rules.terms, &worker.rules.terms);

@@ -178,7 +178,7 @@ fn minutes(text: &str) -> Option<i32> {
     (minutes <= EAST_MIN_MAX).then_some(if *sign == b'-' { -minutes } else { minutes })
 }
 
-/// Reads the fields `rate`, `burst`, `queue`, `limit` and `expires_after_s`, as far as `kind` has them.
+/// Reads the fields `rate`, `burst`, `queue`, `limit` and `expires_after_s`, those that `kind` has.
 pub(crate) fn read(kind: AlgorithmName, fields: &mut Fields<'_>) -> Option<Limit> {
     let burst = only(fields, "burst", kind == AlgorithmName::TokenBucket, "token_bucket", TOKENS_MAX);
     let queue = only(fields, "queue", kind == AlgorithmName::LeakyBucket, "leaky_bucket", TOKENS_MAX - 1);

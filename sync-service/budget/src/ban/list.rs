@@ -25,7 +25,7 @@ pub enum BanState {
     #[default]
     Banned,
     BannedByOperator,
-    /// Reset by an operator: the key is not banned any more, and POPs forget it.
+    /// Reset by an operator: the key is no longer banned, and POPs forget it.
     Forgotten,
 }
 

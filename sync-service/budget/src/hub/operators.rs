@@ -112,12 +112,12 @@ impl Hub {
         self.top_keys.get(now, id)
     }
 
-    /// Decisions per second of each rule, as far as POPs report them here.
+    /// Decisions per second of each rule, from the POPs that report here.
     pub fn rates(&self, now: Time) -> Vec<RuleRates> {
         self.decisions.rates(now)
     }
 
-    /// Decisions since the last call, by rule, as far as POPs report them here.
+    /// Decisions since the last call, by rule, from the POPs that report here.
     pub fn decided(&mut self) -> Vec<(String, DecisionCounts)> {
         self.decisions.news()
     }

@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) entries: Vec<PlanEntry>,
     pub(super) acquires: Vec<AcquireRequest>,
     pub(super) news: Vec<TokenCounts>,
-    /// For each key of the report, in order, the POP's new demand in tokens, as far as it is accepted.
+    /// For each key of the report, in order, the accepted part of the POP's new demand, in tokens.
     pub(super) asked: Vec<u64>,
     /// An entry for each key that its POP may not claim now. It is not sent to the store, but gets a grant.
     pub(super) uncharged: Vec<PlanEntry>,

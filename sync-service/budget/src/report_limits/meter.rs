@@ -37,7 +37,7 @@ pub(super) struct ClaimMeter {
     asked: Asked,
 }
 
-/// Demand reported by the POP, as far as it is accepted.
+/// Accepted part of the demand that the POP reported.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     /// Epoch of the last report, and the demand since the epoch began.
@@ -288,7 +288,7 @@ impl Pop {
         Time::from_nanos(u64::try_from(ms).unwrap_or(0).saturating_mul(MS_NS))
     }
 
-    /// Age of `key`'s oldest admission at its first report, in nanoseconds, as far as it is accepted.
+    /// Accepted age of `key`'s oldest admission at its first report, in nanoseconds.
     pub(super) fn unreported_ns(&self, key: &Key) -> u64 {
         (u64::from(key.span_ms) * MS_NS).min(self.span_ns())
     }

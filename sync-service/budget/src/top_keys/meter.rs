@@ -25,7 +25,7 @@ pub const WINDOW_NS: u64 = 5 * SECOND_NS;
 /// Assumed time of demand before the first report of an unknown key, in nanoseconds.
 const FIRST_NS: u64 = SECOND_NS / 4;
 const SPAN_NS_MIN: u64 = SECOND_NS;
-/// Silence after which a key has no demand any more, in nanoseconds.
+/// Silence after which a key no longer has demand, in nanoseconds.
 const SILENT_NS: u64 = *WARM_GAP_NS.end();
 
 /// Rates of a key, in thousandths of a token per second.

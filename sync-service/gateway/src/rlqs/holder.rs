@@ -73,7 +73,7 @@ pub(super) struct Holder {
     /// Tokens handed out in advance, and those among them that were returned unspent.
     handed: f64,
     returned: f64,
-    /// Tokens that the client may still have, each with the time at which they were replaced (none for the last).
+    /// Tokens that the client may still have, each with the time at which they were replaced (`None` for the last).
     live: VecDeque<(f64, Option<Duration>)>,
     /// Estimated number of tokens that it still has.
     in_hand: f64,

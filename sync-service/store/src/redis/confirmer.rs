@@ -116,7 +116,7 @@ impl Work {
         }
     }
 
-    /// Collects the acquires that are sent together now; none if a probe is due.
+    /// Collects the acquires that are sent together now. Returns none of them if a probe is due.
     async fn gather(&mut self) -> Vec<Asked> {
         let mut next = tokio::select! {
             next = self.asked.recv() => next,

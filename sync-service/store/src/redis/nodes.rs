@@ -190,7 +190,7 @@ impl Nodes {
         (shards.slots, shards.trouble) = (slots, StoreError::Connecting);
     }
 
-    /// Its probes ask for a key with this hash tag. Once the server does not serve that slot any more, it answers
+    /// Its probes ask for a key with this hash tag. Once the server no longer serves that slot, it answers
     /// `MOVED`, which shows as much.
     fn connect(&self, node: &Node, tag: String) -> Shard {
         let server = Arc::new(Server::new(&self.reach, Some((node.clone(), tag))));

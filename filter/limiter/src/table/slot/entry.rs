@@ -51,7 +51,7 @@ pub(crate) enum SharingState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounded {
-    /// Demand in this epoch, in tokens, as far as workers have added theirs.
+    /// Demand in this epoch, in tokens: the sum of what workers have added so far.
     pub(crate) asked: u32,
     /// Time at which the first unconfirmed token was admitted.
     pub(crate) unconfirmed_since: Moment,
@@ -241,7 +241,7 @@ impl Watched {
         self.grant_at(now).map(|(_, burst, divisor)| (burst, divisor))
     }
 
-    /// True if it admits all that its bucket has tokens for: it owes no share, its ratio is 1, its epoch goes on.
+    /// True if it admits all that its bucket has tokens for: it owes no share, its ratio is 1, its epoch continues.
     pub(crate) fn is_open(&self, now: Time) -> bool {
         let is_granted = matches!(self.kind, SharingState::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
         is_granted && self.ratio_at(now) == AdmitRatio::ONE && !self.is_to_renew()
