@@ -287,7 +287,7 @@ impl ReportHandler {
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
         known.inc_by(jumps.saturating_sub(known.get()));
         views::show(&self.figures(), &self.metrics);
-        let decided = lock(&self.hub).decided();
+        let decided = lock(&self.hub).decisions.news();
         self.shown.add(decided, &self.metrics);
     }
 

@@ -23,11 +23,9 @@ pub enum CountedEvent {
     Missing,
     /// The host's shared data failed. The slot counted as empty, or was not written.
     Unavailable,
-    /// The local cache answered.
     LocalCacheHits,
     /// The client's address could not be read; rules that count by it applied their `missing`.
     AddressUnreadable,
-    /// A report was sent.
     Reported,
     /// A report was answered, and all of its counts are charged.
     Answered,
@@ -48,7 +46,6 @@ pub enum CountedEvent {
     Uncharged,
     /// A request was on the `allow` list, so no rule counted it.
     ListAllowed,
-    /// A request was on the `deny` list.
     ListBlocked,
 }
 
@@ -78,7 +75,6 @@ impl CountedEvent {
     ];
 }
 
-/// Counts per event and per rule.
 #[derive(Clone, Debug)]
 pub struct Counters {
     events: [u32; CountedEvent::METRICS.len()],
@@ -88,12 +84,10 @@ pub struct Counters {
 /// Maximum number of rules with metrics in a process, replaced ones included; any beyond have none.
 pub const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
 
-/// A rule's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounters {
     /// Requests that the rule counted and that were let through.
     pub allowed: u32,
-    /// Requests that the rule limited.
     pub limited: u32,
     /// Requests that the rule denied, because the POP was offline.
     pub denied: u32,
@@ -102,7 +96,6 @@ pub struct RuleCounters {
 }
 
 impl RuleCounters {
-    /// Names of the counters in metrics.
     pub const NAMES: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
 
     /// The counts in the order of [`Self::NAMES`].
@@ -146,12 +139,10 @@ impl Counters {
         }
     }
 
-    /// Takes the count of `event` since the last take.
     pub fn take_event(&mut self, event: CountedEvent) -> u32 {
         self.events.get_mut(event as usize).map_or(0, core::mem::take)
     }
 
-    /// Takes a rule's decisions since the last take.
     pub fn take_rule(&mut self, rule: usize) -> RuleCounters {
         self.rules.get_mut(rule).map_or(RuleCounters::default(), core::mem::take)
     }
@@ -164,7 +155,6 @@ pub fn reported_in_turn(turn: u64, rules: usize) -> Range<usize> {
     (at * size).min(rules)..((at + 1) * size).min(rules)
 }
 
-/// Number of turns in which this number of rules is reported.
 pub(crate) fn turns_of(rules: usize) -> usize {
     rules.div_ceil(COUNTED_MAX).max(1)
 }

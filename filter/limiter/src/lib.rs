@@ -8,6 +8,7 @@
 //! [`engine::Engine`] is a whole worker except its IO; its module has an example. [`algorithms::Bucket`] is the counter
 //! that it is built on.
 #![no_std]
+#![allow(missing_docs, reason = "a name that says all needs no comment")]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 extern crate alloc;
@@ -43,7 +44,6 @@ use weir_rules::NO_RULE;
 pub struct RuleIndex(u16);
 
 impl RuleIndex {
-    /// The index of no rule.
     pub(crate) const NONE: Self = Self(NO_RULE);
 
     /// The rule at `place` in [`weir_rules::RuleSet::rules`].

@@ -15,7 +15,6 @@ use crate::table::slot::{Entry, LocalLimits, Slot};
 use crate::table::{LoadedSlot, Slots, TableIdentity};
 use weir_rules::RuleSet;
 
-/// The limiter of one worker.
 pub struct Limiter {
     pub(crate) rules: CompiledRules,
     pub(crate) local_cache: LocalCache,
@@ -49,7 +48,6 @@ impl Limiter {
         }
     }
 
-    /// The rules in force.
     pub fn rules(&self) -> &RuleSet {
         &self.rules.set
     }

@@ -31,7 +31,7 @@ use weir_protocol::messages::{BAN_MS_MAX, BANS_MAX, Ban, Report};
 use weir_protocol::time::Time;
 
 pub use list::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN, FORGOTTEN_MS};
-use list::{BanEntry, remaining_ms};
+use list::{BanEntry, remaining_ms, until_us};
 
 use crate::budget::BudgetId;
 use crate::push::{PushState, PushStates, index_of};
@@ -353,10 +353,6 @@ impl Bans {
         }
         self.unshared.remove(id);
     }
-}
-
-fn until_us(now_us: u64, for_ms: u32) -> u64 {
-    now_us.saturating_add(u64::from(for_ms.min(BAN_MS_MAX)) * 1_000)
 }
 
 fn micros(now: Time) -> u64 {

@@ -96,6 +96,7 @@ impl Decisions {
         }
     }
 
+    /// Decisions per second of each rule, from the POPs that report here.
     pub fn rates(&self, now: Time) -> Vec<RuleRates> {
         let mut pops: BTreeMap<&str, u32> = BTreeMap::new();
         for tables in self.pops.values() {
@@ -113,6 +114,7 @@ impl Decisions {
         self.rules.iter().map(of).collect()
     }
 
+    /// Decisions since the last call, by rule.
     pub fn news(&mut self) -> Vec<(String, DecisionCounts)> {
         let news = |(name, rule): (&String, &mut Rule)| {
             let new = rule.total.minus(core::mem::replace(&mut rule.returned, rule.total));

@@ -43,8 +43,8 @@ impl ReportHandler {
     /// Data to share, with at most `most` keys of each kind.
     fn shared_keys(&self, most: usize) -> SharedKeys {
         let (hub, now) = (lock(&self.hub), self.now());
-        let statuses = hub.statuses(now, shared::STATUSES_MAX);
-        SharedKeys { top_keys: hub.top_keys(now, most), rates: hub.rates(now), statuses }
+        let statuses = hub.statuses.list(now, shared::STATUSES_MAX);
+        SharedKeys { top_keys: hub.top_keys.message(now, most), rates: hub.decisions.rates(now), statuses }
     }
 
     /// Data shared by every weir-sync, by name. The flag is true if some of it is missing.
@@ -136,7 +136,7 @@ impl ReportHandler {
         let as_address = query::banned_ms(&self.rules.override_states(), id);
         let (hub, now) = (lock(&self.hub), self.now());
         let top_keys = top_keys.or_else(|| {
-            let mine = hub.top_key(now, id)?;
+            let mine = hub.top_keys.get(now, id)?;
             together([(self.replica.as_str(), mine.into())]).0.pop()
         });
         Some(KeyState {

@@ -21,9 +21,7 @@ use weir_rules::request::Values;
 /// The kind of a decision. All but the first and the last answer the client in place of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionKind {
-    /// Let the request through.
     Allow,
-    /// A rule has no tokens for it.
     Limit,
     /// The POP is offline, and a rule fails closed.
     Deny,
@@ -36,7 +34,6 @@ pub enum DecisionKind {
 /// The decision for a request, with everything the host needs to carry it out.
 #[derive(Debug)]
 pub enum Decision {
-    /// Let the request through.
     Allow {
         /// The strictest of the rules that counted the request, if any, and its quota status.
         strictest: Option<(RuleIndex, BucketStatus)>,
@@ -51,7 +48,6 @@ pub enum Decision {
     },
     /// Answer in place of the upstream: a rule refuses the request.
     Refuse {
-        /// The reason.
         reason: LimitReason,
         /// The refusing rule and the quota status for the client.
         status: QuotaStatus,
@@ -67,7 +63,6 @@ pub enum Decision {
     Take(Box<Consume>),
 }
 
-/// The quota status that is sent to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaStatus {
     /// The strictest rule.
@@ -79,12 +74,10 @@ pub struct QuotaStatus {
 }
 
 impl QuotaStatus {
-    /// [`Beside::partition`].
     pub fn partition(&self) -> &[u8] {
         self.beside.as_ref().map_or(&[], |beside| &beside.partition)
     }
 
-    /// [`Beside::others`].
     pub fn others(&self) -> &[Policy] {
         self.beside.as_ref().map_or(&[], |beside| &beside.others)
     }
@@ -102,25 +95,20 @@ pub struct Beside {
 /// A rule that counted a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The rule.
     pub rule: RuleIndex,
     /// The part of its key that may be published: the part that a rule with `log_key` logs; may be empty.
     pub partition: Vec<u8>,
 }
 
-/// The reason why a rule refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitReason {
-    /// The rule has no tokens for it.
     Limit,
     /// A penalty or an operator has banned the key.
     Ban,
-    /// The POP is offline, and the rule fails closed.
     Deny,
 }
 
 impl Decision {
-    /// The kind of this decision.
     pub fn outcome(&self) -> DecisionKind {
         match self {
             Self::Allow { .. } => DecisionKind::Allow,
@@ -238,7 +226,6 @@ impl CurrentRequest {
         own.map(|acquired| acquired.reported.epoch)
     }
 
-    /// The budget's answer for the key `tag`, if the request consumed.
     pub(crate) fn taken_for(&self, tag: Tag) -> Option<ConsumeReply> {
         self.consumed.filter(|(of, _)| NEXT_TO_STORE && *of == tag).map(|(_, taken)| taken)
     }

@@ -29,7 +29,6 @@ pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 
 /// The next action for a request, and the decision for access logs.
 pub struct RequestDecision<'a> {
-    /// The next action.
     pub step: RequestStep<'a>,
     /// The decision for access logs, if the configuration asks for it: `allow`, `limit`, `deny` or `block`, and the
     /// rule that decided, which is empty if none did.
@@ -40,9 +39,7 @@ impl RequestDecision<'_> {
     pub(super) const CONTINUE: Self = Self { step: RequestStep::Continue, logged: None };
 }
 
-/// The next action for a request.
 pub enum RequestStep<'a> {
-    /// Let the request continue.
     Continue,
     /// Hold it until [`Effect::Resume`] names it.
     Hold,
@@ -54,10 +51,8 @@ pub enum RequestStep<'a> {
     Answer(LocalReply<'a>),
 }
 
-/// A response to a client.
 #[derive(Debug)]
 pub struct LocalReply<'a> {
-    /// The status.
     pub status: u16,
     /// The reason in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
     pub details: &'a str,
@@ -72,11 +67,9 @@ pub struct LocalReply<'a> {
 pub struct SyncCall {
     /// Number among the calls of this engine; the reply is passed back with it.
     pub number: u64,
-    /// The path, with its query.
     pub path: String,
     /// The body, a report ([`weir_protocol::messages::CONTENT_TYPE`]).
     pub body: Vec<u8>,
-    /// Time-out of the call, in milliseconds.
     pub timeout_ms: u32,
 }
 
@@ -102,7 +95,6 @@ pub enum Effect {
     Call(SyncCall),
     /// Tick at this interval from now on, in milliseconds. A host that cannot calls [`super::Engine::has_no_timer`].
     SetTimer(u32),
-    /// Write this to the log.
     Log(LogLevel, String),
     /// Take [`super::Engine::counters`] now.
     Flush,
@@ -112,14 +104,12 @@ pub enum Effect {
     Running(RunningRules),
 }
 
-/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// The operator must act.
     Error,
     /// The operator may have to act.
     Warn,
-    /// No action is needed.
     Info,
 }
 
@@ -140,15 +130,12 @@ impl<'a> EngineCall<'a> {
     }
 }
 
-/// The cluster and the credentials for calls to weir-sync.
 pub struct Caller {
-    /// The cluster to send calls to.
     pub cluster: String,
     authorization: Option<String>,
 }
 
 impl Caller {
-    /// From the configuration.
     pub fn new(config: &SyncConfig) -> Self {
         Self {
             cluster: config.cluster.clone(),
@@ -156,7 +143,6 @@ impl Caller {
         }
     }
 
-    /// The headers of a call.
     pub fn headers<'a>(&'a self, call: &'a SyncCall) -> Vec<(&'a str, &'a str)> {
         let method = if call.body.is_empty() { "GET" } else { "POST" };
         let mut headers = vec![(":method", method), (":path", &call.path), (":authority", &self.cluster)];

@@ -18,7 +18,6 @@ const LEAVES_MAX: u32 = 8;
 /// Set in the number of POPs if that is a guess.
 const GUESS: u32 = 1 << 31;
 
-/// Versions of pushed rule sets that workers share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushedVersions {
     /// Version of the shared document; 0 if there is none.
@@ -51,7 +50,6 @@ pub enum SharedValue {
 }
 
 impl SharedValue {
-    /// Number of shared values.
     pub const COUNT: u32 = Self::Handover as u32 + 1;
 }
 
@@ -89,7 +87,6 @@ pub trait Host {
     /// here, and implements [`Host::get`] and [`Host::set`].
     fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues));
 
-    /// A shared value, and its version.
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
         let mut found = Err(ReadError::Unavailable);
         self.with_values(&mut |values| found = values.get(value));
@@ -103,7 +100,6 @@ pub trait Host {
         done
     }
 
-    /// The process's table.
     fn slots(&mut self) -> &mut dyn Slots;
 
     /// Creates the table, of `slots` slots, if there is none yet.
@@ -114,7 +110,6 @@ pub trait Host {
         None
     }
 
-    /// A random number, which no other worker has.
     fn random(&mut self) -> u64;
 
     /// The wall clock, in nanoseconds since 1970; 0 if there is none.
@@ -228,7 +223,6 @@ impl dyn Host + '_ {
         })
     }
 
-    /// Sets the shared versions of pushed rule sets.
     pub fn set_pushed_versions(&mut self, versions: PushedVersions) {
         let bytes = [versions.version.to_le_bytes(), versions.refused.to_le_bytes()];
         let _ = self.replace(SharedValue::PushedVersions, bytes.as_flattened());
@@ -241,7 +235,6 @@ impl dyn Host + '_ {
         (u64::from_le_bytes(*head) == version && rest.len() <= bytes_max).then(|| bytes.split_off(8))
     }
 
-    /// The shared reason why the rule set of this version was refused.
     pub(super) fn refusal(&mut self, version: u64) -> Option<String> {
         String::from_utf8(self.versioned(SharedValue::Refusal, version, REFUSAL_MAX)?).ok()
     }

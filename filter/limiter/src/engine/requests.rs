@@ -64,7 +64,6 @@ impl OpenRequest {
         Self { id, headers: None, afterwards: Vec::new(), acquire: None, take: None, waits: 0, waits_until: Time::ZERO }
     }
 
-    /// The host's number for it.
     pub const fn id(&self) -> u32 {
         self.id
     }
@@ -325,16 +324,12 @@ pub trait Proxy {
     fn answer(&mut self, answer: &LocalReply<'_>) -> bool;
 }
 
-/// State of a request after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It continues.
     Continues,
     /// It is held until [`super::Effect::Resume`] names it.
     Held,
-    /// It waits for a call.
     Waits,
-    /// Its client was answered.
     Answered,
 }
 

@@ -68,7 +68,6 @@ pub(super) struct PushedRules {
 }
 
 impl Engine {
-    /// The rules in force.
     pub fn rules(&self) -> &RuleSet {
         self.limiter.rules()
     }
@@ -78,7 +77,6 @@ impl Engine {
         self.limiter.counters()
     }
 
-    /// The configuration of weir-sync, if there is one.
     pub fn sync(&self) -> Option<&SyncConfig> {
         self.sync.as_ref()
     }

@@ -36,7 +36,6 @@ use weir_rules::algorithm::Algorithm;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Rule};
 
-/// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
 
 /// A rule's responses, prepared as far as possible before a request arrives.

@@ -29,7 +29,6 @@ impl Version {
     pub const NONE: Self = Self(0);
 }
 
-/// The reason why a slot could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// The host has no such slot yet.
@@ -40,7 +39,6 @@ pub enum ReadError {
     Unavailable,
 }
 
-/// The reason why a slot was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
     /// Another worker wrote it since it was read.
@@ -225,7 +223,6 @@ pub(crate) const SHORT_BYTES_MAX: usize = 16;
 pub struct HashSecret(SipHasher13);
 
 impl HashSecret {
-    /// Creates a secret from random bytes.
     pub fn new(bytes: [u8; 16]) -> Self {
         Self(SipHasher13::new_with_key(&bytes))
     }
@@ -282,13 +279,11 @@ impl KeyHash {
 /// The identity that the workers of one proxy share besides the slots; made once per process.
 #[derive(Clone, Copy)]
 pub struct TableIdentity {
-    /// Secret that keys are hashed with.
     pub secret: HashSecret,
     /// Random name of this process's table in reports.
     pub table_id: u32,
 }
 
-/// Bytes of an identity.
 pub const IDENTITY_BYTES: usize = 20;
 
 impl TableIdentity {
@@ -327,7 +322,6 @@ const SLOTS_PER_TICK: u32 = 16;
 /// Slots that are enough for an estimate to within a few percent: keys are spread over slots at random.
 const SLOTS_MAX: u32 = 128;
 
-/// A sample of the table's slots.
 #[derive(Default)]
 pub struct Sample {
     /// Index of the next slot to sample.

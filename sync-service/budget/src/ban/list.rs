@@ -44,10 +44,6 @@ impl BannedKey {
     pub fn is_forgotten(&self) -> bool {
         self.state == BanState::Forgotten
     }
-
-    fn until_us(&self, now_us: u64) -> u64 {
-        now_us.saturating_add(u64::from(self.for_ms.min(BAN_MS_MAX)) * 1_000)
-    }
 }
 
 impl fmt::Display for BannedKey {
@@ -100,12 +96,11 @@ impl BanList {
     pub fn exchange(&mut self, mine: &[BannedKey], now_us: u64) -> Vec<BannedKey> {
         self.expire(now_us);
         for key in mine {
-            match key.state {
-                BanState::Banned => drop(self.add(&key.id, key.until_us(now_us), now_us)),
-                BanState::BannedByOperator | BanState::Forgotten => {
-                    drop(self.put(&key.id, key.until_us(now_us), key.is_forgotten(), now_us));
-                }
-            }
+            let until_us = until_us(now_us, key.for_ms);
+            drop(match key.state {
+                BanState::Banned => self.add(&key.id, until_us, now_us),
+                _ => self.put(&key.id, until_us, key.is_forgotten(), now_us),
+            });
         }
         self.live(now_us)
     }
@@ -202,6 +197,10 @@ impl BanList {
 
 fn id_of((.., rule, value): &End) -> BudgetId {
     BudgetId::new(rule.clone(), value.clone())
+}
+
+pub(super) fn until_us(now_us: u64, for_ms: u32) -> u64 {
+    now_us.saturating_add(u64::from(for_ms.min(BAN_MS_MAX)) * 1_000)
 }
 
 /// Whole milliseconds from `now_us` to `until_us`, rounded down, so that a ban gets no longer by being passed on.

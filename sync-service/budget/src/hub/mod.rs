@@ -65,9 +65,9 @@ pub struct Hub {
     bans: Bans,
     // For operators.
     rules: LiveRules,
-    decisions: Decisions,
-    statuses: Statuses,
-    top_keys: TopKeys,
+    pub decisions: Decisions,
+    pub statuses: Statuses,
+    pub top_keys: TopKeys,
     /// Warm keys in replies since the current interval began.
     warm_keys: usize,
     store_answered_at: Time,

@@ -14,14 +14,11 @@ use super::Hub;
 use super::plan::Plan;
 use crate::bound::{FleetParameters, bound};
 use crate::budget::{Account, BudgetId, PlanEntry};
-use crate::decisions::{DecisionCounts, RuleRates};
 use crate::demand::TokenCounts;
 use crate::divide::{Division, GrantSettings};
 use crate::escrow::{AcquireRequest, AcquireResult, Claim, LEASE_US_MIN};
 use crate::offline::{LastState, RuleDebts, Share};
-use crate::pops::PopStatus;
 use crate::report_limits::DEMAND_TIMES;
-use crate::top_keys::fleet::{ReplicaTopKeys, TopKey};
 use crate::top_keys::{Use, level_milli};
 
 /// Question to the store about one key; it debits nothing.
@@ -101,29 +98,6 @@ impl Hub {
                 );
             }
         }
-    }
-
-    /// Top keys reported here: up to `most` by limited requests, and half as many each by admissions and by debt.
-    pub fn top_keys(&self, now: Time, most: usize) -> ReplicaTopKeys {
-        self.top_keys.message(now, most)
-    }
-
-    pub fn top_key(&self, now: Time, id: &BudgetId) -> Option<TopKey> {
-        self.top_keys.get(now, id)
-    }
-
-    /// Decisions per second of each rule, from the POPs that report here.
-    pub fn rates(&self, now: Time) -> Vec<RuleRates> {
-        self.decisions.rates(now)
-    }
-
-    /// Decisions since the last call, by rule, from the POPs that report here.
-    pub fn decided(&mut self) -> Vec<(String, DecisionCounts)> {
-        self.decisions.news()
-    }
-
-    pub fn statuses(&self, now: Time, most: usize) -> Vec<PopStatus> {
-        self.statuses.list(now, most)
     }
 
     pub fn banned_ms(&self, now: Time, id: &BudgetId) -> Option<u32> {

@@ -95,6 +95,7 @@ impl TopKeys {
         self.keys.remove(id);
     }
 
+    /// Top keys: up to `most` by limited requests, and half as many each by admissions and by debt.
     pub fn message(&self, now: Time, most: usize) -> ReplicaTopKeys {
         let top_key = |(id, known): (&BudgetId, &Known)| known.top_key(now, id);
         let mut all: Vec<TopKey> = self.keys.iter().map(top_key).filter(TopKey::has_figures).collect();

@@ -268,7 +268,7 @@ fn the_shown_demand_of_a_key_is_within_its_pops_limits() {
             let answers = StoreReplies { accounts: vec![Ok(account)], acquired: vec![], pops: Ok(1) };
             hub.settle::<&str>(at(n * 250), 0, pending, answers);
         }
-        let rates = hub.top_keys(at(60_000), 10).keys[0].rates;
+        let rates = hub.top_keys.message(at(60_000), 10).keys[0].rates;
         if asked_each == 250 {
             assert_eq!((shown, rates.asked_milli), (60_000, 1_000_000));
         } else {

@@ -49,7 +49,7 @@ fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTop
         }
     }
     let now = at(121 * INTERVAL_MS);
-    let (mut keys, _) = together(hubs.iter().map(|(replica, hub)| (*replica, hub.top_keys(now, 100))));
+    let (mut keys, _) = together(hubs.iter().map(|(replica, hub)| (*replica, hub.top_keys.message(now, 100))));
     keys.pop().unwrap()
 }
 
@@ -80,7 +80,7 @@ fn a_strict_key_that_gets_all_is_not_limited() {
             hub.settle::<&str>(now, 0, pending, answers);
         }
     }
-    let key = hub.top_key(at(10_000), &id()).unwrap();
+    let key = hub.top_keys.get(at(10_000), &id()).unwrap();
     assert_eq!((key.rates.limited_milli(), key.limited_ms), (0, None), "{key:?}");
     assert!((1_800..=2_200).contains(&key.rates.admitted_milli), "{key:?}");
 }

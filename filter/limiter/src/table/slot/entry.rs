@@ -10,12 +10,9 @@ use weir_protocol::time::{SECOND_NS, Time};
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
 const LEASE_MS_MAX: u32 = 60_000;
 
-/// The local state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A key within its fair share, which is not reported.
     Cold(Cold),
-    /// A key that is reported to weir-sync.
     Watched(Watched),
 }
 
@@ -323,7 +320,6 @@ impl Watched {
 pub(super) const COUNT_MAX: u32 = u32::MAX / 2;
 
 impl Entry {
-    /// Its bucket.
     pub fn bucket(&self) -> Bucket {
         match self {
             Self::Cold(cold) => cold.bucket,

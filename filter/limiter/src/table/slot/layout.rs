@@ -28,7 +28,6 @@ use weir_protocol::quota::TOKENS_MAX;
 use weir_protocol::time::Time;
 use xxhash_rust::xxh64::xxh64;
 
-/// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;
 pub(super) const UNITS: usize = 16;
 pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
@@ -62,7 +61,6 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// A slot without entries.
     pub fn empty() -> Self {
         let mut slot = Self { bytes: Box::new([0; SLOT_BYTES]) };
         slot.write(0, FORMAT);

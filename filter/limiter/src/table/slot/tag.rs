@@ -12,7 +12,6 @@ const GROUP_SHIFT: u32 = 58;
 /// Bits of a tag that come from its rule's salt alone.
 const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
 
-/// The tag of an entry in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(pub(super) u64);
 
