@@ -24,7 +24,7 @@ const GAP_NS: u64 = 2 * WINDOW_NS;
 /// is spread over all of it; if the report comes sooner, the demand has grown. A bucket that also reports to other
 /// weir-syncs is silent for no longer than this.
 pub(crate) const WARM_GAP_NS: core::ops::RangeInclusive<u64> = 3 * SECOND_NS / 2..=5 * SECOND_NS / 2;
-/// Time without a sign of another weir-sync in the region after which there is none, in nanoseconds.
+/// Time without a sign of another weir-sync in the region after which none is assumed, in nanoseconds.
 const ALONE_NS: u64 = 10 * SECOND_NS;
 /// Samples closer together than this replace each other, in nanoseconds.
 const SPACING_NS: u64 = WINDOW_NS / 8;

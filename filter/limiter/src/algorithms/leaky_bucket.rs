@@ -28,7 +28,7 @@ pub(super) fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Ad
     }
 }
 
-/// Gives back a turn of `n` that led to the state `taken`; lost if another was taken after it, which would share it.
+/// Gives back the turn of `n` tokens that produced `taken`. It is lost if another turn was taken after it.
 #[must_use]
 pub(super) fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
     if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
