@@ -42,7 +42,6 @@ const ODD = {
   rate: (odd) => `${odd.rule} limits ${number(odd.found)} a minute, usually ${number(odd.usual)}`,
   pop: (odd) => `${odd.rule} limits ${number(odd.found)} a minute at ${odd.pop}, usually ${number(odd.usual)}`,
   top_key: (odd) => `${odd.rule}: ${odd.key} is new on top, limited ${number(odd.found)} times a minute, the top key usually ${number(odd.usual)}`,
-  share: (odd) => `${odd.rule} limits ${number(100 * odd.found)} % of what it is asked for`,
 };
 
 function showOdd(list) {

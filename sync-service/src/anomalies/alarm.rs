@@ -104,10 +104,8 @@ const ADDED: f64 = 2.0;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleMinute {
-    pub(crate) asked: u64,
-    /// Number of these tokens that were limited.
+    /// Tokens that were limited.
     pub(crate) limited: u64,
-    pub(crate) keys: u64,
     /// Tokens limited by each POP. POPs that limited nothing are absent.
     pub(crate) pops: BTreeMap<String, u64>,
     /// The key that was limited most, with its number of limited tokens.

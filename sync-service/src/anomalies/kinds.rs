@@ -187,38 +187,8 @@ impl OfTopKey {
         }
         *last = minute;
         if self.known.len() > KNOWN_MAX {
-            self.known.retain(|_, (_, last)| minute - *last < KNOWN);
-        }
-        if self.known.len() > KNOWN_MAX {
             let oldest = self.known.iter().min_by_key(|(_, (_, last))| *last).map(|(key, _)| key.clone());
             oldest.map(|key| self.known.remove(&key));
         }
-    }
-}
-
-/// Minimum number of limited keys. A few limited keys are greedy clients; many suggest a quota that is too
-/// small.
-const KEYS_MIN: u64 = 10;
-/// Fraction of the maximum below which the anomaly ends.
-const OVER: f64 = 0.8;
-
-#[derive(Debug)]
-pub(crate) struct OfShare {
-    share_max: f64,
-    alarm: Alarm,
-}
-
-impl OfShare {
-    pub(crate) fn new(share_max: f64) -> Self {
-        Self { share_max, alarm: Alarm::new(5, 5) }
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn minute(&mut self, minute: u64, of: &RuleMinute) -> Option<AlarmState> {
-        let share = of.limited as f64 / (of.asked as f64).max(1.0);
-        let counts = of.limited as f64 >= FLOOR && of.keys >= KEYS_MIN;
-        let reading = Reading { found: share, usual: 0.0, bound: self.share_max };
-        let is_over = !counts || share < OVER * self.share_max;
-        self.alarm.minute(minute, reading, counts && share > self.share_max, is_over)
     }
 }

@@ -5,7 +5,6 @@
 //! | [`AnomalyKind::Rate`] | a rule's limited requests with its usual number at that hour |
 //! | [`AnomalyKind::Pop`] | the same at one POP, corrected for the trend of all POPs |
 //! | [`AnomalyKind::TopKey`] | the key that a rule limits most with the top keys of the last day |
-//! | [`AnomalyKind::Share`] | a rule's limited requests with its demand |
 //!
 //! Counts are compared as logarithms, so a band is a factor. The usual value is a median by hour of the week,
 //! and the width of the band comes from the median of absolute deviations (MAD): a few strange minutes move
@@ -17,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use alarm::AlarmState;
-use kinds::{OfPops, OfRate, OfShare, OfTopKey};
+use kinds::{OfPops, OfRate, OfTopKey};
 
 pub(crate) use alarm::{Phase, Reading, RuleMinute};
 
@@ -26,19 +25,14 @@ mod kinds;
 mod season;
 
 pub(crate) const RULES_MAX: usize = 1_000;
-/// Minutes for which a rule stays watched after its last request.
+/// Minutes for which a rule stays watched after its last report.
 const KEPT_MINUTES: u64 = 8 * 24 * 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum AnomalyKind {
-    /// A rule limits more than it usually does.
     Rate,
-    /// A POP limits more than it usually does, compared with the other POPs.
     Pop,
-    /// A rule's most limited key is new among its top keys.
     TopKey,
-    /// A rule limits most of its demand.
-    Share,
 }
 
 impl AnomalyKind {
@@ -48,7 +42,6 @@ impl AnomalyKind {
             Self::Rate => "rate",
             Self::Pop => "pop",
             Self::TopKey => "top_key",
-            Self::Share => "share",
         }
     }
 }
@@ -67,19 +60,10 @@ pub(crate) struct Anomaly {
     pub(crate) since: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Thresholds {
-    /// Fraction of its demand that a rule may limit.
-    pub(crate) share_max: f64,
-    /// Minutes for which a rule, a POP or a key must have been watched before its usual value is known; at most
-    /// [`season::LEARN_MAX`].
-    pub(crate) learn: u32,
-}
-
 #[derive(Debug)]
 pub(crate) struct Detector {
     rules: BTreeMap<String, Watched>,
-    terms: Thresholds,
+    learn: u32,
     under_way: Vec<Anomaly>,
 }
 
@@ -88,32 +72,32 @@ struct Watched {
     rate: OfRate,
     pops: OfPops,
     top_key: OfTopKey,
-    share: OfShare,
-    asked_at: u64,
+    reported_at: u64,
 }
 
 impl Detector {
-    pub(crate) fn new(terms: Thresholds) -> Self {
-        Self { rules: BTreeMap::new(), terms, under_way: Vec::new() }
+    /// Detector to which a rule's, a POP's or a key's usual value is known once it was watched for `learn` minutes, at
+    /// most [`season::LEARN_MAX`].
+    pub(crate) fn new(learn: u32) -> Self {
+        Self { rules: BTreeMap::new(), learn, under_way: Vec::new() }
     }
 
     /// Applies the activity of the next `minute` since 1970. Returns the anomalies that begin or end.
     pub(crate) fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<Anomaly> {
         for (rule, of) in &rules {
             if of.limited > 0 && !self.rules.contains_key(rule) && self.rules.len() < RULES_MAX {
-                self.rules.insert(rule.clone(), Watched::new(minute, self.terms));
+                self.rules.insert(rule.clone(), Watched::new(minute, self.learn));
             }
         }
         let mut changes = Vec::new();
         for (rule, watched) in &mut self.rules {
-            let of = rules.remove(rule).unwrap_or_default();
-            if of.asked > 0 {
-                watched.asked_at = minute;
+            let of = rules.remove(rule);
+            if of.is_some() {
+                watched.reported_at = minute;
             }
-            watched.minute(minute, rule, &of, &mut changes);
+            watched.minute(minute, rule, &of.unwrap_or_default(), &mut changes);
         }
-        let is_kept = |watched: &Watched| minute.saturating_sub(watched.asked_at) < KEPT_MINUTES;
-        self.rules.retain(|_, watched| is_kept(watched));
+        self.rules.retain(|_, watched| minute.saturating_sub(watched.reported_at) < KEPT_MINUTES);
         self.under_way = changes.iter().filter(|change| change.phase != Phase::Ends).cloned().collect();
         changes.retain(|change| change.phase != Phase::GoesOn);
         changes
@@ -125,14 +109,9 @@ impl Detector {
 }
 
 impl Watched {
-    fn new(minute: u64, Thresholds { share_max, learn }: Thresholds) -> Self {
-        Self {
-            rate: OfRate::new(learn),
-            pops: OfPops::new(learn),
-            top_key: OfTopKey::new(learn),
-            share: OfShare::new(share_max),
-            asked_at: minute,
-        }
+    fn new(minute: u64, learn: u32) -> Self {
+        let (rate, pops, top_key) = (OfRate::new(learn), OfPops::new(learn), OfTopKey::new(learn));
+        Self { rate, pops, top_key, reported_at: minute }
     }
 
     fn minute(&mut self, minute: u64, rule: &str, of: &RuleMinute, changes: &mut Vec<Anomaly>) {
@@ -148,7 +127,6 @@ impl Watched {
         for (key, turn) in self.top_key.minute(minute, of) {
             add(AnomalyKind::TopKey, None, Some(key), Some(turn));
         }
-        add(AnomalyKind::Share, None, None, self.share.minute(minute, of));
     }
 }
 

@@ -1,12 +1,7 @@
 //! Generated days of traffic: with seasons, noise, jobs and attacks.
 
+use super::season::LEARN_MAX;
 use super::*;
-
-impl Default for Thresholds {
-    fn default() -> Self {
-        Self { share_max: 0.5, learn: season::LEARN_MAX }
-    }
-}
 
 const DAY: u64 = 24 * 60;
 /// Without optimisation a world takes long; `cargo test --release -p weir-sync anomalies` plays all 20.
@@ -142,9 +137,8 @@ impl World {
                 }
             }
             let limited = limited + if top.0.starts_with("attacker") { top.1 } else { 0 };
-            let asked = 4 * limited + random.below(100);
             let top = (top.1 > 0).then(|| (top.0.into_bytes().into_boxed_slice(), top.1));
-            rules.insert(rule.name.to_owned(), RuleMinute { asked, limited, keys: 5, pops, top });
+            rules.insert(rule.name.to_owned(), RuleMinute { limited, pops, top });
         }
         rules
     }
@@ -152,7 +146,7 @@ impl World {
 
 /// Anomalies that begin in `days` of traffic.
 fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, Anomaly)> {
-    let (mut world, mut detector) = (World::new(seed), Detector::new(Thresholds::default()));
+    let (mut world, mut detector) = (World::new(seed), Detector::new(LEARN_MAX));
     let mut begun = Vec::new();
     // A Monday, for all that matters: any day will do.
     for minute in 20_000 * DAY..(20_000 + days) * DAY {
@@ -233,40 +227,32 @@ fn a_daily_job_is_usual_after_three_days() {
 }
 
 #[test]
-fn a_rule_that_limits_most_of_many_keys_is_found() {
-    let mut detector = Detector::new(Thresholds::default());
-    let of = |limited, keys| {
-        let minute = RuleMinute { asked: 1_000, limited, keys, ..RuleMinute::default() };
-        BTreeMap::from([("login".to_owned(), minute)])
+fn the_figure_of_an_anomaly_that_goes_on_is_the_last_minutes() {
+    let mut detector = Detector::new(2);
+    let mut figures = |minute, limited| {
+        let of = RuleMinute { limited, ..RuleMinute::default() };
+        detector.minute(minute, BTreeMap::from([("login".to_owned(), of)]));
+        detector.under_way().iter().map(|it| it.reading.found).collect::<Vec<_>>()
     };
-    let turns = |detector: &mut Detector, from: u64, limited, keys| -> Vec<(u64, bool)> {
-        let minutes = from..from + 10;
-        let of_share = |minute| {
-            let changes = detector.minute(minute, of(limited, keys));
-            let change = changes.into_iter().find(|change| change.kind == AnomalyKind::Share)?;
-            Some((minute, change.phase == Phase::Begins))
-        };
-        minutes.filter_map(of_share).collect()
-    };
-    assert_eq!(turns(&mut detector, 0, 600, 9), [], "nine clients that ask too much");
-    assert_eq!(turns(&mut detector, 10, 600, 10), [(14, true)]);
-    let found = |detector: &Detector| detector.under_way().iter().map(|it| it.reading.found).collect::<Vec<_>>();
-    assert_eq!(found(&detector), [0.6]);
-    assert_eq!(turns(&mut detector, 20, 450, 10), [], "not far below");
-    assert_eq!(found(&detector), [0.45], "the figure of what goes on is the last minute's");
-    assert_eq!(turns(&mut detector, 30, 300, 10), [(34, false)]);
-    assert!(detector.under_way().is_empty());
+    for minute in 0..10 {
+        assert_eq!(figures(minute, 100), []);
+    }
+    assert_eq!((figures(10, 900), figures(11, 900), figures(12, 700)), (vec![], vec![900.0], vec![700.0]));
+    for minute in 13..17 {
+        assert_eq!(figures(minute, 90), [90.0]);
+    }
+    assert_eq!(figures(17, 90), []);
 }
 
 #[test]
 fn slow_growth_is_found_at_six_times_the_level_of_last_week() {
-    let mut detector = Detector::new(Thresholds::default());
+    let mut detector = Detector::new(LEARN_MAX);
     let mut begun = None;
     for minute in 0..8 * DAY {
         // Doubles every two hours from the eighth day on.
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let limited = (100.0 * 2_f64.powf(minute.saturating_sub(7 * DAY) as f64 / 120.0)) as u64;
-        let of = RuleMinute { asked: 10_000_000, limited, ..RuleMinute::default() };
+        let of = RuleMinute { limited, ..RuleMinute::default() };
         let changes = detector.minute(minute, BTreeMap::from([("login".to_owned(), of)]));
         if let Some(change) = changes.first() {
             begun.get_or_insert((minute - 7 * DAY, change.reading));
@@ -278,10 +264,10 @@ fn slow_growth_is_found_at_six_times_the_level_of_last_week() {
 
 #[test]
 fn a_level_that_lasts_for_days_begins_and_ends_once() {
-    let (mut detector, mut turns) = (Detector::new(Thresholds::default()), Vec::new());
+    let (mut detector, mut turns) = (Detector::new(LEARN_MAX), Vec::new());
     for minute in 0..7 * DAY {
         let limited = if (3 * DAY..6 * DAY).contains(&minute) { 5_000 } else { 100 };
-        let of = RuleMinute { asked: 10_000_000, limited, ..RuleMinute::default() };
+        let of = RuleMinute { limited, ..RuleMinute::default() };
         let changes = detector.minute(minute, BTreeMap::from([("login".to_owned(), of)]));
         let rate = changes.into_iter().filter(|change| change.kind == AnomalyKind::Rate);
         turns.extend(rate.map(|change| (minute / DAY, change.phase == Phase::Begins)));
@@ -291,7 +277,7 @@ fn a_level_that_lasts_for_days_begins_and_ends_once() {
 
 #[test]
 fn rules_without_reports_are_forgotten_and_bounded() {
-    let mut detector = Detector::new(Thresholds::default());
+    let mut detector = Detector::new(LEARN_MAX);
     let many = (0..2 * RULES_MAX).map(|n| (n.to_string(), RuleMinute { limited: 1, ..RuleMinute::default() }));
     detector.minute(0, many.collect());
     assert_eq!(detector.rules.len(), RULES_MAX);
@@ -302,12 +288,12 @@ fn rules_without_reports_are_forgotten_and_bounded() {
 #[test]
 fn alarms_begin_once_the_set_minutes_are_learned() {
     let after = |learn| {
-        let mut detector = Detector::new(Thresholds { learn, ..Thresholds::default() });
+        let mut detector = Detector::new(learn);
         let begun = (0..2 * DAY).find(|minute| {
             // An attack of three minutes every ten, by another key each time.
             let (limited, key) = if minute % 10 > 6 { (9_000, minute / 10) } else { (100, u64::MAX) };
             let top = Some((key.to_le_bytes().into(), limited));
-            let of = RuleMinute { asked: 10_000, limited, top, ..RuleMinute::default() };
+            let of = RuleMinute { limited, top, ..RuleMinute::default() };
             let changes = detector.minute(*minute, BTreeMap::from([("login".to_owned(), of)]));
             [AnomalyKind::Rate, AnomalyKind::TopKey]
                 .iter()

@@ -12,7 +12,7 @@ use weir_protocol::messages::Report;
 use super::AuditLog;
 use super::event::{AnomalyEvent, AuditEvent, DecisionEvent};
 use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
-use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute, Thresholds};
+use crate::anomalies::{Anomaly, Detector, Phase, RuleMinute};
 use crate::config::Config;
 use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
@@ -34,10 +34,8 @@ pub struct Observer {
 
 impl Observer {
     /// Observer that records in `audit_log`, as `config` sets.
-    #[allow(clippy::cast_precision_loss, reason = "a percentage")]
     pub fn new(audit_log: Arc<AuditLog>, metrics: Arc<Metrics>, config: &Config) -> Self {
-        let share_max = config.anomaly_limited_percent as f64 / 100.0;
-        let detector = Mutex::new(Detector::new(Thresholds { share_max, learn: config.anomaly_learn_minutes }));
+        let detector = Mutex::new(Detector::new(config.anomaly_learn_minutes));
         let tally = Mutex::new(Tally::new(ROWS_MAX, audit_log.is_on()));
         let minute_ms = u64::try_from(config.anomaly_minute.as_millis()).unwrap_or(u64::MAX).max(1);
         Self { audit_log, metrics, keys_max: config.audit_log_keys_max, tally, detector, minute_ms }
@@ -138,7 +136,6 @@ struct OfRule {
 
 impl OfRule {
     fn add(&mut self, pop: &str, Minute { sums, keys, .. }: Minute) {
-        self.sums.asked = self.sums.asked.saturating_add(sums.asked);
         self.sums.limited = self.sums.limited.saturating_add(sums.limited());
         if sums.limited() > 0 {
             self.sums.pops.insert(pop.to_owned(), sums.limited());
@@ -150,8 +147,7 @@ impl OfRule {
     }
 
     fn minute(self) -> RuleMinute {
-        let keys = self.keys.len() as u64;
-        RuleMinute { keys, top: self.keys.into_iter().max_by_key(|(_, limited)| *limited), ..self.sums }
+        RuleMinute { top: self.keys.into_iter().max_by_key(|(_, limited)| *limited), ..self.sums }
     }
 }
 

@@ -51,7 +51,7 @@ struct Row {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) asked: u64,
+    asked: u64,
     admitted: u64,
 }
 

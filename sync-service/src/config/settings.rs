@@ -185,8 +185,6 @@ settings! {
     audit_log_interval: Duration as "audit_log_interval_ms" "MS" "10000" = |text| values::millis(text, 100, HOUR_MS);
     /// Maximum number of keys per interval; those that were limited most are written.
     audit_log_keys_max: usize as "audit_log_keys_max" "N" "1000" = |text| values::count(text, 1, 100_000);
-    /// Percentage of the demand of busy keys above which a rule limits so much that it is an anomaly.
-    anomaly_limited_percent: usize as "anomaly_limited_percent" "PERCENT" "50" = |text| values::count(text, 1, 100);
     /// Number of minutes to learn the usual values of a rule, a POP and a key, before anything is an anomaly.
     anomaly_learn_minutes: u32 as "anomaly_learn_minutes" "N" "60" = |text| values::count(text, 1, 60);
     /// Length of the interval that counts as a minute; shorter ones are for trials.

@@ -29,7 +29,7 @@ const HELP: u32 = 15;
 const MINUTE_MS: u32 = 1_000;
 /// Between two lines of the audit log about a key, in milliseconds.
 const INTERVAL_MS: u32 = 500;
-/// Minutes of a client that is limited a little, and of the attack: `share` takes five.
+/// Minutes of a client that is limited a little, and of the attack.
 const CALM_MINUTES: u32 = 4;
 const ATTACK_MINUTES: u32 = 7;
 /// The part of what was limited that the audit log may miss, or have too much: reports have a key when it is
@@ -91,7 +91,7 @@ async fn an_attack_is_recorded_in_file_and_stream() {
     // A busy machine takes longer to send it all.
     let attack = attack.elapsed();
 
-    let begun = ["rate", "share", "top_key"];
+    let begun = ["rate", "top_key"];
     let turned = async |state: &str| {
         until(&format!("each anomaly to {state}"), async || {
             let turns = events(&file, "anomaly").into_iter().filter(|event| event["state"] == state);
