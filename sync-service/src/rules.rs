@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout};
 use weir_budget::report_limits::KnownRule;
 use weir_cli::document::{Document, Form};
 use weir_rules::RuleSet;
-use weir_store::rules::{NewVersion, Stored, StoredVersion};
+use weir_store::rules::{NewVersion, RulesChange, RulesResult, StoredVersion};
 use weir_store::{Store, StoreError};
 
 use crate::audit::AuditLog;
@@ -241,10 +241,18 @@ impl RuleSets {
         expected: Option<u64>,
         change: &ChangeOrigin,
     ) -> Result<u64, ChangeError> {
-        let text = document.text();
-        let put = NewVersion { document: &text, expected, note: &change.text(), from_file: false };
-        let stored = self.store.put_rules(&put).await;
-        made(stored.inspect_err(|error| self.audit_log.change_failed(error, change.event("rules")))?)
+        let (document, note) = (document.text(), change.text());
+        let put = NewVersion { document: &document, expected, note: &note, from_file: false };
+        version_of(self.change_rules(&RulesChange::Put(put), || change.event("rules")).await?)
+    }
+
+    /// Makes a change in the store. If the answer is lost, `event` is recorded as a change that may be made.
+    async fn change_rules(
+        &self,
+        change: &RulesChange<'_>,
+        event: impl FnOnce() -> ChangeEvent,
+    ) -> Result<RulesResult, StoreError> {
+        self.store.change_rules(change).await.inspect_err(|error| self.audit_log.change_failed(error, event()))
     }
 
     /// Notifies POPs of a new version in the store, and records it in the log and the audit log.
@@ -292,7 +300,7 @@ impl RuleSets {
         let text = document.text();
         let change = ChangeOrigin { note: "file".into(), author: "rules_file".into(), ..ChangeOrigin::default() };
         let put = NewVersion { document: &text, expected: None, note: &change.text(), from_file: true };
-        let stored = self.store.put_rules(&put).await;
+        let stored = self.store.change_rules(&RulesChange::Put(put)).await;
         // The file is put again and again until the store answers; one event is enough.
         let was_lost = self.is_file_lost.swap(stored.is_err(), Ordering::Relaxed);
         let lost = |error: &StoreError| {
@@ -301,10 +309,10 @@ impl RuleSets {
             }
         };
         let stored = stored.inspect_err(lost)?;
-        if matches!(stored, Stored::Same(_)) {
+        if matches!(stored, RulesResult::Same(_)) {
             return Ok(None);
         }
-        let version = made(stored)?;
+        let version = version_of(stored)?;
         lock(&self.known).add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
         self.record_version(version, document, &change).await;
@@ -324,11 +332,22 @@ impl RuleSets {
     }
 }
 
-fn made(stored: Stored) -> Result<u64, ChangeError> {
-    match stored {
-        Stored::New(version) | Stored::Same(version) => Ok(version),
-        Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
-        Stored::Canary(id) => Err(ChangeError::Canary(id)),
+/// Version that a change has made current, or the reason why it was refused.
+fn version_of(result: RulesResult) -> Result<u64, ChangeError> {
+    match result {
+        RulesResult::Put(version) | RulesResult::Same(version) => Ok(version),
+        other => Err(refusal(other)),
+    }
+}
+
+fn refusal(result: RulesResult) -> ChangeError {
+    match result {
+        RulesResult::Conflict(version) => ChangeError::Conflict(version),
+        RulesResult::Runs(id) => ChangeError::Canary(id),
+        RulesResult::Missing => ChangeError::NoCanary,
+        RulesResult::Put(_) | RulesResult::Same(_) | RulesResult::Begun(_) | RulesResult::Withdrawn(_) => {
+            StoreError::Invalid("another change of the rules was made than was asked for").into()
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::report_limits::ReporterKind;
 use weir_protocol::messages::Message as _;
 use weir_store::memory::MemoryStore;
-use weir_store::rules::{NewVersion, Stored};
+use weir_store::rules::{NewVersion, RulesChange, RulesResult};
 use weir_store::{ChargeBatch, Store, StoreError};
 
 use super::*;
@@ -37,7 +37,8 @@ impl Region {
     async fn begun(document: &Value) -> Self {
         let store = MemoryStore::new(1_000, Duration::from_mins(1));
         let put = NewVersion { document: &document.to_string(), expected: None, note: "", from_file: false };
-        let Stored::New(version) = store.put_rules(&put).await.unwrap() else { panic!("a new version") };
+        let put = store.change_rules(&RulesChange::Put(put)).await.unwrap();
+        let RulesResult::Put(version) = put else { panic!("a new version") };
         let (replica, terms) = (REPLICA.into(), GrantSettings::default());
         let settings = HubSettings { replica, terms, pop_ttl_ns: 60_000_000_000, pops_expected: 0 };
         let (hub, charged) = (Mutex::new(Hub::new(settings)), AtomicU64::new(0));

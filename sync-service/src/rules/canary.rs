@@ -9,10 +9,10 @@ use weir_cli::document::Document;
 use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
 use weir_store::StoreError;
-use weir_store::rules::{self as store, CanaryResult};
+use weir_store::rules::{NewVersion, RulesChange, RulesResult};
 
 use super::change::{Audience, Canary};
-use super::{ChangeError, ChangeOrigin, RuleSets, Tried, read};
+use super::{ChangeError, ChangeOrigin, RuleSets, Tried, read, refusal, version_of};
 use crate::audit::event::ChangeEvent;
 
 impl RuleSets {
@@ -59,10 +59,10 @@ impl RuleSets {
         let canary = Canary { id: 0, at_ms: 0, audience, author, comment, document: text.clone().into() };
         // Texts can always be serialised.
         let kept = serde_json::to_string(&canary).unwrap_or_default();
-        let begin = store::CanaryChange::Begin { document: &text, text: &kept, expected: Some(version) };
+        let begin = RulesChange::Begin { document: &text, text: &kept, expected: Some(version) };
         let lost = ChangeEvent { note: "begin".into(), target: Some(json!(canary.audience)), ..change.event("canary") };
-        let outcome = self.change_canary(&begin, || lost).await?;
-        let CanaryResult::Begun(id) = outcome else { return Err(refusal(outcome)) };
+        let result = self.change_rules(&begin, || lost).await?;
+        let RulesResult::Begun(id) = result else { return Err(refusal(result)) };
         self.listen_now().await;
         let canary = Canary { id, at_ms: id, ..canary };
         tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary \
@@ -84,14 +84,10 @@ impl RuleSets {
         }
         let document = read(&canary.document)?;
         let change = change.with_note(format!("promote canary {}", canary.id));
-        let promote = store::CanaryChange::Promote { id: Some(canary.id), note: &change.text() };
-        match self.change_canary(&promote, || change.event("rules")).await? {
-            CanaryResult::Put(version) => {
-                self.is_put(version, &document, &change).await;
-                Ok(version)
-            }
-            other => Err(refusal(other)),
-        }
+        let promote = RulesChange::Promote { id: Some(canary.id), note: &change.text() };
+        let version = version_of(self.change_rules(&promote, || change.event("rules")).await?)?;
+        self.is_put(version, &document, &change).await;
+        Ok(version)
     }
 
     /// Ends the canary; nothing else changes. If `id` is given, it must be the canary's.
@@ -100,17 +96,14 @@ impl RuleSets {
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
         }
-        let back = store::CanaryChange::Withdraw { id: Some(canary.id) };
-        match self.change_canary(&back, || withdrawn(&canary, change)).await? {
-            CanaryResult::Withdrawn(id) => {
-                self.listen_now().await;
-                let ChangeOrigin { author, comment, .. } = change;
-                tracing::info!(id, author, comment, "a canary is withdrawn");
-                self.audit_log.change(withdrawn(&canary, change));
-                Ok(canary)
-            }
-            other => Err(refusal(other)),
-        }
+        let back = RulesChange::Withdraw { id: Some(canary.id) };
+        let result = self.change_rules(&back, || withdrawn(&canary, change)).await?;
+        let RulesResult::Withdrawn(id) = result else { return Err(refusal(result)) };
+        self.listen_now().await;
+        let ChangeOrigin { author, comment, .. } = change;
+        tracing::info!(id, author, comment, "a canary is withdrawn");
+        self.audit_log.change(withdrawn(&canary, change));
+        Ok(canary)
     }
 
     /// Stores `document` as the version after `expected`, and ends the canary. Does not notify POPs.
@@ -120,37 +113,14 @@ impl RuleSets {
         expected: u64,
         change: &ChangeOrigin,
     ) -> Result<u64, ChangeError> {
-        let put = store::CanaryChange::PutOver { document: &document.text(), expected, note: &change.text() };
-        match self.change_canary(&put, || change.event("rules")).await? {
-            CanaryResult::Put(version) => Ok(version),
-            other => Err(refusal(other)),
-        }
-    }
-
-    /// Makes a change in the store. If the answer is lost, `event` is recorded as a change that may have been made.
-    async fn change_canary(
-        &self,
-        change: &store::CanaryChange<'_>,
-        event: impl FnOnce() -> ChangeEvent,
-    ) -> Result<CanaryResult, StoreError> {
-        self.store.change_canary(change).await.inspect_err(|error| self.audit_log.change_failed(error, event()))
+        let (document, note) = (document.text(), change.text());
+        let put = NewVersion { document: &document, expected: Some(expected), note: &note, from_file: false };
+        version_of(self.change_rules(&RulesChange::PutOver(put), || change.event("rules")).await?)
     }
 }
 
 pub(super) fn withdrawn(canary: &Canary, change: &ChangeOrigin) -> ChangeEvent {
     ChangeEvent { note: "withdraw".into(), target: Some(canary.json()), ..change.event("canary") }
-}
-
-fn refusal(outcome: CanaryResult) -> ChangeError {
-    match outcome {
-        CanaryResult::Conflict(0) => ChangeError::None,
-        CanaryResult::Conflict(version) => ChangeError::Conflict(version),
-        CanaryResult::Runs(id) => ChangeError::Canary(id),
-        CanaryResult::Missing => ChangeError::NoCanary,
-        CanaryResult::Begun(_) | CanaryResult::Put(_) | CanaryResult::Withdrawn(_) => {
-            StoreError::Invalid("another change of the canary was made than was asked for").into()
-        }
-    }
 }
 
 /// Errors for strict rules whose quota differs from the rule of the same name in the other rule set. POPs of

@@ -63,10 +63,7 @@ use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use fleet::Seen;
-use rules::{
-    CanaryChange, CanaryResult, Current, NewVersion, OverrideChange, Stored, StoredCanary, StoredOverrides,
-    StoredVersion,
-};
+use rules::{Current, OverrideChange, RulesChange, RulesResult, StoredCanary, StoredOverrides, StoredVersion};
 
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
@@ -106,11 +103,9 @@ pub trait Store: Send + Sync {
     /// Adds bans and resets to the list that all regions share, and returns it (see [`weir_budget::ban::BanList`]).
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>>;
 
-    /// Stores a rule set as a new version (see [`rules`]), or returns the reason for refusing it.
-    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored>;
-
-    /// Begins or ends a canary (see [`StoredCanary`]), or returns the reason for refusing that.
-    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult>;
+    /// Stores a rule set as a new version, or begins or ends a canary (see [`rules`]); or returns the reason for
+    /// refusing that.
+    fn change_rules<'a>(&'a self, change: &'a RulesChange<'a>) -> StoreFuture<'a, RulesResult>;
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>>;
 

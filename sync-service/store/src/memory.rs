@@ -17,9 +17,7 @@ use weir_budget::pops::PopRuleSet;
 use weir_protocol::messages::POPS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
 
-use super::rules::{CanaryChange, CanaryResult, StoredCanary};
-use super::rules::{Current, OverrideChange, StoredOverrides};
-use super::rules::{NewVersion, Stored, StoredVersion};
+use super::rules::{Current, OverrideChange, RulesChange, RulesResult, StoredCanary, StoredOverrides, StoredVersion};
 use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX, lock};
 use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
 use maps::{Expiring, Recent};
@@ -118,12 +116,8 @@ impl Store for MemoryStore {
         done(self.with(|state| state.bans.exchange(mine, self.now_us())))
     }
 
-    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
-        done(self.with(|state| state.rules.put(now_ms(), put)))
-    }
-
-    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
-        done(self.with(|state| state.rules.change_canary(now_ms(), change)))
+    fn change_rules<'a>(&'a self, change: &'a RulesChange<'a>) -> StoreFuture<'a, RulesResult> {
+        done(self.with(|state| state.rules.change(now_ms(), change)))
     }
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {

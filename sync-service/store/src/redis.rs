@@ -67,9 +67,7 @@ use super::ceiling::Ceiling;
 use super::clock::Clocks;
 use super::dial::{DialError, Dialer, LoginFiles};
 use super::keys::RedisKeys;
-use super::rules::{CanaryChange, CanaryResult, StoredCanary};
-use super::rules::{Current, OverrideChange, StoredOverrides};
-use super::rules::{NewVersion, Stored, StoredVersion};
+use super::rules::{Current, OverrideChange, RulesChange, RulesResult, StoredCanary, StoredOverrides, StoredVersion};
 use super::{ChargeBatch, Each, Master, Store, StoreError, StoreFuture};
 use crate::fleet::Seen;
 
@@ -299,12 +297,8 @@ impl Store for Redis {
         Box::pin(self.exchange_bans(mine))
     }
 
-    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
-        Box::pin(self.add_version(put))
-    }
-
-    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
-        Box::pin(self.write_canary(change))
+    fn change_rules<'a>(&'a self, change: &'a RulesChange<'a>) -> StoreFuture<'a, RulesResult> {
+        Box::pin(self.write_rules(change))
     }
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {

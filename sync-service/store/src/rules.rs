@@ -24,18 +24,6 @@ pub struct NewVersion<'a> {
     pub from_file: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// It is the current version now, under this number.
-    New(u64),
-    /// The file has nothing new; this version is still the current one.
-    Same(u64),
-    /// Another version than the expected one is current, 0 if there is none. Nothing changed.
-    Conflict(u64),
-    /// The canary with this number runs (see [`StoredCanary`]). Nothing changed.
-    Canary(u64),
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredVersion {
     pub version: u64,
@@ -53,8 +41,13 @@ impl StoredVersion {
     }
 }
 
+/// Change of the rule set, or of the canary beside it.
 #[derive(Clone, Copy, Debug)]
-pub enum CanaryChange<'a> {
+pub enum RulesChange<'a> {
+    /// Stores a rule set as the next version, unless a canary runs.
+    Put(NewVersion<'a>),
+    /// The same, but ends the canary if there is one.
+    PutOver(NewVersion<'a>),
     /// Begins a canary, if there is none.
     Begin {
         document: &'a str,
@@ -71,20 +64,16 @@ pub enum CanaryChange<'a> {
     Withdraw {
         id: Option<u64>,
     },
-    /// Stores a rule set as the next version, and ends the canary if there is one.
-    PutOver {
-        document: &'a str,
-        expected: u64,
-        note: &'a str,
-    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CanaryResult {
+pub enum RulesResult {
+    /// This version is the current one now, and no canary runs.
+    Put(u64),
+    /// The file has nothing new; this version is still the current one.
+    Same(u64),
     /// The canary has begun, under this number.
     Begun(u64),
-    /// The canary has ended, and this version is the current one now.
-    Put(u64),
     /// The canary with this number has ended.
     Withdrawn(u64),
     /// Another version than the expected one is current, 0 if there is none. Nothing changed.

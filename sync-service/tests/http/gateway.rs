@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use weir_store::Store as _;
 use weir_store::memory::MemoryStore;
-use weir_store::rules::NewVersion;
+use weir_store::rules::{NewVersion, RulesChange};
 use weir_sync::config::{Config, TokenSource};
 
 use crate::client::{Answer, ask, greeting, one_key, post, report};
@@ -118,7 +118,7 @@ async fn it_is_ready_once_the_gateway_knows_its_rules() {
     let store = Arc::new(MemoryStore::new(1_000, Duration::from_mins(1)));
     let put = async |document: &str| {
         let put = NewVersion { document, expected: None, note: "", from_file: false };
-        store.put_rules(&put).await.unwrap();
+        store.change_rules(&RulesChange::Put(put)).await.unwrap();
     };
     put(r#"{"rules": [{"name": "of-tomorrow"}]}"#).await;
     let server = Server::start_over(gateway(), store.clone()).await;

@@ -13,9 +13,7 @@ use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::fleet::Seen;
 use weir_store::memory::MemoryStore;
-use weir_store::rules::{CanaryChange, CanaryResult, StoredCanary};
-use weir_store::rules::{Current, OverrideChange, StoredOverrides};
-use weir_store::rules::{NewVersion, Stored, StoredVersion};
+use weir_store::rules::{Current, OverrideChange, RulesChange, RulesResult, StoredCanary, StoredOverrides, StoredVersion};
 use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 
 /// A memory store that several servers share. It records its accounts, and can be put out of reach.
@@ -161,24 +159,16 @@ impl Store for Shared {
         })
     }
 
-    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
+    fn change_rules<'a>(&'a self, change: &'a RulesChange<'a>) -> StoreFuture<'a, RulesResult> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
-        let putting = self.memory.put_rules(put);
+        let changing = self.memory.change_rules(change);
         Box::pin(async move {
-            let stored = putting.await;
+            let changed = changing.await;
             drop(self.holds_answers.read().await);
-            self.or_lost(stored)
+            self.or_lost(changed)
         })
-    }
-
-    fn change_canary<'a>(&'a self, change: &'a CanaryChange<'a>) -> StoreFuture<'a, CanaryResult> {
-        if self.is_gone.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(gone()) });
-        }
-        let changing = self.memory.change_canary(change);
-        Box::pin(async { self.or_lost(changing.await) })
     }
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {

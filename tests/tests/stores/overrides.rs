@@ -4,7 +4,7 @@ use weir_store::Store;
 use weir_store::rules::{
     Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
 };
-use weir_store::rules::{NewVersion, Stored};
+use weir_store::rules::{NewVersion, RulesChange, RulesResult};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -31,8 +31,8 @@ async fn drop_it(store: &dyn Store, name: &str) -> OverrideResult {
 /// Puts a rule set; the new version.
 async fn put_rules(store: &dyn Store) -> u64 {
     let put = NewVersion { document: "x", expected: None, note: "put", from_file: false };
-    match store.put_rules(&put).await.unwrap() {
-        Stored::New(version) => version,
+    match store.change_rules(&RulesChange::Put(put)).await.unwrap() {
+        RulesResult::Put(version) => version,
         other => panic!("{other:?}"),
     }
 }

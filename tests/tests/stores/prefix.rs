@@ -7,7 +7,7 @@ use weir_budget::pops::PopRuleSet;
 use weir_protocol::sharing::Sharing;
 use weir_store::Store;
 use weir_store::redis::{Options, Redis as RedisStore};
-use weir_store::rules::{NewVersion, Stored};
+use weir_store::rules::{NewVersion, RulesChange, RulesResult};
 use weir_store::rules::{OverrideChange, Until};
 use weir_tests::redis::{Redis, acl};
 use weir_tests::redis_cluster::Cluster;
@@ -31,7 +31,8 @@ async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     let acquired = store.acquire("fra1", &[acquire(b"b", slow(), LONG_US, claims)]).await.remove(0).unwrap();
     let taken = take(store, b"c", 100).await;
     let put = NewVersion { document: name, expected: Some(0), note: "put", from_file: false };
-    let Stored::New(version) = store.put_rules(&put).await.unwrap() else { panic!("another's rule set") };
+    let put = store.change_rules(&RulesChange::Put(put)).await.unwrap();
+    let RulesResult::Put(version) = put else { panic!("another's rule set") };
     let change = OverrideChange::Put { name, text: "text", until: Until::In(3_600_000) };
     let overrides = store.overrides(Some(&change)).await.unwrap();
     let (sharing, quota) = (Sharing::of(slow()), slow());

@@ -8,7 +8,7 @@ use weir_budget::pops::PopRuleSet;
 use weir_cli::document::{Document, Form};
 use weir_store::Store;
 use weir_store::fleet::POP_RECORDS_MAX;
-use weir_store::rules::{NewVersion, Stored, VERSIONS_KEPT};
+use weir_store::rules::{NewVersion, RulesChange, RulesResult, VERSIONS_KEPT};
 use weir_sync::overrides::OverrideKind;
 use weir_sync::overrides::request;
 use weir_sync::rules::{ChangeError, ChangeOrigin, RuleSets};
@@ -31,18 +31,22 @@ for_every_store!(
     the_pop_records_are_bounded with FOREVER,
 );
 
-async fn put(store: &dyn Store, document: &str, expected: Option<u64>) -> Stored {
-    store.put_rules(&NewVersion { document, expected, note: "put", from_file: false }).await.unwrap()
+async fn put_version(store: &dyn Store, put: NewVersion<'_>) -> RulesResult {
+    store.change_rules(&RulesChange::Put(put)).await.unwrap()
 }
 
-async fn put_file(store: &dyn Store, document: &str) -> Stored {
-    store.put_rules(&NewVersion { document, expected: None, note: "file", from_file: true }).await.unwrap()
+async fn put(store: &dyn Store, document: &str, expected: Option<u64>) -> RulesResult {
+    put_version(store, NewVersion { document, expected, note: "put", from_file: false }).await
+}
+
+async fn put_file(store: &dyn Store, document: &str) -> RulesResult {
+    put_version(store, NewVersion { document, expected: None, note: "file", from_file: true }).await
 }
 
 /// Puts the first, and returns its version.
 async fn first(store: &dyn Store, document: &str) -> u64 {
     match put(store, document, Some(0)).await {
-        Stored::New(version) => version,
+        RulesResult::Put(version) => version,
         other => panic!("{other:?}"),
     }
 }
@@ -50,13 +54,13 @@ async fn first(store: &dyn Store, document: &str) -> u64 {
 async fn versions_count_up_and_a_conflict_changes_nothing(store: &dyn Store) {
     assert_eq!(store.current().await.unwrap().version, None);
     assert_eq!(store.kept_rules().await.unwrap(), []);
-    assert_eq!(put(store, "x", Some(1)).await, Stored::Conflict(0));
+    assert_eq!(put(store, "x", Some(1)).await, RulesResult::Conflict(0));
     assert_eq!(store.current().await.unwrap().version, None);
     let version = first(store, "a").await;
-    assert_eq!(put(store, "b", Some(0)).await, Stored::Conflict(version));
-    assert_eq!(put(store, "b", Some(version)).await, Stored::New(version + 1));
-    assert_eq!(put(store, "c", Some(version)).await, Stored::Conflict(version + 1));
-    assert_eq!(put(store, "b", None).await, Stored::New(version + 2), "the same again is a version, too");
+    assert_eq!(put(store, "b", Some(0)).await, RulesResult::Conflict(version));
+    assert_eq!(put(store, "b", Some(version)).await, RulesResult::Put(version + 1));
+    assert_eq!(put(store, "c", Some(version)).await, RulesResult::Conflict(version + 1));
+    assert_eq!(put(store, "b", None).await, RulesResult::Put(version + 2), "the same again is a version, too");
     assert_eq!(store.current().await.unwrap().version, Some(version + 2));
     for (back, document) in [(0, Some("a")), (1, Some("b")), (2, Some("b")), (3, None)] {
         assert_eq!(store.get_rules(version + back).await.unwrap().as_deref(), document);
@@ -73,9 +77,9 @@ async fn one_of_many_writers_wins(store: &dyn Store) {
         put(store, &texts[3], Some(version)),
     );
     let outcomes = [a, b, c, d];
-    let won = |outcome: &&Stored| **outcome == Stored::New(version + 1);
+    let won = |outcome: &&RulesResult| **outcome == RulesResult::Put(version + 1);
     assert_eq!(outcomes.iter().filter(won).count(), 1, "{outcomes:?}");
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Stored::Conflict(version + 1)).count(), 3);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == RulesResult::Conflict(version + 1)).count(), 3);
     let winner = outcomes.iter().position(|outcome| won(&outcome)).unwrap();
     assert_eq!(store.get_rules(version + 1).await.unwrap(), Some(texts[winner].clone()));
 }
@@ -86,10 +90,7 @@ async fn the_last_versions_are_kept(store: &dyn Store) {
     let puts = VERSIONS_KEPT as u64 + 5;
     for n in 1..puts {
         let (document, note) = (n.to_string(), format!("rollback to {n}\n\u{e9}"));
-        store
-            .put_rules(&NewVersion { document: &document, expected: None, note: &note, from_file: false })
-            .await
-            .unwrap();
+        put_version(store, NewVersion { document: &document, expected: None, note: &note, from_file: false }).await;
     }
     let kept = store.kept_rules().await.unwrap();
     let versions: Vec<_> = kept.iter().map(|kept| kept.version).collect();
@@ -103,16 +104,16 @@ async fn the_last_versions_are_kept(store: &dyn Store) {
 }
 
 async fn a_file_does_not_undo_a_later_put(store: &dyn Store) {
-    let Stored::New(version) = put_file(store, "a").await else { panic!() };
-    assert_eq!(put_file(store, "a").await, Stored::Same(version));
-    assert_eq!(put(store, "x", None).await, Stored::New(version + 1));
-    assert_eq!(put_file(store, "a").await, Stored::Same(version + 1), "the one that put x has seen a");
-    assert_eq!(put_file(store, "x").await, Stored::Same(version + 1), "it is current");
-    assert_eq!(put_file(store, "a").await, Stored::New(version + 2), "the file has changed, and back");
-    assert_eq!(put_file(store, "b").await, Stored::New(version + 3));
+    let RulesResult::Put(version) = put_file(store, "a").await else { panic!() };
+    assert_eq!(put_file(store, "a").await, RulesResult::Same(version));
+    assert_eq!(put(store, "x", None).await, RulesResult::Put(version + 1));
+    assert_eq!(put_file(store, "a").await, RulesResult::Same(version + 1), "the one that put x has seen a");
+    assert_eq!(put_file(store, "x").await, RulesResult::Same(version + 1), "it is current");
+    assert_eq!(put_file(store, "a").await, RulesResult::Put(version + 2), "the file has changed, and back");
+    assert_eq!(put_file(store, "b").await, RulesResult::Put(version + 3));
     let expecting = NewVersion { document: "c", expected: Some(version), note: "file", from_file: true };
-    assert_eq!(store.put_rules(&expecting).await.unwrap(), Stored::Conflict(version + 3));
-    assert_eq!(put_file(store, "c").await, Stored::New(version + 4), "a conflict is no put");
+    assert_eq!(put_version(store, expecting).await, RulesResult::Conflict(version + 3));
+    assert_eq!(put_file(store, "c").await, RulesResult::Put(version + 4), "a conflict is no put");
 }
 
 async fn the_largest_document_is_accepted(store: &dyn Store) {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
 use crate::rules::{Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides};
-use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
+use crate::rules::{NewVersion, RulesChange, RulesResult, StoredCanary, StoredVersion, VERSIONS_KEPT};
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryRules {
@@ -27,23 +26,29 @@ struct Version {
 }
 
 impl MemoryRules {
-    pub(super) fn put(&mut self, now_ms: u64, put: &NewVersion<'_>) -> Stored {
+    /// Stores a version; `ends_canary` is true if it replaces a canary, too.
+    fn put(&mut self, now_ms: u64, put: &NewVersion<'_>, ends_canary: bool) -> RulesResult {
         let current = self.version().unwrap_or_default();
         if put.expected.is_some_and(|expected| expected != current) {
-            return Stored::Conflict(current);
+            return RulesResult::Conflict(current);
         }
         let is_known = self.file.as_deref() == Some(put.document) || self.document(current) == Some(put.document);
         if put.from_file && current > 0 && is_known {
             self.file = Some(put.document.to_owned());
-            return Stored::Same(current);
+            return RulesResult::Same(current);
         }
-        if let Some(canary) = &self.canary {
-            return Stored::Canary(canary.id);
+        match &self.canary {
+            Some(canary) if !ends_canary => return RulesResult::Runs(canary.id),
+            Some(_) => {
+                self.canary = None;
+                self.pass(now_ms, 1);
+            }
+            None => {}
         }
         if put.from_file {
             self.file = Some(put.document.to_owned());
         }
-        Stored::New(self.add(now_ms, put.document.to_owned(), put.note))
+        RulesResult::Put(self.add(now_ms, put.document.to_owned(), put.note))
     }
 
     fn add(&mut self, now_ms: u64, document: String, note: &str) -> u64 {
@@ -59,48 +64,42 @@ impl MemoryRules {
         version
     }
 
-    pub(super) fn change_canary(&mut self, now_ms: u64, change: &CanaryChange<'_>) -> CanaryResult {
-        let current = self.version().unwrap_or_default();
-        let runs = self.canary.as_ref().map(|canary| canary.id);
+    pub(super) fn change(&mut self, now_ms: u64, change: &RulesChange<'_>) -> RulesResult {
         match *change {
-            CanaryChange::Begin { document, text, expected } => {
+            RulesChange::Put(put) => self.put(now_ms, &put, false),
+            RulesChange::PutOver(put) => self.put(now_ms, &put, true),
+            RulesChange::Begin { document, text, expected } => {
+                let current = self.version().unwrap_or_default();
                 if current == 0 || expected.is_some_and(|expected| expected != current) {
-                    return CanaryResult::Conflict(current);
+                    return RulesResult::Conflict(current);
                 }
-                if let Some(id) = runs {
-                    return CanaryResult::Runs(id);
+                if let Some(canary) = &self.canary {
+                    return RulesResult::Runs(canary.id);
                 }
                 let id = now_ms.max(self.canaries + 1);
                 let (text, document) = (text.to_owned(), document.to_owned());
                 (self.canary, self.canaries) = (Some(StoredCanary { id, at_ms: now_ms, text, document }), id);
-                CanaryResult::Begun(id)
+                RulesResult::Begun(id)
             }
-            CanaryChange::Promote { id, note } => match self.end(id) {
-                Ok(canary) => CanaryResult::Put(self.add(now_ms, canary.document, note)),
+            RulesChange::Promote { id, note } => match self.end(id) {
+                Ok(canary) => RulesResult::Put(self.add(now_ms, canary.document, note)),
                 Err(outcome) => outcome,
             },
             // Later revisions must not reuse the numbers of the canary's.
-            CanaryChange::Withdraw { id } => match self.end(id) {
+            RulesChange::Withdraw { id } => match self.end(id) {
                 Ok(canary) => {
                     self.pass(now_ms, 2);
-                    CanaryResult::Withdrawn(canary.id)
+                    RulesResult::Withdrawn(canary.id)
                 }
                 Err(outcome) => outcome,
             },
-            CanaryChange::PutOver { expected, .. } if expected != current => CanaryResult::Conflict(current),
-            CanaryChange::PutOver { document, note, .. } => {
-                if self.canary.take().is_some() {
-                    self.pass(now_ms, 1);
-                }
-                CanaryResult::Put(self.add(now_ms, document.to_owned(), note))
-            }
         }
     }
 
     /// Ends the canary. If a number is given, it must be the canary's.
-    fn end(&mut self, id: Option<u64>) -> Result<StoredCanary, CanaryResult> {
+    fn end(&mut self, id: Option<u64>) -> Result<StoredCanary, RulesResult> {
         let canary = self.canary.take_if(|canary| id.is_none_or(|id| id == canary.id));
-        canary.ok_or_else(|| self.canary.as_ref().map_or(CanaryResult::Missing, |canary| CanaryResult::Runs(canary.id)))
+        canary.ok_or_else(|| self.canary.as_ref().map_or(RulesResult::Missing, |canary| RulesResult::Runs(canary.id)))
     }
 
     fn version(&self) -> Option<u64> {

@@ -3,52 +3,37 @@
 use super::Redis;
 use super::exchange::RoutedCommand;
 use crate::StoreError;
-use crate::rules::{CanaryChange, CanaryResult, StoredCanary};
 use crate::rules::{Current, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until};
-use crate::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
+use crate::rules::{NewVersion, RulesChange, RulesResult, StoredCanary, StoredVersion, VERSIONS_KEPT};
 
 const RULES: &str = "rules";
 
 type OverridesRow = (u64, u64, u64, u64, u64, Vec<(String, String)>);
 
 impl Redis {
-    pub(super) async fn add_version(&self, put: &NewVersion<'_>) -> Result<Stored, StoreError> {
+    pub(super) async fn write_rules(&self, change: &RulesChange<'_>) -> Result<RulesResult, StoreError> {
+        let (what, document, expected, note, from_file, id) = match *change {
+            RulesChange::Put(NewVersion { document, expected, note, from_file }) => {
+                ("put", document, expected, note, from_file, None)
+            }
+            RulesChange::PutOver(NewVersion { document, expected, note, from_file }) => {
+                ("put over", document, expected, note, from_file, None)
+            }
+            RulesChange::Begin { document, text, expected } => ("begin", document, expected, text, false, None),
+            RulesChange::Promote { id, note } => ("promote", "", None, note, false, id),
+            RulesChange::Withdraw { id } => ("withdraw", "", None, "", false, id),
+        };
         let mut call = RoutedCommand::of(&self.scripts.rules, &[self.keys.one(RULES)]);
-        call.arg("put").arg(put.document).arg(or_empty(put.expected));
-        call.arg(put.note).arg(u8::from(put.from_file)).arg("");
+        call.arg(what).arg(document).arg(or_empty(expected)).arg(note).arg(u8::from(from_file)).arg(or_empty(id));
         match self.send(&self.scripts.rules, call).await? {
-            (1, version) => Ok(Stored::New(version)),
-            (0, version) => Ok(Stored::Same(version)),
-            (-1, version) => Ok(Stored::Conflict(version)),
-            (-2, id) => Ok(Stored::Canary(id)),
-            _ => Err(StoreError::Invalid("another outcome of a put")),
-        }
-    }
-
-    pub(super) async fn write_canary(&self, change: &CanaryChange<'_>) -> Result<CanaryResult, StoreError> {
-        let mut call = RoutedCommand::of(&self.scripts.rules, &[self.keys.one(RULES)]);
-        match *change {
-            CanaryChange::Begin { document, text, expected } => {
-                call.arg("begin").arg(document).arg(or_empty(expected)).arg(text).arg(0).arg("");
-            }
-            CanaryChange::Promote { id, note } => {
-                call.arg("promote").arg("").arg("").arg(note).arg(0).arg(or_empty(id));
-            }
-            CanaryChange::Withdraw { id } => {
-                call.arg("withdraw").arg("").arg("").arg("").arg(0).arg(or_empty(id));
-            }
-            CanaryChange::PutOver { document, expected, note } => {
-                call.arg("put over").arg(document).arg(expected).arg(note).arg(0).arg("");
-            }
-        }
-        match self.send(&self.scripts.rules, call).await? {
-            (1, version) => Ok(CanaryResult::Put(version)),
-            (2, id) => Ok(CanaryResult::Begun(id)),
-            (3, id) => Ok(CanaryResult::Withdrawn(id)),
-            (-1, version) => Ok(CanaryResult::Conflict(version)),
-            (-2, id) => Ok(CanaryResult::Runs(id)),
-            (-3, 0) => Ok(CanaryResult::Missing),
-            _ => Err(StoreError::Invalid("another outcome of a change of the canary")),
+            (1, version) => Ok(RulesResult::Put(version)),
+            (0, version) => Ok(RulesResult::Same(version)),
+            (2, id) => Ok(RulesResult::Begun(id)),
+            (3, id) => Ok(RulesResult::Withdrawn(id)),
+            (-1, version) => Ok(RulesResult::Conflict(version)),
+            (-2, id) => Ok(RulesResult::Runs(id)),
+            (-3, 0) => Ok(RulesResult::Missing),
+            _ => Err(StoreError::Invalid("another outcome of a change of the rules")),
         }
     }
 
