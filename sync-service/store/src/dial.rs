@@ -8,6 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError,
@@ -15,7 +17,7 @@ use redis::{
 };
 use thiserror::Error;
 use tokio::sync::Semaphore;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::StoreError;
@@ -183,22 +185,17 @@ impl Dialer {
     /// are asked at once, since one that is cut off may name a former master.
     async fn ask_sentinels(self: &Arc<Self>, master: &str, limit: Duration) -> Result<(Node, bool), StoreError> {
         let sentinels = &self.address.nodes;
-        let mut asked = JoinSet::new();
-        for (at, sentinel) in sentinels.iter().cloned().enumerate() {
-            let (dialer, master) = (Arc::clone(self), master.to_owned());
-            asked.spawn(async move {
-                let answer = timeout(limit, dialer.ask_sentinel(&sentinel, &master)).await;
-                let slow = format!("the sentinel {sentinel} does not answer");
-                (at, answer.unwrap_or(Err(StoreError::Unreachable(slow))))
-            });
-        }
+        let ask = |(at, sentinel)| async move {
+            let answer = timeout(limit, self.ask_sentinel(sentinel, master)).await;
+            let slow = format!("the sentinel {sentinel} does not answer");
+            (at, answer.unwrap_or(Err(StoreError::Unreachable(slow))))
+        };
+        let mut asked: FuturesUnordered<_> = sentinels.iter().enumerate().map(ask).collect();
         let (mut named, mut reasons) = (Vec::new(), Vec::new());
-        while let Some(answer) = asked.join_next().await {
+        while let Some((at, answer)) = asked.next().await {
             match answer {
-                Ok((at, Ok(node))) => named.push((at, node)),
-                Ok((at, Err(reason))) => reasons.push((at, reason)),
-                // The task cannot panic, and is never aborted.
-                Err(_) => {}
+                Ok(node) => named.push((at, node)),
+                Err(reason) => reasons.push((at, reason)),
             }
             if let Some((node, times)) = most(&named)
                 && times > sentinels.len() / 2

@@ -241,9 +241,10 @@ impl Redis {
     /// Acquires tokens; returns the results in order. If all acquires are takes, they go with those of other reports.
     async fn acquire_each(&self, pop: &str, acquires: Vec<&AcquireRequest>) -> Vec<Result<AcquireResult, StoreError>> {
         let taken = match &self.taker {
-            Some(taker) if acquires.iter().all(|acquire| acquire::is_known(acquire)) => taker.take(&acquires).await,
-            _ => acquires.iter().map(|_| Ok(None)).collect(),
+            Some(taker) => taker.take(&acquires).await,
+            None => None,
         };
+        let taken = taken.unwrap_or_else(|| acquires.iter().map(|_| Ok(None)).collect());
         let script = &self.scripts.acquire;
         let others = acquires.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
         let calls: Vec<_> = others.map(|(acquire, _)| acquire::call(script, &self.keys, pop, acquire)).collect();

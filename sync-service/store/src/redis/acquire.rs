@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisWrite, ToRedisArgs};
-use tokio::sync::oneshot;
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind, ENDED_KEPT_US, NO_LEASE, longer_us};
 use weir_protocol::calendar::Calendar;
@@ -14,7 +13,7 @@ use weir_protocol::refill_policy::RefillPolicy;
 
 use super::Servers;
 use super::charge::deficit;
-use super::exchange::{RoutedCommand, Trips};
+use super::exchange::{Asked, RoutedCommand, Trips};
 use super::script::Lua;
 use crate::StoreError;
 use crate::keys::RedisKeys;
@@ -119,16 +118,17 @@ const ROW_LEN: usize = 5;
 /// Sends requests to one server (see [`Trips`]).
 #[derive(Debug)]
 pub(super) struct Taker {
-    trips: Trips<Asked>,
+    trips: Trips<Take, Result<ConsumeRow, StoreError>>,
     keys: RedisKeys,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct Take {
     key: String,
     wants: [u64; 4],
-    answer: oneshot::Sender<Result<ConsumeRow, StoreError>>,
 }
+
+type AskedTake = Asked<Take, Result<ConsumeRow, StoreError>>;
 
 #[derive(Debug)]
 struct ConsumeRow {
@@ -143,38 +143,29 @@ struct ConsumeRow {
 
 impl Taker {
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>, keys: RedisKeys) -> Self {
-        let trips = Trips::new(
-            |asked: &Asked| asked.answer.is_closed(),
-            move |asked| trip(asked, Arc::clone(&servers), Arc::clone(&script)),
-        );
+        let trips = Trips::new(move |asked| trip(asked, Arc::clone(&servers), Arc::clone(&script)));
         Self { trips, keys }
     }
 
-    /// Sends `acquires`, for all of which [`is_known`] is true; returns their results in order. None if an acquire
-    /// needs the general script.
-    pub(super) async fn take(&self, acquires: &[&AcquireRequest]) -> Vec<Result<Option<AcquireResult>, StoreError>> {
+    /// Sends `acquires`; returns their results in order, or `None` for one that needs the general script. Sends nothing
+    /// and returns `None` unless all of them are single consumptions of a kind that this script implements.
+    pub(super) async fn take(
+        &self,
+        acquires: &[&AcquireRequest],
+    ) -> Option<Vec<Result<Option<AcquireResult>, StoreError>>> {
+        let wanted: Vec<_> = acquires.iter().map(|acquire| wants(acquire)).collect::<Option<_>>()?;
         let mut waiting = Vec::with_capacity(acquires.len());
-        for acquire in acquires {
-            let (answer, answered) = oneshot::channel();
-            if let Some(wants) = wants(acquire) {
-                self.trips
-                    .ask(Asked { key: self.keys.escrow(acquire.refill_policy, &acquire.id), wants, answer })
-                    .await;
-            }
-            waiting.push(answered);
+        for (acquire, wants) in acquires.iter().zip(wanted) {
+            let key = self.keys.escrow(acquire.refill_policy, &acquire.id);
+            waiting.push(self.trips.ask(Take { key, wants }).await);
         }
         let mut given = Vec::with_capacity(acquires.len());
         for (acquire, answered) in acquires.iter().zip(waiting) {
             let row = answered.await.unwrap_or(Err(StoreError::Connecting));
             given.push(row.map(|row| row.is_taken.map(|is_taken| consumed(acquire, &row, is_taken))));
         }
-        given
+        Some(given)
     }
-}
-
-/// True if the acquire is one consumption, under a refill policy that the script implements.
-pub(super) fn is_known(acquire: &AcquireRequest) -> bool {
-    wants(acquire).is_some()
 }
 
 /// The script's arguments for `acquire`, or `None` if it is not one consumption of a kind that the script implements.
@@ -191,7 +182,7 @@ fn wants(acquire: &AcquireRequest) -> Option<[u64; 4]> {
     (claim.kind == ClaimKind::Take).then_some(wants)
 }
 
-async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
+async fn trip(asked: Vec<AskedTake>, servers: Arc<Servers>, script: Arc<Lua>) {
     let calls = asked.chunks(CALL_MAX).map(|asked| take_call(&script, asked)).collect();
     let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
     let mut asked = asked.into_iter();
@@ -203,11 +194,11 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     }
 }
 
-fn take_call(script: &Lua, asked: &[Asked]) -> RoutedCommand {
-    let keys: Vec<&str> = asked.iter().map(|asked| asked.key.as_str()).collect();
+fn take_call(script: &Lua, asked: &[AskedTake]) -> RoutedCommand {
+    let keys: Vec<&str> = asked.iter().map(|asked| asked.question.key.as_str()).collect();
     let mut call = RoutedCommand::of(script, &keys);
     for asked in asked {
-        call.arg(&asked.wants);
+        call.arg(&asked.question.wants);
     }
     call
 }

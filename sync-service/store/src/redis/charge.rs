@@ -7,7 +7,6 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_budget::budget::{
     Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Demand, KEPT_US_MAX, PlanEntry, ReplicaDemand, STEP_KEPT_US, keep_us,
@@ -17,7 +16,7 @@ use weir_budget::records::{FAN_OUT_KEPT_US, MADE_MS_MAX, fill_us};
 use weir_protocol::quota::Quota;
 
 use super::Servers;
-use super::exchange::{RoutedCommand, Trips};
+use super::exchange::{Asked, RoutedCommand, Trips};
 use super::script::Lua;
 use crate::StoreError;
 use crate::clock::{DOUBLE, add_doubles, doubles, whole};
@@ -229,15 +228,11 @@ const COUNTS_MAX: usize = 64;
 /// Maximum number of budgets in one call. At this number, the overhead of a call is small compared to its charges.
 const BUDGETS_MAX: usize = 16;
 
+type Accounts = Vec<Result<Account, StoreError>>;
+
 /// Sends charges to one server (see [`Trips`]).
 #[derive(Debug)]
-pub(super) struct Charger(Trips<Asked>);
-
-#[derive(Debug)]
-struct Asked {
-    charges: Vec<Charging>,
-    answer: oneshot::Sender<Vec<Result<Account, StoreError>>>,
-}
+pub(super) struct Charger(Trips<Vec<Charging>, Accounts>);
 
 /// The joined charge of one budget, and the indexes of its charges in the trip.
 struct Joined {
@@ -247,29 +242,26 @@ struct Joined {
 
 impl Charger {
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>) -> Self {
-        Self(Trips::new(
-            |asked: &Asked| asked.answer.is_closed(),
-            move |asked| {
-                // A task of its own, as reading the answers to many charges takes a while.
-                let mut tasks = JoinSet::new();
-                tasks.spawn(trip(asked, Arc::clone(&servers), Arc::clone(&script)));
-                async move { drop(tasks.join_next().await) }
-            },
-        ))
+        Self(Trips::new(move |asked| {
+            // A task of its own, as reading the answers to many charges takes a while.
+            let mut tasks = JoinSet::new();
+            tasks.spawn(trip(asked, Arc::clone(&servers), Arc::clone(&script)));
+            async move { drop(tasks.join_next().await) }
+        }))
     }
 
-    pub(super) async fn charge(&self, charges: Vec<Charging>) -> Vec<Result<Account, StoreError>> {
-        let (count, (answer, answered)) = (charges.len(), oneshot::channel());
-        self.0.ask(Asked { charges, answer }).await;
+    pub(super) async fn charge(&self, charges: Vec<Charging>) -> Accounts {
+        let count = charges.len();
+        let answered = self.0.ask(charges).await;
         answered.await.unwrap_or_else(|_| iter::repeat_n(Err(StoreError::Connecting), count).collect())
     }
 }
 
-async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
+async fn trip(asked: Vec<Asked<Vec<Charging>, Accounts>>, servers: Arc<Servers>, script: Arc<Lua>) {
     let (mut charges, mut waiting) = (Vec::new(), Vec::with_capacity(asked.len()));
-    for asked in asked {
-        waiting.push((asked.charges.len(), asked.answer));
-        charges.extend(asked.charges);
+    for Asked { question, answer } in asked {
+        waiting.push((question.len(), answer));
+        charges.extend(question);
     }
     let mut known: Vec<_> = iter::repeat_n(Err(StoreError::Invalid("no answer")), charges.len()).collect();
     let (calls, waiting_for): (Vec<_>, Vec<_>) = in_calls(join(charges))

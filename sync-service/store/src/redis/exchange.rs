@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisArgs, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
@@ -149,34 +149,43 @@ const TRIPS_MAX: usize = 64;
 /// Maximum time for which requests wait for the end of the current exchange, so that they are sent together.
 const NEAR: Duration = Duration::from_millis(5);
 
+/// A request, and the way back for its answer.
+#[derive(Debug)]
+pub(super) struct Asked<Q, A> {
+    pub(super) question: Q,
+    pub(super) answer: oneshot::Sender<A>,
+}
+
 /// Sends requests in exchanges. Requests that arrive during an exchange are sent with the next one, or beside
 /// it if it takes long. The background task ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Trips<T> {
-    asked: mpsc::Sender<T>,
+pub(super) struct Trips<Q, A> {
+    asked: mpsc::Sender<Asked<Q, A>>,
     _task: JoinSet<()>,
 }
 
-impl<T: Send + 'static> Trips<T> {
-    /// Creates the sender; `go` makes an exchange. Requests for which `is_given_up` is true are not sent.
-    pub(super) fn new<G, F>(is_given_up: fn(&T) -> bool, go: G) -> Self
+impl<Q: Send + 'static, A: Send + 'static> Trips<Q, A> {
+    /// Creates the sender; `go` makes an exchange. Requests whose answer is awaited no more are not sent.
+    pub(super) fn new<G, F>(go: G) -> Self
     where
-        G: Fn(Vec<T>) -> F + Send + 'static,
+        G: Fn(Vec<Asked<Q, A>>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
-        Self { asked, _task: JoinSet::from_iter([run(asking, is_given_up, go)]) }
+        Self { asked, _task: JoinSet::from_iter([run(asking, go)]) }
     }
 
-    pub(super) async fn ask(&self, asked: T) {
+    pub(super) async fn ask(&self, question: Q) -> oneshot::Receiver<A> {
+        let (answer, answered) = oneshot::channel();
         // The receiver lives as long as this sender.
-        let _ = self.asked.send(asked).await;
+        let _ = self.asked.send(Asked { question, answer }).await;
+        answered
     }
 }
 
-async fn run<T, G, F>(mut asking: mpsc::Receiver<T>, is_given_up: fn(&T) -> bool, go: G)
+async fn run<Q, A, G, F>(mut asking: mpsc::Receiver<Asked<Q, A>>, go: G)
 where
-    G: Fn(Vec<T>) -> F,
+    G: Fn(Vec<Asked<Q, A>>) -> F,
     F: Future<Output = ()>,
 {
     let mut trips = FuturesUnordered::new();
@@ -190,7 +199,7 @@ where
         yield_now().await;
         let room = ASKED_MAX.saturating_sub(asked.len());
         asked.extend(iter::from_fn(|| asking.try_recv().ok()).take(room));
-        asked.retain(|asked| !is_given_up(asked));
+        asked.retain(|asked| !asked.answer.is_closed());
         // A call without requests would be refused, and the link would report a failure.
         if !asked.is_empty() {
             trips.push(go(mem::take(&mut asked)));

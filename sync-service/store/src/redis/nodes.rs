@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::confirmer::patience;
@@ -128,15 +128,14 @@ impl Nodes {
     }
 
     /// Reads the map of slots from the masters in reach, and from the seeds if none of these serves keys.
-    async fn look(self: &Arc<Self>) -> Result<View, StoreError> {
+    async fn look(&self) -> Result<View, StoreError> {
         let known = |(node, shard): (&Node, &Shard)| (node.clone(), Arc::clone(&shard.server.link));
         let links: Vec<_> = lock(&self.shards).links.iter().map(known).collect();
         let open = links.into_iter().filter_map(|(node, link)| Some((link.connection().ok()?, node, link)));
-        let answers = all(open.map(|(open, node, link)| async move {
+        let answers = join_all(open.map(|(open, node, link)| async move {
             let view = ask_view(&open, &node.host).await;
             view.inspect_err(|reason| link.failed(&open, reason.clone()))
-        }))
-        .await;
+        }));
         let (mut views, mut reason) = (Vec::new(), StoreError::Connecting);
         let mut apply = |answers: Vec<Result<View, StoreError>>| {
             for answer in answers {
@@ -147,13 +146,9 @@ impl Nodes {
             }
             views.iter().any(|view| view.is_ok)
         };
-        if !apply(answers) {
-            let seeds = self.reach.dialer.address.nodes.clone();
-            let answers = all(seeds.into_iter().map(|seed| {
-                let shared = Arc::clone(self);
-                async move { shared.ask_seed(&seed).await }
-            }));
-            apply(answers.await);
+        if !apply(answers.await) {
+            let seeds = self.reach.dialer.address.nodes.iter();
+            apply(join_all(seeds.map(|seed| self.ask_seed(seed))).await);
         }
         View::best(&views).cloned().ok_or(reason)
     }
@@ -206,17 +201,6 @@ impl Nodes {
         let wait = confirmed.map(|(_, wait)| patience(*wait)).unwrap_or_default();
         limits.max().unwrap_or(self.reach.response_timeout) + wait
     }
-}
-
-/// Runs `questions` concurrently; returns their results in order.
-async fn all<T: Send + 'static>(questions: impl Iterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
-    let mut asked = JoinSet::new();
-    for (at, question) in questions.enumerate() {
-        asked.spawn(async move { (at, question.await) });
-    }
-    let mut answers = asked.join_all().await;
-    answers.sort_unstable_by_key(|(at, _)| *at);
-    answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
 async fn ask_view(open: &OpenConnection, host: &str) -> Result<View, StoreError> {
