@@ -17,20 +17,17 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use weir_budget::hub::HubSettings;
 use weir_gateway::{GATEWAY_PREFIX, Gateway, GatewaySettings};
-use weir_store::address::NodeMap;
-use weir_store::dial::{DialError, LoginFiles};
-use weir_store::keys::RedisKeys;
+use weir_store::dial::DialError;
 use weir_store::memory::MemoryStore;
 use weir_store::redis::{Options, Redis, Wait};
-use weir_store::stream::StreamSettings;
 use weir_store::{Master, Store, StoreError};
 
 use crate::access::AllowedHosts;
 use crate::audit::observer::Observer;
 use crate::audit::sink::Writer;
-use crate::audit::{self, AuditLog, AuditSettings};
+use crate::audit::{self, AuditLog};
 use crate::config::values::random;
-use crate::config::{AuditStream, Config, StoreAddress};
+use crate::config::{Config, StoreAddress};
 use crate::connections::{Connections, Protocol};
 use crate::grpc::Port;
 use crate::metrics::Metrics;
@@ -292,7 +289,7 @@ fn routes(
         timeout: config.gateway_timeout(),
         has_rules_file: config.rules_file.is_some(),
     });
-    let (audit_log, writers) = AuditLog::new(audit_settings(config), &settings.replica, &metrics, &secrets.rereads())
+    let (audit_log, writers) = AuditLog::new(config, &settings.replica, &metrics, &secrets.rereads())
         .map_err(|error| RunError::Setting("audit_log_redis", error.to_string()))?;
     let observer = Observer::new(Arc::new(audit_log), Arc::clone(&metrics), config);
     let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, observer));
@@ -314,48 +311,6 @@ fn routes(
         config: Arc::clone(config),
     };
     Ok((routes, writers))
-}
-
-fn audit_settings(config: &Config) -> AuditSettings {
-    let stream = |redis: &AuditStream| {
-        let files = store_files(config);
-        let (url, files, nodes) = match (redis, &config.store) {
-            // None of the store's passwords is used here. Its CA and its client certificate are, because they
-            // are no secrets.
-            (AuditStream::Redis(url), _) => {
-                let password = config.audit_log_redis_password_file.clone();
-                let files = LoginFiles { password, sentinel_password: None, sentinel_user: None, ..files };
-                (url, files, NodeMap::default())
-            }
-            (AuditStream::Store, StoreAddress::Redis(url)) => (url, files, config.store_nodes.clone()),
-            // The settings refuse this combination.
-            (AuditStream::Store, StoreAddress::Memory) => return None,
-        };
-        Some(StreamSettings {
-            url: url.expose().to_owned(),
-            key: RedisKeys::new(&config.store_prefix).one("audit"),
-            files,
-            nodes,
-            response_timeout: config.store_timeout,
-            entries_max: config.audit_log_redis_max,
-        })
-    };
-    AuditSettings {
-        file: config.audit_log_file.clone(),
-        stream: config.audit_log_redis.as_ref().and_then(stream),
-        queue_max: config.audit_log_queue_max,
-    }
-}
-
-fn store_files(config: &Config) -> LoginFiles {
-    LoginFiles {
-        password: config.store_password_file.clone(),
-        sentinel_password: config.store_sentinel_password_file.clone(),
-        sentinel_user: config.store_sentinel_user.clone(),
-        ca: config.store_ca_file.clone(),
-        client_cert: config.store_client_cert_file.clone(),
-        client_key: config.store_client_key_file.clone(),
-    }
 }
 
 /// Connects to the store that `config` names. Fails if it cannot be used now.
@@ -390,7 +345,7 @@ fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let options = Options {
         response_timeout: config.store_timeout,
         pop_ttl: config.pop_ttl,
-        files: store_files(config),
+        files: config.store_files(),
         nodes: config.store_nodes.clone(),
         wait: (!wait.limit.is_zero()).then_some(wait),
         keys_max: config.store_keys_max,

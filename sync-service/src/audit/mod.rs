@@ -17,10 +17,12 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use weir_store::StoreError;
-use weir_store::dial::DialError;
+use weir_store::address::NodeMap;
+use weir_store::dial::{DialError, LoginFiles};
+use weir_store::keys::RedisKeys;
 use weir_store::stream::{StreamSettings, StreamWriter};
 
-use crate::config::AuditFile;
+use crate::config::{AuditFile, AuditStream, Config, StoreAddress};
 use crate::metrics::{Metrics, OfEvent, OfSink};
 use event::{AuditEvent, ChangeEvent, Stamp};
 use sink::{FileSink, Queue, Sink, Writer};
@@ -28,23 +30,6 @@ use sink::{FileSink, Queue, Sink, Writer};
 /// Time limit for opening the file at startup, so that a file that hangs does not block it.
 const OPEN_MAX: Duration = Duration::from_secs(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-
-/// Destinations and limits of the audit log.
-#[derive(Clone, Debug)]
-pub struct AuditSettings {
-    /// A file or the standard output.
-    pub file: Option<AuditFile>,
-    /// A Redis stream.
-    pub stream: Option<StreamSettings>,
-    /// Maximum number of lines that wait for a sink.
-    pub queue_max: usize,
-}
-
-impl Default for AuditSettings {
-    fn default() -> Self {
-        Self { file: None, stream: None, queue_max: 10_000 }
-    }
-}
 
 /// Recorder of events. Without sinks, events are dropped.
 #[derive(Debug, Default)]
@@ -58,25 +43,25 @@ pub struct AuditLog {
 impl AuditLog {
     /// Audit log of the weir-sync `name`, with the writers to run. Files are opened again when `reread` changes.
     pub fn new(
-        settings: AuditSettings,
+        config: &Config,
         name: &str,
         metrics: &Metrics,
         reread: &watch::Receiver<u64>,
     ) -> Result<(Self, Vec<Writer>), DialError> {
         let stamp = Arc::new(Stamp::new(name));
         let mut sinks = Vec::new();
-        if let Some(to) = settings.file {
-            let name = if to == AuditFile::Stdout { "stdout" } else { "file" };
-            sinks.push((name, Sink::File(FileSink::new(to))));
+        if let Some(to) = &config.audit_log_file {
+            let name = if *to == AuditFile::Stdout { "stdout" } else { "file" };
+            sinks.push((name, Sink::File(FileSink::new(to.clone()))));
         }
-        if let Some(stream) = settings.stream {
+        if let Some(stream) = config.audit_log_redis.as_ref().and_then(|redis| stream_settings(config, redis)) {
             sinks.push(("redis", Sink::Redis(Box::new(StreamWriter::new(stream)?))));
         }
         let writer = |(name, sink)| {
             let of = |family: &Family<OfSink, Counter>| family.get_or_create_owned(&OfSink { sink: name });
             Writer {
                 name,
-                queue: Arc::new(Queue::new(settings.queue_max, of(&metrics.audit_log_lost))),
+                queue: Arc::new(Queue::new(config.audit_log_queue_max, of(&metrics.audit_log_lost))),
                 sink,
                 stamp: Arc::clone(&stamp),
                 written: of(&metrics.audit_log_written),
@@ -125,6 +110,29 @@ impl AuditLog {
             sleep(LOOK_PAUSE).await;
         }
     }
+}
+
+/// Settings of the stream in `redis`; none for a store in memory, which the configuration refuses.
+fn stream_settings(config: &Config, redis: &AuditStream) -> Option<StreamSettings> {
+    let files = config.store_files();
+    let (url, files, nodes) = match (redis, &config.store) {
+        // None of the store's passwords is used here. Its CA and its client certificate are, because they are no secrets.
+        (AuditStream::Redis(url), _) => {
+            let password = config.audit_log_redis_password_file.clone();
+            let files = LoginFiles { password, sentinel_password: None, sentinel_user: None, ..files };
+            (url, files, NodeMap::default())
+        }
+        (AuditStream::Store, StoreAddress::Redis(url)) => (url, files, config.store_nodes.clone()),
+        (AuditStream::Store, StoreAddress::Memory) => return None,
+    };
+    Some(StreamSettings {
+        url: url.expose().to_owned(),
+        key: RedisKeys::new(&config.store_prefix).one("audit"),
+        files,
+        nodes,
+        response_timeout: config.store_timeout,
+        entries_max: config.audit_log_redis_max,
+    })
 }
 
 /// Opens the file of the audit log; the error is the reason why it cannot be. A file that hangs is no error.

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -222,9 +223,9 @@ impl FileSink {
     pub(crate) async fn reopen(&self) -> io::Result<()> {
         let (to, open) = (self.to.clone(), Arc::clone(&self.open));
         let reopen = move || {
-            let AuditFile::File(path) = &to else { return Ok(()) };
-            let opened = Open::at(path)?;
-            *lock(&open) = opened;
+            if to != AuditFile::Stdout {
+                *lock(&open) = Open::at(&to)?;
+            }
             Ok(())
         };
         spawn_blocking(reopen).await.unwrap_or_else(|error| Err(io::Error::other(error)))
@@ -235,27 +236,23 @@ impl FileSink {
         let (to, open) = (self.to.clone(), Arc::clone(&self.open));
         let write = move || {
             let mut open = lock(&open);
-            match &to {
-                AuditFile::Stdout => {
-                    let mut stdout = io::stdout().lock();
-                    write_lines(&mut stdout, &mut open.is_torn, &lines)
-                }
-                AuditFile::File(path) => {
-                    if open.file.is_none() {
-                        *open = Open::at(path).map_err(|error| (0, error.to_string()))?;
-                    }
-                    let Open { file, is_torn } = &mut *open;
-                    file.as_mut().map_or(Ok(()), |file| write_lines(file, is_torn, &lines))
-                }
+            if open.file.is_none() {
+                *open = Open::at(&to).map_err(|error| (0, error.to_string()))?;
             }
+            let Open { file, is_torn } = &mut *open;
+            file.as_mut().map_or(Ok(()), |file| write_lines(file, is_torn, &lines))
         };
         spawn_blocking(write).await.unwrap_or_else(|error| Err((0, error.to_string())))
     }
 }
 
 impl Open {
-    /// Opens the file at `path` for appending, and creates it if necessary. Its last line may be incomplete.
-    fn at(path: &str) -> io::Result<Self> {
+    /// Opens the destination for appending; a file is created if necessary. Its last line may be incomplete.
+    fn at(to: &AuditFile) -> io::Result<Self> {
+        let AuditFile::File(path) = to else {
+            let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+            return Ok(Self { file: Some(stdout.into()), is_torn: false });
+        };
         let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
         let about = file.metadata()?;
         // A pipe has no end to inspect.

@@ -9,6 +9,7 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::hub;
 use weir_protocol::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 use weir_store::address::NodeMap;
+use weir_store::dial::LoginFiles;
 
 use super::values::{self, AuditFile, AuditStream, LogFormat, StoreAddress, TokenSource};
 
@@ -273,6 +274,17 @@ impl Config {
     /// behind another one.
     pub fn gateway_timeout(&self) -> Duration {
         (self.store_timeout + 2 * self.store_wait + GATEWAY_SLACK).min(GATEWAY_TIMEOUT_MAX)
+    }
+
+    pub(crate) fn store_files(&self) -> LoginFiles {
+        LoginFiles {
+            password: self.store_password_file.clone(),
+            sentinel_password: self.store_sentinel_password_file.clone(),
+            sentinel_user: self.store_sentinel_user.clone(),
+            ca: self.store_ca_file.clone(),
+            client_cert: self.store_client_cert_file.clone(),
+            client_key: self.store_client_key_file.clone(),
+        }
     }
 
     /// True if every report and every check at `listen` needs a credential.

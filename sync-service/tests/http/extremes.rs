@@ -13,7 +13,7 @@ use weir_protocol::messages::{BudgetRule, Key, Report, RuleCounts, StatusReport}
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
 use weir_sync::audit::observer::Observer;
-use weir_sync::audit::{AuditLog, AuditSettings};
+use weir_sync::audit::AuditLog;
 use weir_sync::config::{AuditFile, Config};
 use weir_sync::metrics::Metrics;
 
@@ -77,11 +77,10 @@ proptest! {
     fn minutes_and_intervals_of_any_reports_can_be_written(reports in reports()) {
         let metrics = Arc::new(Metrics::new("fra").0);
         let file = tempfile::NamedTempFile::new().unwrap();
-        let path = Some(AuditFile::File(file.path().to_str().unwrap().to_owned()));
-        let settings = AuditSettings { file: path, queue_max: 100, ..AuditSettings::default() };
+        let audit_log_file = Some(AuditFile::File(file.path().to_str().unwrap().to_owned()));
+        let config = Config { audit_log_file, audit_log_queue_max: 100, audit_log_keys_max: 2, ..Config::default() };
         let hangup = watch::Sender::default().subscribe();
-        let (audit_log, _writers) = AuditLog::new(settings, "fra/a", &metrics, &hangup).unwrap();
-        let config = Config { audit_log_keys_max: 2, ..Config::default() };
+        let (audit_log, _writers) = AuditLog::new(&config, "fra/a", &metrics, &hangup).unwrap();
         let observer = Observer::new(Arc::new(audit_log), metrics, &config);
         for minute in 0..3 {
             for report in &reports {

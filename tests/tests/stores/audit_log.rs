@@ -7,11 +7,9 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use serde_json::Value;
 use tokio::sync::watch;
-use weir_store::address::NodeMap;
-use weir_store::dial::LoginFiles;
-use weir_store::stream::StreamSettings;
+use weir_sync::audit::AuditLog;
 use weir_sync::audit::event::ChangeEvent;
-use weir_sync::audit::{AuditLog, AuditSettings};
+use weir_sync::config::{AuditStream, Config, Secret};
 use weir_sync::metrics::{Metrics, OfSink};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
@@ -25,17 +23,15 @@ const STREAM_KEY: &str = "weir:audit";
 /// An audit log into the stream at `url`, and what it counts.
 fn audit_log(url: &str, entries_max: usize) -> (AuditLog, Arc<Metrics>, watch::Sender<u64>) {
     let metrics = Arc::new(Metrics::new("fra").0);
-    let stream = StreamSettings {
-        url: url.into(),
-        key: STREAM_KEY.into(),
-        files: LoginFiles::default(),
-        nodes: NodeMap::default(),
-        response_timeout: TIMEOUT,
-        entries_max,
+    let config = Config {
+        audit_log_redis: Some(AuditStream::Redis(Secret::new(url))),
+        audit_log_redis_max: entries_max,
+        audit_log_queue_max: 100,
+        store_timeout: TIMEOUT,
+        ..Config::default()
     };
-    let settings = AuditSettings { stream: Some(stream), queue_max: 100, ..AuditSettings::default() };
     let reread = watch::Sender::default();
-    let (audit_log, writers) = AuditLog::new(settings, "fra/a", &metrics, &reread.subscribe()).unwrap();
+    let (audit_log, writers) = AuditLog::new(&config, "fra/a", &metrics, &reread.subscribe()).unwrap();
     for writer in writers {
         tokio::spawn(writer.run());
     }
