@@ -259,13 +259,13 @@ impl RuleSets {
     async fn is_put(&self, version: u64, document: &Document, change: &ChangeOrigin) {
         lock(&self.known).add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
-        let ChangeOrigin { note, author, comment, .. } = change;
-        let name = self.name(version).await;
-        tracing::info!(version = name, note, author, comment, "new rule set");
         self.record_version(version, document, change).await;
     }
 
     async fn record_version(&self, version: u64, document: &Document, change: &ChangeOrigin) {
+        let ChangeOrigin { note, author, comment, .. } = change;
+        let name = self.name(version).await;
+        tracing::info!(version = name, note, author, comment, "new rule set");
         if !self.audit_log.is_on() {
             return;
         }
@@ -313,9 +313,7 @@ impl RuleSets {
             return Ok(None);
         }
         let version = version_of(stored)?;
-        lock(&self.known).add(version, known_rules(document.rules()).collect());
-        self.listen_now().await;
-        self.record_version(version, document, &change).await;
+        self.is_put(version, document, &change).await;
         Ok(Some(version))
     }
 

@@ -6,16 +6,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use std::{fmt, fs};
 
+use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
 use webpki::EndEntityCert;
-use weir_cli::credentials::certificates;
-use weir_rules::fleet_secret::{KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
+use weir_cli::credentials::{authorities, certificates, key_secret};
 
 use crate::access::Access;
 use crate::access::credentials::{Credential, PopPatterns};
@@ -68,9 +67,9 @@ impl Secrets {
         let first = contents(&paths);
         let access = Access::read(config);
         let tls = Tls::read(config).transpose();
-        let key = config.gateway_key_secret_file.as_deref().map(key_secret).transpose();
-        let (access, tls, gateway_key) = match (access, tls, key) {
-            (Ok(access), Ok(tls), Ok(key)) => (access, tls, key),
+        let key = config.gateway_key_secret_file.as_deref().map(|path| key_secret("gateway_key_secret_file", path));
+        let (access, tls, gateway_key) = match (access, tls, key.transpose()) {
+            (Ok(access), Ok(tls), Ok(key)) => (access, tls, key.map(Secret::new)),
             (access, tls, key) => {
                 let wrong = access.err().into_iter().flatten();
                 return Err(wrong.chain(tls.err()).chain(key.err()).collect());
@@ -129,14 +128,6 @@ impl Secrets {
         self.access.reread();
         self.tls.iter().for_each(Tls::reread);
     }
-}
-
-fn key_secret(path: &str) -> Result<Secret, String> {
-    let place = "gateway_key_secret_file";
-    let text = fs::read_to_string(path).map_err(|error| format!("{place}: cannot read {path}: {error}"))?;
-    let (text, length) = (text.trim(), KEY_SECRET_BYTES_MIN..=KEY_SECRET_BYTES_MAX);
-    let expected = || format!("{place}: {path}: expected a text of {} to {} bytes", length.start(), length.end());
-    if length.contains(&text.len()) { Ok(Secret::new(text)) } else { Err(expected()) }
 }
 
 fn contents(paths: &[String]) -> Vec<Option<Vec<u8>>> {
@@ -229,10 +220,7 @@ fn server_config(cert: &str, key: &str, client_ca: Option<&str>) -> Result<Serve
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates("tls_client_ca_file", path)? {
-                roots.add(certificate).map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?;
-            }
+            let roots = authorities("tls_client_ca_file", path)?;
             // A client without a certificate needs a token.
             let verifier = WebPkiClientVerifier::builder(roots.into()).allow_unauthenticated().build();
             builder.with_client_cert_verifier(verifier.map_err(|error| format!("tls_client_ca_file: {path}: {error}"))?)

@@ -284,7 +284,12 @@ fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
 /// Header with the token from the file at `path`, or from the environment. A name and a role before it are ignored.
 fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
     let (place, text) = match path {
-        Some(path) => (format!("--token-file: {path}"), token_file(path)?),
+        Some(path) => {
+            let place = format!("--token-file: {path}");
+            let text = source::read_text(path, TOKEN_FILE_BYTES_MAX);
+            let text = text.map_err(|problem| Failure::unusable(format!("{place}: {problem}")))?;
+            (place, text)
+        }
         None => match std::env::var(TOKEN_VARIABLE) {
             Ok(text) if !text.is_empty() => (TOKEN_VARIABLE.to_owned(), text),
             _ => return Ok(None),
@@ -300,16 +305,6 @@ fn token_of(path: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
         .map_err(|_| Failure::unusable("the token does not fit into a header"))?;
     header.set_sensitive(true);
     Ok(Some(header))
-}
-
-fn token_file(path: &str) -> Result<String, Failure> {
-    let unusable = |problem: String| Failure::unusable(format!("--token-file: {problem}"));
-    let bytes = source::read_file(path, TOKEN_FILE_BYTES_MAX);
-    let bytes = bytes.map_err(|error| unusable(format!("cannot read {path}: {error}")))?;
-    if bytes.len() > TOKEN_FILE_BYTES_MAX {
-        return Err(unusable(format!("{path}: expected one token, found more than {TOKEN_FILE_BYTES_MAX} bytes")));
-    }
-    String::from_utf8(bytes).map_err(|_| unusable(format!("{path}: expected UTF-8")))
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Tokens and certificates as files and settings have them.
 
+use std::fs;
 use std::path::Path;
 
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject as _};
+use weir_rules::fleet_secret::{KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 
 /// Minimum length of a token in bytes, so that it cannot be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
@@ -32,4 +35,21 @@ pub fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'sta
         return Err(format!("{setting}: {path}: expected certificates (PEM), found none"));
     }
     Ok(certificates)
+}
+
+/// Reads the authorities in the file at `path`. Errors begin with `setting`.
+pub fn authorities(setting: &str, path: &str) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(setting, path)? {
+        roots.add(certificate).map_err(|error| format!("{setting}: {path}: {error}"))?;
+    }
+    Ok(roots)
+}
+
+/// Reads the secret of the POPs' keys from the file at `path`. Errors begin with `setting`.
+pub fn key_secret(setting: &str, path: &str) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{setting}: cannot read {path}: {error}"))?;
+    let (text, length) = (text.trim(), KEY_SECRET_BYTES_MIN..=KEY_SECRET_BYTES_MAX);
+    let expected = || format!("{setting}: {path}: expected a text of {} to {} bytes", length.start(), length.end());
+    if length.contains(&text.len()) { Ok(text.to_owned()) } else { Err(expected()) }
 }

@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value, json};
 use weir_budget::id::Hex;
-use weir_rules::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
+use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::key::{KeyPart, KeySpec, KeyValue, Missing, MissingPart};
 use weir_rules::matching::{Bits, Clause, Condition, Holds, Test};
 use weir_rules::mode::Mode;
@@ -13,6 +13,7 @@ use weir_rules::{Listed, Rule, RuleSet};
 
 use crate::check::CheckedFile;
 use crate::check::explain::condition::{part, source};
+use crate::credentials::key_secret;
 use crate::{flag, given, option};
 
 /// Flag to ask a fleet instead of reading a file.
@@ -144,7 +145,10 @@ pub fn run(matches: &ArgMatches, read: ReadRequest) -> Result<String, String> {
     let described = described(matches, read)?;
     let line = in_one_line(&described, route);
     let mut request = Routed { request: request_of(&described, read)?, route: route.map(str::to_owned) };
-    let secret = given(matches, "key-secret-file").map_or(Ok(FleetSecret::UNKEYED), secret)?;
+    let secret = match given(matches, "key-secret-file") {
+        Some(path) => FleetSecret::derive(key_secret("--key-secret-file", path)?.as_bytes()),
+        None => FleetSecret::UNKEYED,
+    };
     let document = CheckedFile::document(given(matches, "file").unwrap_or_default())?;
     let mut lines = vec![line];
     lines.extend(outcome(document.rules(), &mut request, &secret));
@@ -153,15 +157,6 @@ pub fn run(matches: &ArgMatches, read: ReadRequest) -> Result<String, String> {
         lines.push("(The bytes of keys with other parts than addresses are those of POPs without a secret.)".into());
     }
     Ok(lines.join("\n") + "\n")
-}
-
-fn secret(path: &str) -> Result<FleetSecret, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("--key-secret-file: {path}: {e}"))?;
-    let text = text.trim_end_matches(['\r', '\n']);
-    if text.len() < KEY_SECRET_BYTES_MIN {
-        return Err(format!("--key-secret-file: expected at least {KEY_SECRET_BYTES_MIN} bytes"));
-    }
-    Ok(FleetSecret::derive(text.as_bytes()))
 }
 
 fn outcome(rules: &RuleSet, request: &mut dyn Request, secret: &FleetSecret) -> Vec<String> {

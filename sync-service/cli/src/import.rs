@@ -30,7 +30,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     let mut files = Vec::new();
     let mut errors = Vec::new();
     for path in paths.into_iter().flatten() {
-        match read(path) {
+        match source::read_text(path, FILE_BYTES_MAX) {
             Ok(text) => files.push((path.as_str(), text)),
             Err(error) => errors.push(format!("{path}: {error}")),
         }
@@ -40,15 +40,6 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
     }
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
     ratelimit(&files)
-}
-
-fn read(path: &str) -> Result<String, String> {
-    let bytes = source::read_file(path, FILE_BYTES_MAX);
-    let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
-    if bytes.len() > FILE_BYTES_MAX {
-        return Err(format!("expected at most {FILE_BYTES_MAX} bytes"));
-    }
-    String::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))
 }
 
 /// Converts `files`, each with its name and its text, to rules as YAML. An error has a line for each thing that rules

@@ -17,67 +17,51 @@ pub(super) const NAME: &str = "rules";
 pub(super) fn command() -> Command {
     let version = |name: &'static str| Arg::new(name).value_name("VERSION").value_parser(Named::read);
     let file = Arg::new("file").value_name("FILE").help("The rules, as YAML or JSON; - is the standard input");
+    let put = "Puts a file as the rule set, and shows what that changes; one with the same content is not put again";
+    let canary = number("canary", "ID", u64::MAX);
+    let enforce = required("enforce", "on|off", "Whether rules are enforced");
+    let commands = [
+        Command::new("get")
+            .about("Prints the rule set, as JSON, which `rules put` takes as it is")
+            .arg(version("version").long("version").help("A version that is kept, in place of the current one")),
+        Command::new("put")
+            .about(put)
+            .arg(file.clone().required(true))
+            .arg(comment())
+            .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
+            .arg(flag("strict").help("Put nothing if there are warnings"))
+            .arg(put::wait())
+            .args(put::audience()),
+        Command::new("canary")
+            .about("Shows the rule set that a part of the POPs runs: which of them, and what it changes"),
+        Command::new("promote")
+            .about("Makes the canary the rule set of all POPs, as a new version")
+            .arg(canary.help("Only if this is the canary, by the number that `rules canary` shows"))
+            .arg(comment()),
+        Command::new("withdraw").about("Ends the canary: its POPs run what the others do").arg(comment()),
+        Command::new("diff")
+            .about("Says what a file would change if it were put; ends with 1 if it would change anything")
+            .arg(file.required_unless_present("version"))
+            .arg(
+                version("version")
+                    .long("version")
+                    .conflicts_with("file")
+                    .help("What a rollback to this version would change, instead"),
+            ),
+        Command::new("versions").about("Lists the versions that are kept: when they were made, by whom and why"),
+        Command::new("rollback")
+            .about("Restores a kept version as a new one")
+            .arg(version("version").required(true).help("The version, as `rules versions` lists it"))
+            .arg(comment()),
+        Command::new("enforce")
+            .about("The kill switch: switches all rules off in the whole fleet, or on again")
+            .arg(enforce.value_parser(["on", "off"]))
+            .arg(comment()),
+    ];
     asking(Command::new(NAME))
         .about("Shows and changes the fleet's rule set")
         .subcommand_required(true)
-        .subcommand(
-            Command::new("get")
-                .about("Prints the rule set, as JSON, which `rules put` takes as it is")
-                .arg(version("version").long("version").help("A version that is kept, in place of the current one")),
-        )
-        .subcommand(
-            Command::new("put")
-                .about(
-                    "Puts a file as the rule set, and shows what that changes; one with the same content is not put \
-                     again",
-                )
-                .arg(file.clone().required(true))
-                .arg(comment())
-                .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
-                .arg(flag("strict").help("Put nothing if there are warnings"))
-                .arg(put::wait())
-                .args(put::audience()),
-        )
-        .subcommand(
-            Command::new("canary")
-                .about("Shows the rule set that a part of the POPs runs: which of them, and what it changes"),
-        )
-        .subcommand(
-            Command::new("promote")
-                .about("Makes the canary the rule set of all POPs, as a new version")
-                .arg(
-                    number("canary", "ID", u64::MAX)
-                        .help("Only if this is the canary, by the number that `rules canary` shows"),
-                )
-                .arg(comment()),
-        )
-        .subcommand(Command::new("withdraw").about("Ends the canary: its POPs run what the others do").arg(comment()))
-        .subcommand(
-            Command::new("diff")
-                .about("Says what a file would change if it were put; ends with 1 if it would change anything")
-                .arg(file.required_unless_present("version"))
-                .arg(
-                    version("version")
-                        .long("version")
-                        .conflicts_with("file")
-                        .help("What a rollback to this version would change, instead"),
-                ),
-        )
-        .subcommand(
-            Command::new("versions").about("Lists the versions that are kept: when they were made, by whom and why"),
-        )
-        .subcommand(
-            Command::new("rollback")
-                .about("Restores a kept version as a new one")
-                .arg(version("version").required(true).help("The version, as `rules versions` lists it"))
-                .arg(comment()),
-        )
-        .subcommand(
-            Command::new("enforce")
-                .about("The kill switch: switches all rules off in the whole fleet, or on again")
-                .arg(required("enforce", "on|off", "Whether rules are enforced").value_parser(["on", "off"]))
-                .arg(comment()),
-        )
+        .subcommands(commands)
 }
 
 pub(super) async fn run(matches: &ArgMatches) -> CommandResult {

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use thiserror::Error;
 use weir_cli::moment;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
@@ -19,22 +18,6 @@ const BITS_MIN: (u8, u8) = (8, 16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network(Range);
-
-/// Reason to refuse a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NetworkError {
-    /// The text is no address or network.
-    #[error(transparent)]
-    Unreadable(#[from] AddressSetError),
-    /// The network is too wide for an override.
-    #[error(
-        "expected an IPv4 network of at most /{}, or an IPv6 network of at most /{}: what is wider belongs into the \
-         rule set",
-        BITS_MIN.0,
-        BITS_MIN.1
-    )]
-    TooWide,
-}
 
 impl Network {
     /// The network as a key of a rule that counts its addresses together.
@@ -57,20 +40,25 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = NetworkError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let network = Self(text.parse()?);
-        let (address, bits) = network.0.prefix();
-        let least = if address.is_ipv4() { BITS_MIN.0 } else { BITS_MIN.1 };
-        if bits < least { Err(NetworkError::TooWide) } else { Ok(network) }
+    fn from_str(text: &str) -> Result<Self, String> {
+        let network = Self(text.parse().map_err(|error: AddressSetError| error.to_string())?);
+        let ((address, bits), (ipv4, ipv6)) = (network.0.prefix(), BITS_MIN);
+        if bits < if address.is_ipv4() { ipv4 } else { ipv6 } {
+            return Err(format!(
+                "expected an IPv4 network of at most /{ipv4}, or an IPv6 network of at most /{ipv6}: what is wider \
+                 belongs into the rule set"
+            ));
+        }
+        Ok(network)
     }
 }
 
 impl TryFrom<String> for Network {
-    type Error = NetworkError;
+    type Error = String;
 
-    fn try_from(text: String) -> Result<Self, NetworkError> {
+    fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
@@ -291,7 +279,7 @@ mod tests {
             ("0.0.0.0/0", "at most /8"),
             ("::/8", "at most /16"),
         ] {
-            let error = text.parse::<Network>().unwrap_err().to_string();
+            let error = text.parse::<Network>().unwrap_err();
             assert!(error.contains(problem), "{text}: {error}");
         }
     }

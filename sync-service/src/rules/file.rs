@@ -60,11 +60,7 @@ pub(crate) async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metri
         }
         if let Some(document) = watch.document.as_ref().filter(|_| watch.is_new || rules.is_missing()) {
             match rules.put_file(document).await {
-                Ok(Some(version)) => {
-                    let version = rules.name(version).await;
-                    tracing::info!(file = %path, version, "the rules file is the new rule set");
-                }
-                Ok(None) => {}
+                Ok(_) => {}
                 Err(error) => {
                     let waits = matches!(error, ChangeError::Canary(_));
                     if waits && !watch.waits {

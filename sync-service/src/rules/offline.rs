@@ -198,9 +198,6 @@ impl RuleSets {
     pub(super) async fn record_enforced(&self, made: &Enforced, change: &ChangeOrigin) {
         let Some(document) = &made.document else { return };
         lock(&self.known).add(made.version, known_rules(document.rules()).collect());
-        let ChangeOrigin { note, author, comment, .. } = change;
-        let version = self.name(made.version).await;
-        tracing::info!(version, note, author, comment, "new rule set");
         self.record_version(made.version, document, change).await;
         if let Some(canary) = &made.canary {
             self.audit_log.change(canary::withdrawn(canary, change));

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use weir_protocol::messages::{BudgetRule, Key, Report, RuleCounts, StatusReport};
 use weir_protocol::quota::{Period, Quota, Rate};
 use weir_protocol::sharing::Sharing;
-use weir_sync::audit::observer::Observer;
 use weir_sync::audit::AuditLog;
+use weir_sync::audit::observer::Observer;
 use weir_sync::config::{AuditFile, Config};
 use weir_sync::metrics::Metrics;
 

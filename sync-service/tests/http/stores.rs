@@ -13,7 +13,9 @@ use weir_budget::pops::PopRuleSet;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_store::fleet::Seen;
 use weir_store::memory::MemoryStore;
-use weir_store::rules::{Current, OverrideChange, RulesChange, RulesResult, StoredCanary, StoredOverrides, StoredVersion};
+use weir_store::rules::{
+    Current, OverrideChange, RulesChange, RulesResult, StoredCanary, StoredOverrides, StoredVersion,
+};
 use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
 
 /// A memory store that several servers share. It records its accounts, and can be put out of reach.

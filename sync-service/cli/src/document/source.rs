@@ -156,6 +156,15 @@ pub fn read_file(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads a text of at most `bytes_max` bytes. An error leaves out the file's name.
+pub(crate) fn read_text(path: &str, bytes_max: usize) -> Result<String, String> {
+    let bytes = read_file(path, bytes_max).map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() > bytes_max {
+        return Err(format!("expected at most {bytes_max} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

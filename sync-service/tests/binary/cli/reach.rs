@@ -52,7 +52,7 @@ fn a_refused_token_is_reported_with_the_right_kind() {
         let wrong = versions(&["--token-file", &path], &[url]).wrong(2);
         assert!(wrong.starts_with(&format!("--token-file: {path}: ")) && wrong.contains(expected), "{wrong}");
     }
-    assert!(versions(&["--token-file", "/nowhere/token"], &[url]).wrong(2).contains("cannot read /nowhere/token"));
+    assert!(versions(&["--token-file", "/nowhere/token"], &[url]).wrong(2).contains("/nowhere/token: cannot be read"));
 }
 
 #[test]
