@@ -7,22 +7,16 @@ use serde_json::{Map, Value};
 
 const VALUE_CHARS_MAX: usize = 100;
 
-/// Differences between two documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Differences {
-    /// Names of rules that only the new document has.
     pub added: Vec<String>,
-    /// Names of rules that only the old document has.
     pub removed: Vec<String>,
-    /// Rules of both documents that differ.
     pub changed: Vec<RuleDifference>,
-    /// True if the rules of both documents are in another order.
     pub is_reordered: bool,
     /// Fields outside of the rules that differ.
     pub fields: Vec<String>,
 }
 
-/// A rule that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleDifference {
     pub rule: String,

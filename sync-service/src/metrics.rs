@@ -27,7 +27,6 @@ pub type FloatGauge = Gauge<f64, AtomicU64>;
 /// Generates the label sets of metrics, whose help has the labels' values.
 macro_rules! labels {
     ($($name:ident { $($field:ident: $kind:ty),+ })+) => {$(
-        /// Labels of a metric.
         #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
         pub struct $name {
             $(#[doc = "The label."] pub $field: $kind,)+
@@ -51,7 +50,6 @@ pub(crate) fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A gauge for each rule.
 pub type ByRule = Family<OfRule, FloatGauge>;
 
 const OUTCOMES: [&str; 4] = ["answered", "partial", "malformed", "forbidden"];

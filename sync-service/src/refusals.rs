@@ -47,7 +47,6 @@ impl Refusals {
         self.log_at(Instant::now(), peer, cut(reason, REASON_BYTES_MAX).into_owned());
     }
 
-    /// Returns true if the refusal was logged.
     fn log_at(&self, now: Instant, peer: IpAddr, reason: String) -> bool {
         let mut seen = lock(&self.0);
         let is_recent = |seen: &Seen| now.duration_since(seen.logged_at) < PAUSE;

@@ -46,7 +46,6 @@ const LOOK_UP_MAX: Duration = Duration::from_millis(100);
 /// Minimum interval between such look-ups in the store.
 const LOOK_UP_PAUSE: Duration = Duration::from_secs(1);
 
-/// The fleet's rule set.
 pub struct RuleSets {
     store: Arc<dyn Store>,
     audit_log: Arc<AuditLog>,
@@ -67,7 +66,6 @@ pub struct RuleSets {
 /// Metrics of the rule sets.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSetMetrics {
-    /// Revision that POPs run.
     pub revision: Gauge,
     /// Revision that the canary's POPs run; 0 if there is no canary.
     pub canary: Gauge,

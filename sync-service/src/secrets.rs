@@ -24,9 +24,7 @@ use crate::ticks;
 
 pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Secrets read from files.
 pub struct Secrets {
-    /// Tokens.
     pub access: Access,
     pub(crate) tls: Option<Tls>,
     /// Secret that hides the parts of the gateway's keys.

@@ -53,19 +53,14 @@ const TRY_PAUSE: Duration = Duration::from_millis(10);
 /// Reason why weir-sync could not start.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Another process listens on the address.
     #[error("{0} is in use: stop what listens there (another weir-sync?) or set another {1}")]
     InUse(SocketAddr, &'static str),
-    /// The address cannot be used for another reason.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
-    /// The store's settings are unusable.
     #[error(transparent)]
     Store(#[from] DialError),
-    /// Another setting is unusable, for this reason.
     #[error("{0}: {1}")]
     Setting(&'static str, String),
-    /// The store was tried and is unusable.
     #[error("{0}")]
     Unusable(StoreError),
     /// Acquires must wait for a replica, but none of this server confirms them.
@@ -73,7 +68,6 @@ pub enum RunError {
     Alone(String, StoreError),
 }
 
-/// Addresses on which a weir-sync listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
     /// For reports and everything else.

@@ -25,7 +25,6 @@ use client::{connector, is_gateways, out_of_reach, perhaps_made, refused};
 
 /// Header with the author's comment on a change.
 pub const COMMENT: &str = "weir-comment";
-/// Maximum length of a [`COMMENT`], in bytes.
 pub const COMMENT_BYTES_MAX: usize = 500;
 
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
@@ -104,7 +103,6 @@ impl<'a> ApiRequest<'a> {
         self
     }
 
-    /// Adds an operator's comment, if given.
     pub(crate) fn comment(mut self, comment: Option<&String>) -> Result<Self, Failure> {
         let Some(comment) = comment else { return Ok(self) };
         let value = HeaderValue::from_bytes(comment.as_bytes()).ok();
@@ -149,7 +147,6 @@ pub(super) struct Api {
     url: Url,
     /// TLS connector and server name, or `None` for plain HTTP.
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Time limit for a whole exchange.
     patience: Duration,
     token: Option<HeaderValue>,
 }

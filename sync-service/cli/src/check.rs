@@ -20,13 +20,11 @@ use embedded::Embedded;
 use page::ExplainParameters;
 use place::{FilePart, Finding, Severity};
 
-/// The command's name.
 pub const NAME: &str = "check";
 /// Maximum number of new keys a second at one POP that the table's size is computed for.
 const NEWCOMERS_MAX: u64 = 10_000_000;
 const MS_NS: u64 = SECOND_NS / 1_000;
 
-/// Command line of the command.
 pub fn command() -> Command {
     let files = Arg::new("file").value_name("FILE").required(true).action(ArgAction::Append).num_args(1..);
     let pops_max = u64::from(POPS_MAX);

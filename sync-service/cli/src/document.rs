@@ -12,18 +12,14 @@ use source::{FILE_BYTES_MAX, Misread, position};
 
 pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-/// Format of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// JSON.
     Json,
-    /// YAML 1.2.
     Yaml,
     /// A text that begins with a brace and can be parsed as JSON is JSON, the rest YAML.
     Either,
 }
 
-/// Error in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentError {
     /// It is neither JSON nor YAML.
@@ -38,7 +34,6 @@ impl From<Vec<ConfigError>> for DocumentError {
     }
 }
 
-/// A valid document.
 #[derive(Clone, Debug)]
 pub struct Document {
     value: Value,
@@ -79,7 +74,6 @@ impl Document {
         &self.value
     }
 
-    /// The rules.
     pub fn rules(&self) -> &RuleSet {
         &self.rules
     }
@@ -89,7 +83,6 @@ impl Document {
         &self.short_forms
     }
 
-    /// Converts the document to its rules.
     pub fn into_rules(self) -> RuleSet {
         self.rules
     }

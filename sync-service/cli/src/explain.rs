@@ -18,13 +18,11 @@ use crate::{flag, given, option};
 
 /// Flag to ask a fleet instead of reading a file.
 pub const LIVE: &str = "live";
-/// The command's name.
 pub const NAME: &str = "explain";
 
 /// Parser of a request in JSON, in the form of a check's body.
 pub type ReadRequest = fn(&Value) -> Result<Box<dyn Request>, Vec<ConfigError>>;
 
-/// Command line of the command.
 pub fn command() -> Command {
     let file = Arg::new("file").value_name("FILE").required_unless_present(LIVE);
     let live = flag(LIVE).conflicts_with_all(["file", "key-secret-file", "route"]);

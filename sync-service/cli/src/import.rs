@@ -8,11 +8,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::document::source::{self, FILE_BYTES_MAX};
 
-/// The command's name.
 pub const NAME: &str = "import";
 const RATELIMIT: &str = "ratelimit";
 
-/// Command line of the command.
 pub fn command() -> Command {
     let files = Arg::new("file").value_name("FILE").required(true).action(ArgAction::Append).num_args(1..);
     let ratelimit = Command::new(RATELIMIT)

@@ -21,6 +21,8 @@
 //! weir-sync itself uses [`document`] (rule sets, JSON and YAML with places), [`check::warn`], [`explain::others`],
 //! [`moment`] (RFC 3339) and [`credentials`] (tokens, PEM).
 
+#![allow(missing_docs, reason = "a name that says all needs no comment")]
+
 mod api;
 pub mod check;
 pub mod credentials;
@@ -48,7 +50,6 @@ use output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
 
 pub use api::{COMMENT, COMMENT_BYTES_MAX};
 
-/// Command lines of all commands.
 pub fn commands() -> impl Iterator<Item = Command> {
     let others = [
         check::command(),

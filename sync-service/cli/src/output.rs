@@ -21,11 +21,9 @@ pub(crate) enum CommandEnd {
 #[derive(Clone, Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) end: CommandEnd,
-    /// Text for the standard output.
     pub(crate) page: String,
     /// Output for programs, which `--json` asks for.
     pub(crate) json: Option<Value>,
-    /// Text for the standard error output.
     pub(crate) notes: String,
 }
 

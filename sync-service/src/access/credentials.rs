@@ -64,7 +64,6 @@ impl Scope for PopPatterns {
     }
 }
 
-/// Permission of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// May read the rule set, its versions and the state of the fleet.
@@ -100,7 +99,6 @@ impl Scope for Role {
     }
 }
 
-/// API of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayApi {
     /// Checks against the fleet's rules.
@@ -119,7 +117,6 @@ impl GatewayApi {
     }
 }
 
-/// APIs of the gateway that a token may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GatewayApis(pub(super) &'static [GatewayApi]);
 
@@ -143,12 +140,10 @@ impl Scope for GatewayApis {
     }
 }
 
-/// Name and scope of a token's bearer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential<S> {
     /// Name, for logs and for the list of rule set versions.
     pub name: String,
-    /// Scope of the token.
     pub scope: S,
 }
 

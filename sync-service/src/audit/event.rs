@@ -49,7 +49,6 @@ pub struct ChangeEvent {
     /// Address that the request came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<IpAddr>,
-    /// Comment of the author.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub comment: String,
     /// Kind of change, for people.

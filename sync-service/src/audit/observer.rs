@@ -20,7 +20,6 @@ use crate::{lock, ticks};
 
 const UNDER_WAY_MAX: usize = 50;
 
-/// Observer of decisions.
 #[derive(Debug)]
 pub struct Observer {
     pub(crate) audit_log: Arc<AuditLog>,
@@ -33,7 +32,6 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Observer that records in `audit_log`, as `config` sets.
     pub fn new(audit_log: Arc<AuditLog>, metrics: Arc<Metrics>, config: &Config) -> Self {
         let detector = Mutex::new(Detector::new(config.anomaly_learn_minutes));
         let tally = Mutex::new(Tally::new(ROWS_MAX, audit_log.is_on()));

@@ -41,7 +41,6 @@ impl Sink {
     }
 }
 
-/// Writer of one sink.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) name: &'static str,

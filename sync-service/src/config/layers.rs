@@ -21,12 +21,9 @@ const GATEWAY_UNKEYED: &str = "gateway: keys that are not addresses leave it und
     and are not those of POPs with a key_secret or a token: set gateway_key_secret_file to a file with the same text \
     as theirs";
 
-/// Configuration with its secrets, and the remaining flags.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// The configuration.
     pub config: Config,
-    /// Contents of its files of secrets.
     pub secrets: Secrets,
     /// True if weir-sync should only check the configuration.
     pub check: bool,
@@ -58,7 +55,6 @@ struct Found {
     text: String,
 }
 
-/// Definition of the command line.
 pub fn command() -> Command {
     let file = Arg::new("config").long("config").short('c').value_name("FILE");
     let check = Arg::new("check").long("check").action(ArgAction::SetTrue);

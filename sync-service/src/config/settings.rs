@@ -13,10 +13,8 @@ use weir_store::dial::LoginFiles;
 
 use super::values::{self, AuditFile, AuditStream, LogFormat, StoreAddress, TokenSource};
 
-/// Prefix of all environment variables.
 pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
 
-/// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Name in the file.
@@ -25,7 +23,6 @@ pub struct Setting {
     pub value: &'static str,
     /// Default in `--help`; empty if there is none.
     pub default: &'static str,
-    /// Help text.
     pub help: &'static str,
     /// Parses a text into the configuration. The error states what was expected.
     pub set: fn(&mut Config, &str) -> Result<(), String>,
@@ -59,7 +56,6 @@ macro_rules! settings {
         also
         $($(#[doc = $also_help:literal])+ $also:ident as $also_key:literal $also_value:literal = $also_read:expr;)+
     ) => {
-        /// Configuration of one weir-sync.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Config {
             $($(#[doc = $help])+ pub $field: $type,)+

@@ -16,7 +16,6 @@ use weir_store::address::Address;
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps `text` so that it is not printed.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -33,10 +32,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Store of the budgets.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreAddress {
-    /// Memory of this process.
     Memory,
     /// Redis at this URL, which may contain user and password.
     Redis(Secret),
@@ -72,12 +69,9 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
-/// Destination of the audit log's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditFile {
-    /// Standard output.
     Stdout,
-    /// File at this path.
     File(String),
 }
 
@@ -120,12 +114,9 @@ impl AuditStream {
     }
 }
 
-/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text for people.
     Text,
-    /// One JSON object per line.
     Json,
 }
 
@@ -194,15 +185,11 @@ pub(super) fn count<N: Copy + FromStr + PartialOrd + fmt::Display>(text: &str, m
 /// Mode bit that lets every user of the machine read a file.
 const OTHERS_MAY_READ: u32 = 0o004;
 
-/// Source of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TokenSource {
-    /// No tokens.
     #[default]
     None,
-    /// One token, given in a setting.
     Given(Secret),
-    /// File of tokens at this path.
     File(String),
 }
 

@@ -169,7 +169,6 @@ pub(crate) enum WhichError {
          them and `weir-sync explain --live` finds them by a request; or a rule with log_key"
     )]
     Hashed(String),
-    /// The rule counts addresses by another prefix length.
     #[error("`{rule}` counts by /{expected}, found /{found}: expected an address, or a network of that size")]
     Prefix { rule: String, expected: u8, found: u8 },
 }

@@ -8,10 +8,8 @@ use std::fmt::{self, Write as _};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-/// Media type of the page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Renders the metrics of `registry`.
 pub fn write(registry: &Registry) -> String {
     let mut page = String::new();
     // Writing to a string cannot fail.

@@ -75,11 +75,9 @@ impl fmt::Display for Network {
     }
 }
 
-/// Kind of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OverrideKind {
-    /// Refuses requests.
     Ban,
     /// Allows requests; no rule counts them.
     Allow,

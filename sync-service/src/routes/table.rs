@@ -9,32 +9,26 @@ use url::form_urlencoded;
 use super::{Answered, Call, Routes};
 use crate::problem::Problem;
 
-/// Caller that a route is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// A POP. Its token or certificate must cover the POP that the report names.
     Pop,
     /// A POP, or an operator with the role `read`.
     Reader,
-    /// An operator with the role `read`.
     Read,
     /// An operator with the role `write`. For a dry run, `read` is enough.
     Write,
-    /// A caller of the gateway with the role `check`.
     Check,
-    /// A caller of the gateway with the role `limit`.
     Limit,
 }
 
 type Handler = for<'a> fn(&'a Routes, Call<'a>) -> Pin<Box<dyn Future<Output = Answered> + Send + 'a>>;
 
-/// A method of a path.
 pub struct Route {
     /// Method. `GET` includes `HEAD`.
     pub method: &'static str,
     /// Path, in which a word in capitals stands for any text.
     pub path: &'static str,
-    /// Caller that it is for.
     pub needs: Needs,
     /// Parameters that its query may have, each at most once.
     pub query: &'static [&'static str],
@@ -158,7 +152,6 @@ pub(super) fn unknown() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
-/// Parameters of a query.
 #[derive(Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -179,7 +172,6 @@ impl Query {
         Err(Problem::malformed(format!("expected {expected}, found `?{query}`: nothing was changed")))
     }
 
-    /// Value of the parameter `name`, if it is given.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

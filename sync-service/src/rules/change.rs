@@ -35,13 +35,11 @@ const CANARY_ENDS: &str = "`weir-sync rules promote` makes it the rule set of al
 /// Reason why a rule set was not changed, with what to do for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The current version is not the expected one. It is 0 if there is none.
     #[error("{}", conflict(*.0))]
     Conflict(u64),
-    /// There is no rule set to change.
     #[error(
         "there is no rule set to change: POPs run their own configuration's. `weir-sync rules put FILE` puts the first"
     )]
@@ -52,37 +50,28 @@ pub enum ChangeError {
          FILE` puts one"
     )]
     NoRules,
-    /// The version is not kept.
     #[error("version {0} is not kept; `weir-sync rules versions` lists those that are")]
     NotKept(u64),
     /// A kept document is no longer valid.
     #[error("the rule set has {} errors; nothing was changed", .0.len())]
     Invalid(Vec<ConfigError>),
-    /// The rule set would be invalid with the override.
     #[error("the rule set with this override would have {} errors; nothing was changed", .0.len())]
     Override(Vec<ConfigError>),
-    /// The maximum number of overrides is reached.
     #[error(
         "there are {OVERRIDES_MAX} overrides, the most: `weir-sync overrides` lists them; lift one, or ban a network \
          instead of its addresses"
     )]
     Full,
-    /// There is no such override.
     #[error("there is no such override: `weir-sync overrides` lists all")]
     NoOverride,
-    /// The canary with this number is running.
     #[error("a canary runs; nothing was changed. {CANARY_ENDS}")]
     Canary(u64),
-    /// No canary is running.
     #[error("no canary runs: `weir-sync rules put FILE --pops A,B` or `--region R` begins one")]
     NoCanary,
-    /// The canary with this number is running, not the expected one.
     #[error("the canary that runs is {0}; nothing was changed. {CANARY_ENDS}")]
     OtherCanary(u64),
-    /// Some POPs of the canary's audience, or all of them, have never reported.
     #[error("{}. Nothing was changed; `weir-sync fleet` lists POPs and their regions", unknown(.0))]
     UnknownPops(Audience),
-    /// The canary would change the quota or the algorithm of strict rules.
     #[error("the canary has other terms for {} strict rules; nothing was changed", .0.len())]
     Strict(Vec<ConfigError>),
 }
@@ -112,7 +101,6 @@ pub(crate) struct Tried {
     /// Version that it would become. It cannot be predicted for the first one.
     pub(crate) next: Option<u64>,
     pub(crate) is_same: bool,
-    /// Changes to the current rule set, also as text.
     pub(crate) changes: Differences,
     pub(crate) lines: Vec<String>,
 }
@@ -129,11 +117,9 @@ impl Tried {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ChangeOrigin {
-    /// Kind of the change.
     pub note: String,
     /// Name of the token that made it.
     pub author: String,
-    /// Its author's comment.
     pub comment: String,
     /// Address that the request for it came from; only in the audit log.
     #[serde(skip)]

@@ -80,12 +80,10 @@ impl<'de> Visitor<'de> for Once {
     }
 }
 
-/// Reason why a text cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misread {
     /// Line and column, in characters, both from 1.
     pub at: Option<(u64, u64)>,
-    /// Expected and found text.
     pub problem: String,
 }
 
@@ -120,7 +118,6 @@ pub(crate) fn documents(bytes: &[u8]) -> Option<Vec<Value>> {
     serde_saphyr::from_multiple_with_options(str::from_utf8(bytes).ok()?, options).ok()
 }
 
-/// Parses with the given options.
 pub fn from_str<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, Misread> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| misread(&error))
 }

@@ -87,7 +87,6 @@ pub struct Warning {
     pub place: String,
     /// Name of the rule that contains it; none outside of rules.
     pub rule: Option<String>,
-    /// Description of the problem.
     pub problem: String,
 }
 
