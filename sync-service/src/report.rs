@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::slice;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -27,7 +27,7 @@ use weir_gateway::SyncService;
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
 use weir_store::fleet::Seen;
-use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
+use weir_store::{ChargeBatch, Each, Store, StoreError, StoreFuture, unix_us};
 
 use crate::audit::AuditLog;
 use crate::audit::observer::Observer;
@@ -372,10 +372,4 @@ impl SyncService for ReportHandler {
     fn rules(&self, revision: u64) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move { Ok(self.rules.get(revision).await?.map(|held| held.document)) })
     }
-}
-
-/// Wall clock, in microseconds since 1970.
-fn unix_us() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -21,7 +21,7 @@ use crate::credentials::check_token;
 use crate::document::source;
 use crate::output::{EXIT_CODES, Failure, text};
 use crate::{flag, given, number, option};
-use client::{connector, is_gateways, out_of_reach, perhaps_made, refused};
+use client::{connector, is_gateways, out_of_reach, perhaps_made};
 
 /// Header with the author's comment on a change.
 pub const COMMENT: &str = "weir-comment";
@@ -188,10 +188,6 @@ impl Api {
         let answer = self.exchange(self.request(ask)?).await;
         let answer = answer.map_err(|error| out_of_reach(&self.url, &error, shown_by))?;
         self.accepted(&answer, shown_by)
-    }
-
-    pub(super) fn refusal(&self, status: StatusCode, problem: &Value) -> Failure {
-        refused(status, problem, self.token.is_some())
     }
 
     fn request(&self, ask: ApiRequest<'_>) -> Result<Request<Full<Bytes>>, Failure> {

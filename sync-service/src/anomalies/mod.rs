@@ -2,9 +2,9 @@
 //!
 //! | anomaly | comparison |
 //! |---|---|
-//! | [`AnomalyKind::Rate`] | a rule's limited requests with its usual number at that hour |
-//! | [`AnomalyKind::Pop`] | the same at one POP, corrected for the trend of all POPs |
-//! | [`AnomalyKind::TopKey`] | the key that a rule limits most with the top keys of the last day |
+//! | `rate` | a rule's limited requests with its usual number at that hour |
+//! | `pop` | the same at one POP, corrected for the trend of all POPs |
+//! | `top_key` | the key that a rule limits most with the top keys of the last day |
 //!
 //! Counts are compared as logarithms, so a band is a factor. The usual value is a median by hour of the week,
 //! and the width of the band comes from the median of absolute deviations (MAD): a few strange minutes move
@@ -28,27 +28,9 @@ pub(crate) const RULES_MAX: usize = 1_000;
 /// Minutes for which a rule stays watched after its last report.
 const KEPT_MINUTES: u64 = 8 * 24 * 60;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum AnomalyKind {
-    Rate,
-    Pop,
-    TopKey,
-}
-
-impl AnomalyKind {
-    /// Name in metrics and the audit log.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Rate => "rate",
-            Self::Pop => "pop",
-            Self::TopKey => "top_key",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Anomaly {
-    pub(crate) kind: AnomalyKind,
+    pub(crate) kind: &'static str,
     pub(crate) phase: Phase,
     pub(crate) rule: String,
     /// POP or key that is affected, if the anomaly concerns one.
@@ -120,12 +102,12 @@ impl Watched {
             let (rule, pop) = (rule.to_owned(), pop.map(str::to_owned));
             changes.push(Anomaly { kind, phase, rule, pop, key, reading, since });
         };
-        add(AnomalyKind::Rate, None, None, self.rate.minute(minute, of.limited));
+        add("rate", None, None, self.rate.minute(minute, of.limited));
         for (pop, turn) in self.pops.minute(minute, &of.pops) {
-            add(AnomalyKind::Pop, Some(&pop), None, Some(turn));
+            add("pop", Some(&pop), None, Some(turn));
         }
         for (key, turn) in self.top_key.minute(minute, of) {
-            add(AnomalyKind::TopKey, None, Some(key), Some(turn));
+            add("top_key", None, Some(key), Some(turn));
         }
     }
 }

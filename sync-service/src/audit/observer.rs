@@ -73,7 +73,7 @@ impl Observer {
         }
         let rules = rules.into_iter().map(|(rule, of)| (rule, of.minute())).collect();
         for change in lock(&self.detector).minute(minute, rules) {
-            let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
+            let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind };
             let under_way = self.metrics.anomalies.get_or_create_owned(&of);
             let _ = if change.phase == Phase::Begins { under_way.inc() } else { under_way.dec() };
             self.audit_log.record(&AuditEvent::Anomaly(Box::new(event(change, self.minute_ms))));
@@ -153,7 +153,7 @@ fn event(Anomaly { kind, phase, rule, pop, key, reading, since }: Anomaly, minut
     // Rounds to three decimals.
     let rounded = |number: f64| (number * 1_000.0).round() / 1_000.0;
     AnomalyEvent {
-        anomaly: kind.as_str(),
+        anomaly: kind,
         state: if phase == Phase::Ends { "end" } else { "begin" },
         rule,
         pop,

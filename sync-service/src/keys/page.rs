@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_budget::budget::{BudgetId, ReplicaDemand};
-use weir_budget::divide::Division;
-use weir_budget::divide::WatchLevel;
+use weir_budget::divide::{Division, WatchLevel};
 use weir_budget::hub::BudgetState;
 use weir_budget::top_keys::fleet::{FleetTopKey, InRegion, Unseen};
 use weir_budget::top_keys::{KeyRates, WINDOW_NS};

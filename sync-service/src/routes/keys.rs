@@ -38,7 +38,6 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &self.exchange.rates_and_statuses().await.0))
     }
 
-    /// Returns the state of a request's keys. The body has the same form as for a check.
     pub(super) async fn keys_of(&self, call: Call<'_>) -> Answered {
         let body = self.json(call.request, self.config.body_bytes_max).await?;
         let checks = checks(&body).map_err(|errors| {

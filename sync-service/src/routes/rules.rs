@@ -11,8 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use weir_cli::check::warn::{self, Warning};
 use weir_cli::document::{DOCUMENT_BYTES_MAX, Document, Form};
-use weir_cli::moment;
-use weir_cli::{COMMENT, COMMENT_BYTES_MAX};
+use weir_cli::{COMMENT, COMMENT_BYTES_MAX, moment};
 use weir_protocol::messages::POP_NAME_MAX;
 use weir_protocol::sharing::REGION_NAME_MAX;
 use weir_store::StoreError;
@@ -277,7 +276,6 @@ impl Routes {
         Ok(tagged(response(StatusCode::OK, JSON, &answer), of.id))
     }
 
-    /// Makes the canary the rule set of all POPs.
     pub(super) async fn promote(&self, call: Call<'_>) -> Answered {
         let change = call.change("")?;
         let id = of_header(call.request.headers())?.ok_or_else(|| {
@@ -288,7 +286,6 @@ impl Routes {
         Ok(changed(StatusCode::OK, version))
     }
 
-    /// Ends the canary: its POPs return to the current version.
     pub(super) async fn withdraw(&self, call: Call<'_>) -> Answered {
         let change = call.change("")?;
         let id = of_header(call.request.headers())?.flatten();

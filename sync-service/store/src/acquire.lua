@@ -463,24 +463,13 @@ local function may_take()
   return not (is_log and longest_us == 0) and (is_steady or is_log or now < end_us)
 end
 
--- Consumes all of `tokens`, or none. Returns the same as `answer`.
-local function take(tokens)
+-- Consumes all of `tokens`, or none; a charge consumes them whatever the level is. Returns the same as `answer`.
+local function take(tokens, is_charge)
   if not may_take() then
     return REFUSED, 0, 0
   end
-  if tokens > level() then
+  if not is_charge and tokens > level() then
     return 0, math.ceil(wait(tokens, outstanding) / 1000), 0
-  end
-  debit(tokens)
-  record_spent(now, tokens)
-  given = given + tokens
-  return tokens, 0, 0
-end
-
--- Consumes all of `tokens`, whatever the level is. Returns the same as `answer`.
-local function charge(tokens)
-  if not may_take() then
-    return REFUSED, 0, 0
   end
   debit_all(tokens)
   record_spent(now, tokens)
@@ -589,12 +578,10 @@ local answers, waits, leases = {}, {}, {}
 for i = FIRST, LAST, EACH do
   local field, spent, ahead = field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local n = #answers + 1
-  if ARGV[i] == 'charge' then
-    answers[n], waits[n], leases[n] = charge(ahead)
-  elseif ARGV[i] == 'refund' then
+  if ARGV[i] == 'refund' then
     answers[n], waits[n], leases[n] = refund(ahead)
-  elseif ARGV[i] == 'take' and not is_turns then
-    answers[n], waits[n], leases[n] = take(ahead)
+  elseif ARGV[i] == 'charge' or ARGV[i] == 'take' and not is_turns then
+    answers[n], waits[n], leases[n] = take(ahead, ARGV[i] == 'charge')
   else
     answers[n], waits[n], leases[n] = answer(field, spent, ahead, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]))
   end

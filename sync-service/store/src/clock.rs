@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use redis::{Cmd, Value};
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::store_clock::{Bounds, StoreClock};
 
-use crate::lock;
+use crate::{lock, unix_us};
 
 pub(super) const BOUNDS_LEN: usize = 3;
 pub(super) const DOUBLE: usize = 8;
@@ -36,9 +36,8 @@ pub(crate) struct Clocks {
 impl Clocks {
     /// Creates the set without any answer yet: the machine's wall clock is the initial guess.
     pub(crate) fn new() -> Self {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
-        Self { started: Instant::now(), jumps: AtomicU64::new(0), last: Mutex::new(StoreClock::new(unix_us, 0)) }
+        let last = Mutex::new(StoreClock::new(unix_us(), 0));
+        Self { started: Instant::now(), jumps: AtomicU64::new(0), last }
     }
 
     pub(crate) fn jumps(&self) -> u64 {

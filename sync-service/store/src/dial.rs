@@ -2,11 +2,10 @@
 //!
 //! Files with passwords and certificates are read for each connection, so the next one uses a replaced file.
 
-use std::fs;
 use std::future::pending;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;

@@ -53,6 +53,7 @@ mod trouble;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use thiserror::Error;
 use weir_budget::ban::BannedKey;
@@ -204,6 +205,12 @@ impl StoreError {
             Self::Invalid(_) => "invalid",
         }
     }
+}
+
+/// Wall clock, in microseconds since 1970.
+pub fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Locks `mutex`. Nothing that runs under a lock panics; if it did, the data would still be valid.

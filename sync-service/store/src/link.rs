@@ -42,11 +42,6 @@ impl LinkTarget {
         Ok(FoundServer { client: self.dialer.client_of(node).await?, server: node.to_string(), named: None })
     }
 
-    /// True if it may lead to another server each time.
-    fn is_asking(&self) -> bool {
-        self.dialer.address.has_sentinels()
-    }
-
     /// Commands of a probe; their answers are not needed. They call the commands of all scripts, which detects a
     /// replica, a full or loading Redis, and a user with too few rights.
     pub(crate) fn probe(&self) -> Pipeline {

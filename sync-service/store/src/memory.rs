@@ -7,7 +7,7 @@ mod rules;
 
 use std::future::ready;
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId, PlanEntry};
@@ -18,7 +18,7 @@ use weir_protocol::messages::POPS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
 
 use super::rules::{Current, OverrideChange, RulesChange, RulesResult, StoredCanary, StoredOverrides, StoredVersion};
-use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX, lock};
+use super::{ChargeBatch, Each, Store, StoreFuture, TOP_KEYS_MS, TOP_KEYS_REPLICAS_MAX, lock, unix_us};
 use crate::fleet::{POP_RECORDS_MAX, PopRecord, Seen, seen};
 use maps::{Expiring, Recent};
 use rules::MemoryRules;
@@ -35,7 +35,7 @@ pub struct MemoryStore {
     pop_ttl_us: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     budgets: Expiring<BudgetId, Budget>,
     /// Strict budgets. Unlike others, one that is not full is never dropped early: a new one would give the same tokens
@@ -54,9 +54,18 @@ impl MemoryStore {
     /// Creates a store of at most `budgets_max` budgets (at least one) and as many strict ones; a POP is alive for
     /// `pop_ttl`. Beyond the maximum, the budget closest to full is dropped; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
-        let state = State { budgets_max: budgets_max.max(1), ..State::default() };
-        let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
-        let begins_us = unix_us.max(CLOCK_BEGINS_US);
+        let state = State {
+            budgets: Expiring::new(Budget::expires_us),
+            escrows: Expiring::new(Escrow::full_us),
+            pops: Recent::default(),
+            hot: HotList::default(),
+            bans: BanList::default(),
+            budgets_max: budgets_max.max(1),
+            rules: MemoryRules::default(),
+            pop_records: Recent::default(),
+            top_keys: Recent::default(),
+        };
+        let begins_us = unix_us().max(CLOCK_BEGINS_US);
         Self { state: Mutex::new(state), started: Instant::now(), begins_us, pop_ttl_us: micros(pop_ttl) }
     }
 
@@ -117,7 +126,7 @@ impl Store for MemoryStore {
     }
 
     fn change_rules<'a>(&'a self, change: &'a RulesChange<'a>) -> StoreFuture<'a, RulesResult> {
-        done(self.with(|state| state.rules.change(now_ms(), change)))
+        done(self.with(|state| state.rules.change(unix_us() / 1_000, change)))
     }
 
     fn canary(&self) -> StoreFuture<'_, Option<StoredCanary>> {
@@ -137,7 +146,7 @@ impl Store for MemoryStore {
     }
 
     fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
-        done(self.with(|state| state.rules.change_override(now_ms(), change)))
+        done(self.with(|state| state.rules.change_override(unix_us() / 1_000, change)))
     }
 
     fn store_pop_records<'a>(&'a self, replica: &'a str, pops: &'a [PopRuleSet]) -> StoreFuture<'a, ()> {
@@ -221,10 +230,6 @@ impl State {
 
 fn done<T: Send + 'static>(result: T) -> StoreFuture<'static, T> {
     Box::pin(ready(Ok(result)))
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros) / 1_000
 }
 
 fn micros(span: Duration) -> u64 {

@@ -57,19 +57,14 @@ impl StreamWriter {
     /// Appends `lines`. If it fails, some of them may have been appended.
     pub async fn append(&mut self, lines: &[EventLine]) -> Result<(), StoreError> {
         for _ in 0..REDIRECTS_MAX {
-            match self.try_append(lines).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(node)) => {
-                    self.connection = None;
-                    self.node = Some(node);
-                }
-                Err(error) => {
-                    // Another server may have taken over.
-                    self.connection = None;
-                    self.node = None;
-                    return Err(error);
-                }
+            let appended = self.try_append(lines).await;
+            if matches!(appended, Ok(None)) {
+                return Ok(());
             }
+            // Another node has the key, or after an error another server may have taken over.
+            self.connection = None;
+            self.node = appended.as_ref().ok().cloned().flatten();
+            appended?;
         }
         Err(StoreError::Refused("the cluster's nodes disagree about who has the stream".into()))
     }

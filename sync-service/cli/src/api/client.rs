@@ -57,6 +57,35 @@ impl Api {
             }
         }
     }
+
+    pub(crate) fn refusal(&self, status: StatusCode, problem: &Value) -> Failure {
+        let detail = text(&problem["detail"]);
+        let sentence = match status {
+            StatusCode::UNAUTHORIZED if self.token.is_none() => {
+                "weir-sync wants an operator's token: --token-file FILE (or WEIR_TOKEN_FILE, WEIR_TOKEN), one of its \
+                 admin_token_file"
+                    .into()
+            }
+            StatusCode::UNAUTHORIZED => {
+                "weir-sync does not know the token: expected one of its admin_token_file (POPs' tokens do not change \
+                 rules)"
+                    .into()
+            }
+            StatusCode::PRECONDITION_FAILED => {
+                let next = "Nothing was changed; look at `rules diff`, then do it again";
+                format!("somebody else was faster: {detail}. {next}")
+            }
+            _ => detail,
+        };
+        let errors = problem["errors"].as_array().into_iter().flatten();
+        let errors = errors.take(ERRORS_MAX).map(|error| {
+            let place = text(&error["place"]);
+            let gap = if place.is_empty() { "" } else { ": " };
+            format!("\n{place}{gap}{}", text(&error["problem"]))
+        });
+        let errors: String = errors.collect();
+        Failure::refused(format!("refused: {sentence}{errors}"))
+    }
 }
 
 async fn exchange(
@@ -151,32 +180,4 @@ fn not_secured(error: &io::Error) -> &'static str {
         Some(TlsError::InvalidMessage(_)) => "if it has no certificate, the address begins with http://",
         _ => "is that a weir-sync with a certificate (tls_cert_file)?",
     }
-}
-
-pub(super) fn refused(status: StatusCode, problem: &Value, has_token: bool) -> Failure {
-    let detail = text(&problem["detail"]);
-    let sentence = match status {
-        StatusCode::UNAUTHORIZED if !has_token => {
-            "weir-sync wants an operator's token: --token-file FILE (or WEIR_TOKEN_FILE, WEIR_TOKEN), one of its \
-             admin_token_file"
-                .into()
-        }
-        StatusCode::UNAUTHORIZED => {
-            "weir-sync does not know the token: expected one of its admin_token_file (POPs' tokens do not change rules)"
-                .into()
-        }
-        StatusCode::PRECONDITION_FAILED => {
-            let next = "Nothing was changed; look at `rules diff`, then do it again";
-            format!("somebody else was faster: {detail}. {next}")
-        }
-        _ => detail,
-    };
-    let errors = problem["errors"].as_array().into_iter().flatten();
-    let errors = errors.take(ERRORS_MAX).map(|error| {
-        let place = text(&error["place"]);
-        let gap = if place.is_empty() { "" } else { ": " };
-        format!("\n{place}{gap}{}", text(&error["problem"]))
-    });
-    let errors: String = errors.collect();
-    Failure::refused(format!("refused: {sentence}{errors}"))
 }

@@ -70,6 +70,7 @@ impl Keeper {
     pub(super) async fn run(mut self) {
         let mut backoff = BACKOFF_MIN;
         let (mut patience, mut is_memory_seen) = (self.patience(), false);
+        let has_sentinels = self.target.dialer.address.has_sentinels();
         loop {
             let tried_at = Instant::now();
             let reason = match self.open(patience).await {
@@ -92,7 +93,7 @@ impl Keeper {
                 }
                 Err(reason) => {
                     // Next time, sentinels may return another server, which answers sooner.
-                    if tried_at.elapsed() >= patience && !self.target.is_asking() {
+                    if tried_at.elapsed() >= patience && !has_sentinels {
                         patience = (patience * 2).min(self.patience_max());
                     }
                     reason
@@ -101,7 +102,7 @@ impl Keeper {
             self.log(&reason);
             self.state.send_replace(LinkState::Down(reason));
             sleep(backoff).await;
-            let backoff_max = if self.target.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
+            let backoff_max = if has_sentinels { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
             backoff = (backoff * 2).min(backoff_max);
         }
     }

@@ -3,27 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 
-use weir_budget::budget::Budget;
-use weir_budget::escrow::Escrow;
 use weir_budget::id::Hashed;
-
-/// A value that a new one can replace without loss after some time.
-pub(super) trait Ends {
-    /// That time, in microseconds.
-    fn ends_us(&self) -> u64;
-}
-
-impl Ends for Budget {
-    fn ends_us(&self) -> u64 {
-        self.expires_us()
-    }
-}
-
-impl Ends for Escrow {
-    fn ends_us(&self) -> u64 {
-        self.full_us()
-    }
-}
 
 /// Values by name, in the order of their ends.
 #[derive(Debug)]
@@ -33,15 +13,15 @@ pub(super) struct Expiring<K, V> {
     /// Names by their ends. An end that is too early, because the value has changed since, is corrected when it comes
     /// first.
     by_end: BTreeSet<(u64, K)>,
+    /// Time after which a new value replaces one without loss, in microseconds.
+    ends_us: fn(&V) -> u64,
 }
 
-impl<K, V> Default for Expiring<K, V> {
-    fn default() -> Self {
-        Self { values: Hashed::default(), by_end: BTreeSet::new() }
+impl<K: Clone + Ord + Hash, V> Expiring<K, V> {
+    pub(super) fn new(ends_us: fn(&V) -> u64) -> Self {
+        Self { values: Hashed::default(), by_end: BTreeSet::new(), ends_us }
     }
-}
 
-impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
@@ -49,7 +29,7 @@ impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
     pub(super) fn change<T>(&mut self, id: &K, change: impl FnOnce(&mut V) -> T) -> Option<T> {
         let (known_us, value) = self.values.get_mut(id)?;
         let result = change(value);
-        let ends_us = value.ends_us();
+        let ends_us = (self.ends_us)(value);
         if ends_us < *known_us {
             self.by_end.remove(&(*known_us, id.clone()));
             self.by_end.insert((ends_us, id.clone()));
@@ -59,7 +39,7 @@ impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
     }
 
     pub(super) fn insert(&mut self, id: K, value: V) {
-        let ends_us = value.ends_us();
+        let ends_us = (self.ends_us)(&value);
         self.by_end.insert((ends_us, id.clone()));
         self.values.insert(id, (ends_us, value));
     }
@@ -75,7 +55,7 @@ impl<K: Clone + Ord + Hash, V: Ends> Expiring<K, V> {
         while self.by_end.first().is_some_and(|(end_us, _)| *end_us <= until_us) {
             let Some((first_us, id)) = self.by_end.pop_first() else { return false };
             let Some((known_us, value)) = self.values.get_mut(&id) else { continue };
-            let ends_us = value.ends_us();
+            let ends_us = (self.ends_us)(value);
             if ends_us <= first_us {
                 self.values.remove(&id);
                 return true;

@@ -39,7 +39,7 @@ type Came = Result<Vec<Value>, StoreError>;
 /// Sends acquires to one server. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Confirmer {
-    wait: Wait,
+    pub(super) wait: Wait,
     asked: mpsc::Sender<Asked>,
     master: watch::Receiver<Master>,
     _task: JoinSet<()>,
@@ -65,10 +65,6 @@ impl Confirmer {
         // The receiver lives as long as this sender.
         let _ = self.asked.send(Asked { calls, answer }).await;
         answered.await.unwrap_or(Err(StoreError::Connecting))
-    }
-
-    pub(super) fn patience(&self) -> Duration {
-        patience(self.wait)
     }
 
     /// Last known state of the server's replicas.

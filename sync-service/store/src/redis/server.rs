@@ -7,7 +7,7 @@ use redis::{RedisError, Script, Value};
 use tokio::time::{Instant, timeout};
 
 use super::Wait;
-use super::confirmer::Confirmer;
+use super::confirmer::{Confirmer, patience};
 use super::exchange::{RoutedCommand, exchange};
 use super::script::Lua;
 use crate::address::Node;
@@ -66,7 +66,7 @@ impl Server {
             None => self.link.connection()?,
         };
         let confirmer = self.confirmer.as_ref().filter(|_| script.is_confirmed);
-        let longest = open.limit + confirmer.map(Confirmer::patience).unwrap_or_default();
+        let longest = open.limit + confirmer.map(|confirmer| patience(confirmer.wait)).unwrap_or_default();
         let left = until.map_or(longest, |until| until.saturating_duration_since(Instant::now()));
         let limit = left.min(longest);
         let asking = async {
