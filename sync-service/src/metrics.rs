@@ -235,30 +235,6 @@ impl Metrics {
         (metrics, registry)
     }
 
-    /// Registry with a sample of every metric, for tests that look for a metric by its name.
-    pub fn sample(region: &str) -> Registry {
-        let (metrics, registry) = Self::new(region);
-        let of_rule = OfRule { rule: "login".to_owned() };
-        let _ = metrics.http_errors.get_or_create(&RefusedStatus { status: 404 });
-        metrics.count_use("fra-2026");
-        metrics.count_checks("http", "allow", 1);
-        let _ = metrics.decisions.get_or_create(&OfDecision { rule: "login".into(), decision: "allow" });
-        let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
-        for of_gateway in &metrics.of_gateway().decisions {
-            let _ = of_gateway.get_or_create(&of_rule);
-        }
-        let _ = metrics.anomalies.get_or_create(&OfAnomaly { rule: "login".into(), anomaly: "rate" });
-        let _ = metrics.audit_log_events.get_or_create(&OfEvent { event: "change" });
-        for of_sink in [&metrics.audit_log_written, &metrics.audit_log_lost, &metrics.audit_log_errors] {
-            let _ = of_sink.get_or_create(&OfSink { sink: "file" });
-        }
-        let _ = metrics.report_limits_exceeded.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
-        for by_rule in metrics.by_rule() {
-            let _ = by_rule.get_or_create(&of_rule);
-        }
-        registry
-    }
-
     pub(crate) fn count_report(&self, outcome: &'static str) {
         self.reports.get_or_create(&ReportOutcome { outcome }).inc();
     }

@@ -16,6 +16,8 @@ pub mod client;
 #[cfg(feature = "hosts")]
 pub mod envoy;
 #[cfg(feature = "hosts")]
+pub mod every_metric;
+#[cfg(feature = "hosts")]
 pub mod examples;
 #[cfg(feature = "hosts")]
 pub mod fleet;

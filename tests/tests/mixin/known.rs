@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use weir_sync::metrics::Metrics;
-use weir_sync::metrics::page;
+use weir_tests::every_metric::every_metric;
 use weir_tests::mock_host::{SharedData, Worker, ZeroCas};
 
 /// Metrics that neither the filter nor weir-sync makes: Prometheus's own, and Envoy's about its modules. The
@@ -32,8 +31,7 @@ impl Known {
     /// All that the page and the module have.
     pub(crate) fn all() -> Self {
         let mut known = Self { labels: ADDED.map(str::to_owned).into(), ..Self::default() };
-        let page = page::write(&Metrics::sample("fra"));
-        for line in page.lines() {
+        for line in every_metric().lines() {
             known.read(line);
         }
         known.of_filter = filter_metrics().iter().map(|name| prometheus_name(name)).collect();

@@ -3,9 +3,8 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use weir_sync::metrics::Metrics;
-use weir_sync::metrics::page;
 use weir_tests::artefact;
+use weir_tests::every_metric::every_metric;
 
 /// Reads a page, and prints a line for each family.
 const PARSE: &str = "
@@ -29,7 +28,7 @@ fn reads(mut program: Command, page: &str) -> String {
 
 #[test]
 fn the_parsers_of_prometheus_accept_every_metric() {
-    let page = page::write(&Metrics::sample("fra"));
+    let page = every_metric();
     let mut promtool = Command::new(artefact::promtool());
     promtool.args(["check", "metrics"]);
     assert_eq!(reads(promtool, &page), "");
