@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::fmt;
 use weir_gateway::json;
-use weir_sync::config::{self, Config, LogFormat};
+use weir_sync::config::{self, Config};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
 
@@ -60,9 +60,10 @@ async fn try_store(config: &Config) -> Result<(), RunError> {
 
 fn start_logs(config: &Config) {
     let logs = fmt().with_max_level(config.log_level).with_writer(std::io::stderr);
-    match config.log_format {
-        LogFormat::Text => logs.with_ansi(false).init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
+    if config.log_json {
+        logs.json().flatten_event(true).init();
+    } else {
+        logs.with_ansi(false).init();
     }
 }
 

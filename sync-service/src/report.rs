@@ -34,8 +34,8 @@ use crate::audit::observer::Observer;
 use crate::lock;
 use crate::metrics::{Metrics, StoreErrorKind, gauge};
 use crate::refusals::RefusedClaims;
+use crate::rules::RuleSets;
 use crate::rules::follow::FleetState;
-use crate::rules::{RuleSetMetrics, RuleSets};
 
 pub(crate) struct ReportHandler {
     pub(crate) store: Arc<dyn Store>,
@@ -63,8 +63,7 @@ impl ReportHandler {
     /// audit log of `observer`.
     pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: HubSettings, observer: Observer) -> Self {
         let audit_log = Arc::clone(&observer.audit_log);
-        let shown =
-            RuleSetMetrics { revision: metrics.rule_set_version.clone(), canary: metrics.canary_revision.clone() };
+        let shown = [metrics.rule_set_version.clone(), metrics.canary_revision.clone()];
         let region = settings.replica.split('/').next().unwrap_or_default();
         Self {
             rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&audit_log))),

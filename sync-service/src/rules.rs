@@ -60,20 +60,13 @@ pub struct RuleSets {
     known: Mutex<NumberedRules>,
     /// Time of the last look-up of a version that a POP runs and that is not known here.
     asked_at: tokio::sync::Mutex<Option<Instant>>,
-    shown: RuleSetMetrics,
-}
-
-/// Metrics of the rule sets.
-#[derive(Clone, Debug, Default)]
-pub struct RuleSetMetrics {
-    pub revision: Gauge,
-    /// Revision that the canary's POPs run; 0 if there is no canary.
-    pub canary: Gauge,
+    /// Metrics of the revisions that POPs, and the POPs of a canary, have to run.
+    shown: [Gauge; 2],
 }
 
 impl RuleSets {
-    /// Rule sets in `store` for the POPs of `region`, shown in the metrics `shown`; changes go to `audit_log`.
-    pub fn new(store: Arc<dyn Store>, region: &str, shown: RuleSetMetrics, audit_log: Arc<AuditLog>) -> Self {
+    /// Rule sets in `store` for the POPs of `region`, whose revisions are `shown` in metrics; changes go to `audit_log`.
+    pub fn new(store: Arc<dyn Store>, region: &str, shown: [Gauge; 2], audit_log: Arc<AuditLog>) -> Self {
         Self {
             store,
             audit_log,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use weir_sync::access::{Access, Refused, credentials::Role};
 use weir_sync::config::settings::SETTINGS;
 use weir_sync::config::{
-    AuditFile, AuditStream, Config, ConfigErrors, LoadedConfig, LogFormat, Secret, StoreAddress, command, load,
+    AuditFile, AuditStream, Config, ConfigErrors, LoadedConfig, Secret, StoreAddress, command, load,
 };
 
 fn loaded(flags: &[&str], variables: &[(&str, &str)]) -> Result<LoadedConfig, ConfigErrors> {
@@ -73,7 +73,7 @@ fn a_flag_overrides_the_environment_and_that_the_file() {
         ("WEIR_SYNC_POP_TTL_MS", "2000"),
     ];
     let config = read(&["--pop-ttl-ms", "3000"], &variables).unwrap();
-    assert_eq!(config.log_format, LogFormat::Json);
+    assert!(config.log_json);
     assert_eq!(config.region, "from-environment");
     assert_eq!(config.pop_ttl.as_millis(), 3_000);
 }

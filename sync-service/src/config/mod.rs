@@ -10,4 +10,4 @@ pub(crate) mod values;
 
 pub use layers::{ConfigErrors, LoadedConfig, command, load};
 pub use settings::Config;
-pub use values::{AuditFile, AuditStream, LogFormat, Secret, StoreAddress, TokenSource};
+pub use values::{AuditFile, AuditStream, Secret, StoreAddress, TokenSource};

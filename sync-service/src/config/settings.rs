@@ -11,7 +11,7 @@ use weir_protocol::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 use weir_store::address::NodeMap;
 use weir_store::dial::LoginFiles;
 
-use super::values::{self, AuditFile, AuditStream, LogFormat, StoreAddress, TokenSource};
+use super::values::{self, AuditFile, AuditStream, StoreAddress, TokenSource};
 
 pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
 
@@ -210,7 +210,7 @@ settings! {
     /// store is out of reach and no POP knows the number. 0 means unknown: the region then takes the whole quota.
     pops_expected: u32 as "pops_expected" "N" "0" = |text| values::count(text, 0, POPS_MAX);
     /// Format of log lines: `text` or `json`.
-    log_format: LogFormat as "log_format" "FORMAT" "text" = values::log_format;
+    log_json: bool as "log_format" "FORMAT" "text" = |text| values::one_of(text, &[("text", false), ("json", true)]);
     /// Lowest level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
     log_level: LevelFilter as "log_level" "LEVEL" "info" = values::log_level;
     /// Minimum interval between two renderings of /metrics. A request that comes sooner gets the previous page.

@@ -114,14 +114,8 @@ impl AuditStream {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
 /// Value with the name `text` among `known`, of which there are two at least.
-fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
+pub(super) fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
     let found = known.iter().find(|(name, _)| *name == text);
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<_> = known.iter().map(|(name, _)| format!("`{name}`")).collect();
@@ -129,10 +123,6 @@ fn one_of<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<T, String> {
         let (others, last) = names.rsplit_once(", ").unwrap_or_default();
         format!("expected {others} or {last}, found `{text}`")
     })
-}
-
-pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
-    one_of(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
 }
 
 pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {

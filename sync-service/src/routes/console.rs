@@ -185,6 +185,17 @@ impl Routes {
             "fleet": fleet.as_ref().ok().map(|fleet| of_fleet(fleet, &pops)),
         })
     }
+
+    pub(super) async fn fleet(&self, _: Call<'_>) -> Answered {
+        let (fleet, (_, statuses)) = join!(self.exchange.fleet(), self.exchange.rates_and_statuses());
+        let fleet = fleet?;
+        let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet, &statuses)).collect();
+        let answer = json!({
+            "version": fleet.revision, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
+            "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
+        });
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
 }
 
 impl Listener {
@@ -223,19 +234,6 @@ fn of_fleet(fleet: &FleetState, statuses: &BTreeMap<String, PopStatus>) -> Value
         "current": seen.iter().filter(is_current).count(),
         "pops": pops,
     })
-}
-
-impl Routes {
-    pub(super) async fn fleet(&self, _: Call<'_>) -> Answered {
-        let (fleet, (_, statuses)) = join!(self.exchange.fleet(), self.exchange.rates_and_statuses());
-        let fleet = fleet?;
-        let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet, &statuses)).collect();
-        let answer = json!({
-            "version": fleet.revision, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
-            "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
-        });
-        Ok(response(StatusCode::OK, JSON, &answer))
-    }
 }
 
 fn pop(seen: &Seen, fleet: &FleetState, statuses: &BTreeMap<String, PopStatus>) -> Value {

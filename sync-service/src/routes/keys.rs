@@ -23,6 +23,8 @@ use crate::overrides::spec::{Network, Override, OverrideKind, OverrideSelector, 
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;
 
+const KEY_TEXT_BYTES_MAX: usize = 1_024;
+
 impl Routes {
     pub(super) async fn top_keys(&self, call: Call<'_>) -> Answered {
         let asked = TopKeysQuery::read(&call.query)?;
@@ -114,15 +116,7 @@ impl Routes {
     async fn overrides_known(&self) -> Vec<OverrideState> {
         self.exchange.rules.overrides().await.unwrap_or_default()
     }
-}
 
-fn with_overrides(one: &KeyState, overrides: &[OverrideState]) -> Value {
-    let mut json = page::one(one, moment::now_ms());
-    json["overrides"] = query::of_key(overrides, &one.id).into();
-    json
-}
-
-impl Routes {
     /// Resets a key everywhere: its budget, and its state at POPs.
     pub(super) async fn forget_key(&self, call: Call<'_>) -> Answered {
         let change = call.change("")?;
@@ -163,47 +157,7 @@ impl Routes {
         // A rule may be in only one of the rule sets.
         error.filter(|_| ids.is_empty()).map_or(Ok(ids), |error| Err(error.into()))
     }
-}
 
-const KEY_TEXT_BYTES_MAX: usize = 1_024;
-
-impl Call<'_> {
-    /// Rule and key in the path. The last part may contain a slash, which belongs to a network.
-    fn named(&self) -> Result<(String, String), Problem> {
-        let fits = |text: &String| (1..=KEY_TEXT_BYTES_MAX).contains(&text.len());
-        let text = |at: usize| self.parts.get(at).and_then(|part| name::from_path(part)).filter(fits);
-        text(0).zip(text(1)).ok_or_else(|| {
-            let detail = "expected a rule and one of its keys, each percent-encoded, as in per-address/192.0.2.0%2F24";
-            Problem::malformed(detail)
-        })
-    }
-
-    /// Kind of the overrides that the path is about, or `None` if it is about all.
-    fn kind(&self) -> Option<OverrideKind> {
-        match self.request.uri().path() {
-            path if path.starts_with("/v1/bans") => Some(OverrideKind::Ban),
-            path if path.starts_with("/v1/allows") => Some(OverrideKind::Allow),
-            path if path.starts_with("/v1/keys/") => Some(OverrideKind::Rate),
-            _ => None,
-        }
-    }
-
-    fn subject(&self) -> Result<Subject, Problem> {
-        self.named().map(|(rule, key)| Subject::Key { rule, key })
-    }
-}
-
-impl From<WhichError> for Problem {
-    fn from(error: WhichError) -> Self {
-        let status = match error {
-            WhichError::Rule(_) => StatusCode::NOT_FOUND,
-            _ => StatusCode::BAD_REQUEST,
-        };
-        Self::new(status, error.to_string())
-    }
-}
-
-impl Routes {
     pub(super) async fn list_overrides(&self, call: Call<'_>) -> Answered {
         let kind = call.kind();
         let all = self.exchange.rules.overrides().await?;
@@ -284,6 +238,48 @@ impl Routes {
             Some(revision) => Problem::lost(revision),
             None => error.into(),
         }
+    }
+}
+
+fn with_overrides(one: &KeyState, overrides: &[OverrideState]) -> Value {
+    let mut json = page::one(one, moment::now_ms());
+    json["overrides"] = query::of_key(overrides, &one.id).into();
+    json
+}
+
+impl Call<'_> {
+    /// Rule and key in the path. The last part may contain a slash, which belongs to a network.
+    fn named(&self) -> Result<(String, String), Problem> {
+        let fits = |text: &String| (1..=KEY_TEXT_BYTES_MAX).contains(&text.len());
+        let text = |at: usize| self.parts.get(at).and_then(|part| name::from_path(part)).filter(fits);
+        text(0).zip(text(1)).ok_or_else(|| {
+            let detail = "expected a rule and one of its keys, each percent-encoded, as in per-address/192.0.2.0%2F24";
+            Problem::malformed(detail)
+        })
+    }
+
+    /// Kind of the overrides that the path is about, or `None` if it is about all.
+    fn kind(&self) -> Option<OverrideKind> {
+        match self.request.uri().path() {
+            path if path.starts_with("/v1/bans") => Some(OverrideKind::Ban),
+            path if path.starts_with("/v1/allows") => Some(OverrideKind::Allow),
+            path if path.starts_with("/v1/keys/") => Some(OverrideKind::Rate),
+            _ => None,
+        }
+    }
+
+    fn subject(&self) -> Result<Subject, Problem> {
+        self.named().map(|(rule, key)| Subject::Key { rule, key })
+    }
+}
+
+impl From<WhichError> for Problem {
+    fn from(error: WhichError) -> Self {
+        let status = match error {
+            WhichError::Rule(_) => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

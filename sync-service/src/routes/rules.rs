@@ -147,6 +147,65 @@ impl Routes {
             _ => Err(unreadable()),
         }
     }
+
+    pub(super) async fn differences(&self, call: Call<'_>) -> Answered {
+        let version = |name| call.query.read_as(name, "a number", number);
+        let (from, to) = (self.held(version("from")?).await?, self.held(version("to")?).await?);
+        // Parsing large rule sets takes a while.
+        let compare = move || {
+            let [old, new] = [&from, &to].map(NumberedDocument::value);
+            let changes = Differences::between(&old, &new);
+            let lines = changes.lines(&old, &new);
+            json!({"from": from.version, "to": to.version, "is_same": old == new, "changes": changes, "lines": lines})
+        };
+        let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the versions could not be compared");
+        Ok(response(StatusCode::OK, JSON, &spawn_blocking(compare).await.map_err(unread)?))
+    }
+
+    pub(super) async fn held(&self, version: Option<u64>) -> Result<NumberedDocument, Problem> {
+        let rules = &self.exchange.rules;
+        match version {
+            Some(version) => rules.get(version).await?.ok_or_else(|| ChangeError::NotKept(version).into()),
+            None => rules.current().await?.ok_or_else(|| {
+                let detail = "there is no rule set: POPs run their own configuration's";
+                Problem::new(StatusCode::NOT_FOUND, detail)
+            }),
+        }
+    }
+
+    pub(super) async fn get_canary(&self, _: Call<'_>) -> Answered {
+        let fleet = self.exchange.fleet().await?;
+        let Some((of, _)) = &fleet.canary else { return Err(ChangeError::NoCanary.into()) };
+        let document: Value = serde_json::from_slice(&of.document).unwrap_or_default();
+        let old = self.exchange.rules.current().await?.as_ref().map(NumberedDocument::value).unwrap_or_default();
+        let changes = Differences::between(&old, &document);
+        let lines = changes.lines(&old, &document);
+        let about = json!({
+            "at": moment::text(of.at_ms), "author": of.author, "comment": of.comment, "version": fleet.version,
+            "changes": changes, "lines": lines, "document": document,
+        });
+        let answer = merged(canary(&fleet), about);
+        Ok(tagged(response(StatusCode::OK, JSON, &answer), of.id))
+    }
+
+    pub(super) async fn promote(&self, call: Call<'_>) -> Answered {
+        let change = call.change("")?;
+        let id = of_header(call.request.headers())?.ok_or_else(|| {
+            let detail = "expected `If-Match: \"ID\"` with the number of the canary, or `If-Match: *` to promote any";
+            Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
+        })?;
+        let version = self.exchange.rules.promote(id, &change).await?;
+        Ok(changed(StatusCode::OK, version))
+    }
+
+    pub(super) async fn withdraw(&self, call: Call<'_>) -> Answered {
+        let change = call.change("")?;
+        let id = of_header(call.request.headers())?.flatten();
+        let canary = self.exchange.rules.withdraw(id, &change).await?;
+        let mut answer = canary.json();
+        answer["withdrawn"] = true.into();
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
 }
 
 impl Call<'_> {
@@ -235,68 +294,7 @@ pub(super) fn tagged(mut response: HttpResponse, version: u64) -> HttpResponse {
     response
 }
 
-impl Routes {
-    pub(super) async fn differences(&self, call: Call<'_>) -> Answered {
-        let version = |name| call.query.read_as(name, "a number", number);
-        let (from, to) = (self.held(version("from")?).await?, self.held(version("to")?).await?);
-        // Parsing large rule sets takes a while.
-        let compare = move || {
-            let [old, new] = [&from, &to].map(NumberedDocument::value);
-            let changes = Differences::between(&old, &new);
-            let lines = changes.lines(&old, &new);
-            json!({"from": from.version, "to": to.version, "is_same": old == new, "changes": changes, "lines": lines})
-        };
-        let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the versions could not be compared");
-        Ok(response(StatusCode::OK, JSON, &spawn_blocking(compare).await.map_err(unread)?))
-    }
-
-    pub(super) async fn held(&self, version: Option<u64>) -> Result<NumberedDocument, Problem> {
-        let rules = &self.exchange.rules;
-        match version {
-            Some(version) => rules.get(version).await?.ok_or_else(|| ChangeError::NotKept(version).into()),
-            None => rules.current().await?.ok_or_else(|| {
-                let detail = "there is no rule set: POPs run their own configuration's";
-                Problem::new(StatusCode::NOT_FOUND, detail)
-            }),
-        }
-    }
-
-    pub(super) async fn get_canary(&self, _: Call<'_>) -> Answered {
-        let fleet = self.exchange.fleet().await?;
-        let Some((of, _)) = &fleet.canary else { return Err(ChangeError::NoCanary.into()) };
-        let document: Value = serde_json::from_slice(&of.document).unwrap_or_default();
-        let old = self.exchange.rules.current().await?.as_ref().map(NumberedDocument::value).unwrap_or_default();
-        let changes = Differences::between(&old, &document);
-        let lines = changes.lines(&old, &document);
-        let about = json!({
-            "at": moment::text(of.at_ms), "author": of.author, "comment": of.comment, "version": fleet.version,
-            "changes": changes, "lines": lines, "document": document,
-        });
-        let answer = merged(canary(&fleet), about);
-        Ok(tagged(response(StatusCode::OK, JSON, &answer), of.id))
-    }
-
-    pub(super) async fn promote(&self, call: Call<'_>) -> Answered {
-        let change = call.change("")?;
-        let id = of_header(call.request.headers())?.ok_or_else(|| {
-            let detail = "expected `If-Match: \"ID\"` with the number of the canary, or `If-Match: *` to promote any";
-            Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
-        })?;
-        let version = self.exchange.rules.promote(id, &change).await?;
-        Ok(changed(StatusCode::OK, version))
-    }
-
-    pub(super) async fn withdraw(&self, call: Call<'_>) -> Answered {
-        let change = call.change("")?;
-        let id = of_header(call.request.headers())?.flatten();
-        let canary = self.exchange.rules.withdraw(id, &change).await?;
-        let mut answer = canary.json();
-        answer["withdrawn"] = true.into();
-        Ok(response(StatusCode::OK, JSON, &answer))
-    }
-}
-
-/// Number of the canary in `If-Match`: `Some(None)` for any, `None` without the header.
+/// Number of the canary in `If-Match`: `Some(None)` for any, none without the header.
 #[allow(clippy::option_option, reason = "the header may name any canary")]
 fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
     match headers.get(IF_MATCH).map(|value| value.as_bytes().trim_ascii()) {

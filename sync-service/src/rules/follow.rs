@@ -100,8 +100,9 @@ impl RuleSets {
 
     pub(super) fn publish(&self, revision: Arc<Revision>, canary: Option<Trial>) {
         let number = |revision: &Revision| i64::try_from(revision.number).unwrap_or(i64::MAX);
-        self.shown.revision.set(number(&revision));
-        self.shown.canary.set(canary.as_ref().map_or(0, |trial| number(&trial.revision)));
+        let [of_all, of_canary] = &self.shown;
+        of_all.set(number(&revision));
+        of_canary.set(canary.as_ref().map_or(0, |trial| number(&trial.revision)));
         for revision in canary.iter().map(|trial| &trial.revision).chain([&revision]) {
             lock(&self.known).add_revision(revision.number, revision.rules.iter().cloned());
         }
@@ -114,6 +115,15 @@ impl RuleSets {
             }
         }
         recent.publish(revision, canary);
+    }
+
+    /// Revisions that these POPs should run, while the store is out of reach.
+    pub(crate) fn fleet_offline(&self, pops: Vec<Seen>, error: StoreError) -> FleetState {
+        let recent = lock(&self.recent);
+        let canary = recent.canary.as_ref().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
+        let (version, revision) =
+            recent.current.as_ref().map_or((0, 0), |revision| (revision.version, revision.number));
+        FleetState { version, revision, canary, pops, offline: Some(error) }
     }
 }
 
@@ -144,16 +154,5 @@ impl FleetState {
     pub(crate) fn lost(&self) -> Option<u64> {
         let runs = self.pops.iter().map(|pop| pop.version).max();
         runs.filter(|revision| self.revision == 0 && *revision > 0)
-    }
-}
-
-impl RuleSets {
-    /// Revisions that these POPs should run, while the store is out of reach.
-    pub(crate) fn fleet_offline(&self, pops: Vec<Seen>, error: StoreError) -> FleetState {
-        let recent = lock(&self.recent);
-        let canary = recent.canary.as_ref().map(|trial| (Arc::clone(&trial.canary), trial.revision.number));
-        let (version, revision) =
-            recent.current.as_ref().map_or((0, 0), |revision| (revision.version, revision.number));
-        FleetState { version, revision, canary, pops, offline: Some(error) }
     }
 }

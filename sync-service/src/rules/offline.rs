@@ -21,6 +21,15 @@ const CHANGES_MAX: usize = OVERRIDES_MAX;
 /// Rule set without limits, for the kill switch if no rule set is known.
 const OFF: &str = r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
 
+const TRIES_MAX: u32 = 5;
+
+pub(super) struct Enforced {
+    version: u64,
+    /// The new document, or `None` if nothing changed.
+    document: Option<Document>,
+    canary: Option<Arc<Canary>>,
+}
+
 pub(super) fn off() -> Result<Document, ChangeError> {
     read(OFF.as_bytes())
 }
@@ -115,24 +124,7 @@ impl RuleSets {
         }
         Ok(())
     }
-}
 
-fn number_of(document: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    document.hash(&mut hasher);
-    OFFLINE_NUMBER_MIN | (hasher.finish() & (OFFLINE_NUMBER_MIN - 1))
-}
-
-const TRIES_MAX: u32 = 5;
-
-pub(super) struct Enforced {
-    version: u64,
-    /// The new document, or `None` if nothing changed.
-    document: Option<Document>,
-    canary: Option<Arc<Canary>>,
-}
-
-impl RuleSets {
     /// Stores the current document with all its rules on or off, unless they already are. Switching rules off
     /// also withdraws a canary, so that no POP enforces any rules. Without the store, only the POPs that report
     /// here are notified. Returns the version, and the store's error if it does not have the change.
@@ -203,4 +195,10 @@ impl RuleSets {
             self.audit_log.change(canary::withdrawn(canary, change));
         }
     }
+}
+
+fn number_of(document: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    document.hash(&mut hasher);
+    OFFLINE_NUMBER_MIN | (hasher.finish() & (OFFLINE_NUMBER_MIN - 1))
 }

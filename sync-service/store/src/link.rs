@@ -25,8 +25,8 @@ use super::address::Node;
 use super::clock::ServerClock;
 use super::dial::{Dialer, FoundServer, connect};
 use super::keys::RedisKeys;
-use super::trouble::explain;
-use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
+use super::trouble::{Episode, explain};
+use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR, RoundTrips};
 
 #[derive(Clone, Debug)]
 pub(crate) struct LinkTarget {
@@ -111,8 +111,17 @@ impl Link {
         clock: ServerClock,
     ) -> Self {
         let (state, failed) = (Arc::new(watch::Sender::new(LinkState::Opening)), Arc::new(Notify::new()));
-        let shared = (Arc::clone(&failed), Arc::clone(&state));
-        let keeper = Keeper::new(target.clone(), response_timeout, scripts, shared);
+        let keeper = Keeper {
+            target: target.clone(),
+            response_timeout,
+            scripts,
+            failed: Arc::clone(&failed),
+            state: Arc::clone(&state),
+            server: target.to_string(),
+            episode: Episode::default(),
+            round_trips: RoundTrips::default(),
+            generation: 0,
+        };
         Self { clock, target, state, failed, _keeper: JoinSet::from_iter([keeper.run()]) }
     }
 

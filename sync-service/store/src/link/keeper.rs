@@ -34,38 +34,19 @@ pub(super) const NOT_TAKEN: &str = "it takes no connection, or does not answer o
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Keeper {
-    target: LinkTarget,
-    response_timeout: Duration,
-    scripts: Arc<[Script]>,
-    failed: Arc<Notify>,
-    state: Arc<watch::Sender<LinkState>>,
-    server: String,
-    episode: Episode,
-    round_trips: RoundTrips,
-    generation: u64,
+    pub(super) target: LinkTarget,
+    pub(super) response_timeout: Duration,
+    pub(super) scripts: Arc<[Script]>,
+    /// Notified by others that found a failure.
+    pub(super) failed: Arc<Notify>,
+    pub(super) state: Arc<watch::Sender<LinkState>>,
+    pub(super) server: String,
+    pub(super) episode: Episode,
+    pub(super) round_trips: RoundTrips,
+    pub(super) generation: u64,
 }
 
 impl Keeper {
-    /// Creates the task, which sets `state` to the connection's; `failed` is notified by others that found a failure.
-    pub(super) fn new(
-        target: LinkTarget,
-        response_timeout: Duration,
-        scripts: Arc<[Script]>,
-        (failed, state): (Arc<Notify>, Arc<watch::Sender<LinkState>>),
-    ) -> Self {
-        Self {
-            server: target.to_string(),
-            target,
-            response_timeout,
-            scripts,
-            failed,
-            state,
-            episode: Episode::default(),
-            round_trips: RoundTrips::default(),
-            generation: 0,
-        }
-    }
-
     /// Keeps the connection open until the task is aborted.
     pub(super) async fn run(mut self) {
         let mut backoff = BACKOFF_MIN;
@@ -223,7 +204,7 @@ fn dropping(info: &str) -> Option<&str> {
 const KEPT: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
-struct RoundTrips(VecDeque<(Instant, Duration)>);
+pub(super) struct RoundTrips(VecDeque<(Instant, Duration)>);
 
 impl RoundTrips {
     fn record(&mut self, took: Duration, at: Instant) {
