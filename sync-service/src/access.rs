@@ -84,7 +84,7 @@ impl Access {
     /// Operator whose token a request carries, if its role includes `needed`.
     pub fn operator(&self, given: Option<&[u8]>, needed: Role) -> Result<Arc<Credential<Role>>, Refused> {
         let held = self.held();
-        if held.admins.is_empty() {
+        if held.admins.len() == 0 {
             return Err(Refused::Closed);
         }
         let operator = given.and_then(|given| held.admins.find(given)).ok_or(Refused::Unknown)?;
@@ -100,7 +100,7 @@ impl Access {
         api: GatewayApi,
     ) -> Result<Option<Arc<Credential<GatewayApis>>>, Refused> {
         let held = self.held();
-        if held.checks.is_empty() {
+        if held.checks.len() == 0 {
             return if api == GatewayApi::Check { Ok(None) } else { Err(Refused::NoTokens(api)) };
         }
         let asker = given.and_then(|given| held.checks.find(given)).ok_or(Refused::Unknown)?;
@@ -113,7 +113,7 @@ impl Access {
 
     /// True if checks at the gateway need a token.
     pub(crate) fn has_checks(&self) -> bool {
-        !self.held().checks.is_empty()
+        self.held().checks.len() > 0
     }
 
     /// True if the gateway has several callers, according to their tokens.

@@ -171,7 +171,7 @@ impl<S: Scope> Credentials<S> {
                     let read = if is_comment { Ok(()) } else { tokens.read_line(line) };
                     read.map_err(|wrong| format!("{path}:{}: {wrong}", index + 1))?;
                 }
-                if tokens.is_empty() {
+                if tokens.len() == 0 {
                     return Err(format!("{path}: expected a token on each line, {}, found none", S::LINE));
                 }
             }
@@ -204,10 +204,6 @@ impl<S: Scope> Credentials<S> {
     pub(crate) fn find(&self, given: &[u8]) -> Option<&Arc<Credential<S>>> {
         let (secret, credential) = self.by_hash.get(&self.hasher.hash_one(given))?;
         bool::from(secret.expose().as_bytes().ct_eq(given)).then_some(credential)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_hash.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {

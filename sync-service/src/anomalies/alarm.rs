@@ -37,24 +37,34 @@ pub(crate) struct Alarm {
     end_after: u32,
     /// Consecutive minutes that indicate a change of state.
     run: u32,
-    /// Minute in which the anomaly under way began, and its highest reading.
-    ringing: Option<(u64, Reading)>,
-    /// True after an anomaly that lasted for [`LONGEST`], until the next calm minutes.
-    is_muted: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Calm,
+    /// The minute in which the anomaly under way began, and its highest reading.
+    Ringing(u64, Reading),
+    /// After an anomaly that lasted for [`LONGEST`], until the next calm minutes.
+    Muted,
 }
 
 impl Alarm {
     pub(crate) fn new(begin_after: u32, end_after: u32) -> Self {
-        Self { begin_after, end_after, run: 0, ringing: None, is_muted: false }
+        Self { begin_after, end_after, run: 0, state: State::Calm }
     }
 
     pub(crate) fn is_ringing(&self) -> bool {
-        self.ringing.is_some()
+        matches!(self.state, State::Ringing(..))
     }
 
     /// True if the last minute is usual: not strange and without an anomaly, or part of a muted one.
     pub(crate) fn learns(&self, is_strange: bool) -> bool {
-        self.is_muted || self.ringing.is_none() && self.run == 0 && !is_strange
+        match self.state {
+            State::Calm => self.run == 0 && !is_strange,
+            State::Ringing(..) => false,
+            State::Muted => true,
+        }
     }
 
     /// Applies the next minute. Returns the anomaly that is under way, or has just ended.
@@ -65,34 +75,33 @@ impl Alarm {
         is_strange: bool,
         is_calm: bool,
     ) -> Option<AlarmState> {
-        let counts = if self.ringing.is_some() || self.is_muted { is_calm } else { is_strange };
-        self.run = if counts { self.run + 1 } else { 0 };
-        if self.is_muted {
-            self.is_muted = self.run < self.end_after;
-            self.run = if self.is_muted { self.run } else { 0 };
-            return None;
-        }
-        match &mut self.ringing {
-            None if self.run >= self.begin_after => {
-                let since = (minute + 1).saturating_sub(u64::from(self.run));
-                self.run = 0;
-                self.ringing = Some((since, reading));
+        let (counts, needed) = match self.state {
+            State::Calm => (is_strange, self.begin_after),
+            State::Ringing(..) | State::Muted => (is_calm, self.end_after),
+        };
+        let run = if counts { self.run + 1 } else { 0 };
+        let turns = run >= needed;
+        self.run = if turns { 0 } else { run };
+        match self.state {
+            State::Calm if turns => {
+                let since = (minute + 1).saturating_sub(u64::from(run));
+                self.state = State::Ringing(since, reading);
                 Some(AlarmState { phase: Phase::Begins, reading, since })
             }
-            None => None,
-            Some((since, most)) => {
-                if reading.found > most.found {
-                    *most = reading;
-                }
-                let (since, most) = (*since, *most);
-                if self.run < self.end_after && minute.saturating_sub(since) < LONGEST {
+            State::Ringing(since, most) => {
+                let most = if reading.found > most.found { reading } else { most };
+                if !turns && minute.saturating_sub(since) < LONGEST {
+                    self.state = State::Ringing(since, most);
                     return Some(AlarmState { phase: Phase::GoesOn, reading, since });
                 }
-                self.is_muted = self.run < self.end_after;
-                self.run = 0;
-                self.ringing = None;
+                (self.run, self.state) = (0, if turns { State::Calm } else { State::Muted });
                 Some(AlarmState { phase: Phase::Ends, reading: most, since })
             }
+            State::Muted if turns => {
+                self.state = State::Calm;
+                None
+            }
+            State::Calm | State::Muted => None,
         }
     }
 }

@@ -15,7 +15,7 @@ const HOUR_MIN: usize = 15;
 /// Maximum distance of the present level from the seasonal one: a factor of two.
 const LEAD: f64 = LN_2;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Season {
     /// The last week, by hour of the week.
     hours: Vec<Option<Hour>>,
@@ -44,17 +44,8 @@ struct Hour {
 impl Season {
     /// Empty state. Nothing is expected before `learn` calm minutes.
     pub(crate) fn new(learn: u32) -> Self {
-        Self {
-            hours: vec![None; WEEK],
-            before: None,
-            hour: None,
-            all: Vec::new(),
-            calm: Vec::new(),
-            recent: VecDeque::new(),
-            recent_min: learn.clamp(1, LEARN_MAX) as usize,
-            spreads: VecDeque::new(),
-            deviations: Vec::new(),
-        }
+        let recent_min = learn.clamp(1, LEARN_MAX) as usize;
+        Self { hours: vec![None; WEEK], recent_min, ..Self::default() }
     }
 
     /// Expected level in `minute`, or `None` if too little is known.
@@ -69,7 +60,7 @@ impl Season {
             return Some(recent.map_or(week_ago, |recent| recent.clamp(week_ago - LEAD, week_ago + LEAD)));
         }
         let recent = recent?;
-        let at = hour_of_week(minute);
+        let at = place(minute / HOUR);
         let days = (1..DAYS).filter_map(|day| self.hours[(at + WEEK - day * DAY) % WEEK]);
         let (low, high) = days.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), hour| {
             (low.min(hour.median), high.max(hour.median))
@@ -81,7 +72,7 @@ impl Season {
     /// history. It is a median over the last days, so a daily job counts as usual, while an anomaly on one day
     /// does not hide the next one.
     pub(crate) fn peak(&self, minute: u64) -> Option<f64> {
-        let at = hour_of_week(minute);
+        let at = place(minute / HOUR);
         let of_day = |day: usize| {
             let at = at + WEEK - day * DAY;
             let around = if day == DAYS { at..=at + 1 } else { at - 1..=at + 1 };
@@ -105,7 +96,7 @@ impl Season {
             self.end_hour(known);
             // Hours that were not watched have no statistics.
             let unwatched = (known + 1..hour).take(WEEK);
-            unwatched.for_each(|hour| self.hours[usize::try_from(hour).unwrap_or(0) % WEEK] = None);
+            unwatched.for_each(|hour| self.hours[place(hour)] = None);
         }
         self.hour = Some(hour);
         let expected = self.expected(minute);
@@ -122,7 +113,7 @@ impl Season {
     }
 
     fn end_hour(&mut self, hour: u64) {
-        let at = usize::try_from(hour).unwrap_or(0) % WEEK;
+        let at = place(hour);
         let (mut all, calm) = (std::mem::take(&mut self.all), std::mem::take(&mut self.calm));
         self.before = self.hours[at];
         // An hour full of anomalies does not change the usual level.
@@ -142,7 +133,7 @@ impl Season {
 
     /// Level of the same time a week ago, interpolated between the middles of two hours.
     fn week_ago(&self, minute: u64) -> Option<f64> {
-        let at = hour_of_week(minute);
+        let at = place(minute / HOUR);
         let this = self.hours[at]?.median;
         #[allow(clippy::cast_precision_loss, reason = "below 60")]
         let from_middle = ((minute % HOUR) as f64 + 0.5) / 60.0 - 0.5;
@@ -153,8 +144,9 @@ impl Season {
     }
 }
 
-fn hour_of_week(minute: u64) -> usize {
-    usize::try_from(minute / HOUR).unwrap_or(0) % WEEK
+/// Index of an hour in its week.
+fn place(hour: u64) -> usize {
+    usize::try_from(hour).unwrap_or(0) % WEEK
 }
 
 /// Median; the upper one of the two in the middle if their number is even. None without values.

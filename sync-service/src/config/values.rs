@@ -32,7 +32,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreAddress {
     Memory,
     /// Redis at this URL, which may contain user and password.
@@ -60,12 +60,6 @@ impl fmt::Display for StoreAddress {
             Some(address) => address.fmt(f),
             None => f.write_str("memory"),
         }
-    }
-}
-
-impl fmt::Debug for StoreAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

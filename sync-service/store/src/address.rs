@@ -66,7 +66,7 @@ impl fmt::Display for Node {
 
 /// Map from the addresses that cluster nodes or sentinels announce to those under which they are reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeMap(BTreeMap<Node, Node>);
+pub struct NodeMap(pub(super) BTreeMap<Node, Node>);
 
 impl NodeMap {
     /// Parses `announced=reached` pairs, separated by commas; each is a host and a port.
@@ -80,10 +80,6 @@ impl NodeMap {
             Ok((node(announced)?, node(reached)?))
         };
         text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
-    }
-
-    pub(super) fn get(&self, announced: &Node) -> Option<&Node> {
-        self.0.get(announced)
     }
 }
 

@@ -95,7 +95,7 @@ impl Dialer {
     }
 
     pub(super) async fn client_of(self: &Arc<Self>, node: &Node) -> Result<Client, DialError> {
-        let mapped = self.map.get(node).unwrap_or(node);
+        let mapped = self.map.0.get(node).unwrap_or(node);
         self.client(self.address.info_of(mapped), Login::Server).await
     }
 

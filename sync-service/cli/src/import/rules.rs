@@ -26,7 +26,8 @@ const NOTHING: &str = "[ratelimit, nothing]";
 
 /// Writes the rules for `domains`. An error has a line for each thing that rules cannot express.
 pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
-    let mut written = Written::default();
+    let text = "# Made from a configuration of envoyproxy/ratelimit by `weir-sync import ratelimit`.\nrules:\n";
+    let mut written = Written { text: text.into(), places: Vec::new(), names: BTreeSet::new() };
     let mut errors = Vec::new();
     for domain in domains {
         let limits = limits(domain).map_err(|error| errors.push(error)).unwrap_or_default();
@@ -67,13 +68,6 @@ struct Written {
     /// Place of each rule's limit.
     places: Vec<String>,
     names: BTreeSet<String>,
-}
-
-impl Default for Written {
-    fn default() -> Self {
-        let text = "# Made from a configuration of envoyproxy/ratelimit by `weir-sync import ratelimit`.\nrules:\n";
-        Self { text: text.into(), places: Vec::new(), names: BTreeSet::new() }
-    }
 }
 
 impl Written {
