@@ -59,7 +59,7 @@ impl RuleSets {
         let canary = Canary { id: 0, at_ms: 0, audience, author, comment, document: text.clone().into() };
         // Texts can always be serialised.
         let kept = serde_json::to_string(&canary).unwrap_or_default();
-        let begin = RulesChange::Begin { document: &text, text: &kept, expected: Some(version) };
+        let begin = RulesChange::Begin { document: &text, text: &kept, expected: version };
         let lost = ChangeEvent { note: "begin".into(), target: Some(json!(canary.audience)), ..change.event("canary") };
         let result = self.change_rules(&begin, || lost).await?;
         let RulesResult::Begun(id) = result else { return Err(refusal(result)) };
@@ -84,7 +84,7 @@ impl RuleSets {
         }
         let document = read(&canary.document)?;
         let change = change.with_note(format!("promote canary {}", canary.id));
-        let promote = RulesChange::Promote { id: Some(canary.id), note: &change.text() };
+        let promote = RulesChange::Promote { id: canary.id, note: &change.text() };
         let version = version_of(self.change_rules(&promote, || change.event("rules")).await?)?;
         self.is_put(version, &document, &change).await;
         Ok(version)
@@ -96,7 +96,7 @@ impl RuleSets {
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
         }
-        let back = RulesChange::Withdraw { id: Some(canary.id) };
+        let back = RulesChange::Withdraw { id: canary.id };
         let result = self.change_rules(&back, || withdrawn(&canary, change)).await?;
         let RulesResult::Withdrawn(id) = result else { return Err(refusal(result)) };
         self.listen_now().await;

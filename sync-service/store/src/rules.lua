@@ -9,7 +9,7 @@
 -- ARGV[3]   the version that must be current, 0 if there must be none, or empty
 -- ARGV[4]   the origin of the version; to begin, the canary's text
 -- ARGV[5]   1 if it comes from a file
--- ARGV[6]   to promote or withdraw, the number of the canary that must run, or empty
+-- ARGV[6]   to promote or withdraw, the number of the canary that must run
 --
 -- Returns   {1, the new version};
 --           {0, the current version} if a file has nothing new;
@@ -53,7 +53,7 @@ if what == 'promote' or what == 'withdraw' then
   if canary == 0 then
     return {-3, 0}
   end
-  if id ~= '' and tonumber(id) ~= canary then
+  if tonumber(id) ~= canary then
     return {-2, canary}
   end
   if what == 'withdraw' then

@@ -52,17 +52,16 @@ pub enum RulesChange<'a> {
     Begin {
         document: &'a str,
         text: &'a str,
-        /// Version that must be the current one, or `None` for any.
-        expected: Option<u64>,
+        /// Version that must be the current one.
+        expected: u64,
     },
-    /// Makes the canary's document the next version.
+    /// Makes the document of the canary with this number the next version.
     Promote {
-        /// Number of the canary that must run, or `None` for any.
-        id: Option<u64>,
+        id: u64,
         note: &'a str,
     },
     Withdraw {
-        id: Option<u64>,
+        id: u64,
     },
 }
 

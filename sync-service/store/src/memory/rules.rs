@@ -70,7 +70,7 @@ impl MemoryRules {
             RulesChange::PutOver(put) => self.put(now_ms, &put, true),
             RulesChange::Begin { document, text, expected } => {
                 let current = self.version().unwrap_or_default();
-                if current == 0 || expected.is_some_and(|expected| expected != current) {
+                if current == 0 || expected != current {
                     return RulesResult::Conflict(current);
                 }
                 if let Some(canary) = &self.canary {
@@ -96,9 +96,9 @@ impl MemoryRules {
         }
     }
 
-    /// Ends the canary. If a number is given, it must be the canary's.
-    fn end(&mut self, id: Option<u64>) -> Result<StoredCanary, RulesResult> {
-        let canary = self.canary.take_if(|canary| id.is_none_or(|id| id == canary.id));
+    /// Ends the canary with this number.
+    fn end(&mut self, id: u64) -> Result<StoredCanary, RulesResult> {
+        let canary = self.canary.take_if(|canary| canary.id == id);
         canary.ok_or_else(|| self.canary.as_ref().map_or(RulesResult::Missing, |canary| RulesResult::Runs(canary.id)))
     }
 

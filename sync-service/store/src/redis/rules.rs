@@ -19,9 +19,9 @@ impl Redis {
             RulesChange::PutOver(NewVersion { document, expected, note, from_file }) => {
                 ("put over", document, expected, note, from_file, None)
             }
-            RulesChange::Begin { document, text, expected } => ("begin", document, expected, text, false, None),
-            RulesChange::Promote { id, note } => ("promote", "", None, note, false, id),
-            RulesChange::Withdraw { id } => ("withdraw", "", None, "", false, id),
+            RulesChange::Begin { document, text, expected } => ("begin", document, Some(expected), text, false, None),
+            RulesChange::Promote { id, note } => ("promote", "", None, note, false, Some(id)),
+            RulesChange::Withdraw { id } => ("withdraw", "", None, "", false, Some(id)),
         };
         let mut call = RoutedCommand::of(&self.scripts.rules, &[self.keys.one(RULES)]);
         call.arg(what).arg(document).arg(or_empty(expected)).arg(note).arg(u8::from(from_file)).arg(or_empty(id));
