@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn announced_addresses_lead_to_others() {
-        let map = NodeMap::read("10.0.0.1:6379=redis-1.internal:7001, [fe80::1]:6379=redis-2.internal:7002").unwrap();
+        let NodeMap(map) =
+            NodeMap::read("10.0.0.1:6379=redis-1.internal:7001, [fe80::1]:6379=redis-2.internal:7002").unwrap();
         assert_eq!(map.get(&Node::new("10.0.0.1", 6379)), Some(&Node::new("redis-1.internal", 7001)));
         assert_eq!(map.get(&Node::new("fe80::1", 6379)), Some(&Node::new("redis-2.internal", 7002)));
         assert_eq!(map.get(&Node::new("10.0.0.2", 6379)), None);
