@@ -64,15 +64,8 @@ struct Attack {
     pop: usize,
 }
 
-/// A rule and those who ask of it.
-struct Rule {
-    name: &'static str,
-    /// Limited requests of a usual minute.
-    base: f64,
-}
-
-const RULES: [Rule; 3] =
-    [Rule { name: "busy", base: 1_200.0 }, Rule { name: "quiet", base: 240.0 }, Rule { name: "rare", base: 3.0 }];
+/// Rules, and the number of limited requests of each in a usual minute.
+const RULES: [(&str, f64); 3] = [("busy", 1_200.0), ("quiet", 240.0), ("rare", 3.0)];
 const POPS: usize = 8;
 
 /// Traffic of some rules.
@@ -107,12 +100,12 @@ impl World {
             *slow = 0.95 * *slow + 0.03 * random.normal();
         }
         let mut rules = BTreeMap::new();
-        for (at, rule) in RULES.iter().enumerate() {
+        for (at, (rule, base)) in RULES.into_iter().enumerate() {
             self.slow[at] = 0.95 * self.slow[at] + 0.05 * random.normal();
             let noise = self.slow[at] + 0.15 * random.normal();
             // A quarter of an hour, at ten past three.
             let job = if has_job && (190..205).contains(&(minute % DAY)) { 6.0 } else { 1.0 };
-            let usual = job * rule.base * (season + self.of_day + noise).exp();
+            let usual = job * base * (season + self.of_day + noise).exp();
             let now = |kind| attacks.iter().filter(move |it| it.kind == kind && (it.from..it.until).contains(&minute));
             let of_all: f64 = now("rate").map(|it| it.factor).product();
             let mut pops = BTreeMap::new();
@@ -138,7 +131,7 @@ impl World {
             }
             let limited = limited + if top.0.starts_with("attacker") { top.1 } else { 0 };
             let top = (top.1 > 0).then(|| (top.0.into_bytes().into_boxed_slice(), top.1));
-            rules.insert(rule.name.to_owned(), RuleMinute { limited, pops, top });
+            rules.insert(rule.to_owned(), RuleMinute { limited, pops, top });
         }
         rules
     }

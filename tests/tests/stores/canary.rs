@@ -1,8 +1,7 @@
 //! The canary, and the numbers of revisions while one runs: the same in every store.
 
 use weir_store::Store;
-use weir_store::rules::{Current, OverrideChange, Until};
-use weir_store::rules::{NewVersion, RulesChange, RulesResult, StoredCanary};
+use weir_store::rules::{Current, NewVersion, OverrideChange, RulesChange, RulesResult, StoredCanary, Until};
 use weir_tests::redis::Redis;
 
 use crate::{POP_TTL, connected_with, memory_with};
@@ -22,10 +21,8 @@ async fn put(store: &dyn Store, document: &str) -> RulesResult {
 
 /// Puts a rule set; the new version.
 async fn put_good(store: &dyn Store, document: &str) -> u64 {
-    match put(store, document).await {
-        RulesResult::Put(version) => version,
-        other => panic!("{other:?}"),
-    }
+    let RulesResult::Put(version) = put(store, document).await else { panic!("it is put") };
+    version
 }
 
 async fn change(store: &dyn Store, change: RulesChange<'_>) -> RulesResult {
@@ -34,10 +31,9 @@ async fn change(store: &dyn Store, change: RulesChange<'_>) -> RulesResult {
 
 async fn begin(store: &dyn Store, document: &str) -> u64 {
     let expected = current(store).await.version.unwrap();
-    match change(store, RulesChange::Begin { document, text: "fra \u{e9}", expected }).await {
-        RulesResult::Begun(id) => id,
-        other => panic!("{other:?}"),
-    }
+    let begin = RulesChange::Begin { document, text: "fra \u{e9}", expected };
+    let RulesResult::Begun(id) = change(store, begin).await else { panic!("it begins") };
+    id
 }
 
 async fn order(store: &dyn Store, name: &str) {

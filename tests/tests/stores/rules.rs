@@ -45,10 +45,8 @@ async fn put_file(store: &dyn Store, document: &str) -> RulesResult {
 
 /// Puts the first, and returns its version.
 async fn first(store: &dyn Store, document: &str) -> u64 {
-    match put(store, document, Some(0)).await {
-        RulesResult::Put(version) => version,
-        other => panic!("{other:?}"),
-    }
+    let RulesResult::Put(version) = put(store, document, Some(0)).await else { panic!("it is put") };
+    version
 }
 
 async fn versions_count_up_and_a_conflict_changes_nothing(store: &dyn Store) {
