@@ -14,24 +14,29 @@ use crate::output::{CommandOutput, CommandResult, Failure, items, shown, table, 
 use crate::{given, moment, number, option, required};
 
 pub(super) const NAME: &str = "keys";
+pub(super) const TOP: &str = "top";
 pub(super) const RESET: &str = "reset";
 const KEYS_MAX: u64 = 1_000;
 
 /// Note on a list that lacks the keys of other weir-syncs.
 const PARTIAL: &str = "\nThese are not all keys: the store is out of reach, or a weir-sync is of another version.\n";
 
-pub(super) fn command() -> Command {
+pub(super) fn commands() -> [Command; 4] {
     let value = Arg::new("value").value_name("VALUE").requires("key-rule");
-    selecting(asking(Command::new(NAME)))
-        .about("Lists the fleet's busiest keys; or shows all that is known of one")
-        .arg(Arg::new("key-rule").value_name("RULE").requires("value").help("The rule of one key, and ..."))
-        .arg(value.help("... its value: an address or a network, or as the list has it"))
-}
-
-pub(super) fn reset_command() -> Command {
-    one_key(asking(Command::new(RESET)), "Its key: an address or a network, or as `weir-sync keys` lists it")
-        .about("Resets a key in the whole fleet: it starts anew, full and not banned")
-        .arg(comment())
+    [
+        selecting(asking(Command::new(TOP)))
+            .about("Shows the fleet's busiest keys, until it is interrupted")
+            .arg(number("interval-s", "SECONDS", 3_600).default_value("2").help("How often"))
+            .arg(number("rounds", "N", u64::MAX).help("How many times, in place of until it is interrupted")),
+        selecting(asking(Command::new(NAME)))
+            .about("Lists the fleet's busiest keys; or shows all that is known of one")
+            .arg(Arg::new("key-rule").value_name("RULE").requires("value").help("The rule of one key, and ..."))
+            .arg(value.help("... its value: an address or a network, or as the list has it")),
+        one_key(asking(Command::new(RESET)), "Its key: an address or a network, or as `weir-sync keys` lists it")
+            .about("Resets a key in the whole fleet: it starts anew, full and not banned")
+            .arg(comment()),
+        asking(explain::command()).mut_arg("json", |json| json.requires(explain::LIVE)),
+    ]
 }
 
 fn selecting(command: Command) -> Command {
@@ -166,16 +171,8 @@ fn amount(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
-pub(super) const TOP: &str = "top";
 /// Escape sequence that moves the cursor to the top and clears the screen below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
-
-pub(super) fn top_command() -> Command {
-    selecting(asking(Command::new(TOP)))
-        .about("Shows the fleet's busiest keys, until it is interrupted")
-        .arg(number("interval-s", "SECONDS", 3_600).default_value("2").help("How often"))
-        .arg(number("rounds", "N", u64::MAX).help("How many times, in place of until it is interrupted"))
-}
 
 /// Shows the keys. If weir-sync is out of reach after the first answer, keeps trying.
 pub(super) async fn top(matches: &ArgMatches) -> CommandResult {
@@ -216,10 +213,6 @@ fn is_shown(page: &str, is_json: bool) -> bool {
 
 fn now() -> String {
     moment::text(moment::now_ms())
-}
-
-pub(super) fn explain_command() -> Command {
-    asking(explain::command()).mut_arg("json", |json| json.requires(explain::LIVE))
 }
 
 pub(super) async fn explain_live(matches: &ArgMatches, read: ReadRequest) -> CommandResult {

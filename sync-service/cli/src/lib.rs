@@ -51,17 +51,8 @@ use output::{CommandEnd, CommandOutput, CommandResult, Failure, pretty};
 pub use api::{COMMENT, COMMENT_BYTES_MAX};
 
 pub fn commands() -> impl Iterator<Item = Command> {
-    let others = [
-        check::command(),
-        import::command(),
-        rules::command(),
-        fleet::command(),
-        keys::top_command(),
-        keys::command(),
-        keys::reset_command(),
-        keys::explain_command(),
-    ];
-    others.into_iter().chain(overrides::commands()).chain([completions_command()])
+    let first = [check::command(), import::command(), rules::command(), fleet::command()];
+    first.into_iter().chain(keys::commands()).chain(overrides::commands()).chain([completions_command()])
 }
 
 fn option(name: &'static str, value: &'static str) -> Arg {

@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn order(kind: OverrideKind, address: &str) -> Override {
-        about(kind, Subject::of(address.parse().unwrap()), None)
+        about(kind, Subject::Address { address: address.parse().unwrap() }, None)
     }
 
     fn about(kind: OverrideKind, subject: Subject, terms: Option<OverrideQuota>) -> Override {

@@ -63,7 +63,7 @@ fn quota(fields: &mut Fields<'_>) -> Option<OverrideQuota> {
 
 fn address(fields: &mut Fields<'_>) -> Option<Subject> {
     let address = fields.require("address", "an address or a network, as in \"203.0.113.0/24\"");
-    address.and_then(|address| address.parsed()).map(Subject::of)
+    address.and_then(|address| address.parsed()).map(|address| Subject::Address { address })
 }
 
 /// Parses a key of a rule. Its existence is checked against the rule set.

@@ -110,10 +110,6 @@ pub enum Subject {
 }
 
 impl Subject {
-    pub(crate) fn of(address: Network) -> Self {
-        Self::Address { address }
-    }
-
     pub(crate) fn address(&self) -> Option<Network> {
         match self {
             Self::Address { address } => Some(*address),

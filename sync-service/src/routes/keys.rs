@@ -293,7 +293,7 @@ fn which_of(text: &str) -> Result<OverrideSelector, Problem> {
     let address = text.parse::<Network>().map_err(|error| {
         Problem::malformed(format!("expected the override's id, or its address: {error}, found {text:?}"))
     })?;
-    Ok(OverrideSelector::About(Subject::of(address)))
+    Ok(OverrideSelector::About(Subject::Address { address }))
 }
 
 const _: () = assert!(REASON_BYTES_MAX < OVERRIDE_BYTES_MAX);

@@ -44,6 +44,7 @@ use weir_budget::budget::{Account, BudgetId, COUNT_MAX, PlanEntry};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopRuleSet;
+use weir_protocol::messages::POPS_MAX;
 use weir_protocol::refill_policy::RefillPolicy;
 
 // For the tests that compare the scripts with weir-budget.
@@ -258,17 +259,6 @@ impl Redis {
         };
         acquires.iter().zip(taken).map(answer).collect()
     }
-
-    async fn delete(&self, id: &BudgetId, refill_policies: &[RefillPolicy]) -> Result<(), StoreError> {
-        let escrows = refill_policies.iter().map(|refill_policy| self.keys.escrow(*refill_policy, id));
-        let calls = escrows.chain([self.keys.budget(id)]).map(|name| {
-            let mut call = RoutedCommand::new("DEL", &name);
-            call.arg(name);
-            call
-        });
-        let deleted = self.servers.send::<u64>(calls.collect(), &self.scripts.charge).await;
-        deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
-    }
 }
 
 impl Store for Redis {
@@ -283,11 +273,23 @@ impl Store for Redis {
     }
 
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()> {
-        Box::pin(self.delete(id, refill_policies))
+        Box::pin(async move {
+            let escrows = refill_policies.iter().map(|refill_policy| self.keys.escrow(*refill_policy, id));
+            let calls = escrows.chain([self.keys.budget(id)]).map(|name| {
+                let mut call = RoutedCommand::new("DEL", &name);
+                call.arg(name);
+                call
+            });
+            let deleted = self.servers.send::<u64>(calls.collect(), &self.scripts.charge).await;
+            deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
+        })
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
-        Box::pin(self.record_pop(pop))
+        Box::pin(async move {
+            let live = self.record("pops", POPS_MAX as usize, &[pop.to_owned()]).await?;
+            Ok(live.max(1))
+        })
     }
 
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
@@ -307,7 +309,10 @@ impl Store for Redis {
     }
 
     fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
-        Box::pin(self.read_document(version))
+        Box::pin(async move {
+            let (document,) = self.fields(&[format!("document:{version}")]).await?;
+            Ok(document)
+        })
     }
 
     fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>> {
@@ -331,11 +336,15 @@ impl Store for Redis {
     }
 
     fn store_top_keys<'a>(&'a self, replica: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        Box::pin(self.write_top_keys(replica, text))
+        Box::pin(async move {
+            let mut call = self.top_keys_call();
+            call.arg(replica).arg(text);
+            self.send::<Vec<String>>(&self.scripts.top_keys, call).await.map(|_| ())
+        })
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
-        Box::pin(self.read_top_keys())
+        Box::pin(self.send(&self.scripts.top_keys, self.top_keys_call()))
     }
 
     fn clock_jumps(&self) -> u64 {

@@ -38,7 +38,7 @@ impl Redis {
     }
 
     /// Reads fields of the rule sets' hash at one moment.
-    async fn fields<T: redis::FromRedisValue>(&self, fields: &[String]) -> Result<T, StoreError> {
+    pub(super) async fn fields<T: redis::FromRedisValue>(&self, fields: &[String]) -> Result<T, StoreError> {
         let rules = self.keys.one(RULES);
         let mut call = RoutedCommand::new("HMGET", &rules);
         call.arg(&rules).arg(fields);
@@ -52,11 +52,6 @@ impl Redis {
         let (at_ms, text) = note.split_once(' ').unwrap_or_default();
         let at_ms = at_ms.parse().map_err(|_| StoreError::Invalid("a canary without a time"))?;
         Ok(Some(StoredCanary { id, at_ms, text: text.to_owned(), document }))
-    }
-
-    pub(super) async fn read_document(&self, version: u64) -> Result<Option<String>, StoreError> {
-        let (document,) = self.fields(&[format!("document:{version}")]).await?;
-        Ok(document)
     }
 
     pub(super) async fn read_versions(&self) -> Result<Vec<StoredVersion>, StoreError> {

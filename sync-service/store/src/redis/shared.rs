@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use weir_budget::ban::{BanList, BanState, BannedKey};
 use weir_budget::hot::{HotKey, RANK_MAX};
 use weir_budget::pops::PopRuleSet;
-use weir_protocol::messages::{BAN_MS_MAX, POPS_MAX};
+use weir_protocol::messages::BAN_MS_MAX;
 
 use super::Redis;
 use super::exchange::RoutedCommand;
@@ -54,7 +54,6 @@ impl<L: Default> ChangedList<L> {
     }
 }
 
-const LIVE: &str = "pops";
 const POP_RECORDS: &str = "fleet";
 
 pub(super) type KnownHotKeys = ChangedList<BTreeSet<HotKey>>;
@@ -111,15 +110,10 @@ impl Redis {
     }
 
     /// Records that `members` of the sorted set `name` exist. Returns the number of all that do; at most `most`.
-    async fn record(&self, name: &str, most: usize, members: &[String]) -> Result<u32, StoreError> {
+    pub(super) async fn record(&self, name: &str, most: usize, members: &[String]) -> Result<u32, StoreError> {
         let mut call = RoutedCommand::of(&self.scripts.seen, &[self.keys.one(name)]);
         call.arg(self.pop_ttl_us).arg(most).arg(members);
         self.send(&self.scripts.seen, call).await
-    }
-
-    pub(super) async fn record_pop(&self, pop: &str) -> Result<u32, StoreError> {
-        let live = self.record(LIVE, POPS_MAX as usize, &[pop.to_owned()]).await?;
-        Ok(live.max(1))
     }
 
     pub(super) async fn write_pop_records(&self, replica: &str, pops: &[PopRuleSet]) -> Result<(), StoreError> {
@@ -144,19 +138,9 @@ impl Redis {
         Ok(seen(records.filter(|record| now_us.saturating_sub(record.at_us) <= self.pop_ttl_us), now_us))
     }
 
-    fn top_keys_call(&self) -> RoutedCommand {
+    pub(super) fn top_keys_call(&self) -> RoutedCommand {
         let names = ["{top_keys}", "{top_keys}:times"].map(|name| self.keys.one(name));
         RoutedCommand::of(&self.scripts.top_keys, &names)
-    }
-
-    pub(super) async fn write_top_keys(&self, replica: &str, text: &str) -> Result<(), StoreError> {
-        let mut call = self.top_keys_call();
-        call.arg(replica).arg(text);
-        self.send::<Vec<String>>(&self.scripts.top_keys, call).await.map(|_| ())
-    }
-
-    pub(super) async fn read_top_keys(&self) -> Result<Vec<(String, String)>, StoreError> {
-        self.send(&self.scripts.top_keys, self.top_keys_call()).await
     }
 }
 
