@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_budget::budget::{Account, BudgetId};
@@ -14,7 +15,6 @@ use weir_budget::pops::{self, PopStatus};
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
 use weir_gateway::metrics::OfRule;
 use weir_protocol::messages::RULES_MAX;
-use weir_protocol::time::SECOND_NS;
 use weir_store::{ChargeBatch, StoreError, unix_us};
 
 use super::ReportHandler;
@@ -156,14 +156,15 @@ pub(super) fn show(figures: &Figures, metrics: &Metrics) {
     metrics.pops_here.set(i64::from(figures.pops_here));
     metrics.pops.set(i64::from(figures.share.fleet()));
     metrics.pops_known.set(i64::from(!figures.share.is_guess()));
-    metrics.store_silence.set(fraction(figures.store_silence_ns, SECOND_NS));
+    metrics.store_silence.set(Duration::from_nanos(figures.store_silence_ns).as_secs_f64());
     metrics.by_rule().into_iter().for_each(ByRule::clear);
     for (rule, of) in &figures.rules {
-        row(&metrics.debt_tokens, rule).set(fraction(of.owed.sum_milli, 1_000));
-        row(&metrics.overshoot_tokens, rule).set(fraction(of.owed.deepest_milli, 1_000));
-        row(&metrics.overshoot_max_tokens, rule).set(fraction(of.owed.most_milli, 1_000));
+        row(&metrics.debt_tokens, rule).set(parts(of.owed.sum_milli));
+        row(&metrics.overshoot_tokens, rule).set(parts(of.owed.deepest_milli));
+        row(&metrics.overshoot_max_tokens, rule).set(parts(of.owed.most_milli));
         if let Some(tokens) = of.bound {
-            row(&metrics.bound_tokens, rule).set(fraction(tokens, 1));
+            #[allow(clippy::cast_precision_loss, reason = "a metric")]
+            row(&metrics.bound_tokens, rule).set(tokens as f64);
         }
     }
 }
@@ -171,12 +172,6 @@ pub(super) fn show(figures: &Figures, metrics: &Metrics) {
 /// A rule's gauge of `family`. It is owned, because a reference would hold the family's lock.
 fn row(family: &ByRule, rule: &str) -> FloatGauge {
     family.get_or_create_owned(&OfRule { rule: rule.to_owned() })
-}
-
-/// Converts `number` parts to wholes of `whole` parts each.
-#[allow(clippy::cast_precision_loss, reason = "a metric")]
-fn fraction(number: u64, whole: u64) -> f64 {
-    number as f64 / whole as f64
 }
 
 /// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
