@@ -12,7 +12,6 @@
 
 local key, changed = KEYS[1], KEYS[2]
 local since = tonumber(ARGV[1])
-local now = now_us
 replace_others('zset', KEYS)
 
 local function drop(gone)
@@ -26,16 +25,16 @@ local function score(member)
 end
 local function put(member, until_us)
   redis.call('ZADD', key, whole(until_us), member)
-  redis.call('ZADD', changed, whole(now), member)
+  redis.call('ZADD', changed, whole(now_us), member)
 end
 local function is_forgotten(member)
   return string.sub(member, -#FORGOTTEN) == FORGOTTEN
 end
 
-drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now)))
+drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now_us)))
 for i = 2, #ARGV, 2 do
   local is_by_operator = string.sub(ARGV[i], 1, 1) == '!'
-  local member, until_us = ARGV[i + 1], now + tonumber(string.sub(ARGV[i], is_by_operator and 2 or 1))
+  local member, until_us = ARGV[i + 1], now_us + tonumber(string.sub(ARGV[i], is_by_operator and 2 or 1))
   if is_forgotten(member) then
     drop({string.sub(member, 1, -#FORGOTTEN - 1)})
     put(member, until_us)
@@ -49,9 +48,9 @@ for i = 2, #ARGV, 2 do
     end
   end
 end
-drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now)))
+drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now_us)))
 -- An end too far ahead: the clock has stepped back since.
-drop(redis.call('ZRANGEBYSCORE', key, '(' .. whole(now + BAN_US_MAX), '+inf'))
+drop(redis.call('ZRANGEBYSCORE', key, '(' .. whole(now_us + BAN_US_MAX), '+inf'))
 local over = redis.call('ZCARD', key) - BANS_KEPT_MAX
 if over > 0 then
   -- Bans are dropped before resets. Resets end soon, so they are among the first of all.
@@ -72,7 +71,7 @@ end
 
 local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
 if last[2] then
-  local kept_ms = whole(math.ceil((tonumber(last[2]) - now) / 1000) + 1000)
+  local kept_ms = whole(math.ceil((tonumber(last[2]) - now_us) / 1000) + 1000)
   redis.call('PEXPIRE', key, kept_ms)
   redis.call('PEXPIRE', changed, kept_ms)
 end
@@ -95,4 +94,4 @@ else
     end
   end
 end
-return {whole(now), changes}
+return {whole(now_us), changes}

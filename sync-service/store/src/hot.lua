@@ -14,20 +14,19 @@ local RANK = 4398046511104
 
 local key, changed = KEYS[1], KEYS[2]
 local since = tonumber(ARGV[1])
-local now = now_ms
 replace_others('zset', KEYS)
 
 local function drop(gone)
   for _, member in ipairs(gone) do
     redis.call('ZREM', key, member)
-    redis.call('ZADD', changed, whole(now), member)
+    redis.call('ZADD', changed, whole(now_ms), member)
   end
 end
 -- Drop the keys that have ended, rank by rank, and those whose end is too far ahead: the clock has stepped back
 -- since.
 local above = '-inf'
 for rank = 0, RANK_MAX do
-  local over = rank * RANK + now
+  local over = rank * RANK + now_ms
   drop(redis.call('ZRANGEBYSCORE', key, above, whole(over)))
   above = '(' .. whole(over + LISTED_MS)
 end
@@ -46,29 +45,29 @@ for i = 2, #ARGV, 2 do
     end
   end
   if known or room > 0 then
-    redis.call('ZADD', key, whole(rank * RANK + now + LISTED_MS), member)
+    redis.call('ZADD', key, whole(rank * RANK + now_ms + LISTED_MS), member)
     if first and first[1] == member then
       first = nil
     end
   end
   if not known and room > 0 then
-    redis.call('ZADD', changed, whole(now), member)
+    redis.call('ZADD', changed, whole(now_ms), member)
     room = room - 1
   end
 end
 
-redis.call('ZREMRANGEBYSCORE', changed, '-inf', whole(now - CHANGES_KEPT_MS))
-redis.call('ZREMRANGEBYSCORE', changed, '(' .. whole(now), '+inf')
+redis.call('ZREMRANGEBYSCORE', changed, '-inf', whole(now_ms - CHANGES_KEPT_MS))
+redis.call('ZREMRANGEBYSCORE', changed, '(' .. whole(now_ms), '+inf')
 redis.call('ZREMRANGEBYRANK', changed, 0, -(2 * HOT_MAX + 1))
 redis.call('PEXPIRE', key, LISTED_MS + 1000)
 redis.call('PEXPIRE', changed, CHANGES_KEPT_MS)
 
 if since == 0 then
-  return {whole(now), redis.call('ZRANGE', key, 0, -1), {}}
+  return {whole(now_ms), redis.call('ZRANGE', key, 0, -1), {}}
 end
 local on, off = {}, {}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', changed, whole(since), '+inf')) do
   local to = redis.call('ZSCORE', key, member) and on or off
   to[#to + 1] = member
 end
-return {whole(now), on, off}
+return {whole(now_ms), on, off}

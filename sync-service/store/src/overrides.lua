@@ -16,14 +16,13 @@
 
 local rules, key = KEYS[1], KEYS[2]
 local what, name, text, for_ms, until_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local now = now_ms
 local known = redis.call('HMGET', rules, 'current', 'overrides', 'canary')
 local number = tonumber(known[2] or '0')
 -- One of two numbers is reserved for the canary's revision.
 local step = known[3] and 2 or 1
 
 local function next_number()
-  number = number > 0 and number + step or now
+  number = number > 0 and number + step or now_ms
   redis.call('HSET', rules, 'overrides', whole(number))
 end
 
@@ -43,14 +42,14 @@ elseif what == 'put' then
     outcome = 1
   else
     next_number()
-    local ends = for_ms ~= '' and now + tonumber(for_ms) or tonumber(until_ms)
-    redis.call('HSET', key, name, whole(number) .. ' ' .. whole(now) .. ' ' .. whole(ends) .. ' ' .. text)
+    local ends = for_ms ~= '' and now_ms + tonumber(for_ms) or tonumber(until_ms)
+    redis.call('HSET', key, name, whole(number) .. ' ' .. whole(now_ms) .. ' ' .. whole(ends) .. ' ' .. text)
   end
 end
 
 local all, kept, is_over = redis.call('HGETALL', key), {}, false
 for i = 1, #all, 2 do
-  if ends_at(all[i + 1]) <= now then
+  if ends_at(all[i + 1]) <= now_ms then
     redis.call('HDEL', key, all[i])
     is_over = true
   else
@@ -61,4 +60,4 @@ end
 if is_over then
   next_number()
 end
-return {tonumber(known[1] or '0'), whole(number), tonumber(known[3] or '0'), whole(now), outcome, kept}
+return {tonumber(known[1] or '0'), whole(number), tonumber(known[3] or '0'), whole(now_ms), outcome, kept}

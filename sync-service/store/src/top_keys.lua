@@ -7,7 +7,6 @@
 -- Returns   {name, text, name, text, ...} when reading, else {}
 
 local texts, times = KEYS[1], KEYS[2]
-local now = now_ms
 replace_others('hash', {texts})
 replace_others('zset', {times})
 
@@ -22,14 +21,14 @@ if ARGV[1] then
     drop({ARGV[1]})
   else
     redis.call('HSET', texts, ARGV[1], ARGV[2])
-    redis.call('ZADD', times, whole(now), ARGV[1])
+    redis.call('ZADD', times, whole(now_ms), ARGV[1])
     redis.call('PEXPIRE', texts, KEPT_MS + 1000)
     redis.call('PEXPIRE', times, KEPT_MS + 1000)
   end
 end
-drop(redis.call('ZRANGEBYSCORE', times, '-inf', whole(now - KEPT_MS)))
+drop(redis.call('ZRANGEBYSCORE', times, '-inf', whole(now_ms - KEPT_MS)))
 -- Times in the future: the clock has stepped back since.
-drop(redis.call('ZRANGEBYSCORE', times, '(' .. whole(now), '+inf'))
+drop(redis.call('ZRANGEBYSCORE', times, '(' .. whole(now_ms), '+inf'))
 local over = redis.call('ZCARD', times) - REPLICAS_MAX
 if over > 0 then
   drop(redis.call('ZRANGE', times, 0, over - 1))
