@@ -146,9 +146,7 @@ pub(super) fn find(method: &Method, path: &str) -> Result<(&'static Route, Vec<S
 
 /// Problem for a path that there is not.
 pub(super) fn unknown() -> Problem {
-    let mut paths: Vec<_> = ROUTES.iter().map(|route| route.path).collect();
-    paths.dedup();
-    let detail = format!("expected {}, /v1/live, /healthz, /readyz or /metrics", paths.join(", "));
+    let detail = "weir-sync has no such path: is the address right? docs/reference/http-api.md lists all paths";
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
 

@@ -68,6 +68,7 @@ impl CommandOutput {
     /// Why it was of no use, if it ended so and printed nothing.
     pub(crate) fn wrong(self, code: i32) -> String {
         assert_eq!((self.code, self.page.as_str()), (Some(code), ""), "{self:?}");
+        assert!(!self.errors.contains("/v1/"), "a command's error names no route: {self:?}");
         self.errors
     }
 }

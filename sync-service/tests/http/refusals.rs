@@ -67,7 +67,7 @@ async fn other_paths_methods_and_media_types_are_refused() {
     let server = Server::start(Config::default()).await;
     let unknown = get(server.address, "/v2/report?x=1").await;
     assert_eq!(unknown.status, 404);
-    assert!(unknown.detail().contains("/v1/report"));
+    assert!(unknown.detail().contains("http-api.md"));
     let wrong = get(server.address, "/v1/report").await;
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("post")));
     let wrong = ask(server.address, &post("/metrics", "", b"")).await;

@@ -71,6 +71,28 @@ fn out_of_reach_and_refused_have_different_errors() {
     }
 }
 
+/// The HTTP API has the same texts.
+#[test]
+fn a_refusal_names_the_command_that_helps_and_no_route() {
+    let asked = Asked::start();
+    let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
+    assert!(asked.run(&["rules", "enforce", "on"]).wrong(1).contains("`weir-sync rules put FILE` puts the first"));
+    asked.run(&["rules", "put", &rules]).page(0);
+    for (command, named) in [
+        ("rules rollback 7", "version 7 is not kept; `weir-sync rules versions`"),
+        ("rules promote", "no canary runs: `weir-sync rules put FILE --pops A,B`"),
+        ("rules withdraw", "no canary runs: `weir-sync rules put FILE --pops A,B`"),
+        ("unban 203.0.113.7", "there is no such override: `weir-sync overrides`"),
+        ("reset gone 192.0.2.7", "no rule `gone`; `weir-sync rules get`"),
+        ("keys gone 192.0.2.7", "`weir-sync keys` lists keys"),
+    ] {
+        let refused = asked.run(&command.split(' ').collect::<Vec<_>>()).wrong(1);
+        assert!(refused.contains(named), "{command}: {refused}");
+    }
+    let elsewhere = versions(&["--url", &format!("{}/api", asked.url)], &[]).wrong(1);
+    assert!(elsewhere.contains("is the address right?"), "{elsewhere}");
+}
+
 /// Output of a command whose only request gets this answer.
 fn answered(answer: &'static str, arguments: &[&str]) -> CommandOutput {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();

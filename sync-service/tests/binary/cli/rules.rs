@@ -53,7 +53,6 @@ fn a_rule_set_is_put_changed_and_taken_back() {
         asked.run(&["rules", "rollback", "r1"]).page(0),
         format!("Version r3 is the same as r1; it replaces r2.\n{undone}")
     );
-    assert!(asked.run(&["rules", "rollback", "7"]).wrong(1).contains("version 7 is not kept"));
     assert!(asked.run(&["rules", "rollback", "r7"]).wrong(1).contains("there is no version r7"));
 
     let page = asked.run(&["rules", "versions"]).page(0);
@@ -66,7 +65,6 @@ fn a_rule_set_is_put_changed_and_taken_back() {
 #[test]
 fn the_kill_switch_is_a_command() {
     let asked = Asked::start();
-    assert!(asked.run(&["rules", "enforce", "on"]).wrong(1).contains("there is no rule set to change"));
     let (_file, login) = file(LOGIN);
     asked.run(&["rules", "put", &login]).page(0);
     let off = asked.run(&["rules", "enforce", "off", "--comment", "too many false alarms"]).page(0);
