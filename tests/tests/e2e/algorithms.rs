@@ -58,14 +58,14 @@ async fn a_leaky_bucket_delays_requests_and_limits_the_excess() {
     for (turn, at) in (0..).zip(&admitted) {
         // No earlier than their turns; later by a tick, and by what a busy machine costs the others, too.
         let least = Duration::from_millis(TURN_MS * turn);
-        assert!((least..least + latest + Duration::from_millis(500)).contains(at), "turn {turn}: {answers:?}");
+        assert!((least..least + latest + Duration::from_secs(2)).contains(at), "turn {turn}: {answers:?}");
     }
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_the_queue_disturbs_no_other() {
     let upstream = Server::obedient().await;
-    let edge = edge(&upstream, with(counting_by("leaky_bucket", "2/s"), "queue", json!(3))).await;
+    let edge = edge(&upstream, with(counting_by("leaky_bucket", "1/s"), "queue", json!(3))).await;
     let ask = Ask::from(CLIENT);
     let mut clients = edge.clients(3);
     let (mut third, mut second) = (clients.pop().unwrap(), clients.pop().unwrap());
@@ -94,7 +94,7 @@ async fn a_reset_or_timed_out_request_makes_room_once() {
         in_flight.abort();
         until("room again", async || (edge.client().send(&Ask::from(CLIENT)).await.status == 200).then_some(())).await;
     }
-    let slow = Ask::from(CLIENT).header("x-late-ms", "300");
+    let slow = Ask::from(CLIENT).header("x-late-ms", "2000");
     let tally = together(edge.clients(4), |_| vec![slow.clone()]).await;
     assert_eq!((tally.admitted(), tally.limited()), (1, 3), "released once each, not more");
 }

@@ -35,10 +35,10 @@ async fn an_obedient_client_is_admitted_at_its_next_try() {
     assert_eq!(client.send(&ask).await.status, 200);
     for _ in 0..2 {
         let refused = client.send(&ask).await;
-        let after_s: u64 = refused.header("retry-after").parse().expect("seconds");
-        assert_eq!((refused.status, after_s), (429, 4), "{refused:?}");
-        assert_eq!(refused.header("ratelimit"), r#""login";r=0;t=4"#);
-        assert_eq!(refused.header("x-ratelimit-reset"), "4");
+        let after_s = refused.number("retry-after");
+        assert!(refused.status == 429 && (1..=4).contains(&after_s), "{refused:?}");
+        assert_eq!(refused.header("ratelimit"), format!(r#""login";r=0;t={after_s}"#));
+        assert_eq!(refused.number("x-ratelimit-reset"), after_s);
         sleep(Duration::from_secs(after_s)).await;
         let next = client.send(&ask).await;
         assert_eq!(next.status, 200, "{next:?}");
@@ -108,15 +108,12 @@ async fn a_suspended_pop_resumes_at_once() {
     }
 }
 
+/// Behind the cluster `weir-sync` as it is shipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn few_requests_miss_a_weir_sync_that_dies() {
     let cluster = Cluster::start_masters().await;
-    one_of_two_dies(&cluster.url()).await;
-}
-
-/// Behind the cluster `weir-sync` as it is shipped.
-async fn one_of_two_dies(store: &str) {
-    let (mut one, mut other) = (WeirSync::start("fra1", store).await, WeirSync::start("fra1", store).await);
+    let store = cluster.url();
+    let (mut one, mut other) = (WeirSync::start("fra1", &store).await, WeirSync::start("fra1", &store).await);
     for weir_sync in [&mut one, &mut other] {
         weir_sync.answers("/readyz", 200).await;
     }
