@@ -63,8 +63,6 @@ fn honest(asked: &Asked) -> Respond {
         pops: 2,
         settled: Settled::All,
         grants: vec![Allowance::Hot(grant); report.keys.len()],
-        rules: vec![],
-        pushed: vec![],
         ..Reply::default()
     };
     Respond::Now(StatusCode::OK, reply.encode().into())
@@ -96,8 +94,6 @@ fn another_conversation(_: &Asked) -> Respond {
             pops: u32::MAX,
             settled: Settled::All,
             grants: vec![Allowance::Hot(grant); 999],
-            rules: vec![],
-            pushed: vec![],
             ..Reply::default()
         }
         .encode()
