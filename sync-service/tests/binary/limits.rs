@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::running::{DEADLINE, Running, limited};
+use crate::running::{DEADLINE, Running, limited, until};
 use crate::tls::{Secured, Stream, client};
 
 const POPS: &str = "the-token-of-all-pops";
@@ -59,7 +59,7 @@ impl Server {
         Self::both_patient(&[&times, arguments].concat())
     }
 
-    /// The same with the times that are set by default.
+    /// The same with the times that are set by default, if `arguments` has no others.
     fn both_patient(arguments: &[&str]) -> [Self; 2] {
         let arguments = [&["--token", POPS, "--admin-token", ADMIN], arguments].concat();
         let secured = Secured::start(&arguments);
@@ -176,7 +176,7 @@ fn head(line: &str, token: &str, headers: &str) -> String {
 // I2
 #[tokio::test]
 async fn ten_megabytes_are_refused_on_every_path_and_are_not_read() {
-    for server in Server::both_patient(&[]) {
+    for server in Server::both_patient(&["--body-timeout-ms", "60000"]) {
         let others = OTHERS.map(|line| (line, ADMIN, ""));
         for (line, token, headers) in READING.into_iter().chain(others) {
             let announced = head(line, token, &format!("{headers}content-length: {TEN_MB}\r\n"));
@@ -243,7 +243,7 @@ async fn silence_and_half_a_head_are_given_up_in_time() {
 // I2
 #[tokio::test]
 async fn heads_and_trailers_have_a_size() {
-    for server in Server::both(&[]) {
+    for server in Server::both_patient(&["--body-timeout-ms", "60000"]) {
         let megabyte = Rest::bytes(1_000_000);
         for start in ["GET /healthz HTTP/1.1\r\nx: ", "GET /", ""] {
             let outcome = server.send(start, &megabyte).await;
@@ -288,12 +288,8 @@ async fn idle_connections_are_bounded_in_number() {
         server.serves().await;
         if let Server::Plain(running) = &server {
             // The one that makes room for the last is counted until it has ended.
-            let deadline = Instant::now() + DEADLINE;
             let open = || running.metric(r#"weir_sync_connections{region="default"}"#);
-            while open() > 50 && Instant::now() < deadline {
-                sleep(Duration::from_millis(10)).await;
-            }
-            assert!((40..=50).contains(&open()), "{}", open());
+            until("it to be counted no more", || (40..=50).contains(&open()));
         }
     }
 }
