@@ -5,8 +5,8 @@
 //! so the queue itself is not stored.
 
 use crate::algorithms::{Admission, Bucket, NEVER_NS};
+use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
-use weir_rules::algorithm::LeakyBucket;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueTurn {
@@ -16,13 +16,13 @@ pub(super) struct QueueTurn {
 }
 
 /// Takes a turn of `n` times the usual length at `now`, if there is a place.
-pub(super) fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Admission<QueueTurn> {
-    if n > leaky.places() {
+pub(super) fn take(quota: &Quota, bucket: Bucket, n: u32, now: Time) -> Admission<QueueTurn> {
+    if n > quota.burst() {
         return Admission::Short { wait_ns: NEVER_NS };
     }
     let begins = bucket.refilled().max(now);
-    let ends = begins + leaky.quota().token_ns().saturating_mul(u64::from(n));
-    match ends.nanos_since(now + leaky.quota().fill_ns()) {
+    let ends = begins + quota.token_ns().saturating_mul(u64::from(n));
+    match ends.nanos_since(now + quota.fill_ns()) {
         0 => Admission::Taken(QueueTurn { after: Bucket::full_at(ends), hold_ns: begins.nanos_since(now) }),
         wait_ns => Admission::Short { wait_ns },
     }
@@ -30,8 +30,14 @@ pub(super) fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Ad
 
 /// Gives back the turn of `n` tokens that produced `taken`. It is lost if another turn was taken after it.
 #[must_use]
-pub(super) fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
-    if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
+pub(super) fn give_back(quota: &Quota, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
+    if bucket == taken { bucket.give_back(quota, n) } else { bucket }
+}
+
+/// The fair share of one of `pops` POPs, with at least one place.
+pub(crate) fn shared_by(quota: &Quota, pops: u32) -> Quota {
+    let places = quota.burst().checked_div(pops).unwrap_or_default().max(1);
+    Quota::from_token_ns(quota.token_ns().saturating_mul(pops.into()), places).unwrap_or(*quota)
 }
 
 #[cfg(test)]
@@ -51,12 +57,12 @@ mod tests {
 
     #[test]
     fn a_turn_is_given_back_only_by_the_last() {
-        let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
-        let first = turn(take(&leaky, Bucket::FULL, 1, T0)).after;
-        let second = turn(take(&leaky, first, 2, T0)).after;
-        assert_eq!(give_back(&leaky, second, first, 1), second);
-        assert_eq!(give_back(&leaky, second, second, 2), first);
-        assert_eq!(turn(take(&leaky, give_back(&leaky, first, first, 1), 1, T0)).hold_ns, 0);
+        let quota = Quota::from_token_ns(TURN_NS, 4).unwrap();
+        let first = turn(take(&quota, Bucket::FULL, 1, T0)).after;
+        let second = turn(take(&quota, first, 2, T0)).after;
+        assert_eq!(give_back(&quota, second, first, 1), second);
+        assert_eq!(give_back(&quota, second, second, 2), first);
+        assert_eq!(turn(take(&quota, give_back(&quota, first, first, 1), 1, T0)).hold_ns, 0);
     }
 
     proptest! {
@@ -66,7 +72,7 @@ mod tests {
         fn a_leaky_bucket_agrees_with_a_queue(
             queue in 0u32..8, steps in prop::collection::vec((0u64..3_000, 1u32..10), 1..200),
         ) {
-            let leaky = LeakyBucket::new(TURN_NS, queue).unwrap();
+            let quota = Quota::from_token_ns(TURN_NS, queue + 1).unwrap();
             let (mut bucket, mut now) = (Bucket::FULL, T0);
             // The times at which turns end; a token waits or has its turn until then.
             let mut ends = VecDeque::<Time>::new();
@@ -76,7 +82,7 @@ mod tests {
                 let fits = |now: Time| {
                     busy_ns(now) + u64::from(n) * TURN_NS <= u64::from(queue + 1) * TURN_NS
                 };
-                match take(&leaky, bucket, n, now) {
+                match take(&quota, bucket, n, now) {
                     Admission::Taken(turn) => {
                         prop_assert!(fits(now));
                         prop_assert_eq!(turn.hold_ns, busy_ns(now));
@@ -92,7 +98,7 @@ mod tests {
                 ends.retain(|end| *end > now);
                 // A place is free unless a token that is not done takes it.
                 let places = usize::try_from(queue + 1).unwrap();
-                let status = BucketStatus::allowed(bucket, leaky.quota(), now);
+                let status = BucketStatus::allowed(bucket, &quota, now);
                 prop_assert_eq!(usize::try_from(status.remaining).unwrap(), places - ends.len());
                 prop_assert_eq!(status.more_ns, ends.front().map_or(0, |end| end.nanos_since(now)));
                 prop_assert_eq!(status.full_ns, ends.back().map_or(0, |end| end.nanos_since(now)));

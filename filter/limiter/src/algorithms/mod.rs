@@ -17,7 +17,7 @@ use weir_rules::algorithm::Algorithm;
 pub(crate) mod concurrency;
 mod fair_share;
 pub(crate) mod fixed_window;
-mod leaky_bucket;
+pub(crate) mod leaky_bucket;
 mod sliding_log;
 mod sliding_window;
 mod token_bucket;
@@ -38,11 +38,23 @@ pub struct Admitted {
 /// Takes `n` at `now`, if there is room, for a key that hashes to `hash`. `cells` has the length
 /// [`Algorithm::cells`]. Without room, they are unchanged.
 pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Admission<Admitted> {
-    if let Algorithm::SlidingLog(log) = algorithm {
-        return sliding_log::take(log, cells, n, now).map(|back_at| Admitted { receipt: Receipt(back_at), hold_ns: 0 });
-    }
     let Some(cell) = cells.first_mut() else { return Admission::Short { wait_ns: NEVER_NS } };
-    let taken = take_from(algorithm, *cell, hash, n, now);
+    let (bucket, at_once) = (Bucket::full_at(cell.until), |after: Cell| (after, 0));
+    let taken = match algorithm {
+        Algorithm::TokenBucket(quota) => match bucket.take(quota, n, now) {
+            Admission::Short { .. } if n > quota.burst() => Admission::Short { wait_ns: NEVER_NS },
+            taken => taken.map(|after| (Cell { until: after.refilled(), ..*cell }, 0)),
+        },
+        Algorithm::FixedWindow(window) => fixed_window::take(window, *cell, hash, n, now).map(at_once),
+        Algorithm::SlidingWindow(window) => sliding_window::take(window, *cell, hash, n, now).map(at_once),
+        Algorithm::LeakyBucket(quota) => leaky_bucket::take(quota, bucket, n, now)
+            .map(|turn| (Cell { until: turn.after.refilled(), ..*cell }, turn.hold_ns)),
+        Algorithm::Concurrency(concurrency) => concurrency::acquire(concurrency, *cell, hash, n, now).map(at_once),
+        Algorithm::SlidingLog(window) => {
+            let taken = sliding_log::take(window, cells, n, now);
+            return taken.map(|back_at| Admitted { receipt: Receipt(back_at), hold_ns: 0 });
+        }
+    };
     taken.map(|(after, hold_ns)| {
         *cell = after;
         Admitted { receipt: Receipt(after.until), hold_ns }
@@ -52,47 +64,42 @@ pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: T
 /// Takes `n` at `now` even without room, for a cost that is known only afterwards. A bucket's debt stops at the
 /// deepest that it may have, and so does the time that a queue is ahead.
 pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
-    if let Algorithm::SlidingLog(log) = algorithm {
-        return Receipt(sliding_log::charge(log, cells, n, now));
-    }
     let Some(cell) = cells.first_mut() else { return Receipt::NONE };
     let bucket = Bucket::full_at(cell.until);
     *cell = match algorithm {
-        Algorithm::TokenBucket(quota) => Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell },
+        Algorithm::TokenBucket(quota) | Algorithm::LeakyBucket(quota) => {
+            Cell { until: bucket.charged(quota, n, now).refilled(), ..*cell }
+        }
         Algorithm::FixedWindow(window) => fixed_window::charge(window, *cell, hash, n, now),
         // An excess is dropped with its window.
         Algorithm::SlidingWindow(window) => Pair::at(*cell, window.length_ns(), hash, now).plus(n).cell(),
-        Algorithm::LeakyBucket(leaky) => Cell { until: bucket.charged(leaky.quota(), n, now).refilled(), ..*cell },
         Algorithm::Concurrency(flight) => Pair::at(*cell, flight.expires_ns(), hash, now).plus(n).cell(),
-        Algorithm::SlidingLog(_) => *cell,
+        Algorithm::SlidingLog(window) => return Receipt(sliding_log::charge(window, cells, n, now)),
     };
     Receipt(cell.until)
 }
 
 /// Gives back at `now` the `n` of a take or charge. This also releases a request in flight.
 pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
-    if let Algorithm::SlidingLog(log) = algorithm {
-        return sliding_log::give_back(log, cells, receipt.0, n);
-    }
     let Some(cell) = cells.first_mut() else { return };
     let (bucket, taken) = (Bucket::full_at(cell.until), Cell { until: receipt.0, word: 0 });
     *cell = match algorithm {
         Algorithm::TokenBucket(quota) => Cell { until: bucket.give_back(quota, n).refilled(), ..*cell },
         Algorithm::FixedWindow(_) => fixed_window::give_back(*cell, taken, n),
         Algorithm::SlidingWindow(window) => sliding_window::give_back(window, *cell, taken, n),
-        Algorithm::LeakyBucket(leaky) => {
-            let after = leaky_bucket::give_back(leaky, bucket, Bucket::full_at(receipt.0), n);
+        Algorithm::LeakyBucket(quota) => {
+            let after = leaky_bucket::give_back(quota, bucket, Bucket::full_at(receipt.0), n);
             Cell { until: after.refilled(), ..*cell }
         }
         Algorithm::Concurrency(concurrency) => concurrency::release(concurrency, *cell, receipt.0, n, now),
-        Algorithm::SlidingLog(_) => *cell,
+        Algorithm::SlidingLog(window) => return sliding_log::give_back(window, cells, receipt.0, n),
     };
 }
 
 /// Gives back `n` of what counts at `now`, from any take or charge. Does nothing for places in flight and in queues.
 pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
-    if let Algorithm::SlidingLog(log) = algorithm {
-        return sliding_log::refund(log, cells, n);
+    if let Algorithm::SlidingLog(window) = algorithm {
+        return sliding_log::refund(window, cells, n);
     }
     let Some(cell) = cells.first_mut() else { return };
     let latest = Receipt(cell.until);
@@ -106,31 +113,11 @@ pub fn status(algorithm: &Algorithm, cells: &[Cell], now: Time) -> BucketStatus 
     let cell = cells.first().copied().unwrap_or(Cell::NEW);
     let bucket = Bucket::full_at(cell.until);
     match algorithm {
-        Algorithm::TokenBucket(quota) => BucketStatus::allowed(bucket, quota, now),
+        Algorithm::TokenBucket(quota) | Algorithm::LeakyBucket(quota) => BucketStatus::allowed(bucket, quota, now),
         Algorithm::FixedWindow(window) => fixed_window::status(window, cell, now),
         Algorithm::SlidingWindow(window) => sliding_window::status(window, cell, now),
-        Algorithm::SlidingLog(log) => sliding_log::status(log, cells, now),
-        Algorithm::LeakyBucket(leaky) => BucketStatus::allowed(bucket, leaky.quota(), now),
+        Algorithm::SlidingLog(window) => sliding_log::status(window, cells, now),
         Algorithm::Concurrency(concurrency) => concurrency::status(concurrency, cell, now),
-    }
-}
-
-/// The cell after `n` are taken from it, and the nanoseconds to hold the request.
-fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<(Cell, u64)> {
-    let bucket = Bucket::full_at(cell.until);
-    match algorithm {
-        Algorithm::TokenBucket(quota) => match bucket.take(quota, n, now) {
-            Admission::Short { .. } if n > quota.burst() => Admission::Short { wait_ns: NEVER_NS },
-            taken => taken.map(|after| (Cell { until: after.refilled(), ..cell }, 0)),
-        },
-        Algorithm::FixedWindow(window) => fixed_window::take(window, cell, hash, n, now).map(|after| (after, 0)),
-        Algorithm::SlidingWindow(window) => sliding_window::take(window, cell, hash, n, now).map(|after| (after, 0)),
-        Algorithm::LeakyBucket(leaky) => leaky_bucket::take(leaky, bucket, n, now)
-            .map(|turn| (Cell { until: turn.after.refilled(), ..cell }, turn.hold_ns)),
-        Algorithm::Concurrency(concurrency) => {
-            concurrency::acquire(concurrency, cell, hash, n, now).map(|after| (after, 0))
-        }
-        Algorithm::SlidingLog(_) => Admission::Short { wait_ns: NEVER_NS },
     }
 }
 
@@ -280,7 +267,7 @@ mod tests {
     use proptest::prelude::*;
     use weir_protocol::quota::Quota;
     use weir_protocol::time::SECOND_NS;
-    use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, WindowLimit};
+    use weir_rules::algorithm::{Concurrency, WindowLimit};
 
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
     const LIMIT: u32 = 10;
@@ -291,8 +278,8 @@ mod tests {
             Algorithm::TokenBucket(Quota::new("10/s".parse().unwrap(), LIMIT).unwrap()),
             Algorithm::FixedWindow(WindowLimit::new(LIMIT, SECOND_NS).unwrap()),
             Algorithm::SlidingWindow(WindowLimit::new(LIMIT, SECOND_NS).unwrap()),
-            Algorithm::SlidingLog(SlidingLog::new(LIMIT, SECOND_NS).unwrap()),
-            Algorithm::LeakyBucket(LeakyBucket::new(SECOND_NS / 10, LIMIT - 1).unwrap()),
+            Algorithm::SlidingLog(WindowLimit::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::LeakyBucket(Quota::from_token_ns(SECOND_NS / 10, LIMIT).unwrap()),
             Algorithm::Concurrency(Concurrency::new(LIMIT, SECOND_NS).unwrap()),
         ]
     }

@@ -7,16 +7,16 @@
 
 use crate::algorithms::{Admission, BucketStatus, CELLS_MAX, Cell, NEVER_NS};
 use weir_protocol::time::Time;
-use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, SlidingLog};
+use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, WindowLimit};
 
 /// Takes `n` at `now`, if there is room. Returns the time at which they come back; without room, `cells` are
-/// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`SlidingLog::cells`] are left alone,
+/// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`WindowLimit::log_cells`] are left alone,
 /// and fewer make the limit lower.
-pub(super) fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Admission<Time> {
-    let mut log = read(settings, cells);
+pub(super) fn take(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) -> Admission<Time> {
+    let mut log = read(window, cells);
     match log.wait_ns(n, now) {
         0 => {
-            let back_at = log.stamp(n, settings.window().length_ns(), now);
+            let back_at = log.stamp(n, window.length_ns(), now);
             log.write(cells);
             Admission::Taken(back_at)
         }
@@ -26,49 +26,47 @@ pub(super) fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time)
 
 /// Takes `n` at `now` even without room, and returns the time at which they come back. The places that are
 /// free earliest are used again, so no more than the limit can count.
-pub(super) fn charge(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Time {
-    let mut log = read(settings, cells);
-    let back_at = log.stamp(n, settings.window().length_ns(), now);
+pub(super) fn charge(window: &WindowLimit, cells: &mut [Cell], n: u32, now: Time) -> Time {
+    let mut log = read(window, cells);
+    let back_at = log.stamp(n, window.length_ns(), now);
     log.write(cells);
     back_at
 }
 
 /// Frees `n` of the places that would be free last.
-pub(super) fn refund(settings: &SlidingLog, cells: &mut [Cell], n: u32) {
-    let mut log = read(settings, cells);
-    let freed = usize::try_from(n).unwrap_or(usize::MAX);
-    log.places_mut().iter_mut().rev().take(freed).for_each(|place| *place = Time::ZERO);
+pub(super) fn refund(window: &WindowLimit, cells: &mut [Cell], n: u32) {
+    let mut log = read(window, cells);
+    log.places_mut().iter_mut().rev().take(n as usize).for_each(|place| *place = Time::ZERO);
     sort(log.places_mut());
     log.write(cells);
 }
 
 /// Gives back the `n` of a take or charge that come back at `back_at`, except places that were used again since.
-pub(super) fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u32) {
-    let mut log = read(settings, cells);
-    let given = usize::try_from(n).unwrap_or(usize::MAX);
+pub(super) fn give_back(window: &WindowLimit, cells: &mut [Cell], back_at: Time, n: u32) {
+    let mut log = read(window, cells);
     let taken = log.places_mut().iter_mut().filter(|place| **place == back_at);
-    taken.take(given).for_each(|place| *place = Time::ZERO);
+    taken.take(n as usize).for_each(|place| *place = Time::ZERO);
     sort(log.places_mut());
     log.write(cells);
 }
 
-pub(super) fn status(settings: &SlidingLog, cells: &[Cell], now: Time) -> BucketStatus {
-    let log = read(settings, cells);
+pub(super) fn status(window: &WindowLimit, cells: &[Cell], now: Time) -> BucketStatus {
+    let log = read(window, cells);
     let free = log.places().iter().filter(|place| **place <= now).count();
     let remaining = u32::try_from(free).unwrap_or(u32::MAX);
     let wait_ns = |place: Option<&Time>| place.map_or(0, |place| place.nanos_since(now));
     BucketStatus { remaining, more_ns: wait_ns(log.places().get(free)), full_ns: wait_ns(log.places().last()) }
 }
 
-fn read(settings: &SlidingLog, cells: &[Cell]) -> Log {
+fn read(window: &WindowLimit, cells: &[Cell]) -> Log {
     let mut log = Log { times: [Time::ZERO; PLACES_MAX], spare: 0, len: 0 };
-    let cells = cells.get(..settings.cells()).unwrap_or(cells);
+    let cells = cells.get(..window.log_cells()).unwrap_or(cells);
     for (pair, cell) in log.times.chunks_exact_mut(LOGGED_PER_CELL).zip(cells) {
         pair.copy_from_slice(&[Time::from_nanos(cell.word), cell.until]);
     }
     log.len = cells.len() * LOGGED_PER_CELL;
     // If the limit is odd, one place is kept free: the first in order.
-    log.spare = log.len.saturating_sub(usize::try_from(settings.window().limit()).unwrap_or(usize::MAX));
+    log.spare = log.len.saturating_sub(window.limit() as usize);
     if let Some(times) = log.times.get_mut(..log.len) {
         sort(times);
     }
@@ -99,15 +97,14 @@ impl Log {
     /// Nanoseconds from `now` until `n` places are free.
     fn wait_ns(&self, n: u32, now: Time) -> u64 {
         let Some(last) = n.checked_sub(1) else { return 0 };
-        let last = usize::try_from(last).unwrap_or(usize::MAX);
-        self.places().get(last).map_or(NEVER_NS, |place| place.nanos_since(now))
+        self.places().get(last as usize).map_or(NEVER_NS, |place| place.nanos_since(now))
     }
 
     /// Uses the first `n` places until the returned time: `length_ns` after `now`, or the log's latest if later.
     fn stamp(&mut self, n: u32, length_ns: u64, now: Time) -> Time {
         let places = self.places_mut();
         let back_at = places.iter().copied().fold(now + length_ns, Time::max);
-        let n = usize::try_from(n).unwrap_or(usize::MAX).min(places.len());
+        let n = (n as usize).min(places.len());
         places.iter_mut().take(n).for_each(|place| *place = back_at);
         // These are the latest times now, so they go to the end.
         places.rotate_left(n);
@@ -145,7 +142,7 @@ mod tests {
 
     #[test]
     fn fewer_cells_lower_the_limit_and_more_stay_unused() {
-        let log = SlidingLog::new(5, 100).unwrap();
+        let log = WindowLimit::new(5, 100).unwrap();
         assert_eq!(take(&log, &mut [], 1, T0), Admission::Short { wait_ns: NEVER_NS });
         assert_eq!(status(&log, &[Cell::NEW; 2], T0).remaining, 4);
         let other = Cell { until: T0 + 7, word: 3 };
@@ -156,7 +153,7 @@ mod tests {
 
     #[test]
     fn cells_may_be_dropped_in_any_order() {
-        let (log, time) = (SlidingLog::new(6, 100).unwrap(), |ns| T0 + ns);
+        let (log, time) = (WindowLimit::new(6, 100).unwrap(), |ns| T0 + ns);
         let cell = |word, until| Cell { until: time(until), word: time(word).as_nanos() };
         let cells = [cell(40, 50), Cell::NEW, cell(80, 90)];
         assert_eq!(status(&log, &cells, time(45)), BucketStatus { remaining: 3, more_ns: 5, full_ns: 45 });
@@ -170,7 +167,7 @@ mod tests {
             limit in 1u32..=LOG_MAX, length in 1u64..60,
             steps in prop::collection::vec((0u64..20, 0u32..18, 0..6), 1..100),
         ) {
-            let log = SlidingLog::new(limit, length).unwrap();
+            let log = WindowLimit::new(limit, length).unwrap();
             let (mut cells, mut now, mut all) = ([Cell::NEW; CELLS_MAX], 1_000, Vec::<u64>::new());
             let limit = usize::try_from(limit).unwrap();
             for (step, n, act) in steps {

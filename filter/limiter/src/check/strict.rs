@@ -1,7 +1,7 @@
 //! Spending a strict rule's tokens, which the budget was debited for beforehand.
 
 use crate::algorithms::concurrency::RETRY_NS;
-use crate::algorithms::{Admitted, Bucket, BucketStatus, Receipt, concurrency};
+use crate::algorithms::{Admitted, Bucket, BucketStatus, Receipt, concurrency, leaky_bucket};
 use crate::check::cells::{Cells, take_cells};
 use crate::check::decision::{AcquireState, Hit, HitDecision, HitResult};
 use crate::check::evaluate::Evaluation;
@@ -9,7 +9,7 @@ use crate::check::terms::RuleTerms;
 use crate::table::slot::{BAR_STEP_NS, Entry, Placement, Slot, Tag};
 use weir_protocol::sharing::OnSyncLoss;
 use weir_protocol::time::{SECOND_NS, Time};
-use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket};
+use weir_rules::algorithm::{Algorithm, Concurrency};
 
 /// Longest wait, in nanoseconds, for a client whose key got no tokens from weir-sync and no time for the
 /// next. The wait is the refill time of its tokens, up to this.
@@ -178,7 +178,7 @@ impl Evaluation<'_> {
     ) -> Option<HitResult> {
         let pops = if is_share { self.pops() } else { 1 };
         let algorithm = match terms.in_flight {
-            _ if terms.has_turns => Algorithm::LeakyBucket(LeakyBucket::of(terms.quota).shared_by(pops)),
+            _ if terms.has_turns => Algorithm::LeakyBucket(leaky_bucket::shared_by(&terms.quota, pops)),
             flight => Algorithm::Concurrency(flight?.shared_by(pops)),
         };
         if let Entry::Watched(mut watched) = placement.entry {

@@ -300,8 +300,9 @@ pub fn window_s(rule: &Rule) -> Option<u64> {
         RefillPolicy::InFlight(_) => None,
         RefillPolicy::Continuous | RefillPolicy::Queue => match rule.algorithm {
             Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => Some(seconds_up(rule.quota.fill_ns())),
-            Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window) => Some(seconds_up(window.length_ns())),
-            Algorithm::SlidingLog(log) => Some(seconds_up(log.window().length_ns())),
+            Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window) | Algorithm::SlidingLog(window) => {
+                Some(seconds_up(window.length_ns()))
+            }
             Algorithm::Concurrency(_) => None,
         },
     }

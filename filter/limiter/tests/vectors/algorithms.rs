@@ -8,7 +8,7 @@ use serde_json::Value;
 use weir_limiter::algorithms::{self, Admission, BucketStatus, CELLS_MAX, Cell, NEVER_NS, Receipt};
 use weir_protocol::quota::Quota;
 use weir_protocol::time::Time;
-use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, WindowLimit};
+use weir_rules::algorithm::{Algorithm, Concurrency, WindowLimit};
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -29,8 +29,8 @@ impl Key {
             "token_bucket" => Algorithm::TokenBucket(Quota::from_token_ns(length_ns, limit).unwrap()),
             "fixed_window" => Algorithm::FixedWindow(WindowLimit::new(limit, length_ns).unwrap()),
             "sliding_window" => Algorithm::SlidingWindow(WindowLimit::new(limit, length_ns).unwrap()),
-            "sliding_log" => Algorithm::SlidingLog(SlidingLog::new(limit, length_ns).unwrap()),
-            "leaky_bucket" => Algorithm::LeakyBucket(LeakyBucket::new(length_ns, limit - 1).unwrap()),
+            "sliding_log" => Algorithm::SlidingLog(WindowLimit::new(limit, length_ns).unwrap()),
+            "leaky_bucket" => Algorithm::LeakyBucket(Quota::from_token_ns(length_ns, limit).unwrap()),
             "concurrency" => Algorithm::Concurrency(Concurrency::new(limit, length_ns).unwrap()),
             other => panic!("{other}"),
         };

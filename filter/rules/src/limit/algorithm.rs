@@ -23,8 +23,7 @@
 //!
 //! To share it over the fleet, add a refill policy (`docs/architecture.md`).
 
-use weir_protocol::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
-use weir_protocol::refill_policy;
+use weir_protocol::quota::{FILL_NS_MAX, Quota, TOKENS_MAX};
 
 /// Highest limit of a sliding log in a POP.
 pub const LOG_MAX: u32 = 16;
@@ -40,10 +39,11 @@ pub enum Algorithm {
     FixedWindow(WindowLimit),
     /// A count of the current window, plus the weighted count of the previous one.
     SlidingWindow(WindowLimit),
-    /// A log of every request in the last window.
-    SlidingLog(SlidingLog),
-    /// A queue that requests leave at a constant rate.
-    LeakyBucket(LeakyBucket),
+    /// A log of every request in the last window; in a POP, with a limit of at most [`LOG_MAX`].
+    SlidingLog(WindowLimit),
+    /// A queue that requests leave at a constant rate. A token is a turn, and the burst is the number of places: one for
+    /// each waiting token, and one for the token whose turn it is.
+    LeakyBucket(Quota),
     /// A count of requests in flight.
     Concurrency(Concurrency),
 }
@@ -52,10 +52,8 @@ impl Algorithm {
     /// Maximum number of tokens that a fresh key can take at once.
     pub const fn limit(&self) -> u32 {
         match self {
-            Self::TokenBucket(quota) => quota.burst(),
-            Self::FixedWindow(window) | Self::SlidingWindow(window) => window.limit(),
-            Self::SlidingLog(log) => log.0.limit(),
-            Self::LeakyBucket(bucket) => bucket.places(),
+            Self::TokenBucket(quota) | Self::LeakyBucket(quota) => quota.burst(),
+            Self::FixedWindow(window) | Self::SlidingWindow(window) | Self::SlidingLog(window) => window.limit(),
             Self::Concurrency(concurrency) => concurrency.limit(),
         }
     }
@@ -63,7 +61,7 @@ impl Algorithm {
     /// Number of cells of one key in a POP's table, 1 to half of [`LOG_MAX`].
     pub const fn cells(&self) -> usize {
         match self {
-            Self::SlidingLog(log) => log.cells(),
+            Self::SlidingLog(window) => window.log_cells(),
             _ => 1,
         }
     }
@@ -72,7 +70,7 @@ impl Algorithm {
     #[must_use]
     pub fn in_one_cell(self) -> Self {
         match self {
-            Self::SlidingLog(log) => Self::FixedWindow(log.0),
+            Self::SlidingLog(window) => Self::FixedWindow(window),
             other => other,
         }
     }
@@ -100,11 +98,7 @@ pub struct WindowLimit {
 impl WindowLimit {
     /// `None` beyond a limit of 1 to [`TOKENS_MAX`] and a length of 1 to [`LENGTH_NS_MAX`].
     pub fn new(limit: u32, length_ns: u64) -> Option<Self> {
-        Self::within(limit, TOKENS_MAX, length_ns)
-    }
-
-    fn within(limit: u32, most: u32, length_ns: u64) -> Option<Self> {
-        let fits = (1..=most).contains(&limit) && (1..=LENGTH_NS_MAX).contains(&length_ns);
+        let fits = (1..=TOKENS_MAX).contains(&limit) && (1..=LENGTH_NS_MAX).contains(&length_ns);
         fits.then_some(Self { limit, length_ns })
     }
 
@@ -115,70 +109,10 @@ impl WindowLimit {
     pub const fn limit(&self) -> u32 {
         self.limit
     }
-}
 
-/// At most `limit` requests in any interval of `length_ns`, exactly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlidingLog(WindowLimit);
-
-impl SlidingLog {
-    /// A log in a POP, with a limit of 1 to [`LOG_MAX`].
-    pub fn new(limit: u32, length_ns: u64) -> Option<Self> {
-        WindowLimit::within(limit, LOG_MAX, length_ns).map(Self)
-    }
-
-    /// A log in the fleet's budget, with a limit of 1 to [`refill_policy::LOG_MAX`].
-    pub fn of_fleet(limit: u32, length_ns: u64) -> Option<Self> {
-        WindowLimit::within(limit, refill_policy::LOG_MAX, length_ns).map(Self)
-    }
-
-    pub const fn window(&self) -> &WindowLimit {
-        &self.0
-    }
-
-    pub const fn cells(&self) -> usize {
-        (self.0.limit as usize).div_ceil(LOGGED_PER_CELL)
-    }
-}
-
-/// A queue with one turn per `token_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeakyBucket {
-    /// The burst is a place for each waiting token, and one for the token whose turn it is.
-    quota: Quota,
-}
-
-impl LeakyBucket {
-    /// A queue with a turn each `token_ns` (at least 1,000) and up to `queue` waiting tokens (less than
-    /// [`TOKENS_MAX`]), of which each waits less than [`FILL_NS_MAX`].
-    pub const fn new(token_ns: u64, queue: u32) -> Result<Self, QuotaError> {
-        match Quota::from_token_ns(token_ns, queue.saturating_add(1)) {
-            Ok(quota) => Ok(Self { quota }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// A queue with one turn per token time of `quota`, and a place for each token of its burst.
-    pub const fn of(quota: Quota) -> Self {
-        Self { quota }
-    }
-
-    /// The fair share of one of `pops` POPs, with at least one place.
-    #[must_use]
-    pub fn shared_by(self, pops: u32) -> Self {
-        let places = self.places().checked_div(pops).unwrap_or_default().max(1);
-        let token_ns = self.quota.token_ns().saturating_mul(pops.into());
-        Self::new(token_ns, places - 1).unwrap_or(self)
-    }
-
-    /// Number of tokens that an empty queue accepts: those that may wait, and one.
-    pub const fn places(&self) -> u32 {
-        self.quota.burst()
-    }
-
-    /// The quota of the equivalent token bucket: a token is a turn, and the burst is the number of places.
-    pub const fn quota(&self) -> &Quota {
-        &self.quota
+    /// Number of cells of a sliding log with this limit.
+    pub const fn log_cells(&self) -> usize {
+        (self.limit as usize).div_ceil(LOGGED_PER_CELL)
     }
 }
 

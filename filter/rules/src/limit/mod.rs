@@ -6,7 +6,7 @@ pub mod cost;
 
 use serde_json::Value;
 
-use self::algorithm::{Algorithm, Concurrency, LOG_MAX, LeakyBucket, SlidingLog, WindowLimit};
+use self::algorithm::{Algorithm, Concurrency, LOG_MAX, WindowLimit};
 use crate::reading::Fields;
 use weir_protocol::calendar::{Calendar, EAST_MIN_MAX};
 use weir_protocol::messages::BAN_MS_MAX;
@@ -66,23 +66,20 @@ impl Limit {
     /// Other limits are returned unchanged.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
-        let (length_ns, refill_policy): (_, fn(u32) -> RefillPolicy) = match &self.algorithm {
-            Algorithm::FixedWindow(window) => {
-                (window.length_ns(), |length_s| RefillPolicy::Window(Calendar::every(length_s, 0)))
-            }
-            Algorithm::SlidingWindow(window) => {
-                (window.length_ns(), |length_s| RefillPolicy::Sliding(Calendar::every(length_s, 0)))
-            }
-            Algorithm::SlidingLog(log) => (log.window().length_ns(), RefillPolicy::Log),
-            Algorithm::Concurrency(concurrency) => (concurrency.expires_ns(), RefillPolicy::InFlight),
-            Algorithm::LeakyBucket(_) => (0, |_| RefillPolicy::Queue),
-            Algorithm::TokenBucket(_) => return self,
-        };
         if !sharing.strict {
             return self;
         }
         // A rate's span and an expiry are whole seconds.
-        sharing.refill_policy = refill_policy(u32::try_from(length_ns / SECOND_NS).unwrap_or(u32::MAX));
+        let seconds = |ns: u64| u32::try_from(ns / SECOND_NS).unwrap_or(u32::MAX);
+        let windows = |window: &WindowLimit| Calendar::every(seconds(window.length_ns()), 0);
+        sharing.refill_policy = match &self.algorithm {
+            Algorithm::FixedWindow(window) => RefillPolicy::Window(windows(window)),
+            Algorithm::SlidingWindow(window) => RefillPolicy::Sliding(windows(window)),
+            Algorithm::SlidingLog(window) => RefillPolicy::Log(seconds(window.length_ns())),
+            Algorithm::Concurrency(concurrency) => RefillPolicy::InFlight(seconds(concurrency.expires_ns())),
+            Algorithm::LeakyBucket(_) => RefillPolicy::Queue,
+            Algorithm::TokenBucket(_) => return self,
+        };
         Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
@@ -96,10 +93,8 @@ impl Limit {
             Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),
             Algorithm::FixedWindow(one) => window(one).map(Algorithm::FixedWindow),
             Algorithm::SlidingWindow(one) => window(one).map(Algorithm::SlidingWindow),
-            Algorithm::SlidingLog(log) => SlidingLog::new(limit, log.window().length_ns()).map(Algorithm::SlidingLog),
-            Algorithm::LeakyBucket(_) => {
-                LeakyBucket::new(token_ns, limit.saturating_sub(1)).ok().map(Algorithm::LeakyBucket)
-            }
+            Algorithm::SlidingLog(one) => window(one).filter(|_| limit <= LOG_MAX).map(Algorithm::SlidingLog),
+            Algorithm::LeakyBucket(_) => Some(Algorithm::LeakyBucket(quota)),
             Algorithm::Concurrency(concurrency) => {
                 Concurrency::new(limit, concurrency.expires_ns()).map(Algorithm::Concurrency)
             }
@@ -211,7 +206,7 @@ pub(crate) fn read(kind: AlgorithmName, fields: &mut Fields<'_>) -> Option<Limit
             ));
             return None;
         }
-        AlgorithmName::SlidingLog(_) => SlidingLog::of_fleet(count, length_ns).map(Algorithm::SlidingLog),
+        AlgorithmName::SlidingLog(_) => window(Algorithm::SlidingLog),
     };
     let limit = algorithm.zip(Quota::new(rate, count).ok());
     if limit.is_none() {
@@ -245,9 +240,9 @@ fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32) -> Option<Limit> {
         fields.record_at("queue", expected);
         return None;
     }
-    let leaky = LeakyBucket::new(token_ns, queue);
-    let leaky = leaky.map_err(|_| fields.record_at("rate", QuotaError::Fill)).ok()?;
-    Some(Limit { algorithm: Algorithm::LeakyBucket(leaky), quota: *leaky.quota(), rate: Some(rate) })
+    let quota = Quota::from_token_ns(token_ns, queue.saturating_add(1));
+    let quota = quota.map_err(|_| fields.record_at("rate", QuotaError::Fill)).ok()?;
+    Some(Limit { algorithm: Algorithm::LeakyBucket(quota), quota, rate: Some(rate) })
 }
 
 fn in_flight(limit: u32, expires_s: u32) -> Option<Limit> {

@@ -19,7 +19,7 @@ use self::mode::Enforcement;
 use self::variant::Variant;
 use crate::key::{KeySpec, Missing};
 use crate::limit::after::After;
-use crate::limit::algorithm::{Algorithm, Concurrency, LeakyBucket};
+use crate::limit::algorithm::{Algorithm, Concurrency};
 use crate::limit::cost::Cost;
 use crate::limit::{Limit, Penalty};
 use crate::matching::Condition;
@@ -81,7 +81,7 @@ impl Rule {
     /// requests in flight; turns only in fallback, if `on_sync_loss` demands it.
     pub fn in_cells(&self) -> Option<Algorithm> {
         if self.sharing.refill_policy == RefillPolicy::Queue {
-            return Some(Algorithm::LeakyBucket(LeakyBucket::of(self.quota)));
+            return Some(Algorithm::LeakyBucket(self.quota));
         }
         self.in_flight().map(Algorithm::Concurrency)
     }

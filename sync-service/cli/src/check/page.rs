@@ -172,9 +172,8 @@ fn lasts_ns(rule: &Rule) -> Option<u64> {
             let tokens = u64::from(rule.cost.usual()) + u64::from(withheld);
             Some(quota.token_ns().saturating_mul(tokens))
         }
-        Algorithm::FixedWindow(window) => Some(window.length_ns()),
+        Algorithm::FixedWindow(window) | Algorithm::SlidingLog(window) => Some(window.length_ns()),
         Algorithm::SlidingWindow(window) => Some(window.length_ns().saturating_mul(2)),
-        Algorithm::SlidingLog(log) => Some(log.window().length_ns()),
         Algorithm::LeakyBucket(_) => Some(rule.quota.token_ns()),
         // As long as its requests take, which is unknown.
         Algorithm::Concurrency(_) => None,

@@ -67,7 +67,7 @@ pub(crate) fn allowance(rule: &Rule) -> String {
         Algorithm::SlidingWindow(window) => {
             format!("{limit} in any {}, estimated from the counts of two windows", span(window.length_ns()))
         }
-        Algorithm::SlidingLog(log) => format!("{limit} in any {}, to the letter", span(log.window().length_ns())),
+        Algorithm::SlidingLog(window) => format!("{limit} in any {}, to the letter", span(window.length_ns())),
         Algorithm::LeakyBucket(_) => turns(rule, &format!("{}, one after the other", rate())),
         Algorithm::Concurrency(concurrency) => {
             let expires = article(&span(concurrency.expires_ns()));
