@@ -15,23 +15,19 @@ const DAY_S: u32 = 86_400;
 /// 1970 began on a Thursday, so the first Monday was four days later.
 const MONDAY_S: u32 = 4 * DAY_S;
 
-/// Length and phase of windows. [`Calendar::every`] and [`Calendar::east`] give equal calendars one representation.
+/// Length and phase of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Calendar {
-    /// Days, in UTC.
-    Day,
-    /// Months, in UTC.
-    Month,
-    /// Windows of a constant length, other than days in UTC.
+    /// Windows of a constant length.
     Every {
         /// Length of a window in seconds, 1 to [`LENGTH_S_MAX`].
         length_s: u32,
         /// Start of one of the windows, in seconds after the start of 1970. Less than the length.
         phase_s: u32,
     },
-    /// Months in local time that is this number of minutes ahead of UTC. Negative behind UTC, not zero, and
-    /// at most [`EAST_MIN_MAX`] in magnitude.
-    MonthAt(i32),
+    /// Months in local time that is this number of minutes ahead of UTC. Negative behind UTC, and at most
+    /// [`EAST_MIN_MAX`] in magnitude.
+    Month(i32),
 }
 
 /// A window of the calendar, and the end of the next one. Times are in microseconds since 1970.
@@ -44,52 +40,43 @@ pub struct Window {
 }
 
 impl Calendar {
+    /// Days in UTC.
+    pub const DAY: Self = Self::every(DAY_S, 0);
+    /// Months in UTC.
+    pub const MONTH: Self = Self::Month(0);
     pub const NAMED: [(&str, Self); 4] = [
         ("hour", Self::every(3_600, 0)),
-        ("day", Self::Day),
+        ("day", Self::DAY),
         ("week", Self::every(7 * DAY_S, MONDAY_S)),
-        ("month", Self::Month),
+        ("month", Self::MONTH),
     ];
 
     /// Windows of `length_s` seconds, one of which starts `phase_s` seconds after the start of 1970.
     pub const fn every(length_s: u32, phase_s: u32) -> Self {
-        match (length_s, phase_s) {
-            (DAY_S, 0) => Self::Day,
-            _ => Self::Every { length_s, phase_s },
-        }
+        Self::Every { length_s, phase_s }
     }
 
     /// The same windows in local time `minutes` ahead of UTC (negative if behind), at most [`EAST_MIN_MAX`].
     #[must_use]
     pub fn east(self, minutes: i32) -> Self {
-        match (self.even(), minutes) {
-            (None, 0) => Self::Month,
-            (None, _) => Self::MonthAt(minutes),
-            (Some((length_s, phase_s)), _) => {
-                let length = i64::from(length_s).max(1);
-                let phase_s = (i64::from(phase_s) - 60 * i64::from(minutes)).rem_euclid(length);
-                Self::every(length_s, u32::try_from(phase_s).unwrap_or(0))
-            }
-        }
+        let Self::Every { length_s, phase_s } = self else { return Self::Month(minutes) };
+        let phase_s = (i64::from(phase_s) - 60 * i64::from(minutes)).rem_euclid(i64::from(length_s).max(1));
+        Self::every(length_s, u32::try_from(phase_s).unwrap_or(0))
     }
 
     /// Length and phase in seconds; `None` for months, whose length varies.
     pub const fn even(self) -> Option<(u32, u32)> {
         match self {
-            Self::Day => Some((DAY_S, 0)),
             Self::Every { length_s, phase_s } => Some((length_s, phase_s)),
-            Self::Month | Self::MonthAt(_) => None,
+            Self::Month(_) => None,
         }
     }
 
-    /// True if all fields are within their bounds and in the normal form of [`Calendar::every`].
+    /// True if all fields are within their bounds.
     pub fn is_valid(self) -> bool {
         match self {
-            Self::Day | Self::Month => true,
-            Self::Every { length_s, phase_s } => {
-                length_s <= LENGTH_S_MAX && phase_s < length_s && self == Self::every(length_s, phase_s)
-            }
-            Self::MonthAt(minutes) => minutes != 0 && minutes.unsigned_abs() <= EAST_MIN_MAX.unsigned_abs(),
+            Self::Every { length_s, phase_s } => length_s <= LENGTH_S_MAX && phase_s < length_s,
+            Self::Month(minutes) => minutes.unsigned_abs() <= EAST_MIN_MAX.unsigned_abs(),
         }
     }
 
@@ -116,7 +103,7 @@ impl Calendar {
             let (start_us, next_end_us) = (unix_us.saturating_sub(elapsed), end_us.saturating_add(length));
             return Window { calendar: self, start_us, end_us, next_end_us };
         }
-        let east_us = if let Self::MonthAt(minutes) = self { i64::from(minutes) * 60_000_000 } else { 0 };
+        let east_us = if let Self::Month(minutes) = self { i64::from(minutes) * 60_000_000 } else { 0 };
         let month = month_of_day(unix_us.saturating_add_signed(east_us) / DAY_US);
         let begins = |month| first_day(month).saturating_mul(DAY_US).saturating_add_signed(-east_us);
         Window { calendar: self, start_us: begins(month), end_us: begins(month + 1), next_end_us: begins(month + 2) }
@@ -183,7 +170,7 @@ mod tests {
             if firsts[at + 1] == day {
                 at += 1;
             }
-            let window = Calendar::Month.window(day * DAY_US + day % DAY_US);
+            let window = Calendar::MONTH.window(day * DAY_US + day % DAY_US);
             let found = [window.start_us, window.end_us, window.next_end_us];
             let expected = [firsts[at], firsts[at + 1], firsts[at + 2]].map(|day| day * DAY_US);
             assert_eq!(found, expected, "day {day}");
@@ -218,20 +205,18 @@ mod tests {
         assert_eq!(month.east(-120).window(march_us).end_us, march_us + two_hours_us);
         assert_eq!(hour.east(120), hour);
         assert_eq!(hour.east(330).window(0).end_us, 1_800_000_000, "half past");
-        assert_eq!((day.east(0), month.east(0)), (Calendar::Day, Calendar::Month));
+        assert_eq!((day.east(0), month.east(0)), (Calendar::DAY, Calendar::MONTH));
     }
 
     #[test]
-    fn each_calendar_has_one_valid_form() {
+    fn a_calendar_out_of_bounds_is_invalid() {
         let every = |length_s, phase_s| Calendar::Every { length_s, phase_s };
         for wrong in [
             every(0, 0),
             every(5, 5),
-            every(DAY_S, 0),
             every(LENGTH_S_MAX + 1, 0),
-            Calendar::MonthAt(0),
-            Calendar::MonthAt(EAST_MIN_MAX + 1),
-            Calendar::MonthAt(i32::MIN),
+            Calendar::Month(EAST_MIN_MAX + 1),
+            Calendar::Month(i32::MIN),
         ] {
             assert!(!wrong.is_valid(), "{wrong:?}");
             wrong.window(1 << 50);

@@ -90,7 +90,7 @@ mod tests {
             Sharing { floors, ..Sharing::of(quota(10)) }
         };
         let strict = |refill_policy| Sharing { strict: true, refill_policy, ..Sharing::of(quota(10)) };
-        let (day, log) = (RefillPolicy::Window(Calendar::Day), RefillPolicy::Log(60));
+        let (day, log) = (RefillPolicy::Window(Calendar::DAY), RefillPolicy::Log(60));
         for (sharing, fits) in [
             (floors(&[("eu", 30), ("us", 70)]), true),
             (floors(&[("eu", 31), ("us", 70)]), false),
@@ -102,8 +102,8 @@ mod tests {
             (Sharing { floors: floors(&[("eu", 30)]).floors, ..strict(day) }, false),
             (Sharing { strict: false, ..strict(day) }, false),
             (Sharing { local_burst: 9, ..strict(day) }, false),
-            (strict(RefillPolicy::Window(Calendar::MonthAt(0))), false),
-            (strict(RefillPolicy::Sliding(Calendar::Month)), false),
+            (strict(RefillPolicy::Window(Calendar::Month(i32::MIN))), false),
+            (strict(RefillPolicy::Sliding(Calendar::MONTH)), false),
             (strict(log), true),
             (Sharing { strict: false, ..strict(log) }, false),
         ] {

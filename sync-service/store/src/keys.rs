@@ -40,10 +40,10 @@ impl RedisKeys {
             RefillPolicy::Log(length_s) => return self.under(&format!("log:{length_s}s:"), id),
         };
         let windows = match calendar {
-            Calendar::Day => "day".into(),
-            Calendar::Month => "month".into(),
+            Calendar::DAY => "day".into(),
+            Calendar::MONTH => "month".into(),
             Calendar::Every { length_s, phase_s } => format!("{length_s}s+{phase_s}"),
-            Calendar::MonthAt(minutes) => format!("month{minutes:+}"),
+            Calendar::Month(minutes) => format!("month{minutes:+}"),
         };
         self.under(&format!("{kind}{windows}:"), id)
     }

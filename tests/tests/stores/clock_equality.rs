@@ -168,11 +168,11 @@ async fn both_agree_on_acquires() {
         RefillPolicy::Continuous,
         RefillPolicy::Window(second),
         RefillPolicy::Window(minute),
-        RefillPolicy::Window(Calendar::Day),
-        RefillPolicy::Window(Calendar::Month),
+        RefillPolicy::Window(Calendar::DAY),
+        RefillPolicy::Window(Calendar::MONTH),
         RefillPolicy::Sliding(second),
         RefillPolicy::Sliding(minute),
-        RefillPolicy::Sliding(Calendar::Day),
+        RefillPolicy::Sliding(Calendar::DAY),
         RefillPolicy::Log(1),
         RefillPolicy::InFlight(1),
         RefillPolicy::Queue,
@@ -190,7 +190,7 @@ async fn both_agree_on_acquires() {
             let lease_us = random.pick(&[1_000, 4_000, 30_000, 600_000_000]);
             // By a clock that is up to an hour off, and by days where months are: those end while the test runs.
             let by_us = last_us.saturating_add(random.below(3_600_000_000));
-            let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
+            let window = Some(Window { calendar: Calendar::MONTH, ..Calendar::DAY.window(by_us) });
             let acquire = AcquireRequest { id: id(b"a"), quota, lease_us, refill_policy, window, claims };
             let script = world.script.clone();
             let mut call = script.key(format!("weir:strict:{{{seed}:{key}}}"));

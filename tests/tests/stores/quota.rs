@@ -32,8 +32,8 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 
 /// An acquire from this month's quota of a hundred.
 fn monthly(claims: &[Claim]) -> AcquireRequest {
-    let window = Some(Calendar::Month.window(unix_us()));
-    let refill_policy = RefillPolicy::Window(Calendar::Month);
+    let window = Some(Calendar::MONTH.window(unix_us()));
+    let refill_policy = RefillPolicy::Window(Calendar::MONTH);
     let acquire = strict::acquire(b"a", hundred(), LEASE_US, claims.to_vec());
     AcquireRequest { refill_policy, window, ..acquire }
 }
@@ -44,10 +44,10 @@ async fn ask(store: &dyn Store, acquire: AcquireRequest) -> AcquireResult {
 
 async fn each_calendar_has_its_own_quota(store: &dyn Store) {
     let ten = Calendar::every(3_600, 0);
-    let refill_policies = [Calendar::Day, Calendar::Month, ten, ten.east(30)].map(RefillPolicy::Window);
+    let refill_policies = [Calendar::DAY, Calendar::MONTH, ten, ten.east(30)].map(RefillPolicy::Window);
     for refill_policy in refill_policies.into_iter().chain([
         RefillPolicy::Sliding(ten),
-        RefillPolicy::Sliding(Calendar::Day),
+        RefillPolicy::Sliding(Calendar::DAY),
         RefillPolicy::Continuous,
     ]) {
         assert_eq!(
@@ -63,9 +63,9 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let acquired = ask(&store, monthly(&[claim(1, 0, 1)])).await;
-    let key = escrow_key(RefillPolicy::Window(Calendar::Month), &id(b"a"));
+    let key = escrow_key(RefillPolicy::Window(Calendar::MONTH), &id(b"a"));
     assert_eq!(key, "weir:quota:month:{per-address:61}");
-    let end_us = Calendar::Month.window(acquired.now_us).end_us;
+    let end_us = Calendar::MONTH.window(acquired.now_us).end_us;
     let expected_ms = (end_us - acquired.now_us + monthly(&[]).kept_us()).div_ceil(1_000);
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");

@@ -34,7 +34,7 @@ fn windows(random: &mut Random) -> (RefillPolicy, Option<Window>) {
     if random.below(4) == 0 {
         return (RefillPolicy::Window(short(random)), None);
     }
-    let calendar = random.pick(&[Calendar::Month, Calendar::MonthAt(-90)]);
+    let calendar = random.pick(&[Calendar::MONTH, Calendar::Month(-90)]);
     if random.below(8) == 0 {
         return (RefillPolicy::Window(calendar), random.pick(&[None, Some(calendar.window(unix_us()))]));
     }
@@ -51,7 +51,7 @@ fn sliding(random: &mut Random) -> (RefillPolicy, Option<Window>) {
 
 fn short(random: &mut Random) -> Calendar {
     let days = Calendar::every(400 * 86_400, 19_000);
-    random.pick(&[Calendar::every(1, 0), Calendar::every(2, 1), Calendar::every(60, 7), Calendar::Day, days])
+    random.pick(&[Calendar::every(1, 0), Calendar::every(2, 1), Calendar::every(60, 7), Calendar::DAY, days])
 }
 
 /// Logs as short as a log can be, whose tokens come back while the test runs, and longer ones.

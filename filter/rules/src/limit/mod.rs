@@ -341,7 +341,7 @@ mod tests {
             let plain = json!({"rate": "5/day", "utc_offset": offset});
             let mut tiered = plain.clone();
             tiered["tiers"] = tiers.clone();
-            for (rule, calendar) in [(plain, Calendar::Day), (tiered, Calendar::Month)] {
+            for (rule, calendar) in [(plain, Calendar::DAY), (tiered, Calendar::MONTH)] {
                 let rule = parse(&rule).unwrap();
                 assert_eq!(rule.sharing.refill_policy, RefillPolicy::Window(calendar.east(east)), "{offset}");
                 assert!(rule.sharing.fits(rule.quota));

@@ -137,7 +137,7 @@ impl Rule {
         if let Some(calendar) = policy.windows() {
             bytes.push(u8::from(matches!(policy, RefillPolicy::Sliding(_))));
             // Months depend on the UTC offset, and have no constant length.
-            let months = if let Calendar::MonthAt(minutes) = calendar { minutes.cast_unsigned() } else { 0 };
+            let months = if let Calendar::Month(minutes) = calendar { minutes.cast_unsigned() } else { 0 };
             let (length_s, begins) = calendar.even().unwrap_or((0, months));
             bytes.extend((u64::from(length_s) << 32 | u64::from(begins)).to_le_bytes());
         }

@@ -279,7 +279,7 @@ impl World {
         }
         let (burst, by_us) = (quota.burst(), (BEGINS_US + self.now_us).saturating_add_signed(SKEWS_US[skew]));
         // A month where days are: the boundaries are those that are named.
-        let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
+        let window = Some(Window { calendar: Calendar::MONTH, ..Calendar::DAY.window(by_us) });
         let request = AcquireRequest { window, ..self.store.request(&[claim]) };
         let most_ns = (u64::from(burst) * request.token_ns()).max(self.store.escrow.deficit_ns());
         let acquired = self.store.escrow.acquire(now_us, pop, &request);
@@ -325,8 +325,8 @@ const POLICIES: [RefillPolicy; 5] = [
     RefillPolicy::Continuous,
     RefillPolicy::Log(1),
     RefillPolicy::Log(5),
-    RefillPolicy::Window(Calendar::Month),
-    RefillPolicy::Sliding(Calendar::Day),
+    RefillPolicy::Window(Calendar::MONTH),
+    RefillPolicy::Sliding(Calendar::DAY),
 ];
 
 proptest! {

@@ -17,7 +17,7 @@ const LEASE_MS: u32 = 600_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
 
 fn daily() -> Store {
-    Store::new(RefillPolicy::Window(Calendar::Day), quota(20, Period::Day, 20))
+    Store::new(RefillPolicy::Window(Calendar::DAY), quota(20, Period::Day, 20))
 }
 
 fn minutely(refill_policy: RefillPolicy) -> Store {
@@ -84,8 +84,8 @@ fn tokens_that_others_hold_are_asked_for_again_sooner() {
 
 /// Acquires where months are days, for a weir-sync whose clock shows `by_us`.
 fn ask_by(escrow: &mut Escrow, at_us: u64, by_us: u64, claim: Claim) -> AcquireResult {
-    let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
-    let month = RefillPolicy::Window(Calendar::Month);
+    let window = Some(Window { calendar: Calendar::MONTH, ..Calendar::DAY.window(by_us) });
+    let month = RefillPolicy::Window(Calendar::MONTH);
     let request = AcquireRequest { window, ..Store::new(month, daily().quota).request(&[claim]) };
     escrow.acquire(at_us, "a", &request)
 }
@@ -148,11 +148,11 @@ fn a_jump_of_the_stores_clock_gives_no_second_count() {
     let now_us = DAY + DAY_US + 60 * SECOND_US;
     let jump = Jump { seen_us: now_us, length_us: now_us - (DAY + NOON + SECOND_US) };
     let time = Bounds { latest_us: now_us, jump }.at(now_us).unwrap();
-    let month = RefillPolicy::Window(Calendar::Month);
+    let month = RefillPolicy::Window(Calendar::MONTH);
     let mut escrow = Escrow::default();
     ask_by(&mut escrow, DAY + NOON, DAY + NOON, claim(1, 0, 20));
     ask_by(&mut escrow, DAY + NOON, DAY + NOON, claim(1, 12, 8));
-    let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(now_us) });
+    let window = Some(Window { calendar: Calendar::MONTH, ..Calendar::DAY.window(now_us) });
     let request = AcquireRequest { window, ..Store::new(month, daily().quota).request(&[claim(2, 0, 20)]) };
     let acquired = escrow.acquire(time, "a", &request);
     assert_eq!((acquired.given, acquired.outstanding), (12, 20), "eight are out");

@@ -130,11 +130,11 @@ fn begins(calendar: Calendar) -> String {
                 [phase_s as usize / 86_400 % 7];
             format!("from {day}, {} UTC", at(phase_s % 86_400))
         }
-        Calendar::Every { length_s: 86_400, phase_s } => format!("from {} UTC", at(phase_s)),
+        Calendar::Every { length_s: 86_400, phase_s: phase_s @ 1.. } => format!("from {} UTC", at(phase_s)),
         Calendar::Every { phase_s: 1.., .. } if calendar.longest_us() == 3_600_000_000 => {
             format!("from {} minutes past, UTC", calendar.even().map_or(0, |(_, phase_s)| phase_s / 60))
         }
-        Calendar::MonthAt(minutes) => {
+        Calendar::Month(minutes) if minutes != 0 => {
             let sign = if minutes < 0 { '-' } else { '+' };
             format!("UTC{sign}{}", at(minutes.unsigned_abs() * 60))
         }
