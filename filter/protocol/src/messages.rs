@@ -18,9 +18,8 @@ mod reply;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
-use serde::de::{self, DeserializeOwned, Visitor};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
@@ -297,21 +296,7 @@ impl StatusReport {
 
 /// Deserialises bytes at once; a sequence would be read one byte at a time. The encoding is the same.
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    struct Bytes;
-
-    impl Visitor<'_> for Bytes {
-        type Value = Vec<u8>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("bytes")
-        }
-
-        fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
-            Ok(bytes.to_vec())
-        }
-    }
-
-    deserializer.deserialize_bytes(Bytes)
+    <&[u8]>::deserialize(deserializer).map(<[u8]>::to_vec)
 }
 
 fn check_bans(bans: &[Ban], rules: usize) -> Result<(), WireError> {

@@ -62,10 +62,6 @@ pub struct Span {
 }
 
 impl Span {
-    pub const fn one(period: Period) -> Self {
-        Self { units: 1, period }
-    }
-
     pub const fn nanos(self) -> u64 {
         self.period.nanos() * self.units as u64
     }
@@ -106,7 +102,7 @@ pub struct Rate {
 impl Rate {
     /// `count` tokens per `period`; `None` unless `count` is from 1 to [`TOKENS_MAX`].
     pub const fn new(count: u32, period: Period) -> Option<Self> {
-        Self::over(count, Span::one(period))
+        Self::over(count, Span { units: 1, period })
     }
 
     /// `count` tokens per `span`; `None` unless `count` is from 1 to [`TOKENS_MAX`].
@@ -160,7 +156,7 @@ impl FromStr for Rate {
 /// Buckets count nanoseconds of refill, not tokens: one token is worth [`Quota::token_ns`], rounded **up**. A bucket
 /// therefore never refills faster than its rate, and at most 0.1 % slower (near the highest rate, 1,000,000/s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "WireQuota", into = "WireQuota")]
+#[serde(try_from = "(u64, u32)")]
 pub struct Quota {
     token_ns: NonZeroU64,
     burst: u32,
@@ -210,24 +206,12 @@ pub enum QuotaError {
     Fill,
 }
 
-/// A [`Quota`] in its serialised form, not validated yet.
-#[derive(Serialize, Deserialize)]
-struct WireQuota {
-    token_ns: u64,
-    burst: u32,
-}
-
-impl From<Quota> for WireQuota {
-    fn from(quota: Quota) -> Self {
-        Self { token_ns: quota.token_ns(), burst: quota.burst }
-    }
-}
-
-impl TryFrom<WireQuota> for Quota {
+/// Validates a quota that was received: its fields, in their order.
+impl TryFrom<(u64, u32)> for Quota {
     type Error = QuotaError;
 
-    fn try_from(wire: WireQuota) -> Result<Self, QuotaError> {
-        Self::from_token_ns(wire.token_ns, wire.burst)
+    fn try_from((token_ns, burst): (u64, u32)) -> Result<Self, QuotaError> {
+        Self::from_token_ns(token_ns, burst)
     }
 }
 

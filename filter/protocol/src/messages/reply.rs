@@ -143,7 +143,7 @@ pub struct Grant {
 
 /// A fraction from 0 to 1, in steps of 2^-30.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u32", into = "u32")]
+#[serde(try_from = "u32")]
 pub struct AdmitRatio(u32);
 
 impl AdmitRatio {
@@ -170,12 +170,6 @@ impl AdmitRatio {
     /// A ratio in steps of 2^-30; values above 1 count as 1.
     pub const fn from_bits(bits: u32) -> Self {
         if bits > Self::ONE.0 { Self::ONE } else { Self(bits) }
-    }
-}
-
-impl From<AdmitRatio> for u32 {
-    fn from(ratio: AdmitRatio) -> Self {
-        ratio.0
     }
 }
 
