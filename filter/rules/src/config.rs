@@ -6,8 +6,6 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use serde_json::Value;
-
 use crate::RuleSet;
 use crate::key::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 use crate::reading::{ConfigError, ErrorCollector, Fields, Item, decode_struct};
@@ -51,24 +49,17 @@ pub struct SyncConfig {
 impl PluginConfig {
     /// Reads JSON or a `google.protobuf.Struct`. Returns all errors, each with its place.
     pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
-        let errors = ErrorCollector::default();
-        if bytes.len() > CONFIG_BYTES_MAX {
-            let found = bytes.len();
-            errors.record(
-                &"",
-                &format_args!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"),
-            );
-            return errors.into_result(None);
+        let found = bytes.len();
+        if found > CONFIG_BYTES_MAX {
+            let expected = format_args!("expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}");
+            return Err(ConfigError::of_document(expected));
         }
-        let json = serde_json::from_slice::<Value>(bytes);
-        let value = match json.or_else(|error| decode_struct(bytes).ok_or(error)) {
-            Ok(value) => value,
-            Err(error) => {
-                errors.record(&"", &format_args!("expected JSON or a google.protobuf.Struct: {error}"));
-                return errors.into_result(None);
-            }
-        };
-        let config = read(&Item::new(&value, "", &errors));
+        let value = serde_json::from_slice(bytes).or_else(|error| decode_struct(bytes).ok_or(error));
+        let value = value.map_err(|error| {
+            ConfigError::of_document(format_args!("expected JSON or a google.protobuf.Struct: {error}"))
+        })?;
+        let errors = ErrorCollector::default();
+        let config = read(&Item::new(&value, &errors));
         errors.into_result(config)
     }
 
@@ -148,7 +139,7 @@ fn key_secret(fields: &mut Fields<'_>, token: Option<&str>) -> FleetSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use std::string::ToString;
 
     /// A plugin configuration with these rules and this `sync` section.

@@ -12,25 +12,21 @@ pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads a JSON document. Returns all errors, each with its place.
 pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
-    let errors = ErrorCollector::default();
-    if bytes.len() > DOCUMENT_BYTES_MAX {
-        let found = bytes.len();
-        errors.record(&"", &format_args!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
-        return errors.into_result(None);
+    let found = bytes.len();
+    if found > DOCUMENT_BYTES_MAX {
+        let expected = format_args!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}");
+        return Err(ConfigError::of_document(expected));
     }
-    let rules = match serde_json::from_slice::<Value>(bytes) {
-        Ok(value) => read(&value, &errors),
-        Err(error) => {
-            errors.record(&"", &format_args!("expected a rule set as JSON: {error}"));
-            None
-        }
-    };
+    let value = serde_json::from_slice(bytes)
+        .map_err(|error| ConfigError::of_document(format_args!("expected a rule set as JSON: {error}")))?;
+    let errors = ErrorCollector::default();
+    let rules = read(&value, &errors);
     errors.into_result(rules)
 }
 
 /// Reads a document that is already a JSON value. All errors go to `errors`.
 pub fn read(value: &Value, errors: &ErrorCollector) -> Option<RuleSet> {
-    let item = Item::new(value, "", errors);
+    let item = Item::new(value, errors);
     let mut fields = item.fields()?;
     let rules = RuleSet::read(&mut fields);
     fields.finish();

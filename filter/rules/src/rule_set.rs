@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use weir_protocol::messages::RULES_MAX;
 
 use crate::matching::{Bits, Condition, Holds, Index, conditions};
-use crate::reading::{ErrorCollector, Fields, Item, Reader};
+use crate::reading::{Fields, Reader};
 use crate::request::{Attributes, Fetched};
 use crate::rule::{Rule, list};
 
@@ -51,35 +51,24 @@ impl RuleSet {
         let rules = fields.require("rules", "a list of rules");
         let rules = rules.and_then(|item| list::rules(&item, &mut reader));
         let is_enforced = fields.boolean("enforce").unwrap_or(true);
-        let allow = conditions(fields, "allow", &mut reader);
-        let deny = conditions(fields, "deny", &mut reader);
-        Some(Self::new(rules?, reader.attributes, allow, deny, is_enforced))
-    }
-
-    /// Reads a bare list of rules at `place`. All errors go to `errors`.
-    pub fn parse(value: &serde_json::Value, place: &str, errors: &ErrorCollector) -> Option<Self> {
-        let mut reader = Reader::default();
-        let rules = list::rules(&Item::new(value, place, errors), &mut reader)?;
-        Some(Self::new(rules, reader.attributes, Vec::new(), Vec::new(), true))
-    }
-
-    fn new(
-        rules: Vec<Rule>,
-        attributes: Attributes,
-        allow: Vec<Condition>,
-        deny: Vec<Condition>,
-        is_enforced: bool,
-    ) -> Self {
-        let index = Index::new(rules.iter().map(|rule| &*rule.matches));
-        let (allow, deny) = (Conditions::new(allow), Conditions::new(deny));
-        let cheap = cheap(&rules);
-        let has_unlimited = rules.iter().any(|rule| rule.variant.is_unlimited());
-        let mut set = Self { rules, index, cheap, always: None, allow, deny, is_enforced, has_unlimited, attributes };
+        let [allow, deny] = ["allow", "deny"].map(|name| {
+            let list = conditions(fields, name, &mut reader);
+            Conditions { index: Index::new(list.iter()), list }
+        });
+        let rules = rules?;
         let is_open = |rule: &Rule| rule.matches.is_open() && rule.variant.is_alone();
-        if set.rules.iter().all(is_open) {
-            set.always = Some((0..set.rules.len()).filter_map(|place| u16::try_from(place).ok()).collect());
-        }
-        set
+        let all = || (0..rules.len()).filter_map(|place| u16::try_from(place).ok()).collect();
+        Some(Self {
+            index: Index::new(rules.iter().map(|rule| &*rule.matches)),
+            cheap: cheap(&rules),
+            always: rules.iter().all(is_open).then(all),
+            allow,
+            deny,
+            is_enforced,
+            has_unlimited: rules.iter().any(|rule| rule.variant.is_unlimited()),
+            attributes: reader.attributes,
+            rules,
+        })
     }
 
     pub fn is_enforced(&self) -> bool {
@@ -220,11 +209,6 @@ impl RuleSet {
 }
 
 impl Conditions {
-    fn new(list: Vec<Condition>) -> Self {
-        let index = Index::new(list.iter());
-        Self { list, index }
-    }
-
     #[inline]
     fn any_holds(&self, request: &mut Fetched<'_>, room: &mut Bits, least: Holds) -> bool {
         !self.list.is_empty() && self.finds_one(request, room, least)
@@ -239,7 +223,7 @@ impl Conditions {
 
 /// Places of the rules without an expensive condition in any variant; `None` if these are all, or none.
 fn cheap(rules: &[Rule]) -> Option<Bits> {
-    let is_dear = |rule: &&Rule| rule.matches.is_dear() || rule.variant.is_dear();
+    let is_dear = |rule: &&Rule| rule.conditions().any(Condition::is_dear);
     let dear: Vec<u16> = rules.iter().filter(is_dear).map(Rule::place).collect();
     let mut cheap = Bits::none(rules.len());
     for (place, rule) in rules.iter().enumerate() {

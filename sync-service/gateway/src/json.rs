@@ -42,16 +42,12 @@ pub fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> 
     all(value, limit_check)
 }
 
+/// Applies `read` to the single check in the body, or to each one in its list.
 fn all<T>(value: &Value, read: impl Fn(&Item<'_>) -> Option<T>) -> Result<Vec<T>, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
-    let read = each(&Item::new(value, "", &errors), read);
-    errors.into_result(read)
-}
-
-/// Applies `read` to the single check in the body, or to each one in its list.
-fn each<T>(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<Vec<T>> {
-    match item.value().as_array() {
-        None => read(item).map(|check| vec![check]),
+    let item = Item::new(value, &errors);
+    let read = match value.as_array() {
+        None => read(&item).map(|check| vec![check]),
         Some(list) if (1..=CHECKS_MAX).contains(&list.len()) => {
             // All items are parsed, so that all errors are reported.
             let read: Vec<_> = item.items().map(|item| read(&item)).collect();
@@ -61,7 +57,8 @@ fn each<T>(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<Vec
             item.record(format!("expected a list of 1 to {CHECKS_MAX} checks, found {}", list.len()));
             None
         }
-    }
+    };
+    errors.into_result(read)
 }
 
 fn settlement(item: &Item<'_>) -> Option<Settlement> {

@@ -33,7 +33,7 @@ pub fn read(
     keyed: Option<Subject>,
 ) -> Result<OverrideRequest, Vec<ConfigError>> {
     let errors = ErrorCollector::default();
-    let asked = asked(kind, &Item::new(value, "", &errors), now_ms, keyed);
+    let asked = asked(kind, &Item::new(value, &errors), now_ms, keyed);
     errors.into_result(asked)
 }
 

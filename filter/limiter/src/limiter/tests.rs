@@ -34,9 +34,9 @@ use std::string::String;
 use std::vec;
 use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
 use weir_protocol::time::{SECOND_NS, Time};
-use weir_rules::RuleSet;
 use weir_rules::reading::ErrorCollector;
 use weir_rules::request::{Attribute, Request};
+use weir_rules::{RuleSet, document};
 
 const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS);
 const MS: u64 = 1_000_000;
@@ -70,7 +70,7 @@ impl Request for Asks<'_> {
 
 fn rules(value: &Value) -> RuleSet {
     let errors = ErrorCollector::default();
-    let rules = RuleSet::parse(value, "rules", &errors);
+    let rules = document::read(&json!({"rules": value}), &errors);
     errors.into_result(rules).unwrap()
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 use weir_protocol::time::SECOND_NS;
-use weir_rules::RuleSet;
+use weir_rules::document;
 use weir_rules::reading::ErrorCollector;
 
 fn rule(response: &serde_json::Value) -> Rule {
@@ -12,7 +12,7 @@ fn rule(response: &serde_json::Value) -> Rule {
 
 fn parsed(rule: &serde_json::Value) -> Rule {
     let errors = ErrorCollector::default();
-    let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
+    let rules = document::read(&json!({"rules": [rule]}), &errors);
     errors.into_result(rules).unwrap().rules()[0].clone()
 }
 

@@ -2,12 +2,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::RuleSet;
 use crate::key::KeyValue;
 use crate::key::fleet_secret::FleetSecret;
 use crate::matching::Holds;
 use crate::reading::ErrorCollector;
 use crate::request::{Attribute, Fetched, Request, Values};
+use crate::{RuleSet, document};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ fn header(name: &str) -> Attribute {
 
 fn parsed(key: &Value) -> Result<RuleSet, Vec<String>> {
     let errors = ErrorCollector::default();
-    let rules = RuleSet::parse(&json!([{"name": "r", "key": key, "rate": "1/s"}]), "rules", &errors);
+    let rules = document::read(&json!({"rules": [{"name": "r", "key": key, "rate": "1/s"}]}), &errors);
     errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
@@ -137,7 +137,7 @@ fn an_address_stays_readable_and_the_rest_is_hidden() {
 fn a_short_value_leaves_in_clear_if_configured() {
     let of = |rule: Value, text: &str| {
         let errors = ErrorCollector::default();
-        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
+        let rules = document::read(&json!({"rules": [rule]}), &errors);
         let rules = errors.into_result(rules).map_err(|errors| errors[0].to_string())?;
         let mut request = Has::default().with(Attribute::SourceAddress, "2001:db8::7").with(header("user"), text);
         let mut values = Values::default();

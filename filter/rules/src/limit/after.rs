@@ -142,7 +142,7 @@ mod tests {
 
     fn read(value: &Value) -> Result<After, Vec<String>> {
         let errors = ErrorCollector::default();
-        let after = After::of(&Item::new(value, "after", &errors));
+        let after = After::of(&Item::new(value, &errors));
         errors.into_result(after).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 

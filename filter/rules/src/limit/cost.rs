@@ -119,9 +119,9 @@ fn of_header(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RuleSet;
     use crate::reading::ErrorCollector;
     use crate::request::{Attribute, Request, Values};
+    use crate::{RuleSet, document};
     use alloc::string::{String, ToString};
     use alloc::vec::Vec;
     use serde_json::json;
@@ -138,7 +138,7 @@ mod tests {
     fn parsed(cost: &Value) -> Result<RuleSet, Vec<String>> {
         let rule = json!({"name": "r", "key": ["all"], "rate": "10/s", "burst": 50, "cost": cost});
         let errors = ErrorCollector::default();
-        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
+        let rules = document::read(&json!({"rules": [rule]}), &errors);
         errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 

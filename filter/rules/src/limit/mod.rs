@@ -294,7 +294,7 @@ fn calendar_rate(value: &Value) -> Option<(u32, &'static str, Calendar)> {
 mod tests {
     use super::*;
     use crate::reading::ErrorCollector;
-    use crate::{Rule, RuleSet};
+    use crate::{Rule, document};
     use serde_json::json;
     use std::format;
     use std::string::{String, ToString};
@@ -305,7 +305,7 @@ mod tests {
         let mut rule = json!({"name": "q", "key": ["client_address"], "algorithm": "quota"});
         rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
         let errors = ErrorCollector::default();
-        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
+        let rules = document::read(&json!({"rules": [rule]}), &errors);
         let errors_to_text = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
         errors.into_result(rules).map(|rules| rules.rules()[0].clone()).map_err(errors_to_text)
     }

@@ -12,7 +12,7 @@ use crate::reading::{ConfigError, ErrorCollector};
 use crate::request::{
     ATTRIBUTES_MAX, Attribute, Fetched, HOST_BYTES_MAX, QUERY_BYTES_MAX, Request, SEARCH_WORK_MAX, Values,
 };
-use crate::{Listed, RuleSet};
+use crate::{Listed, RuleSet, document};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::string::ToString;
@@ -64,7 +64,7 @@ fn try_rules(conditions: &[Value]) -> Result<RuleSet, Vec<ConfigError>> {
     };
     let rules: Vec<_> = conditions.iter().enumerate().map(rule).collect();
     let errors = ErrorCollector::default();
-    let rules = RuleSet::parse(&json!(rules), "rules", &errors);
+    let rules = document::read(&json!({"rules": rules}), &errors);
     errors.into_result(rules)
 }
 
@@ -73,7 +73,7 @@ fn listing(fields: &Value) -> RuleSet {
     let mut document = json!({"rules": [{"name": "a", "key": ["client_address"], "rate": "1/s"}]});
     document.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let errors = ErrorCollector::default();
-    let rules = crate::document::read(&document, &errors);
+    let rules = document::read(&document, &errors);
     errors.into_result(rules).unwrap()
 }
 

@@ -32,8 +32,7 @@ impl fmt::Display for Place<'_> {
         if let Some(parent) = self.parent {
             parent.fmt(f)?;
             // The document itself has no name.
-            let is_document = parent.parent.is_none() && parent.field.is_none();
-            if self.field.is_some() && !is_document {
+            if self.field.is_some() && parent.parent.is_some() {
                 f.write_str(".")?;
             }
         }
@@ -51,9 +50,9 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    pub fn new(value: &'a Value, place: &'a str, errors: &'a ErrorCollector) -> Self {
-        let field = Some(place).filter(|place| !place.is_empty());
-        Self { value, place: Place { parent: None, field, item: None }, errors }
+    /// A whole document.
+    pub fn new(value: &'a Value, errors: &'a ErrorCollector) -> Self {
+        Self { value, place: Place { parent: None, field: None, item: None }, errors }
     }
 
     pub fn value(&self) -> &'a Value {

@@ -29,6 +29,13 @@ pub struct ConfigError {
     pub problem: String,
 }
 
+impl ConfigError {
+    /// The error of a document of which nothing can be read.
+    pub(crate) fn of_document(problem: fmt::Arguments<'_>) -> Vec<Self> {
+        alloc::vec![Self { place: String::new(), problem: problem.to_string() }]
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.place.is_empty() { f.write_str(&self.problem) } else { write!(f, "{}: {}", self.place, self.problem) }
@@ -54,7 +61,7 @@ pub struct ErrorCollector {
 
 impl ErrorCollector {
     #[inline(never)]
-    pub(crate) fn record(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
+    fn record(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
         // No other borrow of the list exists.
         let Ok(mut recorded) = self.recorded.try_borrow_mut() else { return };
         if recorded.len() < ERRORS_MAX {

@@ -82,7 +82,7 @@ fn whole_numbers_may_be_doubles() {
 fn errors_are_bounded_in_number_and_length() {
     let (value, errors) = (json!("y".repeat(10_000)), ErrorCollector::default());
     for _ in 0..1_000 {
-        Item::new(&value, "x", &errors).record_unexpected("less");
+        Item::new(&value, &errors).record_unexpected("less");
     }
     let recorded = errors.into_result(Some(())).unwrap_err();
     assert_eq!(recorded.len(), ERRORS_MAX);

@@ -54,8 +54,4 @@ impl Variant {
         let is_among = tier.keys.as_ref().map_or(Holds::Yes, |keys| key.is_among(keys, request));
         is_among.and(|| tier.when.holds(request))
     }
-
-    pub(crate) fn is_dear(&self) -> bool {
-        self.tier.as_ref().is_some_and(|tier| tier.when.is_dear())
-    }
 }

@@ -25,7 +25,7 @@ fn with(lists: &Value) -> Limiter {
          "rate": "1/h", "burst": 9},
     ]});
     let errors = ErrorCollector::default();
-    let rules = weir_rules::document::read(&changed(document, lists), &errors);
+    let rules = document::read(&changed(document, lists), &errors);
     limiter(errors.into_result(rules).unwrap(), None)
 }
 
