@@ -51,16 +51,13 @@ impl Sharing {
     /// True if every field is valid with `quota`, and the floors add up to at most 100 %.
     pub fn fits(&self, quota: Quota) -> bool {
         let named = |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
+        let is_plain = self.strict && self.floors.is_empty() && self.local_burst == quota.burst();
         (1..=quota.burst()).contains(&self.local_burst)
-            && (self.refill_policy == RefillPolicy::Continuous || self.is_plain(quota) && self.refill_policy.is_valid())
+            && (self.refill_policy == RefillPolicy::Continuous || is_plain && self.refill_policy.is_valid())
             && quota.burst() <= self.refill_policy.tokens_max()
             && self.floors.len() <= FLOORS_MAX
             && self.floors.iter().all(named)
             && self.floors.iter().map(|floor| u32::from(floor.percent)).sum::<u32>() <= 100
-    }
-
-    fn is_plain(&self, quota: Quota) -> bool {
-        self.strict && self.floors.is_empty() && self.local_burst == quota.burst()
     }
 
     /// The floor of `region`, in percent; 0 if it has none.

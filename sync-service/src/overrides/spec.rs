@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use weir_cli::moment;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
-use weir_rules::matching::{AddressSetError, Range};
+use weir_rules::matching::Range;
 use weir_store::rules::StoredOverride;
 
 /// Minimum prefix lengths for IPv4 and IPv6. Wider networks belong in the rule set.
@@ -22,8 +22,8 @@ pub struct Network(Range);
 impl Network {
     /// The network as a key of a rule that counts its addresses together.
     pub(crate) fn key(&self) -> KeyValue {
-        let (address, bits) = self.0.prefix();
-        KeyValue::of_address(address, Prefixes { ipv4: bits, ipv6: bits })
+        let Range { first, bits } = self.0;
+        KeyValue::of_address(first, Prefixes { ipv4: bits, ipv6: bits })
     }
 
     pub(crate) fn covers(&self, other: &Self) -> bool {
@@ -31,11 +31,7 @@ impl Network {
     }
 
     pub(super) fn is_in(&self, range: &Range) -> bool {
-        match (*range, self.0) {
-            (Range::V4(first, last), Range::V4(from, to)) => first <= from && to <= last,
-            (Range::V6(first, last), Range::V6(from, to)) => first <= from && to <= last,
-            _ => false,
-        }
+        range.bits <= self.0.bits && range.contains(self.0.first)
     }
 }
 
@@ -43,9 +39,9 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let network = Self(text.parse().map_err(|error: AddressSetError| error.to_string())?);
-        let ((address, bits), (ipv4, ipv6)) = (network.0.prefix(), BITS_MIN);
-        if bits < if address.is_ipv4() { ipv4 } else { ipv6 } {
+        let network = Self(text.parse().map_err(str::to_owned)?);
+        let (ipv4, ipv6) = BITS_MIN;
+        if network.0.bits < if network.0.first.is_ipv4() { ipv4 } else { ipv6 } {
             return Err(format!(
                 "expected an IPv4 network of at most /{ipv4}, or an IPv6 network of at most /{ipv6}: what is wider \
                  belongs into the rule set"

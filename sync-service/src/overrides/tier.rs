@@ -82,7 +82,7 @@ fn written(spec: &KeySpec, key: &str) -> Option<String> {
 
 /// Prefix of an address, cut as the rule cuts it, or of a network that is exactly one key.
 fn network(prefixes: Prefixes, key: &str) -> Option<String> {
-    let (address, bits) = key.parse::<Range>().ok()?.prefix();
+    let Range { first: address, bits } = key.parse().ok()?;
     let (cut, of_rule) = prefixes.cut(address);
     let whole = if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
     let is_key = bits == whole || bits == of_rule && cut == address;

@@ -80,7 +80,7 @@ impl Index {
     /// Writes each condition that holds or may hold, and few others, to `out`. Fetches an attribute only if one of the
     /// conditions left needs it.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
-        out.copy_from(&self.every);
+        out.0.clone_from(&self.every.0);
         for (of, dimension) in &self.dimensions {
             if out.is_within(&dimension.open) {
                 continue;
@@ -276,10 +276,6 @@ impl Bits {
         if let Some(word) = self.0.get_mut(place / 64) {
             *word &= !(1 << (place % 64));
         }
-    }
-
-    fn copy_from(&mut self, other: &Self) {
-        self.0.clone_from(&other.0);
     }
 
     fn unite(&mut self, other: &Self) {

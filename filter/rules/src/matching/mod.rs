@@ -12,7 +12,7 @@ mod path;
 mod tests;
 mod value;
 
-pub use addresses::{AddressSet, AddressSetError, Range};
+pub use addresses::{AddressSet, Range};
 pub use condition::{Clause, Condition, End, Test};
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
 pub use holds::Holds;

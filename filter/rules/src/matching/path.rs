@@ -97,7 +97,7 @@ impl PathMatch {
 impl Form {
     #[inline(never)]
     fn holds(&self, request: &mut Fetched<'_>) -> Holds {
-        let Some(path) = request.path(self.folding) else { return Holds::No };
+        let Some((path, _)) = request.folded_path(self.folding) else { return Holds::No };
         let is_open = self.folding.has(Folding::SLASHES);
         match &self.kind {
             Kind::Exact(exact) => Holds::of(path == exact),

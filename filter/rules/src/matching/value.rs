@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use regex_lite::{Regex, RegexBuilder};
 
 use super::holds::Holds;
-use crate::request::{Duplicates, Fetched, Lines, OneOf, QUERY_BYTES_MAX, Repeated, SearchWork, Source, ValueOf};
+use crate::request::{Duplicates, Fetched, Lines, OneOf, QUERY_BYTES_MAX, Repeated, Source, ValueOf};
 use crate::sorting::sorted;
 
 pub const PATTERN_BYTES_MAX: usize = 256;
@@ -30,7 +30,7 @@ pub enum ValueTest {
 
 impl ValueTest {
     /// Tests one value; `None` stands for an absent one.
-    fn holds(&self, value: Option<&[u8]>, work: &mut SearchWork) -> Holds {
+    fn holds(&self, value: Option<&[u8]>, work: &mut usize) -> Holds {
         let Some(value) = value else { return Holds::of(matches!(self, Self::Present(false))) };
         Holds::of(match self {
             Self::In(texts) => texts.contains(value),
@@ -169,11 +169,11 @@ impl Pattern {
         self.program_bytes
     }
 
-    /// Searches the value; unsure if the search would cost more than the request's remaining search work.
-    fn is_in(&self, value: &[u8], work: &mut SearchWork) -> Holds {
-        if value.len() > REGEX_VALUE_BYTES_MAX || !work.take(value.len(), self.program_bytes) {
-            return Holds::Unsure;
-        }
+    /// Searches the value; unsure if the search would cost more than `work`, the request's remaining search work.
+    fn is_in(&self, value: &[u8], work: &mut usize) -> Holds {
+        let left = work.checked_sub(value.len().saturating_mul(self.program_bytes));
+        let Some(left) = left.filter(|_| value.len() <= REGEX_VALUE_BYTES_MAX) else { return Holds::Unsure };
+        *work = left;
         if self.is_of_credentials { self.is_in_credentials(value) } else { self.is_in_text(value) }
     }
 
@@ -204,13 +204,15 @@ impl Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::SEARCH_WORK_MAX;
 
     fn pattern(text: &str) -> Pattern {
         Pattern::new(text, false).unwrap()
     }
 
     fn is_in(pattern: &Pattern, value: &[u8]) -> Holds {
-        pattern.is_in(value, &mut SearchWork::default())
+        let mut work = SEARCH_WORK_MAX;
+        pattern.is_in(value, &mut work)
     }
 
     #[test]

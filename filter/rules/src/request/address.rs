@@ -50,7 +50,7 @@ fn any_form(text: &[u8]) -> Option<IpAddr> {
     let host = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest.split_once(']')?;
-            is_port_or_nothing(after).then_some(host)?
+            (after.is_empty() || after.strip_prefix(':').is_some_and(is_port)).then_some(host)?
         }
         None => match text.split_once(':') {
             Some((host, port)) if !port.as_bytes().contains(&b':') => is_port(port).then_some(host)?,
@@ -68,10 +68,6 @@ pub fn bare(text: &str) -> Option<IpAddr> {
 
 fn without_zone(text: &str) -> Option<IpAddr> {
     text.split_once('%').map_or(text, |(address, _zone)| address).parse().ok()
-}
-
-fn is_port_or_nothing(text: &str) -> bool {
-    text.is_empty() || text.strip_prefix(':').is_some_and(is_port)
 }
 
 fn is_port(text: &str) -> bool {

@@ -43,36 +43,14 @@ struct Value {
 /// Limit of the cost of a request's searches: the sum of each value's length times the expression's size, in bytes.
 pub const SEARCH_WORK_MAX: usize = 4 * 1_024 * 1_024;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SearchWork(usize);
-
-impl Default for SearchWork {
-    fn default() -> Self {
-        Self(SEARCH_WORK_MAX)
-    }
-}
-
-impl SearchWork {
-    /// Takes the cost of a search; false if too little is left.
-    pub(crate) fn take(&mut self, value_bytes: usize, program_bytes: usize) -> bool {
-        let left = self.0.checked_sub(value_bytes.saturating_mul(program_bytes));
-        self.0 = left.unwrap_or(self.0);
-        left.is_some()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn spent(self) -> usize {
-        SEARCH_WORK_MAX - self.0
-    }
-}
-
 pub struct Fetched<'a> {
     request: &'a mut dyn Request,
     pub attributes: &'a Attributes,
     values: &'a mut Values,
     /// Number of requests that this one stands for.
     pub(crate) times: u32,
-    pub(crate) search_work: SearchWork,
+    /// Search work that is left, of [`SEARCH_WORK_MAX`].
+    pub(crate) search_work: usize,
 }
 
 impl<'a> Fetched<'a> {
@@ -80,11 +58,11 @@ impl<'a> Fetched<'a> {
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
         // Requests count from 1, so a value that was never fetched belongs to no request.
         values.request += 1;
-        if values.list.len() != attributes.len() {
-            values.list.resize_with(attributes.len(), Value::default);
+        if values.list.len() != attributes.list.len() {
+            values.list.resize_with(attributes.list.len(), Value::default);
         }
         let times = request.times();
-        Self { request, attributes, values, times, search_work: SearchWork::default() }
+        Self { request, attributes, values, times, search_work: SEARCH_WORK_MAX }
     }
 
     /// The attribute's bytes, fetched on the first call. Lines of a header are joined by commas.
@@ -116,13 +94,8 @@ impl<'a> Fetched<'a> {
         Some(())
     }
 
-    /// The folded path without its query, if there is one. It is not copied if it needs no folding.
-    #[inline]
-    pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
-        self.folded_path(folding).map(|(path, _)| path)
-    }
-
-    /// Like [`Fetched::path`], with true if the path has segments `.` or `..`, which upstreams may resolve.
+    /// The folded path without its query, if there is one, with true if it has segments `.` or `..`, which upstreams may
+    /// resolve. It is not copied if it needs no folding.
     pub(crate) fn folded_path(&mut self, folding: Folding) -> Option<(&[u8], bool)> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;

@@ -6,18 +6,11 @@ use alloc::vec::Vec;
 pub const HOST_BYTES_MAX: usize = 253;
 
 /// The host of an authority in the form that conditions compare, kept for the next request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HostRead {
     authority: Vec<u8>,
     backwards: Vec<u8>,
-    is_name: bool,
-}
-
-impl Default for HostRead {
-    /// The host of an empty authority.
-    fn default() -> Self {
-        Self { authority: Vec::new(), backwards: Vec::new(), is_name: true }
-    }
+    is_ambiguous: bool,
 }
 
 impl HostRead {
@@ -31,7 +24,7 @@ impl HostRead {
         self.authority.extend_from_slice(authority);
         self.backwards.clear();
         let host = host_of(authority);
-        self.is_name = host.is_some();
+        self.is_ambiguous = host.is_none();
         let host = host.unwrap_or_default();
         let end = host.get(host.len().saturating_sub(HOST_BYTES_MAX + 1)..).unwrap_or_default();
         self.backwards.extend_from_slice(end);
@@ -41,7 +34,7 @@ impl HostRead {
 
     /// The host in lower case, reversed; `None` if it cannot be determined.
     pub(crate) fn backwards(&self) -> Option<&[u8]> {
-        self.is_name.then_some(&self.backwards)
+        (!self.is_ambiguous).then_some(&self.backwards)
     }
 }
 

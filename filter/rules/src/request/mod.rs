@@ -12,7 +12,6 @@ use alloc::vec::Vec;
 
 pub(crate) use encodings::{Lines, OneOf, normalise_credentials};
 pub use encodings::{QUERY_BYTES_MAX, claim_as_text};
-pub(crate) use fetched::SearchWork;
 pub use fetched::{Fetched, SEARCH_WORK_MAX, Values};
 pub use folding::Folding;
 pub use host::HOST_BYTES_MAX;
@@ -132,10 +131,6 @@ impl Attributes {
     fn header(&self, id: AttributeId) -> Option<&str> {
         let Some(Attribute::Header(name)) = self.get(id) else { return None };
         Some(name)
-    }
-
-    fn len(&self) -> usize {
-        self.list.len()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Attribute> {

@@ -43,9 +43,6 @@ pub enum Duplicates {
 pub(crate) struct Repeated;
 
 impl Duplicates {
-    pub(crate) const NAMES: [(&'static str, Self); 3] =
-        [("first", Self::First), ("last", Self::Last), ("limit", Self::Limit)];
-
     #[inline(never)]
     pub(crate) fn pick<'a>(self, values: &mut dyn Iterator<Item = OneOf<'a>>) -> Result<Option<OneOf<'a>>, Repeated> {
         let Some(first) = values.next() else { return Ok(None) };
@@ -184,5 +181,6 @@ pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<
 }
 
 pub(crate) fn duplicates(fields: &mut Fields<'_>) -> Duplicates {
-    fields.choice("duplicates", &Duplicates::NAMES).unwrap_or_default()
+    let choices = [("first", Duplicates::First), ("last", Duplicates::Last), ("limit", Duplicates::Limit)];
+    fields.choice("duplicates", &choices).unwrap_or_default()
 }

@@ -102,17 +102,10 @@ impl Response {
 }
 
 fn families(list: &Item<'_>) -> HeaderFamilies {
-    type Family = fn(&mut HeaderFamilies) -> &mut bool;
-    let choices: [(&str, Family); 3] = [
-        ("retry_after", |families| &mut families.retry_after),
-        ("ratelimit", |families| &mut families.ratelimit),
-        ("x_ratelimit", |families| &mut families.x_ratelimit),
-    ];
-    let mut families = HeaderFamilies::default();
-    for family in list.items().filter_map(|item| item.choice(&choices)) {
-        *family(&mut families) = true;
-    }
-    families
+    let names = ["retry_after", "ratelimit", "x_ratelimit"].map(|name| (name, name));
+    let chosen: Vec<_> = list.items().filter_map(|item| item.choice(&names)).collect();
+    let [retry_after, ratelimit, x_ratelimit] = names.map(|(name, _)| chosen.contains(&name));
+    HeaderFamilies { retry_after, ratelimit, x_ratelimit }
 }
 
 fn template(text: &str, item: &Item<'_>) -> Option<Template> {
