@@ -195,7 +195,7 @@ type MakeCallout = unsafe extern "C" fn(
     timeout_ms: u64,
 ) -> u32;
 type DefineMetric = unsafe extern "C" fn(Ptr, Bytes, *const Bytes, usize, *mut usize) -> u32;
-type ChangeMetric = unsafe extern "C" fn(Ptr, usize, *const Bytes, usize, u64) -> u32;
+type RecordMetric = unsafe extern "C" fn(Ptr, usize, *const Bytes, usize, u64) -> u32;
 
 impl Default for Bytes {
     fn default() -> Self {
@@ -204,7 +204,9 @@ impl Default for Bytes {
 }
 
 impl Bytes {
-    fn of(bytes: &[u8]) -> Self {
+    /// Borrows text or bytes of the module; the result must not outlive them.
+    fn of(bytes: &(impl AsRef<[u8]> + ?Sized)) -> Self {
+        let bytes = bytes.as_ref();
         Self { data: bytes.as_ptr(), size: bytes.len() }
     }
 
@@ -220,7 +222,7 @@ impl Bytes {
 
 impl EnvoyHeader {
     /// Borrows a header of the module; the result must not outlive `name` and `value`.
-    fn of(name: &[u8], value: &[u8]) -> Self {
+    fn of(name: &str, value: &str) -> Self {
         Self { name: Bytes::of(name), value: Bytes::of(value) }
     }
 }
@@ -329,7 +331,7 @@ pub(crate) fn log(level: LogLevel, text: &str) {
     };
     let text = ["weir: ", text].concat();
     // SAFETY: Envoy reads the text during the call, which any thread may make.
-    unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(text.as_bytes())) }
+    unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(&text)) }
 }
 
 /// Call it on the main thread only.
@@ -358,7 +360,7 @@ impl StreamHandle {
             envoy_dynamic_module_callback_http_get_header(
                 self.0,
                 map,
-                Bytes::of(name.as_bytes()),
+                Bytes::of(name),
                 &raw mut value,
                 index,
                 &raw mut count,
@@ -367,16 +369,15 @@ impl StreamHandle {
         is_there.then(|| read(value.get(), count))
     }
 
-    pub(crate) fn add_header(self, map: Headers, name: &str, value: &str) -> bool {
-        let (name, value) = (Bytes::of(name.as_bytes()), Bytes::of(value.as_bytes()));
+    /// Adds a header; one that Envoy refuses is left out.
+    pub(crate) fn add_header(self, map: Headers, name: &str, value: &str) {
         // SAFETY: Envoy reads both during the call.
-        unsafe { envoy_dynamic_module_callback_http_add_header(self.0, map, name, value) }
+        unsafe { envoy_dynamic_module_callback_http_add_header(self.0, map, Bytes::of(name), Bytes::of(value)) };
     }
 
     pub(crate) fn remove_header(self, map: Headers, name: &str) {
-        let name = Bytes::of(name.as_bytes());
         // SAFETY: Envoy reads the name during the call. A null value removes the header.
-        let _ = unsafe { envoy_dynamic_module_callback_http_set_header(self.0, map, name, Bytes::default()) };
+        unsafe { envoy_dynamic_module_callback_http_set_header(self.0, map, Bytes::of(name), Bytes::default()) };
     }
 
     /// Answers the request in place of the upstream.
@@ -384,7 +385,7 @@ impl StreamHandle {
         self,
         status: u16,
         details: &[u8],
-        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        headers: impl Iterator<Item = (&'a str, &'a str)>,
         body: &[u8],
     ) {
         let headers: Vec<EnvoyHeader> = headers.map(|(name, value)| EnvoyHeader::of(name, value)).collect();
@@ -419,7 +420,7 @@ impl StreamHandle {
 
     /// Reads a metadata value, as text.
     pub(crate) fn metadata(self, namespace: &str, key: &str) -> Option<Vec<u8>> {
-        let (namespace, key) = (Bytes::of(namespace.as_bytes()), Bytes::of(key.as_bytes()));
+        let (namespace, key) = (Bytes::of(namespace), Bytes::of(key));
         let text = self.metadata_as(envoy_dynamic_module_callback_http_get_metadata_string, namespace, key);
         if let Some(text) = text {
             return Some(text.get().to_vec());
@@ -441,9 +442,8 @@ impl StreamHandle {
     }
 
     pub(crate) fn set_filter_state(self, key: &str, value: &str) {
-        let (key, value) = (Bytes::of(key.as_bytes()), Bytes::of(value.as_bytes()));
         // SAFETY: Envoy copies both during the call.
-        let _ = unsafe { envoy_dynamic_module_callback_http_set_filter_state_bytes(self.0, key, value) };
+        unsafe { envoy_dynamic_module_callback_http_set_filter_state_bytes(self.0, Bytes::of(key), Bytes::of(value)) };
     }
 
     pub(crate) fn worker(self) -> u32 {
@@ -475,10 +475,9 @@ impl StreamHandle {
 
 /// Makes a call to weir-sync for a request or a configuration. Returns Envoy's id of it, or why there is none.
 fn make_call(of: Ptr, make: MakeCallout, caller: &Caller, call: &SyncCall) -> Result<u64, String> {
-    let texts = caller.headers(call);
-    let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());
-    let headers: Vec<EnvoyHeader> = texts.iter().map(header).collect();
-    let (cluster, body, mut id) = (Bytes::of(caller.cluster.as_bytes()), Bytes::of(&call.body), 0);
+    let headers = caller.headers(call).into_iter();
+    let headers: Vec<EnvoyHeader> = headers.map(|(name, value)| EnvoyHeader::of(name, value)).collect();
+    let (cluster, body, mut id) = (Bytes::of(&caller.cluster), Bytes::of(&call.body), 0);
     // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
     let result =
         unsafe { make(of, &raw mut id, cluster, headers.as_ptr(), headers.len(), body, call.timeout_ms.into()) };
@@ -524,8 +523,12 @@ pub(crate) struct ConfigHandle(Ptr);
 // SAFETY: the handle is used only in hooks of the configuration, which never run at the same time.
 unsafe impl Send for ConfigHandle {}
 
+/// Envoy's id of a counter or a gauge, and the call that changes it.
 #[derive(Clone, Copy)]
-pub(crate) struct MetricId(usize);
+pub(crate) struct Metric {
+    id: usize,
+    record: RecordMetric,
+}
 
 impl ConfigHandle {
     pub(crate) fn scheduler(self) -> Scheduler {
@@ -542,40 +545,34 @@ impl ConfigHandle {
     }
 
     /// Defines a counter with these labels. Envoy accepts definitions only while the configuration is created.
-    pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<MetricId> {
-        self.define(envoy_dynamic_module_callback_http_filter_config_define_counter, name, labels)
+    pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<Metric> {
+        let define = envoy_dynamic_module_callback_http_filter_config_define_counter;
+        self.define(define, envoy_dynamic_module_callback_http_filter_config_increment_counter, name, labels)
     }
 
     /// Defines a gauge. Envoy accepts definitions only while the configuration is created.
-    pub(crate) fn define_gauge(self, name: &str) -> Option<MetricId> {
-        self.define(envoy_dynamic_module_callback_http_filter_config_define_gauge, name, &[])
+    pub(crate) fn define_gauge(self, name: &str) -> Option<Metric> {
+        let define = envoy_dynamic_module_callback_http_filter_config_define_gauge;
+        self.define(define, envoy_dynamic_module_callback_http_filter_config_set_gauge, name, &[])
     }
 
-    fn define(self, define: DefineMetric, name: &str, labels: &[&str]) -> Option<MetricId> {
-        let (name, labels, mut id) = (Bytes::of(name.as_bytes()), texts(labels), 0);
+    fn define(self, define: DefineMetric, record: RecordMetric, name: &str, labels: &[&str]) -> Option<Metric> {
+        let (labels, mut id) = (texts(labels), 0);
         // SAFETY: Envoy copies the texts, and writes a number, during the call.
-        let result = unsafe { define(self.0, name, labels.as_ptr(), labels.len(), &raw mut id) };
-        (result == 0).then_some(MetricId(id))
+        let result = unsafe { define(self.0, Bytes::of(name), labels.as_ptr(), labels.len(), &raw mut id) };
+        (result == 0).then_some(Metric { id, record })
     }
 
-    /// Adds to a counter under these label values. A count that Envoy refuses is lost.
-    pub(crate) fn count(self, counter: MetricId, labels: &[&str], by: u64) {
-        self.change(envoy_dynamic_module_callback_http_filter_config_increment_counter, counter, labels, by);
-    }
-
-    pub(crate) fn set(self, gauge: MetricId, value: u64) {
-        self.change(envoy_dynamic_module_callback_http_filter_config_set_gauge, gauge, &[], value);
-    }
-
-    fn change(self, change: ChangeMetric, metric: MetricId, labels: &[&str], value: u64) {
+    /// Adds to a counter under these label values, or sets a gauge. A value that Envoy refuses is lost.
+    pub(crate) fn record(self, Metric { id, record }: Metric, labels: &[&str], value: u64) {
         let labels = texts(labels);
         // SAFETY: Envoy copies the texts during the call.
-        let _ = unsafe { change(self.0, metric.0, labels.as_ptr(), labels.len(), value) };
+        unsafe { record(self.0, id, labels.as_ptr(), labels.len(), value) };
     }
 }
 
 fn texts(texts: &[&str]) -> Vec<Bytes> {
-    texts.iter().map(|text| Bytes::of(text.as_bytes())).collect()
+    texts.iter().map(Bytes::of).collect()
 }
 
 #[cfg(test)]

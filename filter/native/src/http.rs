@@ -1,7 +1,7 @@
 //! Access to the attributes and headers of Envoy's requests and responses, and calls to weir-sync.
 
 use weir_limiter::engine::{self, CallResult, UpstreamResponse};
-use weir_limiter::response::{Header, HeaderLine};
+use weir_limiter::response::HeaderLine;
 use weir_rules::RuleSet;
 use weir_rules::after::After;
 use weir_rules::request::{Attribute, LINE_BREAK, Request};
@@ -112,8 +112,7 @@ impl UpstreamResponse for HostResponse {
     }
 
     fn add(&mut self, name: &str, value: &str) {
-        // A header that Envoy refuses is left out.
-        let _ = self.0.add_header(Headers::Response, name, value);
+        self.0.add_header(Headers::Response, name, value);
     }
 
     fn bytes(&mut self) -> u64 {
@@ -149,31 +148,6 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
         )
     });
     claims.chain(costs).collect()
-}
-
-/// Serialises headers: for each the sizes of name and value, then the two texts.
-pub(crate) fn packed(headers: &[Header<'_>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, value) in headers {
-        for size in [name.len(), value.len()] {
-            bytes.extend_from_slice(&u32::try_from(size).unwrap_or(0).to_le_bytes());
-        }
-        bytes.extend_from_slice(name.as_bytes());
-        bytes.extend_from_slice(value.as_bytes());
-    }
-    bytes
-}
-
-/// Deserialises the headers of [`packed`].
-pub(crate) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    std::iter::from_fn(move || {
-        let (name_size, rest) = packed.split_first_chunk()?;
-        let (value_size, rest) = rest.split_first_chunk()?;
-        let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*name_size) as usize)?;
-        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*value_size) as usize)?;
-        packed = rest;
-        Some((name, value))
-    })
 }
 
 /// The body of a successful response, or the error.

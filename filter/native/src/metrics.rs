@@ -15,7 +15,7 @@ use weir_limiter::engine::LogLevel;
 use weir_protocol::messages::RuleCounts;
 use weir_rules::RuleSet;
 
-use crate::abi::{ConfigHandle, MetricId, log};
+use crate::abi::{ConfigHandle, Metric, log};
 use crate::locked;
 
 const RULE: &str = "rule";
@@ -26,12 +26,12 @@ static BLOCKED: AtomicU64 = AtomicU64::new(0);
 /// A rule's sums of all workers, in the order of [`RuleCounters::NAMES`].
 type RuleSums = [u64; RuleCounters::NAMES.len()];
 
-/// Envoy's ids of the limiter's metrics; `None` if Envoy did not define one.
+/// The limiter's metrics; `None` if Envoy did not define one.
 pub(crate) struct Metrics {
-    events: Vec<(CountedEvent, Option<MetricId>)>,
-    rules: [Option<MetricId>; RuleCounters::NAMES.len()],
+    events: Vec<(CountedEvent, Option<Metric>)>,
+    rules: [Option<Metric>; RuleCounters::NAMES.len()],
     /// In the order of [`GAUGES`].
-    gauges: [Option<MetricId>; GAUGES.len()],
+    gauges: [Option<Metric>; GAUGES.len()],
 }
 
 impl Metrics {
@@ -57,7 +57,7 @@ impl Metrics {
                 return String::new();
             }
             for counter in self.rules.iter().flatten() {
-                config.count(*counter, &[name], 0);
+                config.record(*counter, &[name], 0);
             }
             name.clone()
         };
@@ -71,9 +71,9 @@ impl Metrics {
 
     /// Adds the counts since the last call to Envoy's counters. `names` are those of the rules.
     pub(crate) fn flush(&self, counters: &mut Counters, names: &[String], config: ConfigHandle) {
-        let count = |metric: Option<MetricId>, labels: &[&str], by: u32| {
+        let count = |metric: Option<Metric>, labels: &[&str], by: u32| {
             if let Some(metric) = metric.filter(|_| by > 0) {
-                config.count(metric, labels, by.into());
+                config.record(metric, labels, by.into());
             }
         };
         for (event, metric) in &self.events {
@@ -95,8 +95,8 @@ impl Metrics {
     }
 
     pub(crate) fn show(&self, gauge: Gauge, value: u64, config: ConfigHandle) {
-        if let Some(id) = self.gauges.get(gauge as usize).copied().flatten() {
-            config.set(id, value);
+        if let Some(gauge) = self.gauges.get(gauge as usize).copied().flatten() {
+            config.record(gauge, &[], value);
         }
     }
 }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use weir_limiter::counters::Gauge;
 use weir_limiter::engine::{
-    CallResult, Caller, Effect, Engine, Host as _, LocalReply, OpenRequest, Progress, Proxy, SyncCall, Unread,
+    CallResult, Caller, Effect, Engine, Host as _, LocalReply, OpenRequest, Progress, Proxy, SyncCall, Unread, unpacked,
 };
 use weir_limiter::table::Sample;
 use weir_rules::config::PluginConfig;
 use weir_rules::reading::ConfigError;
 
 use crate::abi::{self, ConfigHandle, HeadersStatus, Scheduler, StreamHandle};
-use crate::http::{HostRequest, unpacked};
+use crate::http::HostRequest;
 use crate::locked;
 use crate::metrics::Metrics;
 use crate::process::{Timer, WorkerHandle, now};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_limiter::engine::{Host, LogLevel, SharedValues};
-use weir_limiter::response::Header;
 use weir_limiter::table::{SharedSlots, Slots, SlotsHandle, TableIdentity};
 use weir_protocol::messages::RuleCounts;
 use weir_protocol::time::Time;
@@ -96,10 +96,6 @@ impl Host for WorkerHandle {
     fn blocked(&mut self) -> u64 {
         metrics::blocked()
     }
-
-    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
-        http::packed(headers)
-    }
 }
 
 /// The monotonic clock.
@@ -124,33 +120,30 @@ fn random<const N: usize>() -> [u8; N] {
 
 pub(crate) struct Timer {
     shared: Arc<Shared>,
-    /// `None` if the thread could not be started.
-    thread: Option<JoinHandle<()>>,
+    /// The thread, which ends when the sender is dropped; `None` if it could not be started.
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-#[derive(Default)]
 struct Shared {
     period_ms: AtomicU32,
     /// True if a tick was scheduled and has not run yet.
     is_announced: AtomicBool,
-    is_over: Mutex<bool>,
-    changed: Condvar,
 }
 
 impl Timer {
     /// Runs the hook of `scheduler` every `period_ms`.
     pub(crate) fn start(period_ms: u32, scheduler: Scheduler) -> Self {
-        let shared = Arc::new(Shared { period_ms: period_ms.into(), ..Shared::default() });
-        let theirs = Arc::clone(&shared);
+        let shared = Arc::new(Shared { period_ms: period_ms.into(), is_announced: false.into() });
+        let (theirs, (end, is_over)) = (Arc::clone(&shared), mpsc::channel());
         let run = move || {
             // A panic must not end the ticks.
-            while panic::catch_unwind(AssertUnwindSafe(|| theirs.run(&scheduler))).is_err() {
+            while panic::catch_unwind(AssertUnwindSafe(|| theirs.run(&scheduler, &is_over))).is_err() {
                 // The tick that was scheduled last may never run.
                 theirs.is_announced.store(false, Ordering::Relaxed);
             }
         };
         let thread = thread::Builder::new().name("weir-timer".into()).spawn(run).ok();
-        Self { shared, thread }
+        Self { shared, thread: thread.map(|thread| (end, thread)) }
     }
 
     pub(crate) fn ticks(&self) -> bool {
@@ -167,14 +160,11 @@ impl Timer {
 }
 
 impl Shared {
-    fn run(&self, scheduler: &Scheduler) {
-        let mut is_over = locked(&self.is_over);
-        while !*is_over {
-            let period = Duration::from_millis(self.period_ms.load(Ordering::Relaxed).max(1).into());
-            let waited = self.changed.wait_timeout_while(is_over, period, |is_over| !*is_over);
-            is_over = waited.unwrap_or_else(PoisonError::into_inner).0;
+    fn run(&self, scheduler: &Scheduler, is_over: &Receiver<()>) {
+        let period = || Duration::from_millis(self.period_ms.load(Ordering::Relaxed).max(1).into());
+        while is_over.recv_timeout(period()) == Err(RecvTimeoutError::Timeout) {
             // At most one tick is scheduled, even if the main thread is late.
-            if !*is_over && !self.is_announced.swap(true, Ordering::Relaxed) {
+            if !self.is_announced.swap(true, Ordering::Relaxed) {
                 scheduler.run();
             }
         }
@@ -184,9 +174,8 @@ impl Shared {
 impl Drop for Timer {
     /// Joins the thread: no thread may run the module's code when Envoy unloads it.
     fn drop(&mut self) {
-        *locked(&self.shared.is_over) = true;
-        self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Some((end, thread)) = self.thread.take() {
+            drop(end);
             let _ = thread.join();
         }
     }

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use weir_budget::escrow::{AcquireRequest, ClaimKind};
 use weir_limiter::engine::{
     Booking, Consume, Effect, Engine, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall, UpstreamResponse,
+    unpacked,
 };
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
@@ -18,7 +19,7 @@ use super::limit;
 use super::metrics::CounterSums;
 use super::reply::{CheckReply, DecisionDetails};
 use super::request::{CheckPurpose, CheckRequest};
-use super::worker_host::{SharedMemory, WorkerHost, unix_ns, unpack};
+use super::worker_host::{SharedMemory, WorkerHost, unix_ns};
 
 /// A worker. Its lock is held during a decision, and never across an await.
 pub(super) struct Worker {
@@ -275,7 +276,8 @@ impl Owned {
             RequestStep::Call(call) => Self::Call(call),
             RequestStep::Take(take) => Self::Take(take),
             RequestStep::Answer(answer) => {
-                Self::Answer { status: answer.status, headers: unpack(answer.headers), body: answer.body.into() }
+                let headers = unpacked(answer.headers).map(|(name, value)| (name.into(), value.into())).collect();
+                Self::Answer { status: answer.status, headers, body: answer.body.into() }
             }
         }
     }

@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_limiter::check::Decision;
 use weir_limiter::engine::{Host, SharedValues};
-use weir_limiter::response::Header;
 use weir_limiter::table::slot::slots_for;
 use weir_limiter::table::{SharedSlots, Slots, SlotsHandle, TableIdentity};
 use weir_protocol::messages::RuleCounts;
@@ -106,18 +105,6 @@ impl Host for WorkerHost {
     fn decided(&mut self, decision: &Decision) {
         self.ruled = DecisionDetails::of(decision);
     }
-
-    /// Packs the headers as lines `name: value`. Neither part contains a line break.
-    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
-        let line = |(name, value): &Header<'_>| [name, ": ", value, "\n"].concat();
-        headers.iter().flat_map(|header| line(header).into_bytes()).collect()
-    }
-}
-
-/// Inverse of [`WorkerHost::pack`].
-pub(super) fn unpack(packed: &[u8]) -> Vec<(String, String)> {
-    let lines = str::from_utf8(packed).unwrap_or_default().lines();
-    lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 pub(super) fn unix_ns() -> u64 {

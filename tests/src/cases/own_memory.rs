@@ -4,7 +4,6 @@ use std::hint::black_box;
 
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{Effect, Engine, Host, OpenRequest, RequestDecision, RequestStep, SharedValues};
-use weir_limiter::response::Header;
 use weir_limiter::table::{SharedSlots, Slots, SlotsHandle, TableIdentity};
 use weir_protocol::messages::{Message as _, Reply};
 use weir_protocol::time::Time;
@@ -130,9 +129,5 @@ impl Host for Seat {
 
     fn unix_ns(&mut self) -> u64 {
         0
-    }
-
-    fn pack(&self, _headers: &[Header<'_>]) -> Vec<u8> {
-        Vec::new()
     }
 }

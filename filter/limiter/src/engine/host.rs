@@ -149,8 +149,16 @@ pub trait Host {
         0
     }
 
-    /// Packs headers into the form that the host takes, once for all clients with the same response.
-    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8>;
+    /// Packs headers into the form that the host takes, once for all clients with the same response. Without a form of
+    /// its own: a line `name: value` for each, which [`unpacked`] reads. No header contains a line break.
+    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
+        headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"].concat().into_bytes()).collect()
+    }
+}
+
+/// The names and values of headers that [`Host::pack`] packed.
+pub fn unpacked(packed: &[u8]) -> impl Iterator<Item = (&str, &str)> {
+    str::from_utf8(packed).unwrap_or_default().lines().filter_map(|line| line.split_once(": "))
 }
 
 // The values that the workers of one process share besides the slots.

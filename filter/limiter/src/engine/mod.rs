@@ -55,7 +55,7 @@ pub use effects::{
     ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, RequestDecision, RequestStep, SyncCall, Unread,
     answered, no_answer,
 };
-pub use host::{Host, PushedVersions, SharedValue, SharedValues};
+pub use host::{Host, PushedVersions, SharedValue, SharedValues, unpacked};
 pub use requests::{OpenRequest, Progress, Proxy};
 pub use responses::UpstreamResponse;
 pub use state::Engine;

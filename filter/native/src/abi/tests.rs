@@ -226,7 +226,7 @@ fn every_form_of_envoys_values_is_read() {
     assert_eq!(stream.metadata("llm", "is_free"), Some(b"true".to_vec()));
     assert_eq!(stream.metadata("llm", "other"), None);
     let answer = |status: &str, body: &[&str], result: u32| {
-        let headers = [EnvoyHeader::of(b":status", status.as_bytes())];
+        let headers = [EnvoyHeader::of(":status", status)];
         let body: Vec<Bytes> = body.iter().map(|part| Bytes::of(part.as_bytes())).collect();
         let (headers, body) = (Many::of(headers.as_ptr(), 1), Many::of(body.as_ptr(), body.len()));
         read_answer(result, &CalloutResponse { headers, body })

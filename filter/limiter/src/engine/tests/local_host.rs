@@ -1,10 +1,8 @@
 //! A host of tests, here and in the crate `weir-tests`, which includes this file.
 
 use std::string::String;
-use std::vec::Vec;
 
 use weir_limiter::engine::{Host, SharedValues};
-use weir_limiter::response::Header;
 use weir_limiter::table::{HashSecret, LocalSlots, Slots, TableIdentity};
 
 /// A host in this program's own memory, for workers that run one at a time.
@@ -69,11 +67,5 @@ impl Host for LocalHost {
 
     fn unix_ns(&mut self) -> u64 {
         self.unix_ns
-    }
-
-    /// Packs one line for each header: `name: value`.
-    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
-        let line = |(name, value): &Header<'_>| [name, ": ", value, "\n"].concat();
-        headers.iter().flat_map(|header| line(header).into_bytes()).collect()
     }
 }
