@@ -287,8 +287,7 @@ fn routes(
         .map_err(|error| RunError::Setting("audit_log_redis", error.to_string()))?;
     let observer = Observer::new(Arc::new(audit_log), Arc::clone(&metrics), config);
     let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, observer));
-    let gateway =
-        of_gateway.map(|settings| Gateway::new(&settings, exchange.clone(), metrics.of_gateway())).transpose();
+    let gateway = of_gateway.map(|settings| Gateway::new(settings, exchange.clone(), metrics.of_gateway())).transpose();
     let gateway = gateway.map_err(|errors| RunError::Setting("gateway", errors.join("; ")))?.map(Arc::new);
     let routes = Routes {
         gateway,

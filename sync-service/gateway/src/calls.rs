@@ -29,8 +29,8 @@ impl Gateway {
 
     /// Consumes the tokens of `acquire` from the store within the time limit. None if the store is out of reach.
     pub(super) async fn take(&self, acquire: &AcquireRequest, patience: &mut Patience) -> Option<ConsumeReply> {
-        let limit = patience.limit(self.timeout);
-        let acquired = self.sync.take(&self.pop, acquire, limit).await;
+        let limit = patience.limit(self.settings.timeout);
+        let acquired = self.sync.take(&self.settings.pop, acquire, limit).await;
         if let Err(StoreError::Slow(_)) = acquired {
             patience.take(limit);
         }
@@ -56,7 +56,7 @@ impl Gateway {
     /// Answers the checks in their order. A check that fails may still have consumed its tokens.
     pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
         let acquires: Vec<_> = checks.iter().map(|check| limit::acquire(&self.keys, check)).collect();
-        let answers = self.sync.acquire(&self.pop, &acquires).await;
+        let answers = self.sync.acquire(&self.settings.pop, &acquires).await;
         answers.into_iter().zip(checks).map(|(acquired, check)| Ok(limit::answer(check, &acquired?))).collect()
     }
 

@@ -129,13 +129,9 @@ pub struct Gateway {
     /// Worker at which the search for a free one begins next.
     turn: AtomicUsize,
     sync: Arc<dyn SyncService>,
-    pop: String,
-    /// Time limit of a request that waits for a strict rule.
-    timeout: Duration,
+    settings: GatewaySettings,
     keys: KeyHasher,
     reservations: Reservations,
-    /// True if rules will be put into the store in case it has none.
-    has_rules_file: bool,
     /// True if the store had no rules at first and no file will supply any. The gateway is then ready without rules.
     has_no_rules: AtomicBool,
     /// True once the first report was answered or has failed.
@@ -146,12 +142,12 @@ pub struct Gateway {
 impl Gateway {
     /// Gateway that reports to `sync`. Fails with all errors of its configuration.
     pub fn new(
-        settings: &GatewaySettings,
+        settings: GatewaySettings,
         sync: Arc<dyn SyncService>,
         metrics: GatewayMetrics,
     ) -> Result<Self, Vec<String>> {
         let started = Instant::now();
-        let configuration = configuration(settings).to_string();
+        let configuration = configuration(&settings).to_string();
         let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         let counts = Arc::new(CounterSums::new(metrics));
         let memory = SharedMemory::new(settings.keys, u32::try_from(count).unwrap_or(u32::MAX), &counts);
@@ -164,10 +160,8 @@ impl Gateway {
             memory,
             turn: AtomicUsize::new(0),
             sync,
-            pop: settings.pop.clone(),
-            timeout: settings.timeout,
             keys: KeyHasher::hidden_by(settings.key_secret.as_deref()),
-            has_rules_file: settings.has_rules_file,
+            settings,
             has_no_rules: AtomicBool::new(false),
             has_reported: AtomicBool::new(false),
             started,
@@ -182,7 +176,7 @@ impl Gateway {
     /// Decides requests in their order. A store that does not answer delays the whole list by at most twice the
     /// time limit of one request. Reservations count for `asker`, if several callers share them.
     pub async fn check_all(&self, asks: Vec<CheckRequest>, asker: Option<&str>) -> Vec<CheckReply> {
-        let mut patience = Patience::of(2 * self.timeout);
+        let mut patience = Patience(2 * self.settings.timeout);
         let mut replies = Vec::with_capacity(asks.len());
         for ask in asks {
             replies.push(self.check_with(ask, asker, &mut patience).await);
@@ -207,7 +201,7 @@ impl Gateway {
         let Some(reserve_s) = ask.reserve_s else { return self.decide(ask, patience).await.0 };
         let room = match self.reservations.room(asker) {
             Ok(room) => room,
-            Err(full) => return CheckReply { body: full.to_string(), ..CheckReply::without_rules() },
+            Err(body) => return CheckReply { body, ..CheckReply::without_rules() },
         };
         let (mut reply, worker, open) = self.decide(ask, patience).await;
         if reply.decision == CheckDecision::Allow {
@@ -329,8 +323,8 @@ impl Gateway {
     /// Provides the current rule set to the workers, so that it applies from the first request.
     async fn fetch_rules(&self) {
         loop {
-            match self.sync.revision_of(&self.pop) {
-                0 if self.sync.has_no_rules() && !self.has_rules_file => {
+            match self.sync.revision_of(&self.settings.pop) {
+                0 if self.sync.has_no_rules() && !self.settings.has_rules_file => {
                     return self.has_no_rules.store(true, Ordering::Release);
                 }
                 0 => {}

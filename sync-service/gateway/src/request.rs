@@ -105,15 +105,11 @@ impl Request for CheckRequest {
 
 /// Total time to wait for a store that does not answer. Each call may use at most half of what is left.
 #[derive(Debug)]
-pub(super) struct Patience(Duration);
+pub(super) struct Patience(pub(super) Duration);
 
 impl Patience {
     pub(super) fn endless() -> Self {
         Self(Duration::MAX)
-    }
-
-    pub(super) fn of(all: Duration) -> Self {
-        Self(all)
     }
 
     /// Time limit of a call that may take at most `time`.

@@ -69,16 +69,6 @@ impl Drop for Room<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(super) enum Full {
-    #[error("{0} reservations are open, the most that there may be: settle them, or reserve for less long")]
-    All(usize),
-    #[error(
-        "{0} reservations of this token are open, and no more are free for all: settle them, or reserve for less long"
-    )]
-    Share(usize),
-}
-
 /// Actual cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
@@ -110,18 +100,20 @@ impl Reservations {
         Self { prefix: format!("{gateway}:"), open_max: OPEN_MAX * workers, known: Mutex::default() }
     }
 
-    /// Reserves room for `asker`, if several callers share the reservations. Fails if there is none.
-    pub(super) fn room(&self, asker: Option<&str>) -> Result<Room<'_>, Full> {
+    /// Reserves room for `asker`, if several callers share the reservations. Fails with the reason if there is none.
+    pub(super) fn room(&self, asker: Option<&str>) -> Result<Room<'_>, String> {
         let mut known = lock(&self.known);
         let free = self.open_max.saturating_sub(known.open);
         if free == 0 {
-            return Err(Full::All(known.open));
+            let most = "the most that there may be: settle them, or reserve for less long";
+            return Err(format!("{} reservations are open, {most}", known.open));
         }
         let asker = asker.map(Arc::from);
         if let Some(asker) = &asker {
             let own = known.of_askers.get(asker).copied().unwrap_or(0);
             if own >= free {
-                return Err(Full::Share(own));
+                let most = "no more are free for all: settle them, or reserve for less long";
+                return Err(format!("{own} reservations of this token are open, and {most}"));
             }
             known.of_askers.insert(Arc::clone(asker), own + 1);
         }

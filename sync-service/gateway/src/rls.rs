@@ -280,7 +280,7 @@ fn status(reply: CheckReply) -> DescriptorStatus {
     DescriptorStatus {
         code: code.into(),
         current_limit: limit(reply.rule, &quota_status),
-        limit_remaining: small(quota_status.remaining),
+        limit_remaining: u32::try_from(quota_status.remaining).unwrap_or(u32::MAX),
         duration_until_reset: prost_types::Duration::try_from(quota_status.reset_after).ok(),
     }
 }
@@ -308,10 +308,6 @@ fn limit(rule: Option<String>, quota_status: &RuleQuotaStatus) -> Option<RateLim
         name: rule.unwrap_or_default(),
         unit_multiplier: (times != 1).then_some(times),
     })
-}
-
-fn small(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

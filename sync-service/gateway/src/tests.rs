@@ -114,7 +114,7 @@ impl Tried {
         let (timeout, metrics) = (Duration::from_secs(1), GatewayMetrics::default());
         let pop = "gateway/fra/a".into();
         let settings = GatewaySettings { pop, keys: 1_000, key_secret: None, timeout, has_rules_file: false };
-        let gateway = Arc::new(Gateway::new(&settings, region.clone(), metrics.clone()).unwrap());
+        let gateway = Arc::new(Gateway::new(settings, region.clone(), metrics.clone()).unwrap());
         let running = tokio::spawn(Arc::clone(&gateway).run());
         Self { gateway, region, metrics, running }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::holder::{Holder, HolderTerms, PACE};
-use super::messages::Assignment;
+use super::messages::{Assignment, whole};
 use crate::CheckRequest;
 use crate::proto::envoy::service::rate_limit_quota::v3::BucketId;
 
@@ -83,13 +83,11 @@ impl QuotaBucket {
         let mut all = 0.0;
         for holder in self.holders.values_mut() {
             holder.advance(now, span, &self.terms);
-            all += holder.due();
+            all += holder.due;
         }
         if all < 1.0 || self.is_asking {
             return None;
         }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within 1 and the most")]
-        let whole = |figure: f64| figure.clamp(1.0, f64::from(u32::MAX)) as u32;
         let count = whole(all);
         let part = f64::from(count) / all;
         let of = self.holders.iter_mut().map(|(number, holder)| (*number, holder.ask(part))).collect();

@@ -64,7 +64,7 @@ pub(super) struct Holder {
     reported: Option<Duration>,
     asked_for: Duration,
     /// Requests for which checks are due.
-    due: f64,
+    pub(super) due: f64,
     /// Requests that the rules allowed for the client, and requests that it admitted.
     pub(super) paid: f64,
     spent: f64,
@@ -168,10 +168,6 @@ impl Holder {
         };
         // At most a second's worth of requests is due at a time, however long the last checks took.
         self.due = (self.due + a_second * seconds).min(self.due.max(a_second + 1.0));
-    }
-
-    pub(super) fn due(&self) -> f64 {
-        self.due
     }
 
     /// Takes the fraction `part` of the due requests and returns their number.
