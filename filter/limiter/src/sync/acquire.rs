@@ -11,7 +11,7 @@ use core::cell::Cell;
 use crate::check::{AcquireState, Decision, Hit, HitDecision};
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::sync::calls::{CallPurpose, KeyContents, OwnEpoch, ReportBuilder, ReportedKey};
+use crate::sync::calls::{ACQUIRES_MAX, CallPurpose, KeyContents, OwnEpoch, ReportBuilder, ReportedKey};
 use crate::sync::client::SyncClient;
 use crate::sync::consume::{chunk_beside, take};
 use crate::sync::report::chunk_of;
@@ -28,7 +28,7 @@ const UNCONFIRMED_NS: u64 = 60 * SECOND_NS;
 impl Limiter {
     /// The report for a request that must acquire tokens. None if weir-sync cannot be asked.
     fn acquire(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
-        if !self.sync.as_ref()?.calls.have_room(CallPurpose::Acquire) {
+        if self.sync.as_ref()?.calls.of(CallPurpose::Acquire).count() >= ACQUIRES_MAX {
             return None;
         }
         let scratch = self.scratch.take()?;

@@ -37,16 +37,7 @@ pub(crate) struct PendingCall {
 pub(crate) struct Calls(Vec<PendingCall>);
 
 impl Calls {
-    /// True if one more call for `purpose` may start. A fetch replaces the previous one.
-    pub(crate) fn have_room(&self, purpose: CallPurpose) -> bool {
-        let most = match purpose {
-            CallPurpose::Report => REPORTS_MAX,
-            CallPurpose::Acquire => ACQUIRES_MAX,
-            CallPurpose::Rules(_) => return true,
-        };
-        self.of(purpose).count() < most
-    }
-
+    /// Adds a call. A fetch of rules replaces the previous one.
     pub(crate) fn begin(&mut self, call: PendingCall) {
         if let CallPurpose::Rules(_) = call.purpose {
             self.0.retain(|other| !matches!(other.purpose, CallPurpose::Rules(_)));

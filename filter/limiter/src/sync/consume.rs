@@ -56,12 +56,7 @@ pub(crate) fn take(limiter: &mut Limiter, now: Time) -> Option<Consume> {
 
 /// True if tokens of the rule are spent at once, not held until the request ends, and are no turns.
 fn may_consume(limiter: &Limiter, rule: RuleIndex) -> bool {
-    let is_spent = |refill_policy| {
-        matches!(
-            refill_policy,
-            RefillPolicy::Continuous | RefillPolicy::Window(_) | RefillPolicy::Sliding(_) | RefillPolicy::Log(_)
-        )
-    };
+    let is_spent = |refill_policy| !matches!(refill_policy, RefillPolicy::InFlight(_) | RefillPolicy::Queue);
     !limiter.reserves(rule) && limiter.rules.get(rule).is_some_and(|rule| is_spent(rule.sharing.refill_policy))
 }
 

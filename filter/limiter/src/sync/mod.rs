@@ -18,8 +18,7 @@ mod watch_list;
 mod watched_key;
 
 pub use calls::ACQUIRES_MAX;
-pub(crate) use calls::AcquiredTokens;
-pub(crate) use calls::CallPurpose;
+pub(crate) use calls::{AcquiredTokens, CallPurpose};
 pub use client::{OWN_MAX, Reporter, SyncClient};
 pub use consume::{Consume, ConsumeReply};
 pub(crate) use consume::{ConsumeState, decide_taken, evaluate_consumed};

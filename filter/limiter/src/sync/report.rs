@@ -12,7 +12,7 @@ use core::{iter, mem};
 use crate::RuleIndex;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::sync::calls::{CallPurpose, KeyContents, PendingCall, ReportBuilder, ReportedKey};
+use crate::sync::calls::{CallPurpose, KeyContents, PendingCall, REPORTS_MAX, ReportBuilder, ReportedKey};
 use crate::sync::watched_key::bytes_of;
 use crate::table::slot::Watched;
 use crate::table::{NamedKey, Slots, Updated};
@@ -76,7 +76,7 @@ impl Limiter {
         for sent in sync.calls.of(CallPurpose::Report) {
             self.watch.report_again(&sent.reported);
         }
-        sync.calls.have_room(CallPurpose::Report)
+        sync.calls.of(CallPurpose::Report).count() < REPORTS_MAX
     }
 
     pub(super) fn begin_report(

@@ -11,7 +11,7 @@ use core::cmp::Reverse;
 
 use crate::RuleIndex;
 use crate::sync::calls::ReportedKey;
-use crate::sync::watched_key::WatchedKey;
+use crate::sync::watched_key::{WatchedKey, bytes_of};
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
 use weir_protocol::messages::{AdmitRatio, KEYS_MAX};
@@ -176,7 +176,8 @@ impl WatchList {
             let waits_ns = now.nanos_since(key.reported_at);
             let tokens = key.unreported().max(key.unconfirmed.into());
             let weight = weigh(key.name.rule, tokens, waits_ns).saturating_mul(waits_ns);
-            Due { is_hot: Reverse(key.is_hot), weight: Reverse(weight), tag: *tag, bytes: key.bytes() }
+            let bytes = bytes_of(key.name.value.as_bytes());
+            Due { is_hot: Reverse(key.is_hot), weight: Reverse(weight), tag: *tag, bytes }
         };
         let mut due: Vec<_> = due.map(of).collect();
         let all_bytes: u64 = due.iter().map(|due| due.bytes).sum();
@@ -294,7 +295,7 @@ mod tests {
 
     /// Bytes of `keys` keys in a report.
     fn bytes_for(keys: u64) -> u64 {
-        keys * crate::sync::watched_key::bytes_of(value().as_bytes())
+        keys * bytes_of(value().as_bytes())
     }
 
     fn met(keys: u64) -> WatchList {

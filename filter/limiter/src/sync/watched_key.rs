@@ -128,10 +128,6 @@ impl WatchedKey {
         self.asked.wrapping_sub(core::mem::replace(&mut self.sent, self.asked))
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        bytes_of(self.name.value.as_bytes())
-    }
-
     /// Restores the unreported demand after a failed report, which was the first to contain what came after `from`.
     pub(crate) fn restore_unreported(&mut self, from: u64) {
         let (unsent, known) = (self.asked.wrapping_sub(from), self.asked.wrapping_sub(self.sent));
