@@ -26,8 +26,6 @@ pub mod instructions;
 pub mod link;
 #[cfg(feature = "hosts")]
 pub mod load;
-#[path = "../../filter/limiter/src/engine/tests/local_host.rs"]
-pub mod local_host;
 #[cfg(feature = "mock_host")]
 pub mod mock_host;
 #[cfg(feature = "hosts")]

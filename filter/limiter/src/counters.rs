@@ -139,10 +139,12 @@ impl Counters {
         }
     }
 
+    /// Takes the count of `event` since the last take.
     pub fn take_event(&mut self, event: CountedEvent) -> u32 {
         self.events.get_mut(event as usize).map_or(0, core::mem::take)
     }
 
+    /// Takes a rule's decisions since the last take.
     pub fn take_rule(&mut self, rule: usize) -> RuleCounters {
         self.rules.get_mut(rule).map_or(RuleCounters::default(), core::mem::take)
     }

@@ -13,8 +13,6 @@
 
 extern crate alloc;
 #[cfg(test)]
-extern crate self as weir_limiter;
-#[cfg(test)]
 extern crate std;
 
 /// 2^64 divided by the golden ratio, an odd number: numbers that are close together, multiplied by it, are far apart in

@@ -222,7 +222,7 @@ impl Bytes {
 
 impl EnvoyHeader {
     /// Borrows a header of the module; the result must not outlive `name` and `value`.
-    fn of(name: &str, value: &str) -> Self {
+    fn of(name: &(impl AsRef<[u8]> + ?Sized), value: &(impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { name: Bytes::of(name), value: Bytes::of(value) }
     }
 }
@@ -385,7 +385,7 @@ impl StreamHandle {
         self,
         status: u16,
         details: &[u8],
-        headers: impl Iterator<Item = (&'a str, &'a str)>,
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         body: &[u8],
     ) {
         let headers: Vec<EnvoyHeader> = headers.map(|(name, value)| EnvoyHeader::of(name, value)).collect();

@@ -276,7 +276,8 @@ impl Owned {
             RequestStep::Call(call) => Self::Call(call),
             RequestStep::Take(take) => Self::Take(take),
             RequestStep::Answer(answer) => {
-                let headers = unpacked(answer.headers).map(|(name, value)| (name.into(), value.into())).collect();
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                let headers = unpacked(answer.headers).map(|(name, value)| (text(name), text(value))).collect();
                 Self::Answer { status: answer.status, headers, body: answer.body.into() }
             }
         }

@@ -4,14 +4,13 @@ use std::hint::black_box;
 
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
-use weir_limiter::engine::{Engine, OpenRequest, RequestDecision, RequestStep};
+use weir_limiter::engine::{Engine, LocalHost, OpenRequest, RequestDecision, RequestStep};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_protocol::time::Time;
 use weir_rules::matching::{PROGRAMS_BYTES_MAX, Pattern};
 
 use super::host::Post;
 use super::{Case, Operation};
-use crate::local_host::LocalHost;
 
 /// Between two requests: slow enough for a generous rule to admit every one.
 pub(super) const STEP_NS: u64 = 1_000;

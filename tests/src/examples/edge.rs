@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_limiter::check::DecisionKind;
 use weir_limiter::engine::{
-    CallResult, Effect, Engine, OpenRequest, RequestDecision, RequestStep as Then, SyncCall, Unread, UpstreamResponse,
+    CallResult, Effect, Engine, LocalHost, OpenRequest, RequestDecision, RequestStep as Then, SyncCall, Unread,
+    UpstreamResponse,
 };
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::Time;
@@ -14,7 +15,6 @@ use weir_rules::request::{Attribute, Request};
 
 use super::budgets::Budgets;
 use super::script::{Expected, Line, Requests, Step, Upstream, duration, parse};
-use crate::local_host::LocalHost;
 
 /// The begin of a script, on the POP's clock; some way from zero, which is a whole number of every window.
 const BEGIN: Duration = Duration::from_secs(1_000_000_007);

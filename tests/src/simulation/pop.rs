@@ -6,7 +6,8 @@ use fastrand::Rng;
 use weir_budget::budget::SourceId;
 use weir_limiter::counters::CountedEvent;
 use weir_limiter::engine::{
-    Effect, Engine, Host as _, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall, Unread, UpstreamResponse,
+    Effect, Engine, Host as _, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SyncCall, Unread,
+    UpstreamResponse,
 };
 use weir_limiter::sync::ACQUIRES_MAX;
 use weir_limiter::table::slot::Entry;
@@ -17,7 +18,6 @@ use super::account::Meter;
 use super::setup::{Clock, Setup};
 use super::traffic::{Arrival, value_of};
 use super::world::WARM_UP_NS;
-use crate::local_host::LocalHost;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {

@@ -9,11 +9,10 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::report_limits::ReporterKind;
 use weir_limiter::engine::{
-    CallResult, Consume, ConsumeReply, Effect, Engine, OpenRequest, RequestStep, SyncCall, UpstreamResponse,
+    CallResult, Consume, ConsumeReply, Effect, Engine, LocalHost, OpenRequest, RequestStep, SyncCall, UpstreamResponse,
 };
 use weir_protocol::messages::{Message, Report};
 use weir_protocol::time::{SECOND_NS, Time};
-use weir_tests::local_host::LocalHost;
 
 use crate::Client;
 

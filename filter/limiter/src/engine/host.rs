@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::check::Decision;
 use crate::response::Header;
-use crate::table::{ReadError, Slots, TableIdentity, Version, WriteError};
+use crate::table::{HashSecret, LocalSlots, ReadError, Slots, TableIdentity, Version, WriteError};
 use weir_protocol::messages::{REFUSAL_MAX, RuleCounts};
 use weir_protocol::time::Time;
 use weir_rules::RuleSet;
@@ -110,6 +110,7 @@ pub trait Host {
         None
     }
 
+    /// A random number, which no other worker has.
     fn random(&mut self) -> u64;
 
     /// The wall clock, in nanoseconds since 1970; 0 if there is none.
@@ -150,15 +151,26 @@ pub trait Host {
     }
 
     /// Packs headers into the form that the host takes, once for all clients with the same response. Without a form of
-    /// its own: a line `name: value` for each, which [`unpacked`] reads. No header contains a line break.
+    /// its own: the lengths and bytes that [`unpacked`] reads.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
-        headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"].concat().into_bytes()).collect()
+        let mut packed = Vec::new();
+        for text in headers.iter().flat_map(|(name, value)| [*name, &**value]) {
+            packed.extend_from_slice(&u32::try_from(text.len()).unwrap_or(0).to_le_bytes());
+            packed.extend_from_slice(text.as_bytes());
+        }
+        packed
     }
 }
 
-/// The names and values of headers that [`Host::pack`] packed.
-pub fn unpacked(packed: &[u8]) -> impl Iterator<Item = (&str, &str)> {
-    str::from_utf8(packed).unwrap_or_default().lines().filter_map(|line| line.split_once(": "))
+/// The names and values that [`Host::pack`] packed, for a host without a form of its own.
+pub fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut next = move || {
+        let (length, rest) = packed.split_first_chunk()?;
+        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        packed = rest;
+        Some(text)
+    };
+    core::iter::from_fn(move || Some((next()?, next()?)))
 }
 
 // The values that the workers of one process share besides the slots.
@@ -294,5 +306,76 @@ impl dyn Host + '_ {
     pub(super) fn take_handover(&mut self) -> Option<Vec<u8>> {
         let (bytes, version) = self.get(SharedValue::Handover).ok().filter(|(bytes, _)| !bytes.is_empty())?;
         self.set(SharedValue::Handover, &[], version).is_ok().then_some(bytes)
+    }
+}
+
+/// A host in this program's own memory, for workers that run one at a time.
+pub struct LocalHost {
+    /// The proxy's own name.
+    pub node: Option<String>,
+    /// Random number for the next worker.
+    pub random: u64,
+    /// The wall clock, in nanoseconds since 1970.
+    pub unix_ns: u64,
+    identity: TableIdentity,
+    slots: LocalSlots,
+    values: SharedValues,
+}
+
+impl LocalHost {
+    /// Creates the host of a new process. Its secret must be random if clients can choose their keys.
+    pub fn new(secret: [u8; 16], table_id: u32) -> Self {
+        Self {
+            node: None,
+            random: 0,
+            unix_ns: 0,
+            identity: TableIdentity { secret: HashSecret::new(secret), table_id },
+            slots: LocalSlots::new(1),
+            values: SharedValues::default(),
+        }
+    }
+
+    /// The host of the process that replaces this one: the same identity and number of slots, all empty.
+    #[must_use]
+    pub fn restarted(&self) -> Self {
+        Self { identity: self.identity, slots: LocalSlots::new(self.slots.count()), ..Self::new([0; 16], 0) }
+    }
+}
+
+impl Host for LocalHost {
+    fn identity(&mut self) -> TableIdentity {
+        self.identity
+    }
+
+    fn with_values(&mut self, act: &mut dyn FnMut(&mut SharedValues)) {
+        act(&mut self.values);
+    }
+
+    fn slots(&mut self) -> &mut dyn Slots {
+        &mut self.slots
+    }
+
+    fn open(&mut self, slots: u32) {
+        if self.slots.count() < slots {
+            self.slots = LocalSlots::new(slots);
+        }
+    }
+
+    fn node(&mut self) -> Option<String> {
+        self.node.clone()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random
+    }
+
+    fn unix_ns(&mut self) -> u64 {
+        self.unix_ns
+    }
+
+    /// Packs one line for each header: `name: value`.
+    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
+        let line = |(name, value): &Header<'_>| [name, ": ", value, "\n"].concat();
+        headers.iter().flat_map(|header| line(header).into_bytes()).collect()
     }
 }

@@ -12,7 +12,7 @@
 //! and the host's next actions are return values.
 //!
 //! ```
-//! use weir_limiter::engine::{Engine, Host, OpenRequest, RequestStep};
+//! use weir_limiter::engine::{Engine, LocalHost, OpenRequest, RequestStep};
 //! use weir_rules::request::{Attribute, Request};
 //! use weir_protocol::time::Time;
 //!
@@ -25,18 +25,18 @@
 //!     }
 //! }
 //!
-//! /// Statuses of three requests: 200, 200, 429.
-//! fn statuses(host: &mut dyn Host, now: Time) -> [u16; 3] {
-//!     let rules = br#"{"rules": [{"name": "per-client", "key": ["client_address"], "rate": "2/h"}]}"#;
-//!     let (mut engine, _) = Engine::configure(rules, host, now).expect("good rules");
-//!     [1, 2, 3].map(|id| {
-//!         let mut open = OpenRequest::new(id);
-//!         let decided = engine.request(&mut open, &mut Get("192.0.2.1:80"), host, now);
-//!         let status = if let RequestStep::Answer(answer) = decided.step { answer.status } else { 200 };
-//!         engine.end(&mut open, host, now);
-//!         status
-//!     })
+//! let rules = br#"{"rules": [{"name": "per-client", "key": ["client_address"], "rate": "2/h"}]}"#;
+//! let mut host = LocalHost::new(*b"a random secret!", 1);
+//! let now = Time::from_nanos(1_000_000_000);
+//! let (mut engine, _) = Engine::configure(rules, &mut host, now).expect("good rules");
+//! let mut statuses = Vec::new();
+//! for id in 1..=3 {
+//!     let mut open = OpenRequest::new(id);
+//!     let decided = engine.request(&mut open, &mut Get("192.0.2.1:80"), &mut host, now);
+//!     statuses.push(if let RequestStep::Answer(answer) = decided.step { answer.status } else { 200 });
+//!     engine.end(&mut open, &mut host, now);
 //! }
+//! assert_eq!(statuses, [200, 200, 429]);
 //! ```
 
 mod clock;
@@ -55,7 +55,7 @@ pub use effects::{
     ANSWER_BYTES_MAX, CallResult, Caller, Effect, LocalReply, LogLevel, RequestDecision, RequestStep, SyncCall, Unread,
     answered, no_answer,
 };
-pub use host::{Host, PushedVersions, SharedValue, SharedValues, unpacked};
+pub use host::{Host, LocalHost, PushedVersions, SharedValue, SharedValues, unpacked};
 pub use requests::{OpenRequest, Progress, Proxy};
 pub use responses::UpstreamResponse;
 pub use state::Engine;

@@ -3,8 +3,6 @@
 mod acquires;
 mod clock;
 mod gather;
-#[allow(dead_code, unreachable_pub, reason = "weir-tests includes it, too")]
-mod local_host;
 mod pushed;
 mod takes;
 
@@ -15,7 +13,6 @@ use alloc::{format, vec};
 
 use super::*;
 use crate::counters::reported_in_turn;
-use local_host::LocalHost;
 use weir_protocol::messages::{Allowance, Message, Reply, Report, Settled};
 use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::{Attribute, Request};
