@@ -121,8 +121,8 @@ metrics! {
     store_up: Gauge;
     /// Servers of the store of which too few replicas confirm acquired tokens, where `store_wait_ms` is set.
     store_masters_unreplicated: Gauge;
-    /// How often a Redis's clock was found more than 1 s ahead of where it can be by this machine's. Nothing refills
-    /// for that time; check NTP on both.
+    /// Jumps of a Redis's clock by more than 1 s ahead of what this machine's clock allows. Budgets do not refill for
+    /// the time skipped; check NTP on both.
     store_clock_jumps: Counter;
     /// Requests refused, by status.
     http_errors: Family<RefusedStatus, Counter>;

@@ -106,7 +106,7 @@ impl Routes {
             let (routes, peer) = (Arc::clone(&self), Arc::clone(&peer));
             let changing = tokio::spawn(async move { routes.route(request, &peer, found).await });
             changing.await.unwrap_or_else(|_| {
-                let detail = "the change broke off, and may have been made: look before it is made again";
+                let detail = "request interrupted; the change may have been applied: check before retrying";
                 Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
             })
         } else {

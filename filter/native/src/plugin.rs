@@ -1,5 +1,5 @@
-//! One configuration: an engine for each worker, with the requests that it holds; one more that reports for all of
-//! them; ticks, and responses to calls that no request waits for.
+//! One configuration: an engine for each worker, with the requests it holds; an engine that reports for all workers;
+//! ticks; and responses that no request waits for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -42,7 +42,7 @@ pub const FORGOTTEN_US_MAX: u64 = 10_000_000;
 pub const LENIENCE_US: u64 = 250_000;
 
 /// Additional time for which a budget is kept if it is in debt or its fan-out is remembered, in microseconds.
-/// The store's clock may step forward by this without losing it.
+/// A forward step of the store's clock by less than this does not lose the budget.
 pub const STEP_KEPT_US: u64 = 7_200_000_000;
 
 // Lua's doubles must hold each of these exactly (see the module's introduction).

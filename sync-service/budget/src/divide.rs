@@ -189,8 +189,8 @@ fn still_asked(replica: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {
 struct FleetDemand<'a> {
     /// Thousandths of a token per second.
     milli: u128,
-    /// The same, but each report counts in full until a warm key's next report is due. A client that moves then
-    /// counts at several places, so this sum only decides how closely to watch the key.
+    /// Like `milli`, but a report counts in full until a warm key's next one is due. A client that moves counts at
+    /// several POPs, so this sum only decides how closely the key is watched.
     lately_milli: u128,
     /// By region, with the same sum as `milli`; empty if no region has a floor.
     by_region: BTreeMap<&'a str, u128>,

@@ -68,9 +68,9 @@ impl<N: PushState> Default for PushStates<N> {
 }
 
 impl<N: PushState> PushStates<N> {
-    /// Writes the reply to `report` with `write`, which gets the state of its POP and records at most [`KEYS_MAX`]
-    /// more keys in it. The second value that it returns, `None` if nothing is pushed, is taken back if the reply is
-    /// lost. If the report `is_repeated`, nothing is pushed: it would be unknown which of the answers arrived.
+    /// Has `write` make the pushes of the reply to `report`. It gets the POP's state, and may add [`KEYS_MAX`] keys to
+    /// it. The second value that it returns is taken back if the reply is lost. A repeated report gets no pushes: it
+    /// would be unknown which of the answers arrived.
     pub(crate) fn push<T: Default>(
         &mut self,
         now: Time,

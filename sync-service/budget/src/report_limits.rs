@@ -333,7 +333,7 @@ impl Visit<'_> {
         if *self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE }
     }
 
-    /// The meter of `id`. None if it would be new, and the POP has its `share` of meters. A new meter covers
+    /// The meter of `id`. None if there is none yet, and the POP already has `share` meters. A new meter covers
     /// `unreported_ns` before the report.
     fn meter(&mut self, share: usize, id: &BudgetId, unreported_ns: u64, measure: Measure) -> Option<&mut ClaimMeter> {
         let pop = self.pop.as_deref_mut()?;

@@ -1,7 +1,7 @@
-//! The commands of `weir-sync`, and what they know of files of rules.
+//! The commands of `weir-sync`, and how rule files are read and checked.
 //!
 //! [`check`], [`explain`] and [`import`] read files. The others use the HTTP API of a running weir-sync; they change
-//! nothing except through it. A weir-sync reads the rule sets that it is sent with the same [`document`] and gives the
+//! nothing except through it. weir-sync uses the same [`document`] for the rule sets that it receives, and gives the
 //! same warnings and explanations.
 //!
 //! ```

@@ -178,7 +178,7 @@ impl Gateway {
     }
 }
 
-/// Finished request with a reservation. Dropping it settles it, even if the caller disconnects in between.
+/// Finished request with a reservation. Dropping this settles the reservation, even if the caller has disconnected.
 struct Over<'a> {
     gateway: &'a Gateway,
     worker: &'a Worker,

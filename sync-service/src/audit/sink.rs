@@ -154,7 +154,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Waits for lines. The oldest ones, and the number of lost ones before them, stay until they are removed.
+    /// Waits until there are lines. Returns the oldest, and the number lost before them; both stay until removed.
     async fn oldest(&self) -> (Vec<EventLine>, u64) {
         loop {
             if let Some(oldest) = self.try_oldest() {

@@ -132,7 +132,7 @@ settings! {
     /// File with the sentinels' password. Without one, a sentinel that asks for a password is given the store's. Read
     /// each time.
     store_sentinel_password_file: Option<String> as "store_sentinel_password_file" "FILE" "" = values::file;
-    /// User of that password at the sentinels; their default user unless set.
+    /// User name at the sentinels; their default user unless set.
     store_sentinel_user: Option<String> as "store_sentinel_user" "NAME" "" = |text| values::text(text).map(Some);
     /// Certificates (PEM) to trust for `rediss://`, instead of the system's. Read for each new connection.
     store_ca_file: Option<String> as "store_ca_file" "FILE" "" = values::file;

@@ -30,8 +30,13 @@ pub(super) struct Enforced {
     canary: Option<Arc<Canary>>,
 }
 
-pub(super) fn off() -> Result<Document, ChangeError> {
+fn off() -> Result<Document, ChangeError> {
     read(OFF.as_bytes())
+}
+
+/// Fails for the rule set that the kill switch puts if there is none.
+fn has_rules(document: &Document) -> Result<(), ChangeError> {
+    if document.text() == off()?.text() { Err(ChangeError::NoRules) } else { Ok(()) }
 }
 
 impl RuleSets {
@@ -39,16 +44,20 @@ impl RuleSets {
     /// here. Fails with `error` if the store is in reach, or if there is no known rule set to change.
     pub(super) async fn change_offline(&self, change: OfflineChange, error: &StoreError) -> Result<(), ChangeError> {
         let mut followed = self.followed.lock().await;
-        let is_possible = match change {
-            OfflineChange::Enforce(enforce, _) => !enforce || followed.base.is_some(),
-            _ => followed.base.is_some() || followed.enforced() == Some(false),
-        };
-        let fits = followed.offline.len() < CHANGES_MAX && is_possible;
+        let is_off_switch = matches!(change, OfflineChange::Enforce(false, _));
+        let has_base = followed.base.is_some() || followed.enforced() == Some(false);
+        let fits = followed.offline.len() < CHANGES_MAX && (has_base || is_off_switch);
         if !error.is_out_of_reach() || !fits {
             return Err(error.clone().into());
         }
+        if matches!(change, OfflineChange::Enforce(true, _)) {
+            let document = followed.base.as_ref().and_then(|base| base.document.as_ref());
+            document.map_or(Ok(()), has_rules)?;
+        }
+        // After the store has lost its data, POPs keep their revision, which has overrides that are not known here.
+        let is_override = !matches!(change, OfflineChange::Enforce(..));
         followed.offline.push(change);
-        self.publish_offline(&followed).await
+        if is_override && self.is_missing() { Ok(()) } else { self.publish_offline(&followed).await }
     }
 
     /// Notifies POPs of a revision with the changes that the store does not have. Its number is a hash of its
@@ -164,8 +173,8 @@ impl RuleSets {
                 return Ok(Enforced { version, document: Some(document), canary: None });
             };
             let document = read(&current.document)?;
-            if enforce && document.text() == off()?.text() {
-                return Err(ChangeError::NoRules);
+            if enforce {
+                has_rules(&document)?;
             }
             let canary = if enforce { None } else { self.canary().await? };
             if document.rules().is_enforced() == enforce && canary.is_none() {

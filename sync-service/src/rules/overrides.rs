@@ -27,13 +27,15 @@ impl RuleSets {
         if override_states.is_empty() || self.is_missing() {
             // Without a rule set, overrides have nothing to change, but POPs receive bans of keys in another way.
             let why = |order: &Override| (!order.settings.is_ban_of_key()).then(|| NO_RULES.to_owned());
+            let state = |order: &Override| OverrideState { order: order.clone(), without_effect: why(order) };
             let all = followed.all_overrides();
-            let new = all.iter().filter(|order| override_states.iter().all(|state| state.order != **order));
-            let new: Vec<_> =
-                new.map(|order| OverrideState { order: order.clone(), without_effect: why(order) }).collect();
-            override_states.extend(new);
+            override_states.extend(all.iter().filter(|order| !self.has_override(&order.settings.name())).map(state));
         }
         Ok(override_states)
+    }
+
+    fn has_override(&self, name: &str) -> bool {
+        self.override_states().iter().any(|state| state.order.settings.name() == name)
     }
 
     /// Overrides of the current revision, without reading the store.
@@ -77,7 +79,7 @@ impl RuleSets {
         let effect = match base {
             Some(base) => try_override(base, overrides, settings.clone(), until_ms).await?,
             // It travels apart from the rules, so POPs keep those that they run.
-            None if settings.is_ban_of_key() => OverrideEffect::InForce,
+            None if settings.is_ban_of_key() && !self.has_override(&settings.name()) => OverrideEffect::InForce,
             None => return Err(ChangeError::None),
         };
         let (name, text) = (settings.name(), settings.text());

@@ -35,7 +35,7 @@ pub struct LoginFiles {
     pub password: Option<String>,
     /// Password file for the sentinels, if their password differs.
     pub sentinel_password: Option<String>,
-    /// User name for that password (not a file); the sentinels' default user if there is none.
+    /// User name at the sentinels, itself and not a file; their default user if there is none.
     pub sentinel_user: Option<String>,
     /// Trusted certificates (PEM), instead of the system's.
     pub ca: Option<String>,
@@ -110,9 +110,9 @@ impl Dialer {
         Ok(FoundServer { client, server: self.address.to_string(), named: None })
     }
 
-    /// Waits until a majority of all sentinels names another master than the one that they `named`, and returns that as
-    /// an error: the old master may be cut off from them, and still answer here. Each question may take `limit`. Waits
-    /// for ever without sentinels.
+    /// Waits until a majority of the sentinels names a master other than `named`, and returns an error with it: the old
+    /// master may be cut off from them, and still answer here. Each query takes at most `limit`. Waits for ever
+    /// without sentinels.
     pub(super) async fn replaced(self: &Arc<Self>, named: Option<Node>, limit: Duration) -> StoreError {
         let (Discovery::Sentinel(master), Some(named)) = (&self.address.kind, named) else { return pending().await };
         loop {

@@ -57,7 +57,7 @@ impl LinkTarget {
         pipeline
     }
 
-    /// Converts an error of a probe. A slot that has just moved to another node is no failure of this one.
+    /// Converts an error of a probe. A slot that has just moved to another node is not this node's failure.
     pub(crate) fn check_error(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
         let has_moved = matches!(
             error.kind(),

@@ -239,7 +239,7 @@ impl Redis {
         answers.into_iter().zip(implied).map(account).collect()
     }
 
-    /// Acquires tokens; returns the results in order. If all acquires are takes, they go with those of other reports.
+    /// Acquires tokens; returns the results in order. If all are takes, they are sent with those of other reports.
     async fn acquire_each(&self, pop: &str, acquires: Vec<&AcquireRequest>) -> Vec<Result<AcquireResult, StoreError>> {
         let taken = match &self.taker {
             Some(taker) => taker.take(&acquires).await,

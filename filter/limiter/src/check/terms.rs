@@ -301,7 +301,7 @@ impl QuotaChanges {
         self.before.truncate(CHANGES_MAX);
     }
 
-    /// Ends the changes after which every bucket has refilled.
+    /// Marks a change as over once any bucket from before it would be full.
     pub(super) fn end(&mut self, now: Time) {
         for before in &mut self.before {
             let longest_ns = before.scaled_ns(deepest_ns(&before.quota), &self.quota);

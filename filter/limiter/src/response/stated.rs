@@ -26,7 +26,7 @@ const STATUS: usize = 1;
 /// The places at which the triples begin.
 const TRIPLES: [usize; 2] = [2, 5];
 const UNNAMED: &str = "\"upstream\"";
-/// A reset from here on is a Unix time; no window is that long in seconds.
+/// Smallest reset that is taken for a Unix time: no window has this many seconds.
 const EPOCH_S_MIN: u64 = 1_000_000_000;
 
 /// A line of a response's header: the header's place in [`STATED`], and the value.

@@ -10,9 +10,9 @@ use super::struct_value::whole_number;
 use weir_protocol::quota::{Period, Rate, Span};
 use weir_protocol::time::SECOND_NS;
 
-/// Fields of other limiters with a number of requests.
+/// Names that other limiters give to a number of requests.
 const COUNTS: [&str; 6] = ["limit", "requests", "requests_per_unit", "max_requests", "tokens_per_fill", "count"];
-/// Fields of other limiters with a period.
+/// Names that other limiters give to a period.
 const TIMES: [&str; 6] = ["window", "unit", "per", "period", "interval", "fill_interval"];
 const ADDRESSES: [&str; 7] = ["ip", "ips", "client_ip", "source_ip", "remote_ip", "remote_address", "remote_addr"];
 /// Fields that belong into a rule's condition.

@@ -106,7 +106,7 @@ impl Rule {
     /// True if it allows less than `other`, a variant of the same rule: lower rate, or same rate and smaller burst.
     /// Requests in flight have no rate.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
-        let has_rate = !matches!(self.algorithm, Algorithm::Concurrency(_));
+        let has_rate = self.in_flight().is_none() && !matches!(self.algorithm, Algorithm::Concurrency(_));
         let token_ns = |rule: &Self| if has_rate { rule.quota.token_ns() } else { 0 };
         let order = |rule: &Self| (rule.variant.is_unlimited(), Reverse(token_ns(rule)), rule.quota.burst());
         order(self) < order(other)

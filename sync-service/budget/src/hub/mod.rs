@@ -170,7 +170,7 @@ impl Hub {
         }
     }
 
-    /// Sets the rules of all kept rule set versions, `newest` being the latest. Claims of others are refused, or wait.
+    /// Sets the rules of all kept rule set versions, `newest` being the latest. Claims under others are refused or wait.
     pub fn set_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.limits.set_rules(newest, rules);
     }

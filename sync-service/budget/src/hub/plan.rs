@@ -80,7 +80,8 @@ impl Plan {
         self.acquires.len() - 1
     }
 
-    /// Answers the next key with entry `at`, and returns that; in part if it `is_clipped`. `asked` is its new demand.
+    /// Records that entry `at` answers the next key, only a part of its claim if `is_clipped`, and returns the entry.
+    /// `asked` is the key's new demand.
     fn next_entry(&mut self, at: usize, is_clipped: bool, asked: u64) -> Option<&mut PlanEntry> {
         self.answer(Answer::Entry { at, is_clipped }, asked);
         self.entries.get_mut(at)

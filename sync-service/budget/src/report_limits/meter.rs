@@ -27,7 +27,7 @@ pub(super) struct ClaimMeter {
     quota: Quota,
     /// Newest rule set that a quota was taken from.
     version: Option<u64>,
-    /// Deficit in nanoseconds of refill at time `at`; negative if it holds more than full.
+    /// Deficit in nanoseconds of refill at time `at`; negative while the bucket is more than full.
     lacks_ns: i64,
     at: Time,
     /// Time of the key's last report, by our clock.

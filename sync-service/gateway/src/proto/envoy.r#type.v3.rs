@@ -45,7 +45,7 @@ pub struct TokenBucket {
     /// The most that it holds, and what it begins with.
     #[prost(uint32, tag = "1")]
     pub max_tokens: u32,
-    /// What it gets in each interval, little by little. Not 0.
+    /// Tokens added in each interval, continuously. At least 1.
     #[prost(message, optional, tag = "2")]
     pub tokens_per_fill: ::core::option::Option<u32>,
     /// Envoy's filter for quotas counts in whole seconds: less than one is no interval to it.

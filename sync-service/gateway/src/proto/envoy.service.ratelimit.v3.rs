@@ -37,7 +37,7 @@ pub struct RateLimitResponse {
 }
 /// Nested message and enum types in `RateLimitResponse`.
 pub mod rate_limit_response {
-    /// So many requests in a unit of time.
+    /// Number of requests in a unit of time.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct RateLimit {
         #[prost(uint32, tag = "1")]

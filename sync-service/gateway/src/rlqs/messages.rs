@@ -102,7 +102,7 @@ impl Decoder for LenientCodec {
     }
 }
 
-/// Decodes reports without the usages of buckets whose values are not text. Any other defect is the error.
+/// Decodes reports without the usages of buckets whose values are not text. Any other defect is an error.
 fn decode(bytes: &[u8]) -> Result<RateLimitQuotaUsageReports, DecodeError> {
     RateLimitQuotaUsageReports::decode(bytes).or_else(|wrong| {
         let mut text = bytes.to_vec();

@@ -125,7 +125,7 @@ impl SlotBuffer {
         Cold { bucket, share: FairShare::from_bits(self.word(at + SHARE)) }
     }
 
-    /// Reads the watched entry to be changed from the first `units`. Returns false if it is missing.
+    /// Reads the watched entry of `change`, if it is in the first `units`. Returns false if it is missing.
     #[inline(never)]
     fn read_watched(&self, change: &mut EntryChange, units: usize) -> bool {
         let Some(at) = self.find_watched(change.tag, units) else { return false };

@@ -11,7 +11,7 @@
 //! slot is held. If a request has keys in several slots, all are held before the first entry changes. Others wait for
 //! the next version, but only for some microseconds, because the holder may have lost its processor half-way. Then they
 //! go on with the contents as they are, whose words are whole, and a writer among them installs a copy as always. The
-//! thread whose change was overtaken keeps the buffer, which no slot refers to now, and decides again. So at worst
+//! thread whose change was overtaken keeps the buffer, which no slot refers to any more, and decides again. So at worst
 //! its tokens are taken twice, and counted twice under a watched entry (I3). No change that was reported as done is
 //! lost.
 //!
@@ -52,7 +52,7 @@ pub struct SharedSlots {
 }
 
 impl SharedSlots {
-    /// Creates `count` empty slots, at least 1, for any number of handles, of which `writers` threads write at once.
+    /// Creates `count` empty slots, at least 1, for any number of handles. At most `writers` threads write at once.
     pub fn new(count: u32, writers: u32) -> Arc<Self> {
         let (count, empty) = (count.max(1), Slot::empty());
         #[allow(clippy::cast_possible_truncation, reason = "it is small")]

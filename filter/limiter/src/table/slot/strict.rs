@@ -107,8 +107,8 @@ impl Watched {
         }
     }
 
-    /// Tokens that requests at all workers wait for, each for `timeout_ns` at most. A worker that ends does not end its
-    /// requests' waits, so they count until the last one to begin has timed out.
+    /// Tokens that requests at all workers wait for. Waits that an ended worker left behind count until `timeout_ns`
+    /// after the newest began.
     pub(crate) fn awaited(&self, timeout_ns: u64, now: Time) -> u32 {
         let may_wait = self.since_update_ns(now) < timeout_ns.saturating_add(LATE_NS);
         if may_wait { self.strict().awaited } else { 0 }

@@ -96,8 +96,12 @@ fn an_undecided_request_gets_its_lowest_possible_tier() {
             let of = |sample| tier_of(json!({"name": "a", "rate": "10/s"}), &tiers, sample).concat();
             assert_eq!((&*of(&here), &*of(&sample)), (from_here, from_elsewhere), "{tiers}");
         }
-        let in_flight = json!({"name": "a", "algorithm": "concurrency", "limit": 4, "expires_after_s": 60});
-        let tiers = json!([{"name": "t", "when": unsure, "limit": 2, "expires_after_s": 10}]);
-        assert_eq!(tier_of(in_flight, &tiers, &sample).concat(), "a.t");
+        for strict in [false, true] {
+            let in_flight = json!({
+                "name": "a", "algorithm": "concurrency", "limit": 4, "expires_after_s": 60, "strict": strict,
+            });
+            let tiers = json!([{"name": "t", "when": unsure, "limit": 2, "expires_after_s": 10}]);
+            assert_eq!(tier_of(in_flight, &tiers, &sample).concat(), "a.t");
+        }
     }
 }
