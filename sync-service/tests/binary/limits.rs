@@ -272,6 +272,26 @@ async fn heads_and_trailers_have_a_size() {
     }
 }
 
+#[tokio::test]
+async fn http_2_is_off_so_its_floods_end_at_once() {
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for server in Server::both(&[]) {
+        let outcome = server.send(preface, &Rest::bytes(100_000)).await;
+        assert!(outcome.took < SLACK && !outcome.answer.contains("200"), "{outcome:?}");
+        if let Server::Secured(_, config) = &server {
+            let mut config = ClientConfig::clone(config);
+            for (offered, chosen) in [(&["h2"][..], None), (&["h2", "http/1.1"], Some("http/1.1"))] {
+                config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+                let name = ServerName::try_from("localhost").unwrap();
+                let raw = server.raw().await;
+                let stream = TlsConnector::from(Arc::new(config.clone())).connect(name, raw).await.ok();
+                let selected = stream.and_then(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
+                assert_eq!(selected.as_deref(), chosen.map(str::as_bytes), "{offered:?}");
+            }
+        }
+    }
+}
+
 // I2
 #[tokio::test]
 async fn idle_connections_are_bounded_in_number() {
