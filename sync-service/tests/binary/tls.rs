@@ -111,9 +111,9 @@ impl Secured {
     }
 
     /// The status of a report of `pop`, if the connection is accepted at all.
-    fn report(&self, config: &Arc<ClientConfig>, pop: &str) -> Option<u16> {
+    fn report(&self, config: &Arc<ClientConfig>, pop: &str, headers: &str) -> Option<u16> {
         let stream = self.connect(config).ok()?;
-        let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
+        let headers = format!("content-type: {}\r\n{headers}", messages::CONTENT_TYPE);
         // With TLS 1.3 a client learns that its certificate is refused when it reads.
         try_answer(stream, "POST /v1/report", &headers, &report(pop).encode()).ok().map(|(status, _)| status)
     }
@@ -148,7 +148,7 @@ fn the_name_in_a_clients_certificate_is_its_pops() {
         (&stranger, "fra1", None, "of another authority"),
         (&old, "fra1", None, "expired"),
     ] {
-        assert_eq!(secured.report(config, pop), status, "{why}");
+        assert_eq!(secured.report(config, pop, ""), status, "{why}");
     }
     let page = answer(secured.connect(&pop).unwrap(), "GET /metrics", "", b"").1;
     assert!(page.contains(r#"weir_sync_token_uses_total{region="default",token="fra1,fra_2"} 2"#), "{page}");
