@@ -51,7 +51,7 @@ async fn overshoots_and_repays(fault: Fault, cost: Cost) {
     let scenarios = [EVEN, AT_BROKEN];
     let run = fleet.run_through(schedules(scenarios, cost.repaid + AFTER), outage).await;
     let [even, at_broken] = accounts(&run, scenarios);
-    is_paid_back(&even, &cost);
+    is_paid_back(&run, &even, &cost);
     goes_on(&run, &cost);
     // A client that asks one POP alone asks one bucket, which is exact without anybody's news.
     assert!(at_broken.overshoot_most() <= exact(&run), "{:.1} tokens at one POP", at_broken.overshoot_most());
@@ -68,7 +68,7 @@ fn least(cost: &Cost) -> f64 {
     1.0 - LESS - missing / (f64::from(BURST) + rate * (cost.repaid + AFTER).as_secs_f64())
 }
 
-fn is_paid_back(account: &Account, cost: &Cost) {
+fn is_paid_back(run: &Run, account: &Account, cost: &Cost) {
     let rate = f64::from(RATE);
     let beside = cost.beside.map_or(0.0, |does| apart_max(does, LASTS + BACK));
     let most = overshoot_max() + beside + cost.lost;
@@ -77,7 +77,9 @@ fn is_paid_back(account: &Account, cost: &Cost) {
     assert_paid_back(account, cost.lost, end);
     assert!((0.9..=1.07).contains(&account.ratio()), "{:.3} of the ideal since the start", account.ratio());
     let after = account.rate_between(cost.repaid, end) / rate;
-    assert!((0.85..=1.15).contains(&after), "{after:.2} of one quota in the end");
+    // A request is decided some time between when it was sent and its answer.
+    let late = run.slowest().as_secs_f64() / AFTER.as_secs_f64();
+    assert!((0.85 - late..=1.15 + late).contains(&after), "{after:.2} of one quota in the end");
 }
 
 /// The broken region admitted half of its share of the quota at the very least, and where it keeps to its
