@@ -7,9 +7,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::time::Duration;
 
-use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisResult};
 use tempfile::TempDir;
 use weir_budget::budget::BudgetId;
 use weir_protocol::refill_policy::RefillPolicy;
@@ -62,6 +63,8 @@ int gettimeofday(struct timeval *now, void *zone) {
 }
 "#;
 /// The name of its socket.
+/// Time for a reply to an operator: a busy machine takes seconds for one.
+const PATIENCE: Duration = Duration::from_secs(30);
 const SOCKET: &str = "redis.sock";
 
 /// The options of a Redis.
@@ -207,7 +210,8 @@ impl Redis {
     async fn try_operator(&self) -> RedisResult<MultiplexedConnection> {
         let socket = self.folder.path().join(SOCKET);
         let url = format!("unix://{}?user={OPERATOR}&pass={OPERATOR}", socket.display());
-        redis::Client::open(url)?.get_multiplexed_async_connection().await
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&patient).await
     }
 
     /// True if this number of replicas confirms what this server writes (`WAIT`). A server that is made a replica hangs

@@ -173,7 +173,8 @@ async fn overrides_begin_and_end_within_a_second() {
     redis::cmd("FLUSHALL").query_async::<()>(&mut redis.connection().await).await.unwrap();
     let key = json!({"rule": "few", "key": "198.51.100.7", "for": "1h"});
     nyc.order("/v1/bans", &key).await;
-    assert_eq!(nyc.get("/v1/overrides").await.json()["overrides"][0]["key"], key["key"]);
+    let overrides = nyc.get("/v1/overrides").await.json()["overrides"].clone();
+    assert!(overrides.as_array().unwrap().iter().any(|one| one["key"] == key["key"]), "{overrides}");
     let ask = of("/few", "198.51.100.7");
     until("a ban of a key without rules", async || {
         (is_banned(&regions[0].edge, &ask).await && is_banned(&regions[1].edge, &ask).await).then_some(())
