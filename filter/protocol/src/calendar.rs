@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub const DAY_US: u64 = 86_400 * SECOND_US;
 pub const LENGTH_S_MAX: u32 = 400 * DAY_S;
-/// Largest offset of local time from UTC in either direction, in minutes.
+/// Largest difference between local time and UTC, in minutes.
 pub const EAST_MIN_MAX: i32 = 14 * 60;
 
 const SECOND_US: u64 = 1_000_000;
@@ -25,8 +25,8 @@ pub enum Calendar {
         /// Start of one of the windows, in seconds after the start of 1970. Less than the length.
         phase_s: u32,
     },
-    /// Months in local time that is this number of minutes ahead of UTC. Negative behind UTC, and at most
-    /// [`EAST_MIN_MAX`] in magnitude.
+    /// Months in local time, this number of minutes ahead of UTC (negative if behind; at most [`EAST_MIN_MAX`]
+    /// in magnitude).
     Month(i32),
 }
 
@@ -56,7 +56,7 @@ impl Calendar {
         Self::Every { length_s, phase_s }
     }
 
-    /// The same windows in local time `minutes` ahead of UTC (negative if behind), at most [`EAST_MIN_MAX`].
+    /// The same windows in local time, `minutes` ahead of UTC (negative if behind), at most [`EAST_MIN_MAX`].
     #[must_use]
     pub fn east(self, minutes: i32) -> Self {
         let Self::Every { length_s, phase_s } = self else { return Self::Month(minutes) };
@@ -111,14 +111,14 @@ impl Calendar {
 }
 
 impl Window {
-    /// First boundary after `now_us`, a reading of another clock; `None` if that is more than a window away.
+    /// First boundary after `now_us`, a time of another clock; `None` if the boundary is more than a window away.
     pub fn end_at(&self, now_us: u64) -> Option<u64> {
         let end_us = [self.start_us, self.end_us, self.next_end_us].into_iter().find(|end| *end > now_us)?;
         (end_us - now_us <= self.calendar.longest_us()).then_some(end_us)
     }
 }
 
-/// Days from the 1st of March of the year 0 to 1970.
+/// Days from 1 March of the year 0 to 1 January 1970.
 const EPOCH_DAYS: u64 = 719_468;
 /// Days in 400 years.
 const ERA_DAYS: u64 = 146_097;
@@ -233,7 +233,7 @@ mod tests {
             let is_last = window.end_us >= u64::MAX - DAY_US;
             prop_assert!(window.start_us <= unix_us && (unix_us < window.end_us || is_last));
             prop_assert!(window.end_us - window.start_us <= calendar.longest_us());
-            // In 1970 a window may have begun before time did; and time ends.
+            // In 1970 a window may have begun before time 0, and times have a maximum.
             if (400 * DAY_US..u64::MAX - 900 * DAY_US).contains(&unix_us) {
                 let next = calendar.window(window.end_us);
                 prop_assert_eq!((next.start_us, next.end_us), (window.end_us, window.next_end_us));

@@ -1,15 +1,14 @@
 //! The messages that a point of presence (POP) and a weir-sync exchange, and their types.
 //!
 //! A [`quota`] is a rate and a burst, [`sharing`] defines how POPs share it, and [`refill_policy`] how it refills.
-//! [`calendar`] finds the window of a time. [`messages`] defines a POP's report, the reply to it, and the
-//! encoding of both.
+//! [`calendar`] computes calendar windows. [`messages`] defines a POP's report, the reply, and their encoding.
 //!
 //! ```
 //! use weir_protocol::messages::{Key, Message, Report, BudgetRule};
 //! use weir_protocol::quota::Quota;
 //! use weir_protocol::sharing::Sharing;
 //!
-//! // 10 requests a second, and 100 at once; a client has made 70 of them at this POP.
+//! 10 requests a second, 100 at once; a client has made 70 requests at this POP.
 //! let quota = Quota::from_token_ns(100_000_000, 100)?;
 //! let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
 //! let key = Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 70, unconfirmed: 70, asked: 70, ..Key::default() };

@@ -41,7 +41,7 @@ pub const DIVISOR_MAX: u32 = 4_095;
 /// Maximum number of bans in one message; the rest wait for the next.
 pub const BANS_MAX: usize = 250;
 pub const BAN_MS_MAX: u32 = 7 * 86_400_000;
-/// Longest time for which one report can state that a request holds an epoch, in milliseconds. It can be renewed.
+/// Longest hold that one report can state for an epoch, in milliseconds. A later report can renew it.
 pub const HELD_MS_MAX: u32 = 600_000;
 /// Path of rule sets, fetched by GET with `?version=N`.
 pub const RULES_PATH: &str = "/v1/rules";
@@ -53,10 +53,10 @@ pub const COUNTED_MAX: usize = 64;
 pub const MODULE_MAX: usize = 32;
 /// Longest reason of a refused rule set, in bytes.
 pub const REFUSAL_MAX: usize = 500;
-/// The number of the last connectivity, fallback.
+/// Largest [`StatusReport::step`]: fallback.
 const STEP_MAX: u8 = 2;
 
-// A report with every field at its limit must fit.
+// A report with every field at its limit must fit, except for the floors of its rules.
 const _: () = assert!(
     KEYS_MAX * (KEY_BYTES_MAX + 72)
         + RULES_MAX * (RULE_NAME_MAX + 24)
@@ -130,13 +130,12 @@ pub struct Report {
     pub pops: u32,
     pub running: RunningRules,
     pub replies: Replies,
-    /// The rules that `keys` refer to.
     pub rules: Vec<BudgetRule>,
     /// The keys with something to report. A report without keys is a greeting, which marks the POP as live.
     pub keys: Vec<Key>,
     /// Keys that were banned here, to be passed to every POP.
     pub bans: Vec<Ban>,
-    /// Those of `keys` that are epochs of a single request, which holds or held them, in the order of `keys`.
+    /// The epochs among `keys` that a single request holds or held, in the order of `keys`.
     pub held: Vec<HeldEpoch>,
     pub status: Option<StatusReport>,
 }
@@ -144,7 +143,7 @@ pub struct Report {
 /// The replies to its reports that a worker has received. Pushes of a lost reply are repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replies {
-    /// Latest sequence number for which the worker awaits no reply, nor for any before it.
+    /// Latest sequence number up to which the worker awaits no replies.
     pub done: u64,
     /// Latest report whose reply the worker gave up on.
     pub lost: u64,
@@ -152,13 +151,13 @@ pub struct Replies {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRules {
-    /// Its version; 0 is the one in the plugin configuration.
+    /// Version of the rule set; 0 is the one in the plugin configuration.
     pub version: u64,
     /// Latest pushed version that the worker refused; 0 if none.
     pub refused: u64,
 }
 
-/// A ban: a key that a rule's penalty refuses for a time.
+/// A key that is refused for a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
     /// Index into the message's `rules`.
@@ -170,7 +169,7 @@ pub struct Ban {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetRule {
-    /// Name of the rule. Together with a key it names a budget.
+    /// Name of the rule. A name and a key identify a budget.
     pub name: String,
     pub quota: Quota,
     pub sharing: Sharing,
@@ -188,31 +187,31 @@ pub struct Key {
     pub epoch: u32,
     /// Tokens admitted since the epoch began.
     pub admitted: u64,
-    /// The part of `admitted` that no reply has confirmed yet. It is charged if the receiver has no record of
-    /// this epoch, because it was restarted or flushed, or has dropped it.
+    /// The part of `admitted` that no reply has confirmed yet. It is charged if the receiver has no record of this
+    /// epoch, because the receiver was restarted or flushed, or has dropped it.
     pub unconfirmed: u64,
-    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds: the budget has refilled since.
+    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds. The budget has refilled since.
     pub span_ms: u32,
-    /// For a warm key, which is reported late: number of tokens that the bucket lacks until it is full. At
-    /// most this number of the unconfirmed tokens were admitted too recently to have been refilled.
+    /// For a warm key, which is reported late: number of tokens that the bucket lacks until it is full. Unconfirmed
+    /// tokens beyond this number have been refilled since.
     pub missing: u32,
     /// Tokens asked for, admitted or not, since the epoch began.
     pub asked: u64,
-    /// The part of `asked` that is in no earlier report of this worker, except failed ones. It is the demand
-    /// if the receiver has no record of this epoch, or if other receivers get some of the reports.
+    /// The part of `asked` that is in no earlier report of this worker, except failed ones. It is the demand if the
+    /// receiver has no record of this epoch, or if other receivers get some of the reports.
     pub asked_recently: u64,
-    /// For a strict rule, number of tokens beyond `admitted` that the POP wants to be debited in advance.
+    /// For a strict rule, number of tokens beyond `admitted` that the POP wants debited in advance.
     pub ahead: u32,
 }
 
-/// An epoch of a strict rule that was acquired for a single request, which holds it until its cost is known.
-/// Until then none of its tokens is reported as spent.
+/// An epoch of a strict rule, acquired for a single request, which holds it until its cost is known. Until then none of
+/// its tokens is reported as spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldEpoch {
     /// Index into [`Report::keys`].
     pub key: u16,
-    /// Time from now for which the request may continue, in milliseconds. 0 if it has ended at a cost of `admitted`:
-    /// tokens debited beyond that are refunded, and missing ones are debited, regardless of the budget's level.
+    /// Time from now for which the request may continue, in milliseconds. If 0, the request has ended at a cost of
+    /// `admitted`: excess tokens are refunded, and missing ones are debited regardless of the budget's level.
     pub for_ms: u32,
 }
 
@@ -278,8 +277,8 @@ pub struct StatusReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleCounts {
     pub name: String,
-    /// Requests that were allowed; limited; denied, because the POP was in fallback; and those that would
-    /// have been limited if the rule were enforced for their keys.
+    /// Requests that were allowed; limited; denied, because the POP was in fallback; and those that would have been
+    /// limited if the rule were enforced for their keys.
     pub decided: [u64; 4],
 }
 

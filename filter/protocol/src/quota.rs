@@ -105,7 +105,6 @@ impl Rate {
         Self::over(count, Span { units: 1, period })
     }
 
-    /// `count` tokens per `span`; `None` unless `count` is from 1 to [`TOKENS_MAX`].
     pub const fn over(count: u32, span: Span) -> Option<Self> {
         if count == 0 || count > TOKENS_MAX {
             return None;
@@ -121,7 +120,7 @@ impl Rate {
         self.span
     }
 
-    /// The rate times `times`; `None` if that is zero or more than [`TOKENS_MAX`] tokens per span.
+    /// The rate multiplied by `times`; `None` if that is zero or more than [`TOKENS_MAX`] tokens per span.
     pub const fn times(self, times: u32) -> Option<Self> {
         match self.count.checked_mul(times) {
             Some(count) => Self::over(count, self.span),
@@ -206,7 +205,7 @@ pub enum QuotaError {
     Fill,
 }
 
-/// Validates a quota that was received: its fields, in their order.
+/// Validates a received quota, a tuple of the fields in order.
 impl TryFrom<(u64, u32)> for Quota {
     type Error = QuotaError;
 

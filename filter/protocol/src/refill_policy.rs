@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::calendar::{Calendar, LENGTH_S_MAX};
 use crate::quota::TOKENS_MAX;
 
-/// Maximum number of tokens of a budget that records each of them.
+/// Maximum number of tokens of a budget that records each token.
 pub const LOG_MAX: u32 = 1_000;
 
-/// Time before the end of its lease at which a POP returns unused tokens that no request asks for, in seconds.
+/// Time before the end of a lease at which a POP returns tokens that no request asks for, in seconds.
 pub const GIVEN_BACK_S: u64 = 30;
 
 /// Refill policy of a budget. All but `Continuous` need a strict rule: the fleet counts the tokens that it has debited.
@@ -25,12 +25,12 @@ pub enum RefillPolicy {
     /// Log: each token returns this number of seconds after it was spent, 1 to [`LENGTH_S_MAX`]. The budget
     /// records every token, so it has at most [`LOG_MAX`].
     Log(u32),
-    /// In flight: each place returns when its request ends, and at the latest after this number of seconds, 1
-    /// to [`LENGTH_S_MAX`]. A POP reports a place that it gives back as spent.
+    /// In flight: each place returns when its request ends, and at the latest after this number of seconds, 1 to
+    /// [`LENGTH_S_MAX`]. A POP that returns a place reports it as spent.
     InFlight(u32),
-    /// Queue: at the quota's rate, but a token is a turn, which comes when the turns before it are over.
-    /// Acquiring gives all that a request wants or nothing, with the time of the turn. It spends the turn at
-    /// once; nothing is leased ahead.
+    /// Queue: at the quota's rate, but a token is a turn, which comes when the turns before it are over. A request
+    /// acquires all its tokens or none, together with the time of its turn. The turn is spent at once; nothing is
+    /// leased ahead.
     Queue,
 }
 
@@ -60,7 +60,7 @@ impl RefillPolicy {
         }
     }
 
-    /// Maximum time for which a request in flight counts, in microseconds; 0 for the other policies.
+    /// Maximum time for which a request in flight counts, in microseconds; 0 for other policies.
     pub const fn expires_us(self) -> u64 {
         if let Self::InFlight(expires_s) = self { expires_s as u64 * 1_000_000 } else { 0 }
     }

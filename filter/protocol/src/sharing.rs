@@ -18,8 +18,8 @@ pub struct Sharing {
     /// Maximum number of tokens that one POP admits at once before weir-sync has a report of the key: 1 to the burst.
     pub local_burst: u32,
     pub floors: Vec<Floor>,
-    /// Refill policy of the budget. Policies other than the continuous one require `strict`, no floors, a
-    /// `local_burst` of the whole burst, and a burst of at most [`RefillPolicy::tokens_max`].
+    /// Refill policy of the budget. Policies other than the continuous one require `strict`, no floors, a `local_burst`
+    /// of the whole burst, and a burst of at most [`RefillPolicy::tokens_max`].
     pub refill_policy: RefillPolicy,
 }
 
@@ -43,7 +43,7 @@ pub enum OnSyncLoss {
 }
 
 impl Sharing {
-    /// The default for a rule with `quota`: not strict, no floors, and the whole burst at every POP.
+    /// The default for a rule with `quota`: not strict, no floors, the whole burst at every POP.
     pub const fn of(quota: Quota) -> Self {
         Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), refill_policy: RefillPolicy::Continuous }
     }
@@ -60,7 +60,6 @@ impl Sharing {
             && self.floors.iter().map(|floor| u32::from(floor.percent)).sum::<u32>() <= 100
     }
 
-    /// The floor of `region`, in percent; 0 if it has none.
     pub fn floor(&self, region: &str) -> u8 {
         self.floors.iter().find(|floor| floor.region == region).map_or(0, |floor| floor.percent)
     }

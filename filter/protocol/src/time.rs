@@ -33,7 +33,7 @@ impl Time {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to here; zero if `earlier` is later.
+    /// Nanoseconds from `earlier` to `self`; zero if `earlier` is later.
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

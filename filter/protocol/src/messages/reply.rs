@@ -15,8 +15,8 @@ pub struct Reply {
     pub pops: u32,
     /// True if `pops` is a guess: only the POPs that report to the sender are counted.
     pub is_guess: bool,
-    /// The keys of the report that are charged, and whose counts are therefore confirmed. Grants for the
-    /// other keys come out of the region's own share, unless they are charged in part.
+    /// The keys of the report that are charged, and whose counts are therefore confirmed. Grants for the other keys
+    /// come out of the region's own share, unless they are charged in part.
     pub settled: Settled,
     /// An allowance for each key of the report, in its order. If empty, all allowances stay as they are.
     pub grants: Vec<Allowance>,
@@ -32,8 +32,8 @@ pub struct Reply {
     pub workers: u32,
 }
 
-/// The keys of a report that are charged in full. For other keys the budget is out of reach, or the report
-/// exceeds the limits of its POP.
+/// The keys of a report that are charged in full. The other keys' budgets are unreachable, or the report exceeds its
+/// POP's limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
     #[default]
@@ -108,17 +108,17 @@ pub struct Leased {
     pub charged: u64,
     /// Time for which they may be spent, in milliseconds from the time of the report.
     pub lease_ms: u32,
-    /// Time after the reply until more tokens are available, if fewer were debited than wanted; 0 if unknown.
-    /// For a granted turn: time after the reply until the turn. Without a lease: time until the end of a
-    /// window that is too short for one. In milliseconds, rounded up.
+    /// Time after the reply until more tokens are available, if fewer were debited than wanted; 0 if unknown. For a
+    /// granted turn: time after the reply until the turn. Without a lease: time until the end of a window that is too
+    /// short for one. In milliseconds, rounded up.
     pub wait_ms: u64,
-    /// True if more tokens may be available before that, because tokens of other leases may be given back.
+    /// True if more tokens may be available sooner, because other leases may be returned.
     pub may_return: bool,
     pub left: u32,
 }
 
 impl Leased {
-    /// No lease: the epoch is over, or the store is out of reach.
+    /// No lease: the epoch is over, or the store is unreachable.
     pub const NONE: Self = Self { charged: 0, lease_ms: 0, wait_ms: 0, may_return: false, left: 0 };
 
     pub const fn of(charged: u64, lease_ms: u32) -> Self {
@@ -134,8 +134,8 @@ pub struct Grant {
     pub level_milli: i64,
     /// Maximum number of tokens in the POP's bucket while the grant is valid.
     pub burst: u32,
-    /// Rate divisor: while the grant is valid, the POP's bucket refills at the rate divided by this. Values
-    /// above [`super::DIVISOR_MAX`] count as that.
+    /// Rate divisor: while the grant is valid, the POP's bucket refills at the rate divided by this. Values above
+    /// [`super::DIVISOR_MAX`] count as the maximum.
     pub divisor: u32,
     /// Validity of the grant, in milliseconds from its arrival.
     pub lease_ms: u32,
